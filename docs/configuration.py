@@ -43,6 +43,7 @@ TYPES: dict[str, tuple[type, ...]] = {
     "plan": (settings.PlanConfig,),
     "engine": (settings.EngineConfig,),
     "verify": (settings.VerifyConfig,),
+    "verify.linked": (settings.LinkedConfig,),
     "audit": (settings.AuditConfig,),
     "bandwidth": (settings.BandwidthConfig,),
     "gc": (settings.GcConfig,),

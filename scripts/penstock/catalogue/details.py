@@ -11,7 +11,7 @@ from penstock.catalogue.reading import Folder
 from penstock.catalogue.releases import release_row
 from penstock.core.documents import seal as seal_document
 from penstock.core.documents import verdict as verdict_document
-from penstock.core.grades import SOURCE_GRADES, STORAGE_GRADES
+from penstock.core.grades import EVIDENCE_GRADES, SOURCE_GRADES
 from penstock.errors import ConfigError, FailedError, PreflightError
 from penstock.state import verdicts
 from penstock.storage.registry import open_storage
@@ -59,7 +59,7 @@ def shown(
             lines["lines"], name, stored.digest if stored else "", lines["problem"]
         ),
         "source_evidence": _amounts(SOURCE_GRADES, stored.seal.evidence.source) if stored else [],
-        "storage_evidence": _amounts(STORAGE_GRADES, stored.seal.evidence.storage) if stored else [],
+        "storage_evidence": _amounts(EVIDENCE_GRADES, stored.seal.evidence.storage) if stored else [],
         "manifests": manifests,
         "read_back": since.strftime("%Y-%m-%dT%H:%M:%SZ") if since else None,
         "verdict": verdict_document.to_json(verdict) if verdict else None,

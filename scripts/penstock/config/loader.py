@@ -368,6 +368,11 @@ def _striping(value: object) -> object:
     return {"auto": value == "auto"}
 
 
+def _linked(value: object) -> object:
+    """`all` or a mapping, as `LinkedConfig` has it."""
+    return value if isinstance(value, dict) else {}
+
+
 def _none_for(word: str) -> Callable[[object], object]:
     return lambda value: None if value == word else value
 
@@ -387,6 +392,7 @@ _READERS: Readers = {
     "auto": _none_for("auto"),
     "none": _none_for("none"),
     "striping": _striping,
+    "linked": _linked,
     "digests": partial(sorted, key=lambda name: name != "xxh3_128"),
 }
 """By the names with which `settings` annotates its fields."""

@@ -391,6 +391,18 @@ class EngineConfig:
 
 
 @dataclass(frozen=True)
+class LinkedConfig:
+    """Which linked files verify reads back. Without `within` all of them."""
+
+    within: Duration | None = None
+    """Seconds: a file is read again before its last reading is so old."""
+    sample: float = 0.01
+    """The share of the others that is read each time, drawn at random."""
+    limit: Size | None = None
+    """Bytes that one release reads of files whose time has not run out yet."""
+
+
+@dataclass(frozen=True)
 class VerifyConfig:
     """What a release must prove before it is published, and how."""
 
@@ -403,6 +415,7 @@ class VerifyConfig:
     """`all`, `unproven` (only files without a full source checksum), or `sample`."""
     sample: Apart[float] = 0.01
     digests: Decides[Annotated[tuple[str, ...], "digests"]] = ("xxh3_128",)
+    linked: Apart[Annotated[LinkedConfig, "linked"]] = LinkedConfig()
     whole_file_digest: Decides[bool] = False
     """Giants get a whole-file digest too, made while they are verified."""
     text_manifest: Apart[str] = "auto"

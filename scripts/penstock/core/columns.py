@@ -59,6 +59,9 @@ def each(values: Sequence[str]) -> str:
     return " ".join(sorted(set(values)))
 
 
+CARRYING = 4
+"""The format of the seal of a release that holds files which were carried over: only its leaves say so."""
+
 REQUIRED = None
 """In place of a default: a file without the column is damaged."""
 
@@ -120,12 +123,14 @@ COLUMNS = (
     Column("state", WORD, _SURVEYED, repeats=True),
     Column("how", WORD, _SURVEYED, repeats=True),
     Column("why", NAME, _SURVEYED, repeats=True),
-    Column("inode", NUMBER, _SURVEYED),
+    Column("inode", NUMBER, _SEEN | _SURVEYED, 0),
     Column("mode", NUMBER, _SURVEYED, repeats=True),
     Column("uid", NUMBER, _SURVEYED, repeats=True),
     Column("gid", NUMBER, _SURVEYED, repeats=True),
     Column("links", NUMBER, _SURVEYED, repeats=True),
     Column("seen_ns", NUMBER, _SURVEYED, repeats=True),
+    Column("read_at", NUMBER, _SEEN, 0, sealed=CARRYING, repeats=True, joined=min),
+    Column("carried", SMALL, _SEEN, 0, sealed=CARRYING, repeats=True),
 )
 """In the order in which a seal's leaf holds those that it covers."""
 
@@ -140,10 +145,6 @@ def of_file(file: str, names: Iterable[str]) -> tuple[Column, ...]:
 def file_format(file: str) -> int:
     """The newest format of a file: that of its newest column."""
     return max(column.stands.get(file, 0) for column in COLUMNS)
-
-
-FIELDS_SINCE = max(column.sealed for column in COLUMNS)
-"""The lowest format of a seal whose leaves cover all that this version seals."""
 
 
 def sealed_fields(newest: int) -> tuple[str, ...]:

@@ -12,6 +12,11 @@ SOURCE_GRADES = ("size", "etag-md5", "composite", "full")
 STORAGE_GRADES = ("written", "reread", "cold", "cold-other-node")
 """What was seen of the stored bytes."""
 
+CARRIED = "carried"
+"""In the evidence of a release, in place of grade and method of a file that was not read back for it: it is
+the very inode that an earlier release read back, with size and times as they were left."""
+EVIDENCE_GRADES = ("written", CARRIED, *STORAGE_GRADES[1:])
+
 SIZE_ONLY = SOURCE_GRADES[0]
 """No checksum of the source proved the file: its size is all that was compared."""
 

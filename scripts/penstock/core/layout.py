@@ -113,6 +113,11 @@ class DatasetLayout:
         return self.state / "history-signed.json"
 
     @property
+    def ledger(self) -> Path:
+        """How each link and unlink by penstock moved the ctime of files that releases share."""
+        return self.state / "ledger"
+
+    @property
     def audits(self) -> Path:
         """What each audit saw and found: its owner's alone."""
         return self.state / "audits"
@@ -240,6 +245,12 @@ class RunLayout:
     @property
     def logs(self) -> Path:
         return self.folder / "logs"
+
+    @property
+    def linked_damage(self) -> Path:
+        """Holds a file for each shard with linked files that had other bytes than their release states.
+        Where it is there, all linked files are read."""
+        return self.folder / "linked-damage"
 
     def shard(self, index: int) -> Path:
         return self.folder / "shards" / f"{index:05d}.parquet"

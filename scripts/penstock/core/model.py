@@ -95,6 +95,7 @@ class RereadRow(NamedTuple):
     """Further digests, by `str(Digest)`; first the row's own where it was copied in parts."""
     proven: str = ""
     """`str(Proof)` of the claim that held; "" where there was none to compare with."""
+    inode: int = 0
 
 
 class AuditedRow(NamedTuple):
@@ -343,3 +344,10 @@ class Record(NamedTuple):
     """A giant's part digests, 16 bytes each; else empty."""
     digests: str = ""
     """Further whole-file digests, if configured, `sha256:<hex>` separated by blanks."""
+    inode: int = 0
+    """As verify saw it; 0 in releases of versions that did not keep it."""
+    read_at: int = 0
+    """When its bytes were last read back, in seconds since the epoch; 0 where that is not known."""
+    carried: int = 0
+    """1: it was not read back for this release. Storage grade, method, host and attempt are those of its last
+    reading."""

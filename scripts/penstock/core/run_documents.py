@@ -8,6 +8,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 from penstock.core.documents import typed_json
+from penstock.core.linked_reading import LinkedReading
 
 FORMAT = 1
 
@@ -97,6 +98,8 @@ class PlanInfo:
     """How the files of `base` come into this release: `link`, `reflink` or `copy`."""
     giants_taken: Sequence[Sequence[str]] = ()
     """[run, path, size] of each giant that is moved here from such a staging before its parts are copied."""
+    linked: LinkedReading | None = None
+    """Which linked files are read back; None: all."""
 
     def by_index(self) -> dict[int, ShardInfo]:
         return {shard.index: shard for shard in self.shards}

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 from penstock.core.model import Pin
 from penstock.engine import source_route
 from penstock.engine.credential_renewal import Credentials
+from penstock.engine.linking import link_rows
 from penstock.engine.records import journal
 from penstock.engine.records.amendments import Amendments
 from penstock.engine.shard_run import PoolRun
@@ -93,7 +94,7 @@ def _copy(
         credentials = Credentials(task.dataset)
         work = _work(task, outcome.durability, seen.traits.preallocate, credentials.current)
         from penstock.engine.batches import batches
-        from penstock.formats.shards import read_shard
+        from penstock.formats.shards import numbered, read_shard
 
         def shard() -> Iterator[Sequence[Entry]]:
             # What was linked and did not read back as it should is copied, or it would be linked for ever.
@@ -112,6 +113,26 @@ def _copy(
             outcome.why = "nothing is left to do"
             run.report(outcome.resumed_files, outcome.resumed_bytes, 0)
             return
+        book = journal.Journal(
+            task.journals,
+            shard_digest=task.shard.digest,
+            run=task.run,
+            attempt=task.attempt,
+            host=task.host,
+        )
+        stack.callback(book.close)
+        keeper = stack.enter_context(Keeper(book, barrier))
+        skip = _Either(ended, changes.pins.keys() | multipart.unfinished.taken_back)
+        run.total = outcome.resumed_bytes + total
+        linked = link_rows(task, work, numbered(task.rows), skip, keeper, outcome, run.tell, stop, ops)
+        if linked.count:
+            ended = _Either(ended, linked)
+            rows, total = rows - linked.count, total - linked.bytes
+        if not rows:
+            keeper.close()
+            run.rest()
+            outcome.why = "what was left to do was linked"
+            return
         local = outcome.durability != "fsync" and seen.traits.local and _local_sources(task)
         units = multipart.units(rows, total)
         large = units > rows
@@ -128,17 +149,9 @@ def _copy(
             ops=ops,
             share=share,
             near=near,
+            before=linked.bytes,
         )
         run.tuner.probing = large
-        book = journal.Journal(
-            task.journals,
-            shard_digest=task.shard.digest,
-            run=task.run,
-            attempt=task.attempt,
-            host=task.host,
-        )
-        stack.callback(book.close)
-        keeper = stack.enter_context(Keeper(book, barrier))
         multipart.waiting = lambda: keeper.waiting
 
         follow = None
@@ -185,7 +198,7 @@ def _copy(
             # Also on the way out with an error: what was done is made durable and recorded.
             keeper.close()
     outcome.amended, outcome.gone = changes.changed, changes.gone
-    missing = rows - outcome.files - len(outcome.failures)
+    missing = rows + linked.count - outcome.files - len(outcome.failures)
     if missing:
         raise FailedError(
             "rows are missing at the end of a shard", where=str(task.rows), why=f"{missing} rows"

@@ -10,15 +10,17 @@ from __future__ import annotations
 import contextlib
 import hashlib
 import os
+import time
 from array import array
 from collections import Counter
 from dataclasses import replace
-from typing import TYPE_CHECKING, NamedTuple
+from itertools import compress
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from penstock.core.columns import COLUMNS, JOURNAL, RECORDS
 from penstock.core.digests import XXH3, Proof, as_giant, is_in_parts, is_plain
 from penstock.core.digests import listed as digests_of
-from penstock.core.grades import source_rank
+from penstock.core.grades import CARRIED, source_rank
 from penstock.core.model import RereadRow
 from penstock.core.row_codec import by_field, expecting
 from penstock.engine.reading.rows_here import is_hole, rows_here
@@ -37,6 +39,7 @@ if TYPE_CHECKING:
     from penstock.config.settings import VerifyConfig
     from penstock.core.model import Copied, Entry, Expected
     from penstock.engine.batch import Batch
+    from penstock.engine.reading.carried_rows import CarriedRows
     from penstock.engine.tasks import BatchAnswer, Report, RereadTask, StopCheck
     from penstock.vendors.facts import DataState
 
@@ -96,20 +99,23 @@ def reread_shard(task: RereadTask, report: Report, stop: StopCheck) -> Outcome:
 
 
 class _ReadRows:
-    """The workers' answers, by row, in a few flat arrays: 17 bytes a row."""
+    """The workers' answers, by row, in a few flat arrays: 25 bytes a row."""
 
     def __init__(self, rows: int) -> None:
         self.methods = bytearray(rows)
         self.mtimes = array("q", bytes(8 * rows))
         self.ctimes = array("q", bytes(8 * rows))
+        self.inodes = array("q", bytes(8 * rows))
         self.more: dict[int, RereadRow] = {}
         """Rows with more than that: a giant's parts, further digests, a claim that held."""
 
     def add(self, found: Iterable[RereadRow]) -> None:
         code, methods, mtimes, ctimes = METHODS.index, self.methods, self.mtimes, self.ctimes
+        inodes = self.inodes
         for one in found:
             row = one.row
             methods[row], mtimes[row], ctimes[row] = code(one.method), one.mtime_ns, one.ctime_ns
+            inodes[row] = one.inode
             if one.parts or one.digests or one.proven:
                 self.more[row] = one
 
@@ -151,7 +157,8 @@ class _Left:
         if stat.st_size != entry.size:
             self._fails(where, f"{state.why}, of {stat.st_size} bytes, lies in its place")
             return True
-        self._seen.add([RereadRow(row, "unread", stat.st_mtime_ns, stat.st_ctime_ns)])
+        seen = RereadRow(row, "unread", stat.st_mtime_ns, stat.st_ctime_ns, inode=stat.st_ino)
+        self._seen.add([seen])
         self._files[state.place] += 1
         self._bytes[state.place] += length
         return True
@@ -172,6 +179,7 @@ class _Left:
 def _reread(task: RereadTask, run: PoolRun, stop: StopCheck) -> None:
     outcome = run.outcome
     from penstock.engine.batches import batches
+    from penstock.engine.reading.carried_rows import judge
     from penstock.filesystem.capabilities import facts
     from penstock.filesystem.probe.judgement import limited
     from penstock.formats.shards import read_shard
@@ -182,53 +190,73 @@ def _reread(task: RereadTask, run: PoolRun, stop: StopCheck) -> None:
     changes = Amendments.read(task.journals, task.shard.digest, copied)
     seen = _ReadRows(task.shard.rows)
     absent: set[int] = set()
-    rows = sum(map(lies, copied.values()))
+    rows = len(copied) - changes.gone
     missing = task.shard.rows - len(copied) - len(changes.voids)
+    carried = judge(task, copied)
+    outcome.read_links = {why: (carried.files[why], carried.bytes[why]) for why in carried.files if why}
+    outcome.carried = carried.files[""], carried.bytes[""]
+    outcome.resumed_files, outcome.resumed_bytes = outcome.carried
     if missing:
         outcome.failures.append(Failure(str(task.journals), f"{missing} rows were not copied yet", 1, True))
     bad = _not_gone(task, changes, outcome)
     contradicted: set[int] = set()
-    if rows:
+    if rows > len(carried):
         verify = task.verify
         whole = verify.whole_file_digest
         direct = limited(facts(task.data), task.probe).direct
         work = ReadWork(task.data, digests=verify.digests, whole=whole, direct=direct)
         # A cold read waits for the device, on this machine or over a network.
-        run.start(work, rows=rows, total=task.shard.bytes, local=False, each=COLD_STREAMS)
+        left = rows - len(carried)
+        run.start(
+            work, rows=left, total=task.shard.bytes - outcome.resumed_bytes, local=False, each=COLD_STREAMS
+        )
 
         def take(_: Batch, answer: BatchAnswer) -> None:
             seen.add(answer.results)
             run.fail(answer.failures)
             bad.extend(one.row for one in answer.failures)
             contradicted.update(one.row for one in answer.failures if one.failure.contradicts)
-            outcome.linked_failures += [
-                one.failure for one in answer.failures if _from_release(copied[one.row])
-            ]
+            linked = [one.failure for one in answer.failures if _from_release(copied[one.row])]
+            if linked:
+                _note(task, len(linked))
+            outcome.linked_failures += linked
             outcome.files += answer.rows
             outcome.bytes += answer.bytes
             outcome.retries += answer.retries
 
-        wanted = _wanted(changes.rows(read_shard(task.rows)), copied, task, absent)
-        left = _Left(task, seen, outcome)
+        wanted = _wanted(changes.rows(read_shard(task.rows)), copied, task, carried, absent)
+        away = _Left(task, seen, outcome)
         try:
             with contextlib.ExitStack() as asking:
-                states = (
-                    data_states(task.data, task.named) if any(map(_from_release, copied.values())) else None
-                )
+                states = data_states(task.data, task.named) if copied.links() else None
                 if states is not None:
                     asking.callback(states.close)
-                    of_release = lambda row: row in copied and _from_release(copied[row])  # noqa: E731
-                    wanted = rows_here(wanted, absent, states, left, of_release)
+                    wanted = rows_here(wanted, absent, states, away, copied.links().__contains__)
                     asking.callback(wanted.close)
-                run.go(batches(wanted, absent, rows, outcome.workers), take, _nothing, stop)
+                run.go(batches(wanted, absent, left, outcome.workers), take, _nothing, stop)
         finally:
             _take_back(task, bad, _in_parts(contradicted, copied))
-        outcome.warnings += left.told()
+        outcome.warnings += away.told()
     else:
         _take_back(task, bad)
+        run.rest()
     outcome.amended, outcome.gone, outcome.left_out = changes.changed, changes.gone, task.shard.rows - rows
     if not outcome.failures:
-        _write(task, copied, changes, seen, outcome)
+        _write(task, copied, changes, seen, carried, outcome)
+
+
+def _note(task: RereadTask, files: int) -> None:
+    """Durably note so many further linked rows that are not as their release states."""
+    from penstock.core.documents import linked_damage
+    from penstock.core.documents.linked_damage import LinkedDamage
+    from penstock.storage import durable
+
+    path = task.damage
+    if path is None:
+        return
+    before = linked_damage.from_json(path.read_bytes(), path).files if path.exists() else 0
+    durable.make_dirs(path.parent)
+    durable.write_json(path, linked_damage.to_json(LinkedDamage(before + files)))
 
 
 def _not_gone(task: RereadTask, changes: Amendments, outcome: Outcome) -> list[int]:
@@ -278,10 +306,14 @@ def _stronger(one: Proof, other: Proof) -> Proof:
 
 
 def _wanted(
-    shard: Iterable[Sequence[Entry]], copied: Mapping[int, Copied], task: RereadTask, absent: set[int]
+    shard: Iterable[Sequence[Entry]],
+    copied: Mapping[int, Copied],
+    task: RereadTask,
+    carried: Container[int],
+    absent: set[int],
 ) -> Iterator[list[Expected]]:
-    """The rows with the digest that each must have, "" where it need not be read. Rows that no
-    journal has are noted in `absent` before their group is handed on."""
+    """The rows with the digest that each must have, "" where it need not be read. Rows that no journal has,
+    and those that are `carried` over, are noted in `absent` before their group is handed on."""
     verify = task.verify
     # Of attempts that followed their source, one may have written another version than was recorded.
     every = task.follow and journal.attempts(task.journals) > 1
@@ -289,7 +321,7 @@ def _wanted(
     for group in shard:
         rows: list[Expected] = []
         for entry in group:
-            known = copied.get(row)
+            known = None if row in carried else copied.get(row)
             if known is None or not lies(known):
                 absent.add(row)
                 rows.append(expecting(entry, ""))
@@ -340,13 +372,19 @@ def _settled(known: Copied, more: RereadRow | None) -> _Settled:
 
 
 def _write(
-    task: RereadTask, copied: Mapping[int, Copied], changes: Amendments, seen: _ReadRows, outcome: Outcome
+    task: RereadTask,
+    copied: Mapping[int, Copied],
+    changes: Amendments,
+    seen: _ReadRows,
+    carried: CarriedRows,
+    outcome: Outcome,
 ) -> None:
     from penstock.formats.records import extend_shard
     from penstock.formats.shards import numbered
 
     host = task.host
     grades, passed = Counter[str](), Counter[str]()
+    read_at = int(max(time.time(), task.linked.at if task.linked else 0.0))
 
     def columns(rows: Sequence[int]) -> Mapping[str, Sequence[object]]:
         count = len(rows)
@@ -356,20 +394,46 @@ def _write(
         # Few combinations: the table is asked once for each.
         table = {pair: storage_grade(*pair, host) for pair in set(zip(methods, written, strict=True))}
         stored = [table[pair] for pair in zip(methods, written, strict=True)]
-        grades.update(stored)
-        passed.update(methods)
         settled = list(map(_settled, known, map(seen.more.get, rows)))
-        return {
-            **{name: [getattr(one, name) for one in known] for name in _CARRIED},
-            **by_field(_Settled, settled),
+        found: dict[str, list[Any]] = {
             "storage_grade": stored,
             "method": methods,
             "verified_host": [host] * count,
             "attempt": [task.attempt] * count,
             "mtime_ns": [seen.mtimes[row] for row in rows],
             "ctime_ns": [seen.ctimes[row] for row in rows],
+            "inode": [seen.inodes[row] for row in rows],
+            "read_at": [0 if method == "unread" else read_at for method in methods],
+            "carried": [0] * count,
+            **{name: list(values) for name, values in by_field(_Settled, settled).items()},
+        }
+        if carried:
+            _carry(found, carried, rows)
+        not_carried = [not flag for flag in found["carried"]]
+        grades.update(compress(stored, not_carried))
+        passed.update(compress(methods, not_carried))
+        return {
+            **{name: [getattr(one, name) for one in known] for name in _CARRIED},
+            **found,
         }
 
     extend_shard(task.records, changes.columns(numbered(task.rows)), columns)
     outcome.grades = dict(grades)
     outcome.methods = {name: passed[name] for name in METHODS if passed[name]}
+    if carried:
+        outcome.grades[CARRIED] = outcome.methods[CARRIED] = len(carried)
+
+
+def _carry(found: Mapping[str, list[Any]], carried: CarriedRows, rows: Sequence[int]) -> None:
+    """Put the last reading of the rows that are carried over into their records."""
+    from penstock.engine.reading.carried_rows import LastReading
+
+    names = LastReading._fields
+    columns = [found[name] for name in names]
+    for place, row in enumerate(rows):
+        if row in carried:
+            for column, value in zip(columns, carried.last(row), strict=True):
+                column[place] = value
+            for name, times in carried.times.items():
+                found[name][place] = times[row]
+            found["carried"][place] = 1

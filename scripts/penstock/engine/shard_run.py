@@ -81,12 +81,13 @@ class PoolRun:
         ops: Callable[[], float] | None = None,
         share: Allowances | None = None,
         near: Callable[[], int | None] = lambda: None,
+        before: int = 0,
     ) -> None:
         """Start the workers, in a number that suits the `rows` that are left and can be done side by side.
         `ahead`: each stream asks for small objects before their turn. `ops`: the metadata operations a
         second that they may make on the target, called now and then; None: there is no budget. `share`: what
         they may read of the source: from now on handed to the workers by its own thread; None: `engine.limit`
-        alone holds. `near`: see `pinning.places`."""
+        alone holds. `near`: see `pinning.places`. `before`: bytes that this call did before."""
         self._ops, self._share = ops, share
         if share is not None:
             share.hand_to(self._allow)
@@ -104,7 +105,7 @@ class PoolRun:
             time.monotonic(),
             self.pool.busy(self.cpus),
         )
-        self.total = self.outcome.resumed_bytes + total
+        self.total = self.outcome.resumed_bytes + before + total
         self.outcome.workers = workers
         self.outcome.why = chosen.why
         if ahead:
@@ -183,10 +184,18 @@ class PoolRun:
             self._reported = now
             self.report(*now)
 
+    def rest(self) -> None:
+        """The end of a run that had nothing for its workers."""
+        self.tell()
+        self._spent()
+
+    def _spent(self) -> None:
+        self.outcome.seconds = time.monotonic() - self.started
+        self.outcome.cpu_seconds = time.process_time() - self.cpu + self.pool.cpu_seconds
+
     def settle_outcome(self) -> None:
         outcome = self.outcome
-        outcome.seconds = time.monotonic() - self.started
-        outcome.cpu_seconds = time.process_time() - self.cpu + self.pool.cpu_seconds
+        self._spent()
         outcome.streams = self.tuner.peak
         if self.tuner.story:
             outcome.why += f"; {self.tuner.story}"

@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from penstock.config.settings import DatasetConfig, EngineConfig, VerifyConfig
+    from penstock.core.linked_reading import LinkedReading
     from penstock.core.run_documents import ShardInfo
     from penstock.storage.port import Abandoned
 
@@ -93,6 +94,8 @@ class CopyTask:
     """`data` of the release whose unchanged files are linked, if any."""
     way: str = "link"
     """How they come into staging: `link`, `reflink` or `copy`."""
+    ledger: Path | None = None
+    """`DatasetLayout.ledger`: where links are noted; None: nowhere."""
     stated: Path | None = None
     """`RunLayout.stated`, where there are checksum files beside the data."""
     probe: ProbeReport = field(default_factory=ProbeReport)
@@ -130,6 +133,14 @@ class RereadTask:
     """The kind of file system whose rules hold, as in `target.filesystem`."""
     recall: int = 0
     """Bytes of tiered files of a release that may be fetched back to be read."""
+    linked: LinkedReading | None = None
+    """Which linked rows may be carried over; None: none."""
+    base_manifest: Path | None = None
+    """Of the release that rows are linked from."""
+    ledger: Path | None = None
+    """As of `CopyTask`."""
+    damage: Path | None = None
+    """Where it is noted that linked rows had other bytes, before anything else follows from it."""
 
 
 @dataclass
@@ -144,6 +155,8 @@ class Outcome:
     """Of the rows that earlier attempts had done."""
     linked: int = 0
     """Rows linked from the current release."""
+    link_seconds: float = 0.0
+    """What that took, before anything was copied."""
     taken: int = 0
     """Rows taken over from another run's staging."""
     failures: list[Failure] = field(default_factory=list)
@@ -168,6 +181,10 @@ class Outcome:
     durability: str = ""
     fsync_ends: str = ""
     """Where an fsync ends on this node, if not on the servers' disks; "" where its mount does not say so."""
+    read_links: dict[str, tuple[int, int]] = field(default_factory=dict)
+    """Linked rows that were read, and their bytes, by the reason (reread)."""
+    carried: tuple[int, int] = (0, 0)
+    """Linked rows that were not, and their bytes (reread)."""
     grades: dict[str, int] = field(default_factory=dict)
     """Rows by storage grade (reread)."""
     methods: dict[str, int] = field(default_factory=dict)

@@ -16,7 +16,15 @@ from penstock.core.columns import MANIFEST
 from penstock.core.model import Record
 from penstock.errors import FailedError
 from penstock.formats.files import Files
-from penstock.formats.tables import BATCH, Form, OnTable, TableWriter, read_batches, strings
+from penstock.formats.tables import (
+    BATCH,
+    Form,
+    OnTable,
+    TableWriter,
+    group_starts,
+    read_batches,
+    strings,
+)
 from penstock.storage import durable
 
 if TYPE_CHECKING:
@@ -100,6 +108,18 @@ def with_digests(path: Path, digests: Iterable[str]) -> Iterator[tuple[str, int]
     for batch in read_columns(path, ("path", "digest", "mtime_ns")):
         found = batch.filter(pc.is_in(batch["digest"], wanted))
         yield from zip(strings(found["path"]), found["mtime_ns"].to_pylist(), strict=True)
+
+
+def read_between(path: Path, first: bytes, last: bytes, names: Sequence[str]) -> Iterator[pa.RecordBatch]:
+    """The same of the rows from one path to another, both included, and some beside: row groups that hold
+    none are not read. Raises as `read_manifest`."""
+    starts = group_starts(path, FORM, "path")
+    groups = [
+        index
+        for index, start in enumerate(starts)
+        if start <= last and (index + 1 == len(starts) or starts[index + 1] >= first)
+    ]
+    return read_batches(path, FORM, names=names, groups=groups)
 
 
 class ChecksumFile:

@@ -10,6 +10,7 @@ import contextlib
 import hashlib
 import os
 import secrets
+from itertools import islice
 from typing import IO, TYPE_CHECKING, Any, Protocol, Self
 
 import pyarrow as pa
@@ -74,6 +75,13 @@ class Written(Protocol):
     def schema(self) -> pa.Schema: ...
     @property
     def options(self) -> Mapping[str, Any]: ...
+
+
+class Read(Written, Protocol):
+    """What a reader must know besides: the values of columns that older files do not have."""
+
+    @property
+    def defaults(self) -> Mapping[str, Any]: ...
 
 
 class _Hashing:
@@ -233,21 +241,25 @@ class OnTable:
 
 def read_batches(
     path: Path,
-    form: Form,
+    form: Read,
     *,
     batch: int = BATCH,
     hint: str = "",
     names: Sequence[str] | None = None,
+    groups: Sequence[int] | None = None,
 ) -> Iterator[pa.RecordBatch]:
-    """The rows of a file of this form, in order, with all columns or with those of `names`. A column that an
-    older version did not write has its default in every row. Raises FailedError when the file is missing,
-    damaged or of another kind, and NewerFormatError."""
+    """The rows of a file of this form, in order, with all columns or with those of `names`; with `groups`
+    only those of these row groups. A column that an older version did not write has its default in every
+    row. Raises FailedError when the file is missing, damaged or of another kind, and NewerFormatError."""
     try:
         with open(path, "rb") as file, pq.ParquetFile(file, pre_buffer=False) as table:
             _check_kind(_kind(table.schema_arrow), form.kind, path)
             wanted = list(names) if names else form.schema.names
             there = [name for name in wanted if name in table.schema_arrow.names]
-            for rows in table.iter_batches(batch_size=batch, columns=there, use_threads=False):
+            some = list(groups) if groups is not None else None
+            for rows in table.iter_batches(
+                batch_size=batch, row_groups=some, columns=there, use_threads=False
+            ):
                 yield rows if rows.schema.names == wanted else _filled(rows, wanted, form, path)
     except (OSError, pa.ArrowException) as error:
         raise FailedError(
@@ -264,6 +276,20 @@ def count_of(path: Path) -> int:
         return int(pq.read_metadata(path).num_rows)
     except (OSError, pa.ArrowException):
         return -1
+
+
+def group_starts(path: Path, form: Read, name: str) -> list[Any]:
+    """The first value of a column in each row group. Raises as `read_batches`."""
+    try:
+        with open(path, "rb") as file, pq.ParquetFile(file, pre_buffer=False) as table:
+            count = table.num_row_groups
+    except (OSError, pa.ArrowException) as error:
+        raise FailedError("a file of the run cannot be read", where=str(path), why=str(error)) from error
+    starts = []
+    for group in range(count):
+        batches = read_batches(path, form, batch=1, names=[name], groups=[group])
+        starts += [batch[name][0].as_py() for batch in islice(batches, 1)]
+    return starts
 
 
 def kind_of(path: Path) -> str:
@@ -291,7 +317,7 @@ def _check_kind(held: str, kind: str, path: Path) -> None:
     refuse_newer(f"this {name}", int(number), int(newest), path)
 
 
-def _filled(rows: pa.RecordBatch, names: Sequence[str], form: Form, path: Path) -> pa.RecordBatch:
+def _filled(rows: pa.RecordBatch, names: Sequence[str], form: Read, path: Path) -> pa.RecordBatch:
     """The columns `names` in this order; a column that the file lacks is filled with its default."""
     filled = []
     for name in names:

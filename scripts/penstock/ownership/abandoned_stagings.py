@@ -32,6 +32,7 @@ from penstock.core.documents.taken_mark import TakenMark
 from penstock.core.layout import DATA
 from penstock.errors import FailedError, InterruptedRunError, LockedError, NewerFormatError, PenstockError
 from penstock.filesystem.errno_map import storage_error
+from penstock.formats import ledger_file
 from penstock.ownership import liveness
 from penstock.ownership.invalid_runs import damage
 from penstock.state import run_claims, run_store, seals
@@ -153,7 +154,17 @@ def clear_own(context: Context, run: Run) -> None:
         context.emit(events.Noted(run.dataset, "plan", text=text))
         # Right before: a terminal that takes no more output holds the note up.
         context.assert_held()
-        context.storage.remove_tree(run.staging)
+        remove_noting(context, run.layout, run.staging)
+
+
+def remove_noting(context: Context, layout: DatasetLayout, tree: Path) -> None:
+    """Remove a staging or a release. What other releases share of it is noted in the dataset's ledger, so
+    that their files are known again. Raises as `Storage.remove_tree`."""
+    noted = ledger_file.Recorder(layout.ledger, f"removed-{tree.name.strip('.')}")
+    try:
+        context.storage.remove_tree(tree, moved=noted)
+    finally:
+        noted.close()
 
 
 def take(staging: Staging, run: str) -> None:
@@ -195,7 +206,7 @@ def clean(context: Context, run: Run, before: int | None = None) -> None:
             continue
         try:
             context.assert_held()
-            context.storage.remove_tree(staging)
+            remove_noting(context, run.layout, staging)
             context.assert_held()
             context.storage.remove_tree(theirs.folder.folder)
         except PenstockError as error:

@@ -17,7 +17,9 @@ import os
 from typing import TYPE_CHECKING
 
 from penstock.core import events
+from penstock.core.layout import SEAL
 from penstock.errors import FailedError, NewerFormatError, PenstockError
+from penstock.formats import ledger_file
 from penstock.state import seals
 from penstock.state.run import load
 from penstock.storage import durable
@@ -27,6 +29,7 @@ if TYPE_CHECKING:
 
     from penstock.core.layout import DatasetLayout, RunLayout
     from penstock.state.context import Context
+    from penstock.state.run import Run
 
 
 def prune(context: Context, layout: DatasetLayout) -> None:
@@ -50,6 +53,18 @@ def prune(context: Context, layout: DatasetLayout) -> None:
             context.assert_held()
             text = f"state of run {key} that its manifest covers stays: {error}"
             context.emit(events.Warned(layout.dataset, "publish", text=text))
+
+
+def prune_ledger(context: Context, run: Run) -> None:
+    """Remove from the ledger what was moved before the release was published that this run links from: its
+    manifest, and that of the new release, have ctimes of later."""
+    base = run.plan.base if run.folder.plan.exists() else None
+    since = run.layout.release(base) / SEAL if base else run.folder.plan
+    try:
+        ledger_file.prune(run.layout.ledger, since.stat().st_mtime)
+    except OSError as error:
+        text = f"old parts of the ledger stay: {error}"
+        context.emit(events.Warned(run.dataset, "publish", text=text))
 
 
 def covered(folder: RunLayout) -> list[Path]:

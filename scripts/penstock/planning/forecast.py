@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from penstock.core.documents import element_receipt
 from penstock.core.job_time import Estimate
-from penstock.core.time_estimate import MeasuredCopy, rates, seconds
+from penstock.core.time_estimate import MeasuredCopy, Rates, rates, seconds
 from penstock.errors import NewerFormatError, NoSpaceError
 from penstock.filesystem.capabilities import facts
 from penstock.state import history
@@ -166,6 +166,11 @@ def copy_time(layout: DatasetLayout, totals: Totals, slots: int, cap: int | None
     each = f"{human.rate(basis.bytes_per_second)} or {basis.files_per_second:,.0f} files/s each"
     known = f"measured with release {basis.measured}" if basis.measured else "assumed: nothing measured yet"
     return CopyTime(takes, f"copy takes about {took} with {at_once}, {each} ({known}){bounded}")
+
+
+def measured(layout: DatasetLayout) -> Rates:
+    """What one element did a second in the newest run that was measured, else what is assumed."""
+    return rates(_history(layout))
 
 
 def least_rate(limit: int | None, cap: int | None, at_once: int) -> float | None:

@@ -48,6 +48,11 @@ class TargetProbe:
         """What calls on a linked file take here; "" where it was not measured."""
         return str(self._report.link_cost) if self._report.link_cost else ""
 
+    @property
+    def keeps_inodes(self) -> bool:
+        """Whether a file has one inode number always."""
+        return not self._report.refused("inode_stable")
+
     def check(self) -> None:
         """Raises PreflightError where the file system cannot hold a release."""
         stops = [one for one in self.results if one.verdict == "stop"]

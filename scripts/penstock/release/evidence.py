@@ -9,10 +9,12 @@ when a row is opened; publish looks at every record, last.
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from itertools import compress
 from typing import TYPE_CHECKING
 
-from penstock.core.documents.seal import Amount, SealedEvidence
-from penstock.core.grades import SIZE_ONLY, STORAGE_GRADES, storage_rank
+from penstock.core.documents.seal import Amount, SealedCarried, SealedEvidence
+from penstock.core.grades import CARRIED, EVIDENCE_GRADES, SIZE_ONLY, storage_rank
 from penstock.core.model import Claim
 from penstock.engine.checksums import COMBINABLE
 from penstock.filesystem.capabilities import passable
@@ -45,12 +47,17 @@ class Evidence:
     fsync_ends: str = ""
     """Where an fsync ended on nodes that wrote files, if not on the servers' disks. No grade follows from it:
     grades say what was read, and such a file is read as it was written until the servers lose power."""
-    _seen: dict[tuple[str, str, str], _Amount] = field(default_factory=dict)
-    """By source grade, storage grade and method: few."""
+    by_name: bool = False
+    """Whether the weakest grade was asked for by name: then a file that was carried over lacks it."""
+    _seen: dict[tuple[str, str, str, int], _Amount] = field(default_factory=dict)
+    """By source grade, storage grade, method, and whether it was carried over: few."""
+    _ages: dict[int, None] = field(default_factory=dict)
+    """When files that were carried over were last read: few."""
 
     def add(self, files: Files) -> list[tuple[str, str]]:
         """Count these records. Returns the paths of files with too little evidence, and why."""
-        kinds = zip(files["source_grade"], files["storage_grade"], files["method"], strict=True)
+        carried = files["carried"]
+        kinds = zip(files["source_grade"], files["storage_grade"], files["method"], carried, strict=True)
         weak = []
         for kind, path, size in zip(kinds, files["path"], files["size"], strict=True):
             amount = self._seen.get(kind) or self._new(kind)
@@ -58,12 +65,16 @@ class Evidence:
             amount.bytes += size
             if amount.lacks and size:
                 weak.append((path, amount.lacks))
+        if any(carried):
+            self._ages |= dict.fromkeys(compress(files["read_at"], carried))
         return weak
 
-    def _new(self, kind: tuple[str, str, str]) -> _Amount:
-        source, stored, method = kind
+    def _new(self, kind: tuple[str, str, str, int]) -> _Amount:
+        source, stored, method, carried = kind
         lacks = ""
-        if storage_rank(stored) < storage_rank(self.minimum):
+        if carried and self.by_name and self.minimum != "written":
+            lacks = f"carried over ({stored} then), required is {self.minimum}"
+        elif storage_rank(stored) < storage_rank(self.minimum):
             lacks = f"{stored} ({method}), required is {self.minimum}"
         elif self.proven and source == SIZE_ONLY:
             lacks = "no checksum of its source proved it"
@@ -73,10 +84,26 @@ class Evidence:
     def _by(self, field_of_kind: int) -> dict[str, Amount]:
         amounts: dict[str, Amount] = {}
         for kind, seen in self._seen.items():
-            name = kind[field_of_kind]
+            name = CARRIED if kind[3] and field_of_kind else str(kind[field_of_kind])
             amount = amounts.get(name, Amount())
             amounts[name] = Amount(amount.files + seen.files, amount.bytes + seen.bytes)
         return amounts
+
+    def carried(self) -> SealedCarried:
+        """What was not read back for this release."""
+        then: dict[str, Amount] = {}
+        for (_, stored, _, carried), seen in self._seen.items():
+            if carried:
+                amount = then.get(stored, Amount())
+                then[stored] = Amount(amount.files + seen.files, amount.bytes + seen.bytes)
+        files, size = (sum(amount[place] for amount in then.values()) for place in (0, 1))
+        if not files:
+            return SealedCarried()
+        oldest, newest = (
+            datetime.fromtimestamp(read_at, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+            for read_at in (min(self._ages), max(self._ages))
+        )
+        return SealedCarried(files, size, oldest, newest, then)
 
     def sealed(self) -> SealedEvidence:
         """For the seal."""
@@ -101,7 +128,7 @@ def required(verify: VerifyConfig, *, direct: bool) -> Evidence:
     minimum = verify.minimum_grade
     if minimum == "auto":
         minimum = "written" if verify.reread != "all" else "cold" if direct else "reread"
-    return Evidence(minimum, verify.source_checksum == "require")
+    return Evidence(minimum, verify.source_checksum == "require", by_name=verify.minimum_grade != "auto")
 
 
 def beyond(verify: VerifyConfig, *, kind: str, alone: bool, stated: bool) -> str:
@@ -159,7 +186,7 @@ def short(sealed: SealedEvidence, verify: VerifyConfig) -> str:
     if verify.source_checksum == "require" and _bytes(sealed.source, SIZE_ONLY):
         lacking.append("files that no checksum of the source proved")
     if verify.minimum_grade != "auto":
-        weaker = STORAGE_GRADES[: storage_rank(verify.minimum_grade)]
+        weaker = EVIDENCE_GRADES[: EVIDENCE_GRADES.index(verify.minimum_grade)]
         lacking += [
             f"files of which is known no more than `{g}`" for g in weaker if _bytes(sealed.storage, g)
         ]

@@ -21,7 +21,7 @@ from penstock.core.documents.seal import (
     to_json,
 )
 from penstock.core.layout import EMPTY_FOLDERS, MANIFEST, MANIFEST_SHA256, MANIFEST_XXH, SEAL
-from penstock.core.seal_tree import Tree, leaves
+from penstock.core.seal_tree import CARRYING_FIELDS, SEALED_FIELDS, Tree, leaves
 from penstock.errors import FailedError
 from penstock.filesystem import owners
 from penstock.filesystem.capabilities import facts
@@ -30,7 +30,7 @@ from penstock.formats import empty_folders
 from penstock.formats.listing_file import read_columns
 from penstock.formats.manifest import ChecksumFile, ManifestWriter
 from penstock.formats.records import read_records
-from penstock.release import amended_listing
+from penstock.release import amended_listing, linked_evidence
 from penstock.release.evidence import required
 from penstock.release.giant_checksums import GiantClaims
 from penstock.release.reconciliation import close
@@ -71,6 +71,8 @@ def _seal(context: Context, run: Run) -> Deviations:
     evidence = required(verify, direct=facts(run.data).direct)
     evidence.fsync_ends = receipts.fsync_ends(receipts.of_elements(run, "copy"))
     deviations, tree = Deviations(), Tree()
+    verified = receipts.of_elements(run, "verify")
+    fields = CARRYING_FIELDS if any(one.carried[0] for one in verified) else SEALED_FIELDS
     giants = shown = 0
     with contextlib.ExitStack() as stack:
         parquet = stack.enter_context(ManifestWriter(staging / MANIFEST))
@@ -94,7 +96,7 @@ def _seal(context: Context, run: Run) -> Deviations:
             for path, why in evidence.add(files):
                 if path not in deviations.wrong:
                     deviations.add("weak", f"{path!r}: {why}", shards)
-            tree.extend(leaves(files))
+            tree.extend(leaves(files, fields))
             giants += len(files) - files["parts"].count(b"")
             for text in texts.values():
                 text.add(_sums(files, text.algorithm))
@@ -134,7 +136,7 @@ def _seal(context: Context, run: Run) -> Deviations:
         dataset=info.dataset,
         release=info.release,
         run=info.run,
-        sealed=datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ"),
+        sealed=datetime.fromtimestamp(context.clock(), UTC).strftime("%Y-%m-%dT%H:%M:%SZ"),
         penstock=penstock.__version__,
         files=plan.files,
         bytes=plan.bytes,
@@ -162,9 +164,10 @@ def _seal(context: Context, run: Run) -> Deviations:
             modes=[SealedModes(rule.match, rule.file, rule.dir) for rule in config.permissions.modes],
             acl=context.storage.access_rules(config.permissions).entries,
         ),
-        records=SealedRecords(tree.root(), tree.count),
+        records=SealedRecords(tree.root(), tree.count, fields),
         manifests=manifests,
         evidence=evidence.sealed(),
+        linked=linked_evidence.sealed(run, verified, evidence.carried()),
         amended=amended.sealed(info.created, _ended(receipts.step(folder, "copy"))) if amended else None,
     )
     context.storage.write_json(staging / SEAL, to_json(seal))

@@ -35,6 +35,7 @@ from penstock.core.documents.history_line import Author, Removal
 from penstock.core.documents.removal_mark import RemovalMark
 from penstock.errors import FailedError
 from penstock.filesystem.errno_map import storage_error
+from penstock.formats import ledger_file
 from penstock.state import history
 
 if TYPE_CHECKING:
@@ -126,7 +127,12 @@ def clear(context: Context, layout: DatasetLayout, folders: Sequence[Path]) -> N
     files that kept frozen processes from a rename long ago."""
     for path in folders:
         context.stop.check()
-        context.storage.remove_release(path)
+        # Of files that another release shares: how this moves their ctimes.
+        noted = ledger_file.Recorder(layout.ledger, path.name.strip("."))
+        try:
+            context.storage.remove_release(path, moved=noted)
+        finally:
+            noted.close()
     before = time.time() - BARRED
     with os.scandir(layout.releases) as entries:
         for one in entries:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import select
 import threading
+import time
 import weakref
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -123,6 +124,8 @@ class Context:
     """Plan may have unchanged files copied on the target where they cannot be linked (`--copy-unchanged`)."""
     controller: str = ""
     """The workflow above this step, `<pid>.<start time in ticks>`; "" for a step by hand."""
+    clock: Callable[[], float] = time.time
+    """Seconds since the epoch, by which the age of readings is counted."""
     hold: Hold | None = None
     """What the step that is under way holds (`ownership.dataset_hold`)."""
 

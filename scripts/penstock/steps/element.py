@@ -20,7 +20,7 @@ from penstock.core.documents import element_usage
 from penstock.core.documents.element_outcome import ElementOutcome
 from penstock.core.documents.element_receipt import ElementReceipt
 from penstock.core.documents.promise import of_repair
-from penstock.core.layout import DATA, DatasetLayout, RunLayout
+from penstock.core.layout import DATA, MANIFEST, DatasetLayout, RunLayout
 from penstock.core.step_table import BY_NAME, IN_ELEMENTS, RUN_IN_ELEMENTS
 from penstock.core.text import printable_lines
 from penstock.engine.records import journal
@@ -236,6 +236,7 @@ def _work(
             _copy_task(run, shard, attempt, data),
             base=run.layout.release(base) / DATA if base else None,
             way=run.plan.way,
+            ledger=run.layout.ledger,
             stated=folder.stated if folder.stated.exists() else None,
             stagings=abandoned_stagings.planned(run),
             may_change=config.dataset.follow_limit.allowed(run.info.files),
@@ -263,6 +264,11 @@ def _work(
         probe=run.probe,
         named=config.filesystem,
         recall=_share(config.audit.recall, shard, run),
+        # Where a linked file had other bytes all are read.
+        linked=None if folder.linked_damage.exists() else run.plan.linked,
+        base_manifest=run.layout.release(run.plan.base) / MANIFEST if run.plan.base else None,
+        ledger=run.layout.ledger,
+        damage=folder.linked_damage / f"{shard.index:05d}.json",
     )
     outcome = reread_shard(reread, reporter, stop.signalled)
     if outcome.failures:
@@ -273,6 +279,8 @@ def _work(
         amended=outcome.amended,
         gone=outcome.gone,
         left_out=outcome.left_out,
+        read_links=outcome.read_links,
+        carried=outcome.carried,
     )
 
 
@@ -393,6 +401,7 @@ def _whole(
         done_bytes=outcome.bytes,
         linked=outcome.linked + outcome.taken,
         taken=outcome.taken,
+        link_seconds=round(outcome.link_seconds, 3),
         retries=outcome.retries,
         seconds=round(outcome.seconds, 3),
         cpu_seconds=round(outcome.cpu_seconds, 3),

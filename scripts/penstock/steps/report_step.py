@@ -19,6 +19,7 @@ from penstock.core.layout import DATA
 from penstock.core.step_table import RUN_IN_ELEMENTS, WITH_RECEIPT
 from penstock.filesystem.capabilities import facts
 from penstock.state import outcomes, receipts, run_store, seals, verdicts
+from penstock.views import linked_text
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
@@ -133,6 +134,10 @@ def _gathered(context: Context, run: Run) -> tuple[Result, ElementAccounts]:
             "seal": seal.records.root,
             "giants": seal.giants,
         }
+        if seal.linked is not None:
+            result["linked"] = seal.linked.to_json()
+        if carried := linked_text.words(result.get("linked"), seal.evidence.storage):
+            result["carried"] = carried
         if seal.amended is not None:
             amended = cast("AmendedFiles", seal.amended.to_json())
             result |= {"amended": amended, "files": seal.files, "bytes": seal.bytes}
@@ -204,9 +209,10 @@ def _amounts(
             amounts["durability"] += f", which ended {ends}"
     if verified:
         whole = len(verified) == len(plan.shards)
+        carried = [e.carried for e in verified]
         amounts["verified"] = {
-            "files": plan.files if whole else sum(e.files for e in verified),
-            "bytes": sum(e.bytes for e in verified),
+            "files": (plan.files if whole else sum(e.files for e in verified)) - sum(c[0] for c in carried),
+            "bytes": sum(e.bytes for e in verified) - sum(c[1] for c in carried),
             "seconds": _wall(done.get("verify"), verified),
         }
     return amounts

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 
 from penstock.filesystem import acl_xattrs
 from penstock.filesystem.errno_map import storage_error
+from penstock.storage.port import Linked
 from penstock.storage.staging_folder import split
 
 if TYPE_CHECKING:
@@ -34,6 +35,10 @@ def keeps(seen_ns: int, wanted_ns: int) -> bool:
     """Whether a file whose time was set to `wanted_ns` may show `seen_ns`: the same, or the same rounded down
     to a unit of `_GRAINS`."""
     return any(seen_ns == wanted_ns - wanted_ns % grain for grain in _GRAINS)
+
+
+_STANDING = Linked(0, 0, 0)
+"""In place of a link: the name is there already."""
 
 
 class Links:
@@ -99,6 +104,71 @@ class Links:
             return fd
         os.close(fd)
         return None
+
+    def link_many(self, base_data: Path, files: Sequence[tuple[str, int, int]]) -> list[Linked | None]:
+        """As `link`, of many files: path, size and time of each. None: copy it instead.
+
+        A folder is entered once for those of its files that follow one another. Each file is linked straight
+        to its final name, which a link gives whole or not at all: three calls a file. A name that is there
+        already, of an attempt that died, is linked by `link`.
+        """
+        made: list[Linked | None] = []
+        at = 0
+        while at < len(files):
+            parent, _ = split(files[at][0])
+            start, at = at, at + 1
+            while at < len(files) and files[at][0].rpartition("/")[0] == parent:
+                at += 1
+            made += self._link_folder(base_data, parent, files[start:at])
+        return made
+
+    def _link_folder(
+        self, base_data: Path, parent: str, files: Sequence[tuple[str, int, int]]
+    ) -> list[Linked | None]:
+        """`link_many` of files of one folder."""
+        self._staging.look()
+        try:
+            base = self._staging.base(base_data)[1].get(parent)
+            folder = self._staging.enter(parent, make=True)
+        except OSError as error:
+            if error.errno in _UNLINKABLE or error.errno == errno.ELOOP:
+                return [None] * len(files)
+            raise storage_error(error, "cannot link", parent) from None
+        made = [self._link_one(base, folder, *file) for file in files]
+        if self._staging.fsync:
+            self._staging.touched.add(parent)
+        there = [place for place, one in enumerate(made) if one is _STANDING]
+        for place in there:
+            made[place] = self._link_again(base_data, *files[place])
+        return made
+
+    def _link_one(self, base: int, folder: int, path: str, size: int, mtime_ns: int) -> Linked | None:
+        """None where it cannot be linked; `_STANDING` where its name is there already."""
+        name = path.rpartition("/")[2]
+        try:
+            seen = os.stat(name, dir_fd=base, follow_symlinks=False)
+            if not self._linkable(seen, path, size, mtime_ns) or not self._same_acl(base, name, path):
+                return None
+            os.link(name, name, src_dir_fd=base, dst_dir_fd=folder, follow_symlinks=False)
+            after = os.stat(name, dir_fd=folder, follow_symlinks=False)
+            if (after.st_dev, after.st_ino) == (seen.st_dev, seen.st_ino):
+                return Linked(seen.st_ino, seen.st_ctime_ns, after.st_ctime_ns)
+            # BeeGFS can be set to make symbolic links instead, silently.
+            os.unlink(name, dir_fd=folder)
+        except FileExistsError:
+            return _STANDING
+        except OSError as error:
+            if error.errno not in _UNLINKABLE and error.errno != errno.ELOOP:
+                raise storage_error(error, "cannot link", path) from None
+        return None
+
+    def _link_again(self, base_data: Path, path: str, size: int, mtime_ns: int) -> Linked | None:
+        """Of a file whose name was there: how its ctime was moved before is not known."""
+        if not self.link(base_data, path, size, mtime_ns):
+            return None
+        parent, name = split(path)
+        seen = os.stat(name, dir_fd=self._staging.enter(parent, make=False), follow_symlinks=False)
+        return Linked(seen.st_ino, 0, seen.st_ctime_ns)
 
     def take_over(self, stagings: Sequence[Abandoned], path: str, size: int, mtime_ns: int) -> bool:
         """Bring a file into staging that one of these abandoned stagings holds. False: copy it instead.

@@ -24,11 +24,11 @@ class PacedStorage:
     def __getattr__(self, name: str) -> Any:
         return getattr(self._plain, name)
 
-    def remove_tree(self, path: Path, /) -> None:
-        self._plain.remove_tree(path, self._spend)
+    def remove_tree(self, path: Path, /, *, moved: Callable[[int, int, int], None] | None = None) -> None:
+        self._plain.remove_tree(path, self._spend, moved=moved)
 
-    def remove_release(self, path: Path, /) -> None:
-        self._plain.remove_release(path, self._spend)
+    def remove_release(self, path: Path, /, *, moved: Callable[[int, int, int], None] | None = None) -> None:
+        self._plain.remove_release(path, self._spend, moved=moved)
 
     def set_permissions(self, staging: Path, policy: PermissionsConfig, gid: int | None, /) -> ModesSet:
         seen: ModesSet = self._plain.set_permissions(staging, policy, gid, self._spend)

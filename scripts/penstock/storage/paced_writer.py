@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from penstock.storage.pending_file import Pending
-    from penstock.storage.port import Abandoned, Writer
+    from penstock.storage.port import Abandoned, Linked, Writer
 
 _REMEMBERED = 1 << 16
 """Folders that are remembered as entered; some MiB."""
@@ -95,6 +95,11 @@ class PacedWriter:
     def link(self, base_data: Path, path: str, size: int, mtime_ns: int, held_as: str = "") -> bool:
         self._before(path, 2)
         return self._writer.link(base_data, path, size, mtime_ns, held_as)
+
+    def link_many(self, base_data: Path, files: Sequence[tuple[str, int, int]]) -> list[Linked | None]:
+        for path, _, _ in files:
+            self._before(path, 2)
+        return self._writer.link_many(base_data, files)
 
     def take_over(self, stagings: Sequence[Abandoned], path: str, size: int, mtime_ns: int) -> bool:
         self._before(path, 2)

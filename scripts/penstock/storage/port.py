@@ -76,6 +76,15 @@ class Postings(NamedTuple):
     """Of other accounts, or no plain files: counted, never obeyed."""
 
 
+class Linked(NamedTuple):
+    """A file that was linked, looked at before and after."""
+
+    inode: int
+    before_ns: int
+    """Its ctime, which the link moved."""
+    after_ns: int
+
+
 class Barrier(Protocol):
     """One durability barrier for everything below `data` that is written after this was made."""
 
@@ -249,10 +258,12 @@ class Storage(Protocol):
     ) -> Mender:
         """Replaces files below `data`, with the mode, group, owner and ACL that were published."""
 
-    def remove_tree(self, path: Path, /) -> None:
-        """Remove a folder and all below it, never through a link. Durable on return."""
+    def remove_tree(self, path: Path, /, *, moved: Callable[[int, int, int], None] | None = None) -> None:
+        """Remove a folder and all below it, never through a link. Durable on return. `moved` is called, from
+        several threads, for each file that has another name left: its inode, and its ctime before and
+        after."""
 
-    def remove_release(self, path: Path, /) -> None:
+    def remove_release(self, path: Path, /, *, moved: Callable[[int, int, int], None] | None = None) -> None:
         """The same of what was a release, its seal first."""
 
     # Small files for other accounts (`shared_files`)
@@ -367,6 +378,9 @@ class Writer(Protocol):
     def held(self, base_data: Path, path: str, size: int, mtime_ns: int | None) -> int | None:
         """A descriptor of an unchanged file of a published release, which the caller closes; None where it is
         not as it was published, or may not be read."""
+
+    def link_many(self, base_data: Path, files: Sequence[tuple[str, int, int]]) -> list[Linked | None]:
+        """Link unchanged files of a published release: path, size and time of each. None: copy it instead."""
 
     def take_over(self, stagings: Sequence[Abandoned], path: str, size: int, mtime_ns: int) -> bool:
         """Have a file that one of these abandoned stagings holds. False: copy it instead."""

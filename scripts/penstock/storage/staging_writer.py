@@ -49,7 +49,8 @@ class StagingWriter:
         self.begin_part, self.finish_part = parts.begin_part, parts.finish_part
         self.begin_shared, self.begin_range = parts.begin_shared, parts.begin_range
         self.finish_shared, self.drop_shared = parts.finish_shared, parts.drop_shared
-        self.link, self.held, self.take_over = links.link, links.held, links.take_over
+        self.link, self.link_many, self.held = links.link, links.link_many, links.held
+        self.take_over = links.take_over
         self.move, self.holds = links.move, links.holds
 
     def close(self) -> None:

@@ -116,10 +116,16 @@ def _remove_upward(folders: Folders, folder: str) -> None:
         folder = above
 
 
-def remove_tree(path: Path, spend: Callable[[int], None] | None = None) -> None:
+def remove_tree(
+    path: Path,
+    spend: Callable[[int], None] | None = None,
+    *,
+    moved: Callable[[int, int, int], None] | None = None,
+) -> None:
     """Remove a folder and all below it, by descriptors, never through a link; folders without a write
     bit are opened to their owner first. A tree that is not there is removed. Durable on return. `spend`
-    is called before each of so many metadata operations, from several threads.
+    is called before each of so many metadata operations, from several threads. `moved` is called, from
+    several threads, for each file that has another name left: its inode, and its ctime before and after.
 
     A file that a process of this node still has open stays on NFS, as .nfsXXXX beside the others, until it is
     closed: its folder is tried again for some seconds (`AGAIN`), as is one in which a late writer makes a
@@ -134,7 +140,7 @@ def remove_tree(path: Path, spend: Callable[[int], None] | None = None) -> None:
     try:
         for seconds in AGAIN:
             try:
-                _empty(folders, spend)
+                _empty(folders, spend, moved)
                 os.rmdir(path)
                 break
             except OSError as error:
@@ -142,7 +148,7 @@ def remove_tree(path: Path, spend: Callable[[int], None] | None = None) -> None:
                     raise
                 time.sleep(seconds)
         else:
-            _empty(folders, spend)
+            _empty(folders, spend, moved)
             os.rmdir(path)
         fsync_dir(path.parent)
     except OSError as error:
@@ -159,7 +165,12 @@ def remove_tree(path: Path, spend: Callable[[int], None] | None = None) -> None:
         os.close(root)
 
 
-def remove_release(path: Path, spend: Callable[[int], None] | None = None) -> None:
+def remove_release(
+    path: Path,
+    spend: Callable[[int], None] | None = None,
+    *,
+    moved: Callable[[int, int, int], None] | None = None,
+) -> None:
     """`remove_tree` of what was a release, its seal first: no seal ever stands beside half a tree."""
     try:
         fd = os.open(path, OPEN_FOLDER)
@@ -178,16 +189,37 @@ def remove_release(path: Path, spend: Callable[[int], None] | None = None) -> No
         raise storage_error(error, "cannot remove", str(path / SEAL)) from None
     finally:
         os.close(fd)
-    remove_tree(path, spend)
+    remove_tree(path, spend, moved=moved)
 
 
-def _empty(folders: Folders, spend: Callable[[int], None] | None) -> None:
+def _empty(
+    folders: Folders, spend: Callable[[int], None] | None, moved: Callable[[int, int, int], None] | None
+) -> None:
     """Remove all that lies below. Raises OSError."""
+    unlink = os.unlink if moved is None else partial(_unlink, moved)
     with Calls() as calls:
         for folder, files, lower in _depth_first(folders):
             fd = folders.get(folder)
-            calls.each(partial(_remove, os.unlink, fd, spend), files)
+            calls.each(partial(_remove, unlink, fd, spend), files)
             calls.each(partial(_remove, os.rmdir, fd, spend), lower)
+
+
+def _unlink(moved: Callable[[int, int, int], None], name: str, *, dir_fd: int) -> None:
+    """Removes a name; `moved` gets how that moved the ctime of a file that other names lead to. Raises
+    OSError."""
+    before = os.stat(name, dir_fd=dir_fd, follow_symlinks=False)
+    if not stat.S_ISREG(before.st_mode) or before.st_nlink < 2:
+        os.unlink(name, dir_fd=dir_fd)
+        return
+    held = os.open(name, os.O_PATH | os.O_NOFOLLOW | os.O_CLOEXEC, dir_fd=dir_fd)
+    try:
+        os.unlink(name, dir_fd=dir_fd)
+        with contextlib.suppress(OSError):  # a file system that forgot it: then it is read back
+            after = os.fstat(held)
+            if after.st_ino == before.st_ino:
+                moved(before.st_ino, before.st_ctime_ns, after.st_ctime_ns)
+    finally:
+        os.close(held)
 
 
 def _held_open(folders: Folders) -> str:

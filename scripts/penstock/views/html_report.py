@@ -15,7 +15,7 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
 from penstock.core import step_table
-from penstock.core.grades import SOURCE_GRADES, STORAGE_GRADES
+from penstock.core.grades import EVIDENCE_GRADES, SOURCE_GRADES
 from penstock.storage import durable
 from penstock.views import human, plots, summary, usage_text
 
@@ -34,6 +34,7 @@ MEANINGS = {
     "cold-other-node": "read back past the caches, on a node that did not write it",
     "cold": "read back past the caches of the node that wrote it",
     "reread": "read back; caches could not be ruled out",
+    "carried": "linked and not read for this release; read earlier, unchanged by all that a stat shows",
     "written": "written durably, not read back",
     "direct": "by direct I/O, past the page cache",
     "dropped": "after the page cache was seen to be empty of it",
@@ -81,6 +82,7 @@ def render(data: Result) -> str:
         throughput=plots.throughput(data.get("throughput") or ()),
         histogram=plots.histogram(data.get("histogram") or ()),
         evidence=_evidence(data.get("evidence")),
+        carried=data.get("carried"),
         steps=[_step(step) for step in data.get("steps") or ()],
         usage=table,
         usage_nodes=any(line.node_hours for line in table),
@@ -167,7 +169,7 @@ def _evidence(evidence: object) -> list[tuple[str, str, str, str, str]]:
         (title, grade, MEANINGS.get(grade, ""), human.count(files), human.size(size))
         for title, key, order in (
             ("Source's checksum", "source", SOURCE_GRADES),
-            ("Stored bytes", "storage", STORAGE_GRADES),
+            ("Stored bytes", "storage", EVIDENCE_GRADES),
             ("Read back", "methods", ()),
         )
         for grade, files, size in summary.graded(evidence.get(key), order)

@@ -9,7 +9,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, TypedDict
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Mapping, Sequence
 
     from penstock.core.documents.verdict import LastAuditJson
 
@@ -208,6 +208,10 @@ class Result(TypedDict, total=False):
     """Hours of the last attempts of all elements, as if each had a node for itself; see `usage`."""
     usage: Usage
     evidence: EvidenceAmounts
+    linked: Mapping[str, object]
+    """Of linked files that were read back and of those that were carried over, as in the seal."""
+    carried: str
+    """What that means, in words; not there where none was carried over."""
     seal: str
     """The root of the seal's tree over the records, `sha256:<hex>`."""
     listing_digest: str

@@ -8,7 +8,7 @@ from itertools import chain, repeat
 from typing import TYPE_CHECKING, cast
 
 from penstock.core.text import printable
-from penstock.views import findings_text, human
+from penstock.views import findings_text, human, linked_text
 from penstock.views.aligned_table import COLUMNS, Column, lines
 from penstock.views.styled_lines import Line
 
@@ -171,6 +171,8 @@ def _sealed(found: ReleaseShown, seal: Mapping[str, object]) -> Iterator[tuple[s
     evidence = _map(seal.get("evidence"))
     yield "Source proof", _evidence(found["source_evidence"], evidence.get("required_source"))
     yield "Stored proof", _evidence(found["storage_evidence"], evidence.get("required_storage"))
+    if carried := linked_text.words(seal.get("linked"), evidence.get("storage")):
+        yield "Carried over", carried
     if evidence.get("fsync_ends"):
         yield "Durable", f"each fsync ended {evidence['fsync_ends']}"
     for one in found["manifests"]:

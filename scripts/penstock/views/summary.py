@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
-from penstock.core.grades import SOURCE_GRADES, STORAGE_GRADES
+from penstock.core.grades import EVIDENCE_GRADES, SOURCE_GRADES
 from penstock.views import findings_text, human, usage_text
 
 if TYPE_CHECKING:
@@ -24,6 +24,8 @@ def render(result: Result) -> str:
     lines = [(human.printable(str(result.get("dataset", "penstock"))), "")]
     lines += _amounts(result)
     lines += _evidence(result.get("evidence"))
+    if result.get("carried"):
+        lines.append(("Carried over", human.printable(str(result["carried"]))))
     for title, key in (("Release", "release"), ("Path", "path"), ("Report", "report")):
         if value := result.get(key):
             lines.append((title, human.printable(str(value))))
@@ -119,7 +121,7 @@ def _evidence(evidence: object) -> list[tuple[str, str]]:
     if not isinstance(evidence, Mapping):
         return []
     rows = []
-    for title, key, order in (("Source", "source", SOURCE_GRADES), ("Storage", "storage", STORAGE_GRADES)):
+    for title, key, order in (("Source", "source", SOURCE_GRADES), ("Storage", "storage", EVIDENCE_GRADES)):
         grades = graded(evidence.get(key), order)
         text = ", ".join(f"{grade} {human.count(files)}" for grade, files, _ in grades)
         if text:

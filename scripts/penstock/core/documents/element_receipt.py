@@ -30,6 +30,9 @@ class ElementReceipt:
     done_bytes: int = 0
     linked: int = 0
     """Rows linked from a release or taken over from another run's staging."""
+    link_seconds: float = 0.0
+    """What linking many of them took, before anything was copied; 0 in receipts of versions that linked by
+    the way."""
     taken: int = 0
     """Those of `linked` that were taken over from another run's staging."""
     retries: int = 0
@@ -69,6 +72,12 @@ class ElementReceipt:
     """`sha256:<hex>` of the records that verify wrote."""
     left_out: int = 0
     """Rows of the shard without a record: their objects are gone; of verify."""
+    read_links: Mapping[str, tuple[int, int]] = field(default_factory=dict)
+    """Linked rows that were read back, and their bytes, by the reason (`core.documents.seal.SealedLinked`);
+    of verify. Empty in receipts of versions that read all."""
+    carried: tuple[int, int] = (0, 0)
+    """Linked rows that were not read back, and their bytes: they count in `files` and `bytes`, too; of
+    verify."""
     findings: int = 0
     """Rows that are damaged, of audit; files that could not be fetched, of repair."""
     seen: str = ""

@@ -10,16 +10,17 @@ from dataclasses import dataclass, replace
 from typing import Annotated, NamedTuple
 
 from penstock.core import posix_acl
-from penstock.core.columns import FIELDS_SINCE, sealed_fields
+from penstock.core.columns import CARRYING, sealed_fields
 from penstock.core.documents import typed_json
-from penstock.core.grades import SOURCE_GRADES, STORAGE_GRADES
+from penstock.core.grades import CARRIED, EVIDENCE_GRADES, SOURCE_GRADES
 from penstock.core.seal_tree import SEALED_FIELDS
 
-AMENDED, RULED = max(2, FIELDS_SINCE), max(3, FIELDS_SINCE)
-FORMAT = RULED
+PLAIN, AMENDED, RULED = 1, 2, 3
+FORMAT = CARRYING
 """The newest format. 2: the release holds another listing than its run froze (`Seal.amended`). 3: its files
-and folders have modes by path, or an ACL, which versions before would take for damage and repair. Other seals
-are of format 1, so that versions which know neither read them, too."""
+and folders have modes by path, or an ACL, which versions before would take for damage and repair. 4: some of
+its files were carried over from the release before without being read back, which versions before would count
+as read. Other seals are of format 1, so that versions which know none of this read them, too."""
 
 Json = dict[str, object]
 
@@ -121,7 +122,7 @@ class SealedEvidence(NamedTuple):
     @property
     def all_read(self) -> bool:
         """Whether every byte was read back before the release was published."""
-        return self.methods is not None and "unread" not in self.methods
+        return self.methods is not None and not {"unread", CARRIED} & self.methods.keys()
 
     @property
     def weakest_source(self) -> str:
@@ -130,7 +131,7 @@ class SealedEvidence(NamedTuple):
 
     @property
     def weakest_storage(self) -> str:
-        return next((grade for grade in STORAGE_GRADES if grade in self.storage), "")
+        return next((grade for grade in EVIDENCE_GRADES if grade in self.storage), "")
 
     def to_json(self) -> Json:
         return {
@@ -164,6 +165,48 @@ class SealedAmendment(NamedTuple):
             "gone": self.gone,
             "from": self.began,
             "until": self.until,
+        }
+
+
+class SealedCarried(NamedTuple):
+    """Linked files that were not read back for this release."""
+
+    files: int = 0
+    bytes: int = 0
+    oldest_read: str = ""
+    """When the one that was read longest ago was last read back, UTC in ISO 8601."""
+    newest_read: str = ""
+    grades_then: Mapping[str, Amount] = typed_json.NOTHING
+    """By the storage grade of that reading."""
+
+    def to_json(self) -> Json:
+        return {**self._asdict(), "grades_then": _amounts(self.grades_then)}
+
+
+class SealedLinked(NamedTuple):
+    """The files that are linked from the release before, by what was done about their bytes."""
+
+    files: int = 0
+    bytes: int = 0
+    read_now: Mapping[str, Amount] = typed_json.NOTHING
+    """`due`: read since their turn had come; `sample`: drawn at random; `unfit`: read since inode, size or
+    times are not as they were left, or a checksum was to be held; `all`: read since a linked file had other
+    bytes."""
+    carried: SealedCarried = SealedCarried()
+    deviations: int = 0
+    """Linked files that had other bytes than their release states: then all are read, and these copied."""
+    at_most_95: int | None = None
+    """How many of the carried files can have other bytes, with 95 % confidence, by the random sample; None:
+    nothing was drawn."""
+
+    def to_json(self) -> Json:
+        return {
+            "files": self.files,
+            "bytes": self.bytes,
+            "read_now": _amounts(self.read_now),
+            "carried": self.carried.to_json(),
+            "deviations": self.deviations,
+            "at_most_95": self.at_most_95,
         }
 
 
@@ -205,13 +248,15 @@ class Seal(NamedTuple):
     evidence: SealedEvidence = SealedEvidence()
     amended: SealedAmendment | None = None
     """Where the source was followed while it changed: the release is no snapshot of one moment."""
+    linked: SealedLinked | None = None
+    """Where linked files may be carried over (`verify.linked`): which were read back, and which were not."""
 
 
 def to_json(seal: Seal) -> Json:
     """What `release.json` holds, in the lowest format that says it."""
     written: Json = {
         **{name: getattr(seal, name) for name in _PLAIN},
-        "format": FIELDS_SINCE,
+        "format": PLAIN,
         "sources": [source._asdict() for source in seal.sources],
         "include": list(seal.include),
         "exclude": list(seal.exclude),
@@ -232,6 +277,10 @@ def to_json(seal: Seal) -> Json:
         written |= {"format": AMENDED, "snapshot": False, "amended": seal.amended.to_json()}
     if seal.permissions.modes or seal.permissions.acl:
         written["format"] = RULED
+    if seal.linked is not None:
+        written["linked"] = seal.linked.to_json()
+        if seal.linked.carried.files:
+            written["format"] = CARRYING
     return written
 
 

@@ -144,7 +144,8 @@ class Rereader(Stream):
 
 
 def _seen(row: int, seen: Seen) -> RereadRow:
-    return RereadRow(row, seen.method, seen.stat.st_mtime_ns, seen.stat.st_ctime_ns)
+    stat = seen.stat
+    return RereadRow(row, seen.method, stat.st_mtime_ns, stat.st_ctime_ns, inode=stat.st_ino)
 
 
 def _owed(entry: Expected) -> list[tuple[Claim, Sum]]:

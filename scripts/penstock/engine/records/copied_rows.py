@@ -9,7 +9,7 @@ digest of parts, of an object that is gone) stay `Copied` objects.
 from __future__ import annotations
 
 from array import array
-from collections.abc import Iterator, Mapping
+from collections.abc import Container, Iterator, Mapping
 from operator import attrgetter
 from typing import Any
 
@@ -31,6 +31,21 @@ _ALIKE = tuple(name for name in Copied._fields if name not in (*_OWN, *_NUMBERS)
 """What many rows have in common."""
 _alike = attrgetter(*_ALIKE)
 _copied = arranged(Copied, (*_OWN, *_ALIKE, *_NUMBERS))
+
+
+class _Links:
+    """See `CopiedRows.links`. No linked row is kept as an object."""
+
+    def __init__(self, kinds: bytearray, alike: array[int], told: bytes) -> None:
+        self._kinds, self._alike, self._told = kinds, alike, told
+
+    def __contains__(self, row: object) -> bool:
+        return (
+            isinstance(row, int)
+            and row < len(self._kinds)
+            and self._kinds[row] == _PACKED
+            and bool(self._told[self._alike[row]])
+        )
 
 
 class CopiedRows(Mapping[int, Copied]):
@@ -86,6 +101,12 @@ class CopiedRows(Mapping[int, Copied]):
             self._odd.pop(row, None)
             self._kinds[row] = _ABSENT
             self._count -= 1
+
+    def links(self) -> Container[int]:
+        """The rows that are linked from the base release."""
+        linked, staging = _ALIKE.index("linked"), _ALIKE.index("staging")
+        told = bytes(bool(one[linked]) and not one[staging] for one in self._told)
+        return _Links(self._kinds, self._alike, told) if any(told) else ()
 
     def __getitem__(self, row: int) -> Copied:
         kind = self._kinds[row] if 0 <= row < len(self._kinds) else _ABSENT
