@@ -62,6 +62,21 @@ def test_a_plan_takes_no_less_than_its_bytes_at_the_cap(tmp_path: Path) -> None:
     )
 
 
+def test_a_plan_counts_the_limit_of_each_element_and_links(tmp_path: Path) -> None:
+    context = context_for(tmp_path, tree(tmp_path / "source", {"a": b"1"}))
+    layout = context.layout("data")
+    takes = copy_time(layout, Totals(files=1000, bytes=3600 * GB), 2, limit=GB)
+    assert takes.seconds == 1800.5
+    totals = Totals(files=1000, bytes=3600 * GB)
+    takes = copy_time(layout, totals, 2, limit=GB // 2)
+    assert takes.seconds == 3600
+    assert takes.sentence.endswith(", at `engine.limit`: 477 MiB/s each")
+    totals = Totals(files=1_000_000, unchanged=1_000_000, bytes=GB, unchanged_bytes=GB)
+    takes = copy_time(layout, totals, 1, tried={"files": 9000.0, "links": 20_000.0})
+    assert takes.seconds == 50
+    assert "9,000 files/s each, 20,000 links/s" in takes.sentence
+
+
 def test_the_plan_goes_by_the_cap_file(tmp_path: Path) -> None:
     context = context_for(tmp_path, tree(tmp_path / "source", {"a": b"1" * 1000}))
     link = tmp_path / "link"

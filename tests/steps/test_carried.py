@@ -17,7 +17,7 @@ from tests.support.whole_way import content, go, records, texts
 from penstock.config.settings import LinkedConfig
 from penstock.errors import FindingsError
 from penstock.formats import ledger_file
-from penstock.ownership.abandoned_stagings import remove_noting
+from penstock.retention import removals
 from penstock.state import seals
 from penstock.steps import audit_step
 from penstock.storage import durable
@@ -200,8 +200,9 @@ def test_after_a_kill_and_after_removals_files_are_known_again(carrying: Context
         assert read_now(seal)["unfit"] == 0
         assert not [name for name in os.listdir(layout.releases) if name.startswith(".")]
         release = layout.folder / before
-        os.chmod(release, 0o700)
-        remove_noting(carrying, layout, release)
+        removed = release.with_name(f".removed-{release.name}")
+        release.rename(removed)
+        removals.clear(carrying, layout, [removed])
     assert content(layout.current / "data") == content(source)
 
 

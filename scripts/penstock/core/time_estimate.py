@@ -2,16 +2,21 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from types import MappingProxyType
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Iterable, Mapping
 
 ASSUMED_BYTES = 1_000_000_000
 """Bytes per second of one element, while nothing was measured: 8 Gbit/s."""
 ASSUMED_FILES = 1000
 """Files per second of one element, likewise."""
+ASSUMED_LINKS = 10_000
+"""Links per second of one element, likewise."""
+MANY_LINKS = 1000
+"""Links from which on a run shows at which rate they are made."""
 
 
 @dataclass(frozen=True)
@@ -22,6 +27,11 @@ class Rates:
     files_per_second: float = ASSUMED_FILES
     measured: str = ""
     """The release whose copy was measured; "" when the rates are assumed."""
+    links_per_second: float = ASSUMED_LINKS
+    links_measured: str = ""
+    """As `measured`, of the links."""
+    tried: bool = False
+    """What was not measured by a release was measured on the target just now."""
 
 
 @dataclass(frozen=True)
@@ -32,28 +42,43 @@ class MeasuredCopy:
     files: int
     bytes: int
     element_seconds: float
-    """Summed over the elements."""
+    """Summed over the elements, without `link_seconds`."""
+    links: int = 0
+    link_seconds: float = 0.0
+    """What linking took, likewise."""
 
 
-def rates(history: Iterable[MeasuredCopy]) -> Rates:
-    """From the last one that copied anything. It measured one mix of sizes; another takes another time."""
-    found = Rates()
+def rates(history: Iterable[MeasuredCopy], tried: Mapping[str, float] = MappingProxyType({})) -> Rates:
+    """From the last one that copied, or linked, anything. It measured one mix of sizes; another takes another
+    time. Before the first one: `files` and `links` a second as they were `tried` on the target, else
+    assumed."""
+    found = Rates(
+        files_per_second=max(tried.get("files", ASSUMED_FILES), 1.0),
+        links_per_second=max(tried.get("links", ASSUMED_LINKS), 1.0),
+        tried=bool(tried),
+    )
     for one in history:
         if one.element_seconds > 0 and one.files > 0:
-            found = Rates(
-                max(one.bytes / one.element_seconds, 1.0),
-                max(one.files / one.element_seconds, 1.0),
-                one.release or "earlier",
+            found = replace(
+                found,
+                bytes_per_second=max(one.bytes / one.element_seconds, 1.0),
+                files_per_second=max(one.files / one.element_seconds, 1.0),
+                measured=one.release or "earlier",
+            )
+        if one.link_seconds > 0 and one.links >= MANY_LINKS:
+            found = replace(
+                found, links_per_second=one.links / one.link_seconds, links_measured=one.release or "earlier"
             )
     return found
 
 
-def seconds(files: int, size: int, slots: int, rates: Rates) -> float:
-    """Of the copy alone, over all elements, with `slots` of them at once.
+def seconds(files: int, size: int, slots: int, rates: Rates, links: int = 0) -> float:
+    """Of the copy alone, over all elements, with `slots` of them at once. An element makes its links before
+    it copies.
 
     With measured rates the mix was as it was: the larger of the two times. Assumed rates are
     taken one after the other.
     """
     by_bytes, by_files = size / rates.bytes_per_second, files / rates.files_per_second
     together = max(by_bytes, by_files) if rates.measured else by_bytes + by_files
-    return together / max(1, slots)
+    return (together + links / rates.links_per_second) / max(1, slots)

@@ -130,6 +130,7 @@ def link_rows(
             keeper.check()
             told()
         moved.close()
+    outcome.linked_bytes = linked.bytes
     outcome.link_seconds = time.monotonic() - began
     return linked
 

@@ -155,6 +155,8 @@ class Outcome:
     """Of the rows that earlier attempts had done."""
     linked: int = 0
     """Rows linked from the current release."""
+    linked_bytes: int = 0
+    """Of the rows that were linked before anything was copied."""
     link_seconds: float = 0.0
     """What that took, before anything was copied."""
     taken: int = 0

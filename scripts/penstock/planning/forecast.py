@@ -5,6 +5,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from itertools import islice
+from types import MappingProxyType
 from typing import TYPE_CHECKING, NamedTuple
 
 from penstock.core.documents import element_receipt
@@ -153,18 +154,35 @@ class CopyTime(NamedTuple):
     """For people: with so many elements at once, and from which rate it is computed."""
 
 
-def copy_time(layout: DatasetLayout, totals: Totals, slots: int, cap: int | None = None) -> CopyTime:
-    """By the rate of the newest run that was measured, else an assumed one, with `slots` elements at once; no
-    less than all bytes take at `cap` bytes a second, which all elements keep together."""
-    basis = rates(_history(layout))
+def copy_time(
+    layout: DatasetLayout,
+    totals: Totals,
+    slots: int,
+    cap: int | None = None,
+    *,
+    limit: int | None = None,
+    tried: Mapping[str, float] = MappingProxyType({}),
+) -> CopyTime:
+    """By the rate of the newest run that was measured, else by what the probe `tried` or an assumed one, with
+    `slots` elements at once; no less than all bytes take where each element reads at most `limit` bytes a
+    second, and all together `cap`."""
+    basis = rates(_history(layout), tried)
     files, size = totals.to_copy
-    takes, bounded = seconds(files + totals.own_files, size + totals.own_bytes, slots, basis), ""
+    links = totals.unchanged - totals.own_files
+    takes = seconds(files + totals.own_files, size + totals.own_bytes, slots, basis, links)
+    bounded = ""
+    if limit and size / limit / max(1, slots) > takes:
+        takes, bounded = size / limit / max(1, slots), f", at `engine.limit`: {human.rate(limit)} each"
     if cap and totals.to_copy[1] / cap > takes:
         takes, bounded = totals.to_copy[1] / cap, f", at the bandwidth cap of {human.rate(cap)}"
     took = human.duration(max(1.0, takes))
     at_once = "1 element" if slots == 1 else f"{slots} elements at once"
     each = f"{human.rate(basis.bytes_per_second)} or {basis.files_per_second:,.0f} files/s each"
+    if links:
+        each += f", {basis.links_per_second:,.0f} links/s"
     known = f"measured with release {basis.measured}" if basis.measured else "assumed: nothing measured yet"
+    if not basis.measured and basis.tried:
+        known = "files/s as the target made them just now, bytes/s assumed: nothing measured yet"
     return CopyTime(takes, f"copy takes about {took} with {at_once}, {each} ({known}){bounded}")
 
 
@@ -215,6 +233,8 @@ def _history(layout: DatasetLayout) -> Iterable[MeasuredCopy]:
         yield MeasuredCopy(
             line.release,
             files=sum(receipt.done_files - receipt.linked for receipt in receipts),
-            bytes=sum(receipt.done_bytes for receipt in receipts),
-            element_seconds=sum(receipt.seconds for receipt in receipts),
+            bytes=sum(receipt.done_bytes - receipt.linked_bytes for receipt in receipts),
+            element_seconds=sum(receipt.seconds - receipt.link_seconds for receipt in receipts),
+            links=sum(receipt.linked for receipt in receipts if receipt.link_seconds),
+            link_seconds=sum(receipt.link_seconds for receipt in receipts),
         )

@@ -11,7 +11,7 @@ from penstock.filesystem.capabilities import facts
 from penstock.filesystem.probe.judgement import acls, differences, links_work, reflinks_work
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Mapping, Sequence
 
     from penstock.core.checks import CheckResult
     from penstock.state.run import Run
@@ -47,6 +47,11 @@ class TargetProbe:
     def link_cost(self) -> str:
         """What calls on a linked file take here; "" where it was not measured."""
         return str(self._report.link_cost) if self._report.link_cost else ""
+
+    @property
+    def rates(self) -> Mapping[str, float]:
+        """Small files and links a second, as the probe made them."""
+        return self._report.rates
 
     @property
     def keeps_inodes(self) -> bool:

@@ -401,6 +401,7 @@ def _whole(
         done_bytes=outcome.bytes,
         linked=outcome.linked + outcome.taken,
         taken=outcome.taken,
+        linked_bytes=outcome.linked_bytes,
         link_seconds=round(outcome.link_seconds, 3),
         retries=outcome.retries,
         seconds=round(outcome.seconds, 3),

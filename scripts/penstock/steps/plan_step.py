@@ -318,7 +318,8 @@ def _make(
         context.storage.make_dirs(data / name)
     shards = planner.shards(totals, decision.shards)
     cap = cap_now(context.config.bandwidth).rate
-    takes = forecast.copy_time(layout, totals, min(slots, len(shards)), cap)
+    limit, at_once = run.config.engine.limit, min(slots, len(shards))
+    takes = forecast.copy_time(layout, totals, at_once, cap, limit=limit, tried=tried.rates)
     ticket = ticket_life.of_folders([layout.root, *ticket_life.source_folders(info.sources)])
     late = ticket_life.outlasted(ticket, takes.seconds, takes.sentence, time.time())
     _warn(context, info, late)

@@ -30,6 +30,8 @@ class ElementReceipt:
     done_bytes: int = 0
     linked: int = 0
     """Rows linked from a release or taken over from another run's staging."""
+    linked_bytes: int = 0
+    """Of the rows that were linked many at a time, as `link_seconds`."""
     link_seconds: float = 0.0
     """What linking many of them took, before anything was copied; 0 in receipts of versions that linked by
     the way."""

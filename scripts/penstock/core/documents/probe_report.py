@@ -120,6 +120,9 @@ class ProbeReport:
     seconds: float = 0.0
     abilities: Mapping[str, Seen] = field(default_factory=dict)
     link_cost: LinkCost = UNMEASURED
+    rates: Mapping[str, float] = field(default_factory=dict)
+    """How many one process makes a second, one after another: `files` (small ones, written and renamed) and
+    `links`. Empty: not measured."""
 
     def __getitem__(self, ability: str) -> Seen:
         """What came of one of `ABILITIES`."""

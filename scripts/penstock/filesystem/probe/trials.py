@@ -45,6 +45,8 @@ REFUSALS = frozenset(
         errno.ENOTTY, errno.ENOLCK, errno.ENODATA, errno.E2BIG, errno.ERANGE,
     }
 )  # fmt: skip
+SECONDS, MOST = 0.05, 100
+"""How long, and how many at most, a rate is measured."""
 _READ_ONLY = frozenset({errno.EROFS, errno.EACCES, errno.EPERM})
 
 
@@ -56,6 +58,7 @@ def probe(
     read-only or full, each ability is `not tried`, and says why. `between` is called before each trial: it
     may wait. Raises no OSError."""
     began = time.monotonic()
+    found: dict[str, float] = {}
     kind = ""
     places: list[Path] = []
     cost = LinkCost()
@@ -73,6 +76,8 @@ def probe(
             with contextlib.suppress(OSError):
                 (places[0] / "cost").mkdir(0o700)
                 cost = link_cost(places[0] / "cost", between)
+        between()
+        found = rates(places[0])
     except OSError as error:
         abilities = dict.fromkeys(ABILITIES, Seen(error=_name(error), why=_why_not(error)))
     finally:
@@ -88,7 +93,36 @@ def probe(
         seconds=round(time.monotonic() - began, 3),
         abilities=abilities,
         link_cost=cost,
+        rates=found,
     )
+
+
+def rates(place: Path) -> dict[str, float]:
+    """How many small files, and links to them, this process makes a second in a folder, one after another:
+    each for SECONDS, or MOST of them. Empty where that fails."""
+    folder = place / "rates"
+    try:
+        folder.mkdir(0o700)
+        made = _a_second(lambda number: _small_file(folder, number))
+        linked = _a_second(lambda number: os.link(folder / "0", folder / f"link{number}"))
+    except OSError:
+        return {}
+    return {"files": round(made, 1), "links": round(linked, 1)}
+
+
+def _a_second(do: Callable[[int], object]) -> float:
+    began, count = time.perf_counter(), 0
+    while count < MOST and (count == 0 or time.perf_counter() - began < SECONDS):
+        do(count)
+        count += 1
+    return count / max(time.perf_counter() - began, 1e-6)
+
+
+def _small_file(folder: Path, number: int) -> None:
+    temporary = folder / ".new"
+    with temporary.open("xb") as stream:
+        stream.write(b"penstock" * 512)
+    temporary.rename(folder / str(number))
 
 
 def _tried(trial: Trial, name: str, places: list[Path], proc: str) -> Seen:
