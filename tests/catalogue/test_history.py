@@ -35,7 +35,7 @@ def test_publications_are_rows_the_newest_first(layout: DatasetLayout) -> None:
     assert [one["event"] for one in found["lines"]] == ["publish", "publish"]
     newest, oldest = found["lines"]
     assert newest["text"].startswith("5 files, ")
-    assert newest["text"].endswith(f"before: {oldest['release']}")
+    assert newest["line"]["previous"] == oldest["release"]
     assert all(one["known"] and one["by"] and one["host"] for one in found["lines"])
     assert "publish" in text(found)
 
@@ -58,7 +58,7 @@ def test_repairs_and_rollbacks_are_said_in_words(layout: DatasetLayout) -> None:
     append(layout, history_line.to_json(repair), rollback)
     back, repaired = past.history(layout)["lines"][:2]
     assert repaired["text"] == "3 files repaired, 1 could not be; 2.00 KiB fetched"
-    assert (back["text"], back["release"]) == ("back from b", "a")
+    assert (back["text"], back["release"]) == ("from b", "a")
 
 
 @pytest.mark.parametrize("number", [1, 99])

@@ -99,10 +99,14 @@ def test_the_last_audit_and_the_findings_that_stand_are_shown(layout: DatasetLay
 
 def test_a_holder_of_a_release_stands_in_its_row(layout: DatasetLayout) -> None:
     _, other = names(layout)
-    row = dataset_row(layout, lambda _: {other: ["job 7 of cluster c, until tomorrow"]})
-    assert by_name(row)[other]["held_by"] == ["job 7 of cluster c, until tomorrow"]
-    assert "HELD BY" in text(row)
-    assert "HELD BY" not in text(dataset_row(layout, nobody))
+    who = [f"job {number} of cluster c" for number in range(5)]
+    row = dataset_row(layout, lambda _: {other: who})
+    assert by_name(row)[other]["held_by"] == who
+    assert text(row).splitlines()[-4:] == [
+        *(f"    held by {one}" for one in who[:3]),
+        "    and by 2 more (--json)",
+    ]
+    assert "held by" not in text(dataset_row(layout, nobody))
 
 
 def broken_seal(folder: Path) -> None:

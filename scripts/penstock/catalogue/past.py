@@ -95,9 +95,9 @@ def _told(line: HistoryLine) -> str | None:
     if isinstance(line, Publication):
         amount = f"{human.counted(line.files, 'file')}, {human.size(line.bytes)}"
         renamed = f", {human.count(line.renamed)} of them renamed" if line.renamed else ""
-        return f"{amount}{renamed}" + (f"; before: {line.previous}" if line.previous else "")
+        return f"{amount}{renamed}"
     if isinstance(line, Rollback):
-        return f"back from {line.left}" if line.left else "back"
+        return f"from {line.left}" if line.left else "from another release"
     if isinstance(line, Repair):
         repaired = line.counts.repaired or len(line.repaired)
         left = line.counts.unrepairable or len(line.unrepairable)

@@ -3,6 +3,7 @@ have at most COLUMNS columns, but for a path, a digest or a URL, which is never 
 
 from __future__ import annotations
 
+import re
 import textwrap
 from itertools import chain, repeat
 from typing import TYPE_CHECKING, cast
@@ -27,6 +28,8 @@ if TYPE_CHECKING:
     )
 
 TITLE = 14
+HOLDERS = 3
+"""Of a release that are named in the table."""
 _RELEASES = (
     Column(""),
     Column("RELEASE", least=17),
@@ -35,12 +38,12 @@ _RELEASES = (
     Column("GRADE", least=9),
     Column("AGE", right=True),
     Column("LAST AUDIT", least=10),
-    Column("HELD BY", least=10),
 )
 _HISTORY = (
     Column("TIME"), Column("EVENT", least=10), Column("RELEASE", least=17), Column("BY", least=8),
     Column("WHAT", least=20),
 )  # fmt: skip
+_SECOND = re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\dZ")
 _KINDS = {
     ("staging", "under way"): "being staged",
     ("staging", "left"): "left by a run that did not end",
@@ -78,6 +81,10 @@ def _dataset(row: DatasetRow, columns: int) -> Iterator[Line]:
             yield from _said(f"! {_problem(one)}", 4, columns, "red")
         if one["findings"]:
             yield from _said(f"! findings stand: {_counts(one['findings'])}", 4, columns, "red")
+        for who in one["held_by"][:HOLDERS]:
+            yield from _said(f"held by {who}", 4, columns, "cyan")
+        if len(one["held_by"]) > HOLDERS:
+            yield Line(f"    and by {human.count(len(one['held_by']) - HOLDERS)} more (--json)", "cyan")
     for text in _beside(row["stagings"]):
         yield from _said(text, 2, columns, "dim")
 
@@ -94,7 +101,6 @@ def _cells(row: ReleaseRow) -> list[str]:
         row["storage_grade"] or human.UNKNOWN,
         human.age(row["age"]),
         audited if known else human.UNKNOWN,
-        "; ".join(row["held_by"]),
     ]
 
 
@@ -266,7 +272,7 @@ def history(found: Sequence[History], limit: int | None = None, columns: int = C
 
 def _line(row: HistoryRow) -> list[str]:
     event = row["event"] if row["known"] else f"{row['event']} (not known to this version)"
-    return [_time(row["at"]), event, row["release"], row["by"], row["text"]]
+    return [_minute(row["at"]), event, row["release"], row["by"], row["text"]]
 
 
 def _event(row: HistoryRow) -> str:
@@ -296,6 +302,11 @@ def _said(text: str, indent: int, columns: int, style: str) -> list[Line]:
 def _time(text: object) -> str:
     """`2026-03-14 12:03:11Z`."""
     return str(text or human.UNKNOWN).replace("T", " ", 1)
+
+
+def _minute(text: str) -> str:
+    """`2026-03-14 12:03Z`; what is no such time as it is."""
+    return _time(text)[:16] + "Z" if _SECOND.fullmatch(text) else _time(text)
 
 
 def _account(owner: OwnerJson | None) -> str:
