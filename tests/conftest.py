@@ -12,6 +12,8 @@ from penstock.runtime import job_environment
 if TYPE_CHECKING:
     from collections.abc import Generator
 
+# Many tests run as root, and so does what they start: as `--as-root` of the command line.
+os.environ["PENSTOCK_AS_ROOT"] = "1"
 ALL = os.environ.get("PENSTOCK_TEST_ALL") == "1"
 
 
@@ -49,4 +51,4 @@ def _own_surroundings(monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.delenv(name.upper(), raising=False)
 
 
-_KEPT = {"PENSTOCK_TEST_ALL", "PENSTOCK_TEST_CACHE"}
+_KEPT = {"PENSTOCK_AS_ROOT", "PENSTOCK_TEST_ALL", "PENSTOCK_TEST_CACHE"}

@@ -139,7 +139,9 @@ class Place:
         home.mkdir(exist_ok=True)
         self.give(home)
         here = str(Path(sys.executable).parent)
-        return {**self.machine.env, "PATH": f"{here}:{self.machine.env['PATH']}", "HOME": str(home)}
+        path = f"{here}:{self.machine.env['PATH']}"
+        # Where the account of the jobs is root: as `--as-root`.
+        return {**self.machine.env, "PATH": path, "HOME": str(home), "PENSTOCK_AS_ROOT": "1"}
 
     def start(self, *words: str, env: Mapping[str, str] | None = None) -> subprocess.Popen[bytes]:
         """A command of the ordinary user in the working directory, in a session of its own. Its

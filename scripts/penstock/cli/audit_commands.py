@@ -37,6 +37,7 @@ def audit(parsed: argparse.Namespace, session: Session) -> int:
         choice=Choice("sample", parsed.sample) if parsed.sample else Choice(),
         rotate=parsed.fraction or 0,
         limit=parsed.limit,
+        into=parsed.into,
     )
     return _each(
         parsed,

@@ -55,6 +55,7 @@ def _run(parsed: argparse.Namespace) -> int:
     from penstock.cli import commands, exit_files, time_limit
     from penstock.cli.session import Session
     from penstock.cluster.registry import read_job_environment
+    from penstock.policy import rights
     from penstock.runtime import job_environment
 
     session = Session(parsed)
@@ -80,6 +81,9 @@ def _run(parsed: argparse.Namespace) -> int:
         with session:
             try:
                 session.start()
+                if parsed.as_root:
+                    rights.grant()
+                rights.refuse_root(parsed.command, vars(parsed), session.program)
                 code = commands.find(parsed.command).load()(parsed, session)
             except KeyboardInterrupt:
                 code = 128 + signal.SIGINT

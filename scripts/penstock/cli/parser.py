@@ -76,6 +76,10 @@ def _global_options(parser: argparse.ArgumentParser, *, first: bool) -> None:
         "--log", type=Path, metavar="FILE", default=default(None),
         help="append log lines to FILE; the display stays on standard error",
     )  # fmt: skip
+    parser.add_argument(
+        "--as-root", action="store_true", default=default(False),
+        help="stage and decide as root (uid 0), which is refused otherwise",
+    )  # fmt: skip
 
 
 def _own_arguments(parser: argparse.ArgumentParser, command: Command) -> None:
@@ -330,6 +334,10 @@ def _audit_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--limit", type=_rate, metavar="RATE", help="read no faster in all than this, such as 200MiB/s"
     )
+    parser.add_argument(
+        "--into", type=Path, metavar="FOLDER",
+        help="of another account's dataset: where what is found goes (default: XDG_STATE_HOME)",
+    )  # fmt: skip
 
 
 def _adopt_arguments(parser: argparse.ArgumentParser) -> None:

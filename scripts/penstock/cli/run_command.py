@@ -204,7 +204,7 @@ def _judged(result: Result, config: Config) -> Result:
     if result["status"] == "FAILED" or "release" not in result:  # also one that was stopped
         return result
     layout = layout_of(config.target, str(result["dataset"]))
-    return {**result, **verdict_of(layout, str(result["release"]))}
+    return {**result, **verdict_of(layout, str(result["release"]), config.target.auditors)}
 
 
 def _summaries(results: Mapping[str, Result], parsed: argparse.Namespace) -> None:

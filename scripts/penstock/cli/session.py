@@ -104,12 +104,14 @@ class Session:
 
     @property
     def program(self) -> str:
-        """`penstock`, with --config and --backend as they were given: what hints begin with."""
+        """`penstock`, with --config, --backend and --as-root as they were given: what hints begin with."""
         words = ["penstock"]
         if str(self.parsed.config) != "config.yaml":
             words += ["--config", str(self.parsed.config)]
         if self.parsed.backend:
             words += ["--backend", self.parsed.backend]
+        if self.parsed.as_root:
+            words.append("--as-root")
         return shlex.join(words)
 
     @contextlib.contextmanager

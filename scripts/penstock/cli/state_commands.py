@@ -6,6 +6,7 @@ import json
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from functools import partial
 from typing import TYPE_CHECKING, cast
 
 from penstock.cli import output
@@ -78,7 +79,7 @@ def path(parsed: argparse.Namespace, session: Session) -> int:
     config = session.config()
     name = session.only(config, parsed.dataset)
     layout = _layout(config, name)
-    found, pin = _pinned(parsed, config, layout, lambda: published(layout))
+    found, pin = _pinned(parsed, config, layout, lambda: published(layout, config.target.owners))
     output.show_path(found.data)
     if pin:
         output.say(f"{name}: {pin}")
@@ -99,7 +100,9 @@ def gate(parsed: argparse.Namespace, session: Session) -> int:
         return _mended(parsed, session, config, name)
     if parsed.sample is not None or parsed.wait is not None:
         raise ConfigError("--sample and --wait are about --mend", hint="give them with --mend")
-    found, pin = _pinned(parsed, config, layout, lambda: passed(layout, within=parsed.audited_within))
+    within, owners, auditors = parsed.audited_within, config.target.owners, config.target.auditors
+    look = partial(passed, layout, within=within, owners=owners, auditors=auditors)
+    found, pin = _pinned(parsed, config, layout, look)
     output.show(f"{name}: {found.release} is published, in {found.data}")
     if pin:
         output.show(f"  {pin}")

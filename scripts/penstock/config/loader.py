@@ -373,6 +373,11 @@ def _linked(value: object) -> object:
     return value if isinstance(value, dict) else {}
 
 
+def _accounts(value: object) -> list[str]:
+    """Names and numbers, as text."""
+    return [str(one) for one in value] if isinstance(value, (list, tuple)) else []
+
+
 def _none_for(word: str) -> Callable[[object], object]:
     return lambda value: None if value == word else value
 
@@ -389,6 +394,7 @@ _READERS: Readers = {
     "url": _url,
     "place": lambda text: None if text is None else _url(text),
     "into": _into,
+    "accounts": _accounts,
     "auto": _none_for("auto"),
     "none": _none_for("none"),
     "striping": _striping,

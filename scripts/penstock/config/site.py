@@ -113,11 +113,14 @@ def filled(config: Config, site: Site) -> Config:
     |--------------------------------------------|------------------------------------------------------|
     | `cluster.partition`                        | the first of the site's                              |
     | `cluster.max_elements`                     | at its default: the lower one of that and the site's |
-    | `target.ops`, `bandwidth.*`                | the site's                                           |
+    | `target.ops`, `owners` and `auditors`      | the site's                                           |
+    | `bandwidth.*`                              | the site's                                           |
     """
     bounds, target, bandwidth = site.bounds, config.target, config.bandwidth
     if target.ops is None:
         target = replace(target, ops=bounds.target.ops)
+    said = bounds.target
+    target = replace(target, owners=target.owners or said.owners, auditors=target.auditors or said.auditors)
     own = bounds.bandwidth
     bandwidth = replace(
         bandwidth,
@@ -150,6 +153,7 @@ def problems(config: Config, site: Site) -> Iterator[Problem]:
     |-------------------------|------------------------------------------------------|
     | `target.roots`          | one of them, or a folder below one, links followed   |
     | `target.ops`            | that or less; not 0, which is no budget              |
+    | `target.owners`, `target.auditors` | some of them, as they are written there   |
     | `cluster.partitions`    | these, several as `a,b`, for each step too           |
     | `cluster.max_elements`  | that or less, for each step too                      |
     | `bandwidth.folder`      | this one                                             |
@@ -180,9 +184,15 @@ def _target(config: Config, site: Site) -> Iterator[Problem]:
         if not any(root.is_relative_to(one) for one in allowed):
             names = " and ".join(map(str, bounds.roots))
             yield _refused(site, ("target", "root"), shown(str(target.root)), names, "roots")
+    for key, asked, given in (
+        ("owners", target.owners, bounds.owners),
+        ("auditors", target.auditors, bounds.auditors),
+    ):
+        if given and not set(asked) <= set(given):
+            yield _refused(site, ("target", key), shown(", ".join(asked)), ", ".join(given))
     if bounds.ops is not None and not 0 < (target.ops or 0) <= bounds.ops:
-        asked = f"{target.ops:,} operations a second" if target.ops else "no budget"
-        yield _at_most(site, ("target", "ops"), asked)
+        spent = f"{target.ops:,} operations a second" if target.ops else "no budget"
+        yield _at_most(site, ("target", "ops"), spent)
 
 
 def _job(options: JobOptions, site: Site, path: KeyPath) -> Iterator[Problem]:

@@ -15,6 +15,9 @@ class SiteTarget:
     roots: tuple[Folder, ...] = ()
     """Where roots may lie; (): anywhere."""
     ops: int | None = None
+    owners: Annotated[tuple[str, ...], "accounts"] = ()
+    """(): any. `auditors` likewise."""
+    auditors: Annotated[tuple[str, ...], "accounts"] = ()
 
 
 @dataclass(frozen=True)

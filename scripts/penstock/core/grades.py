@@ -21,9 +21,10 @@ SIZE_ONLY = SOURCE_GRADES[0]
 """No checksum of the source proved the file: its size is all that was compared."""
 
 
-def audit_grade(methods: Iterable[str], *, whole: bool) -> str:
+def audit_grade(methods: Iterable[str], *, whole: bool, owner: bool = True) -> str:
     """What an audit saw of the stored bytes, by the ways in which it read. `whole`: it read all of the
-    release.
+    release. `owner`: by the account that owns the files; to others the kernel does not tell which of their
+    pages are in memory (mincore(2)), so they never claim more than `reread`.
 
     | read                             | all of the release | grade                                |
     |----------------------------------|--------------------|--------------------------------------|
@@ -31,12 +32,13 @@ def audit_grade(methods: Iterable[str], *, whole: bool) -> str:
     | all past the caches              | yes                | cold                                 |
     | all past the caches              | no                 | cold, of the files that were read    |
     | some perhaps from memory         | yes                | reread                               |
-    | some perhaps from memory         | no                 | reread, of the files that were read  |
+    | some perhaps from memory, or by  | no                 | reread, of the files that were read  |
+    | another account than the owner   |                    |                                      |
     """
     ways = set(methods)
     if not ways:
         return "none: nothing was read"
-    grade = "reread" if "cached" in ways else "cold"
+    grade = "reread" if "cached" in ways or not owner else "cold"
     return grade if whole else f"{grade}, of the files that were read"
 
 

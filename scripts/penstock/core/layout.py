@@ -5,6 +5,7 @@
 <root>/<dataset>/releases/.<release>.staging/data/...
 <root>/<dataset>/releases/<release>/{data/, manifest.parquet, manifest.xxh128, release.json}
 <root>/<dataset>/audits/<release>.json
+<root>/<dataset>/verdicts/<name>
 <root>/<dataset>/pins/<name>
 <root>/<dataset>/.penstock/{lock, claims/<number>.json, history.jsonl, runs/<run>/...}
 """
@@ -136,6 +137,11 @@ class DatasetLayout:
     def verdict(self, release: str) -> Path:
         """What stands against a release, for everybody who reads it."""
         return self.folder / "audits" / f"{release}.json"
+
+    @property
+    def auditors(self) -> Path:
+        """What accounts that audit, and do not stage, say of the releases."""
+        return self.folder / "verdicts"
 
     @property
     def pins(self) -> Path:

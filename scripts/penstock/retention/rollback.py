@@ -26,7 +26,7 @@ from penstock.core.documents.history_line import Author, Rollback
 from penstock.core.documents.rollback_intent import RollbackIntent
 from penstock.errors import FailedError, FindingsError
 from penstock.retention import pins
-from penstock.state import current_pointer, gate, history, run_claims
+from penstock.state import auditor_verdicts, current_pointer, gate, history, run_claims
 
 if TYPE_CHECKING:
     from penstock.core.layout import DatasetLayout
@@ -57,8 +57,10 @@ def lead(context: Context, layout: DatasetLayout, release: str | None) -> Led:
     wanted = _wanted(context, layout, release, current)
     if wanted == current:
         return Led(wanted, "", False)
-    gate.without_findings(layout, gate.looked_at(layout, wanted))
+    auditors = context.config.target.auditors
+    gate.without_findings(layout, gate.looked_at(layout, wanted), auditors=auditors)
     pins.make_folder(context, layout, wanted)
+    auditor_verdicts.make_folder(context, layout, wanted)
     author, claim = history.this_author(), run_claims.number(layout)
     intent = RollbackIntent(wanted, current or "", secrets.token_hex(8), _now(), *author, claim)
     context.storage.write_json(layout.rollback, rollback_intent.to_json(intent))

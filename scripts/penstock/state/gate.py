@@ -5,6 +5,8 @@ and at most `SAMPLED` names of data are looked up. The bytes of the data are che
 
 | looked at                                             | where it deviates                         |
 |-------------------------------------------------------|-------------------------------------------|
+| the owner of folder, release and seal: one that is    | the release is not of such an account     |
+| trusted (`target.owners`)                             |                                           |
 | `current`: a link into releases/                      | nothing is published, or it leads nowhere |
 | the seal: JSON, of this dataset and release           | the release is not whole                  |
 | its digest, in history.jsonl where this account reads | it is not the seal that was published     |
@@ -28,11 +30,12 @@ from penstock.core.documents.seal import SealedManifest
 from penstock.core.layout import DATA, MANIFEST, MANIFEST_XXH, SEAL
 from penstock.errors import FailedError, FindingsError, PreflightError
 from penstock.filesystem.errno_map import printable
-from penstock.state import history, receipts, release_signature, seals, verdicts
+from penstock.policy import accounts
+from penstock.state import auditor_verdicts, history, receipts, release_signature, seals, verdicts
 from penstock.storage.registry import open_storage
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Sequence
     from pathlib import Path
 
     from penstock.core.documents.seal import Seal
@@ -55,16 +58,18 @@ class Published(NamedTuple):
     """`sha256:<hex>` of the seal's bytes."""
 
 
-def published(layout: DatasetLayout) -> Published:
-    """The current release. Raises FindingsError when nothing is published or what is there is not whole,
-    PreflightError when this account may not read it, NewerFormatError."""
-    return looked_at(layout, current(layout))
+def published(layout: DatasetLayout, owners: Sequence[str] = ()) -> Published:
+    """The current release, of one of these accounts (`target.owners`; (): the root's owner or this one).
+    Raises FindingsError when nothing is published or what is there is not whole, PreflightError when this
+    account may not read it, NewerFormatError."""
+    return looked_at(layout, current(layout), owners)
 
 
-def looked_at(layout: DatasetLayout, release: str) -> Published:
+def looked_at(layout: DatasetLayout, release: str, owners: Sequence[str] = ()) -> Published:
     """This release, whether `current` names it or not. Raises as `published`."""
     folder = layout.release(release)
     try:
+        _owned(layout, release, owners)
         seal, digest = _seal(layout, release)
         _manifest(folder, seal)
         _data(folder, seal)
@@ -85,29 +90,63 @@ def looked_at(layout: DatasetLayout, release: str) -> Published:
     return Published(release, folder / DATA, seal, digest)
 
 
-def passed(layout: DatasetLayout, *, within: float | None = None) -> Published:
+def passed(
+    layout: DatasetLayout,
+    *,
+    within: float | None = None,
+    owners: Sequence[str] = (),
+    auditors: Sequence[str] = (),
+) -> Published:
     """The current release, when no findings stand against it and, with `within` (seconds), all of it was
-    read back since then (`verdicts.read_since`). Raises as `published`; FindingsError for these, too."""
-    return without_findings(layout, published(layout), within=within)
+    read back since then (`verdicts.read_since`), by its owner's audits and by those of `auditors`
+    (`target.auditors`). Raises as `published`; FindingsError for these, too."""
+    return without_findings(layout, published(layout, owners), within=within, auditors=auditors)
 
 
-def without_findings(layout: DatasetLayout, found: Published, *, within: float | None = None) -> Published:
+def without_findings(
+    layout: DatasetLayout, found: Published, *, within: float | None = None, auditors: Sequence[str] = ()
+) -> Published:
     """What `passed` demands beyond `published`, of a release that was looked at. Raises as `passed`."""
     verdict = verdicts.read(layout, found.release)
     if verdict is not None and verdict.seal != found.digest:
         raise _broken(found.data.parent, f"its seal ({SEAL}) is not the one of the last audit's release")
+    own = verdict
+    verdict = auditor_verdicts.joined(layout, found.release, own, found.digest, auditors)
     counts = verdicts.standing(verdict)
     if counts:
+        theirs = auditor_verdicts.told(
+            auditor_verdicts.read(layout, found.release, found.digest, auditors), own
+        )
         raise FindingsError(
             "findings stand against the release",
             where=str(found.data.parent),
-            why=verdicts.told(counts),
+            why="; ".join(filter(None, (verdicts.told(counts), theirs))),
             hint=f"{verdicts.advice(layout.dataset, counts)}; its owner may overrule them by "
             f"`penstock audit {layout.dataset} --release {found.release} --overrule REASON`",
         )
     if within is not None:
         _read_within(layout, found, verdicts.read_since(verdict, found.seal), within)
     return found
+
+
+def _owned(layout: DatasetLayout, release: str, owners: Sequence[str]) -> None:
+    """Raises FindingsError where the folder, the release or its seal is of an account that is not trusted:
+    who may make a folder in the root, or in the dataset's, could show readers anything."""
+    trusted = accounts.owners_told(layout.root, owners)
+    folder = layout.release(release)
+    for path in (layout.folder, layout.releases, layout.current, folder, folder / DATA, folder / SEAL):
+        try:
+            uid = path.lstat().st_uid
+        except (FileNotFoundError, NotADirectoryError):
+            continue
+        if not accounts.is_listed(uid, trusted):
+            who = accounts.told([str(uid)])
+            raise FindingsError(
+                "the release is not of an account that is trusted with it",
+                where=str(path),
+                why=f"it belongs to {who}; target.owners are {accounts.told(trusted)}",
+                hint=f"if {who} stages this dataset, name it in `target.owners`; else tell the root's owner",
+            )
 
 
 def _read_within(layout: DatasetLayout, found: Published, since: datetime | None, within: float) -> None:

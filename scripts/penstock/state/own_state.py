@@ -15,13 +15,15 @@ if TYPE_CHECKING:
     from penstock.storage.port import Storage
 
 
-def beside(storage: Storage, layout: DatasetLayout, what: str) -> DatasetLayout:
-    """The dataset with its state in a folder of this account, which is there then. `what` names the state for
-    people, such as `this audit`. Raises PreflightError where no such folder can be made."""
-    home = Path(os.environ.get("XDG_STATE_HOME") or "~/.local/state").expanduser()
+def beside(storage: Storage, layout: DatasetLayout, what: str, into: Path | None = None) -> DatasetLayout:
+    """The dataset with its state in a folder of this account, which is there then: below `into`, or in the
+    account's home. `what` names the state for people, such as `this audit`. Raises PreflightError where no
+    such folder can be made."""
+    home = Path(os.environ.get("XDG_STATE_HOME") or "~/.local/state").expanduser() / "penstock"
+    home = home if into is None else into.absolute()
     place = hashlib.sha256(os.fsencode(layout.root.absolute())).hexdigest()[:16]
     signing = layout.signing._replace(of_owner=False)
-    own = replace(layout, state_root=home / "penstock" / place, signing=signing)
+    own = replace(layout, state_root=home / place, signing=signing)
     try:
         storage.make_dirs(own.state)
     except OSError as error:
@@ -29,6 +31,6 @@ def beside(storage: Storage, layout: DatasetLayout, what: str) -> DatasetLayout:
             f"there is no place for the state of {what}",
             where=str(own.state),
             why=str(error.strerror),
-            hint="set XDG_STATE_HOME to a folder of yours that the nodes see, too",
+            hint=f"{'name' if into else 'set XDG_STATE_HOME to'} a folder of yours that the nodes see, too",
         ) from None
     return own

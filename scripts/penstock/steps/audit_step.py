@@ -32,11 +32,12 @@ from penstock.core.findings import OF_A_FILE, Finding, to_json
 from penstock.core.grades import audit_grade
 from penstock.core.layout import DATA, EMPTY_FOLDERS, MANIFEST, MANIFEST_SHA256, MANIFEST_XXH, SEAL
 from penstock.engine.audit_shard import AuditedRows
-from penstock.errors import FailedError, FindingsError, InterruptedRunError, PreflightError
+from penstock.errors import ConfigError, FailedError, FindingsError, InterruptedRunError, PreflightError
 from penstock.formats.shards import read_expected
 from penstock.ownership.dataset_hold import lock_of
 from penstock.planning.forecast import element_time
-from penstock.state import history, own_state, receipts, verdicts
+from penstock.policy import accounts
+from penstock.state import auditor_verdicts, history, own_state, receipts, verdicts
 from penstock.steps.release_choice import released
 from penstock.vendors.registry import data_states
 
@@ -75,6 +76,8 @@ class Request:
     rotate: int = 0
     """Above 0: the next slice of that many."""
     limit: int | None = None
+    into: Path | None = None
+    """Where the state of an audit lies that is of another account's dataset; None: in this account's home."""
     times: bool = False
     """Files that have another modification time than verify saw are read, too. Such an audit is never
     continued: what it looked at before it was stopped may have changed since."""
@@ -109,8 +112,14 @@ def run(context: Context, dataset: str, request: Request | None = None) -> Audit
     layout = context.layout(dataset)
     if context.storage.owns(layout):
         context.storage.check_owner(layout)
+        if request.into is not None:
+            raise ConfigError(
+                "--into is for an audit of another account's dataset",
+                where=dataset,
+                hint="this account stages the dataset: leave the option out",
+            )
     else:
-        layout = _as_reader(context, layout)
+        layout = _as_reader(context, layout, request.into)
     release = released(context, layout, request.release, STEP)
     began = time.time()
     with auditing(context, layout, release, STEP):
@@ -164,12 +173,14 @@ def _states(context: Context, folder: Path) -> Iterator[DataStates | None]:
             states.close()
 
 
-def _as_reader(context: Context, layout: DatasetLayout) -> DatasetLayout:
+def _as_reader(context: Context, layout: DatasetLayout, into: Path | None) -> DatasetLayout:
     """Of another account's dataset: what an audit sees lies with who made it, and decides nothing at the
-    gate. What this account may not read is a finding; whose pages stay in memory is not always told to
-    it, so it may claim less."""
-    own = own_state.beside(context.storage, layout, "this audit")
-    text = f"another account stages this dataset: what is found stands in {own.audits}, and not at the gate"
+    gate, but for that of an auditor. What this account may not read is a finding; which pages stay in
+    memory the kernel hides from it, so it claims `reread` at most."""
+    own = own_state.beside(context.storage, layout, "this audit", into)
+    text = f"another account stages this dataset: what is found stands in {own.audits}, and "
+    auditor = accounts.is_listed(os.geteuid(), context.config.target.auditors)
+    text += "at the gates that list this account in target.auditors" if auditor else "not at the gate"
     context.emit(events.Noted(layout.dataset, STEP, text))
     return own
 
@@ -413,7 +424,9 @@ def _close(
         "all_findings": str(audit_store.findings(folder)),
         "skipped": skipped,
         "all_skipped": str(audit_store.skipped(folder)) if skipped else "",
-        "grade": audit_grade(methods, whole=audit.choice.kind == "whole" and not skipped),
+        "grade": audit_grade(
+            methods, whole=audit.choice.kind == "whole" and not skipped, owner=context.storage.owns(layout)
+        ),
         "files": files,
         "of_files": seal.files,
         "rows": _rows(plan) if plan else 0,
@@ -464,12 +477,6 @@ def _tell(
 ) -> None:
     """Write the result where the gate reads it, and append it to the history of audits. An audit that is
     stopped between the two may append its line twice."""
-    known = history.published_seal(layout, audit.release) or audit.seal
-    if not result["owner"]:
-        return
-    before = verdicts.read(layout, audit.release)
-    if before is None or before.seal != known:
-        before = verdicts.new(layout, audit.release, known)
     last = LastAudit(
         audit=audit.id,
         began=audit.created,
@@ -486,7 +493,15 @@ def _tell(
         skipped={kind: one["files"] for kind, one in result["skipped"].items()},
         grade=result["grade"],
     )
+    if not result["owner"]:
+        _post(context, layout, audit, last, compared=compared)
+        return
+    known = history.published_seal(layout, audit.release) or audit.seal
+    before = verdicts.read(layout, audit.release)
+    if before is None or before.seal != known:
+        before = verdicts.new(layout, audit.release, known)
     verdicts.write(layout, verdicts.audited(before, last, audit.choice, compared=compared))
+    auditor_verdicts.make_folder(context, layout, audit.release)
     kept = ("dataset", "release", "audit", "choice", "status", "counts", "files", "bytes", "began", "seconds")
     line: dict[str, object] = {key: told for key, told in result.items() if key in kept}
     if last.skipped:
@@ -496,6 +511,25 @@ def _tell(
     )
 
 
+def _post(context: Context, layout: DatasetLayout, audit: Audit, last: LastAudit, *, compared: bool) -> None:
+    """Say it to the gates that trust this account as an auditor; where the owner made no place for it, a
+    warning says so."""
+    if not accounts.is_listed(os.geteuid(), context.config.target.auditors):
+        return
+    try:
+        before = auditor_verdicts.of_this_account(layout, audit.release, audit.seal)
+        verdict = before.verdict if before else verdicts.new(layout, audit.release, audit.seal)
+        said = verdicts.audited(verdict, last, audit.choice, compared=compared)
+        auditor_verdicts.post(layout, said, before)
+    except (OSError, FailedError) as error:
+        why = error.strerror if isinstance(error, OSError) else error.why
+        text = (
+            f"no gate hears of this audit: {layout.auditors}: {why}; the dataset's owner makes that folder "
+            "by any publication or audit with `target.auditors`"
+        )
+        context.emit(events.Warned(layout.dataset, STEP, text))
+
+
 def overrule(context: Context, dataset: str, why: str, release: str | None = None) -> OverruleResult:
     """Overrule the findings that stand against a release, on its owner's word. Returns {dataset, release,
     status, counts, why}; `counts` are those that stood. Raises FailedError, LockedError."""
@@ -503,13 +537,17 @@ def overrule(context: Context, dataset: str, why: str, release: str | None = Non
     context.storage.check_owner(layout)
     release = released(context, layout, release, STEP)
     with auditing(context, layout, release, STEP):
-        before = verdicts.read(layout, release)
+        own = verdicts.read(layout, release)
+        before = auditor_verdicts.with_auditors(layout, release, own, context.config.target.auditors)
         counts = verdicts.standing(before)
         result: OverruleResult = {
             "dataset": dataset, "release": release, "status": "OVERRULED", "counts": counts, "why": why,
         }  # fmt: skip
         if before is not None and counts:
-            verdicts.write(layout, verdicts.overruled(before, why, history.user()))
+            written = verdicts.overruled(before, why, history.user())
+            # What auditors read stays theirs to say.
+            mine = own or verdicts.new(layout, release, before.seal)
+            verdicts.write(layout, written._replace(read=mine.read, last=mine.last))
             line = {"event": "overrule", "at": verdicts.now(), **result, **history.this_author()._asdict()}
             context.storage.append_line(layout.audit_history, line)
     return result

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 
 from penstock.cluster.port import ArraySpec, Mail, State
 from penstock.errors import ConfigError
+from penstock.policy import rights
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -83,7 +84,7 @@ def run(
     interpreter = python or sys.executable
     task = ["gate", *datasets, "--mend"] if look else ["run", *datasets]
     words = [interpreter, "-m", "penstock", "--config", str(file.absolute()), "--backend", cluster.kind]
-    command = [interpreter, "-c", PROGRAM, str(here), *words, *task]
+    command = [interpreter, "-c", PROGRAM, str(here), *words, *rights.handed_on(), *task]
     told = None if mail.to is None else Mail(mail.to, mail.when)
     return cluster.submit(ArraySpec(name, STEP, (0,), command, logs, mail=told)), False
 

@@ -18,7 +18,7 @@ from penstock.core import element_use, events
 from penstock.core.layout import DATA
 from penstock.core.step_table import RUN_IN_ELEMENTS, WITH_RECEIPT
 from penstock.filesystem.capabilities import facts
-from penstock.state import outcomes, receipts, run_store, seals, verdicts
+from penstock.state import auditor_verdicts, outcomes, receipts, run_store, seals, verdicts
 from penstock.views import linked_text
 
 if TYPE_CHECKING:
@@ -141,7 +141,7 @@ def _gathered(context: Context, run: Run) -> tuple[Result, ElementAccounts]:
         if seal.amended is not None:
             amended = cast("AmendedFiles", seal.amended.to_json())
             result |= {"amended": amended, "files": seal.files, "bytes": seal.bytes}
-        result |= verdict_of(layout, info.release)
+        result |= verdict_of(layout, info.release, context.config.target.auditors)
     current = context.storage.current(layout)
     result["current"] = str(layout.current) if current else ""
     result["current_release"] = current
@@ -155,10 +155,10 @@ def _gathered(context: Context, run: Run) -> tuple[Result, ElementAccounts]:
     return result, accounts
 
 
-def verdict_of(layout: DatasetLayout, release: str) -> Result:
+def verdict_of(layout: DatasetLayout, release: str, auditors: Sequence[str]) -> Result:
     """What the audits of a published release add to its result: {last_audit}, and where findings stand
     {status: FINDINGS, why, findings}."""
-    verdict = verdicts.read(layout, release)
+    verdict = auditor_verdicts.with_auditors(layout, release, verdicts.read(layout, release), auditors)
     counts = verdicts.standing(verdict)
     told: Result = {"last_audit": verdict.last.to_json()} if verdict and verdict.last else {}
     if counts:

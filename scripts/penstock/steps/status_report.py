@@ -14,7 +14,7 @@ from penstock.locks import holder
 from penstock.ownership import abandoned_stagings, liveness
 from penstock.policy import pause
 from penstock.retention import pins
-from penstock.state import receipts, run_store, seals, verdicts
+from penstock.state import auditor_verdicts, receipts, run_store, seals, verdicts
 from penstock.state.element_progress import Progress
 from penstock.state.submission_log import ArrayBook
 
@@ -44,7 +44,8 @@ def run(context: Context, dataset: str) -> StatusResult:
         longest = context.config.gc.longest_pin
         pinned = pins.held(context.storage, layout, longest, partial(liveness.scheduler, context))
         answer["pins"] = [f"{release}: {pin.words()}" for release in pinned for pin in pinned[release]]
-        verdict = verdicts.read(layout, current)
+        own = verdicts.read(layout, current)
+        verdict = auditor_verdicts.with_auditors(layout, current, own, context.config.target.auditors)
         last = verdict.last if verdict else None
         answer |= {"last_audit": last.to_json() if last else None, "findings": verdicts.standing(verdict)}
         if answer["findings"]:

@@ -93,7 +93,8 @@ def _check_names_stay(root: Path) -> None:
     |--------------------------------|--------|-------------------------------------------|
     | its owner alone                |        | used                                      |
     | a group, everybody             | yes    | used: names belong to those who made them |
-    | the owner's own group          | no     | used: umask 002 gives it to each folder   |
+    | the owner's own group, without | no     | used: umask 002 gives it to each folder   |
+    | other members                  |        |                                           |
     | another group, everybody       | no     | PreflightError                            |
     """
     try:
@@ -113,9 +114,11 @@ def _check_names_stay(root: Path) -> None:
 
 
 def _is_own_group(seen: os.stat_result) -> bool:
-    """Whether the group is that of the owner alone, by the custom that it carries the owner's name."""
+    """Whether the group is that of the owner alone: it carries the owner's name, by custom, and has no other
+    member."""
     try:
-        return grp.getgrgid(seen.st_gid).gr_name == pwd.getpwuid(seen.st_uid).pw_name
+        group, owner = grp.getgrgid(seen.st_gid), pwd.getpwuid(seen.st_uid).pw_name
+        return group.gr_name == owner and set(group.gr_mem) <= {owner}
     except KeyError:
         return False
 

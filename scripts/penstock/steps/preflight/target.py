@@ -9,10 +9,12 @@ from penstock.core.checks import CheckResult
 from penstock.core.text import printable
 from penstock.errors import NoSpaceError, PreflightError
 from penstock.locks import dataset_lock
+from penstock.policy import accounts, rights
 from penstock.steps.preflight.answers import roots
 from penstock.views import human
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
     from pathlib import Path
 
     from penstock.core.layout import DatasetLayout
@@ -49,7 +51,14 @@ def check(context: Context, layout: DatasetLayout, answers: Answers, looks: Look
         if folder.is_dir():
             dataset_lock.try_out(folder, layout.dataset)
             break
-    looks.saw(*judged(layout.root, seen, keep), *account(os.geteuid()))
+    owners = context.config.target.owners
+    looks.saw(
+        *judged(layout.root, seen, keep),
+        *account(os.geteuid(), told=rights.as_root()),
+        *trusted(os.geteuid(), owners),
+        what="the target cannot be used by this account",
+        where=printable(str(layout.root)),
+    )
 
 
 def judged(root: Path, seen: StorageFacts, keep: int) -> list[CheckResult]:
@@ -80,12 +89,36 @@ def judged(root: Path, seen: StorageFacts, keep: int) -> list[CheckResult]:
     return results
 
 
-def account(uid: int) -> list[CheckResult]:
-    """A warning for root; nothing for other accounts."""
+def trusted(uid: int, owners: Sequence[str]) -> list[CheckResult]:
+    """A warning where gates would not take what this account stages."""
+    if not owners or accounts.is_listed(uid, owners):
+        return []
+    found = f"{accounts.told([str(uid)])} is not among target.owners ({accounts.told(owners)})"
+    return [
+        CheckResult(
+            "owners",
+            f"{found}: `gate` and `path` take nothing that it stages",
+            "warning",
+            mend="stage as one of them, or name this account there",
+        )
+    ]
+
+
+def account(uid: int, *, told: bool) -> list[CheckResult]:
+    """
+    | the account | `--as-root` | result                             |
+    |-------------|-------------|------------------------------------|
+    | root        | no          | stop: the other commands refuse it |
+    | root        | yes         | warning                            |
+    | another     |             | nothing                            |
+    """
     if uid != 0:
         return []
     found = (
         "this is root (uid 0): no folder's mode fences a late writer of root, and most network mounts "
         "squash root"
     )
-    return [CheckResult("account", found, "warning", mend="stage by an account of its own")]
+    mend = "stage by an account of its own"
+    if told:
+        return [CheckResult("account", found, "warning", mend=mend)]
+    return [CheckResult("account", found, "stop", mend=f"{mend}; root itself stages with `--as-root` alone")]

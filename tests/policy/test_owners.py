@@ -1,0 +1,148 @@
+"""`gate` and `path` take releases of trusted accounts alone; a root that others may write is refused."""
+
+from __future__ import annotations
+
+import grp
+import os
+import pwd
+from typing import TYPE_CHECKING
+
+import pytest
+from tests.support.forked import NOBODY, forked
+from tests.support.published import published
+from tests.support.staging_runs import tree
+from tests.support.whole_way import FILES
+
+from penstock.errors import FindingsError, PreflightError
+from penstock.policy import accounts
+from penstock.state import gate
+from penstock.storage import dataset_folders
+from penstock.storage.registry import open_storage
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+
+    from penstock.core.layout import DatasetLayout
+    from penstock.state.context import Context
+
+pytestmark = pytest.mark.skipif(os.geteuid() != 0, reason="gives files to other accounts: only as root")
+SERVICE, OTHER = 4321, 4322
+
+
+@pytest.fixture
+def context(tmp_path: Path) -> Iterator[Context]:
+    with published(tmp_path, tree(tmp_path / "source", FILES)) as made:
+        yield made
+
+
+@pytest.fixture
+def layout(context: Context) -> DatasetLayout:
+    """Staged by a service account, in a root that is root's."""
+    found = context.layout("data")
+    for folder, folders, files in os.walk(found.folder):
+        for name in (*folders, *files, "."):
+            os.chown(os.path.join(folder, name), SERVICE, SERVICE, follow_symlinks=False)
+    for above in found.root.parents:
+        if above.stat().st_mode & 0o011 != 0o011:
+            above.chmod(above.stat().st_mode | 0o011)
+    return found
+
+
+def refused(layout: DatasetLayout, owners: tuple[str, ...] = ()) -> str:
+    with pytest.raises(FindingsError) as caught:
+        gate.passed(layout, owners=owners)
+    assert caught.value.exit_code == 4
+    return str(caught.value)
+
+
+def test_a_service_accounts_release_needs_its_name(layout: DatasetLayout) -> None:
+    text = refused(layout)
+    assert f"it belongs to uid {SERVICE}; target.owners are root (uid 0)" in text
+    assert "name it in `target.owners`" in text
+    assert gate.passed(layout, owners=(str(SERVICE),)).release
+    assert gate.published(layout, (str(OTHER), str(SERVICE))).release
+
+
+def test_a_name_counts_as_its_number(layout: DatasetLayout) -> None:
+    os.chown(layout.folder, NOBODY, NOBODY)
+    name = pwd.getpwuid(NOBODY).pw_name
+    assert gate.published(layout, (str(SERVICE), name)).release
+    assert "no such account" in refused(layout, (str(SERVICE), "no such account"))
+
+
+def test_the_roots_owner_is_trusted_without_a_list(layout: DatasetLayout) -> None:
+    os.chown(layout.root, SERVICE, SERVICE)
+    assert gate.passed(layout).release
+
+
+@pytest.mark.parametrize("who", [SERVICE, OTHER])
+def test_the_caller_trusts_itself(layout: DatasetLayout, who: int) -> None:
+    answer = forked(lambda: _asked(layout), uid=who)
+    assert answer == ("open" if who == SERVICE else "closed")
+
+
+def _asked(layout: DatasetLayout) -> str:
+    try:
+        gate.published(layout)
+    except FindingsError:
+        return "closed"
+    except PreflightError:
+        # Its data are for the group alone.
+        return "closed"
+    return "open"
+
+
+@pytest.mark.parametrize("what", ["folder", "releases", "current", "release", "data", "seal"])
+def test_each_of_them_must_be_of_a_trusted_account(layout: DatasetLayout, what: str) -> None:
+    release = layout.release(open_storage().current(layout) or "")
+    place = {
+        "folder": layout.folder, "releases": layout.releases, "current": layout.current,
+        "release": release, "data": release / "data", "seal": release / "release.json",
+    }[what]  # fmt: skip
+    os.chown(place, OTHER, OTHER, follow_symlinks=False)
+    text = refused(layout, (str(SERVICE),))
+    assert f"[{place}]: it belongs to uid {OTHER}" in text
+
+
+def test_who_is_listed() -> None:
+    assert accounts.is_listed(0, ["root"])
+    assert accounts.is_listed(4711, ["root", "4711"])
+    assert not accounts.is_listed(4711, ["root", "471"])
+    assert not accounts.is_listed(4711, [])
+    assert accounts.told(["0", "4711", "svc"]) == "root (uid 0), uid 4711, svc"
+
+
+# The root ----------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("mode", "stops"),
+    [(0o755, False), (0o777, True), (0o1777, False), (0o775, True), (0o1775, False), (0o3775, False)],
+)
+def test_a_root_that_others_may_write_stops_without_the_sticky_bit(
+    context: Context, mode: int, stops: bool
+) -> None:
+    layout = context.layout("data")
+    os.chown(layout.root, 0, 4711)
+    layout.root.chmod(mode)
+    if not stops:
+        context.storage.check_owner(layout)
+        return
+    with pytest.raises(PreflightError, match="the target's root is open to others"):
+        context.storage.check_owner(layout)
+
+
+@pytest.mark.parametrize(("members", "stops"), [([], False), (["root"], False), (["root", "eve"], True)])
+def test_the_owners_own_group_is_no_other_while_it_has_no_other_member(
+    context: Context, monkeypatch: pytest.MonkeyPatch, members: list[str], stops: bool
+) -> None:
+    layout = context.layout("data")
+    own = grp.struct_group(("root", "x", 0, members))
+    monkeypatch.setattr(dataset_folders.grp, "getgrgid", lambda _: own)
+    layout.root.chmod(0o775)
+    if not stops:
+        context.storage.check_owner(layout)
+        return
+    with pytest.raises(PreflightError, match="its group may rename"):
+        context.storage.check_owner(layout)
