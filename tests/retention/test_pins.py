@@ -93,8 +93,8 @@ def test_a_jobs_pin_stands_until_its_cluster_says_that_it_ended(releases: Releas
     assert found.release == release
     assert pin.name.startswith(f"{os.geteuid()}-alpha-17-1-")
     assert os.listdir(layout.pins) == [pin.name]
-    again = pins.pinned(storage, layout, look(releases))[1]
-    assert again.name == pin.name
+    pin = pins.pinned(storage, layout, look(releases))[1]
+    assert os.listdir(layout.pins) == [pin.name], "the newer one takes the older one's place"
     for answer, stands in ((None, True), (False, True), (True, False)):
         held = pins.held(storage, layout, 14 * DAY, lambda job, cluster, answer=answer: answer)
         assert bool(held.get(release)) is stands
@@ -115,16 +115,28 @@ def test_a_job_that_pins_again_after_a_publish_holds_both_releases(releases: Rel
     assert len(pins.withdraw_own(releases.context.storage, releases.layout)) == 2
 
 
-def test_a_name_that_a_stranger_took_first_is_passed_by(releases: Releases) -> None:
+def test_of_two_processes_of_a_job_none_takes_the_others_pin_away(releases: Releases) -> None:
+    """One of them meets a mark, and takes its own pin back; the other one's, which was there before the mark,
+    still holds the release."""
+    releases.stage("A")
+    storage, layout = releases.context.storage, releases.layout
+    in_job("17")
+    first = pins.pinned(storage, layout, look(releases))[1]
+    layout.removing(releases.names["A"]).write_text("{}")
+    with pytest.raises(FindingsError, match="is being removed"):
+        pins.pinned(storage, layout, look(releases))
+    assert os.listdir(layout.pins) == [first.name]
+
+
+def test_another_accounts_pin_of_the_same_name_is_left_alone(releases: Releases) -> None:
     releases.stage("A")
     in_job("17")
     pin = pins.pinned(releases.context.storage, releases.layout, look(releases))[1]
-    path = releases.layout.pins / pin.name
-    os.chown(path, 4242, 4242)
-    path.write_text('{"format": 1, "release": "other", "at": ""}')
-    mine = pins.pinned(releases.context.storage, releases.layout, look(releases))[1]
-    assert mine.name.startswith(f"{pin.name}-")
+    os.chown(releases.layout.pins / pin.name, 4242, 4242)
+    pins.pinned(releases.context.storage, releases.layout, look(releases))
     assert {one.uid for one in pins.read(releases.context.storage, releases.layout)} == {0, 4242}
+    pins.withdraw_own(releases.context.storage, releases.layout)
+    assert {one.uid for one in pins.read(releases.context.storage, releases.layout)} == {4242}
 
 
 def test_what_is_no_pin_holds_nothing(releases: Releases) -> None:

@@ -1,6 +1,6 @@
 """Pins: readers' words that they read a release, so that gc does not remove it.
 
-    <dataset>/pins/<uid>-<cluster>-<job>-<restart>-<digest of the release's name>
+    <dataset>/pins/<uid>-<cluster>-<job>-<restart>-<digest of the release's name>-<nonce>
 
 The folder is sticky, and those may write in it who may read the release (`Storage.make_folder_for_readers`).
 A pin is made by O_EXCL, and its account is the one that the kernel names. How long it stands:
@@ -30,15 +30,22 @@ A reader that sees a mark, or no release, takes its pin back and begins again wi
 then. Say that a reader's R2, at time r, saw no mark. What it saw was true at r - T or later, so the mark came
 after r - T: G1 > r - T. The removal's look at the pins, at a time g of at least G1 + 2T, shows what was true
 at g - T >= G1 + T > r, when the pin was there. So it sees the pin, and does not rename. T is 0 on file
-systems of one machine (`settling`).
+systems of one machine (`collection.settling`).
+
+So each reader's pin is its own, and none but its maker takes it back: two processes of a job that pin at once
+must not share one, since the one that sees a mark would take the other's away. A reader whose pin stands
+removes older ones of the same job and release, which hold nothing more than it does.
 """
 
 from __future__ import annotations
 
+import contextlib
+import errno
 import hashlib
 import os
 import re
 import secrets
+import time
 from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -176,12 +183,15 @@ def pinned(
     """What `look` names, pinned: for this job, or the script or shell above this process; with `until`, in
     seconds since the epoch, to that time. Raises what `look` raises, PreflightError where this account cannot
     pin, FindingsError where each release that `look` names is being removed."""
-    for _ in range(TRIES):
+    for number in range(TRIES):
         found = look()
         pin = _place(storage, layout, found.release, until)
         if not is_going(layout, found.release):
+            if until is None:
+                _replace_older(storage, layout, pin)
             return found, pin
         storage.withdraw(layout.pins, pin.name)
+        time.sleep(number / 10)
     raise FindingsError(
         "the release is being removed",
         where=str(layout.release(found.release)),
@@ -225,22 +235,14 @@ def _place(storage: Storage, layout: DatasetLayout, release: str, until: float |
         release, _text(datetime.now(UTC).timestamp()), end, one.user, one.host, one.boot, one.namespace,
         one.pid, one.start, owner.program, one.job, one.cluster, one.restart if one.job else "",
     )  # fmt: skip
-    key = owner.key if until is None else f"{os.geteuid()}-until-{_FOREIGN.sub('', end)}"
-    name = f"{_safe(key)}-{hashlib.sha256(release.encode()).hexdigest()[:8]}"
+    key = owner.key if until is None else f"{os.geteuid()}-until-{end}"
+    digest = hashlib.sha256(release.encode()).hexdigest()[:8]
+    name = f"{_safe(key)}-{digest}-{secrets.token_hex(4)}"
     try:
         if not os.path.lexists(layout.pins) and storage.owns(layout):
             storage.make_folder_for_readers(layout.pins, layout.release(release) / DATA)
-        for number in range(TRIES):
-            # Another account may have a name before this one: then another name is as good.
-            tried = name if number == 0 else f"{name}-{secrets.token_hex(4)}"
-            if storage.post(layout.pins, tried, pin_file.to_json(said)):
-                break
-            mine = next((p for p in read(storage, layout) if p.name == tried and p.uid == os.geteuid()), None)
-            if mine is not None and mine.release == release and mine.said.until == end:
-                storage.beat(layout.pins, tried)
-                return mine
-        else:
-            raise FileExistsError(17, "all names that were tried are taken", str(layout.pins))
+        if not storage.post(layout.pins, name, pin_file.to_json(said)):
+            raise FileExistsError(errno.EEXIST, "its name is taken", str(layout.pins))
     except FileNotFoundError:
         raise PreflightError(
             "this dataset takes no pins yet",
@@ -256,7 +258,19 @@ def _place(storage: Storage, layout: DatasetLayout, release: str, until: float |
             hint="the folder takes pins of those who may read the release: where its group changed since, "
             "the owner's next publish or rollback corrects it; on a mount that is read-only nobody can pin",
         ) from None
-    return Pin(tried, os.geteuid(), datetime.now(UTC).timestamp(), said)
+    return Pin(name, os.geteuid(), datetime.now(UTC).timestamp(), said)
+
+
+def _replace_older(storage: Storage, layout: DatasetLayout, pin: Pin) -> None:
+    """Take back older pins of the same job (or process) and release. Of several that do it at once, the
+    newest stays."""
+    same = pin.name.rpartition("-")[0] + "-"
+    mine = [one for one in read(storage, layout) if one.name.startswith(same) and one.uid == os.geteuid()]
+    own = next(((one.made, one.name) for one in mine if one.name == pin.name), None)
+    for one in mine:
+        if own is not None and (one.made, one.name) < own:
+            with contextlib.suppress(OSError):
+                storage.withdraw(layout.pins, one.name)
 
 
 def _safe(key: str) -> str:
