@@ -76,7 +76,13 @@ def large(
                 "token": [one.encode() for one in digests],
             }
             arrays = [
-                pa.array(columns.get(field.name, [constant.get(field.name)] * len(numbers)), field.type)
+                pa.array(
+                    columns.get(
+                        field.name,
+                        [constant.get(field.name, FORM.defaults.get(field.name))] * len(numbers),
+                    ),
+                    field.type,
+                )
                 for field in FORM.schema
             ]
             writer._table.add(pa.record_batch(arrays, schema=FORM.schema))

@@ -152,6 +152,8 @@ def test_how_two_digests_compare(
 
 
 MD5, OTHER = "0123456789abcdef0123456789abcdef", "f123456789abcdef0123456789abcdef"
+OWN = "a" * 32
+"""The digest that each file of `held` has."""
 MULTIPART = f"{MD5}-12"
 S3, GCS = "s3://b/p/", "gs://b/p/"
 
@@ -179,6 +181,7 @@ def held(rows: Mapping[str, tuple[int, str, str, str]]) -> pa.RecordBatch:
         pa.array([0] * len(paths), pa.int32()),
         pa.array([rows[one][2] for one in paths], pa.string()),
         pa.array([rows[one][3] for one in paths], pa.string()),
+        pa.array([f"xxh3_128:{OWN}" for _ in paths], pa.string()),
     ]
     return pa.record_batch(columns, list(ByToken.columns))
 
@@ -218,6 +221,10 @@ def test_how_a_path_compares_with_its_source(
         (GCS, (9, "1", f"md5:full:{MD5}", ""), (9, "2", f"md5:full:{MD5}"), True),
         (GCS, (9, "1", "", f"sha256:{MD5}"), (9, "2", f"sha256:full:{MD5}"), True),
         (GCS, (9, "1", "crc32c:full:abcdef12", ""), (9, "2", "crc32c:full:abcdef12"), False),
+        (GCS, (9, "1", f"md5:full:{MD5}", ""), (9, MD5, ""), True),
+        (GCS, (9, "1", f"sha1:full:{MD5}", ""), (9, MD5, ""), False),
+        (GCS, (9, "1", "", ""), (9, "2", f"xxh3_128:full:{OWN}"), True),
+        (GCS, (9, "1", "", ""), (9, "2", f"md5:full:{OWN}"), False),
         (S3, (9, "", "", ""), (9, "", ""), False),
     ],
 )
@@ -229,6 +236,17 @@ def test_which_renames_at_a_source_are_proven(
         found.meet(judge, [held({"old": mine})], [listed({"new": theirs})], "here")
         kinds = {name: count.files for name, count in found.counts.items() if count.files}
     assert kinds == ({"renamed": 1} if proven else {"removed": 1, "added": 1})
+
+
+def test_what_a_source_states_need_not_be_utf_8() -> None:
+    judge = ByToken([SealedSource(S3)], [S3])
+    odd = pa.array([b"\xff\xfe"], pa.binary())
+    now = listed({"new": (9, "x", "")})
+    for name in ("token", "checksum"):
+        now = now.set_column(now.schema.get_field_index(name), name, odd)
+    with Difference(judge.keys) as found:
+        found.meet(judge, [held({"old": (9, MD5, "", "")})], [now], "here")
+        assert (found.counts["removed"].files, found.counts["added"].files) == (1, 1)
 
 
 def test_another_source_of_the_same_token_proves_nothing_by_itself() -> None:

@@ -5,8 +5,8 @@ A source's token says that a path's object is the one that was copied. That two 
 hold the same bytes is said by fewer of them: S3's etag is a digest of the bytes (plain MD5, or over the parts
 of a multipart upload; with a customer's key it is random, and then never the same twice). Etags of Azure are
 times, generations of Google are numbers, and a folder's token names an inode. Other renames are proven where
-the source's listing, or a checksum file beside the data, states a checksum of a cryptographic algorithm or a
-128-bit one; a CRC of 32 or 64 bits does not prove that two of a million files are the same.
+the source's listing, or a checksum file beside the data, states a strong checksum (`digests.STRONG_CLAIM`),
+and the release has the same one: as the proof of its copy, as a further digest, or as its own.
 """
 
 from __future__ import annotations
@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from penstock.core.digests import PLAIN, STRONG_CLAIM
 from penstock.core.digests import listed as digests_of
 from penstock.sources.registry import etags_digest_bytes
 
@@ -24,8 +25,7 @@ if TYPE_CHECKING:
 
     from penstock.core.documents.seal import SealedSource
 
-STRONG = ("md5", "sha1", "sha256", "sha512", "xxh3_128")
-_CLAIM = rf"^({'|'.join(STRONG)}):full:[0-9a-f]+$"
+_MD5 = "^[0-9a-f]{32}$"
 _ETAG = "^[0-9a-f]{32}(-[0-9]+)?$"
 
 
@@ -89,10 +89,10 @@ def _further(one: str, two: str) -> int:
 class ByToken:
     """A manifest and a listing of its sources as they are now."""
 
-    columns = ("path", "size", "token", "source", "source_proof", "digests")
+    columns = ("path", "size", "token", "source", "source_proof", "digests", "digest")
     """Of the manifest."""
     listed = ("path", "size", "token", "source", "checksum")
-    keys: Sequence[str] = ("etag", "checksum", "digest")
+    keys: Sequence[str] = ("etag", "checksum", "digest", "own")
 
     def __init__(self, sealed: Sequence[SealedSource], urls: Sequence[str]) -> None:
         """`sealed`: the release's sources; `urls`: those of the listing, without secrets."""
@@ -134,12 +134,18 @@ class ByToken:
             _etags(rows, self._digesting.take(source)),
             _sized(rows["size"], _claims(rows["source_proof"])),
             _sized(rows["size"], _claims(first)),
+            _sized(rows["size"], _claims(pc.replace_substring(rows["digest"], PLAIN, f"{PLAIN}full:"))),
         ]
 
     def after_keys(self, rows: pa.RecordBatch) -> Sequence[pa.Array]:
         digesting = self._digesting_now.take(pc.cast(rows["source"], pa.int64()))
-        claim = _sized(rows["size"], _claims(rows["checksum"]))
-        return [_etags(rows, digesting), claim, claim]
+        # Binary: what a source states need not be UTF-8.
+        token = rows["token"]
+        # An etag that is the MD5 which proved a file: no other etag would be the same.
+        md5 = pc.binary_join_element_wise(b"md5:full:", token, b"")
+        md5 = pc.if_else(pc.match_substring_regex(token, _MD5), md5, None)
+        claim = _sized(rows["size"], pc.coalesce(_claims(rows["checksum"]), md5))
+        return [_etags(rows, digesting), claim, claim, claim]
 
 
 def _etags(rows: pa.RecordBatch, digesting: pa.Array) -> pa.Array:
@@ -154,7 +160,7 @@ def _etags(rows: pa.RecordBatch, digesting: pa.Array) -> pa.Array:
 
 def _claims(texts: pa.Array) -> pa.Array:
     """The claims of strong algorithms over all bytes; null for others."""
-    return pc.if_else(pc.match_substring_regex(texts, _CLAIM), texts, None)
+    return pc.if_else(pc.match_substring_regex(texts, STRONG_CLAIM), texts, None)
 
 
 def _sized(sizes: pa.Array, texts: pa.Array) -> pa.Array:

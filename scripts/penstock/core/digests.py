@@ -25,6 +25,9 @@ PLAIN = f"{XXH3}:"
 PARTS = "parts"
 """In place of the algorithm of a giant's digest: of a file that was copied in parts."""
 IN_PARTS = f"{PARTS}/"
+STRONG_CLAIM = "^(md5|sha1|sha256|sha512|xxh3_128):full:[0-9a-f]+$"
+"""A pattern: the claims (`core.model.Claim`) by which two files of the same size are known to hold the same
+bytes, whatever their names. A CRC of 32 or 64 bits does not do among a million files."""
 DIGEST_BYTES = 16
 """Of one digest in `Record.parts`."""
 

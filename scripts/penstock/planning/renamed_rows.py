@@ -22,7 +22,7 @@ from typing import TYPE_CHECKING
 
 import pyarrow as pa
 
-from penstock.core.digests import PLAIN
+from penstock.core.digests import PLAIN, STRONG_CLAIM
 from penstock.formats.shards import FORM
 from penstock.formats.tables import strings
 from penstock.planning.unchanged_rows import brought, end_of
@@ -34,7 +34,6 @@ if TYPE_CHECKING:
 
 MOST = 1_000_000
 """Rows of either kind that are kept: some 200 bytes each."""
-STRONG = "^(md5|sha1|sha256|sha512|xxh3_128):full:[0-9a-f]+$"
 _MD5 = "^[0-9a-f]{32}$"
 _NEW = ("path", "size", "modified_ns", "checksum", "token")
 
@@ -160,7 +159,7 @@ def _stated(new: pa.RecordBatch) -> pa.Array:
     etag = pc.if_else(
         pc.match_substring_regex(token, _MD5), pc.binary_join_element_wise("md5:full:", token, ""), None
     )
-    return pc.if_else(pc.match_substring_regex(checksum, STRONG), checksum, etag)
+    return pc.if_else(pc.match_substring_regex(checksum, STRONG_CLAIM), checksum, etag)
 
 
 def _proven(free: pa.RecordBatch, *, whole: bool) -> pa.Array:
@@ -169,7 +168,9 @@ def _proven(free: pa.RecordBatch, *, whole: bool) -> pa.Array:
 
     own = pc.replace_substring(free["digest"], PLAIN, f"{PLAIN}full:")
     none = own if whole else pa.nulls(free.num_rows, pa.string())
-    return pc.if_else(pc.match_substring_regex(free["source_proof"], STRONG), free["source_proof"], none)
+    return pc.if_else(
+        pc.match_substring_regex(free["source_proof"], STRONG_CLAIM), free["source_proof"], none
+    )
 
 
 def _joined(batches: list[pa.RecordBatch]) -> pa.RecordBatch:
