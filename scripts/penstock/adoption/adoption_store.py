@@ -16,6 +16,7 @@ from __future__ import annotations
 import hashlib
 import json
 import os
+import shutil
 import time
 from typing import TYPE_CHECKING
 
@@ -27,13 +28,14 @@ from penstock.storage import durable
 from penstock.storage.registry import open_storage
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
+    from collections.abc import Iterable, Iterator, Mapping
     from pathlib import Path
 
     from penstock.config.settings import PlanConfig
     from penstock.core.differences import Difference
     from penstock.core.documents.adoption_description import Adoption
     from penstock.core.layout import DatasetLayout
+    from penstock.filesystem.path_walk import Found
 
 NEW = ".new-"
 """What the folder of a listing begins with that is still being made."""
@@ -49,6 +51,16 @@ def description(run: RunLayout) -> Path:
 
 def differences(run: RunLayout) -> Path:
     return run.folder / "differences.jsonl"
+
+
+def folders(run: RunLayout) -> Path:
+    """The tree's folders as they were when it was walked last: a line each."""
+    return run.folder / "folders.jsonl"
+
+
+def undo(run: RunLayout) -> Path:
+    """What was changed of a tree that became a release; not there for others."""
+    return run.folder / "undo"
 
 
 def result(run: RunLayout) -> Path:
@@ -80,6 +92,18 @@ def described(run: RunLayout) -> Adoption:
         ) from error
 
 
+def bring(theirs: RunLayout, spool: RunLayout) -> None:
+    """Copy what a comparison saw that has ended elsewhere: its shards and survey. Nothing where there is no
+    such comparison."""
+    if not result(theirs).exists():
+        return
+    for name in ("shards", "survey"):
+        if (theirs.folder / name).is_dir():
+            shutil.copytree(theirs.folder / name, spool.folder / name)
+    for path in (theirs.plan, result(theirs)):
+        shutil.copyfile(path, spool.folder / path.name)
+
+
 def keep(run: RunLayout, found: Iterable[Difference]) -> None:
     """Write differences as they come, durably. Memory does not grow with their number."""
     with durable.Growing(differences(run)) as file:
@@ -101,19 +125,54 @@ def kept(run: RunLayout) -> Iterator[Difference]:
         ) from error
 
 
+def note_tree(run: RunLayout, tree: str, data: str) -> None:
+    """The first line of an undo list, durable: the tree is to be renamed."""
+    durable.make_dirs(undo(run))
+    durable.write_json(undo(run) / "tree.json", {"moved": tree, "to": data})
+
+
+def note_aside(run: RunLayout, path: str, aside: str) -> None:
+    """In the undo list, durable: what is at this path of the tree is to be moved."""
+    durable.append_line(undo(run) / "aside.jsonl", {"path": path, "to": aside})
+
+
+def note_files(run: RunLayout, name: str, before: Iterable[Mapping[str, object]]) -> None:
+    """In the undo list, durable: modes and times of files that are to be changed. What is there stays."""
+    path = undo(run) / f"{name}.jsonl"
+    if not path.exists():
+        durable.write_file(path, "".join(json.dumps(one, sort_keys=True) + "\n" for one in before).encode())
+
+
+class FolderList:
+    """`folders.jsonl`, while the tree is walked. It appears whole when it is closed."""
+
+    def __init__(self, run: RunLayout) -> None:
+        self._file = durable.Growing(folders(run))
+
+    def add(self, one: Found) -> None:
+        told = {"path": one.path, "mode": one.mode, "uid": one.uid, "gid": one.gid, "mtime_ns": one.mtime_ns}
+        self._file.stream.write(json.dumps(told, sort_keys=True).encode() + b"\n")
+
+    def close(self) -> None:
+        self._file.close()
+
+    def abandon(self) -> None:
+        self._file.abandon()
+
+
 def tidy(layout: DatasetLayout, but: str) -> None:
     """Remove the oldest comparisons, and listings that no comparison was made of; never that of the id
-    `but`."""
-    folders = []
+    `but`, nor one whose tree became a release."""
+    ended = []
     for name in os.listdir(layout.adoptions):
         run = RunLayout(layout.adoptions / name)
         if name == but:
             continue
         if name.startswith(NEW) or not description(run).exists():
             open_storage().remove_tree(run.folder)
-        else:
-            folders.append((_touched(run), run))
-    for _, run in sorted(folders, key=lambda one: one[0], reverse=True)[KEPT - 1 :]:
+        elif not undo(run).exists():
+            ended.append((_touched(run), run))
+    for _, run in sorted(ended, key=lambda one: one[0], reverse=True)[KEPT - 1 :]:
         open_storage().remove_tree(run.folder)
 
 

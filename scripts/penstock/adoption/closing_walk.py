@@ -66,19 +66,20 @@ class ClosingWalk:
         *,
         again: bool = False,
         since: float = 0.0,
+        folder: Callable[[Found], None] = lambda _: None,
     ) -> None:
         """`judge`: what a giant's parts prove together; raises IntegrityError where they contradict the
         source. `folders`: empty ones that the dataset keeps. `again`: whatever did not come out as the same
-        is stale, and what is too old. `since`: seconds since the epoch."""
+        is stale, and what is too old. `since`: seconds since the epoch. `folder` is
+        called with each folder of the tree."""
         self._path, self._rules, self._judge, self._again = tree, rules, judge, again
+        self._folder = folder
         self._since = int(since * SECOND)
         self._tree = Cursor(tree, unreadable=self._unreadable)
         self._kept = Kept(folders)
         self._dark: list[Difference] = []
-        self._pending: Found | None = None
-        """A folder without listed files, of which it is not known yet whether it is empty."""
-        self._in_place = ""
-        """The last folder that stands in a listed file's place."""
+        self._unlisted = ""
+        """The last folder in which no listed file lies, and that lies in no other one."""
         self.stale: dict[int, list[int]] = defaultdict(list)
         """Rows to be read again, by shard."""
         self.same: Counter[Proven] = Counter()
@@ -96,7 +97,6 @@ class ClosingWalk:
             yield from self._newly_dark()
             yield from self._beside(found, "")
         yield from self._newly_dark()
-        yield from self._settle("")
         for folder in self._kept.missing():
             yield Difference("missing", f"{folder}/", 0, "an empty folder of the source")
 
@@ -110,7 +110,6 @@ class ClosingWalk:
                 if found is not None:
                     yield from self._beside(found, paths[index])
                 continue
-            yield from self._settle(paths[index])
             for one in self._own(some[index], found):
                 if one is _STALE:
                     apart.add(index)
@@ -211,7 +210,7 @@ class ClosingWalk:
         except OSError:
             return _of(entry, "missing", "it is not there")
         if stat.S_ISDIR(mode):
-            self._in_place = entry.path
+            self._unlisted = entry.path
             return _of(entry, "replaced", "a folder stands there")
         if states == {UNREAD}:
             return _of(entry, UNREAD, file.rows[0].why)
@@ -219,12 +218,13 @@ class ClosingWalk:
 
     def _beside(self, found: Found, path: str) -> Iterator[Difference]:
         """Of something that no listed file is; `path` is the next listed file's."""
-        yield from self._settle(found.path)
         if found.kind == "dir":
-            if found.path == self._in_place:
+            self._folder(found)
+            if self._kept.meet(found.path) or found.holds(path):
                 return
-            if not self._kept.meet(found.path) and not found.holds(path):
-                self._pending = found
+            if not f"{found.path}/".startswith(f"{self._unlisted}/") or not self._unlisted:
+                self._unlisted = found.path
+                yield Difference("folder", f"{found.path}/", 0, "no file of the source lies in it")
         elif not self._rules.wants(found.path):
             yield Difference("excluded", found.path, found.size, "`include` and `exclude` leave it out")
         elif found.kind == "file":
@@ -238,17 +238,9 @@ class ClosingWalk:
         else:
             yield Difference("special", found.path, 0, "a FIFO, socket or device")
 
-    def _settle(self, path: str) -> Iterator[Difference]:
-        """The folder that waits, unless what comes next in the tree lies in it."""
-        folder, self._pending = self._pending, None
-        if folder is not None and not path.startswith(f"{folder.path}/"):
-            yield Difference("folder", f"{folder.path}/", 0, "it holds nothing")
-
     def _unreadable(self, folder: str, error: OSError) -> None:
         why = f"the folder cannot be read: {os.strerror(error.errno or 0)}"
         self._dark.append(Difference(UNREAD, f"{folder}/", 0, why))
-        if self._pending is not None and self._pending.path == folder:
-            self._pending = None
 
     def _newly_dark(self) -> Iterator[Difference]:
         while self._dark:

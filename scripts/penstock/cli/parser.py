@@ -348,6 +348,14 @@ def _adopt_arguments(parser: argparse.ArgumentParser) -> None:
         help="read the source where it states no checksum, and compare the bytes",
     )  # fmt: skip
     parser.add_argument(
+        "--seal", action="store_true",
+        help="then publish the tree as a release: what is right is renamed with it, the rest is fetched",
+    )  # fmt: skip
+    parser.add_argument(
+        "--leave-extra", action="store_true",
+        help="with --seal: what the release will not hold is moved to a folder beside the tree",
+    )  # fmt: skip
+    parser.add_argument(
         "--names", type=_names, default=50, metavar="N", help="names shown of each kind (default: 50)"
     )
     parser.add_argument(

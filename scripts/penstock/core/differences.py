@@ -14,7 +14,7 @@
 | !    | moving   | it was written to while it was compared                                        |
 | ~    | time     | same size, another time; its bytes were not compared with anything             |
 | ?    | excluded | the tree has it, and `include` or `exclude` leave it out of the dataset        |
-| ?    | folder   | an empty folder that is no part of the dataset                                 |
+| ?    | folder   | a folder in which no file of the source lies                                   |
 | ?    | unlinked | a symbolic link or special file, where those of the source are left out too    |
 | ?    | away     | its data lies in an archive or a lower tier: it was not read                   |
 

@@ -36,6 +36,7 @@ LISTING = "listing.parquet"
 STATED = "stated.parquet"
 REPAIRS = "repairs"
 ADOPTIONS = "adoptions"
+ADOPTED = "adopted.json"
 
 
 class Signing(NamedTuple):
@@ -244,6 +245,11 @@ class RunLayout:
         return self.folder / "throttle.json"
 
     @property
+    def adopted(self) -> Path:
+        """Says that this run's staging is, or is to become, a tree that penstock did not write."""
+        return self.folder / ADOPTED
+
+    @property
     def taken(self) -> Path:
         """Says that another run was planned with this run's staging, and what that is called now."""
         return self.folder / "taken.json"
@@ -278,7 +284,8 @@ class RunLayout:
         return self.folder / "records" / f"{index:05d}.parquet"
 
     def survey(self, index: int) -> Path:
-        """Of a comparison of a tree with its source: the folder of what was seen of a shard's rows."""
+        """Of a comparison of a tree with its source: the folder of what was seen of a shard's rows. Of a run
+        that adopted a tree: how the files stand that it took over."""
         return self.folder / "survey" / f"{index:05d}"
 
     def fetched(self, index: int) -> Path:

@@ -18,6 +18,7 @@ from itertools import compress
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from penstock.core.columns import COLUMNS, JOURNAL, RECORDS
+from penstock.core.differences import SAME
 from penstock.core.digests import XXH3, Proof, as_giant, is_in_parts, is_plain
 from penstock.core.digests import listed as digests_of
 from penstock.core.grades import CARRIED, source_rank
@@ -37,7 +38,7 @@ if TYPE_CHECKING:
     from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
 
     from penstock.config.settings import VerifyConfig
-    from penstock.core.model import Copied, Entry, Expected
+    from penstock.core.model import Copied, Entry, Expected, Surveyed
     from penstock.engine.batch import Batch
     from penstock.engine.reading.carried_rows import CarriedRows
     from penstock.engine.tasks import BatchAnswer, Report, RereadTask, StopCheck
@@ -176,6 +177,63 @@ class _Left:
             )
 
 
+class _Adopted:
+    """Files of an adopted tree: they were read before they were taken over, and are not read again while
+    nobody has touched them since.
+
+    | the row's times               | it is                                     |
+    |-------------------------------|-------------------------------------------|
+    | those that it had then        | recorded as it was read then              |
+    | others                        | read now                                  |
+    """
+
+    def __init__(self, task: RereadTask, copied: Mapping[int, Copied]) -> None:
+        self.read: dict[int, Surveyed] = {}
+        """The rows that are recorded as they were read then."""
+        self._rows: dict[int, Surveyed] = {}
+        further = set(task.verify.digests) - {XXH3}
+        if task.adopted is None or further or task.verify.whole_file_digest:
+            return
+        from penstock.formats.survey_file import Survey
+
+        survey = Survey(task.adopted, task.shard.rows)
+        numbers = [row for row, known in copied.items() if known.staging and survey.state(row) == SAME]
+        found = zip(numbers, survey.rows(numbers), strict=True) if numbers else ()
+        self._rows = {row: one for row, one in found if one.digest == copied[row].digest}
+
+    def unread(self, groups: Iterator[list[Expected]]) -> Iterator[list[Expected]]:
+        """The rows, without a digest where they need not be read: only their times are looked at."""
+        if not self._rows:
+            yield from groups
+            return
+        row = 0
+        for group in groups:
+            numbered = enumerate(group, row)
+            row += len(group)
+            yield [
+                entry._replace(digest="", checksum="") if number in self._rows else entry
+                for number, entry in numbered
+            ]
+
+    def touched(self, seen: _ReadRows) -> set[int]:
+        """Rows that have to be read after all. They are not unread any more."""
+        moved = {
+            row
+            for row, one in self._rows.items()
+            if (seen.inodes[row], seen.mtimes[row], seen.ctimes[row])
+            != (one.inode, one.mtime_ns, one.ctime_ns)
+        }
+        for row in moved:
+            del self._rows[row]
+        return moved
+
+    def settle(self, seen: _ReadRows) -> None:
+        """Record the others as they were read then."""
+        for row, one in self._rows.items():
+            seen.methods[row] = METHODS.index(one.method)
+        self.read = self._rows
+
+
 def _reread(task: RereadTask, run: PoolRun, stop: StopCheck) -> None:
     outcome = run.outcome
     from penstock.engine.batches import batches
@@ -192,7 +250,7 @@ def _reread(task: RereadTask, run: PoolRun, stop: StopCheck) -> None:
     absent: set[int] = set()
     rows = len(copied) - changes.gone
     missing = task.shard.rows - len(copied) - len(changes.voids)
-    carried = judge(task, copied)
+    carried, adopted = judge(task, copied), _Adopted(task, copied)
     outcome.read_links = {why: (carried.files[why], carried.bytes[why]) for why in carried.files if why}
     outcome.carried = carried.files[""], carried.bytes[""]
     outcome.resumed_files, outcome.resumed_bytes = outcome.carried
@@ -224,7 +282,7 @@ def _reread(task: RereadTask, run: PoolRun, stop: StopCheck) -> None:
             outcome.bytes += answer.bytes
             outcome.retries += answer.retries
 
-        wanted = _wanted(changes.rows(read_shard(task.rows)), copied, task, carried, absent)
+        wanted = adopted.unread(_wanted(changes.rows(read_shard(task.rows)), copied, task, carried, absent))
         away = _Left(task, seen, outcome)
         try:
             with contextlib.ExitStack() as asking:
@@ -233,7 +291,17 @@ def _reread(task: RereadTask, run: PoolRun, stop: StopCheck) -> None:
                     asking.callback(states.close)
                     wanted = rows_here(wanted, absent, states, away, copied.links().__contains__)
                     asking.callback(wanted.close)
-                run.go(batches(wanted, absent, left, outcome.workers), take, _nothing, stop)
+
+                def again() -> Iterator[Batch] | None:
+                    """Files of an adopted tree that were touched since they were taken over."""
+                    if not (touched := adopted.touched(seen)):
+                        return None
+                    others = set(range(task.shard.rows)) - touched
+                    groups = _wanted(changes.rows(read_shard(task.rows)), copied, task, carried, set())
+                    return batches(groups, others, len(touched), outcome.workers)
+
+                run.go(batches(wanted, absent, left, outcome.workers), take, _nothing, stop, again=again)
+                adopted.settle(seen)
         finally:
             _take_back(task, bad, _in_parts(contradicted, copied))
         outcome.warnings += away.told()
@@ -242,7 +310,7 @@ def _reread(task: RereadTask, run: PoolRun, stop: StopCheck) -> None:
         run.rest()
     outcome.amended, outcome.gone, outcome.left_out = changes.changed, changes.gone, task.shard.rows - rows
     if not outcome.failures:
-        _write(task, copied, changes, seen, carried, outcome)
+        _write(task, copied, changes, seen, carried, outcome, adopted.read)
 
 
 def _note(task: RereadTask, files: int) -> None:
@@ -378,6 +446,7 @@ def _write(
     seen: _ReadRows,
     carried: CarriedRows,
     outcome: Outcome,
+    adopted: Mapping[int, Surveyed],
 ) -> None:
     from penstock.formats.records import extend_shard
     from penstock.formats.shards import numbered
@@ -392,18 +461,24 @@ def _write(
         methods = [METHODS[code] for code in map(seen.methods.__getitem__, rows)]
         written = [one.written_host for one in known]
         # Few combinations: the table is asked once for each.
-        table = {pair: storage_grade(*pair, host) for pair in set(zip(methods, written, strict=True))}
-        stored = [table[pair] for pair in zip(methods, written, strict=True)]
+        read_by, times = [host] * count, [read_at] * count
+        for place, row in enumerate(rows if adopted else ()):
+            if row in adopted:
+                read_by[place] = adopted[row].verified_host
+                times[place] = adopted[row].seen_ns // 10**9
+        how = list(zip(methods, written, read_by, strict=True))
+        table = {one: storage_grade(*one) for one in set(how)}
+        stored = [table[one] for one in how]
         settled = list(map(_settled, known, map(seen.more.get, rows)))
         found: dict[str, list[Any]] = {
             "storage_grade": stored,
             "method": methods,
-            "verified_host": [host] * count,
+            "verified_host": read_by,
             "attempt": [task.attempt] * count,
             "mtime_ns": [seen.mtimes[row] for row in rows],
             "ctime_ns": [seen.ctimes[row] for row in rows],
             "inode": [seen.inodes[row] for row in rows],
-            "read_at": [0 if method == "unread" else read_at for method in methods],
+            "read_at": [0 if method == "unread" else at for method, at in zip(methods, times, strict=True)],
             "carried": [0] * count,
             **{name: list(values) for name, values in by_field(_Settled, settled).items()},
         }

@@ -141,6 +141,9 @@ class RereadTask:
     """As of `CopyTask`."""
     damage: Path | None = None
     """Where it is noted that linked rows had other bytes, before anything else follows from it."""
+    adopted: Path | None = None
+    """`RunLayout.survey(index)`: how files of an adopted tree stand that were read before they were taken
+    over, where there are any."""
 
 
 @dataclass

@@ -23,6 +23,7 @@ import os
 import stat
 import time
 from dataclasses import dataclass
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from penstock.cluster.abilities import abilities_of
@@ -35,7 +36,7 @@ from penstock.filesystem.errno_map import storage_error
 from penstock.formats import ledger_file
 from penstock.ownership import liveness
 from penstock.ownership.invalid_runs import damage
-from penstock.state import run_claims, run_store, seals
+from penstock.state import adopted_trees, run_claims, run_store, seals
 from penstock.state.element_progress import Progress
 from penstock.state.run import load
 from penstock.state.submission_log import ArrayBook
@@ -45,7 +46,6 @@ from penstock.views import human
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
-    from pathlib import Path
 
     from penstock.core.documents.step_results import StagingStatus
     from penstock.core.layout import DatasetLayout, RunLayout
@@ -149,6 +149,8 @@ def clear_own(context: Context, run: Run) -> None:
     context.assert_held()
     # Journals would speak of files that are gone, so they go first.
     run_store.drop_derived(run.folder)
+    if _holds_tree(run):
+        _give_back(context, run)
     if run.staging.exists():
         text = f"staging {run.staging.name} is removed and made anew: no plan says what of it is good"
         context.emit(events.Noted(run.dataset, "plan", text=text))
@@ -165,6 +167,31 @@ def remove_noting(context: Context, layout: DatasetLayout, tree: Path) -> None:
         context.storage.remove_tree(tree, moved=noted)
     finally:
         noted.close()
+
+
+def _holds_tree(run: Run, data: Path | None = None) -> bool:
+    """Whether the run's staging, or the folder `data`, is a tree that penstock did not write."""
+    mark = adopted_trees.read(run.folder)
+    return mark is not None and adopted_trees.stands_in(mark, data or run.data)
+
+
+def _give_back(context: Context, run: Run) -> None:
+    """Rename an adopted tree back to where it stood, before its staging is removed: nothing of it is ever
+    deleted. Raises FailedError where something else stands there now."""
+    mark = adopted_trees.read(run.folder)
+    assert mark is not None
+    if os.path.lexists(mark.tree):
+        raise FailedError(
+            "an adopted tree can neither stay nor go back",
+            where=str(run.data),
+            why=f"no plan says what of it is good, and something else stands at {mark.tree}",
+            hint=f"move {mark.tree} away: then the same command goes on",
+        )
+    text = f"the adopted tree goes back to {mark.tree}: no plan says what of it is good"
+    context.emit(events.Warned(run.dataset, "plan", text=text))
+    context.assert_held()
+    context.storage.move_tree(run.data, Path(mark.tree), mark.inode)
+    adopted_trees.write(run.folder, mark._replace(settled=False))
 
 
 def take(staging: Staging, run: str) -> None:
@@ -196,6 +223,10 @@ def clean(context: Context, run: Run, before: int | None = None) -> None:
             context.emit(events.Warned(run.dataset, "publish", text=text))
             continue
         key, theirs = known[name]
+        if _holds_tree(theirs, staging / DATA):
+            text = f"{staging} stays: it holds what is left of a tree that was adopted; remove it by hand"
+            context.emit(events.Warned(run.dataset, "publish", text=text))
+            continue
         if before is not None and run_claims.last(run.layout, theirs.id) >= before:
             text = f"the staging of run {key} stays: it may be newer than release {run.release}"
             context.emit(events.Noted(run.dataset, "publish", text=text))

@@ -22,6 +22,7 @@ if TYPE_CHECKING:
 
     import pyarrow as pa
 
+    from penstock.planning.adopted_tree import AdoptedRows
     from penstock.planning.renamed_rows import RenamedRows
     from penstock.planning.takeover import TakeOver
     from penstock.planning.target_probe import TargetProbe
@@ -51,7 +52,7 @@ class Base:
     """The keys of `permissions` that it has at other values."""
 
     def files(
-        self, listing: Path, over: TakeOver, rules: Rules, renamed: RenamedRows
+        self, listing: Path, over: TakeOver | AdoptedRows, rules: Rules, renamed: RenamedRows
     ) -> Iterator[pa.RecordBatch]:
         """The listing as rows of shards. `reuse` is set where this release, or another run's staging
         (`over`), has the same file, and where `renamed` found it under another name. Raises

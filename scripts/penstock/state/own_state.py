@@ -15,15 +15,20 @@ if TYPE_CHECKING:
     from penstock.storage.port import Storage
 
 
-def beside(storage: Storage, layout: DatasetLayout, what: str, into: Path | None = None) -> DatasetLayout:
-    """The dataset with its state in a folder of this account, which is there then: below `into`, or in the
-    account's home. `what` names the state for people, such as `this audit`. Raises PreflightError where no
-    such folder can be made."""
+def layout_of(layout: DatasetLayout, into: Path | None = None) -> DatasetLayout:
+    """The dataset with its state where this account would keep it; nothing is made."""
     home = Path(os.environ.get("XDG_STATE_HOME") or "~/.local/state").expanduser() / "penstock"
     home = home if into is None else into.absolute()
     place = hashlib.sha256(os.fsencode(layout.root.absolute())).hexdigest()[:16]
     signing = layout.signing._replace(of_owner=False)
-    own = replace(layout, state_root=home / place, signing=signing)
+    return replace(layout, state_root=home / place, signing=signing)
+
+
+def beside(storage: Storage, layout: DatasetLayout, what: str, into: Path | None = None) -> DatasetLayout:
+    """The dataset with its state in a folder of this account, which is there then: below `into`, or in the
+    account's home. `what` names the state for people, such as `this audit`. Raises PreflightError where no
+    such folder can be made."""
+    own = layout_of(layout, into)
     try:
         storage.make_dirs(own.state)
     except OSError as error:

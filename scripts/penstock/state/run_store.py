@@ -7,7 +7,7 @@ from __future__ import annotations
 import os
 from typing import TYPE_CHECKING
 
-from penstock.core.layout import EMPTY_FOLDERS, LISTING, STATED
+from penstock.core.layout import ADOPTED, EMPTY_FOLDERS, LISTING, STATED
 from penstock.errors import FailedError, PreflightError
 from penstock.state import current_pointer, run_claims, seals
 from penstock.state.run import load
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from penstock.state.run import Run
 
 
-_KEPT = frozenset({"run.json", LISTING, STATED, EMPTY_FOLDERS})
+_KEPT = frozenset({"run.json", LISTING, STATED, EMPTY_FOLDERS, ADOPTED})
 
 
 def open_run(layout: DatasetLayout, wanted: str = "") -> Run:

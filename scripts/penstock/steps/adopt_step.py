@@ -37,6 +37,7 @@ from penstock.planning.forecast import element_time
 from penstock.release.giant_checksums import GiantClaims
 from penstock.state import own_state, receipts
 from penstock.state.run import Run
+from penstock.steps import adopt_seal
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
@@ -47,6 +48,7 @@ if TYPE_CHECKING:
     from penstock.core.documents.step_results import AdoptionResult, Amount, DifferenceJson
     from penstock.core.layout import DatasetLayout
     from penstock.core.run_documents import PlanInfo
+    from penstock.filesystem.path_walk import Found
     from penstock.sources.port import Source
     from penstock.state.context import Context
 
@@ -65,6 +67,8 @@ class Request:
     tree: Path
     read_source: bool = False
     """Read the source where it states no checksum."""
+    seal: bool = False
+    """The tree is to become a release: the comparison's state lies with the dataset."""
 
 
 def run(context: Context, dataset: str, request: Request) -> AdoptionResult:
@@ -73,8 +77,10 @@ def run(context: Context, dataset: str, request: Request) -> AdoptionResult:
     Raises PreflightError for a tree or a source that cannot be read, LockedError when another comparison of
     the dataset is at work, FailedError, InterruptedRunError (go on by the same command).
     """
-    layout = _layout(context, dataset)
     tree, seen = _tree(request.tree)
+    if request.seal:
+        adopt_seal.prepare(context, dataset, tree)
+    layout = _layout(context, dataset)
     config = context.dataset(dataset)
     sources = open_sources(config, context.config.engine.timeout)
     for one, source in zip(config.sources, sources, strict=True):
@@ -180,6 +186,8 @@ def _meet(
         else:
             if folder.folder.exists():
                 context.storage.remove_tree(folder.folder)
+            if layout.state_root == context.config.target.state_root:
+                adoption_store.bring(adoption.layout(own_state.layout_of(layout)), RunLayout(spool))
             context.storage.rename(spool, folder.folder)
         adoption_store.describe(folder, adoption)
     except OSError as error:
@@ -240,10 +248,16 @@ class _Comparison:
                 self._ok,
                 expected=expected,
             )
-            walk = self._walk(again=False, last=attempt == ROUNDS, since=began)
-            counted = _Counted()
-            found = walk.differences(surveyed_files.read(self._folder, self._plan))
-            adoption_store.keep(self._folder, counted.pass_on(found, self._context))
+            folders = adoption_store.FolderList(self._folder)
+            try:
+                walk = self._walk(again=False, last=attempt == ROUNDS, since=began, folder=folders.add)
+                counted = _Counted()
+                found = walk.differences(surveyed_files.read(self._folder, self._plan))
+                adoption_store.keep(self._folder, counted.pass_on(found, self._context))
+                folders.close()
+            except BaseException:
+                folders.abandon()
+                raise
             if not walk.stale:
                 break
             rows = sum(map(len, walk.stale.values()))
@@ -262,7 +276,9 @@ class _Comparison:
         for shard in stale:
             receipts.drop(self._folder.receipt(STEP, shard))
 
-    def _walk(self, *, again: bool, last: bool, since: float) -> ClosingWalk:
+    def _walk(
+        self, *, again: bool, last: bool, since: float, folder: Callable[[Found], None] = lambda _: None
+    ) -> ClosingWalk:
         config, urls = self._config, self._urls
         folders = self._run.folder.empty_folders
         rules = Rules(
@@ -273,7 +289,7 @@ class _Comparison:
             last=last,
         )
         kept = empty_folders.read(folders) if folders.exists() else ()
-        return ClosingWalk(self._tree, rules, self._judge, kept, again=again, since=since)
+        return ClosingWalk(self._tree, rules, self._judge, kept, again=again, since=since, folder=folder)
 
     def _judge(self, file: File) -> Proven:
         """What a giant's parts prove together. Raises IntegrityError where they contradict the source."""

@@ -16,6 +16,7 @@ from penstock.bandwidth.overview import cap_now
 from penstock.core import events
 from penstock.errors import FailedError, SourceChangedError
 from penstock.ownership import ops_share, promises
+from penstock.planning import adopted_tree
 from penstock.planning.forecast import element_time, least_rate
 from penstock.planning.lowered_promise import LoweredPromise
 from penstock.planning.takeover import move_giants
@@ -77,6 +78,7 @@ def copy(context: Context, run: Run) -> CopyReceipt:
         receipts.drop(folder.receipt("permissions"))
     if left and not still_alive(context, run.dataset, folder, STEP):
         move_giants(context.storage, run)
+        adopted_tree.settle(context, run)
     lowered = _lowered(context, run, done_before)
     ops_share.begin(context, run.layout, run.id, min(slots(context, folder, STEP), len(left)))
     _elements(context, run, ok, lowered, len(left))

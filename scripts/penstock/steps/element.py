@@ -270,6 +270,8 @@ def _work(
         ledger=run.layout.ledger,
         damage=folder.linked_damage / f"{shard.index:05d}.json",
     )
+    if (adopted := folder.survey(shard.index)).is_dir():
+        reread = replace(reread, adopted=adopted)
     outcome = reread_shard(reread, reporter, stop.signalled)
     if outcome.failures:
         return outcome, ElementReceipt()

@@ -25,8 +25,16 @@ from penstock.ownership import abandoned_stagings
 from penstock.ownership.dataset_hold import holding
 from penstock.ownership.invalid_runs import drop_stale
 from penstock.ownership.promises import SpacePromise
-from penstock.planning import forecast, linked_share, plan_refusals, row_sums, ticket_life
+from penstock.planning import (
+    adopted_tree,
+    forecast,
+    linked_share,
+    plan_refusals,
+    row_sums,
+    ticket_life,
+)
 from penstock.planning import previous_release as bases
+from penstock.planning.adopted_tree import AdoptedRows
 from penstock.planning.forecast import Totals
 from penstock.planning.renamed_rows import MOST, RenamedRows
 from penstock.planning.reuse_choice import COPY, LINK, NONE, REFLINK
@@ -36,7 +44,7 @@ from penstock.planning.target_probe import TargetProbe
 from penstock.planning.target_stores import TargetStores
 from penstock.planning.unchanged_rows import Rules
 from penstock.sources.registry import may_be_split
-from penstock.state import run_store, seals
+from penstock.state import adopted_trees, run_store, seals
 from penstock.views import human, summary
 
 if TYPE_CHECKING:
@@ -117,7 +125,7 @@ class _Planner:
         self.context, self.run, self.info, self.folder, self.gid = context, run, run.info, run.folder, gid
         self.dataset, self.plan = run.config.dataset, run.config.plan
         self.base = bases.none("")
-        self.over = TakeOver((), run, proven=False)
+        self.over: TakeOver | AdoptedRows = TakeOver((), run, proven=False)
         self.rules = Rules({}, 0, True, False)
         self.renamed = RenamedRows(self.rules)
         self.stores = TargetStores(run.layout, context.config.target, gid)
@@ -249,8 +257,13 @@ def _plan(context: Context, run: Run) -> None:
     for result in tried.results:
         said = events.Warned if result.verdict == "warning" else events.Noted
         context.emit(said(info.dataset, STEP, text=told(result)))
-    planner.base = bases.find(context.storage, run, tried, copy_unchanged=context.copy_unchanged)
-    if planner.plan.reused != NONE:
+    mark = adopted_trees.read(run.folder)
+    if mark is not None:
+        planner.base = bases.none(f"the tree {mark.tree} is adopted")
+        planner.over = AdoptedRows(mark, run)
+    else:
+        planner.base = bases.find(context.storage, run, tried, copy_unchanged=context.copy_unchanged)
+    if mark is None and planner.plan.reused != NONE:
         found = abandoned_stagings.find(context, run)
         distrust = bool(run_store.replaced(layout))
         planner.over = TakeOver(found, run, proven=planner.require, distrust=distrust)
@@ -356,7 +369,7 @@ def _make(
         giants_taken=[[run, path, str(size)] for path, (run, size, _) in sorted(planner.over.giants.items())],
         why=(
             f"{human.counted(len(shards), 'shard')}: {decision.why}",
-            _reuse_sentence(planner.base, totals, tried.link_cost),
+            _adopted_sentence(planner.over, totals) or _reuse_sentence(planner.base, totals, tried.link_cost),
             *([text] if (text := _renamed_sentence(planner, totals)) else []),
             *([_taken_sentence(totals, used)] if used else []),
             *([links] if links else []),
@@ -389,6 +402,10 @@ def _reuse_sentence(base: bases.Base, totals: Totals, link_cost: str) -> str:
         f"{totals.unchanged:,} of {human.counted(totals.files, 'file')} are unchanged since release "
         f"{base.release} and {are.get(base.way, linked)}"
     )
+
+
+def _adopted_sentence(over: TakeOver | AdoptedRows, totals: Totals) -> str:
+    return adopted_tree.sentence(over.mark, totals.taken) if isinstance(over, AdoptedRows) else ""
 
 
 def _renamed_sentence(planner: _Planner, totals: Totals) -> str:

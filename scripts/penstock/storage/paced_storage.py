@@ -10,7 +10,7 @@ if TYPE_CHECKING:
 
     from penstock.config.settings import PermissionsConfig
     from penstock.core.documents.step_results import ModesSet
-    from penstock.storage.port import Mender
+    from penstock.storage.port import AdoptedFiles, Mender
 
 
 class PacedStorage:
@@ -33,6 +33,10 @@ class PacedStorage:
     def set_permissions(self, staging: Path, policy: PermissionsConfig, gid: int | None, /) -> ModesSet:
         seen: ModesSet = self._plain.set_permissions(staging, policy, gid, self._spend)
         return seen
+
+    def adopted_files(self, data: Path, aside: Path, /, **policy: Any) -> AdoptedFiles:
+        made: AdoptedFiles = self._plain.adopted_files(data, aside, **policy, spend=self._spend)
+        return made
 
     def mender(self, data: Path, /, **published: Any) -> Mender:
         from penstock.storage.paced_mender import PacedMender

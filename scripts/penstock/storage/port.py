@@ -67,6 +67,36 @@ class Posting(NamedTuple):
     """None: it is not whole."""
 
 
+class Settled(NamedTuple):
+    """What became of a file of an adopted tree."""
+
+    why: str
+    """Why it is not taken over; "" where it is."""
+    mtime_ns: int = 0
+    ctime_ns: int = 0
+    """As they are now."""
+    certain: bool = False
+    """Nothing touched it between its reading and this."""
+
+
+class AdoptedFiles(Protocol):
+    """Takes files of a tree over that penstock did not write and that is a staging's `data` now."""
+
+    def settle(
+        self, path: str, *, inode: int, size: int, mtime_ns: int, ctime_ns: int, wanted_ns: int
+    ) -> Settled:
+        """Give a file its final mode, group, ACL and, where times are kept, the time `wanted_ns`, if it is
+        still the one that was read, which had the rest. For several threads, on different paths."""
+
+    def set_aside(self, path: str) -> str:
+        """Move what is there out of the release, under its path below another folder; the new place, "" where
+        nothing is there. Durable on return; nothing is replaced."""
+
+    def close(self) -> None: ...
+    def __enter__(self) -> Self: ...
+    def __exit__(self, *_: object) -> None: ...
+
+
 class Postings(NamedTuple):
     """What lies in a folder that many may write."""
 
@@ -223,6 +253,29 @@ class Storage(Protocol):
 
     def barrier(self, data: Path, /) -> Barrier:
         """To be made before what it is to cover is written."""
+
+    # A tree that penstock did not write
+
+    def try_move(self, tree: Path, releases: Path, /) -> None:
+        """Changes nothing of the tree. Raises PreflightError where no folder beside it can be renamed to
+        `releases`."""
+
+    def move_tree(self, tree: Path, data: Path, inode: int, /) -> None:
+        """Make the tree, whose top folder has this inode, a staging's `data`, by one rename."""
+
+    def adopted_files(
+        self,
+        data: Path,
+        aside: Path,
+        /,
+        *,
+        file_mode: int,
+        gid: int | None,
+        keep_mtime: bool,
+        fsync: bool,
+        rules: AccessRules = NO_RULES,
+    ) -> AdoptedFiles:
+        """Of an adopted tree; what the release is not to hold goes to `aside`."""
 
     # Modes and groups
 

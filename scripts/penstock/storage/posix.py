@@ -10,6 +10,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from penstock.storage.adopted_files import AdoptedFiles, move_tree, try_move
     from penstock.storage.barrier import Barrier
     from penstock.storage.dataset_folders import (
         check_owner,
@@ -59,9 +60,11 @@ if TYPE_CHECKING:
         sweep_temporaries,
     )
 
-    barrier, mender, paced_writer, writer = Barrier, Mender, PacedWriter, StagingWriter
+    adopted_files, barrier, mender, paced_writer = AdoptedFiles, Barrier, Mender, PacedWriter
+    writer = StagingWriter
 
 _HOMES = {
+    "adopted_files": "AdoptedFiles move_tree try_move",
     "barrier": "Barrier",
     "dataset_folders": "check_owner check_root close_staging current leads open_staging owns prepare probe "
     "releases",
@@ -78,6 +81,7 @@ _HOMES = {
     "tree_removal": "open_folders remove_empty remove_release remove_tree sweep_temporaries",
 }
 _CALLED = {
+    "AdoptedFiles": "adopted_files",
     "Barrier": "barrier",
     "Mender": "mender",
     "PacedWriter": "paced_writer",
@@ -89,13 +93,15 @@ _FUNCTIONS = {
 }
 
 __all__ = [
-    "access_rules", "append_line", "barrier", "beat", "check_owner", "check_root", "close_staging",
+    "access_rules", "adopted_files",
+    "append_line", "barrier", "beat", "check_owner", "check_root", "close_staging",
     "current", "dir_mode", "file_mode", "forget_notice", "group_id", "leads", "make_dirs",
-    "make_folder_as_above", "make_folder_for_readers", "mender", "open_folders", "open_staging", "owns",
+    "make_folder_as_above", "make_folder_for_readers", "mender", "move_tree",
+    "open_folders", "open_staging", "owns",
     "paced_writer", "point", "post", "postings", "prepare", "prepare_process", "probe", "put_beside",
     "read_json", "read_notice", "releases", "remove_empty", "remove_release", "remove_tree", "rename",
     "repost", "reveal", "set_permissions", "shared_stands", "sweep_pointers", "sweep_temporaries",
-    "sweep_unfinished", "unseal", "withdraw", "write_json", "write_notice", "writer",
+    "sweep_unfinished", "try_move", "unseal", "withdraw", "write_json", "write_notice", "writer",
 ]  # fmt: skip
 
 

@@ -14,7 +14,7 @@ from penstock.views import human
 from penstock.views.findings_text import METHODS, line, table
 
 if TYPE_CHECKING:
-    from penstock.core.documents.step_results import AdoptionResult, Amount, SameJson
+    from penstock.core.documents.step_results import AdoptionResult, Amount, SameJson, SealingResult
 
 SHOWN = 50
 """Names of each kind."""
@@ -38,7 +38,7 @@ TITLES = {
     "moving": "written to meanwhile",
     "time": "of another time",
     "excluded": "left out by include and exclude",
-    "folder": "empty folders",
+    "folder": "folders without a file of the source",
     "unlinked": "links and special files, not compared",
     "away": "not read, since their data is not here",
 }
@@ -49,7 +49,7 @@ def comparison(result: AdoptionResult, shown: int = SHOWN) -> str:
     lines = [human.printable(f"{result['dataset']}: {result['tree']}")]
     listed = f"{human.counted(result['files'], 'file')}, {human.size(result['bytes'])}"
     lines.append(line("Source", f"{' '.join(result['sources'])}: {listed}"))
-    lines += [line("Same", f"{_amount(one)}, by {by(one)}") for one in result["same"]]
+    lines += [line("Same", f"{_amount(one)}, by {how}") for how, one in _same(result).items()]
     lines += [
         line("How", f"{human.count(count)} {METHODS.get(name, name)}")
         for name, count in sorted(result["methods"].items())
@@ -80,6 +80,16 @@ def comparison(result: AdoptionResult, shown: int = SHOWN) -> str:
     return "".join(f"{one}\n" for one in lines)
 
 
+def _same(result: AdoptionResult) -> dict[str, Amount]:
+    """Files that are the same, by what they were compared with, in words."""
+    found: dict[str, Amount] = {}
+    for one in result["same"]:
+        amount = found.setdefault(by(one), {"files": 0, "bytes": 0})
+        amount["files"] += one["files"]
+        amount["bytes"] += one["bytes"]
+    return found
+
+
 def by(one: SameJson) -> str:
     """What files that are the same were compared by."""
     if one["how"] == CHECKSUM:
@@ -93,3 +103,16 @@ def _title(mark: str) -> str:
 
 def _amount(one: Amount) -> str:
     return f"{human.counted(one['files'], 'file')}, {human.size(one['bytes'])}"
+
+
+def sealed(result: SealingResult) -> str:
+    """What became of a tree that is a release now (`steps.adopt_seal.go_on`); ends in a line feed."""
+    lines = [
+        human.printable(f"{result['dataset']}/{result['release']}"),
+        line("Path", result["path"]),
+        line("Fetched", human.counted(result["fetched"], "file or part")),
+        *(line("Aside", folder) for folder in result["aside"]),
+        line("Undo", result["undo"]),
+        line("STATUS", "PUBLISHED" + (", current" if result["current"] == result["release"] else "")),
+    ]
+    return "".join(f"{one}\n" for one in lines)

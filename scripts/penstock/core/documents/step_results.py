@@ -269,6 +269,21 @@ class AdoptionResult(TypedDict):
     seconds: float
 
 
+class SealingResult(TypedDict):
+    """What became of a tree that `penstock adopt --seal` made a release."""
+
+    dataset: str
+    release: str
+    path: str
+    current: str | None
+    fetched: int
+    """Files, and parts of giants, that this command fetched from the source."""
+    aside: Sequence[str]
+    """The folder of what the release does not hold, if anything was moved there."""
+    undo: str
+    """The folder that says what was moved and which modes and times files had."""
+
+
 class OverruleResult(TypedDict):
     dataset: str
     release: str

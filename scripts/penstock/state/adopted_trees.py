@@ -1,0 +1,45 @@
+"""The mark of a run whose staging is a tree that penstock did not write (`core.documents.adopted_tree`)."""
+
+from __future__ import annotations
+
+import os
+from typing import TYPE_CHECKING
+
+from penstock.core.documents import adopted_tree
+from penstock.errors import FailedError
+from penstock.filesystem.errno_map import storage_error
+from penstock.storage import durable
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from penstock.core.documents.adopted_tree import AdoptedTree
+    from penstock.core.layout import RunLayout
+
+
+def read(run: RunLayout) -> AdoptedTree | None:
+    """None where the run adopts nothing. Raises FailedError when the mark is damaged, NewerFormatError."""
+    try:
+        return adopted_tree.from_json(run.adopted.read_bytes(), run.adopted)
+    except FileNotFoundError:
+        return None
+    except (OSError, ValueError) as error:
+        raise FailedError(
+            "the mark of an adopted tree cannot be read", where=str(run.adopted), why=str(error)
+        ) from error
+
+
+def write(run: RunLayout, tree: AdoptedTree) -> None:
+    """Durable on return."""
+    try:
+        durable.write_json(run.adopted, adopted_tree.to_json(tree))
+    except OSError as error:
+        raise storage_error(error, "a run cannot be marked", str(run.adopted)) from error
+
+
+def stands_in(tree: AdoptedTree, data: Path) -> bool:
+    """Whether this folder is the adopted tree."""
+    try:
+        return os.lstat(data).st_ino == tree.inode
+    except FileNotFoundError:
+        return False

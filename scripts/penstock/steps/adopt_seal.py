@@ -1,0 +1,243 @@
+"""adopt --seal: a compared tree becomes a release, without a copy of what is right.
+
+Guarantees: nothing of the tree is changed before all of it is compared and the intention is noted durably.
+The tree moves by one rename of its top folder; what the release does not hold is moved aside; nothing is
+deleted. What is missing or wrong is fetched by an ordinary copy. The same command goes on after a kill
+anywhere.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import TYPE_CHECKING, cast
+
+from penstock.adoption import adoption_store
+from penstock.core import events
+from penstock.core.differences import NOT_LISTED, TO_FETCH
+from penstock.core.documents.adopted_tree import AdoptedTree
+from penstock.core.layout import RunLayout
+from penstock.errors import FailedError, FindingsError, PreflightError
+from penstock.state import adopted_trees, run_store, seals
+from penstock.state.run import load
+from penstock.steps import (
+    copy_step,
+    list_step,
+    permissions_step,
+    plan_step,
+    publish_step,
+    verify_step,
+)
+
+if TYPE_CHECKING:
+    from penstock.core.documents.step_results import AdoptionResult, CopyReceipt, SealingResult
+    from penstock.core.layout import DatasetLayout
+    from penstock.state.context import Context
+    from penstock.state.run import Run
+
+STEP = "adopt"
+ASIDE = ".not-adopted"
+"""What the folder's name ends with that gets what the release does not hold."""
+_LEFT = NOT_LISTED - {"folder"}
+"""Kinds that keep a tree from becoming a release, unless they may be left out."""
+
+
+def prepare(context: Context, dataset: str, tree: Path) -> None:
+    """Raises PreflightError where this tree cannot become a release of the dataset: before it is read."""
+    layout = context.layout(dataset)
+    context.storage.check_root(layout.root)
+    context.storage.check_owner(layout)
+    context.storage.prepare(layout)
+    mine, theirs = os.path.realpath(layout.root), str(tree)
+    if os.path.commonpath([os.path.realpath(layout.folder), theirs]) in (
+        os.path.realpath(layout.folder),
+        theirs,
+    ):
+        raise PreflightError(
+            "the tree and the dataset's folder lie in one another",
+            where=theirs,
+            why=f"the dataset's folder is {layout.folder}",
+            hint="choose another `target.root`, such as a folder beside the tree",
+        )
+    if os.path.commonpath([mine, theirs]) == theirs:
+        raise PreflightError(
+            "the target lies in the tree",
+            where=theirs,
+            why=f"`target.root` is {mine}",
+            hint="choose a root beside it",
+        )
+    seen = tree.stat()
+    if seen.st_uid != os.geteuid():
+        raise PreflightError(
+            "the tree is another account's",
+            where=theirs,
+            why=f"it is of uid {seen.st_uid}, this is uid {os.geteuid()}",
+            hint="only its owner can hand it over: let that account run this, or chown the tree",
+        )
+    context.storage.try_move(tree, layout.releases)
+
+
+def under_way(context: Context, dataset: str, tree: Path) -> Run | None:
+    """The run that adopts, or has adopted, this tree, where it was begun before; else None."""
+    layout = context.layout(dataset)
+    if not layout.runs.is_dir():
+        return None
+    for name in sorted(os.listdir(layout.runs)):
+        folder = layout.run(name)
+        mark = adopted_trees.read(folder) if folder.run_file.exists() else None
+        if mark is not None and mark.tree == str(tree):
+            run = load(layout, folder)
+            # A tree that came later to the same place is another one.
+            if seals.of_run(run) is None or not os.path.lexists(tree):
+                return run
+    return None
+
+
+def refuse(result: AdoptionResult, *, leave_extra: bool) -> None:
+    """Raises FindingsError (exit 4) for what has to be decided or corrected first."""
+    counts = result["counts"]
+    left = {kind: one["files"] for kind, one in counts.items() if kind in _LEFT}
+    if "source" in counts:
+        raise FindingsError(
+            "objects changed at the source, or cannot be read there",
+            where=result["tree"],
+            why=f"{counts['source']['files']:,} of them",
+            hint=f"they are listed in {result['all_differences']}; the same command compares again",
+        )
+    if left and not leave_extra:
+        told = ", ".join(f"{count:,} {kind}" for kind, count in left.items())
+        raise FindingsError(
+            "the tree holds what the release will not",
+            where=result["tree"],
+            why=told,
+            hint=f"they are listed in {result['all_differences']}; `--leave-extra` moves them to "
+            f"{aside_of(result['tree'])} when the tree becomes the release",
+        )
+    _refuse_folders(result)
+
+
+def _refuse_folders(result: AdoptionResult) -> None:
+    """Raises PreflightError for folders of other accounts: nobody but these may set their modes."""
+    path = adoption_store.folders(RunLayout(Path(result["all_differences"]).parent))
+    others = []
+    with path.open("rb") as stream:
+        for line in stream:
+            one = json.loads(line)
+            if one["uid"] != os.geteuid():
+                others.append(one["path"])
+    if others:
+        raise PreflightError(
+            f"{len(others)} folders of the tree are other accounts'",
+            where=result["tree"],
+            why=", ".join(map(repr, others[:5])),
+            hint="chown them to this account first",
+        )
+
+
+def aside_of(tree: str) -> str:
+    return f"{tree.rstrip('/')}{ASIDE}"
+
+
+def intended(context: Context, dataset: str, result: AdoptionResult) -> list[str]:
+    """What will be done, a sentence each."""
+    layout, counts = context.layout(dataset), result["counts"]
+    fetch = sum(one["files"] for kind, one in counts.items() if kind in TO_FETCH)
+    size = sum(one["bytes"] for kind, one in counts.items() if kind in TO_FETCH)
+    aside = sum(one["files"] for kind, one in counts.items() if kind in NOT_LISTED)
+    wrong = sum(one["files"] for kind, one in counts.items() if kind in TO_FETCH and kind != "missing")
+    moves = f"{result['tree']} becomes a release of {dataset} below {layout.releases}, by one rename"
+    told = [
+        f"{moves}; nothing is found at its old place then",
+        f"{fetch:,} files, {size:,} bytes, are fetched from the source",
+    ]
+    if aside or wrong:
+        told.append(f"{aside + wrong:,} things are moved to {aside_of(result['tree'])}; nothing is deleted")
+    by_size = sum(one["files"] for one in result["same"] if one["how"] == "size")
+    if by_size:
+        told.append(f"{by_size:,} files are taken by their size alone: the release says so (grade `size`)")
+    told.append(f"modes, times and places as they were are kept in {_undo(result)}")
+    return told
+
+
+def _undo(result: AdoptionResult) -> Path:
+    return Path(result["all_differences"]).parent / "undo"
+
+
+def mark(context: Context, dataset: str, result: AdoptionResult) -> Run:
+    """List, and note durably that this run adopts the tree. Raises FailedError where the source is not what
+    it was compared with, PreflightError where its release stands."""
+    listed = list_step.run(context, dataset)
+    layout = context.layout(dataset)
+    if listed["published"]:
+        raise PreflightError(
+            "a release holds already what the source holds",
+            where=f"{dataset}/{listed['release']}",
+            why="a tree cannot become a release that stands",
+            hint="compare them by `penstock adopt`, without --seal; or stage anew by `--new-release`",
+        )
+    run = run_store.open_run(layout, listed["run"])
+    folder = RunLayout(Path(result["all_differences"]).parent)
+    adoption = adoption_store.described(folder)
+    if run.info.listing_digest != adoption.listing:
+        raise FailedError(
+            "the source changed since the tree was compared with it",
+            where=dataset,
+            hint="the same command compares with what it holds now, and reads only what may differ",
+        )
+    if adopted_trees.read(run.folder) is None:
+        if run.folder.plan.exists():
+            raise PreflightError(
+                "a run of the dataset is under way without the tree",
+                where=str(run.folder.folder),
+                hint=f"end it by `penstock run {dataset}`, or remove {run.staging} and this folder",
+            )
+        at = f"{datetime.now(UTC):%Y-%m-%dT%H:%M:%SZ}"
+        tree = AdoptedTree(
+            run.id,
+            adoption.id,
+            str(folder.folder),
+            adoption.tree,
+            adoption.device,
+            adoption.inode,
+            aside_of(adoption.tree),
+            at,
+        )
+        adopted_trees.write(run.folder, tree)
+    return run
+
+
+def go_on(context: Context, dataset: str) -> SealingResult:
+    """All steps of the run that is marked; what was done is not done again. Returns the result."""
+    listed = list_step.run(context, dataset)
+    layout = context.layout(dataset)
+    run = run_store.open_run(layout, listed["run"])
+    if adopted_trees.read(run.folder) is None:
+        text = "the source changed since: what is the same is taken over from the run that adopted the tree"
+        context.emit(events.Warned(dataset, STEP, text))
+    plan_step.run(context, dataset)
+    copied = copy_step.run(context, dataset)
+    permissions_step.run(context, dataset)
+    verify_step.run(context, dataset)
+    published = publish_step.run(context, dataset)
+    return sealed(
+        context, layout, run, cast("CopyReceipt", copied).get("copied_rows", 0), str(published["path"])
+    )
+
+
+def sealed(context: Context, layout: DatasetLayout, run: Run, fetched: int, path: str) -> SealingResult:
+    """What the command says of a release that was made of a tree."""
+    tree = adopted_trees.read(run.folder)
+    moved = []
+    if tree is not None and os.path.isdir(tree.aside):
+        moved = [tree.aside]
+    return {
+        "dataset": layout.dataset,
+        "release": run.release,
+        "path": path,
+        "current": context.storage.current(layout),
+        "fetched": fetched,
+        "aside": moved,
+        "undo": str(Path(tree.folder) / "undo") if tree is not None else "",
+    }

@@ -1,0 +1,275 @@
+"""Takes a tree that penstock did not write into staging: one rename of its top folder, then file by file.
+
+Guarantees: nothing is deleted. What the release is not to hold is moved aside, to a folder beside the place
+where the tree stood. A file is changed (mode, group, time, ACL) only when it is still the one that was read:
+the same inode, size and modification time, one name, this account's, and nobody has it open for writing.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import fcntl
+import os
+import secrets
+import signal
+import stat
+from typing import TYPE_CHECKING, Self
+
+from penstock.config.access_rules import FILE_BITS, NO_RULES
+from penstock.errors import FailedError, PreflightError
+from penstock.filesystem.errno_map import printable, storage_error
+from penstock.filesystem.safe_open import OPEN_FOLDER, open_beneath
+from penstock.storage import access
+from penstock.storage.durable import fsync_dir
+from penstock.storage.links import keeps
+from penstock.storage.port import Settled
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from pathlib import Path
+
+    from penstock.config.access_rules import AccessRules
+
+_READ = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
+_HOLD = os.O_PATH | os.O_NOFOLLOW | os.O_CLOEXEC
+OPERATIONS = 4
+"""Metadata operations that settling a file costs at most."""
+
+
+def try_move(tree: Path, releases: Path) -> None:
+    """Rename an empty folder from beside the tree to `releases` and remove it. Raises PreflightError where
+    the tree could not be renamed like this."""
+    name = f".penstock-adopt-{secrets.token_hex(8)}"
+    beside, there = tree.parent / name, releases / name
+    try:
+        if os.path.ismount(tree):
+            raise OSError(errno.EXDEV, "it is a mount of its own")
+        os.mkdir(beside, 0o700)
+        try:
+            os.rename(beside, there)
+        except BaseException:
+            os.rmdir(beside)
+            raise
+        os.rmdir(there)
+    except OSError as error:
+        raise _immovable(tree, releases, error) from None
+
+
+def _immovable(tree: Path, releases: Path, error: OSError) -> PreflightError:
+    why = error.strerror or str(error)
+    if error.errno == errno.EXDEV:
+        why = f"they are not on one file system, or in two quota trees ({why})"
+    return PreflightError(
+        "the tree cannot become a release by a rename",
+        where=str(tree),
+        why=f"to {releases}: {why}",
+        hint="choose a `target.root` on the tree's own file system and quota tree, or stage the dataset by "
+        "`penstock run`, which copies it",
+    )
+
+
+def move_tree(tree: Path, data: Path, inode: int) -> None:
+    """Make the folder `tree`, of this inode, the folder `data`, by one rename; done already where `data` is
+    it. Durable on return. Raises PreflightError where it cannot be renamed, FailedError where it is in
+    neither place."""
+    if _inode(data) != inode:
+        if _inode(tree) != inode:
+            raise FailedError(
+                "the tree is neither where it was nor in the staging",
+                where=str(tree),
+                why=f"no folder of inode {inode} is there or at {data}",
+                hint="find out who moved it; nothing else was changed",
+            )
+        try:
+            # Not replaced by the rename: BeeGFS renames no folder over another.
+            with contextlib.suppress(FileNotFoundError):
+                os.rmdir(data)
+            try:
+                os.rename(tree, data)
+            except BaseException:
+                with contextlib.suppress(OSError):
+                    os.mkdir(data, 0o700)
+                raise
+        except OSError as error:
+            if error.errno in (errno.EXDEV, errno.EBUSY):
+                raise _immovable(tree, data.parent, error) from None
+            raise storage_error(error, "cannot rename", str(tree)) from None
+    for folder in {tree.parent, data.parent}:
+        with contextlib.suppress(FileNotFoundError):
+            fsync_dir(folder)
+
+
+def _inode(path: Path) -> int:
+    try:
+        seen = os.lstat(path)
+    except FileNotFoundError:
+        return 0
+    return seen.st_ino if stat.S_ISDIR(seen.st_mode) else 0
+
+
+class AdoptedFiles:
+    """`port.AdoptedFiles` on a POSIX tree. `settle` may be called by several threads."""
+
+    def __init__(
+        self,
+        data: Path,
+        aside: Path,
+        *,
+        file_mode: int,
+        gid: int | None,
+        keep_mtime: bool,
+        fsync: bool,
+        rules: AccessRules = NO_RULES,
+        spend: Callable[[int], None] | None = None,
+    ) -> None:
+        self._mode, self._gid, self._keep_mtime, self._fsync = file_mode & FILE_BITS, gid, keep_mtime, fsync
+        self._rules, self._spend, self._aside, self._data = rules, spend, aside, data
+        self._uid, self._leases = os.geteuid(), True
+        try:
+            # The kernel tells of another opener by this signal, which would end the process.
+            signal.signal(signal.SIGIO, signal.SIG_IGN)
+        except ValueError:
+            self._leases = False
+        try:
+            self._root = os.open(data, OPEN_FOLDER)
+        except OSError as error:
+            raise storage_error(error, "cannot open the staging folder", str(data)) from None
+
+    def settle(
+        self, path: str, *, inode: int, size: int, mtime_ns: int, ctime_ns: int, wanted_ns: int
+    ) -> Settled:
+        """See `port.AdoptedFiles.settle`."""
+        if self._spend is not None:
+            self._spend(OPERATIONS)
+        try:
+            fd, readable = self._open(path)
+        except OSError as error:
+            if error.errno in (errno.ENOENT, errno.ENOTDIR, errno.ELOOP):
+                return Settled("it is not there, or a link stands in its place")
+            raise storage_error(error, "cannot open", path) from None
+        try:
+            return self._settled(fd, path, readable, inode, size, mtime_ns, ctime_ns, wanted_ns)
+        except OSError as error:
+            raise storage_error(error, "cannot set the permissions of", path) from None
+        finally:
+            os.close(fd)
+
+    def _open(self, path: str) -> tuple[int, bool]:
+        try:
+            return open_beneath(self._root, path, _READ), True
+        except PermissionError:
+            return open_beneath(self._root, path, _HOLD), False
+
+    def _settled(
+        self,
+        fd: int,
+        path: str,
+        readable: bool,
+        inode: int,
+        size: int,
+        mtime_ns: int,
+        ctime_ns: int,
+        wanted_ns: int,
+    ) -> Settled:
+        seen = os.fstat(fd)
+        set_before = self._keep_mtime and keeps(seen.st_mtime_ns, wanted_ns)
+        if not stat.S_ISREG(seen.st_mode) or (seen.st_ino, seen.st_size) != (inode, size):
+            return Settled("another file stands in its place")
+        if seen.st_mtime_ns != mtime_ns and not set_before:
+            return Settled("it was written to since it was read")
+        if seen.st_nlink != 1:
+            return Settled(f"it has {seen.st_nlink} names")
+        if seen.st_uid != self._uid:
+            return Settled(f"it is of the account {seen.st_uid}")
+        if readable and self._is_being_written(fd):
+            return Settled("it is open for writing")
+        certain = (seen.st_mtime_ns, seen.st_ctime_ns) == (mtime_ns, ctime_ns)
+        wanted = self._rules.file(path, self._mode)
+        held = f"/proc/self/fd/{fd}"
+        had = access.look(held, wanted)
+        if not access.right(had, wanted, self._gid):
+            access.give(held, had, wanted, self._gid)
+        if self._keep_mtime and not set_before:
+            os.utime(held, ns=(wanted_ns, wanted_ns))
+        if self._fsync and readable:
+            os.fsync(fd)
+        now = os.fstat(fd)
+        if now.st_size != size or not (
+            now.st_mtime_ns == seen.st_mtime_ns or (self._keep_mtime and keeps(now.st_mtime_ns, wanted_ns))
+        ):
+            return Settled("it was written to while it was taken over")
+        return Settled("", now.st_mtime_ns, now.st_ctime_ns, certain)
+
+    def _is_being_written(self, fd: int) -> bool:
+        """Whether any process of this machine, or of the file system where it asks its clients, has the file
+        open for writing: a lease to read is refused then. False where the file system knows no leases."""
+        if not self._leases:
+            return False
+        try:
+            fcntl.fcntl(fd, fcntl.F_SETLEASE, fcntl.F_RDLCK)
+            fcntl.fcntl(fd, fcntl.F_SETLEASE, fcntl.F_UNLCK)
+        except OSError as error:
+            if error.errno in (errno.EAGAIN, errno.EBUSY):
+                return True
+            self._leases = False
+        return False
+
+    def set_aside(self, path: str) -> str:
+        """See `port.AdoptedFiles.set_aside`."""
+        parent, _, name = path.rstrip("/").rpartition("/")
+        try:
+            above = open_beneath(self._root, parent, OPEN_FOLDER) if parent else os.dup(self._root)
+        except OSError as error:
+            if error.errno in (errno.ENOENT, errno.ENOTDIR, errno.ELOOP):
+                return ""
+            raise storage_error(error, "cannot open the folder of", path) from None
+        try:
+            if not _is_there(name, above):
+                return ""
+            folder = self._aside / parent
+            _make_folders(folder)
+            there = os.open(folder, OPEN_FOLDER)
+            try:
+                free, number = name, 1
+                while _is_there(free, there):
+                    free, number = f"{name}.{number}", number + 1
+                os.rename(name, free, src_dir_fd=above, dst_dir_fd=there)
+                os.fsync(there)
+                os.fsync(above)
+            finally:
+                os.close(there)
+        except OSError as error:
+            raise storage_error(error, "cannot move aside", path) from None
+        finally:
+            os.close(above)
+        return printable(str(folder / free))
+
+    def close(self) -> None:
+        os.close(self._root)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+
+def _is_there(name: str, folder: int) -> bool:
+    try:
+        os.stat(name, dir_fd=folder, follow_symlinks=False)
+    except FileNotFoundError:
+        return False
+    return True
+
+
+def _make_folders(folder: Path) -> None:
+    """Make it and what is missing above, for this account alone. Raises OSError, also where a link stands in
+    a folder's place."""
+    missing: list[Path] = []
+    while not os.path.lexists(folder):
+        missing.append(folder)
+        folder = folder.parent
+    for one in reversed(missing):
+        os.mkdir(one, 0o700)
+        fsync_dir(one.parent)
