@@ -261,6 +261,8 @@ def described(run: Run) -> list[StagingStatus]:
         if name in known:
             key, theirs = known[name]
             one["run"] = key
+            if _holds_tree(theirs, run.layout.releases / name / DATA):
+                one["holds_tree"] = True
             with contextlib.suppress(PenstockError):
                 files, size, _ = Progress().total(theirs.folder, "copy", theirs.indices)
                 one["files"], one["bytes"] = files, size

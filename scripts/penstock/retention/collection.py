@@ -244,6 +244,8 @@ def _stagings(context: Context, layout: DatasetLayout) -> list[Staging]:
         stays = resumed
         if "run" not in one:
             stays = "it is of no known run: remove it by hand"
+        elif one.get("holds_tree"):
+            stays = "it holds what is left of a tree that was adopted: remove it by hand"
         elif not stays:
             stays = _alive(context, layout, one["run"])
         if os.path.lexists(path):

@@ -421,6 +421,8 @@ class StagingStatus(TypedDict, total=False):
     files: int
     bytes: int
     idle_seconds: int
+    holds_tree: bool
+    """It is what is left of a tree that penstock did not write (`adopt --seal`)."""
 
 
 class StatusResult(TypedDict, total=False):
