@@ -143,7 +143,7 @@ def _figures(data: Result) -> list[tuple[str, str]]:
     if copied.get("seconds") and copied.get("bytes"):
         figures.append((human.speed(copied["bytes"], copied["seconds"]), "copied"))
     labels = {
-        "unchanged": "unchanged, linked",
+        "unchanged": "unchanged, not fetched",
         "renamed": "of them renamed, known by their checksums",
         "taken": "taken over from a run that did not end",
         "copied": "copied",

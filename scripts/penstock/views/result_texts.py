@@ -46,7 +46,7 @@ def plan(result: PlanResult) -> str:
     rows = [
         ("Release", f"{result['release']}{', published already' if result['published'] else ''}"),
         ("To copy", f"{human.counted(files, 'file')}, {human.size(size)}"),
-        ("To link", f"{unchanged}, of {result['base']}" if result["unchanged"] else ""),
+        ("Unchanged", f"{unchanged}, of {result['base']}" if result["unchanged"] else ""),
         ("Renamed", f"{human.count(result['renamed'])} of them" if result["renamed"] else ""),
         ("Giants", human.count(result["giants"]) if result["giants"] else ""),
         ("Shards", human.count(result["shards"]) if result["shards"] else ""),
