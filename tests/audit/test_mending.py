@@ -17,6 +17,7 @@ from tests.support.s3server import S3Server
 from tests.support.staging_runs import tree
 
 from penstock.audit.sample_draw import drawn
+from penstock.config.settings import VerifyConfig
 from penstock.core.audit_selection import Choice
 from penstock.core.documents.seal import Seal
 from penstock.errors import FindingsError, LockedError
@@ -84,6 +85,11 @@ def test_what_a_purge_took_is_fetched_alone_and_the_gate_opens(fetched: tuple[Co
     assert {path: (data / path).stat().st_ino for path in kept} == {path: inodes[path] for path in kept}
     assert {path: (data / path).stat().st_ctime_ns for path in kept} == {path: times[path] for path in kept}
     gate.passed(context.layout("data"))
+    # What was repaired is not looked at by the next repair.
+    flip(data / "d3/f003", 100)
+    since = len(server.requests())
+    assert mending.run(context, "data", WHOLE)["repaired"] == 1
+    assert gets(server, since) == ["d3/f003"]
     assert history.lines(context.layout("data")).__next__().event == "repair"
 
 
@@ -285,6 +291,30 @@ def test_a_twentieth_of_the_files_and_three_sampled_bytes(tmp_path: Path) -> Non
         seconds = f"look {result['look_seconds']} s, repair {result['repair_seconds']} s"
         print(f"{COUNT} files, {len(lost)} lost: {seconds}")
         assert audit_step.run(context, "data")["status"] == "PASSED"
+
+
+def test_text_manifests_that_a_purge_took_are_made_again(tmp_path: Path) -> None:
+    source = tree(tmp_path / "source", {"a": b"a", "b": b"b", "odd\\name": b"c"})
+    with published(tmp_path, source, verify=VerifyConfig(digests=("xxh3_128", "sha256"))) as context:
+        folder = data_of(context).parent
+        names = ("manifest.xxh128", "manifest.sha256")
+        before = {name: ((folder / name).read_bytes(), (folder / name).stat().st_mode) for name in names}
+        mode = folder.stat().st_mode
+        with writable(folder):
+            for name in names:
+                (folder / name).unlink()
+        result = mending.run(context, "data")
+        assert (result["status"], result["repaired"], result["fetched_bytes"]) == ("REPAIRED", 2, 0)
+        assert {n: ((folder / n).read_bytes(), (folder / n).stat().st_mode) for n in names} == before
+        assert folder.stat().st_mode == mode
+        # By a manifest.parquet that is not the sealed one nothing is made.
+        with writable(folder):
+            (folder / names[0]).unlink()
+            (folder / "manifest.parquet").chmod(0o600)
+            (folder / "manifest.parquet").write_bytes(b"PAR1PAR1")
+        with pytest.raises(FindingsError, match=r"manifest or the seal is damaged|no finished audit"):
+            mending.run(context, "data")
+        assert not (folder / names[0]).exists()
 
 
 def test_publishing_meanwhile_is_no_obstacle(tmp_path: Path) -> None:

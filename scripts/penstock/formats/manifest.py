@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Self
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from penstock.core import digests
 from penstock.core.columns import MANIFEST
 from penstock.core.model import Record
 from penstock.errors import FailedError
@@ -120,6 +121,20 @@ def read_between(path: Path, first: bytes, last: bytes, names: Sequence[str]) ->
         if start <= last and (index + 1 == len(starts) or starts[index + 1] >= first)
     ]
     return read_batches(path, FORM, names=names, groups=groups)
+
+
+def checksums(files: Files, algorithm: str) -> list[tuple[str, str]]:
+    """(digest in hexadecimal, path) of those files that have one of this kind over all their bytes."""
+    own, paths = files["digest"], files["path"]
+    plain = digests.values(own, algorithm)
+    if plain is not None:
+        return list(zip(plain, paths, strict=True))
+    found = []
+    for path, digest, further in zip(paths, own, files["digests"], strict=True):
+        value = digests.value_of((digests.Digest.parse(digest), *digests.listed(further)), algorithm)
+        if value is not None:
+            found.append((value, path))
+    return found
 
 
 class ChecksumFile:

@@ -9,7 +9,7 @@ from datetime import UTC, datetime
 from typing import TYPE_CHECKING
 
 import penstock
-from penstock.core import digests, events
+from penstock.core import events
 from penstock.core.digests import XXH3
 from penstock.core.documents.seal import (
     Seal,
@@ -28,7 +28,7 @@ from penstock.filesystem.capabilities import facts
 from penstock.filesystem.errno_map import storage_error
 from penstock.formats import empty_folders
 from penstock.formats.listing_file import read_columns
-from penstock.formats.manifest import ChecksumFile, ManifestWriter
+from penstock.formats.manifest import ChecksumFile, ManifestWriter, checksums
 from penstock.formats.records import read_records
 from penstock.release import amended_listing, linked_evidence
 from penstock.release.evidence import required
@@ -99,7 +99,7 @@ def _seal(context: Context, run: Run) -> Deviations:
             tree.extend(leaves(files, fields))
             giants += len(files) - files["parts"].count(b"")
             for text in texts.values():
-                text.add(_sums(files, text.algorithm))
+                text.add(checksums(files, text.algorithm))
             parquet.add(files)
             if tree.count - shown >= SHOWN_EVERY:
                 shown = tree.count
@@ -178,20 +178,6 @@ def _ended(receipt: StepReceipt | None) -> str:
     """When a step ended, UTC in ISO 8601; "" when its receipt does not say."""
     ended = receipt.get("ended") if receipt else None
     return datetime.fromtimestamp(ended, UTC).strftime("%Y-%m-%dT%H:%M:%SZ") if ended else ""
-
-
-def _sums(files: Files, algorithm: str) -> list[tuple[str, str]]:
-    """(digest in hexadecimal, path) of those files that have one of this kind over all their bytes."""
-    own, paths = files["digest"], files["path"]
-    plain = digests.values(own, algorithm)
-    if plain is not None:
-        return list(zip(plain, paths, strict=True))
-    found = []
-    for path, digest, further in zip(paths, own, files["digests"], strict=True):
-        value = digests.value_of((digests.Digest.parse(digest), *digests.listed(further)), algorithm)
-        if value is not None:
-            found.append((value, path))
-    return found
 
 
 def _rows(run: Run) -> Iterator[tuple[int, Files | list[SeenRow]]]:

@@ -22,6 +22,7 @@ if TYPE_CHECKING:
 
     from penstock.core.layout import DatasetLayout, Signing
     from penstock.state.seals import Stored
+    from penstock.storage.port import Storage
 
 LATE, TRIES = 0.2, 5
 """Seconds between looks, and how many: `current` leads to a release right before the history names it."""
@@ -49,6 +50,11 @@ def made(key: Path, signers: Path | None, folder: Path) -> bytes:
     stored = seals.in_folder(folder)
     content = (folder / SEAL).read_bytes()
     return ssh_keygen.sign_verified(key, signers, ssh_keygen.RELEASE, content, stored.seal.sealed)
+
+
+def put(storage: Storage, layout: DatasetLayout, release: str, signature: bytes) -> None:
+    """Write the signature beside the seal of a published release. Raises FailedError."""
+    storage.put_beside(layout, release, SIGNATURE, lambda path: durable.write_file(path, signature))
 
 
 def problems(layout: DatasetLayout, release: str, stored: Stored) -> list[Problem]:

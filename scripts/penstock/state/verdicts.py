@@ -78,14 +78,15 @@ def advice(dataset: str, counts: Iterable[str]) -> str:
 
     | kinds                          | advice                                              |
     |--------------------------------|-----------------------------------------------------|
-    | manifest among them            | a new release: nothing can be repaired by it        |
+    | manifest among them            | a repair of text manifests; else a new release      |
     | any that a repair fixes        | a repair                                            |
     | extra alone                    | nothing is deleted that penstock did not write      |
     """
     if MANIFEST in counts:
         return (
-            "nothing can be repaired by a manifest or a seal that is damaged: stage the same content as a "
-            f"new release, `penstock run --new-release {dataset}`"
+            f"`penstock repair {dataset}` makes text manifests again; nothing can be repaired by a "
+            "manifest.parquet or a seal that is damaged: stage the same content as a new release, "
+            f"`penstock run --new-release {dataset}`"
         )
     if set(counts) - {"extra"}:
         return f"`penstock repair {dataset}` restores what is damaged"

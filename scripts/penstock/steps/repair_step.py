@@ -13,7 +13,7 @@ import time
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING
 
-from penstock.audit import audit_plan, audit_store, repair_plan
+from penstock.audit import audit_plan, audit_store, repair_plan, text_manifests
 from penstock.core import events
 from penstock.core.documents.history_line import Repair, RepairCounts
 from penstock.core.findings import EMPTY_FOLDER, REPAIRABLE, Finding
@@ -80,6 +80,7 @@ def _repair(context: Context, layout: DatasetLayout, audits: Sequence[Audit]) ->
     began, audit = time.time(), audits[0]
     dataset = layout.dataset
     seal, digest = audit_plan.read_seal(layout, audit.release)
+    remade = text_manifests.remake(context.storage, layout, audit.release, seal)
     damaged = audit_plan.unsound(layout, audit.release, seal, digest)
     if damaged:
         raise FindingsError(
@@ -92,7 +93,7 @@ def _repair(context: Context, layout: DatasetLayout, audits: Sequence[Audit]) ->
     wanted = {f.path: f for f in findings if f.kind in REPAIRABLE}
     folders = [f.path for f in findings if f.kind == EMPTY_FOLDER]
     data = layout.release(audit.release) / DATA
-    done: list[Done] = []
+    done = [Done(f"../{name}", "made again from the manifest") for name in remade]
     left: list[str] = []
     records = _records(layout, audit, wanted)
     shared = SharedDamage.of(context, layout, audit.release, records)

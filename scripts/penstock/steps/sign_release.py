@@ -12,7 +12,6 @@ from typing import TYPE_CHECKING, TypedDict
 
 from penstock.audit import audit_plan
 from penstock.core.documents.history_line import Signing
-from penstock.core.layout import SIGNATURE
 from penstock.errors import ConfigError, FindingsError
 from penstock.ownership.dataset_hold import holding
 from penstock.state import history, release_signature, signed_history
@@ -58,7 +57,7 @@ def run(context: Context, dataset: str, release: str | None) -> Signed:
         made = release_signature.made(key, layout.signing.signers, layout.release(release))
         history.append(layout, _line(context, layout, release, seal=stored.digest))
         context.assert_held()
-        context.storage.put_beside(layout, release, SIGNATURE, made)
+        release_signature.put(context.storage, layout, release, made)
     return {"dataset": dataset, "release": release, "signed": True}
 
 

@@ -201,8 +201,10 @@ class Storage(Protocol):
         """Give a complete staging its release's name, in one step. `assert_held` is called right before, and
         raises where this run was overtaken."""
 
-    def put_beside(self, layout: DatasetLayout, release: str, name: str, content: bytes, /) -> None:
-        """Write a small file beside the seal of a published release, whole and durably."""
+    def put_beside(
+        self, layout: DatasetLayout, release: str, name: str, write: Callable[[Path], None], /
+    ) -> None:
+        """Have `write` make a file beside the seal of a published release, whole and durable."""
 
     def point(self, layout: DatasetLayout, release: str, assert_held: Callable[[], None], /) -> None:
         """Make `current` lead to the release, in one step; `assert_held` as above."""

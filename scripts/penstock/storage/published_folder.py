@@ -8,17 +8,19 @@ from typing import TYPE_CHECKING
 
 from penstock.errors import FailedError
 from penstock.filesystem.errno_map import storage_error
-from penstock.storage.durable import write_file
 from penstock.storage.reveal import open_to_readers
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+    from pathlib import Path
+
     from penstock.core.layout import DatasetLayout
 
 
-def put_beside(layout: DatasetLayout, release: str, name: str, content: bytes) -> None:
-    """Write the file, whole, with the modes of the manifests; durable on return. The release's own folder has
-    its owner's write bit meanwhile, `data` never has. After a crash the same call ends the same way. Raises
-    FailedError."""
+def put_beside(layout: DatasetLayout, release: str, name: str, write: Callable[[Path], None]) -> None:
+    """Have `write` make the file, whole and durable; it gets the modes of the manifests. The release's own
+    folder has its owner's write bit meanwhile, `data` never has. After a crash the same call ends the same
+    way. Raises FailedError."""
     folder = layout.release(release)
     try:
         fd = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)
@@ -28,7 +30,7 @@ def put_beside(layout: DatasetLayout, release: str, name: str, content: bytes) -
         finally:
             os.close(fd)
         try:
-            write_file(folder / name, content)
+            write(folder / name)
         finally:
             open_to_readers(folder)
     except OSError as error:
