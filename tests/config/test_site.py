@@ -34,6 +34,9 @@ bandwidth:
   folder: /beegfs/.link
   link: 40Gbit/s
   requests: 2000
+gc:
+  grace: 30d
+  ops: 500
 """
 
 
@@ -77,6 +80,7 @@ def test_its_values_hold_where_the_configuration_has_none(place: Path) -> None:
     assert config.cluster.options.max_elements == 3
     assert config.bandwidth.folder == Path("/beegfs/.link")
     assert (config.bandwidth.rate, config.bandwidth.requests) == (5_000_000_000, 2000)
+    assert (config.gc.grace, config.gc.ops) == (30 * 86400.0, 500)
 
 
 def test_a_configuration_may_tighten_it(place: Path) -> None:
@@ -86,9 +90,11 @@ def test_a_configuration_may_tighten_it(place: Path) -> None:
         target={"ops": 100, "root": "/beegfs/other/team"},
         cluster={"partition": "cpu", "max_elements": 2},
         bandwidth={"folder": "/beegfs/.link", "link": "1GB/s", "requests": 5},
+        gc={"grace": "60d", "ops": 7},
     )
     assert (config.target.ops, config.cluster.options.max_elements) == (100, 2)
     assert (config.bandwidth.rate, config.bandwidth.requests) == (1_000_000_000, 5)
+    assert (config.gc.grace, config.gc.ops) == (60 * 86400.0, 7)
 
 
 @pytest.mark.parametrize(
@@ -106,6 +112,9 @@ def test_a_configuration_may_tighten_it(place: Path) -> None:
         ("bandwidth", {"folder": "/tmp"}, "bandwidth.folder", 9, "/beegfs/.link alone"),
         ("bandwidth", {"folder": "/beegfs/.link", "link": "50Gbit/s"}, "bandwidth.link", 10, "40Gbit/s"),
         ("bandwidth", {"folder": "/beegfs/.link", "requests": 2001}, "bandwidth.requests", 11, "2000"),
+        ("gc", {"grace": "1d"}, "gc.grace", 13, "at least 30d"),
+        ("gc", {"ops": 501}, "gc.ops", 14, "at most 500"),
+        ("gc", {"ops": 0}, "gc.ops", 14, "no budget"),
     ],
 )  # fmt: skip
 def test_what_a_configuration_may_not_say_is_refused_by_both_lines(

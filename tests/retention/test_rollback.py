@@ -159,6 +159,14 @@ def test_findings_refuse_it_until_they_are_overruled(releases: Releases) -> None
     assert releases.current() == "A"
 
 
+def test_a_release_of_an_account_that_is_not_trusted_is_refused(releases: Releases) -> None:
+    releases.stage(*"AB")
+    os.chown(releases.layout.release(releases.names["A"]), 4242, 4242)
+    with pytest.raises(FindingsError):
+        rollback_step.run(releases.context, "data", None)
+    assert releases.current() == "B"
+
+
 def test_names_that_are_none_and_datasets_without_releases_are_refused(releases: Releases) -> None:
     assert "nothing is published" in releases.command("rollback", "data").stderr
     releases.stage("A")

@@ -115,6 +115,8 @@ def filled(config: Config, site: Site) -> Config:
     | `cluster.max_elements`                     | at its default: the lower one of that and the site's |
     | `target.ops`, `owners` and `auditors`      | the site's                                           |
     | `bandwidth.*`                              | the site's                                           |
+    | `gc.grace`                                 | at its default: the longer one of that and the site's |
+    | `gc.ops`                                   | at its default: the lower one of that and the site's |
     """
     bounds, target, bandwidth = site.bounds, config.target, config.bandwidth
     if target.ops is None:
@@ -134,7 +136,12 @@ def filled(config: Config, site: Site) -> Config:
         options=_filled_job(cluster.options, bounds.cluster),
         steps={name: _filled_job(options, bounds.cluster) for name, options in cluster.steps.items()},
     )
-    return replace(config, target=target, bandwidth=bandwidth, cluster=cluster)
+    gc, plain = config.gc, type(config.gc)()
+    if bounds.gc.grace is not None and gc.grace == plain.grace:
+        gc = replace(gc, grace=max(gc.grace, bounds.gc.grace))
+    if bounds.gc.ops is not None and gc.ops == plain.ops:
+        gc = replace(gc, ops=min(gc.ops, bounds.gc.ops))
+    return replace(config, target=target, bandwidth=bandwidth, cluster=cluster, gc=gc)
 
 
 def _filled_job(options: JobOptions, bounds: SiteCluster) -> JobOptions:
@@ -159,6 +166,8 @@ def problems(config: Config, site: Site) -> Iterator[Problem]:
     | `bandwidth.folder`      | this one                                             |
     | `bandwidth.link`        | that or less, of `link` less `reserve`               |
     | `bandwidth.requests`    | that or less                                         |
+    | `gc.grace`              | that or more                                         |
+    | `gc.ops`                | that or less; not 0, which is no budget              |
     """
     bounds = site.bounds
     yield from _target(config, site)
@@ -174,6 +183,12 @@ def problems(config: Config, site: Site) -> Iterator[Problem]:
         yield _at_most(site, ("bandwidth", "link"), f"{bandwidth.rate:,} bytes a second")
     if own.requests is not None and (bandwidth.requests or 0) > own.requests:
         yield _at_most(site, ("bandwidth", "requests"), f"{bandwidth.requests:,} requests a second")
+    gc = config.gc
+    if bounds.gc.grace is not None and gc.grace < bounds.gc.grace:
+        least = f"at least {site.document.value['gc']['grace']}"
+        yield _refused(site, ("gc", "grace"), f"{gc.grace:,.0f} seconds", least)
+    if bounds.gc.ops is not None and not 0 < gc.ops <= bounds.gc.ops:
+        yield _at_most(site, ("gc", "ops"), f"{gc.ops:,} names a second" if gc.ops else "no budget")
 
 
 def _target(config: Config, site: Site) -> Iterator[Problem]:

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated
 
-from penstock.config.settings import Folder, Rate
+from penstock.config.settings import Duration, Folder, Rate
 
 
 @dataclass(frozen=True)
@@ -39,9 +39,18 @@ class SiteBandwidth:
 
 
 @dataclass(frozen=True)
+class SiteGc:
+    """What bounds `gc`."""
+
+    grace: Duration | None = None
+    ops: int | None = None
+
+
+@dataclass(frozen=True)
 class Bounds:
     """What the file says; None and (): it bounds nothing."""
 
     target: SiteTarget = SiteTarget()
     cluster: SiteCluster = SiteCluster()
     bandwidth: SiteBandwidth = SiteBandwidth()
+    gc: SiteGc = SiteGc()

@@ -57,8 +57,9 @@ def lead(context: Context, layout: DatasetLayout, release: str | None) -> Led:
     wanted = _wanted(context, layout, release, current)
     if wanted == current:
         return Led(wanted, "", False)
-    auditors = context.config.target.auditors
-    gate.without_findings(layout, gate.looked_at(layout, wanted), auditors=auditors)
+    target = context.config.target
+    found = gate.looked_at(layout, wanted, target.owners)
+    gate.without_findings(layout, found, auditors=target.auditors)
     pins.make_folder(context, layout, wanted)
     auditor_verdicts.make_folder(context, layout, wanted)
     author, claim = history.this_author(), run_claims.number(layout)
