@@ -22,6 +22,7 @@ from penstock.errors import LockedError, PreflightError
 from penstock.locks import holder as holders
 from penstock.locks.dataset_lock import DatasetLock
 from penstock.retention import freeing, pins, removals, survey
+from penstock.retention.removal_share import paced
 from penstock.runtime import job_environment
 from penstock.runtime.job_environment import JobEnvironment
 from penstock.state import gate
@@ -452,6 +453,19 @@ def test_a_stranger_is_refused(releases: Releases) -> None:
 
     assert forked(work, uid=4242) == ["it belongs to root, and this is uid 4242"] * 4
     assert releases.there() == "AB"
+
+
+def test_a_publish_leaves_the_part_of_a_removal_that_is_at_work(releases: Releases) -> None:
+    releases.stage("A")
+    with paced(releases.context, releases.layout):
+        (promise,) = releases.layout.promises.iterdir()
+        releases.stage("B")
+        assert promise.exists()
+    assert not promise.exists()
+
+
+def test_what_another_removal_has_taken_away_frees_nothing(tmp_path: Path) -> None:
+    assert freeing.forecast([tmp_path / "gone"], lambda: None).bytes == 0
 
 
 def test_removals_keep_to_the_budget_together(releases: Releases) -> None:

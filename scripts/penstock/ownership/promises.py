@@ -396,10 +396,15 @@ def own_of(seen: Iterable[Seen], layout: DatasetLayout, run: str) -> Seen | None
 
 
 def _of_dataset(storage: Storage, layout: DatasetLayout) -> list[Seen]:
-    """This account's of this dataset."""
+    """This account's of this dataset, by runs and repairs: a removal needs no lock of the dataset for its
+    files, and its part ends with it."""
     lock, uid = str(layout.lock), os.geteuid()
     seen, _ = _read(storage, layout)
-    return [one for one in seen if one.promise.lock == lock and one.promise.uid == uid]
+    return [
+        one
+        for one in seen
+        if one.promise.lock == lock and one.promise.uid == uid and one.promise.run != documents.REMOVAL
+    ]
 
 
 def _own(storage: Storage, layout: DatasetLayout, run: str) -> Seen | None:

@@ -21,6 +21,7 @@ from functools import partial
 from typing import TYPE_CHECKING, NamedTuple
 
 from penstock.filesystem.adaptive_threads import Calls
+from penstock.filesystem.errno_map import storage_error
 from penstock.filesystem.kernel_quotas import project_of
 from penstock.filesystem.safe_open import OPEN_FOLDER
 from penstock.filesystem.tree import BELOW, BROKEN, descend
@@ -65,7 +66,8 @@ class _Linked:
 
 def forecast(folders: Sequence[Path], check: Callable[[], None]) -> Freed:
     """What the removal of all of these folders together frees. `check` is called now and then, and may raise.
-    The folders are of one file system. Raises OSError where one of them cannot be opened."""
+    The folders are of one file system. Raises by `errno_map.storage_error` where one of them cannot be
+    opened."""
     known: dict[Owner, int] = {}
     blocks: Counter[int] = Counter()
     linked = _Linked()
@@ -111,7 +113,12 @@ def forecast(folders: Sequence[Path], check: Callable[[], None]) -> Freed:
 def _walk(folder: Path, add: Callable[[os.stat_result, int], None], check: Callable[[], None]) -> int:
     """All that lies below, and the folder itself; returns how many folders could not be looked into."""
     unseen = 0
-    root = os.open(folder, OPEN_FOLDER)
+    try:
+        root = os.open(folder, OPEN_FOLDER)
+    except FileNotFoundError:
+        return 0  # another removal was faster
+    except OSError as refused:
+        raise storage_error(refused, "what a removal frees cannot be counted", str(folder)) from None
     try:
         add(os.fstat(root), project_of(root))
     except BaseException:
