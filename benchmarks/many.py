@@ -43,8 +43,12 @@ LEAST_RATIO = 2.0
 COLORS = {"list": "#1668b8", "plan": "#2f9e6b", "rerun": "#b8741a", "diff": "#8a4fb8", "s5cmd ls": "#8a949e"}
 CONFIG = """\
 target: {{root: {root}, keep_free: 0B}}
+gc: {{grace: 1s, ops: 0}}
 datasets:
-  many: {{source: "s3://{bucket}/", storage_options: {{endpoint_url: "{endpoint}", anon: true}}}}
+  many:
+    source: "s3://{bucket}/"
+    storage_options: {{endpoint_url: "{endpoint}", anon: true}}
+    retention: {{last: 1}}
 """
 
 
@@ -186,22 +190,35 @@ def publish(root: Path) -> None:
 
 
 def staged(place: Place, objects: int) -> list[dict[str, Any]]:
-    """So many small files all the way: staged, verified and published, audited by sample, and removed."""
-    rows = []
+    """So many small files all the way: staged, verified and published, audited by sample; staged again after
+    one in a thousand changed, and the first release removed."""
+    rows: list[dict[str, Any]] = []
     place.clear()
+
+    def note(what: str, server: Server, *command: str) -> None:
+        name, *further = command
+        before = server.cpu()
+        cost = place.penstock(name, server, *further)
+        rows.append(
+            {
+                "what": what, "objects": objects, "rounds": 1, "wall": cost.wall, "cpu": cost.cpu,
+                "server": server.cpu() - before, "peak": cost.peak_process,
+            }
+        )  # fmt: skip
+        told = f"{cost.wall:8.1f} s {cost.cpu:8.1f} s CPU {cost.peak_process / 2**20:6.0f} MiB"
+        print(f"  {objects:>10,} {what:20} {told}", flush=True)
+
     with Server(place.scratch, place.scratch, tls=False, go=place.go, made=objects) as server:
-        steps = [("run", ()), ("run again", ()), ("audit 1 %", ("--sample", "1%"))]
-        for what, further in steps:
-            before = server.cpu()
-            cost = place.penstock(what.split(" ", maxsplit=1)[0], server, *further)
-            rows.append(
-                {
-                    "what": what, "objects": objects, "rounds": 1, "wall": cost.wall, "cpu": cost.cpu,
-                    "server": server.cpu() - before, "peak": cost.peak_process,
-                }
-            )  # fmt: skip
-            told = f"{cost.wall:8.1f} s {cost.cpu:8.1f} s CPU {cost.peak_process / 2**20:6.0f} MiB"
-            print(f"  {objects:>10,} {what:10} {told}", flush=True)
+        note("run", server, "run")
+        note("run, no change", server, "run")
+        note("audit of 1 %", server, "audit", "--sample", "1%")
+    with Server(
+        place.scratch, place.scratch, tls=False, go=place.go, made=objects, changed=CHANGED
+    ) as server:
+        note("run, 0.1 % changed", server, "run")
+        note("gc", server, "gc")
+    releases = [one for one in os.listdir(place.target / "many/releases") if not one.startswith(".")]
+    assert len(releases) == 1, releases
     place.clear()
     return rows
 

@@ -33,7 +33,7 @@ def built(name: str, module: str) -> Path:
         fcntl.flock(lock, fcntl.LOCK_EX)
         if not found.exists():
             with tempfile.TemporaryDirectory(dir=CACHE) as folder:
-                _run([_go(), "install", module], {**os.environ, "GOBIN": folder})
+                _run([toolchain(), "install", module], {**os.environ, "GOBIN": folder})
                 (program,) = Path(folder).iterdir()
                 os.replace(program, found)
     return found
@@ -51,12 +51,12 @@ def built_here(source: Path) -> Path:
     place.parent.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(dir=CACHE) as folder:
         made = Path(folder) / source.name
-        _run([_go(), "build", "-C", str(source), "-o", str(made), "."])
+        _run([toolchain(), "build", "-C", str(source), "-o", str(made), "."])
         os.replace(made, place)
     return place
 
 
-def _go() -> str:
+def toolchain() -> str:
     if path := shutil.which("go"):
         return path
     place = CACHE / "go"

@@ -1,0 +1,90 @@
+"""A hundred thousand objects of a server that makes them up: bounds on memory, none on time.
+
+`benchmarks/many.py` does the same with ten million.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+from typing import TYPE_CHECKING
+
+import pytest
+from benchmarks import many, measure
+from tests.support.go_servers import UnavailableError, toolchain
+from tests.support.inventories import made, row
+
+from penstock.core.model import Listed
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+MIB = 1 << 20
+MANY, FEW = 100_000, 10_000
+MOST = 260 * MIB
+"""Of one process: 140 MiB were seen at 10^5 and at 10^6."""
+GROWTH = 60 * MIB
+"""From 10^4 to 10^5 objects, while the first row groups of 65,536 rows fill."""
+LISTED = """\
+import sys
+from pathlib import Path
+from tests.listing.test_inventory import offline
+from penstock.listing.collection import open_sources
+from penstock.listing.listers import stated
+scratch = Path(sys.argv[1])
+context = offline(scratch, sys.argv[2], "bucket", "")
+dataset = context.dataset("data")
+(source,) = open_sources(dataset, 30)
+print(sum(map(len, stated(context, dataset, dataset.sources[0], source, scratch).list())))
+"""
+
+
+@pytest.fixture
+def place(tmp_path: Path) -> many.Place:
+    try:
+        go = toolchain()
+    except UnavailableError as error:
+        pytest.skip(f"no server that makes objects up: {error}")
+    return many.Place(tmp_path, go, os.environ["PATH"])
+
+
+@pytest.mark.timeout(1200)
+def test_listing_plan_rerun_and_diff_take_the_same_memory_however_many_objects_there_are(
+    place: many.Place,
+) -> None:
+    few, lots = (
+        {one["what"]: one["peak"] for one in many.measured(place, objects, 1)} for objects in (FEW, MANY)
+    )
+    for what in ("list", "plan", "rerun", "diff"):
+        assert lots[what] < MOST, (what, lots[what] / MIB)
+        assert lots[what] - few[what] < GROWTH, (what, few[what] / MIB, lots[what] / MIB)
+
+
+@pytest.mark.timeout(1800)
+def test_a_hundred_thousand_files_are_staged_verified_and_published_in_bounded_memory(
+    place: many.Place,
+) -> None:
+    """Of every process: controller, elements, their workers."""
+    for one in many.staged(place, MANY):
+        assert one["peak"] < MOST, (one["what"], one["peak"] / MIB)
+
+
+@pytest.mark.parametrize("kind", ["CSV", "Parquet", "ORC"])
+def test_an_inventory_is_read_and_sorted_in_bounded_memory(tmp_path: Path, kind: str) -> None:
+    """Its rows come from the last to the first."""
+    peaks = []
+    for objects in (FEW, MANY):
+        listed = (
+            Listed(f"k{n:09d}", n, f"tag{n}", 1_700_000_000_000_000_000) for n in reversed(range(objects))
+        )
+        inventory = made((row("bucket", "", one) for one in listed), kind, bucket="bucket", pieces=4)
+        folder = tmp_path / str(objects)
+        for name, content in inventory.files.items():
+            (folder / name).parent.mkdir(parents=True, exist_ok=True)
+            (folder / name).write_bytes(content)
+        command = [sys.executable, "-c", LISTED, str(folder), str(folder / inventory.manifest)]
+        cost = measure.run(command, os.environ, tmp_path)
+        assert (cost.status, cost.output) == (0, f"{objects}\n"), cost.errors
+        peaks.append(cost.peak_process)
+    # A run of 200,000 objects is sorted in memory.
+    assert peaks[1] - peaks[0] < 90 * MIB, [peak / MIB for peak in peaks]
