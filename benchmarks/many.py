@@ -83,7 +83,7 @@ class Place(NamedTuple):
         }
         logs = self.scratch / "logs"
         logs.mkdir(exist_ok=True)
-        cost = measure.run(argv, environment, logs)
+        cost = measure.run(argv, environment, logs, self.scratch)
         if cost.status not in allowed:
             raise SystemExit(f"{' '.join(argv)}: exit {cost.status}\n{cost.errors[-3000:]}")
         return cost

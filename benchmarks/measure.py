@@ -32,12 +32,12 @@ class Cost:
     errors: str
 
 
-def run(argv: Sequence[str], env: Mapping[str, str], scratch: Path) -> Cost:
-    """Runs to the end; output goes to files, so that no pipe holds the command up."""
+def run(argv: Sequence[str], env: Mapping[str, str], scratch: Path, folder: Path | None = None) -> Cost:
+    """Runs to the end, in `folder` where one is given; output goes to files, so that no pipe holds it up."""
     out, err = scratch / "stdout", scratch / "stderr"
     with out.open("wb") as output, err.open("wb") as errors:
         begin = time.perf_counter()
-        process = subprocess.Popen(argv, env=dict(env), stdout=output, stderr=errors)
+        process = subprocess.Popen(argv, env=dict(env), stdout=output, stderr=errors, cwd=folder)
         sampler = _Sampler(process.pid)
         _, status, usage = os.wait4(process.pid, 0)
         wall = time.perf_counter() - begin

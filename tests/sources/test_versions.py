@@ -19,6 +19,7 @@ from tests.support.whole_way import content, go, staging
 from penstock.config.settings import SourceConfig
 from penstock.errors import FailedError, PreflightError
 from penstock.formats.manifest import read_manifest
+from penstock.sources.port import Continued
 from penstock.sources.registry import open_source
 from penstock.sources.s3 import versions
 from penstock.sources.s3.credentials import S3Credentials
@@ -99,6 +100,25 @@ def test_pages_of_versions_follow_one_another(store: VersityStore, monkeypatch: 
             store.put(key, key.encode())
     store.remove("a/1")
     assert list(listing(pinned(store))) == sorted(key for key in keys if key != "a/1")
+
+
+def test_a_listing_of_versions_can_begin_and_end_at_any_key(
+    store: VersityStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(versions, "PAGE", 3)
+    versioned(store)
+    for key in ("a", "a-/0", "a-/1", "b ü", "c", "c+", "d"):
+        store.put(key, b"old")
+        store.put(key, key.encode())
+    source = pinned(store)
+    assert isinstance(source, Continued)
+    found = list(listing(source).values())
+    for begin in range(len(found)):
+        for end in (begin + 1, begin + 3, None):
+            after = found[begin - 1].key.encode() if begin else b""
+            upto = None if end is None or end > len(found) else found[end - 1].key.encode()
+            some = [one for batch in source.list_between(after, upto) for one in batch]
+            assert some == found[begin : None if upto is None else end]
 
 
 @pytest.mark.parametrize("status", ["", "Suspended"])

@@ -16,12 +16,14 @@ from typing import TYPE_CHECKING
 from penstock.errors import FailedError
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Iterable, Iterator, Sequence
 
     from penstock.core.model import Listed
 
 RUN = 200_000
 """Objects sorted in memory at once."""
+FAN = 64
+"""Runs that are merged at once: some 60 MiB of objects."""
 BATCH = 2048
 EMPTY = 10_000
 """Pages without a key, in a row, after which a listing counts as endless. Stores may give some, where they
@@ -38,25 +40,55 @@ def in_order(
     """The same objects in ascending byte order of their keys; begins when `batches` ended. `folder`: where
     the runs lie meanwhile; without it where temporary files do."""
     with tempfile.TemporaryDirectory(prefix="penstock-listing-", dir=folder) as runs_in, ExitStack() as stack:
-        paths: list[Path] = []
+        runs = _Runs(Path(runs_in))
         held: list[Listed] = []
         for batch in batches:
             held.extend(batch)
             if len(held) >= run:
-                paths.append(_write(Path(runs_in) / str(len(paths)), held))
+                held.sort(key=order)
+                runs.add([held])
                 held = []
         held.sort(key=order)
-        runs = [_read(stack, path) for path in paths]
-        merged = heapq.merge(*runs, iter(held), key=order)
-        while some := list(islice(merged, BATCH)):
-            yield some
+        yield from _merged(stack, runs.paths(), held)
 
 
-def _write(path: Path, items: list[Listed]) -> Path:
-    items.sort(key=order)
+class _Runs:
+    """Sorted runs on disk. Each FAN of one length are merged into one, so that few are open at once, and an
+    object is written once for each power of FAN runs."""
+
+    def __init__(self, folder: Path) -> None:
+        self._folder, self._made = folder, 0
+        self._levels: list[list[Path]] = []
+
+    def add(self, batches: Iterable[Sequence[Listed]], level: int = 0) -> None:
+        """One more run, of batches that are in order."""
+        if level == len(self._levels):
+            self._levels.append([])
+        mine = self._levels[level]
+        mine.append(_write(self._folder / str(self._made), batches))
+        self._made += 1
+        if len(mine) == FAN:
+            with ExitStack() as stack:
+                self.add(_merged(stack, mine, ()), level + 1)
+            for path in mine:
+                path.unlink()
+            mine.clear()
+
+    def paths(self) -> list[Path]:
+        return [path for level in self._levels for path in level]
+
+
+def _merged(stack: ExitStack, paths: Sequence[Path], held: Iterable[Listed]) -> Iterator[Sequence[Listed]]:
+    merged = heapq.merge(*(_read(stack, path) for path in paths), held, key=order)
+    while some := list(islice(merged, BATCH)):
+        yield some
+
+
+def _write(path: Path, batches: Iterable[Sequence[Listed]]) -> Path:
     with open(path, "wb") as file:
-        for at in range(0, len(items), BATCH):
-            pickle.dump(items[at : at + BATCH], file, protocol=pickle.HIGHEST_PROTOCOL)
+        for items in batches:
+            for at in range(0, len(items), BATCH):
+                pickle.dump(items[at : at + BATCH], file, protocol=pickle.HIGHEST_PROTOCOL)
     return path
 
 
