@@ -38,14 +38,9 @@ class LinkedReading:
         """Whether the file's time has run out, or nothing is known of its last reading."""
         return read_at <= self.at - self.within or read_at > self.at + AHEAD
 
-    def why_read(self, read_at: int, early: float, drawn: float) -> str:
-        """`due`, `sample`, or "" for a file that may be carried over. `early` and `drawn` are random numbers
-        of the file's own, from 0 to 1."""
-        if self.overdue(read_at) or read_at < self.until:
-            return DUE
-        if read_at == self.until and early < self.share:
-            return DUE
-        return SAMPLE if drawn < self.sample else ""
+    def is_due(self, read_at: int) -> bool:
+        """Whether all files are due that were last read then; of those at `until`, a `share` is."""
+        return self.overdue(read_at) or read_at < self.until
 
 
 class Share(NamedTuple):

@@ -123,7 +123,11 @@ def expecting(
 
 def line(value: Any) -> str:
     """One line of a journal; without the line feed no line is whole."""
-    text = json.dumps(value, separators=(",", ":"))
+    return text_line(json.dumps(value, separators=(",", ":")))
+
+
+def text_line(text: str) -> str:
+    """`line` of a value that is JSON already."""
     return f"{crc32(text.encode()):08x} {text}\n"
 
 
@@ -131,8 +135,7 @@ def fresh_line(row: int, digest: str, grade: str, claim: str) -> str:
     """The `copied_line` of a row that this attempt copied in one piece, from the 32 hex digits of its digest.
     Words without anything to escape: every small object pays for this line, and twice that for a `Copied`
     first."""
-    text = f'[{row},"{digest}","{grade}","{claim}"]'
-    return f"{crc32(text.encode()):08x} {text}\n"
+    return text_line(f'[{row},"{digest}","{grade}","{claim}"]')
 
 
 def copied_line(one: Copied) -> str:

@@ -16,9 +16,9 @@ from contextlib import ExitStack, closing
 from itertools import compress
 from typing import TYPE_CHECKING
 
-from penstock.core.digests import proof_of
+from penstock.core.digests import hex_of, proof_of
 from penstock.core.model import Copied, Reuse
-from penstock.core.row_codec import copied_line
+from penstock.core.row_codec import copied_line, text_line
 from penstock.filesystem.adaptive_threads import Calls
 
 if TYPE_CHECKING:
@@ -107,12 +107,12 @@ def link_rows(
             rows = list(compress(numbers, wanted))
             if not rows:
                 continue
-            there = list(map(Reuse.parse, compress(reuse, wanted)))
+            there = list(compress(reuse, wanted))
             sizes = list(compress(batch["size"].to_pylist(), wanted))
             times = compress(batch["modified_ns"].to_pylist(), wanted)
             paths = compress(strings(batch["path"]), wanted)
             files = [
-                (path, size, listed if one.mtime_ns is None else one.mtime_ns)
+                (path, size, _time(one, listed))
                 for path, size, listed, one in zip(paths, sizes, times, there, strict=True)
             ]
             lines = []
@@ -135,6 +135,29 @@ def link_rows(
     return linked
 
 
-def _line(row: int, there: Reuse) -> str:
+_WORDS = 5
+"""Of `str(Reuse)` of a file of a release."""
+
+
+def _time(reuse: str, listed: int) -> int:
+    """The time of the file in the release, which was `listed` where nothing says otherwise."""
+    words = reuse.split(" ")
+    if len(words) != _WORDS:
+        found = Reuse.parse(reuse).mtime_ns
+        return listed if found is None else found
+    return listed if words[3] == "-" else int(words[3])
+
+
+def _line(row: int, reuse: str) -> str:
+    """`copied_line` of a linked row; of words without anything to escape at once, as `fresh_line` is made."""
+    words = reuse.split(" ")
+    if len(words) == _WORDS and reuse.isascii() and not _ESCAPED & set(reuse):
+        digest, grade, proof, _, host = ("" if word == "-" else word for word in words)
+        return text_line(f'[{row},"{hex_of(digest)}","{grade}","{proof}","{host}"]')
+    there = Reuse.parse(reuse)
     claim, owed = proof_of(there.proof)
     return copied_line(Copied(row, there.digest, there.grade, claim, there.host, linked=True, owed=owed))
+
+
+_ESCAPED = frozenset('"\\+\x7f') | frozenset(map(chr, range(32)))
+"""Characters that JSON escapes, or that stand for a blank."""

@@ -22,8 +22,8 @@ from penstock.core.differences import SAME
 from penstock.core.digests import XXH3, Proof, as_giant, is_in_parts, is_plain
 from penstock.core.digests import listed as digests_of
 from penstock.core.grades import CARRIED, source_rank
-from penstock.core.model import RereadRow
-from penstock.core.row_codec import by_field, expecting
+from penstock.core.model import Entry, Expected, RereadRow
+from penstock.core.row_codec import expecting
 from penstock.engine.reading.rows_here import is_hole, rows_here
 from penstock.engine.records import journal
 from penstock.engine.records.amendments import Amendments, lies
@@ -36,11 +36,13 @@ from penstock.vendors.registry import data_states
 
 if TYPE_CHECKING:
     from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
+    from pathlib import Path
 
     from penstock.config.settings import VerifyConfig
-    from penstock.core.model import Copied, Entry, Expected, Surveyed
+    from penstock.core.model import Copied, Surveyed
     from penstock.engine.batch import Batch
     from penstock.engine.reading.carried_rows import CarriedRows
+    from penstock.engine.records.copied_rows import CopiedRows
     from penstock.engine.tasks import BatchAnswer, Report, RereadTask, StopCheck
     from penstock.vendors.facts import DataState
 
@@ -51,6 +53,7 @@ _CARRIED = [
     and column.name not in ("row", "digest", "source_grade", "source_proof")
 ]
 """What a record has as the journal says it. Digest and proof are settled by reading (`_settled`)."""
+_KNOWN = ("digest", "source_grade", "source_proof", *_CARRIED)
 COLD_STREAMS = 4
 """Streams of each worker at first: a cold read is mostly waiting, but small files wait together."""
 METHODS = ("unread", "cached", "dropped", "direct")
@@ -282,7 +285,8 @@ def _reread(task: RereadTask, run: PoolRun, stop: StopCheck) -> None:
             outcome.bytes += answer.bytes
             outcome.retries += answer.retries
 
-        wanted = adopted.unread(_wanted(changes.rows(read_shard(task.rows)), copied, task, carried, absent))
+        shard = changes.rows(read_shard(task.rows)) if changes else _but(task.rows, carried)
+        wanted = adopted.unread(_wanted(shard, copied, task, carried, absent))
         away = _Left(task, seen, outcome)
         try:
             with contextlib.ExitStack() as asking:
@@ -364,6 +368,10 @@ def _from_release(known: Copied) -> bool:
     return known.linked and not known.staging
 
 
+_BLANK = Expected("", 0)
+"""In place of a row that is carried over."""
+
+
 def _nothing() -> None:
     return None
 
@@ -371,6 +379,20 @@ def _nothing() -> None:
 def _stronger(one: Proof, other: Proof) -> Proof:
     """The first of equals."""
     return one if source_rank(one.grade) >= source_rank(other.grade) else other
+
+
+def _but(path: Path, carried: Container[int]) -> Iterator[Sequence[Entry]]:
+    """The groups of `read_shard`, in which one and the same row stands for all that are `carried` over:
+    nothing is asked of it."""
+    from penstock.formats.shards import as_rows, numbered
+
+    blank = Entry("", "", 0, "", 0)
+    for numbers, batch in numbered(path):
+        left = [place for place, row in enumerate(numbers) if row not in carried]
+        group = [blank] * len(numbers)
+        for place, entry in zip(left, as_rows(batch.take(left)) if left else (), strict=True):
+            group[place] = entry
+        yield group
 
 
 def _wanted(
@@ -389,7 +411,12 @@ def _wanted(
     for group in shard:
         rows: list[Expected] = []
         for entry in group:
-            known = None if row in carried else copied.get(row)
+            if row in carried:
+                absent.add(row)
+                rows.append(_BLANK)
+                row += 1
+                continue
+            known = copied.get(row)
             if known is None or not lies(known):
                 absent.add(row)
                 rows.append(expecting(entry, ""))
@@ -425,9 +452,7 @@ class _Settled(NamedTuple):
     digests: str = ""
 
 
-def _settled(known: Copied, more: RereadRow | None) -> _Settled:
-    if more is None:
-        return _Settled(known.digest, known.source_grade, known.source_proof)
+def _settled(known: Copied, more: RereadRow) -> _Settled:
     digest, further = known.digest, more.digests
     proof = Proof(known.source_grade, known.source_proof)
     if is_in_parts(digest):
@@ -441,7 +466,7 @@ def _settled(known: Copied, more: RereadRow | None) -> _Settled:
 
 def _write(
     task: RereadTask,
-    copied: Mapping[int, Copied],
+    copied: CopiedRows,
     changes: Amendments,
     seen: _ReadRows,
     carried: CarriedRows,
@@ -457,9 +482,9 @@ def _write(
 
     def columns(rows: Sequence[int]) -> Mapping[str, Sequence[object]]:
         count = len(rows)
-        known = [copied[row] for row in rows]
+        known = copied.columns(rows, _KNOWN)
         methods = [METHODS[code] for code in map(seen.methods.__getitem__, rows)]
-        written = [one.written_host for one in known]
+        written = known["written_host"]
         # Few combinations: the table is asked once for each.
         read_by, times = [host] * count, [read_at] * count
         for place, row in enumerate(rows if adopted else ()):
@@ -469,7 +494,6 @@ def _write(
         how = list(zip(methods, written, read_by, strict=True))
         table = {one: storage_grade(*one) for one in set(how)}
         stored = [table[one] for one in how]
-        settled = list(map(_settled, known, map(seen.more.get, rows)))
         found: dict[str, list[Any]] = {
             "storage_grade": stored,
             "method": methods,
@@ -480,17 +504,20 @@ def _write(
             "inode": [seen.inodes[row] for row in rows],
             "read_at": [0 if method == "unread" else at for method, at in zip(methods, times, strict=True)],
             "carried": [0] * count,
-            **{name: list(values) for name, values in by_field(_Settled, settled).items()},
+            "parts": [b""] * count,
+            "digests": [""] * count,
+            **known,
         }
+        for place, row in enumerate(rows) if seen.more else ():
+            if (more := seen.more.get(row)) is not None:
+                for name, value in _settled(copied[row], more)._asdict().items():
+                    found[name][place] = value
         if carried:
             _carry(found, carried, rows)
         not_carried = [not flag for flag in found["carried"]]
         grades.update(compress(stored, not_carried))
         passed.update(compress(methods, not_carried))
-        return {
-            **{name: [getattr(one, name) for one in known] for name in _CARRIED},
-            **found,
-        }
+        return found
 
     extend_shard(task.records, changes.columns(numbered(task.rows)), columns)
     outcome.grades = dict(grades)

@@ -23,6 +23,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import xxhash
 
 from penstock.core.digests import XXH3
+from penstock.core.linked_reading import DUE, SAMPLE
 from penstock.filesystem.safe_open import OPEN_FOLDER, Folders, folders_kept
 from penstock.formats.ledger_file import Ledger, segments
 from penstock.formats.manifest import read_between
@@ -30,7 +31,7 @@ from penstock.formats.shards import numbered
 from penstock.formats.tables import strings
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Container, Iterator, Sequence
 
     import pyarrow as pa
 
@@ -40,11 +41,6 @@ if TYPE_CHECKING:
 
 UNFIT, ALL = "unfit", "all"
 _WHOLE = float(1 << 64)
-COLUMNS = (
-    "path", "size", "mtime_ns", "ctime_ns", "inode", "read_at", "storage_grade", "method", "verified_host",
-    "attempt", "digests",
-)  # fmt: skip
-"""Of the manifest of the release that files are linked from."""
 
 
 class LastReading(NamedTuple):
@@ -58,14 +54,19 @@ class LastReading(NamedTuple):
     digests: str
 
 
+COLUMNS = ("path", "size", "mtime_ns", "ctime_ns", "inode", *LastReading._fields)
+"""Of the manifest of the release that files are linked from."""
+_READ_AT, _DIGESTS = map(LastReading._fields.index, ("read_at", "digests"))
+
+
 class CarriedRows:
     """The linked rows of a shard, counted, and what is known of those that are carried over."""
 
     def __init__(self, rows: int) -> None:
         self._then = array("I", bytes(4 * rows))
         """For each row 1 and the index in `_told`; 0: it is not carried over."""
-        self._told: list[LastReading] = []
-        self._places: dict[LastReading, int] = {}
+        self._told: list[tuple[Any, ...]] = []
+        self._places: dict[tuple[Any, ...], int] = {}
         self.times: dict[str, array[int]] = {
             name: array("q", bytes(8 * rows)) for name in ("mtime_ns", "ctime_ns", "inode")
         }
@@ -79,14 +80,15 @@ class CarriedRows:
     def __len__(self) -> int:
         return self.files[""]
 
-    def last(self, row: int) -> LastReading:
+    def last(self, row: int) -> tuple[Any, ...]:
+        """The values of a `LastReading`."""
         return self._told[self._then[row] - 1]
 
     def count(self, why: str, size: int) -> None:
         self.files[why] += 1
         self.bytes[why] += size
 
-    def carry(self, row: int, seen: os.stat_result, last: LastReading) -> None:
+    def carry(self, row: int, seen: os.stat_result, last: tuple[Any, ...]) -> None:
         place = self._places.get(last)
         if place is None:
             place = self._places[last] = len(self._told)
@@ -114,34 +116,103 @@ def judge(task: RereadTask, copied: CopiedRows) -> CarriedRows:
     root = os.open(task.data, OPEN_FOLDER)
     folders = Folders(root, folders_kept())
     try:
-        ledger = _Moved(task)
-        recorded = _Recorded(task)
-        for numbers, batch in numbered(task.rows):
-            paths = strings(batch["path"])
-            for row, path, size, checksum in zip(
-                numbers, paths, batch["size"].to_pylist(), _checksums(batch), strict=True
-            ):
-                if row not in links:
-                    continue
-                seen = _look(folders, path)
-                last = recorded.of(path)
-                if (
-                    seen is None
-                    or last is None
-                    or (checksum and copied[row].source_proof != checksum)
-                    or not _fits(last, seen, ledger)
-                    or (task.verify.digests != (XXH3,) and not last.values[_DIGESTS])
-                ):
-                    found.count(UNFIT, size)
-                    continue
-                why = _why(rule, path, last.values[_READ_AT])
-                found.count(why, size)
-                if not why:
-                    found.carry(row, seen, last.reading())
+        _judge(task, rule, _Tree(folders), copied, links, found)
     finally:
         folders.close()
         os.close(root)
     return found
+
+
+def _judge(
+    task: RereadTask,
+    rule: LinkedReading,
+    tree: _Tree,
+    copied: CopiedRows,
+    links: Container[int],
+    found: CarriedRows,
+) -> None:
+    """Every linked row is handled here, so little may be done to each: some microseconds, most of them a
+    stat."""
+    ledger, recorded, turns = _Moved(task), _recorded(task), _Turns(rule)
+    whole = task.verify.digests == (XXH3,)
+    path, last = next(recorded, _END)
+    for numbers, batch in numbered(task.rows):
+        names, sizes = batch["path"].to_pylist(), batch["size"].to_pylist()
+        for row, name, size, checksum in zip(numbers, names, sizes, _checksums(batch), strict=True):
+            while path < name:
+                path, last = next(recorded, _END)
+            if row not in links:
+                continue
+            seen = tree.look(name) if path == name else None
+            if seen is None:
+                found.count(UNFIT, size)
+                continue
+            then_size, mtime_ns, ctime_ns, inode, *reading = last
+            read_at, digests = reading[_READ_AT], reading[_DIGESTS]
+            if (
+                inode != seen.st_ino
+                or not inode
+                or then_size != seen.st_size
+                or mtime_ns != seen.st_mtime_ns
+                or not read_at
+                or not ledger.leads(inode, ctime_ns, seen.st_ctime_ns)
+                or (checksum and copied[row].source_proof != checksum)
+                or not (whole or digests)
+            ):
+                found.count(UNFIT, size)
+                continue
+            why = turns.of(name, read_at)
+            found.count(why, size)
+            if not why:
+                found.carry(row, seen, tuple(reading))
+
+
+class _Tree:
+    """Files of the staging, looked at in the order of their paths."""
+
+    def __init__(self, folders: Folders) -> None:
+        self._folders = folders
+        self._parent, self._fd = b"/", -1
+
+    def look(self, path: bytes) -> os.stat_result | None:
+        parent, _, name = path.rpartition(b"/")
+        try:
+            if parent != self._parent:
+                self._fd = self._folders.get(os.fsdecode(parent))
+                self._parent = parent
+            return os.stat(name, dir_fd=self._fd, follow_symlinks=False)
+        except OSError:
+            return None
+
+
+class _Turns:
+    """Whose turn has come. What the time of the last reading says alone is found out once for each time."""
+
+    def __init__(self, rule: LinkedReading) -> None:
+        self._rule = rule
+        self._kinds: dict[int, str] = {}
+        self._early, self._drawn = rule.salt, rule.salt ^ 1
+        self._share, self._sample = int(rule.share * _WHOLE), int(rule.sample * _WHOLE)
+
+    def of(self, path: bytes, read_at: int) -> str:
+        """`due`, `sample`, or "" for a file that may be carried over."""
+        kind = self._kinds.get(read_at)
+        if kind is None:
+            kind = self._kinds[read_at] = self._kind(read_at)
+        # Two draws of the same path.
+        if kind == DUE or (kind and xxhash.xxh3_64_intdigest(path, self._early) < self._share):
+            return DUE
+        return SAMPLE if xxhash.xxh3_64_intdigest(path, self._drawn) < self._sample else ""
+
+    def _kind(self, read_at: int) -> str:
+        if self._rule.is_due(read_at):
+            return DUE
+        return _PARTLY if read_at == self._rule.until else ""
+
+
+_PARTLY = "partly"
+_END: tuple[bytes, tuple[Any, ...]] = (b"\xff" * 8192, ())
+"""After the last row of a manifest: above all paths."""
 
 
 def _checksums(batch: pa.RecordBatch) -> Sequence[str]:
@@ -149,60 +220,13 @@ def _checksums(batch: pa.RecordBatch) -> Sequence[str]:
     return strings(column) if column.total_values_length else [""] * len(column)
 
 
-def _why(rule: LinkedReading, path: str, read_at: int) -> str:
-    name = os.fsencode(path)
-    # Two draws of the same path.
-    early = xxhash.xxh3_64_intdigest(name, rule.salt) / _WHOLE
-    drawn = xxhash.xxh3_64_intdigest(name, rule.salt ^ 1) / _WHOLE
-    return rule.why_read(read_at, early, drawn)
-
-
-def _look(folders: Folders, path: str) -> os.stat_result | None:
-    parent, _, name = path.rpartition("/")
-    try:
-        return os.stat(name, dir_fd=folders.get(parent), follow_symlinks=False)
-    except OSError:
-        return None
-
-
-_SIZE, _MTIME, _CTIME, _INODE, _READ_AT, _DIGESTS = map(
-    COLUMNS.index, ("size", "mtime_ns", "ctime_ns", "inode", "read_at", "digests")
-)
-
-
-class _Row(NamedTuple):
-    """A row of the manifest, by `COLUMNS`."""
-
-    values: tuple[Any, ...]
-
-    def reading(self) -> LastReading:
-        """What it says of the file's last reading."""
-        by_name = dict(zip(COLUMNS, self.values, strict=True))
-        return LastReading(*(by_name[name] for name in LastReading._fields))
-
-
-class _Recorded:
-    """The manifest of the release that files are linked from, as a stream beside the shard."""
-
-    def __init__(self, task: RereadTask) -> None:
-        self._rows = self._read(task)
-        self._next = next(self._rows, None)
-
-    @staticmethod
-    def _read(task: RereadTask) -> Iterator[tuple[bytes, tuple[Any, ...]]]:
-        first, last = _ends(task)
-        if task.base_manifest is None:
-            return
-        for batch in read_between(task.base_manifest, first, last, COLUMNS):
-            columns = [batch[name].to_pylist() for name in COLUMNS]
-            yield from zip(columns[0], zip(*columns, strict=True), strict=True)
-
-    def of(self, path: str) -> _Row | None:
-        """The row of this path, None where there is none; paths come in the order of their bytes."""
-        name = os.fsencode(path)
-        while self._next is not None and self._next[0] < name:
-            self._next = next(self._rows, None)
-        return _Row(self._next[1]) if self._next is not None and self._next[0] == name else None
+def _recorded(task: RereadTask) -> Iterator[tuple[bytes, tuple[Any, ...]]]:
+    """Of the release that files are linked from, in the order of the paths: path, and the other `COLUMNS`."""
+    if task.base_manifest is None:
+        return
+    for batch in read_between(task.base_manifest, *_ends(task), COLUMNS):
+        path, *others = (batch[name].to_pylist() for name in COLUMNS)
+        yield from zip(path, zip(*others, strict=True), strict=True)
 
 
 def _ends(task: RereadTask) -> tuple[bytes, bytes]:
@@ -232,16 +256,3 @@ class _Moved:
         if self._all is None:
             self._all = Ledger(self._paths)
         return self._all.leads(inode, recorded_ns, seen_ns)
-
-
-def _fits(last: _Row, seen: os.stat_result, ledger: _Moved) -> bool:
-    """Whether the file is the one that was recorded: its ctime is as penstock left it, and all else as it
-    was."""
-    values = last.values
-    return (
-        values[_INODE] == seen.st_ino != 0
-        and values[_SIZE] == seen.st_size
-        and values[_MTIME] == seen.st_mtime_ns
-        and values[_READ_AT] != 0
-        and ledger.leads(seen.st_ino, values[_CTIME], seen.st_ctime_ns)
-    )

@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Self
 
 from penstock.engine.records import journal
+from penstock.engine.records.copied_rows import CopiedRows
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -33,7 +34,8 @@ class Amendments:
     @classmethod
     def read(cls, journals: Path, shard_digest: str, copied: Mapping[int, Copied]) -> Self:
         """With the versions of what was `copied`. Raises as `journal.replay`."""
-        pins = {row: one.pin for row, one in copied.items() if one.pin is not None or not lies(one)}
+        rows = copied.odd() if isinstance(copied, CopiedRows) else copied
+        pins = {row: one.pin for row, one in rows.items() if one.pin is not None or not lies(one)}
         return cls(*journal.joined(journals, shard_digest), pins)
 
     def __bool__(self) -> bool:
