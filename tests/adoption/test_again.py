@@ -16,7 +16,6 @@ from tests.support.published import content, publish
 from tests.support.staging_runs import tree
 
 from penstock.adoption import adoption_store
-from penstock.core.layout import RunLayout
 from penstock.errors import LockedError
 from penstock.formats import survey_file
 from penstock.ownership.dataset_hold import lock_of
@@ -177,8 +176,6 @@ def test_the_oldest_comparisons_are_removed(place: Place) -> None:
     for number in range(adoption_store.KEPT + 2):
         (place.source / f"late{number}").write_bytes(b"late")
         result = compared(place)
-    folder = RunLayout(place.copy)  # only for its type
-    del folder
     layout = own_state.beside(place.context.storage, place.context.layout("data"), "this comparison")
     left = {path.name for path in layout.adoptions.iterdir()}
     assert len(left) == adoption_store.KEPT

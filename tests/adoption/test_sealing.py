@@ -6,6 +6,7 @@ from __future__ import annotations
 import json
 import os
 import stat
+import subprocess
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -235,8 +236,7 @@ def test_a_tree_on_another_file_system_is_refused_before_it_is_read(place: Place
 
 def test_a_dataset_of_which_a_release_stands_takes_no_tree_of_the_same_content(place: Place) -> None:
     result = seal(place)
-    place.copy.mkdir()
-    os.system(f"rsync -a {place.source}/ {place.copy}/")
+    subprocess.run(["rsync", "-a", f"{place.source}/", f"{place.copy}/"], check=True, timeout=60)
     compared = compare(place)
     adopt_seal.refuse(compared, leave_extra=False)
     with pytest.raises(PreflightError, match="holds already what the source holds"):

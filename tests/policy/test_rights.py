@@ -26,6 +26,8 @@ as_root = pytest.mark.skipif(os.geteuid() != 0, reason="root is refused: only as
         ("audit", {"overrule": None}, rights.READS),
         ("audit", {"overrule": "why"}, rights.DECIDES),
         ("gate", {}, rights.READS),
+        ("adopt", {"seal": False}, rights.READS),
+        ("adopt", {"seal": True}, rights.STAGES),
         ("a command of tomorrow", {}, rights.STAGES),
     ],
 )

@@ -63,7 +63,7 @@ NEEDS: Mapping[str, Needs] = {
     "report": Needs(READS),
     "audit": Needs(READS, {"overrule": DECIDES}),
     "repair": Needs(STAGES),
-    "adopt": Needs(READS),
+    "adopt": Needs(READS, {"seal": STAGES}),
     "diff": Needs(READS),
     "describe": Needs(READS),
     "du": Needs(READS),
