@@ -237,6 +237,8 @@ def test_another_account_gets_4_and_the_owners_command(
     context, server = fetched
     data = data_of(context)
     os.chown(context.layout("data").folder, 12345, -1)
+    target = replace(context.config.target, owners=("0", "12345"))
+    context.config = replace(context.config, target=target)
     assert mending.run(context, "data")["promise"].startswith("no file was read")
     gone(data, "d0/f000")
     since = len(server.requests())

@@ -117,7 +117,7 @@ def _mended(parsed: argparse.Namespace, session: Session, config: Config, name: 
     from penstock.steps import mending
 
     layout = _layout(config, name)
-    local = replace(config.cluster, backend="local")
+    local, owners = replace(config.cluster, backend="local"), config.target.owners
     with session.context(config) as context:
         wish = mending.Wish(
             choice=None if parsed.sample is None else Choice("sample", parsed.sample),
@@ -128,7 +128,7 @@ def _mended(parsed: argparse.Namespace, session: Session, config: Config, name: 
         )
         result = mending.run(context, name, wish)
     # What is pinned is what was looked at: `current` may lead elsewhere by now.
-    _, pin = _pinned(parsed, config, layout, lambda: looked_at(layout, result["release"]))
+    _, pin = _pinned(parsed, config, layout, lambda: looked_at(layout, result["release"], owners))
     output.show(f"{name}: {result['release']} is published, in {result['path']}")
     output.show(
         f"  names, sizes and times of {human.counted(result['files'], 'file')} were compared, and "

@@ -106,7 +106,7 @@ def run(context: Context, dataset: str, wish: Wish | None = None) -> MendResult:
         # All that it found is right again: a later repair need not go by it, and hundreds a day would end the
         # audits that it is to go by.
         context.storage.remove_tree(layout.audits / looked["audit"])
-    found = gate.passed(layout, within=wish.within)
+    found = _passed(context, layout, wish)
     return {
         "dataset": dataset,
         "release": found.release,
@@ -201,6 +201,11 @@ def _repair(
     return results[0]
 
 
+def _passed(context: Context, layout: DatasetLayout, wish: Wish) -> gate.Published:
+    target = context.config.target
+    return gate.passed(layout, within=wish.within, owners=target.owners, auditors=target.auditors)
+
+
 def _here(context: Context, wish: Wish) -> Context:
     return context if wish.here is None else replace(context, cluster=wish.here)
 
@@ -210,7 +215,7 @@ def _as_reader(context: Context, layout: DatasetLayout, release: str, wish: Wish
     began = time.time()
     touched = audit_step.Touched()
     try:
-        found = gate.passed(layout, within=wish.within)
+        found = _passed(context, layout, wish)
         seen = look(layout, release, found.seal, context.stop.check, touched.add)
         counts = Counter(finding.kind for finding in islice(seen, SEEN))
     except FindingsError as error:
@@ -248,6 +253,6 @@ def _for_owner(context: Context, layout: DatasetLayout, error: FindingsError) ->
         error.what,
         where=error.where,
         why=error.why,
-        hint=f"{owner}, who stages this dataset, runs `{context.program} {command}`; "
-        f"or `{context.program} submit --mend {layout.dataset}`, as a job",
+        hint=f"{error.hint + '; ' if error.hint else ''}{owner}, who stages this dataset, runs "
+        f"`{context.program} {command}`; or `{context.program} submit --mend {layout.dataset}`, as a job",
     )
