@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING
 
 from penstock.core import events
 from penstock.core.layout import SEAL
-from penstock.errors import FailedError, NewerFormatError, PenstockError
+from penstock.errors import FailedError, LockedError, NewerFormatError, PenstockError
 from penstock.formats import ledger_file
 from penstock.state import seals
 from penstock.state.run import load
@@ -32,12 +32,25 @@ if TYPE_CHECKING:
     from penstock.state.run import Run
 
 
+def tidy(context: Context, run: Run) -> None:
+    """Both of the below, right after a publication. A run that is overtaken meanwhile leaves the rest to the
+    run that overtook it: its release is published all the same."""
+    try:
+        prune(context, run.layout)
+        context.assert_held()
+        prune_ledger(context, run)
+    except LockedError as error:
+        text = f"state that the manifest covers stays: {error}"
+        context.emit(events.Warned(run.dataset, "publish", text=text))
+
+
 def prune(context: Context, layout: DatasetLayout) -> None:
     """Remove what the manifests cover of the state of all runs of a dataset whose releases stand: also what a
     run that was killed left, and one of an older version. The caller holds the dataset's lock.
 
     Nothing reads what is removed once a run's receipt of publish is durable, so it may be killed anywhere.
-    What cannot be removed is a warning: the release is published all the same.
+    What cannot be removed is a warning: the release is published all the same. Raises LockedError when this
+    run was overtaken.
     """
     for key in sorted(os.listdir(layout.runs)):
         folder = layout.run(key)

@@ -123,8 +123,7 @@ def _publish(context: Context, run: Run) -> PublishReceipt:
     }
     receipts.write_step(run.folder, receipt)
     abandoned_stagings.clean(context, run)
-    published_state.prune(context, layout)
-    published_state.prune_ledger(context, run)
+    published_state.tidy(context, run)
     promises.withdraw(context, layout, lambda one: not one.repairs)
     receipt["published"] = True
     context.emit(events.Ended(dataset, STEP, receipt))
