@@ -193,6 +193,10 @@ def test_status_shows_the_text(tmp_path: Path, source: Path) -> None:
     shown = penstock("--config", str(config), "status", cwd=tmp_path)
     assert shown.returncode == 0
     assert "servers are updated, until 18:00" in shown.stdout
+    listed = penstock("--config", str(config), "releases", cwd=tmp_path)
+    assert listed.returncode == 0
+    assert "PAUSE: " in listed.stdout
+    assert "servers are updated, until 18:00" in " ".join(listed.stdout.split())
 
 
 # Elements and arrays -----------------------------------------------------------------------

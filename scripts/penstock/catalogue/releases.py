@@ -26,6 +26,7 @@ from penstock.core.documents import verdict as verdict_document
 from penstock.core.layout import DATA, SEAL
 from penstock.errors import NewerFormatError, PenstockError
 from penstock.filesystem.owners import user_name
+from penstock.policy import pause
 from penstock.state import run_claims, seals, verdicts
 from penstock.state.run import read_run
 from penstock.storage.registry import open_storage
@@ -63,6 +64,7 @@ def dataset_row(layout: DatasetLayout, holders: Holders, now: datetime | None = 
         "owner": None,
         "current": None,
         "problem": "",
+        "pause": pause.words(layout.root),
         "releases": [],
         "files": 0,
         "bytes": 0,

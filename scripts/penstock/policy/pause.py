@@ -85,6 +85,16 @@ def look(root: Path) -> Seen:
     return Seen(Pause(_text(path), account(seen.st_uid)))
 
 
+def words(root: Path) -> str:
+    """What people should know of it: the text of the PAUSE that stands, or why a file of that name does not
+    count; "" where there is none, or the root does not answer."""
+    try:
+        pause, ignored = look(root)
+    except OSError:
+        return ""
+    return str(pause) if pause else f"not obeyed: {ignored}" if ignored else ""
+
+
 def account(uid: int) -> str:
     """An account's name; its number where this machine knows none."""
     return user_name(uid) or f"uid {uid}"

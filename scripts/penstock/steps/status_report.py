@@ -30,8 +30,7 @@ def run(context: Context, dataset: str) -> StatusResult:
     last_audit, findings}; keys without a value are left out."""
     layout = context.layout(dataset)
     answer: StatusResult = {"dataset": dataset, "state": "nothing staged yet"}
-    seen = pause.look(layout.root)
-    answer["pause"] = str(seen.pause) if seen.pause else f"not obeyed: {seen.ignored}" if seen.ignored else ""
+    answer["pause"] = pause.words(layout.root)
     current = context.storage.current(layout)
     answer["current"] = current
     answer["releases"] = context.storage.releases(layout)

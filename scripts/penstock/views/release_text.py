@@ -70,6 +70,8 @@ def _dataset(row: DatasetRow, columns: int) -> Iterator[Line]:
         what += human.counted(row["files"], "file")
         what += f", owner {_account(row['owner'])}" if row["owner"] else ""
     yield Line(printable(f"{row['dataset']}{what}"), "bold")
+    if row["pause"]:
+        yield from _said(f"PAUSE: {row['pause']}", 2, columns, "yellow")
     if row["problem"]:
         yield from _said(f"! {row['problem']}", 2, columns, "red" if row["releases"] else "yellow")
     tables = lines(_RELEASES, [_cells(one) for one in row["releases"]], columns=columns, indent=2)

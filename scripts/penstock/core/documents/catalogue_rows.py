@@ -74,6 +74,8 @@ class DatasetRow(TypedDict):
     current: str | None
     problem: str
     """What keeps the dataset, or its `current`, from being read. "" where nothing does."""
+    pause: str
+    """Whose PAUSE stands at the root, and its text; "" where none does."""
     releases: Sequence[ReleaseRow]
     files: int
     """The sum over the releases whose seal can be read; `bytes` alike. Files that releases share by hard
