@@ -1,5 +1,4 @@
-"""`penstock handover`: commands that give a dataset to another account, and touch nobody else's files."""
-nobody else's."""
+"""`penstock handover`: commands that give a dataset away, and touch nothing of anybody else."""
 
 from __future__ import annotations
 

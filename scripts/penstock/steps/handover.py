@@ -83,26 +83,19 @@ def _then(context: Context, layout: DatasetLayout, old: int, new: int) -> list[s
     root, name = layout.root.absolute(), accounts.told([str(new)])
     told = []
     if not accounts.is_listed(new, accounts.owners_told(root, target.owners)):
-        told.append(
-            f"name {name} in target.owners of each configuration, and of the site's file if it has owners"
-        )
+        told.append(f"name {name} in target.owners of each configuration, and of the site's file")
     if permissions.group is not None:
         told.append(f"{name} must be a member of the group {permissions.group}, or no run can set it")
     else:
-        group = group_name(layout.folder.lstat().st_gid) or str(layout.folder.lstat().st_gid)
-        told.append(f"groups stay as they are: that of the dataset's folder is {group}")
-    told.append(
-        f"{name} must be allowed to write in {root}, and stages from then on; {user_name(old) or old} no more"
-    )
-    told.append("bytes and files move to the quota of the new owner: look at its limits before")
-    told.append(
-        "profiles, credential files and SLURM accounts of the sources and jobs are those of the new account"
-    )
-    told.append(
-        "every file's ctime moves: with `verify.linked: {within: ...}` the next release reads all linked files"
-    )
+        gid = layout.folder.lstat().st_gid
+        told.append(f"groups stay as they are: that of the dataset's folder is {group_name(gid) or gid}")
+    before = user_name(old) or f"uid {old}"
+    told += [
+        f"{name} must be allowed to write in {root}; from then on it stages, and {before} no more",
+        "bytes and files move to the quota of the new owner: look at its limits before",
+        "profiles, credential files and SLURM's accounts are those of the new account",
+        "each file's ctime moves: with `verify.linked: {within: ...}` the next release reads all linked files",
+    ]
     if target.sign_with is not None:
-        told.append(
-            "target.sign_with names a key of the old account: give the new one its own, add it to the signers"
-        )
+        told.append("target.sign_with is a key of the old account: give the new one its own, and list it")
     return told
