@@ -137,7 +137,7 @@ Path("my.yaml").write_text(json.dumps(wanted))
 
 
 def penstock(*words):
-    done = subprocess.run([sys.executable, "-m", "penstock", "--config", "my.yaml", *words],
+    done = subprocess.run([sys.executable, "-m", "penstock", "--as-root", "--config", "my.yaml", *words],
                           capture_output=True, text=True)
     return [done.returncode, done.stdout, done.stderr]
 
