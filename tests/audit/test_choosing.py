@@ -15,7 +15,7 @@ from penstock.core.model import Record
 from penstock.formats.files import Files
 
 EMPTY: dict[str, Any] = dict.fromkeys(Record._fields, "") | dict.fromkeys(
-    ("size", "modified_ns", "source", "mtime_ns", "ctime_ns"), 0
+    ("size", "modified_ns", "source", "mtime_ns", "ctime_ns", "inode", "read_at", "carried"), 0
 )
 PATHS = [f"folder{i % 17}/file{i:05d}" for i in range(2000)]
 
