@@ -28,10 +28,10 @@ if TYPE_CHECKING:
 
 ALONE = "not tried: no folder beside was given"
 MEASURED = {
+    "calls on a linked file": r"stat .+ µs, open .+ µs; of a file with one name .+ and .+ µs",
     "space": r".+ of .+ free",
     "inodes": r"[\d,]+ free",
     "quota": "none shows in statvfs, which user and group quotas never do",
-    "calls on a linked file": r"stat .+ µs, open .+ µs; of a file with one name .+ and .+ µs",
     "fsync of a new file of 4 KiB": r"median .+, longest .+ of 60",
     "fsync of a folder after a rename": r"median .+, longest .+ of 10",
     "one writer, files of 16 MiB with fsync": r".+iB/s",
