@@ -184,10 +184,13 @@ class _Adopted:
     """Files of an adopted tree: they were read before they were taken over, and are not read again while
     nobody has touched them since.
 
-    | the row's times               | it is                                     |
-    |-------------------------------|-------------------------------------------|
-    | those that it had then        | recorded as it was read then              |
-    | others                        | read now                                  |
+    | the row's times         | read then, past the caches | it is                        |
+    |-------------------------|----------------------------|------------------------------|
+    | those that it had then  | yes                        | recorded as it was read then |
+    | those that it had then  | no                         | read now                     |
+    | others                  | any                        | read now                     |
+
+    A reading that met a page in memory is the weaker proof, which a second one may raise.
     """
 
     def __init__(self, task: RereadTask, copied: Mapping[int, Copied]) -> None:
@@ -202,7 +205,9 @@ class _Adopted:
         survey = Survey(task.adopted, task.shard.rows)
         numbers = [row for row, known in copied.items() if known.staging and survey.state(row) == SAME]
         found = zip(numbers, survey.rows(numbers), strict=True) if numbers else ()
-        self._rows = {row: one for row, one in found if one.digest == copied[row].digest}
+        self._rows = {
+            row: one for row, one in found if one.digest == copied[row].digest and one.method != "cached"
+        }
 
     def unread(self, groups: Iterator[list[Expected]]) -> Iterator[list[Expected]]:
         """The rows, without a digest where they need not be read: only their times are looked at."""
