@@ -194,9 +194,9 @@ def test_a_seal_with_modes_by_path_or_an_acl_is_of_a_format_that_others_refuse()
     ):
         written = document.to_json(plain._replace(permissions=permissions))
         assert written["format"] == number
-    assert document.FORMAT == 3
+    assert document.FORMAT == 4
     with pytest.raises(NewerFormatError):
-        document.from_json(b'{"format": 4}', "release.json")
+        document.from_json(b'{"format": 5}', "release.json")
     for entry in ("group:genomics:r-X", "group::r-X"):
         damaged = json.dumps({"format": 3, "permissions": {"acl": [entry]}}).encode()
         with pytest.raises(ValueError, match=r"names no number|is no entry"):

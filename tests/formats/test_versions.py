@@ -79,7 +79,7 @@ def test_a_column_of_another_version_harms_nothing(
     path = tmp_path / "file"
     make(path)
     (whole,) = read(path)
-    again(path, also="carried")
+    again(path, also="foreign")
     assert read(path) == [whole]
     again(path, without=later)
     (older,) = read(path)

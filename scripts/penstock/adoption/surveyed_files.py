@@ -6,9 +6,6 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from penstock.core.differences import STALE
 from penstock.core.model import Surveyed
-from penstock.formats import survey_file
-from penstock.formats.shards import read_shard
-from penstock.formats.survey_file import Survey
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
@@ -16,6 +13,7 @@ if TYPE_CHECKING:
     from penstock.core.layout import RunLayout
     from penstock.core.model import Entry
     from penstock.core.run_documents import PlanInfo
+    from penstock.formats.survey_file import Survey
 
 NOT_YET = Surveyed(0, "")
 """What is known of a row that was not seen yet."""
@@ -33,6 +31,9 @@ class File(NamedTuple):
 
 def read(folder: RunLayout, plan: PlanInfo) -> Iterator[list[File]]:
     """All files of the listing, in order, some thousands at a time. Raises FailedError."""
+    from penstock.formats.shards import read_shard
+    from penstock.formats.survey_file import Survey
+
     held: File | None = None
     for shard in plan.shards:
         survey = Survey(folder.survey(shard.index), shard.rows)
@@ -68,5 +69,7 @@ def _seen(survey: Survey, first: int, count: int) -> list[Surveyed]:
 
 def mark_stale(folder: RunLayout, rows: Mapping[int, Sequence[int]]) -> None:
     """Have these rows, by shard, read again. Durable on return; no element may be at work."""
+    from penstock.formats import survey_file
+
     for shard, numbers in rows.items():
         survey_file.put(folder.survey(shard), iter([[Surveyed(number, STALE) for number in numbers]]))
