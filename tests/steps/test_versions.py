@@ -144,9 +144,9 @@ def test_the_id_of_a_run_with_every_key_set_is_the_same_in_every_version() -> No
         TargetConfig(Path("/target"), Path("/state"), 7),
         {"data": dataset},
         ClusterConfig("slurm"),
-        PlanConfig(1 << 30, 5, 2 << 30, 1 << 20, reuse=False),
-        EngineConfig(1, 2, "fsync", 3, 4, 5.0),
-        VerifyConfig("fast", "cold", "sample", 0.5, ("xxh3_128", "sha256"), whole_file_digest=True),
+        plan=PlanConfig(1 << 30, 5, 2 << 30, 1 << 20, reuse="none"),
+        engine=EngineConfig(1, 2, "fsync", 3, 4, 5.0),
+        verify=VerifyConfig("fast", "cold", "sample", 0.5, ("xxh3_128", "sha256"), whole_file_digest=True),
     )
     assert list_step.identity(config, dataset, urls, "sha256:00") == "c80076ab0837b87b"
     again = list_step.identity(config, dataset, urls, "sha256:00", after="0" * 16, folders="sha256:11")
