@@ -7,6 +7,7 @@ import os
 import signal
 import sys
 import threading
+import time
 from typing import TYPE_CHECKING
 
 import pytest
@@ -315,3 +316,26 @@ def test_a_strangers_file_is_said_and_stops_nobody(tmp_path: Path, source: Path)
         with pause.watching(pause.Watch(root, tell)):
             publish_step.run(context, "data")
         assert any("is not obeyed" in str(one.data) for one in events_of(context))
+
+
+def test_a_root_that_does_not_answer_is_waited_for_once_and_asked_again_when_it_has(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """S20: the process that waits for a mount that hangs goes on."""
+    answered, asked = threading.Event(), 0
+
+    def hanging(_root: Path) -> pause.Seen:
+        nonlocal asked
+        asked += 1
+        assert answered.wait(60)
+        return pause.Seen(pause.Pause("maintenance", "root"))
+
+    monkeypatch.setattr(pause, "look", hanging)
+    watch = pause.Watch(tmp_path, lambda _: None, every=0, within=0.05)
+    began = time.monotonic()
+    assert (watch(), watch(), watch()) == (None, None, None)
+    assert time.monotonic() - began < 30
+    assert asked == 1
+    answered.set()
+    until(lambda: watch() is not None, "the answer")
+    assert asked == 2

@@ -26,6 +26,7 @@ import os
 import stat
 import threading
 import time
+from queue import Empty, SimpleQueue
 from typing import TYPE_CHECKING, NamedTuple
 
 from penstock.core.text import printable
@@ -41,6 +42,8 @@ EVERY = HEARTBEAT / 2
 """Seconds between two looks of a process: 5."""
 LONGEST = 2048
 """Bytes of the text that are read."""
+ANSWER_WITHIN = 10.0
+"""Seconds that a root may take to answer one look."""
 
 
 class Pause(NamedTuple):
@@ -122,17 +125,19 @@ class Watch:
         tell: Callable[[str], None],
         *,
         every: float = EVERY,
+        within: float = ANSWER_WITHIN,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        self._root, self._tell, self._every, self._clock = root, tell, every, clock
+        self._root, self._tell, self._every, self._within, self._clock = root, tell, every, within, clock
         self._looked = float("-inf")
         self._seen = Seen()
         self.stood = False
         """Whether PAUSE stood at any look."""
-        self._lock = threading.Lock()
+        self._lock, self._asking = threading.Lock(), threading.Lock()
 
     def __call__(self) -> Pause | None:
-        """What stands, as of the last look. A root that does not answer changes nothing of it."""
+        """What stands, as of the last look. A root that does not answer changes nothing of it, and is waited
+        for once, `within` seconds; it is asked again when it has answered."""
         # One thread looks; the others take what was seen last instead of waiting for a file system.
         if self._clock() - self._looked >= self._every and self._lock.acquire(blocking=False):
             try:
@@ -143,8 +148,7 @@ class Watch:
 
     def _look(self) -> None:
         before = self._seen
-        with contextlib.suppress(OSError):
-            self._seen = look(self._root)
+        self._seen = self._answer() or before
         self.stood = self.stood or self._seen.pause is not None
         self._looked = self._clock()
         pause, ignored = self._seen
@@ -155,6 +159,26 @@ class Watch:
             self._tell(f"{where} is gone: the work goes on")
         if ignored and ignored != before.ignored:
             self._tell(f"{where} is not obeyed: {ignored}")
+
+    def _answer(self) -> Seen | None:
+        """None: it is not known. A mount that hangs holds a thread that the process ends without."""
+        if not self._asking.acquire(blocking=False):
+            return None
+        answers: SimpleQueue[Seen | None] = SimpleQueue()
+
+        def ask() -> None:
+            try:
+                answers.put(look(self._root))
+            except OSError:
+                answers.put(None)
+            finally:
+                self._asking.release()
+
+        threading.Thread(target=ask, name="pause", daemon=True).start()
+        try:
+            return answers.get(timeout=self._within)
+        except Empty:
+            return None
 
 
 _watches: list[Watch] = []
