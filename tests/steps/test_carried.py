@@ -16,7 +16,7 @@ from tests.support.whole_way import content, go, records, texts
 
 from penstock.config.settings import LinkedConfig
 from penstock.errors import FindingsError
-from penstock.formats import ledger_file
+from penstock.formats import ledger_file, ledger_segments
 from penstock.retention import removals
 from penstock.state import seals
 from penstock.steps import audit_step
@@ -150,7 +150,7 @@ def rot(context: Context, path: str) -> None:
     file = layout.current.resolve() / "data" / path
     before = file.stat()
     flip(file)
-    moved = ledger_file.Moves()
+    moved = ledger_segments.Moves()
     moved.add(before.st_ino, before.st_ctime_ns, file.stat().st_ctime_ns)
     ledger_file.write(layout.ledger, "rot", moved)
 

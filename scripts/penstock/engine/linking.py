@@ -66,7 +66,7 @@ def link_rows(
     if base is None or task.way != "link" or not task.shard.reused:
         return linked
     from penstock.engine.shared_memory import spending
-    from penstock.formats import ledger_file
+    from penstock.formats.ledger_recorder import Recorder
     from penstock.formats.shards import reused
     from penstock.formats.tables import strings
     from penstock.storage.registry import open_storage
@@ -92,7 +92,7 @@ def link_rows(
             return writer().link_many(base, files)
 
         calls = stack.enter_context(Calls())
-        moved = ledger_file.Recorder(task.ledger, f"{task.run}-{task.shard.index:05d}")
+        moved = Recorder(task.ledger, f"{task.run}-{task.shard.index:05d}")
         for numbers, batch in shard:
             stop()
             reuse = reused(batch)

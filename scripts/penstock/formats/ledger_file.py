@@ -10,17 +10,15 @@ A segment is one file, written whole: the links of some thousand files, or the u
 
 from __future__ import annotations
 
-import os
 import secrets
-import time
 from array import array
 from bisect import bisect_left
-from threading import Lock
 from typing import TYPE_CHECKING, NamedTuple
 
 import pyarrow as pa
 
 from penstock.errors import FailedError, NewerFormatError
+from penstock.formats.ledger_segments import SUFFIX
 from penstock.formats.tables import TableWriter, read_batches
 from penstock.storage import durable
 
@@ -28,11 +26,9 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
     from pathlib import Path
 
+    from penstock.formats.ledger_segments import Moves
+
 FORMAT = 1
-RECORDED, RECORDED_AFTER = 65_536, 5.0
-SUFFIX = ".parquet"
-
-
 _NAMES = ("inode", "before_ns", "after_ns")
 
 
@@ -51,55 +47,6 @@ class _Form(NamedTuple):
 _FORM = _Form()
 
 
-class Moves:
-    """Ctimes that were moved, to be written as one segment: 24 bytes a file."""
-
-    def __init__(self) -> None:
-        self.columns = (array("q"), array("q"), array("q"))
-
-    def add(self, inode: int, before_ns: int, after_ns: int) -> None:
-        for column, value in zip(self.columns, (inode, before_ns, after_ns), strict=True):
-            column.append(value)
-
-    def __len__(self) -> int:
-        return len(self.columns[0])
-
-
-class Recorder:
-    """Writes moves down as they come, from any thread: a segment after RECORDED moves or RECORDED_AFTER
-    seconds, and at the end. What a kill leaves out of the ledger is read back."""
-
-    def __init__(self, folder: Path | None, name: str) -> None:
-        """`folder`: None: nowhere."""
-        self._folder, self._name = folder, name
-        self._lock = Lock()
-        self._moves, self._since = Moves(), time.monotonic()
-
-    def __call__(self, inode: int, before_ns: int, after_ns: int) -> None:
-        with self._lock:
-            self._moves.add(inode, before_ns, after_ns)
-            if len(self._moves) < RECORDED and time.monotonic() - self._since < RECORDED_AFTER:
-                return
-            due, self._moves, self._since = self._moves, Moves(), time.monotonic()
-        self._write(due)
-
-    def close(self) -> None:
-        """All is written down. Raises NoSpaceError, FailedError."""
-        due, self._moves = self._moves, Moves()
-        self._write(due)
-
-    def _write(self, moves: Moves) -> None:
-        if self._folder is not None:
-            write(self._folder, self._name, moves)
-
-
-def prune(folder: Path, before: float) -> None:
-    """Remove the segments that were written before this time, by the file system's clock. Raises OSError."""
-    for path in segments(folder):
-        if path.stat().st_mtime < before:
-            path.unlink(missing_ok=True)
-
-
 def write(folder: Path, name: str, moves: Moves) -> None:
     """A segment; durable on return, and no other has its name. Raises NoSpaceError, FailedError."""
     if not moves:
@@ -110,13 +57,6 @@ def write(folder: Path, name: str, moves: Moves) -> None:
     with TableWriter(path, _FORM) as writer:
         writer.write(arrays)
         writer.close()
-
-
-def segments(folder: Path) -> list[Path]:
-    try:
-        return sorted(folder / name for name in os.listdir(folder) if name.endswith(SUFFIX))
-    except FileNotFoundError:
-        return []
 
 
 class Ledger:

@@ -33,7 +33,7 @@ from penstock.core.documents.taken_mark import TakenMark
 from penstock.core.layout import DATA
 from penstock.errors import FailedError, InterruptedRunError, LockedError, NewerFormatError, PenstockError
 from penstock.filesystem.errno_map import storage_error
-from penstock.formats import ledger_file
+from penstock.formats.ledger_recorder import Recorder
 from penstock.ownership import liveness
 from penstock.ownership.invalid_runs import damage
 from penstock.state import adopted_trees, run_claims, run_store, seals
@@ -162,7 +162,7 @@ def clear_own(context: Context, run: Run) -> None:
 def remove_noting(context: Context, layout: DatasetLayout, tree: Path) -> None:
     """Remove a staging or a release. What other releases share of it is noted in the dataset's ledger, so
     that their files are known again. Raises as `Storage.remove_tree`."""
-    noted = ledger_file.Recorder(layout.ledger, f"removed-{tree.name.strip('.')}")
+    noted = Recorder(layout.ledger, f"removed-{tree.name.strip('.')}")
     try:
         context.storage.remove_tree(tree, moved=noted)
     finally:

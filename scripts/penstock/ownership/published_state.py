@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING
 from penstock.core import events
 from penstock.core.layout import SEAL
 from penstock.errors import FailedError, LockedError, NewerFormatError, PenstockError
-from penstock.formats import ledger_file
+from penstock.formats import ledger_segments
 from penstock.state import seals
 from penstock.state.run import load
 from penstock.storage import durable
@@ -74,7 +74,7 @@ def prune_ledger(context: Context, run: Run) -> None:
     base = run.plan.base if run.folder.plan.exists() else None
     since = run.layout.release(base) / SEAL if base else run.folder.plan
     try:
-        ledger_file.prune(run.layout.ledger, since.stat().st_mtime)
+        ledger_segments.prune(run.layout.ledger, since.stat().st_mtime)
     except OSError as error:
         text = f"old parts of the ledger stay: {error}"
         context.emit(events.Warned(run.dataset, "publish", text=text))

@@ -35,7 +35,7 @@ from penstock.core.documents.history_line import Author, Removal
 from penstock.core.documents.removal_mark import RemovalMark
 from penstock.errors import FailedError
 from penstock.filesystem.errno_map import storage_error
-from penstock.formats import ledger_file
+from penstock.formats.ledger_recorder import Recorder
 from penstock.state import history
 
 if TYPE_CHECKING:
@@ -128,7 +128,7 @@ def clear(context: Context, layout: DatasetLayout, folders: Sequence[Path]) -> N
     for path in folders:
         context.stop.check()
         # Of files that another release shares: how this moves their ctimes.
-        noted = ledger_file.Recorder(layout.ledger, path.name.strip("."))
+        noted = Recorder(layout.ledger, path.name.strip("."))
         try:
             context.storage.remove_release(path, moved=noted)
         finally:

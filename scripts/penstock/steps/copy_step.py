@@ -16,13 +16,12 @@ from penstock.bandwidth.overview import cap_now
 from penstock.core import events
 from penstock.errors import FailedError, SourceChangedError
 from penstock.ownership import ops_share, promises
-from penstock.planning import adopted_tree
 from penstock.planning.forecast import element_time, least_rate
 from penstock.planning.lowered_promise import LoweredPromise
 from penstock.planning.takeover import move_giants
 from penstock.release import amended_listing
 from penstock.runtime.job_environment import host_name
-from penstock.state import receipts
+from penstock.state import adopted_trees, receipts
 from penstock.steps.locked_run import with_lock
 from penstock.views import human
 
@@ -78,7 +77,7 @@ def copy(context: Context, run: Run) -> CopyReceipt:
         receipts.drop(folder.receipt("permissions"))
     if left and not still_alive(context, run.dataset, folder, STEP):
         move_giants(context.storage, run)
-        adopted_tree.settle(context, run)
+        _settle_adopted(context, run)
     lowered = _lowered(context, run, done_before)
     ops_share.begin(context, run.layout, run.id, min(slots(context, folder, STEP), len(left)))
     _elements(context, run, ok, lowered, len(left))
@@ -116,6 +115,14 @@ def copy(context: Context, run: Run) -> CopyReceipt:
     receipts.keep(run, receipt)
     context.emit(events.Ended(run.dataset, STEP, receipt))
     return receipt
+
+
+def _settle_adopted(context: Context, run: Run) -> None:
+    """As `planning.adopted_tree.settle`: few runs have an adopted tree, and the others load no pyarrow."""
+    if adopted_trees.read(run.folder) is not None:
+        from penstock.planning import adopted_tree
+
+        adopted_tree.settle(context, run)
 
 
 def _lowered(context: Context, run: Run, done: Iterable[int]) -> LoweredPromise:

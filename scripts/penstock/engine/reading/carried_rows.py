@@ -25,7 +25,8 @@ import xxhash
 from penstock.core.digests import XXH3
 from penstock.core.linked_reading import DUE, SAMPLE
 from penstock.filesystem.safe_open import OPEN_FOLDER, Folders, folders_kept
-from penstock.formats.ledger_file import Ledger, segments
+from penstock.formats.ledger_file import Ledger
+from penstock.formats.ledger_segments import segments
 from penstock.formats.manifest import read_between
 from penstock.formats.shards import numbered
 from penstock.formats.tables import strings
