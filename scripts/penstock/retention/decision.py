@@ -56,9 +56,10 @@ class Decision(NamedTuple):
 def by_rules(
     known: Sequence[Known], current: str | None, rules: RetentionConfig | None, grace: float, now: float
 ) -> list[Decision]:
-    """What gc does with each, by the table, in the order of `known`."""
-    newest = sorted(known, key=lambda one: (one.published is None, one.published or 0.0), reverse=True)
-    ranked = [one.release for one in newest if one.published is not None]
+    """What gc does with each, by the table, in the order of `known`. Of two that were published in the same
+    second the later one in `known` is the newer one."""
+    dated = [one for one in known if one.published is not None]
+    ranked = [one.release for one in sorted(dated, key=lambda one: one.published or 0.0)][::-1]
     found = []
     for one in known:
         held = _always(one, current, grace, now)

@@ -42,7 +42,7 @@ class Survey(NamedTuple):
 
     current: str | None
     known: Sequence[Known]
-    """By name."""
+    """The one that was published longest ago comes first; before it those of which nobody knows, by name."""
     ended: Mapping[str, str]
     """The name of each pin that stands no more, and why."""
 
@@ -66,9 +66,15 @@ def look(context: Context, layout: DatasetLayout, overruled: Container[str] = ()
     for release, words in _in_use(layout):
         held.setdefault(release, []).append(words)
     linked = _link_made(layout)
-    known = [
-        _known(layout, name, current, moves, linked, held.get(name, [])) for name in storage.releases(layout)
-    ]
+    # The history has seconds, so of two of one second its order says which is the newer one.
+    place = {one.release: number for number, one in enumerate(moves) if isinstance(one, Publication)}
+    known = sorted(
+        (
+            _known(layout, name, current, moves, linked, held.get(name, []))
+            for name in storage.releases(layout)
+        ),
+        key=lambda one: (one.published or 0.0, place.get(one.release, -1), one.release),
+    )
     return Survey(current, known, ended)
 
 
