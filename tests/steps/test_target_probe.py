@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import pytest
@@ -11,6 +12,7 @@ from tests.filesystem.test_probe import give_project
 from tests.support.images import file_system
 from tests.support.whole_way import FILES, content, go, staging, texts
 
+from penstock.config.settings import PlanConfig
 from penstock.core.documents import probe_report
 from penstock.errors import FailedError
 from penstock.filesystem.probe.trials import NAME
@@ -72,16 +74,24 @@ def test_a_damaged_probe_is_named(context: Context) -> None:
         go(context, after="plan")
 
 
-def test_where_the_quota_tree_refuses_links_files_are_copied_again(tmp_path: Path, source: Path) -> None:
+@pytest.mark.parametrize(
+    ("reuse", "unchanged", "why"),
+    [("link", 0, "refuses hard links"), ("auto", 8, "share their blocks with it (reflinks)")],
+)
+def test_where_the_quota_tree_refuses_links_files_are_cloned_or_copied_again(
+    tmp_path: Path, source: Path, reuse: str, unchanged: int, why: str
+) -> None:
     """S15: `releases` got a project quota of its own after the first release."""
     with file_system(tmp_path, "xfs") as point, staging(point, source) as context:
         layout = context.layout("data")
+        context.config = replace(context.config, plan=PlanConfig(reuse=reuse))
         go(context)
         give_project(layout.releases, 7)
         (source / "new").write_bytes(b"new")
         plan = go(context, upto="plan")
-        assert (plan["unchanged"], plan["files"]) == (0, len(FILES) + 1)
-        assert "refuses hard links" in str(plan["why"])
-        assert [text for text in texts(context) if "two quota trees" in text]
+        assert (plan["unchanged"], plan["files"]) == (unchanged, len(FILES) + 1)
+        assert why in str(plan["why"])
+        told = [text for text in texts(context) if "two quota trees" in text]
+        assert "cannot be linked: they share their blocks by reflinks" in told[0]
         go(context, after="plan")
         assert content(layout.current / "data") == {**AS_BYTES, b"new": b"new"}

@@ -141,8 +141,9 @@ def _wrong(seen: StorageFacts, report: ProbeReport) -> Iterator[CheckResult]:
 
 
 def _trees(report: ProbeReport) -> Iterator[CheckResult]:
+    cloned = "share their blocks by reflinks" if reflinks_work(report) else "are copied again"
     what = {
-        "link": "files that did not change are copied again",
+        "link": f"files that did not change cannot be linked: they {cloned}",
         "rename": "what another run staged is copied again",
     }
     for call, why in what.items():
