@@ -21,8 +21,9 @@ from tests.support.versity import ACCESS, SECRET, Versity
 from penstock.config.settings import EngineConfig, PlanConfig, VerifyConfig
 from penstock.engine.records import journal
 from penstock.formats.manifest import read_manifest
+from penstock.state import run_store
 from penstock.state.run import read_plan
-from penstock.steps import audit_step, publish_step, repair_step
+from penstock.steps import audit_step, repair_step
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -87,9 +88,8 @@ def upload(client: Any, folder: Path, kind: str) -> None:
 
 
 def writers(context: Context) -> set[str]:
-    """The attempts that copied the giant's parts."""
-    layout = context.layout("data")
-    run = layout.run(publish_step.run(context, "data")["run"])
+    """The attempts that copied the giant's parts, of a run that is not published yet."""
+    run = run_store.open_run(context.layout("data")).folder
     plan = read_plan(run)
     made = {
         index: {row.copy_attempt for row in journal.replay(run.journals(index), shard.digest).values()}
@@ -123,8 +123,15 @@ def test_a_giant_is_proven_and_mended_by_its_parts(
         url = f"s3://bucket/{kind}/"
         # Small parts are not worth a second worker, which takes longer to begin than to copy them.
         engine = EngineConfig(workers=1 if SIZE < 1 << 30 else None)
-        with published(Path(name), url, options=options, plan=plan, verify=verify, engine=engine) as context:
-            assert len(writers(context)) == 3
+        copied: list[set[str]] = []
+
+        def look(context: Context) -> None:
+            copied.append(writers(context))
+
+        with published(
+            Path(name), url, options=options, plan=plan, verify=verify, engine=engine, verified=look
+        ) as context:
+            assert [len(one) for one in copied] == [3]
             data = data_of(context)
             (record,) = (r for batch in read_manifest(data.parent / "manifest.parquet") for r in batch)
             assert (record.source_grade, len(record.parts)) == (grade, PARTS * 16)

@@ -257,13 +257,14 @@ def test_another_source_of_the_same_token_proves_nothing_by_itself() -> None:
 
 
 MEASURED = """
-import resource, sys
+import sys
 from pathlib import Path
 from penstock.catalogue import compared
 from penstock.core.layout import DatasetLayout
+from penstock.runtime.proc import peak_memory
 with compared.releases(DatasetLayout(Path(sys.argv[1]), "data"), sys.argv[2], sys.argv[3]).found as found:
     print(*(found.counts[kind].files for kind in ("unchanged", "changed", "renamed", "removed", "added")))
-print(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss)
+print(peak_memory("self"))
 """
 
 
@@ -274,7 +275,7 @@ def peak(layout: DatasetLayout, *releases: str) -> tuple[list[int], int]:
         capture_output=True, text=True, check=True, cwd=ROOT,
     )  # fmt: skip
     counts, memory = done.stdout.splitlines()
-    return [int(one) for one in counts.split()], int(memory) // 1024
+    return [int(one) for one in counts.split()], int(memory) >> 20
 
 
 def test_memory_does_not_grow_with_what_is_unchanged(tmp_path: Path) -> None:

@@ -28,30 +28,36 @@ def content(number: int, size: int) -> bytes:
     return (block * (size // len(block) + 1))[:size]
 
 
-def publish(context: Context, dataset: str = "data") -> dict[str, Any]:
-    """All steps up to the release; publish's result."""
-    result: dict[str, Any] = {}
-    for step in STEPS:
-        result = step(context, dataset)
-    return result
+def publish(
+    context: Context, dataset: str = "data", verified: Callable[[Context], None] | None = None
+) -> dict[str, Any]:
+    """All steps up to the release; publish's result. `verified` is called before the last one, which removes
+    state of the run."""
+    *before, last = STEPS
+    for step in before:
+        step(context, dataset)
+    if verified is not None:
+        verified(context)
+    return last(context, dataset)
 
 
 @contextlib.contextmanager
 def published(tmp_path: Path, source: Path | str, **changes: Any) -> Iterator[Context]:
     """A context whose dataset `data` is published; `options` are the source's storage options,
-    `verify` a VerifyConfig, the rest as in `context_for`."""
+    `verify` a VerifyConfig, `verified` as in `publish`, the rest as in `context_for`."""
     from dataclasses import replace
 
     options = changes.pop("options", None)
     verify = changes.pop("verify", None)
     engine = changes.pop("engine", None)
+    verified = changes.pop("verified", None)
     if options is not None:
         changes["sources"] = (SourceConfig(str(source), "", options),)
     context = context_for(tmp_path, source, **changes)
     config = context.config
     context.config = replace(config, verify=verify or config.verify, engine=engine or config.engine)
     try:
-        publish(context)
+        publish(context, verified=verified)
         yield context
     finally:
         assert isinstance(context.cluster, LocalCluster)
