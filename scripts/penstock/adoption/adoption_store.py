@@ -24,6 +24,7 @@ from penstock.core.differences import from_json, to_json
 from penstock.core.documents import adoption_description
 from penstock.core.layout import RunLayout
 from penstock.errors import FailedError
+from penstock.formats import json_lines
 from penstock.storage import durable
 from penstock.storage.registry import open_storage
 
@@ -106,23 +107,12 @@ def bring(theirs: RunLayout, spool: RunLayout) -> None:
 
 def keep(run: RunLayout, found: Iterable[Difference]) -> None:
     """Write differences as they come, durably. Memory does not grow with their number."""
-    with durable.Growing(differences(run)) as file:
-        for one in found:
-            file.stream.write(json.dumps(to_json(one), sort_keys=True).encode() + b"\n")
-        file.close()
+    json_lines.write(differences(run), map(to_json, found))
 
 
 def kept(run: RunLayout) -> Iterator[Difference]:
     """What `keep` wrote. Raises FailedError when the file is missing or damaged."""
-    path = differences(run)
-    try:
-        with path.open("rb") as stream:
-            for line in stream:
-                yield from_json(line)
-    except (OSError, ValueError) as error:
-        raise FailedError(
-            "a comparison's differences cannot be read", where=str(path), why=str(error)
-        ) from error
+    return json_lines.read(differences(run), from_json, "a comparison's differences")
 
 
 def note_tree(run: RunLayout, tree: str, data: str) -> None:

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from penstock.core import run_documents
 from penstock.core.balance import FILE_COST, Cut, Load, decide, parts
-from penstock.core.run_documents import PlanInfo, RunInfo
+from penstock.core.run_documents import RunInfo
 from penstock.engine.checksums import COMBINABLE, listed
 from penstock.formats.listing_file import read_listing
 from penstock.formats.shards import ShardWriter
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from penstock.core.documents.adoption_description import Adoption
     from penstock.core.layout import DatasetLayout, RunLayout
     from penstock.core.model import Entry
-    from penstock.core.run_documents import ShardInfo
+    from penstock.core.run_documents import PlanInfo, ShardInfo
     from penstock.state.context import Context
 
 GROUP = 8192
@@ -46,18 +46,14 @@ def make(context: Context, folder: RunLayout, adoption: Adoption, sources: Seque
             open_storage().remove_tree(old)
     durable.make_dirs(folder.shard(0).parent)
     shards = _shards(context, folder, limits, sources, Cut(load.cost, decision.shards))
-    made = PlanInfo(
-        run=adoption.id,
-        release="",
-        base=None,
+    made = run_documents.array_plan(
+        adoption.id,
+        "",
+        shards,
         files=adoption.files,
-        bytes=adoption.bytes,
+        size=adoption.bytes,
         giants=0,
-        unchanged=0,
-        unchanged_bytes=0,
-        shards=tuple(shards),
         part_bytes=limits.part_bytes,
-        folders=0,
         why=(decision.why,),
     )
     durable.write_json(folder.plan, run_documents.to_json(made))

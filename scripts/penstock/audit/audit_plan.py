@@ -201,18 +201,14 @@ def plan(
         Cut(about.cost, decision.shards),
         also,
     )
-    made = run_documents.PlanInfo(
-        run=audit.id,
-        release=audit.release,
-        base=None,
+    made = run_documents.array_plan(
+        audit.id,
+        audit.release,
+        shards,
         files=sum(shard.files for shard in shards),
-        bytes=sum(shard.bytes for shard in shards),
+        size=sum(shard.bytes for shard in shards),
         giants=seal.giants,
-        unchanged=0,
-        unchanged_bytes=0,
-        shards=tuple(shards),
         part_bytes=seal.part_bytes or limits.part_bytes,
-        folders=0,
         why=(decision.why, audit.choice.promise()),
     )
     _describe(context, layout, audit, seal, made)

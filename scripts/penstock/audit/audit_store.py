@@ -14,7 +14,6 @@ what was read so long ago proves little today. The newest KEPT audits stay.
 
 from __future__ import annotations
 
-import json
 import os
 import secrets
 import time
@@ -28,6 +27,7 @@ from penstock.core.documents.audit_description import Audit
 from penstock.core.findings import Finding, from_json, to_json
 from penstock.core.layout import RunLayout
 from penstock.errors import FailedError
+from penstock.formats import json_lines
 from penstock.storage import durable
 from penstock.storage.registry import open_storage
 
@@ -70,20 +70,12 @@ def shape(run: RunLayout) -> Path:
 
 def keep(path: Path, found: Iterable[Finding]) -> None:
     """Write findings as they come, durably. Memory does not grow with their number."""
-    with durable.Growing(path) as file:
-        for finding in found:
-            file.stream.write(json.dumps(to_json(finding), sort_keys=True).encode() + b"\n")
-        file.close()
+    json_lines.write(path, map(to_json, found))
 
 
 def kept(path: Path) -> Iterator[Finding]:
     """What `keep` wrote. Raises FailedError when the file is missing or damaged."""
-    try:
-        with path.open("rb") as stream:
-            for line in stream:
-                yield from_json(line)
-    except (OSError, ValueError) as error:
-        raise FailedError("an audit's findings cannot be read", where=str(path), why=str(error)) from error
+    return json_lines.read(path, from_json, "an audit's findings")
 
 
 def shape_here(run: RunLayout) -> Path:
@@ -93,26 +85,16 @@ def shape_here(run: RunLayout) -> Path:
 
 def kept_skipped(path: Path) -> Iterator[SkippedFile]:
     """What `keep_skipped` wrote. Raises FailedError when the file is damaged."""
-    try:
-        with path.open("rb") as stream:
-            for line in stream:
-                yield skipped_file.from_json(line)
-    except FileNotFoundError:
-        return
-    except (OSError, ValueError) as error:
-        raise FailedError("what an audit skipped cannot be read", where=str(path), why=str(error)) from error
+    if path.exists():
+        yield from json_lines.read(path, skipped_file.from_json, "what an audit skipped")
 
 
 def keep_skipped(path: Path, found: Iterable[SkippedFile]) -> None:
     """Write what was not opened, as it comes, durably; no file where there is none."""
     waiting = iter(found)
     first = next(waiting, None)
-    if first is None:
-        return
-    with durable.Growing(path) as file:
-        for one in chain((first,), waiting):
-            file.stream.write(json.dumps(one._asdict(), sort_keys=True).encode() + b"\n")
-        file.close()
+    if first is not None:
+        json_lines.write(path, (one._asdict() for one in chain((first,), waiting)))
 
 
 def begin(

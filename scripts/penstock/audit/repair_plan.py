@@ -128,18 +128,14 @@ def begin(
         shards = _shards(folder, files, Cut(sum(costs), decision.shards), costs)
     except OSError as error:
         raise storage_error(error, "a repair cannot be planned", str(folder.folder)) from error
-    made = run_documents.PlanInfo(
-        run=repair,
-        release=release,
-        base=None,
+    made = run_documents.array_plan(
+        repair,
+        release,
+        shards,
         files=len(files),
-        bytes=size,
+        size=size,
         giants=sum(file[0].part >= 0 for file in files),
-        unchanged=0,
-        unchanged_bytes=0,
-        shards=tuple(shards),
         part_bytes=limits.part_bytes,
-        folders=0,
         why=(decision.why,),
     )
     durable.write_json(folder.plan, run_documents.to_json(made))

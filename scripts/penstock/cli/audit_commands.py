@@ -6,7 +6,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, TypeVar
 
 from penstock.cli import output
-from penstock.errors import ConfigError, InterruptedRunError, PenstockError
+from penstock.errors import ConfigError, PenstockError
 
 if TYPE_CHECKING:
     import argparse
@@ -74,19 +74,7 @@ def _each(
     names = session.names(config, parsed.dataset)
     if len(names) != 1 and (parsed.receipt is not None or parsed.release is not None):
         raise ConfigError("--receipt and --release are about one dataset", hint="name the dataset")
-    code = 0
-    results = []
-    with session.context(config) as context:
-        for name in names:
-            try:
-                results.append(work(context, name))
-            except InterruptedRunError:
-                raise
-            except PenstockError as error:
-                if len(names) == 1:
-                    raise
-                output.say(f"{name}: {error}")
-                code = code or error.exit_code
+    results, code = session.each(config, names, work)
     # After the display has closed: the tables are the result.
     for result in results:
         session.receipt(result)

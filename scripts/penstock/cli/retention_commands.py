@@ -5,13 +5,14 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from penstock.cli import output
-from penstock.errors import ConfigError, InterruptedRunError, PenstockError
+from penstock.errors import ConfigError
 
 if TYPE_CHECKING:
     import argparse
 
     from penstock.cli.session import Session
     from penstock.core.documents.step_results import Collected
+    from penstock.state.context import Context
 
 
 def rollback(parsed: argparse.Namespace, session: Session) -> int:
@@ -43,21 +44,11 @@ def gc(parsed: argparse.Namespace, session: Session) -> int:
     names = session.names(config, parsed.dataset)
     if parsed.overrule and len(names) != 1:
         raise ConfigError("--overrule is about the pins of one dataset", hint="name the dataset")
-    code = 0
-    found: list[Collected] = []
-    with session.context(config) as context:
-        for name in names:
-            try:
-                found.append(
-                    gc_step.gc(context, name, dry_run=parsed.dry_run, overruled=tuple(parsed.overrule))
-                )
-            except InterruptedRunError:
-                raise
-            except PenstockError as error:
-                if len(names) == 1:
-                    raise
-                output.say(f"{name}: {error}")
-                code = code or error.exit_code
+
+    def work(context: Context, name: str) -> Collected:
+        return gc_step.gc(context, name, dry_run=parsed.dry_run, overruled=tuple(parsed.overrule))
+
+    found, code = session.each(config, names, work)
     session.receipt({"datasets": {one["dataset"]: one for one in found}})
     for one in found:
         _show(parsed, one)

@@ -15,11 +15,11 @@ import os
 import shlex
 import signal
 import sys
-from typing import TYPE_CHECKING, Self
+from typing import TYPE_CHECKING, Self, TypeVar
 
-from penstock.cli import ancestors
+from penstock.cli import ancestors, output
 from penstock.cli.log_file import close_log, logged, open_log
-from penstock.errors import ConfigError
+from penstock.errors import ConfigError, InterruptedRunError, PenstockError
 from penstock.state.context import Context, Stop
 
 if TYPE_CHECKING:
@@ -30,6 +30,8 @@ if TYPE_CHECKING:
 
     from penstock.config.settings import Config
     from penstock.views.view_choice import View
+
+R = TypeVar("R")
 
 ABOVE = "PENSTOCK_ABOVE"
 WORKFLOW = "PENSTOCK_WORKFLOW"
@@ -101,6 +103,26 @@ class Session:
         if len(names) != 1:
             raise ConfigError("which dataset?", hint=f"the configuration has: {', '.join(names)}")
         return names[0]
+
+    def each(
+        self, config: Config, names: Sequence[str], work: Callable[[Context, str], R]
+    ) -> tuple[list[R], int]:
+        """What `work` returns of each dataset in turn, also after one that fails, whose error is said; and
+        the first exit status that is not 0. The error of a dataset that is alone is raised."""
+        code = 0
+        found: list[R] = []
+        with self.context(config) as context:
+            for name in names:
+                try:
+                    found.append(work(context, name))
+                except InterruptedRunError:
+                    raise
+                except PenstockError as error:
+                    if len(names) == 1:
+                        raise
+                    output.say(f"{name}: {error}")
+                    code = code or error.exit_code
+        return found, code
 
     @property
     def program(self) -> str:

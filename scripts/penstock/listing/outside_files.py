@@ -15,6 +15,7 @@ from penstock.core.model import Entry
 from penstock.errors import ObjectError, PenstockError, PreflightError, SourceChangedError, TransientError
 from penstock.sources import registry
 from penstock.sources.backoff import retrying
+from penstock.sources.whole_object import reading
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -141,21 +142,11 @@ class StoreFiles:
             listed.key, listed.key, listed.size, listed.token, listed.modified_ns, length=listed.size
         )
         sha, size, buffer = hashlib.md5(usedforsecurity=False), 0, memoryview(bytearray(BLOCK))
-        reader = self._source.reader()
-        try:
-            body = reader.open(entry, 0, listed.size)
-            try:
-                with open(into, "wb", buffering=0) as file:
-                    while got := body.readinto(buffer):
-                        sha.update(buffer[:got])
-                        file.write(buffer[:got])
-                        size += got
-            except BaseException:
-                body.abandon()
-                raise
-            body.close()
-        finally:
-            reader.close()
+        with reading(self._source, entry) as body, open(into, "wb", buffering=0) as file:
+            while got := body.readinto(buffer):
+                sha.update(buffer[:got])
+                file.write(buffer[:got])
+                size += got
         if size != listed.size:
             raise TransientError("a file ended early", where=self.where(listed.key))
         return Fetched(into, size, sha.hexdigest())

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 from penstock.core.model import Claim, Entry
 from penstock.errors import ObjectError, TransientError
+from penstock.sources.whole_object import reading
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -151,18 +152,9 @@ def read(source: Source, listed: Listed) -> bytes:
     )  # fmt: skip
     content = bytearray(listed.size)
     view, at = memoryview(content), 0
-    reader = source.reader()
-    try:
-        body = reader.open(entry, 0, listed.size)
-        try:
-            while at < len(view) and (got := body.readinto(view[at:])):
-                at += got
-        except BaseException:
-            body.abandon()
-            raise
-        body.close()
-    finally:
-        reader.close()
+    with reading(source, entry) as body:
+        while at < len(view) and (got := body.readinto(view[at:])):
+            at += got
     if at != listed.size:
         raise TransientError("a checksum file ended early", where=listed.key)
     return bytes(content)

@@ -1,0 +1,33 @@
+"""Files of JSON lines that appear whole and are read as a stream: memory does not grow with their number."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, TypeVar
+
+from penstock.errors import FailedError
+from penstock.storage import durable
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Iterator, Mapping
+    from pathlib import Path
+
+T = TypeVar("T")
+
+
+def write(path: Path, lines: Iterable[Mapping[str, object]]) -> None:
+    """Write lines as they come, durably; the file has its name when all are in it."""
+    with durable.Growing(path) as file:
+        for line in lines:
+            file.stream.write(durable.json_line(line))
+        file.close()
+
+
+def read(path: Path, parse: Callable[[bytes], T], what: str) -> Iterator[T]:
+    """The lines, each as `parse` has it, which raises ValueError for a damaged one. Raises FailedError where
+    the file is damaged or missing: `what` cannot be read."""
+    try:
+        with path.open("rb") as stream:
+            for line in stream:
+                yield parse(line)
+    except (OSError, ValueError) as error:
+        raise FailedError(f"{what} cannot be read", where=str(path), why=str(error)) from error
