@@ -147,10 +147,11 @@ def told(said: Sequence[Said], own: Verdict | None) -> str:
 
 
 def _standing(said: Said, own: Verdict | None) -> list[StandingFindings]:
-    """Those of an auditor's findings that the owner's verdict has not made fall."""
-    whole = own.read.whole if own else None
+    """Those of an auditor's findings that the owner's verdict has not made fall. Times are in seconds: what
+    was found in the second in which the owner's audit ended stands."""
+    whole = (own.read.whole if own else None) or ""
     overruled = own.overruled.at if own and own.overruled else ""
-    return [one for one in said.verdict.stands if one.at > max(whole or "", overruled)]
+    return [one for one in said.verdict.stands if one.at >= whole and one.at > overruled]
 
 
 def _read_back(all_read: Sequence[ReadBack]) -> ReadBack:
