@@ -35,7 +35,7 @@ Share = Annotated[float, "share"]
 Folder = Annotated[Path, "folder"]
 
 MOST_LINES = 1_000_000
-"""Lines that the text manifest has at most, unless more are asked for."""
+"""Files from which on a release has no text manifest, unless it is asked for."""
 MIB = 1 << 20
 GIB = 1 << 30
 TIB = 1 << 40
@@ -423,12 +423,12 @@ class VerifyConfig:
     whole_file_digest: Decides[bool] = False
     """Giants get a whole-file digest too, made while they are verified."""
     text_manifest: Apart[str] = "auto"
-    """Whether a release has `manifest.xxh128` for `xxhsum -c`: `auto` (up to MOST_LINES files), `always`,
+    """Whether a release has `manifest.xxh128` for `xxhsum -c`: `auto` (below MOST_LINES files), `always`,
     `never`."""
 
     def writes_text(self, files: int) -> bool:
         """Whether a release of so many files has that text."""
-        return self.text_manifest == "always" or (self.text_manifest == "auto" and files <= MOST_LINES)
+        return self.text_manifest == "always" or (self.text_manifest == "auto" and files < MOST_LINES)
 
 
 @dataclass(frozen=True)
