@@ -254,7 +254,7 @@ class Delta(NamedTuple):
     def __str__(self) -> str:
         return (
             f"The second release of {self.objects:,} files, of which one in a thousand changed, took "
-            f"{self.ratio:.2f} of the first one's CPU, and {self.added:.1f} bytes of state and manifests a file"
+            f"{self.ratio:.2f} of the first one's CPU, and {self.added:.1f} bytes of state and manifests each"
         )
 
 

@@ -90,3 +90,20 @@ def test_a_look_is_submitted_as_a_job_of_its_own(place: Path, capsys: pytest.Cap
     assert "afterok:77" in out
     script = (place / "script").read_text()
     assert "gate d --mend" in script
+
+
+def test_what_a_run_may_be_told_is_handed_to_it(place: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    commands = place / "commands"
+    sbatch = commands / "sbatch"
+    sbatch.write_text(sbatch.read_text().replace("cat > /dev/null", f"cat > {place}/script"))
+    assert main([*WORDS, "--new-release", "--copy-unchanged"]) == 0
+    assert "run d --new-release --copy-unchanged" in (place / "script").read_text()
+    # A job that is there does not hear of them.
+    (commands / "squeue").write_text(
+        '#!/bin/sh\ncase " $* " in *" --name=penstock-submit-"*) echo 77 ;; esac\n'
+    )
+    assert main([*WORDS]) == 0
+    assert main([*WORDS, "--copy-unchanged"]) == 7
+    assert "does not hear of --copy-unchanged [job 77]" in capsys.readouterr().err
+    assert main([*WORDS, "--mend", "--copy-unchanged"]) == 2
+    assert "--copy-unchanged is of a run" in capsys.readouterr().err

@@ -34,6 +34,8 @@ if TYPE_CHECKING:
 
     from tests.retention.conftest import Releases
 
+    from penstock.core.events import Event
+
 SOON = GcConfig(grace=0.000001)
 """No grace: a release that left `current` this second may go."""
 MORE = "gc: {grace: 1ms}\n"
@@ -91,6 +93,25 @@ def test_what_no_rule_holds_goes_and_the_rest_stays_whole(releases: Releases) ->
     assert gate.passed(releases.layout).release == releases.names["D"]
     assert releases.command("audit", "data").returncode == 0
     assert releases.command("status", "data").returncode == 0
+
+
+def test_what_it_will_free_is_said_while_all_of_it_is_there(releases: Releases) -> None:
+    """S10: by user and group, before the first name is taken."""
+    releases.stage(*"ABC")
+    ruled(releases, last=1)
+    seen = []
+
+    def told(event: Event) -> None:
+        if event.kind == "note" and "will free" in str(event.data["text"]):
+            seen.append((str(event.data["text"]), releases.there()))
+
+    releases.context.sink = told
+    found = gc_step.gc(releases.context, "data", dry_run=False)
+    ((text, there),) = seen
+    assert there == "ABC"
+    assert text.startswith("to be removed: 2 folders; will free: ")
+    assert f"({found['frees']['bytes']:,} bytes)" in text
+    assert "by user: " in text
 
 
 def test_a_dry_run_changes_nothing_and_says_what_would_go_and_why(releases: Releases) -> None:

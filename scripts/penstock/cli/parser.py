@@ -109,12 +109,12 @@ def _own_arguments(parser: argparse.ArgumentParser, command: Command) -> None:
         )  # fmt: skip
     if command.where.startswith("catalogue_commands:"):
         _catalogue_arguments(parser, command.name)
-    if command.name in ("run", "list", "list-group"):
+    if command.name in ("run", "list", "list-group", "submit"):
         parser.add_argument(
             "--new-release", action="store_true",
             help="stage what a release holds already as a new one; the old one stays as it is",
         )  # fmt: skip
-    if command.name in ("run", "plan"):
+    if command.name in ("run", "plan", "submit"):
         parser.add_argument(
             "--copy-unchanged", action="store_true",
             help="have unchanged files share blocks with the current release, or copied on the target, where "

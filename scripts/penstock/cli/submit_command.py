@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from penstock.errors import ConfigError
+
 if TYPE_CHECKING:
     import argparse
 
@@ -22,7 +24,11 @@ def run(parsed: argparse.Namespace, session: Session) -> int:
     home()
     config = controller_job.with_options(session.config())
     names = session.names(config, parsed.dataset) if parsed.dataset else []
+    given = {"--new-release": parsed.new_release, "--copy-unchanged": parsed.copy_unchanged}
+    further = [option for option, wanted in given.items() if wanted]
     if parsed.mend:
+        if further:
+            raise ConfigError(f"{further[0]} is of a run, and --mend stages nothing", hint="give one of them")
         # The job is about one dataset, as its command is.
         names = [session.only(config, names[0] if len(names) == 1 else None)]
     job, met = controller_job.run(
@@ -32,6 +38,7 @@ def run(parsed: argparse.Namespace, session: Session) -> int:
         config.cluster.python,
         config.cluster.mail,
         look=parsed.mend,
+        further=further,
     )
     log = f"results/logs/submit-{job}_0.log"
     result = {"job": job, "met": met, "log": log, "datasets": names or list(config.datasets)}

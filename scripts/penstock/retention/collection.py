@@ -63,6 +63,8 @@ class Plan(NamedTuple):
     ended: Sequence[str]
     """Pins that stand no more, in words."""
     freed: Freed
+    folders: Sequence[Path]
+    """What all of it is about: releases, stagings, and what was left."""
 
     @property
     def doomed(self) -> list[Decision]:
@@ -98,7 +100,8 @@ def plan(
     doomed = [layout.release(one.known.release) for one in decisions if not one.held_by]
     folders = [*doomed, *(one.path for one in found if not one.stays), *left]
     freed = freeing.forecast(folders, context.stop.check)
-    return Plan(decisions, found, left, [f"{name}: {why}" for name, why in sorted(seen.ended.items())], freed)
+    ended = [f"{name}: {why}" for name, why in sorted(seen.ended.items())]
+    return Plan(decisions, found, left, ended, freed, folders)
 
 
 def carry_out(

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from penstock.cluster.port import ArraySpec, Mail, State
-from penstock.errors import ConfigError
+from penstock.errors import ConfigError, LockedError
 from penstock.policy import rights
 
 if TYPE_CHECKING:
@@ -66,10 +66,12 @@ def run(
     mail: MailConfig,
     *,
     look: bool = False,
+    further: Sequence[str] = (),
 ) -> tuple[str, bool]:
-    """Submit `penstock run` for the working directory, with `look` `penstock gate --mend` of the one dataset;
-    returns the job's id, and whether it was there already. Raises ConfigError where the backend is not
-    SLURM."""
+    """Submit `penstock run` with these `further` options for the working directory, with `look` `penstock
+    gate --mend` of the one dataset; returns the job's id, and whether it was there already. Raises
+    ConfigError where the backend is not SLURM, LockedError where options come too late for a job that is
+    there."""
     if cluster.abilities.elements_end_with_controller:
         raise ConfigError(
             "only SLURM takes a controller as a job", where="cluster.backend", hint="give --backend slurm"
@@ -77,12 +79,18 @@ def run(
     here = Path.cwd()
     name = _name(file, datasets[0]) if look else _name(file)
     if found := cluster.find(name):
+        if further:
+            raise LockedError(
+                f"the controller is a job already, which does not hear of {' and '.join(further)}",
+                where=f"job {found[0]}",
+                hint="give them when it has ended, or end it by `penstock cancel`",
+            )
         return found[0], True
     logs = here / "results" / "logs"
     logs.mkdir(parents=True, exist_ok=True)
     # The job begins in `/`, which every node has; PROGRAM then changes to this working directory.
     interpreter = python or sys.executable
-    task = ["gate", *datasets, "--mend"] if look else ["run", *datasets]
+    task = ["gate", *datasets, "--mend"] if look else ["run", *datasets, *further]
     words = [interpreter, "-m", "penstock", "--config", str(file.absolute()), "--backend", cluster.kind]
     command = [interpreter, "-c", PROGRAM, str(here), *words, *rights.handed_on(), *task]
     told = None if mail.to is None else Mail(mail.to, mail.when)

@@ -6,12 +6,14 @@ import time
 from functools import partial
 from typing import TYPE_CHECKING
 
+from penstock.core import events
 from penstock.core.documents.history_line import Removal
 from penstock.errors import PreflightError
 from penstock.filesystem.owners import group_name, user_name
 from penstock.ownership.dataset_hold import holding
 from penstock.retention import collection, decision, survey
 from penstock.state import history
+from penstock.views import gc_text, human
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Sequence
@@ -105,6 +107,10 @@ def _done(
 ) -> Collected:
     decisions, cleared, waits = planned.decisions, 0, ""
     if not dry_run and layout.state.is_dir():
+        if planned.folders:
+            told = "; ".join(line.strip() for line in gc_text.freed(_frees(planned.freed), "will free"))
+            text = f"to be removed: {human.counted(len(planned.folders), 'folder')}; {told}"
+            context.emit(events.Noted(layout.dataset, step, text))
         done = collection.carry_out(context, layout, planned, decide, step, overruled=overruled)
         decisions, cleared, waits = done
     return {
