@@ -115,6 +115,68 @@ def test_a_job_that_pins_again_after_a_publish_holds_both_releases(releases: Rel
     assert len(pins.withdraw_own(releases.context.storage, releases.layout)) == 2
 
 
+def given(releases: Releases) -> str:
+    """The letter of the release that `path --job` gives this process."""
+
+    def look_at(release: str) -> Any:
+        return gate.looked_at(releases.layout, release)
+
+    found, pin = pins.of_this_job(releases.context.storage, releases.layout, look(releases), look_at)
+    assert pin.release == found.release
+    return releases.letter(found.release)
+
+
+def test_s32_a_job_is_given_the_same_release_again_also_after_a_requeue(releases: Releases) -> None:
+    """S32."""
+    releases.stage("A")
+    in_job("17")
+    assert given(releases) == "A"
+    releases.stage("B")
+    assert given(releases) == "A"
+    in_job("17", restarts=1)
+    assert given(releases) == "A"
+    # Each start has a pin of its own: the first one's may become too old.
+    assert len(pins.read(releases.context.storage, releases.layout)) == 2
+    for other in (("18", "alpha"), ("17", "beta")):
+        in_job(*other)
+        assert given(releases) == "B"
+    in_job("17", restarts=1)
+    assert len(pins.withdraw_own(releases.context.storage, releases.layout)) == 1
+    in_job("17")
+    assert given(releases) == "A"
+
+
+def test_s32_processes_of_a_job_that_ask_at_once_are_given_one_release(releases: Releases) -> None:
+    """S32: of two that met different releases, the pin that was there first says which."""
+    releases.stage("A")
+    in_job("17")
+    storage, layout = releases.context.storage, releases.layout
+
+    def look_late() -> Any:
+        """`current` is resolved, and then another process of the job is faster."""
+        found = gate.published(layout)
+        if releases.current() == "A":
+            releases.stage("B")
+            pins.pinned(storage, layout, look(releases))
+        return found
+
+    found, pin = pins.of_this_job(storage, layout, look_late, lambda one: gate.looked_at(layout, one))
+    assert releases.letter(found.release) == "B"
+    assert pin.release == found.release
+    assert [one.release for one in pins.read(storage, layout)] == [releases.names["B"]]
+
+
+def test_s32_a_job_whose_release_was_removed_is_told_so_and_given_no_other(releases: Releases) -> None:
+    """S32."""
+    releases.stage("A")
+    in_job("17")
+    assert given(releases) == "A"
+    releases.stage("B")
+    shutil.rmtree(releases.layout.release(releases.names["A"]))
+    with pytest.raises(FindingsError):
+        given(releases)
+
+
 def test_of_two_processes_of_a_job_none_takes_the_others_pin_away(releases: Releases) -> None:
     """One of them meets a mark, and takes its own pin back; the other one's, which was there before the mark,
     still holds the release."""
@@ -216,6 +278,9 @@ def test_a_pin_with_an_end_and_back(releases: Releases) -> None:
         (("--pin", "--for", "15d"), "gc.longest_pin is 14 d 00 h"),
         (("--for", "2d"), "give it with --pin"),
         (("--pin", "--unpin"), "exclude each other"),
+        (("--job", "--unpin"), "exclude each other"),
+        (("--job", "--for", "2d"), "not with --job"),
+        (("--job", "--mend"), "--mend is about what `current` names"),
     ):
         refused = releases.command("gate", "data", *words)
         assert refused.returncode == 2

@@ -288,6 +288,10 @@ def _pin_arguments(parser: argparse.ArgumentParser) -> None:
         "shell that calls this does",
     )  # fmt: skip
     parser.add_argument(
+        "--job", action="store_true",
+        help="in a job: the release that this job was given first, also after it was started again; pins it",
+    )  # fmt: skip
+    parser.add_argument(
         "--for", dest="lasts", type=_duration, metavar="TIME",
         help="with --pin: keep it for this time, such as 2d, whatever runs",
     )  # fmt: skip

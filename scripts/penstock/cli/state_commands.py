@@ -74,12 +74,18 @@ def _text(value: object) -> str:
 def path(parsed: argparse.Namespace, session: Session) -> int:
     """Print the data folder of the release that `current` names now. A job resolves it once, and then reads
     one release, whatever is published later."""
-    from penstock.state.gate import published
+    from penstock.state.gate import looked_at, published
 
     config = session.config()
     name = session.only(config, parsed.dataset)
-    layout = _layout(config, name)
-    found, pin = _pinned(parsed, config, layout, lambda: published(layout, config.target.owners))
+    layout, owners = _layout(config, name), config.target.owners
+    found, pin = _pinned(
+        parsed,
+        config,
+        layout,
+        partial(published, layout, owners),
+        partial(looked_at, layout, owners=owners),
+    )
     output.show_path(found.data)
     if pin:
         output.say(f"{name}: {pin}")
@@ -89,7 +95,7 @@ def path(parsed: argparse.Namespace, session: Session) -> int:
 
 def gate(parsed: argparse.Namespace, session: Session) -> int:
     """Exit 0 when a published, sealed release is there and no findings stand; FindingsError (4) when not."""
-    from penstock.state.gate import passed
+    from penstock.state.gate import looked_at, passed, without_findings
 
     config = session.config()
     name = session.only(config, parsed.dataset)
@@ -97,12 +103,22 @@ def gate(parsed: argparse.Namespace, session: Session) -> int:
     if parsed.unpin:
         return _unpinned(parsed, session, layout)
     if parsed.mend:
+        if parsed.job:
+            raise ConfigError(
+                "--mend is about what `current` names, and --job about what the job was given first",
+                hint="give --pin with --mend, or a command for each",
+            )
         return _mended(parsed, session, config, name)
     if parsed.sample is not None or parsed.wait is not None:
         raise ConfigError("--sample and --wait are about --mend", hint="give them with --mend")
     within, owners, auditors = parsed.audited_within, config.target.owners, config.target.auditors
     look = partial(passed, layout, within=within, owners=owners, auditors=auditors)
-    found, pin = _pinned(parsed, config, layout, look)
+
+    def look_at(release: str) -> Published:
+        there = looked_at(layout, release, owners)
+        return without_findings(layout, there, within=within, auditors=auditors)
+
+    found, pin = _pinned(parsed, config, layout, look, look_at)
     output.show(f"{name}: {found.release} is published, in {found.data}")
     if pin:
         output.show(f"  {pin}")
@@ -128,7 +144,8 @@ def _mended(parsed: argparse.Namespace, session: Session, config: Config, name: 
         )
         result = mending.run(context, name, wish)
     # What is pinned is what was looked at: `current` may lead elsewhere by now.
-    _, pin = _pinned(parsed, config, layout, lambda: looked_at(layout, result["release"], owners))
+    look_at = partial(looked_at, layout, owners=owners)
+    _, pin = _pinned(parsed, config, layout, partial(look_at, result["release"]), look_at)
     output.show(f"{name}: {result['release']} is published, in {result['path']}")
     output.show(
         f"  names, sizes and times of {human.counted(result['files'], 'file')} were compared, and "
@@ -149,16 +166,24 @@ def _mended(parsed: argparse.Namespace, session: Session, config: Config, name: 
 
 
 def _pinned(
-    parsed: argparse.Namespace, config: Config, layout: DatasetLayout, look: Callable[[], Published]
+    parsed: argparse.Namespace,
+    config: Config,
+    layout: DatasetLayout,
+    look: Callable[[], Published],
+    look_at: Callable[[str], Published],
 ) -> tuple[Published, str]:
-    """What the look names, with --pin pinned; and the pin in words, "" without one."""
-    if not parsed.pin:
-        if parsed.lasts:
-            raise ConfigError("--for is the time of a pin", hint="give it with --pin")
+    """What `look` names, with --pin pinned; with --job what `look_at` has of the release that the job was
+    given first. And the pin in words, "" without one."""
+    if parsed.lasts and (parsed.job or not parsed.pin):
+        raise ConfigError("--for is the time of a pin", hint="give it with --pin, and not with --job")
+    if not parsed.pin and not parsed.job:
         return look(), ""
     from penstock.retention import pins
     from penstock.storage.registry import open_storage
 
+    if parsed.job:
+        found, pin = pins.of_this_job(open_storage(), layout, look, look_at)
+        return found, pin.words()
     until = None
     if parsed.lasts:
         if parsed.lasts > config.gc.longest_pin:
@@ -173,8 +198,8 @@ def _pinned(
 
 
 def _unpinned(parsed: argparse.Namespace, session: Session, layout: DatasetLayout) -> int:
-    if parsed.pin:
-        raise ConfigError("--pin and --unpin exclude each other")
+    if parsed.pin or parsed.job:
+        raise ConfigError(f"--{'pin' if parsed.pin else 'job'} and --unpin exclude each other")
     from penstock.retention import pins
     from penstock.storage.registry import open_storage
 

@@ -47,6 +47,7 @@ import re
 import secrets
 import time
 from datetime import UTC, datetime, timedelta
+from functools import partial
 from typing import TYPE_CHECKING, NamedTuple
 
 from penstock.core import events
@@ -197,6 +198,47 @@ def pinned(
         where=str(layout.release(found.release)),
         hint=f"`penstock releases {layout.dataset}` names those that stay",
     )
+
+
+def of_this_job(
+    storage: Storage,
+    layout: DatasetLayout,
+    look: Callable[[], Published],
+    look_at: Callable[[str], Published],
+) -> tuple[Published, Pin]:
+    """The release that this job was given first, as `look_at` has it, also where the job was started again
+    since; where it was given none, what `look` names. It is pinned. Of several processes of the job that ask
+    at once all get the same. Raises as `pinned` and `look_at`, PreflightError outside of a job."""
+    one = this_owner().holder
+    if not one.job:
+        raise PreflightError(
+            "this process is in no job that the kernel proves",
+            why="no control group of a SLURM job is above it",
+            hint="give --pin outside of a job, or --pin --for TIME",
+        )
+    while True:
+        first = _first(storage, layout, one)
+        if first is None:
+            found, pin = pinned(storage, layout, look)
+        elif first.said.restart == one.restart and not is_going(layout, first.release):
+            return look_at(first.release), first
+        else:
+            # A pin of each start, so that the oldest one need not last as long as the job.
+            found, pin = pinned(storage, layout, partial(look_at, first.release))
+        first = _first(storage, layout, one)
+        if first is None or first.release == found.release:
+            return found, pin
+        storage.withdraw(layout.pins, pin.name)
+
+
+def _first(storage: Storage, layout: DatasetLayout, job: Holder) -> Pin | None:
+    """The oldest pin of this account's job, of whichever start."""
+    mine = [
+        one
+        for one in read(storage, layout)
+        if one.uid == os.geteuid() and (one.said.job, one.said.cluster) == (job.job, job.cluster)
+    ]
+    return min(mine, key=lambda one: (one.made, one.name), default=None)
 
 
 def is_going(layout: DatasetLayout, release: str) -> bool:
