@@ -157,7 +157,9 @@ def _written(value: Any, part: Part) -> str:
         case "time_limit" if value == 0:
             return "auto"
         case "duration" | "time_limit":
-            return f"{value:g}s"
+            units = (("d", 86400), ("h", 3600), ("m", 60))
+            unit, seconds = next(((u, n) for u, n in units if value >= n and value % n == 0), ("s", 1))
+            return f"{value / seconds:g}{unit}"
         case "share":
             return f"{100 * value:g}%"
         case "mode":

@@ -702,3 +702,15 @@ def test_cores_are_judged_only_of_a_cluster_that_was_reached() -> None:
     cluster.check(["copy"])
     (results,) = cluster.core_results(["copy", "verify"], {"a": None}).values()
     assert [one.verdict for one in results if one.about == "TaskPluginParam"] == ["warning", "note"]
+
+
+def test_s6_the_longest_limit_of_all_partitions() -> None:
+    """S6: those of other jobs than penstock's, too; one without a limit does not count."""
+
+    slurm = Scripted()
+    slurm.parts = [
+        Partition("data", max_time=3600.0),
+        Partition("gpu", max_time=30 * 86400.0),
+        Partition("any"),
+    ]
+    assert cluster_of(slurm).longest_anywhere() == 30 * 86400.0

@@ -152,7 +152,7 @@ def test_the_grace_is_waited_for_pinned_or_not(releases: Releases) -> None:
 class Long(InProcess):
     """A cluster whose jobs may take a month."""
 
-    def longest(self, step: str) -> float:
+    def longest_anywhere(self) -> float:
         return 30 * 86400.0
 
 

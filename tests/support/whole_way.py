@@ -135,6 +135,9 @@ class InProcess:
     def longest(self, step: str) -> float:
         return 0.0
 
+    def longest_anywhere(self) -> float:
+        return 0.0
+
     def spares(self, step: str, nodes: Sequence[str]) -> bool:
         return False
 

@@ -179,6 +179,9 @@ class LocalCluster:
         del step
         return 0.0
 
+    def longest_anywhere(self) -> float:
+        return 0.0
+
     def spares(self, step: str, nodes: Sequence[str]) -> bool:
         """Never: there is this machine alone."""
         del step, nodes

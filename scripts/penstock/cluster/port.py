@@ -284,6 +284,10 @@ class Cluster(Protocol):
         """The longest time limit that an element of this step may ask for, in seconds; 0 where there is none.
         Raises TransientError while the cluster's controller does not answer."""
 
+    def longest_anywhere(self) -> float:
+        """The longest time limit of any partition, in seconds; 0 where none of them has one. Raises
+        TransientError, FailedError."""
+
     def spares(self, step: str, nodes: Sequence[str]) -> bool:
         """Whether elements of this step can run without these nodes. Raises TransientError while the
         cluster's controller does not answer."""

@@ -12,7 +12,6 @@ from functools import partial
 from typing import TYPE_CHECKING, NamedTuple
 
 from penstock.core.documents.history_line import Publication
-from penstock.core.step_table import RUN_IN_ELEMENTS
 from penstock.errors import FailedError, NewerFormatError, PenstockError, PreflightError
 from penstock.locks import holder as holders
 from penstock.ownership import liveness
@@ -85,11 +84,11 @@ def pinned(context: Context, layout: DatasetLayout) -> dict[str, list[Pin]]:
 
 
 def grace(context: Context) -> float:
-    """`gc.grace`, or the longest time that a job of penstock's partitions may take, where that is longer."""
+    """`gc.grace`, or the longest time that a job of any of the cluster's partitions may take, where that is
+    longer; a partition without a limit does not count."""
     longest = context.config.gc.grace
-    for step in RUN_IN_ELEMENTS:
-        with contextlib.suppress(PenstockError):
-            longest = max(longest, context.cluster.longest(step))
+    with contextlib.suppress(PenstockError):
+        longest = max(longest, context.cluster.longest_anywhere())
     return longest
 
 

@@ -340,6 +340,10 @@ class SlurmCluster:
         wall = self._bounds(step).wall
         return 0.0 if wall is None else float(wall.value)
 
+    def longest_anywhere(self) -> float:
+        """Of hidden partitions, too."""
+        return max((one.max_time or 0.0 for one in self._slurm.partitions()), default=0.0)
+
     def spares(self, step: str, nodes: Sequence[str]) -> bool:
         """By SLURM's own judgement: nodes that are drained or down now do not count as others."""
         try:
