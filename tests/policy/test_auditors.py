@@ -89,6 +89,19 @@ def test_an_auditors_findings_close_the_gates_that_list_it(place: Path) -> None:
     assert f"1 changed; by auditor uid {AUDITOR}: 1 changed" in text
     assert said(STRANGER, place, "gate", "--config", str(plain))[0] == 0
     assert "findings stand" in said(STRANGER, place, "status", "--config", config)[1]
+    # What lists releases shows it, to whom the configuration says so, by name and with what it is worth.
+    code, text = said(STRANGER, place, "releases", "--config", config)
+    assert (code, "FINDINGS, " in text, ", auditor" in text) == (0, True, True)
+    assert f"findings stand: 1 changed; by auditor uid {AUDITOR}: 1 changed" in " ".join(text.split())
+    code, text = said(STRANGER, place, "show", "--config", config)
+    told = " ".join(text.split())
+    assert (code, f"FINDINGS (1 changed), reread, by auditor uid {AUDITOR}" in told) == (0, True), text
+    assert f"Findings 1 changed; by auditor uid {AUDITOR}: 1 changed" in told
+    for command in ("releases", "show"):
+        text = said(STRANGER, place, command, "--config", str(plain))[1]
+        assert "PASSED" in text
+        assert "by auditor" not in text
+        assert ", auditor" not in text
     # The owner sees for itself, and repairs it.
     assert said(OWNER, place, "audit", "--config", config)[0] == 4
     assert said(OWNER, place, "repair", "--config", config)[0] == 0
@@ -194,6 +207,15 @@ def test_whose_words_count(layout: DatasetLayout) -> None:
     assert auditor_verdicts.read(layout, "r", SEAL, []) == []
 
 
+def test_a_posting_claims_no_more_than_reread_and_no_other_account(layout: DatasetLayout) -> None:
+    claims = LastAudit("a", ended=NIGHTS[3], by="root", grade="cold, of the files that were read")
+    posts(layout, AUDITOR, Verdict("data", "r", SEAL, last=claims))
+    joined = auditor_verdicts.joined(layout, "r", None, SEAL, [str(AUDITOR)])
+    assert joined is not None
+    assert joined.last is not None
+    assert (joined.last.by, joined.last.grade) == (f"uid {AUDITOR}", "reread, of the files that were read")
+
+
 def test_slices_of_one_rotation_add_up_whoever_reads_them(layout: DatasetLayout) -> None:
     mine = Verdict("data", "r", SEAL, read=ReadBack(slices={2: {0: NIGHTS[0]}}))
     last = LastAudit("a", ended=NIGHTS[3])
@@ -205,7 +227,7 @@ def test_slices_of_one_rotation_add_up_whoever_reads_them(layout: DatasetLayout)
     joined = auditor_verdicts.joined(layout, "r", mine, SEAL, [str(AUDITOR)])
     assert joined is not None
     assert joined.read.slices == {2: {0: NIGHTS[2], 1: NIGHTS[3]}}
-    assert joined.last == last
+    assert joined.last == last._replace(by=f"uid {AUDITOR}")
 
 
 def test_a_folder_that_cannot_be_read_closes_the_gate(layout: DatasetLayout) -> None:

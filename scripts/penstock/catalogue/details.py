@@ -33,15 +33,22 @@ if TYPE_CHECKING:
 
 
 def shown(
-    layout: DatasetLayout, release: str | None, holders: Holders, now: datetime | None = None
+    layout: DatasetLayout,
+    release: str | None,
+    holders: Holders,
+    now: datetime | None = None,
+    *,
+    auditors: Sequence[str] = (),
 ) -> ReleaseShown:
-    """The release, or the one that `current` names. Raises ConfigError for a release that is not there,
-    PreflightError where nothing is published, FailedError, by `Storage.current`, for a pointer to nowhere."""
+    """The release, or the one that `current` names, with what these `auditors` found. Raises ConfigError
+    for a release that is not there, PreflightError where nothing is published, FailedError, by
+    `Storage.current`, for a pointer to nowhere."""
     now = now or datetime.now(UTC)
     try:
         with Folder(layout.folder) as folder:
             name, current = named(folder, layout, release)
-            read = release_row(folder, layout, name, current, holders(layout).get(name, ()), now)
+            held = holders(layout).get(name, ())
+            read = release_row(folder, layout, name, current, held, now, auditors=auditors)
             manifests = _manifests(folder, layout, read)
     except OSError as error:
         raise unreadable(layout, error) from None

@@ -24,10 +24,10 @@ from typing import TYPE_CHECKING, NamedTuple
 from penstock.catalogue.reading import Folder
 from penstock.core.documents import verdict as verdict_document
 from penstock.core.layout import DATA, SEAL
-from penstock.errors import NewerFormatError, PenstockError
+from penstock.errors import FailedError, NewerFormatError, PenstockError
 from penstock.filesystem.owners import user_name
 from penstock.policy import pause
-from penstock.state import run_claims, seals, verdicts
+from penstock.state import auditor_verdicts, run_claims, seals, verdicts
 from penstock.state.run import read_run
 from penstock.storage.registry import open_storage
 
@@ -52,11 +52,18 @@ class Read(NamedTuple):
     owner: OwnerJson | None
     seal: Stored | None
     verdict: Verdict | None
+    """The owner's, with what auditors said."""
 
 
-def dataset_row(layout: DatasetLayout, holders: Holders, now: datetime | None = None) -> DatasetRow:
-    """The dataset, its releases (the newest first) and the hidden folders beside them. Raises nothing for
-    what lies there, whatever it is."""
+def dataset_row(
+    layout: DatasetLayout,
+    holders: Holders,
+    now: datetime | None = None,
+    *,
+    auditors: Sequence[str] = (),
+) -> DatasetRow:
+    """The dataset, its releases (the newest first) and the hidden folders beside them. What these `auditors`
+    found counts, beside what the owner did. Raises nothing for what lies there, whatever it is."""
     now = now or datetime.now(UTC)
     row: DatasetRow = {
         "dataset": layout.dataset,
@@ -77,7 +84,9 @@ def dataset_row(layout: DatasetLayout, holders: Holders, now: datetime | None = 
             names = folder.names(layout.releases.name)
             held = holders(layout)
             found = [
-                release_row(folder, layout, name, row["current"], held.get(name, ()), now).row
+                release_row(
+                    folder, layout, name, row["current"], held.get(name, ()), now, auditors=auditors
+                ).row
                 for name in names
                 if not name.startswith(".")
             ]
@@ -103,6 +112,8 @@ def release_row(
     current: str | None,
     held: Sequence[str],
     now: datetime,
+    *,
+    auditors: Sequence[str] = (),
 ) -> Read:
     """One release below the dataset's folder."""
     row: ReleaseRow = {
@@ -122,6 +133,8 @@ def release_row(
         "last_audit": None,
         "audit_age": None,
         "findings": {},
+        "auditor": "",
+        "auditors_found": "",
         "held_by": list(held),
     }
     owner, stored, verdict = None, None, None
@@ -150,6 +163,10 @@ def release_row(
         _fill(row, stored, now)
         verdict, why = _verdict(folder, layout, name)
         row["problem"] = row["problem"] or why
+        try:
+            verdict = _with_auditors(row, layout, verdict, stored, auditors)
+        except FailedError as error:
+            row["problem"] = row["problem"] or f"{error.what}: {error.why}"
     if verdict is not None and stored is not None:
         _judge(row, verdict, stored, now)
     return Read(row, owner, stored, verdict)
@@ -176,6 +193,18 @@ def _judge(row: ReleaseRow, verdict: Verdict, stored: Stored, now: datetime) -> 
         row["audit_age"] = age_of(verdict.last.ended, now)
     if verdict.seal != stored.digest:
         row["problem"] = row["problem"] or "its seal is not the one of the last audit's release"
+
+
+def _with_auditors(
+    row: ReleaseRow, layout: DatasetLayout, own: Verdict | None, stored: Stored, auditors: Sequence[str]
+) -> Verdict | None:
+    """The owner's verdict with those of auditors; the row says what is theirs. Raises FailedError."""
+    said = auditor_verdicts.read(layout, row["release"], stored.digest, auditors)
+    verdict = auditor_verdicts.with_said(layout, row["release"], own, stored.digest, said)
+    row["auditors_found"] = auditor_verdicts.told(said, own)
+    if verdict is not None and verdict.last is not None and verdict.last != (own and own.last):
+        row["auditor"] = verdict.last.by
+    return verdict
 
 
 def _verdict(folder: Folder, layout: DatasetLayout, name: str) -> tuple[Verdict | None, str]:

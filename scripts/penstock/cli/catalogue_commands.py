@@ -36,7 +36,11 @@ def releases(parsed: argparse.Namespace, session: Session) -> int:
     from penstock.views import release_text
 
     holders = pins.holding(open_storage())
-    found = [dataset_row(layout, holders) for layout in _layouts(parsed, session, parsed.dataset)]
+    auditors = _target(parsed, session)[0].auditors
+    found = [
+        dataset_row(layout, holders, auditors=auditors)
+        for layout in _layouts(parsed, session, parsed.dataset)
+    ]
     session.receipt({"datasets": {one["dataset"]: one for one in found}})
     if _json(parsed):
         _lines(found)
@@ -54,7 +58,8 @@ def show(parsed: argparse.Namespace, session: Session) -> int:
     from penstock.views import release_text
 
     layout = _layout(parsed, session)
-    found = details.shown(layout, parsed.release, pins.holding(open_storage()))
+    auditors = _target(parsed, session)[0].auditors
+    found = details.shown(layout, parsed.release, pins.holding(open_storage()), auditors=auditors)
     session.receipt(found)
     if _json(parsed):
         _lines([found])

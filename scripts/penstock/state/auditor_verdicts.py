@@ -17,7 +17,8 @@ An auditor's findings stand at the gate beside the owner's:
 | the owner's overruling               | fall                                                           |
 | a repair, or an audit of a part      | stand: a repair goes by the owner's audits                     |
 
-What an auditor read counts as read back (`gate --audited-within`).
+What an auditor read counts as read back (`gate --audited-within`). Its account is the kernel's word, and its
+grade is `reread` at most, whatever the posting says.
 """
 
 from __future__ import annotations
@@ -30,6 +31,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from penstock.core import events
 from penstock.core.documents import verdict as document
 from penstock.core.documents.verdict import ReadBack, StandingFindings, Verdict
+from penstock.core.grades import at_most_reread
 from penstock.core.layout import DATA
 from penstock.errors import FailedError
 from penstock.policy import accounts
@@ -86,8 +88,18 @@ def read(layout: DatasetLayout, release: str, seal: str, auditors: Sequence[str]
         except ValueError:
             continue
         if (verdict.release, verdict.seal) == (release, seal):
-            said.append(Said(one.uid, one.name, verdict))
+            said.append(Said(one.uid, one.name, _bounded(verdict, one.uid)))
     return said
+
+
+def _bounded(verdict: Verdict, uid: int) -> Verdict:
+    """With no more than an auditor can claim of its last audit."""
+    if verdict.last is None:
+        return verdict
+    last = verdict.last
+    return verdict._replace(
+        last=last._replace(by=accounts.told([str(uid)]), grade=at_most_reread(last.grade))
+    )
 
 
 def of_this_account(layout: DatasetLayout, release: str, seal: str) -> Said | None:
@@ -111,7 +123,13 @@ def joined(
     layout: DatasetLayout, release: str, own: Verdict | None, seal: str, auditors: Sequence[str]
 ) -> Verdict | None:
     """The owner's verdict with those of auditors, by the table above. Raises FailedError."""
-    said = read(layout, release, seal, auditors)
+    return with_said(layout, release, own, seal, read(layout, release, seal, auditors))
+
+
+def with_said(
+    layout: DatasetLayout, release: str, own: Verdict | None, seal: str, said: Sequence[Said]
+) -> Verdict | None:
+    """`joined`, of words that were read already."""
     if not said:
         return own
     verdict = own if own is not None else verdicts.new(layout, release, seal)

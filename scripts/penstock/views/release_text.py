@@ -66,8 +66,12 @@ def releases(found: Sequence[DatasetRow], columns: int = COLUMNS) -> list[Line]:
 def _dataset(row: DatasetRow, columns: int) -> Iterator[Line]:
     count, what = len(row["releases"]), ""
     if count:
-        what = f": {human.counted(count, 'release')}, {human.size(row['bytes'])} in "
-        what += human.counted(row["files"], "file")
+        known = sum(one["files"] is not None for one in row["releases"])
+        what = f": {human.counted(count, 'release')}"
+        if known:
+            what += f", {human.size(row['bytes'])} in {human.counted(row['files'], 'file')}"
+        if known < count:
+            what += f", {human.count(count - known)} of them not known" if known else ", of unknown size"
         what += f", owner {_account(row['owner'])}" if row["owner"] else ""
     yield Line(printable(f"{row['dataset']}{what}"), "bold")
     if row["pause"]:
@@ -82,7 +86,8 @@ def _dataset(row: DatasetRow, columns: int) -> Iterator[Line]:
         if one["problem"]:
             yield from _said(f"! {_problem(one)}", 4, columns, "red")
         if one["findings"]:
-            yield from _said(f"! findings stand: {_counts(one['findings'])}", 4, columns, "red")
+            found = "; ".join(filter(None, (_counts(one["findings"]), one["auditors_found"])))
+            yield from _said(f"! findings stand: {found}", 4, columns, "red")
         for who in one["held_by"][:HOLDERS]:
             yield from _said(f"held by {who}", 4, columns, "cyan")
         if len(one["held_by"]) > HOLDERS:
@@ -94,6 +99,7 @@ def _dataset(row: DatasetRow, columns: int) -> Iterator[Line]:
 def _cells(row: ReleaseRow) -> list[str]:
     audit = row["last_audit"]
     audited = f"{audit['status']}, {human.age(row['audit_age'])}" if audit else "never"
+    audited += ", auditor" if row["auditor"] else ""
     known = row["files"] is not None
     return [
         "*" if row["current"] else "",
@@ -141,14 +147,16 @@ def _facts(found: ReleaseShown) -> Iterator[tuple[str, str]]:
     if seal is not None:
         yield from _sealed(found, seal)
     if row["last_audit"]:
-        yield "Last audit", findings_text.last(row["last_audit"])
+        by = f", {row['last_audit']['grade']}, by auditor {row['auditor']}" if row["auditor"] else ""
+        yield "Last audit", f"{findings_text.last(row['last_audit'])}{by}"
     elif seal is not None:
         yield "Last audit", "never"
     if seal is not None:
         since = found["read_back"]
         yield "Read back", f"all of it, last at {_time(since)}" if since else "never all of it"
     if row["findings"]:
-        yield "Findings", f"{_counts(row['findings'])}: {found['advice']}"
+        counts = "; ".join(filter(None, (_counts(row["findings"]), row["auditors_found"])))
+        yield "Findings", f"{counts}: {found['advice']}"
     yield from _verdict(found["verdict"] or {})
     for one in row["held_by"]:
         yield "Held by", one
