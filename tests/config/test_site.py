@@ -11,8 +11,10 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 import yaml
+from tests.support.forked import NOBODY, forked
 
-from penstock.config import site, validation
+from penstock.cli.main import main
+from penstock.config import loader, site, validation
 from penstock.config.loader import load
 from penstock.core.text import printable
 from penstock.errors import ConfigError
@@ -37,6 +39,11 @@ bandwidth:
 gc:
   grace: 30d
   ops: 500
+"""
+ACCOUNTS = """\
+target:
+  owners: [svc-data, 1234]
+  auditors: [svc-audit]
 """
 
 
@@ -125,6 +132,59 @@ def test_what_a_configuration_may_not_say_is_refused_by_both_lines(
     assert f"{key} (line " in text
     assert f"{place}, line {line}: " in text
     assert words in text
+
+
+@pytest.mark.parametrize(
+    ("key", "value", "line", "words"),
+    [
+        ("owners", ["svc-data", "eve"], 2, "target.owners there allows svc-data, 1234"),
+        ("auditors", ["svc-data"], 3, "target.auditors there allows svc-audit"),
+    ],
+)
+def test_accounts_that_the_site_does_not_trust_are_refused(
+    place: Path, key: str, value: list[str], line: int, words: str
+) -> None:
+    said(place, ACCOUNTS)
+    assert configured(place).target.owners == ("svc-data", "1234")
+    assert configured(place).target.auditors == ("svc-audit",)
+    assert configured(place, target={"owners": [1234]}).target.owners == ("1234",)
+    text = refused(place, target={key: value})
+    assert f"target.{key} (line " in text
+    assert f"{place}, line {line}: {words}" in text
+
+
+def test_a_file_that_this_account_cannot_read_stops_all(place: Path) -> None:
+    said(place, SITE)
+    for above in place.parents:
+        if above.stat().st_mode & 0o011 != 0o011:
+            above.chmod(above.stat().st_mode | 0o011)
+    place.chmod(0o600)
+    with pytest.raises(ConfigError, match="the site's file cannot be used") as caught:
+        forked(site.stored, uid=NOBODY)
+    assert caught.value.why == "Permission denied"
+    assert caught.value.where == str(place)
+    assert "administrator" in caught.value.hint
+
+
+@pytest.mark.parametrize("configuration", [True, False])
+def test_a_selftest_is_bounded_too(
+    place: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str],
+    configuration: bool,
+) -> None:  # fmt: skip
+    said(place, SITE)
+    (tmp_path / "root").mkdir()
+    (tmp_path / "away").mkdir()
+    (tmp_path / "root/link").symlink_to(tmp_path / "away")
+    monkeypatch.chdir(tmp_path)
+    if configuration:
+        configured(place)
+    for folder in ("away", "root/link"):
+        assert main(["--config", str(tmp_path / "my.yaml"), "selftest", str(tmp_path / folder)]) == 2
+        told = capfd.readouterr().err
+        assert f"the site allows no work in this folder [{tmp_path / folder}]" in told
+        assert f"{place}, line 3: target.roots there allows {tmp_path / 'root'} and /beegfs/other" in told
+        assert list((tmp_path / "away").iterdir()) == []
+    loader.check_place(tmp_path / "root/below")
 
 
 def test_a_link_to_elsewhere_is_no_allowed_root(place: Path, tmp_path: Path) -> None:

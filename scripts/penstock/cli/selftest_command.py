@@ -52,13 +52,16 @@ def run(parsed: argparse.Namespace, session: Session) -> int:
 
 def _folder(parsed: argparse.Namespace, session: Session) -> Path:
     """The one that is named, or the configured target's root. A configuration that stands there is checked in
-    any case. Raises ConfigError; PreflightError where it is no folder."""
+    any case. Raises ConfigError, also for a folder below none of the site's roots: a selftest writes up to
+    1 GiB there; PreflightError where it is no folder."""
+    from penstock.config import loader
     from penstock.errors import PreflightError
 
     folder: Path = parsed.folder
     if folder is None or parsed.config.exists():
         root = session.config().target.root
         folder = root if folder is None else folder
+    loader.check_place(folder)
     if not folder.is_dir():
         raise PreflightError(
             "there is no such folder", where=str(folder), hint="make it, or name another one"

@@ -83,6 +83,14 @@ def load(path: Path | str, backend_override: str | None = None) -> Config:
     return config if said is None else _within(said, config, file, document)
 
 
+def check_place(folder: Path) -> None:
+    """For a command that is given a folder, not a configuration. Raises ConfigError where the site's file
+    says that penstock writes elsewhere alone."""
+    policy = site.stored()
+    if policy is not None:
+        site.check_place(site.site_of(policy, _READERS), folder)
+
+
 def _within(said: site.Site, config: Config, file: Path, document: Document) -> Config:
     """The configuration, with what the site says where it says nothing. Raises ConfigError where it takes
     more than the site gives."""

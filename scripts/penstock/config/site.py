@@ -193,12 +193,9 @@ def problems(config: Config, site: Site) -> Iterator[Problem]:
 
 def _target(config: Config, site: Site) -> Iterator[Problem]:
     bounds, target = site.bounds.target, config.target
-    if bounds.roots:
-        root = Path(os.path.realpath(target.root))
-        allowed = [Path(os.path.realpath(one)) for one in bounds.roots]
-        if not any(root.is_relative_to(one) for one in allowed):
-            names = " and ".join(map(str, bounds.roots))
-            yield _refused(site, ("target", "root"), shown(str(target.root)), names, "roots")
+    if not _is_given(site, target.root):
+        names = " and ".join(map(str, bounds.roots))
+        yield _refused(site, ("target", "root"), shown(str(target.root)), names, "roots")
     for key, asked, given in (
         ("owners", target.owners, bounds.owners),
         ("auditors", target.auditors, bounds.auditors),
@@ -208,6 +205,25 @@ def _target(config: Config, site: Site) -> Iterator[Problem]:
     if bounds.ops is not None and not 0 < (target.ops or 0) <= bounds.ops:
         spent = f"{target.ops:,} operations a second" if target.ops else "no budget"
         yield _at_most(site, ("target", "ops"), spent)
+
+
+def _is_given(site: Site, folder: Path) -> bool:
+    """Whether it is one of the site's roots, or lies below one; links are followed."""
+    roots = site.bounds.target.roots
+    place = Path(os.path.realpath(folder))
+    return not roots or any(place.is_relative_to(os.path.realpath(one)) for one in roots)
+
+
+def check_place(site: Site, folder: Path) -> None:
+    """Raises ConfigError for a folder that is none of the site's roots and lies below none."""
+    if not _is_given(site, folder):
+        names = " and ".join(map(str, site.bounds.target.roots))
+        raise ConfigError(
+            "the site allows no work in this folder",
+            where=str(folder),
+            why=f"{site.line('target', 'roots')}: target.roots there allows {names}",
+            hint="name a folder below one of them",
+        )
 
 
 def _job(options: JobOptions, site: Site, path: KeyPath) -> Iterator[Problem]:
