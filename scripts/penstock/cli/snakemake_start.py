@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import atexit
 import gc
+import getpass
 import importlib
 import os
 import signal
@@ -27,6 +28,7 @@ def main() -> None:
     signal.signal(signal.SIGINT, lambda *_: os._exit(128 + signal.SIGINT))
     # `penstock run` starts this process with the signal blocked: one that came meanwhile comes now.
     signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGINT})
+    _name_of_user()
     # What is loaded now stays to the end: looking through it for garbage is in vain.
     gc.disable()
     _smart_open()
@@ -42,6 +44,14 @@ def main() -> None:
         for thread in threading.enumerate():
             if isinstance(thread, threading.Timer):
                 thread.cancel()
+
+
+def _name_of_user() -> None:
+    """Snakemake asks for the account's name, and fails where the machine has none, as in containers."""
+    try:
+        getpass.getuser()
+    except (KeyError, OSError):
+        os.environ["LOGNAME"] = f"uid-{os.geteuid()}"
 
 
 def _smart_open() -> None:

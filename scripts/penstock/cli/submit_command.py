@@ -8,8 +8,10 @@ from penstock.errors import ConfigError
 
 if TYPE_CHECKING:
     import argparse
+    from collections.abc import Sequence
 
     from penstock.cli.session import Session
+    from penstock.config.settings import Config
 
 
 def run(parsed: argparse.Namespace, session: Session) -> int:
@@ -31,6 +33,8 @@ def run(parsed: argparse.Namespace, session: Session) -> int:
             raise ConfigError(f"{further[0]} is of a run, and --mend stages nothing", hint="give one of them")
         # The job is about one dataset, as its command is.
         names = [session.only(config, names[0] if len(names) == 1 else None)]
+    else:
+        _refuse_others(config, names or list(config.datasets))
     job, met = controller_job.run(
         open_cluster(config.cluster),
         parsed.config,
@@ -59,3 +63,22 @@ def run(parsed: argparse.Namespace, session: Session) -> int:
         output.show(f"  to end everything:  {' '.join([session.program, 'cancel', *names])}")
         output.show(f"  to end it alone:    scancel {job}   (its arrays run on, and are met again)")
     return 0
+
+
+def _refuse_others(config: Config, names: Sequence[str]) -> None:
+    """Raises PreflightError where this account may stage none of these datasets: its job would wait in the
+    queue to say so. With one that it may stage, the job says it of the others."""
+    from penstock.core.layout import DatasetLayout
+    from penstock.errors import PreflightError
+    from penstock.storage.registry import open_storage
+
+    refused: PreflightError | None = None
+    for name in names:
+        try:
+            open_storage().check_owner(DatasetLayout(config.target.root, name, config.target.state_root))
+        except PreflightError as error:
+            refused = refused or error
+        else:
+            return
+    if refused is not None:
+        raise refused

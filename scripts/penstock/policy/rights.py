@@ -85,8 +85,16 @@ NEEDS: Mapping[str, Needs] = {
 
 def needed(command: str, given: Mapping[str, object]) -> str:
     """What a command needs with the options that were given, by the parser's names."""
+    return _asked(command, given)[0]
+
+
+def _asked(command: str, given: Mapping[str, object]) -> tuple[str, str]:
+    """What is needed, and the command with the option that decided it, as it is typed."""
     needs = NEEDS.get(command, Needs(STAGES))
-    return next((right for option, right in needs.options.items() if given.get(option)), needs.right)
+    for option, right in needs.options.items():
+        if given.get(option):
+            return right, f"{command} --{option.replace('_', '-')}"
+    return needs.right, command
 
 
 def as_root() -> bool:
@@ -107,10 +115,11 @@ def handed_on() -> list[str]:
 def refuse_root(command: str, given: Mapping[str, object], program: str = "penstock") -> None:
     """Raises PreflightError for root, where the command is for a dataset's owner and root did not ask
     to go on."""
-    if os.geteuid() == 0 and needed(command, given) in OF_OWNER and not as_root():
-        option = f"`{program} --as-root {command} ...`, or {AS_ROOT}=1 in the environment"
+    right, typed = _asked(command, given)
+    if os.geteuid() == 0 and right in OF_OWNER and not as_root():
+        option = f"`{program} --as-root {typed} ...`, or {AS_ROOT}=1 in the environment"
         raise PreflightError(
-            f"root (uid 0) is refused: `{command}` is for the account that owns the dataset",
+            f"root (uid 0) is refused: `{typed}` is for the account that owns the dataset",
             why="others can neither change nor remove what root makes, and no mode stops its late writers",
             hint=f"run it as that account; where root is meant to own it, as in a container: {option}",
         )

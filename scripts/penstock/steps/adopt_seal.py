@@ -47,8 +47,8 @@ _LEFT = NOT_LISTED - {"folder"}
 def prepare(context: Context, dataset: str, tree: Path) -> None:
     """Raises PreflightError where this tree cannot become a release of the dataset: before it is read."""
     layout = context.layout(dataset)
-    context.storage.check_root(layout.root)
     context.storage.check_owner(layout)
+    context.storage.check_root(layout.root)
     context.storage.prepare(layout)
     mine, theirs = os.path.realpath(layout.root), str(tree)
     if os.path.commonpath([os.path.realpath(layout.folder), theirs]) in (
@@ -80,8 +80,10 @@ def prepare(context: Context, dataset: str, tree: Path) -> None:
 
 
 def under_way(context: Context, dataset: str, tree: Path) -> Run | None:
-    """The run that adopts, or has adopted, this tree, where it was begun before; else None."""
+    """The run that adopts, or has adopted, this tree, where it was begun before; else None. Raises
+    PreflightError for another account than the dataset's owner."""
     layout = context.layout(dataset)
+    context.storage.check_owner(layout)
     if not layout.runs.is_dir():
         return None
     for name in sorted(os.listdir(layout.runs)):

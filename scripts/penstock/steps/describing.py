@@ -8,7 +8,7 @@ from penstock.config.settings import DescribeConfig
 from penstock.core.layout import MANIFEST, SEAL
 from penstock.description.published_release import PublishedRelease
 from penstock.description.registry import FORMS
-from penstock.errors import FindingsError
+from penstock.errors import FindingsError, PreflightError
 from penstock.filesystem.errno_map import storage_error
 from penstock.state import receipts, seals
 from penstock.steps.release_choice import released
@@ -29,7 +29,7 @@ class Described(NamedTuple):
 
 def run(context: Context, dataset: str, release: str | None, form: str) -> Described:
     """Describe a release. Raises FailedError when it is not there, FindingsError when its manifest is not the
-    one that was sealed."""
+    one that was sealed, PreflightError where this account may not read it."""
     layout = context.layout(dataset)
     release = released(context, layout, release, "describe")
     folder = layout.release(release)
@@ -45,6 +45,13 @@ def run(context: Context, dataset: str, release: str | None, form: str) -> Descr
     except ValueError as error:
         raise FindingsError(
             "the release's seal is damaged", where=str(folder / SEAL), why=str(error)
+        ) from None
+    except PermissionError as error:
+        raise PreflightError(
+            "the release cannot be read by this account",
+            where=str(folder),
+            why=str(error.strerror),
+            hint="ask the dataset's owner for the group that may read it",
         ) from None
     except OSError as error:
         raise storage_error(error, "the release cannot be described", str(folder)) from error

@@ -59,6 +59,7 @@ def run(context: Context, dataset: str) -> ListResult:
     cannot be staged, LockedError, NoSpaceError.
     """
     config, layout = context.dataset(dataset), context.layout(dataset)
+    context.storage.check_owner(layout)
     context.storage.check_root(layout.root)
     sources = open_sources(config, context.config.engine.timeout)
     apart(layout, sources)

@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING, Self
 from penstock.config.access_rules import FILE_BITS, NO_RULES
 from penstock.errors import FailedError, PreflightError
 from penstock.filesystem.errno_map import printable, storage_error
+from penstock.filesystem.owners import account
 from penstock.filesystem.safe_open import OPEN_FOLDER, open_beneath
 from penstock.storage import access
 from penstock.storage.durable import fsync_dir
@@ -60,12 +61,15 @@ def _immovable(tree: Path, releases: Path, error: OSError) -> PreflightError:
     why = error.strerror or str(error)
     if error.errno == errno.EXDEV:
         why = f"they are not on one file system, or in two quota trees ({why})"
+    elsewhere = "choose a `target.root` on the tree's own file system and quota tree"
+    if error.errno in (errno.EACCES, errno.EPERM):
+        why = f"{account(os.geteuid())} has to write in {tree.parent} and in {releases} for that ({why})"
+        elsewhere = "ask for that permission"
     return PreflightError(
         "the tree cannot become a release by a rename",
         where=str(tree),
         why=f"to {releases}: {why}",
-        hint="choose a `target.root` on the tree's own file system and quota tree, or stage the dataset by "
-        "`penstock run`, which copies it",
+        hint=f"{elsewhere}, or stage the dataset by `penstock run`, which copies it",
     )
 
 

@@ -74,11 +74,15 @@ def check_owner(layout: DatasetLayout) -> None:
     for path in (layout.folder, layout.releases, layout.state.parent, layout.state):
         try:
             seen = os.lstat(path)
-        except FileNotFoundError:
+        except (FileNotFoundError, NotADirectoryError):
+            # What is above it says so, or is no folder, as `check_root` says.
             continue
         except OSError as error:
             raise PreflightError(
-                "the target cannot be used", where=str(path), why=str(error.strerror)
+                "the target cannot be used",
+                where=str(path),
+                why=f"{error.strerror}, for {account(os.geteuid())}",
+                hint="ask the owner of the folder above it, or correct `target.root`",
             ) from None
         _check_own(path, seen)
     if layout.state_root is not None:
@@ -100,6 +104,8 @@ def _check_names_stay(root: Path) -> None:
     try:
         seen = os.stat(root)
     except OSError:
+        return
+    if not stat.S_ISDIR(seen.st_mode):
         return
     others = seen.st_mode & stat.S_IWOTH
     group = seen.st_mode & stat.S_IWGRP and not _is_own_group(seen)
@@ -144,10 +150,11 @@ def _unreadable(path: Path, error: OSError) -> PreflightError:
 def prepare(layout: DatasetLayout) -> None:
     """Make the dataset's folders where they are missing: `<dataset>` and `releases` 0755, `.penstock`
     0700, durably and whatever the umask. Raises PreflightError by `check_root` and `check_owner`."""
+    # First: to whoever does not own the dataset, write permission in its root would be of no use.
+    check_owner(layout)
     check_root(layout.root)
     if layout.state_root is not None:
         check_root(layout.state_root)
-    check_owner(layout)
     for path, mode in (
         (layout.root, 0o755),
         (layout.folder, 0o755),
@@ -319,5 +326,6 @@ def _check_own(path: Path, seen: os.stat_result) -> None:
             "the dataset's folder cannot be used",
             where=str(path),
             why=why,
-            hint="one account stages a dataset: run as its owner, or choose another name or root",
+            hint="one account owns a dataset, and no other changes it: run this as its owner; to stage data "
+            "of your own, choose another name or root",
         )

@@ -71,7 +71,8 @@ def _dataset(use: DiskUse, columns: int) -> Iterator[Line]:
         outside = f"{human.size(use['outside_bytes'])} in {human.counted(use['outside_files'], 'file')}"
         yield Line(f"  with names outside of the dataset, too: {outside}", "yellow")
     if hidden := sum(one["unreadable"] for one in use["areas"]):
-        yield Line(f"  not readable by this account, and not counted: {human.count(hidden)}", "yellow")
+        names = human.counted(hidden, "name")
+        yield Line(f"  not counted: {names} that this account cannot look into", "yellow")
     for texts in lines(_OWNERS, [_owner(one) for one in use["owners"]], columns=columns, indent=2):
         yield from map(Line, texts)
 

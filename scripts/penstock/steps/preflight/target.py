@@ -28,10 +28,10 @@ def check(context: Context, layout: DatasetLayout, answers: Answers, looks: Look
     """Raises PreflightError or NoSpaceError for a target that cannot be used."""
     for root in roots(context.config.target):
         answers.require(root, "the target")
+    context.storage.check_owner(layout)
     context.storage.check_root(layout.root)
     if layout.state_root is not None:
         context.storage.check_root(layout.state_root)
-    context.storage.check_owner(layout)
     seen = answers.facts(layout.root, "the target")
     keep = context.config.target.kept(seen.total_bytes)
     if seen.read_only:
