@@ -16,6 +16,7 @@ from tests.support.published import data_of
 from tests.support.staging_runs import tree
 from tests.support.whole_way import InProcess
 
+from penstock.audit import audit_store
 from penstock.config.settings import GcConfig, RetentionConfig
 from penstock.core.documents import removal_mark
 from penstock.errors import LockedError, PreflightError
@@ -352,13 +353,28 @@ def test_the_verdict_and_the_state_of_a_removed_release_go_too(releases: Release
     releases.stage(*"AB")
     releases.command("audit", "data", "--release", releases.names["A"])
     assert releases.layout.verdict(releases.names["A"]).exists()
+    # As a kill leaves it that comes while an audit is removed.
+    half = releases.layout.audits / f"20260101T000000.000000Z-{releases.names['A']}-abcdef"
+    tree(half, {"findings.jsonl": b""})
     done = releases.command("remove", "data", releases.names["A"], "--now")
     assert done.returncode == 0, done.stderr
     assert not releases.layout.verdict(releases.names["A"]).exists()
+    assert os.listdir(releases.layout.audits) == []
     assert len(os.listdir(releases.layout.runs)) == 1
     assert releases.told()[-1] == "remove A"
     again = releases.command("remove", "data", releases.names["A"], "--now")
     assert again.returncode == 0, again.stderr
+
+
+def test_the_rotation_of_audits_goes_on_after_its_release_was_removed(releases: Releases) -> None:
+    first, _ = releases.stage("A"), releases.stage("B")
+    for _ in range(2):
+        done = releases.command("audit", "data", "--release", first, "--fraction", "1/3")
+        assert done.returncode == 0, done.stderr
+    assert audit_store.next_turn(releases.layout, 3) == 2
+    assert releases.command("remove", "data", first, "--now").returncode == 0
+    assert audit_store.next_turn(releases.layout, 3) == 2
+    assert len(os.listdir(releases.layout.audits)) == 1
 
 
 def test_other_datasets_are_collected_where_a_run_holds_one(releases: Releases) -> None:

@@ -20,7 +20,7 @@ from penstock.core.documents import signed_history as document
 from penstock.errors import ConfigError, FindingsError, PreflightError
 from penstock.state import gate, history, release_signature, signed_history
 from penstock.state.context import Context
-from penstock.steps import audit_step, preflight_step, repair_step, sign_release
+from penstock.steps import audit_step, preflight_step, repair_step, rollback_step, sign_release
 from penstock.storage import durable
 
 if TYPE_CHECKING:
@@ -301,6 +301,25 @@ def test_publish_that_was_killed_before_the_history_is_refused_until_it_ran_agai
         with pytest.raises(KeyboardInterrupt):
             publish(signed)
     assert "it does not name release" in refused(signed)
+    publish(signed)
+    passes(signed)
+
+
+def test_a_rollback_asks_for_the_signature_and_its_line_breaks_none(signed: Context, tmp_path: Path) -> None:
+    first = data_of(signed).parent
+    (tmp_path / "source" / "more").write_bytes(b"more")
+    second = publish(signed)["release"]
+    rollback_step.run(signed, "data", None)
+    assert data_of(signed).parent == first
+    passes(signed)
+    rollback_step.run(signed, "data", second)
+    passes(signed)
+    with writable(first):
+        (first / "release.json.sig").unlink()
+    with pytest.raises(FindingsError, match="not signed as"):
+        rollback_step.run(signed, "data", first.name)
+    assert data_of(signed).parent.name == second
+    (tmp_path / "source" / "more").write_bytes(b"still more")
     publish(signed)
     passes(signed)
 

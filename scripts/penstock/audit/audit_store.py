@@ -14,6 +14,7 @@ what was read so long ago proves little today. The newest KEPT audits stay.
 
 from __future__ import annotations
 
+import contextlib
 import os
 import secrets
 import time
@@ -184,6 +185,26 @@ def tidy(layout: DatasetLayout) -> None:
                     open_storage().remove_tree(path)
                 elif name not in _LASTING:
                     path.unlink()
+
+
+def forget(layout: DatasetLayout, release: str) -> None:
+    """Remove the audits of a release that was removed. The newest slice of each rotation stays: it says which
+    slice is next (`next_turn`), whatever its release."""
+    newest = set[int]()
+    for audit, ended in list(audits(layout)):
+        turns = audit.choice.turns if audit.choice.kind == "slice" and ended else None
+        if audit.release == release and (turns is None or turns in newest):
+            open_storage().remove_tree(audit.layout(layout).folder)
+        if turns is not None:
+            newest.add(turns)
+    # What a kill left of such a removal has lost its description; the name says the release, too (`begin`).
+    with contextlib.suppress(FileNotFoundError):
+        for path in layout.audits.iterdir():
+            if (
+                path.name.partition("Z-")[2].rpartition("-")[0] == release
+                and not (path / "audit.json").exists()
+            ):
+                open_storage().remove_tree(path)
 
 
 def _touched(run: RunLayout) -> float:

@@ -5,7 +5,7 @@
     runs/.removed-<run>-<nonce>               the state of its run
 
 Under the dataset's lock a release is marked, renamed, its run's state is renamed, the history gets a line,
-the verdict of its audits is forgotten, and the mark goes. Its files are removed afterwards, without that
+its audits and their verdict are forgotten, and the mark goes. Its files are removed afterwards, without that
 lock, so that a run of the dataset need not wait: what has such a name is nobody's any more.
 
 | killed                     | the release | the next command under the lock                             |
@@ -30,6 +30,7 @@ import time
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING
 
+from penstock.audit import audit_store
 from penstock.core.documents import removal_mark
 from penstock.core.documents.history_line import Author, Removal
 from penstock.core.documents.removal_mark import RemovalMark
@@ -165,6 +166,7 @@ def _conclude(context: Context, layout: DatasetLayout, one: RemovalMark) -> None
         context.storage.remove_tree(layout.repair(one.release).folder)
         context.storage.remove_tree(layout.repair_staging(one.release))
         context.storage.forget_notice(layout.verdict(one.release))
+        audit_store.forget(layout, one.release)
     if not _told(layout, one):
         line = Removal(
             at=one.at,
