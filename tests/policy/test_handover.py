@@ -5,27 +5,28 @@ from __future__ import annotations
 import json
 import os
 import subprocess
-from typing import TYPE_CHECKING
+import tempfile
+from pathlib import Path
 
 import pytest
 from tests.support.commands import penstock
+from tests.support.forked import forked
 from tests.support.published import data_of, published
-from tests.support.staging_runs import tree
+from tests.support.staging_runs import context_for, tree
 from tests.support.whole_way import FILES, go, staging
 
+from penstock.config.settings import PermissionsConfig
 from penstock.core.layout import DatasetLayout
-from penstock.errors import ConfigError, FailedError
+from penstock.errors import ConfigError, FailedError, FindingsError, PreflightError
 from penstock.ownership.dataset_hold import holding
 from penstock.policy.handover import commands
 from penstock.state import gate
 from penstock.steps import handover
-from penstock.storage import shared_files
-
-if TYPE_CHECKING:
-    from pathlib import Path
+from penstock.storage import shared_files, tree_removal
 
 as_root = pytest.mark.skipif(os.geteuid() != 0, reason="runs the commands: only as root")
 NEW, READER = 4321, 4322
+OPEN = PermissionsConfig(file_mode=0o444, dir_mode=0o555)
 SHOWS = "chown() { printf '%s\\0' \"$@\"; }\n"
 
 
@@ -60,6 +61,46 @@ def test_the_commands_give_all_that_is_the_owners_and_nothing_of_others(tmp_path
         shell(list(result["commands"]))
         with pytest.raises(FailedError, match="owns the dataset already"):
             handover.run(context, "data", str(NEW))
+
+
+@as_root
+def test_the_new_owner_stages_and_gates_on() -> None:
+    """By three real accounts: the old owner, root with the printed lines, the new owner."""
+    place = Path(tempfile.mkdtemp(prefix="penstock-handover-"))
+    try:
+        place.chmod(0o755)
+        (place / "target").mkdir()
+        (place / "target").chmod(0o1777)
+        source = tree(place / "source", FILES)
+
+        def stages() -> str:
+            with published(place, source, permissions=OPEN) as context:
+                return data_of(context).parent.name
+
+        def gates() -> str:
+            return gate.passed(DatasetLayout(place / "target", "data")).release
+
+        first = forked(stages, uid=READER)
+        with pytest.raises(PreflightError, match=f"it belongs to uid {READER}, and this is uid {NEW}"):
+            forked(stages, uid=NEW)
+        with pytest.raises(FindingsError, match=f"it belongs to uid {READER}"):
+            forked(gates, uid=NEW)
+        result = handover.run(context_for(place, source), "data", str(NEW))
+        assert result["alive"] == []
+        shell(list(result["commands"]))
+        assert forked(gates, uid=NEW) == first
+        (source / "more").write_bytes(b"later")
+        second = forked(stages, uid=NEW)
+        assert second != first
+        assert forked(gates, uid=NEW) == second
+        dataset = place / "target/data"
+        assert (dataset / "current/data/more").read_bytes() == b"later"
+        for name in FILES:
+            assert (dataset / "current/data" / name).stat().st_uid == NEW
+        with pytest.raises(PreflightError, match=f"it belongs to uid {NEW}, and this is uid {READER}"):
+            forked(stages, uid=READER)
+    finally:
+        tree_removal.remove_tree(place)
 
 
 @as_root

@@ -5,6 +5,7 @@ from __future__ import annotations
 import grp
 import os
 import pwd
+import shutil
 from typing import TYPE_CHECKING
 
 import pytest
@@ -13,6 +14,7 @@ from tests.support.published import published
 from tests.support.staging_runs import tree
 from tests.support.whole_way import FILES
 
+from penstock.core.layout import DatasetLayout
 from penstock.errors import FindingsError, PreflightError
 from penstock.policy import accounts
 from penstock.state import gate
@@ -20,10 +22,9 @@ from penstock.storage import dataset_folders
 from penstock.storage.registry import open_storage
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterator
     from pathlib import Path
 
-    from penstock.core.layout import DatasetLayout
     from penstock.state.context import Context
 
 pytestmark = pytest.mark.skipif(os.geteuid() != 0, reason="gives files to other accounts: only as root")
@@ -103,6 +104,57 @@ def test_each_of_them_must_be_of_a_trusted_account(layout: DatasetLayout, what: 
     os.chown(place, OTHER, OTHER, follow_symlinks=False)
     text = refused(layout, (str(SERVICE),))
     assert f"[{place}]: it belongs to uid {OTHER}" in text
+
+
+def test_what_a_stranger_forged_by_its_own_hands_opens_no_gate(layout: DatasetLayout) -> None:
+    """A whole release of the stranger's in a root where everybody may make names: under a free name, and
+    below the service account's folder where that let others write."""
+    os.chown(layout.root, 0, 0)
+    layout.root.chmod(0o1777)
+    service = (str(SERVICE),)
+    whole = gate.passed(layout, owners=service).release
+    other = DatasetLayout(layout.root, "fresh")
+
+    def forges() -> None:
+        shutil.copytree(layout.folder, other.folder, symlinks=True, ignore=lambda *_: [".penstock", "pins"])
+
+    for path in (layout.folder, *layout.folder.rglob("*")):
+        if not path.is_symlink() and ".penstock" not in path.parts:
+            path.chmod(path.stat().st_mode | (0o055 if path.is_dir() else 0o044))
+    forked(forges, uid=OTHER)
+    assert (other.current / "data").is_dir()
+    assert f"[{other.folder}]: it belongs to uid {OTHER}" in refused(other, service)
+    layout.folder.chmod(0o777)
+
+    def swaps(name: str) -> Callable[[], None]:
+        def work() -> None:
+            os.rename(layout.folder / name, layout.folder / f"{name}.was")
+            if name == "current":
+                (layout.folder / name).symlink_to(other.release(whole))
+            else:
+                shutil.copytree(other.releases, layout.folder / name, symlinks=True)
+
+        return work
+
+    for name in ("current", "releases"):
+        forked(swaps(name), uid=OTHER)
+        refused(layout, service)
+        if (layout.folder / name).is_symlink():
+            (layout.folder / name).unlink()
+        else:
+            shutil.rmtree(layout.folder / name)
+        os.rename(layout.folder / f"{name}.was", layout.folder / name)
+        assert gate.passed(layout, owners=service).release == whole
+    layout.release(whole).chmod(0o777)
+
+    def seals() -> None:
+        seal = layout.release(whole) / "release.json"
+        text = seal.read_bytes()
+        os.unlink(seal)
+        seal.write_bytes(text)
+
+    forked(seals, uid=OTHER)
+    assert f"release.json]: it belongs to uid {OTHER}" in refused(layout, service)
 
 
 def test_who_is_listed() -> None:
