@@ -64,13 +64,15 @@ def _dataset(use: DiskUse, columns: int) -> Iterator[Line]:
     yield from (Line(text, "dim") for text in table[0])
     for one, texts in zip(areas, table[1:], strict=True):
         yield from (Line(text, _style(one)) for text in texts)
+    hidden = sum(one["unreadable"] for one in use["areas"])
     if use["shared_files"]:
         shared = f"{human.size(use['shared_bytes'])} in {human.counted(use['shared_files'], 'file')}"
         yield Line(f"  shared by several of them, once: {shared}")
     if use["outside_files"]:
         outside = f"{human.size(use['outside_bytes'])} in {human.counted(use['outside_files'], 'file')}"
-        yield Line(f"  with names outside of the dataset, too: {outside}", "yellow")
-    if hidden := sum(one["unreadable"] for one in use["areas"]):
+        where = ", or where this account cannot look" if hidden else ""
+        yield Line(f"  with names outside of the dataset{where}, too: {outside}", "yellow")
+    if hidden:
         names = human.counted(hidden, "name")
         yield Line(f"  not counted: {names} that this account cannot look into", "yellow")
     for texts in lines(_OWNERS, [_owner(one) for one in use["owners"]], columns=columns, indent=2):
