@@ -8,10 +8,12 @@ import shutil
 import stat
 import subprocess
 import sys
+import time
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import pytest
+from tests.support.commands import started, until
 from tests.support.published import data_of
 from tests.support.staging_runs import tree
 from tests.support.whole_way import InProcess
@@ -22,6 +24,7 @@ from penstock.core.documents import removal_mark
 from penstock.errors import LockedError, PreflightError
 from penstock.locks import holder as holders
 from penstock.locks.dataset_lock import DatasetLock
+from penstock.policy import pause
 from penstock.retention import freeing, pins, removals, survey
 from penstock.retention.removal_share import paced
 from penstock.runtime import job_environment
@@ -375,6 +378,39 @@ def test_the_rotation_of_audits_goes_on_after_its_release_was_removed(releases: 
     assert releases.command("remove", "data", first, "--now").returncode == 0
     assert audit_store.next_turn(releases.layout, 3) == 2
     assert len(os.listdir(releases.layout.audits)) == 1
+
+
+def test_while_pause_stands_gc_rests_and_goes_on_after(releases: Releases) -> None:
+    """S9: within 30 s no name is removed any more."""
+    releases.holds("A", **{f"many/{index:04d}": b"x" for index in range(300)})
+    releases.names["A"] = releases.again()["release"]
+    releases.stage("B")
+    releases.configure(dataset=", retention: {last: 1}", more="gc: {grace: 1ms, ops: 20}\n")
+    layout = releases.layout
+
+    def names() -> int:
+        return sum(len(files) for one in removals.left(layout) for _, _, files in os.walk(one))
+
+    words = ("--config", str(releases.config), "gc", "data")
+    with started(sys.executable, "-m", "penstock", *words, cwd=releases.folder) as gc:
+        until(lambda: 0 < names() < 290, "names to go")
+        began = time.monotonic()
+        path = layout.root / pause.NAME
+        path.write_text("servers are updated\n")
+
+        def rests() -> bool:
+            seen, at = names(), time.monotonic()
+            until(lambda: names() != seen or time.monotonic() > at + 3, "three seconds without a change")
+            return names() == seen
+
+        until(rests, "gc to rest")
+        assert time.monotonic() - began < 30 + 3
+        assert names() > 0
+        assert gc.poll() is None
+        path.unlink()
+        assert gc.wait(120) == 0
+    assert removals.left(layout) == []
+    assert releases.there() == "B"
 
 
 def test_other_datasets_are_collected_where_a_run_holds_one(releases: Releases) -> None:
