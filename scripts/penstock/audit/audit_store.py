@@ -9,7 +9,8 @@ code that runs those of copy and verify.
     findings.jsonl, result.json: at the end; an audit without result.json is open
 
 An open audit is continued by the next audit with the same choice, unless nothing was done on it for a week:
-what was read so long ago proves little today. The newest KEPT audits stay.
+what was read so long ago proves little today. The newest KEPT audits stay. A look of `gate --mend` is never
+continued, and goes when a later one ended well.
 """
 
 from __future__ import annotations
@@ -107,6 +108,7 @@ def begin(
     *,
     recall: int = 0,
     filesystem: str = "auto",
+    look: bool = False,
 ) -> Audit:
     """A new audit, durable."""
     now = datetime.now(UTC)
@@ -114,7 +116,7 @@ def begin(
     if choice.kind == "sample" and not choice.seed:
         choice = Choice("sample", choice.share, secrets.token_hex(8))
     created = f"{now:%Y-%m-%dT%H:%M:%SZ}"
-    audit = Audit(name, layout.dataset, release, seal, created, choice, limit, recall, filesystem)
+    audit = Audit(name, layout.dataset, release, seal, created, choice, limit, recall, filesystem, look)
     run = audit.layout(layout)
     durable.make_dirs(run.folder)
     durable.write_json(run.folder / "audit.json", audit_description.to_json(audit))
@@ -156,7 +158,7 @@ def open_audit(layout: DatasetLayout, release: str, seal: str, choice: Choice) -
     """The unfinished audit of the same release with the same choice, if there is one."""
     for audit, ended in audits(layout):
         same = (audit.release, audit.seal) == (release, seal) and _alike(audit.choice, choice)
-        if not ended and same and time.time() - _touched(audit.layout(layout)) < STALE:
+        if not ended and not audit.look and same and time.time() - _touched(audit.layout(layout)) < STALE:
             return audit
     return None
 
@@ -173,7 +175,11 @@ def next_turn(layout: DatasetLayout, turns: int) -> int:
 
 def tidy(layout: DatasetLayout) -> None:
     """Remove working files of audits that have ended or were given up; keep their findings, and nothing of
-    the oldest ones."""
+    the oldest ones, nor of those that were killed before they were described. To be called by who holds the
+    lock of audits."""
+    for name in os.listdir(layout.audits):
+        if not (layout.audits / name / "audit.json").exists():
+            open_storage().remove_tree(layout.audits / name)
     for number, (audit, ended) in enumerate(list(audits(layout))):
         run = audit.layout(layout)
         if number >= KEPT:
@@ -205,6 +211,14 @@ def forget(layout: DatasetLayout, release: str) -> None:
                 and not (path / "audit.json").exists()
             ):
                 open_storage().remove_tree(path)
+
+
+def drop_looks(layout: DatasetLayout, release: str) -> None:
+    """Remove the looks of a release of which nothing is to be repaired any more, and all that were killed. To
+    be called by who makes looks, while nobody else does."""
+    for audit, ended in list(audits(layout)):
+        if audit.look and (audit.release == release or not ended):
+            open_storage().remove_tree(audit.layout(layout).folder)
 
 
 def _touched(run: RunLayout) -> float:

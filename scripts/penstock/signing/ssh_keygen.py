@@ -30,6 +30,7 @@ DEADLINE = 60.0
 LARGEST = 1 << 16
 """Bytes of a signature; those of RSA keys with 16384 bits have 3,000."""
 _MISSING_HINT = "install OpenSSH's client (Debian: openssh-client), 8.9 or later"
+_NO_ACCOUNT = "No user exists for uid"
 _ARMORED = re.compile(rb"-----BEGIN SSH SIGNATURE-----\n[A-Za-z0-9+/=\n]+-----END SSH SIGNATURE-----\n?")
 
 
@@ -76,7 +77,9 @@ def sign(path: Path, namespace: str, content: bytes, *, agent: bool = True) -> b
             "the key cannot sign",
             where=f"target.sign_with: {path}",
             why=answer.words,
-            hint="a key with a passphrase signs through an agent: `ssh-add`, and see that SSH_AUTH_SOCK is "
+            hint="ssh-keygen works for accounts alone that this machine knows by name (getent passwd)"
+            if _NO_ACCOUNT in answer.words
+            else "a key with a passphrase signs through an agent: `ssh-add`, and see that SSH_AUTH_SOCK is "
             "set; no passphrase is asked for",
         )
     return made
@@ -117,6 +120,13 @@ def signer(signers: Path, namespace: str, content: bytes, signature: bytes, at: 
         if not found.there:
             raise _not_there(found)
         said = found
+        if _NO_ACCOUNT in found.words:
+            raise PreflightError(
+                "a signature cannot be verified here",
+                where=PROGRAM,
+                why=found.words,
+                hint="ssh-keygen works for accounts alone that this machine knows by name (getent passwd)",
+            )
         for name in _names(found.out) if found.ok else ():
             argv = (PROGRAM, "-Y", "verify", "-n", namespace, "-I", name, *asked)
             said = command.run(argv, deadline=DEADLINE, given=text)

@@ -84,6 +84,19 @@ def check(layout: DatasetLayout, release: str = "") -> None:
     )
 
 
+def trusted(layout: DatasetLayout) -> str:
+    """Where the next signature is the first one over a history that is there: a sentence that says what
+    nothing proves. Else ""."""
+    count = len(_content(layout).splitlines())
+    if layout.signing.key is None or layout.signed_history.exists() or not count:
+        return ""
+    lines = "line that nobody" if count == 1 else "lines that nobody"
+    return (
+        f"history.jsonl has {count} {lines} signed; the history of before is trusted as it stands now, and "
+        "its first signature covers it: compare it with a backup where others can write below the root"
+    )
+
+
 def write(layout: DatasetLayout, key: Path, content: bytes, longer: bytes) -> None:
     """Sign `longer` whatever stands there. Durable on return."""
     signed = SignedHistory(

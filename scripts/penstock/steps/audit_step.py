@@ -138,6 +138,7 @@ def run(context: Context, dataset: str, request: Request | None = None) -> Audit
                 request.limit,
                 recall=context.config.audit.recall,
                 filesystem=context.config.target.filesystem,
+                look=request.times,
             )
         else:
             audit = audit._replace(limit=request.limit)

@@ -26,7 +26,7 @@ from dataclasses import dataclass, replace
 from itertools import islice
 from typing import TYPE_CHECKING
 
-from penstock.audit import audit_plan
+from penstock.audit import audit_plan, audit_store
 from penstock.audit.audit_tree import look
 from penstock.core import events
 from penstock.core.audit_selection import Choice
@@ -98,29 +98,34 @@ def run(context: Context, dataset: str, wish: Wish | None = None) -> MendResult:
         # What `current` named before the wait may be another one now.
         release = gate.current(layout)
         seal = audit_plan.read_seal(layout, release).seal
+        results: list[RepairResult] = []
+        standing = verdicts.standing(verdicts.read(layout, release))
+        if standing and layout.repair(release).plan.exists():
+            # A repair that was killed: what it fetched is fetched. Another audit would make it begin anew.
+            results.append(_repair(context, layout, seal, standing, wish))
         looked = _look(context, layout, release, seal, wish)
-        result: RepairResult | None = None
         counts = verdicts.standing(verdicts.read(layout, release)) or looked["counts"]
         if counts:
-            result = _repair(context, layout, seal, counts, wish)
-        # All that it found is right again: a later repair need not go by it, and hundreds a day would end the
-        # audits that it is to go by.
-        context.storage.remove_tree(layout.audits / looked["audit"])
+            results.append(_repair(context, layout, seal, counts, wish))
+            repair_step.judge(results[-1])
+        # All that it and killed ones before it found is right again: a later repair need not go by them, and
+        # hundreds a day would end the audits that it is to go by.
+        audit_store.drop_looks(layout, release)
     found = _passed(context, layout, wish)
     return {
         "dataset": dataset,
         "release": found.release,
         "path": str(found.data),
-        "status": "REPAIRED" if result else "WHOLE",
+        "status": "REPAIRED" if results else "WHOLE",
         "files": looked["of_files"],
         "read": looked["files"],
         "read_bytes": looked["bytes"],
         "touched": looked.get("touched", 0),
         "promise": looked["promise"],
         "look_seconds": looked["seconds"],
-        "repaired": len(result["repaired"]) if result else 0,
-        "fetched_bytes": result["fetched_bytes"] if result else 0,
-        "repair_seconds": result["seconds"] if result else 0.0,
+        "repaired": sum(len(one["repaired"]) for one in results),
+        "fetched_bytes": sum(one["fetched_bytes"] for one in results),
+        "repair_seconds": round(sum(one["seconds"] for one in results), 3),
     }
 
 
@@ -169,7 +174,7 @@ def _look(context: Context, layout: DatasetLayout, release: str, seal: Seal, wis
 def _repair(
     context: Context, layout: DatasetLayout, seal: Seal, counts: Mapping[str, int], wish: Wish
 ) -> RepairResult:
-    """Raises FindingsError where somebody reads the release, or something could not be repaired."""
+    """Raises FindingsError where somebody reads the release."""
     release = seal.release
     longest = context.config.gc.longest_pin
     held = pins.of_others(
@@ -197,7 +202,6 @@ def _repair(
         lambda: results.append(repair_step.run(at, layout.dataset, release)),
         time.monotonic() + wish.patience,
     )
-    repair_step.judge(results[0])
     return results[0]
 
 

@@ -11,6 +11,7 @@ from datetime import UTC, datetime
 from typing import TYPE_CHECKING, TypedDict
 
 from penstock.audit import audit_plan
+from penstock.core import events
 from penstock.core.documents.history_line import Signing
 from penstock.errors import ConfigError, FindingsError
 from penstock.ownership.dataset_hold import holding
@@ -54,6 +55,8 @@ def run(context: Context, dataset: str, release: str | None) -> Signed:
                 hint="stage the same content as a new release: "
                 f"`{context.program} run --new-release {dataset}`",
             )
+        if trusted := signed_history.trusted(layout):
+            context.emit(events.Warned(dataset, STEP, trusted))
         made = release_signature.made(key, layout.signing.signers, layout.release(release))
         history.append(layout, _line(context, layout, release, seal=stored.digest))
         context.assert_held()

@@ -29,6 +29,8 @@ class Audit(NamedTuple):
     """Bytes of tiered files that may be fetched back to be read, of all elements together."""
     filesystem: str = "auto"
     """As `target.filesystem`."""
+    look: bool = False
+    """Whether it is the look of `gate --mend`, which is never continued."""
 
     def layout(self, layout: DatasetLayout) -> RunLayout:
         return RunLayout(layout.audits / self.id)

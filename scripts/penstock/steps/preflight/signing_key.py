@@ -27,6 +27,8 @@ def check(context: Context, layout: DatasetLayout, looks: Looks) -> None:
     | yes         | cannot sign, or by none of `signers`       | anywhere          | stop    |
     | yes         | signs through this machine's agent alone   | on a node         | stop    |
     | yes         | signs                                      | anywhere          | ok      |
+
+    A history that is there and was never signed is a note: publish signs it as it stands.
     """
     signing = layout.signing
     if signing.signers is None:
@@ -44,6 +46,8 @@ def check(context: Context, layout: DatasetLayout, looks: Looks) -> None:
         _signs_elsewhere(layout)
     signed_history.check(layout)
     looks.saw(CheckResult("signing key", f"{signing.key} signs, and {signing.signers} has it"))
+    if trusted := signed_history.trusted(layout):
+        looks.saw(CheckResult("signed history", trusted, "note"))
 
 
 def _signs_elsewhere(layout: DatasetLayout) -> None:

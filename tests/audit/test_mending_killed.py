@@ -1,0 +1,184 @@
+"""`gate --mend`, killed: the same command ends it, no reader sees a part of a file, nothing is left over."""
+
+from __future__ import annotations
+
+import json
+import os
+import random
+import re
+import signal
+import subprocess
+import sys
+import threading
+import time
+from contextlib import contextmanager
+from typing import TYPE_CHECKING
+
+import pytest
+from tests.support.commands import penstock
+from tests.support.kill_points import killed_at
+from tests.support.published import content, data_of, flip, published, writable
+from tests.support.s3server import S3Server
+from tests.support.staging_runs import tree
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+
+FILES = {f"d{i % 5}/f{i:02d}": content(i, 20_000 + i) for i in range(40)}
+LOST = ("d0/f05", "d1/f01", "d2/f32", "d3/f33", "d4/f04", "d4/f39")
+ROTTEN = ("d0/f10", "d3/f18")
+MOMENTS = (1, 3, 6, 10, 14, 18, 24, 30, 36, 44, 52, 60, 70, 80, 90, 100)
+"""Changes of the command itself; what its elements change is met by the kills at a time."""
+
+
+LOCKS = re.compile(r"\.(lock|dead)\.[0-9a-f]{32}$")
+
+
+class Mended:
+    """A release below `folder` and its configuration."""
+
+    def __init__(self, folder: Path, data: Path, config: Path) -> None:
+        self.folder, self.data, self.config = folder, data, config
+        self.root = folder / "target"
+        self.words = ("--config", str(config), "gate", "data", "--mend", "--sample", "100%")
+        self.before = self.shown()
+        self.around: set[str] | None = None
+
+    def shown(self) -> dict[str, tuple[bytes, int, int]]:
+        found = (one for one in sorted(self.data.rglob("*")) if not one.is_dir())
+        return {
+            str(one.relative_to(self.data)): (one.read_bytes(), one.stat().st_mode, one.stat().st_mtime_ns)
+            for one in found
+        }
+
+    def beside(self) -> set[str]:
+        """The names of all that is not data; without what a killed attempt at a lock left, which a holder
+        of a minute later removes, and promises, which are void without their lock."""
+        found = set()
+        for above, folders, files in os.walk(self.root):
+            if above in {str(self.data), str(self.root / ".promises")}:
+                folders.clear()
+                continue
+            names = (name for name in (*folders, *files) if not LOCKS.match(name))
+            found |= {os.path.relpath(os.path.join(above, name), self.root) for name in names}
+        return found
+
+    def lose(self) -> None:
+        for path in LOST:
+            with writable((self.data / path).parent):
+                (self.data / path).unlink()
+        for path in ROTTEN:
+            flip(self.data / path, 15_000)
+
+    def whole_or_gone(self) -> None:
+        """Each file is as published, or as the loss left it."""
+        for path, wanted in FILES.items():
+            try:
+                found = (self.data / path).read_bytes()
+            except FileNotFoundError:
+                assert path in LOST, path
+                continue
+            assert found == wanted or (path in ROTTEN and len(found) == len(wanted)), path
+
+    def ends(self, at: object) -> None:
+        """The same command, and what it leaves."""
+        receipt = self.folder / "receipt.json"
+        done = penstock(*self.words, "--receipt", str(receipt))
+        assert done.returncode == 0, (at, done.stdout, done.stderr)
+        assert "Traceback" not in done.stderr
+        assert json.loads(receipt.read_text())["status"] in {"REPAIRED", "WHOLE"}
+        assert self.shown() == self.before, at
+        # The first repair makes folders that stay.
+        self.around = self.around or self.beside()
+        assert self.beside() == self.around, at
+        assert penstock("--config", str(self.config), "gate", "data").returncode == 0
+
+    @contextmanager
+    def read_all_along(self) -> Iterator[None]:
+        """A reader who opens everything again and again meanwhile."""
+        over, wrong = threading.Event(), []
+
+        def reads() -> None:
+            while not over.is_set():
+                try:
+                    self.whole_or_gone()
+                except AssertionError as error:
+                    wrong.append(error)
+                    return
+                over.wait(0.01)
+
+        reader = threading.Thread(target=reads)
+        reader.start()
+        try:
+            yield
+        finally:
+            over.set()
+            reader.join()
+        assert not wrong, wrong
+
+
+@pytest.fixture
+def mended(tmp_path: Path) -> Iterator[Mended]:
+    source = tree(tmp_path / "source", FILES)
+    with S3Server(source) as server:
+        options = {"endpoint_url": server.endpoint, "anon": True}
+        with published(tmp_path, server.url(), options=options) as context:
+            config = tmp_path / "config.yaml"
+            config.write_text(
+                json.dumps(
+                    {
+                        "target": {"root": str(context.config.target.root), "keep_free": 0},
+                        "datasets": {"data": {"source": server.url(), "storage_options": options}},
+                    }
+                )
+            )
+            made = Mended(tmp_path, data_of(context), config)
+            made.lose()
+            made.ends("without a kill")
+            yield made
+
+
+@pytest.mark.parametrize("part", range(3))
+def test_a_mender_that_is_killed_before_a_change_is_ended_by_the_same_command(
+    mended: Mended, part: int
+) -> None:
+    kills = 0
+    for at in MOMENTS[part::3]:
+        mended.lose()
+        with mended.read_all_along():
+            done = killed_at(at, mended.root, *mended.words)
+            if done.returncode != -signal.SIGKILL:
+                assert done.returncode == 0, done.stderr
+            else:
+                kills += 1
+            mended.ends(at)
+        if done.returncode == 0:
+            break
+    assert kills >= 5, f"the command made fewer changes than there should be moments: {kills}"
+
+
+def test_a_mender_that_is_killed_with_all_its_elements_at_any_time(mended: Mended) -> None:
+    """As a node that is lost: the whole session goes at once, its elements too."""
+    began = time.monotonic()
+    mended.lose()
+    mended.ends("timed")
+    whole = time.monotonic() - began
+    dice = random.Random(7)
+    kills = 0
+    for at in range(6):
+        mended.lose()
+        with mended.read_all_along():
+            child = subprocess.Popen(
+                (sys.executable, "-m", "penstock", *mended.words),
+                stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL,
+                start_new_session=True,
+            )  # fmt: skip
+            try:
+                child.wait(whole * (0.15 + 0.8 * dice.random()))
+            except subprocess.TimeoutExpired:
+                os.killpg(child.pid, signal.SIGKILL)
+                kills += 1
+            child.wait()
+            mended.ends(at)
+    assert kills >= 3
