@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import os
 from typing import TYPE_CHECKING
 
 import pytest
@@ -10,12 +11,14 @@ from tests.planning.test_unchanged_rows import RULES, entry, manifest, pages, re
 
 from penstock.core.model import Reuse
 from penstock.formats.shards import as_rows
-from penstock.planning import renamed_rows
+from penstock.planning import held_files, renamed_rows
+from penstock.planning.held_files import HeldFiles
 from penstock.planning.renamed_rows import RenamedRows
 from penstock.planning.unchanged_rows import with_reuse
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Sequence
+    from pathlib import Path
 
     from penstock.core.model import Entry, Record
     from penstock.planning.unchanged_rows import Rules
@@ -25,11 +28,20 @@ SHA = f"sha256:full:{hashlib.sha256(b'x').hexdigest()}"
 XXH = "ab" * 16
 
 
-def compared(mine: Sequence[Entry], theirs: Sequence[Record], rules: Rules = RULES) -> list[Entry]:
+def unread(path: bytes, size: int) -> str:
+    return ""
+
+
+def compared(
+    mine: Sequence[Entry],
+    theirs: Sequence[Record],
+    rules: Rules = RULES,
+    md5_of: Callable[[bytes, int], str] = unread,
+) -> list[Entry]:
     """The rows of a second pass."""
     renamed = RenamedRows(rules)
     list(renamed.gather(with_reuse(pages(mine), manifest(theirs), rules, renamed.free)))
-    renamed.match()
+    renamed.match(md5_of)
     again = renamed.mark(with_reuse(pages(mine), manifest(theirs), rules))
     return [row for batch in again for row in as_rows(batch)]
 
@@ -119,4 +131,40 @@ def test_more_than_is_kept_is_not_searched(monkeypatch: pytest.MonkeyPatch) -> N
     mine = [entry(f"n{n}", checksum=SHA) for n in range(4)]
     renamed = RenamedRows(RULES)
     list(renamed.gather(with_reuse(pages(mine), manifest([proven("o", SHA)]), RULES, renamed.free)))
-    assert (renamed.match(), renamed.too_many, renamed.files) == (False, True, 0)
+    assert (renamed.match(unread), renamed.too_many, renamed.files) == (False, True, 0)
+
+
+CRC = "crc64nvme:full:" + "0" * 16
+
+
+def test_an_etag_that_no_read_proved_is_an_md5_where_the_file_has_it() -> None:
+    """A store that states a CRC of each object: the etag was not computed when the file was fetched."""
+    asked = []
+
+    def md5_of(path: bytes, size: int) -> str:
+        asked.append(path)
+        return MD5 if path == b"o1" else OTHER_MD5
+
+    held = [record(f"o{n}", token=MD5, source_proof=CRC, source_grade="full") for n in (0, 1)]
+    others = [record("o2", token=OTHER_MD5, source_proof=CRC), record("o3", token="1-2-3", source_proof=CRC)]
+    new = [entry("n0", token=MD5), entry("n1", token=MD5), entry("n2", token="1-2-3")]
+    rows = compared(new, [*held, *others], md5_of=md5_of)
+    assert [(row.path, row.held_as) for row in rows] == [("n0", ""), ("n1", "o1"), ("n2", "")]
+    assert asked == [b"o0", b"o1"]
+    # What a checksum proves is not read.
+    asked.clear()
+    (row,) = compared([entry("n", token=MD5)], [proven("o", f"md5:full:{MD5}")], md5_of=md5_of)
+    assert (row.held_as, asked) == ("o", [])
+
+
+def test_files_are_read_where_they_lie(tmp_path: Path) -> None:
+    (tmp_path / "a").mkdir()
+    (tmp_path / "a/b").write_bytes(b"bytes" * 1000)
+    (tmp_path / "a/link").symlink_to("b")
+    (tmp_path / "stub").touch()
+    os.truncate(tmp_path / "stub", 5000)
+    held = HeldFiles(tmp_path, lambda: None)
+    assert held.md5(b"a/b", 5000) == hashlib.md5(b"bytes" * 1000).hexdigest()
+    for path, size in ((b"a/b", 4999), (b"a/link", 5000), (b"stub", 5000), (b"a", 4096), (b"none", 1)):
+        assert held.md5(path, size) == "", path
+    assert held.md5(b"a/b", held_files.MOST) == ""

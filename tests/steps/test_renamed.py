@@ -34,9 +34,9 @@ GROUP = "4242"
 
 
 @contextmanager
-def served(tmp_path: Path, source: Path) -> Iterator[tuple[Context, S3Server]]:
+def served(tmp_path: Path, source: Path, *more: str) -> Iterator[tuple[Context, S3Server]]:
     """A dataset from a store whose etags are MD5s."""
-    with S3Server(source, options=["--md5-etags"]) as server:
+    with S3Server(source, options=["--md5-etags", *more]) as server:
         options = {"endpoint_url": server.endpoint, "anon": True}
         with staging(tmp_path, server.url(), plan=PLAN) as context:
             data = context.config.datasets["data"]
@@ -104,10 +104,13 @@ def test_a_delta_of_2000_files_moves_what_changed_and_leaves_the_first_release_a
         assert (looks(first), content(first)) == (was, bytes_then)
 
 
-def test_renamed_objects_are_linked_and_counted(tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    ("more", "grade"), [((), "etag-md5"), (("--checksums",), "full")], ids=["etags alone", "a CRC of each"]
+)
+def test_renamed_objects_are_linked_and_counted(tmp_path: Path, more: tuple[str, ...], grade: str) -> None:
     files = {f"a/{n}": f"bytes of {n}".encode() * 50 for n in range(6)}
     source = tree(tmp_path / "source", files)
-    with served(tmp_path, source) as (context, server):
+    with served(tmp_path, source, *more) as (context, server):
         layout = context.layout("data")
         first = layout.release(go(context)["release"]) / "data"
         os.rename(source / "a/1", source / "a/renamed")
@@ -131,7 +134,7 @@ def test_renamed_objects_are_linked_and_counted(tmp_path: Path) -> None:
         assert not (second / "data/z/later").samefile(first / "a/3")
         assert (second / "data/z/later").stat().st_mtime == 5
         found = records(context)
-        assert (found["a/renamed"].source_grade, found["a/renamed"].key) == ("etag-md5", "a/renamed")
+        assert (found["a/renamed"].source_grade, found["a/renamed"].key) == (grade, "a/renamed")
         stored = seals.find(layout, second.name)
         assert stored is not None
         assert (stored.seal.unchanged, stored.seal.renamed) == (6, 3)

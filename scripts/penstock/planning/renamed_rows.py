@@ -4,12 +4,17 @@ A store has no rename: an object that was moved is a new key. Its source may sta
 release may hold a file, which no row of the listing takes as unchanged, whose source proved that checksum
 when it was fetched. Then the file is not fetched again.
 
-| what the source states of the new row | what proved the release's file                | same size | reused |
-|---------------------------------------|-----------------------------------------------|-----------|--------|
-| a strong checksum of all its bytes    | the same checksum                             | yes       | yes    |
-| xxh3_128 of all its bytes             | any, and its digest is the same               | yes       | yes    |
-| an etag of 32 hexadecimal digits      | an MD5 with this value: read, so no mere etag | yes       | yes    |
-| size and time alone, a CRC, a sum of parts |                                          |           | no     |
+| the source states of the new row     | the release's file was proven by  | same size | reused           |
+|--------------------------------------|-----------------------------------|-----------|------------------|
+| a strong checksum of all its bytes   | the same checksum                 | yes       | yes              |
+| xxh3_128 of all its bytes            | any, and its digest is the same   | yes       | yes              |
+| an etag of 32 hexadecimal digits     | an MD5 of this value, by reading  | yes       | yes              |
+| the same                             | another one; its etag is the same | yes       | if its MD5 is it |
+| size and time, a CRC, a sum of parts | any                               | yes       | no               |
+
+The fourth row is the usual one at stores that state a CRC of each object: that proves a file when it is
+fetched, and its MD5 is not computed then. It is computed now, of the file here, which costs less than to
+fetch the object.
 
 Each file of the release is taken once, so no two names of a release are one inode. Empty files and giants
 are left out. In memory are the new rows and the files that nothing takes, at most MOST of each: a listing of
@@ -28,7 +33,7 @@ from penstock.formats.tables import strings
 from penstock.planning.unchanged_rows import brought, end_of
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterator
 
     from penstock.planning.unchanged_rows import Rules
 
@@ -78,14 +83,15 @@ class RenamedRows:
             self._keep(self._new, 0, batch.filter(new).select(_NEW))
             yield batch
 
-    def match(self) -> bool:
-        """Whether any of the rows that were gathered is a file of the release. Nothing more is gathered."""
+    def match(self, md5_of: Callable[[bytes, int], str]) -> bool:
+        """Whether any of the rows that were gathered is a file of the release. Nothing more is gathered.
+        `md5_of` reads a file of the release, by path and size; "" for one that it does not read."""
         self.gathering = False
         new, free = self._new, self._free
         self._new, self._free = [], []
         if self.too_many or not new or not free:
             return False
-        self._match(_joined(new), _joined(free))
+        self._match(_joined(new), _joined(free), md5_of)
         return self.files > 0
 
     def mark(self, rows: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
@@ -114,26 +120,21 @@ class RenamedRows:
         if rows.num_rows and not self.too_many:
             kept.append(rows)
 
-    def _match(self, new: pa.RecordBatch, free: pa.RecordBatch) -> None:
-        import pyarrow.compute as pc
-
-        stated, proven = _stated(new), _proven(free, whole=not self._rules.proven)
-        theirs = pc.is_in(proven, stated.drop_null())
-        free, proven = free.filter(theirs), proven.filter(theirs)
-        mine = (
-            pc.is_in(stated, proven.drop_null()) if len(proven) else pa.repeat(pa.scalar(False), len(stated))
+    def _match(self, new: pa.RecordBatch, free: pa.RecordBatch, md5_of: Callable[[bytes, int], str]) -> None:
+        sizes, held = new["size"], free["size"]
+        taken = _paired(_stated(new), sizes, _proven(free, whole=not self._rules.proven), held)
+        mine, theirs = (
+            _but(rows.num_rows, [pair[side] for pair in taken]) for side, rows in enumerate((new, free))
         )
-        new, stated = new.filter(mine), stated.filter(mine)
-        by_claim: dict[tuple[str, int], list[int]] = {}
-        sizes = free["size"].to_pylist()
-        for index in reversed(range(len(sizes))):
-            by_claim.setdefault((proven[index].as_py(), sizes[index]), []).append(index)
-        taken: list[tuple[int, int]] = []
-        for index, (claim, size) in enumerate(zip(stated.to_pylist(), new["size"].to_pylist(), strict=True)):
-            if held := by_claim.get((claim, size)):
-                taken.append((index, held.pop()))
+        paths, etags = free["path"], _etags(new)
+        taken += [
+            (one, other)
+            for one, other in _paired(_only(etags, mine), sizes, _only(_etags(free), theirs), held)
+            if md5_of(paths[other].as_py(), held[other].as_py()) == etags[one].as_py()
+        ]
         if not taken:
             return
+        taken.sort()
         new, free = new.take([one for one, _ in taken]), free.take([other for _, other in taken])
         reuse = brought(free, timed=self._timed(new, free))
         self._matched = pa.record_batch({"path": new["path"], "reuse": reuse, "held_as": free["path"]})
@@ -151,14 +152,54 @@ class RenamedRows:
         return same
 
 
+def _paired(stated: pa.Array, sizes: pa.Array, proven: pa.Array, held: pa.Array) -> list[tuple[int, int]]:
+    """Each index of `stated` with one of `proven` that has the same value and size; nulls have none. No index
+    is in two pairs."""
+    import pyarrow.compute as pc
+
+    common = pc.drop_null(proven)
+    there = pc.indices_nonzero(pc.and_(pc.is_valid(stated), pc.is_in(stated, common)))
+    if not len(there):
+        return []
+    by_claim: dict[tuple[str, int], list[int]] = {}
+    theirs = pc.indices_nonzero(pc.and_(pc.is_valid(proven), pc.is_in(proven, pc.drop_null(stated))))
+    for index in reversed(theirs.to_pylist()):
+        by_claim.setdefault((proven[index].as_py(), held[index].as_py()), []).append(index)
+    return [
+        (index, same.pop())
+        for index in there.to_pylist()
+        if (same := by_claim.get((stated[index].as_py(), sizes[index].as_py())))
+    ]
+
+
+def _but(count: int, indices: list[int]) -> pa.Array:
+    """Of so many, which are not among these."""
+    kept = bytearray(b"\1") * count
+    for index in indices:
+        kept[index] = 0
+    return pa.array(map(bool, kept), pa.bool_())
+
+
+def _only(values: pa.Array, kept: pa.Array) -> pa.Array:
+    import pyarrow.compute as pc
+
+    return pc.if_else(kept, values, None)
+
+
+def _etags(rows: pa.RecordBatch) -> pa.Array:
+    """The token of each row that looks like an MD5; null of others."""
+    import pyarrow.compute as pc
+
+    token = pa.array(strings(rows["token"]), pa.string())
+    return pc.if_else(pc.match_substring_regex(token, _MD5), token, None)
+
+
 def _stated(new: pa.RecordBatch) -> pa.Array:
     """The checksum of each new row; null where the source states none that will do."""
     import pyarrow.compute as pc
 
-    checksum, token = pa.array(strings(new["checksum"])), pa.array(strings(new["token"]))
-    etag = pc.if_else(
-        pc.match_substring_regex(token, _MD5), pc.binary_join_element_wise("md5:full:", token, ""), None
-    )
+    checksum = pa.array(strings(new["checksum"]), pa.string())
+    etag = pc.binary_join_element_wise("md5:full:", _etags(new), "")
     return pc.if_else(pc.match_substring_regex(checksum, STRONG_CLAIM), checksum, etag)
 
 

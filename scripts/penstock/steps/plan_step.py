@@ -17,6 +17,7 @@ from penstock.bandwidth.overview import cap_now
 from penstock.core import events, run_documents
 from penstock.core.balance import Cut, Load, decide, parts
 from penstock.core.checks import told
+from penstock.core.layout import DATA
 from penstock.errors import PenstockError
 from penstock.filesystem.capabilities import facts
 from penstock.formats import empty_folders
@@ -36,6 +37,7 @@ from penstock.planning import (
 from penstock.planning import previous_release as bases
 from penstock.planning.adopted_tree import AdoptedRows
 from penstock.planning.forecast import Totals
+from penstock.planning.held_files import HeldFiles
 from penstock.planning.renamed_rows import MOST, RenamedRows
 from penstock.planning.reuse_choice import COPY, LINK, NONE, REFLINK
 from penstock.planning.source_recall import SourceRecall
@@ -169,7 +171,8 @@ class _Planner:
         self.renamed = RenamedRows(self.rules)
         with SourceRecall(self.run) as recall:
             totals = self._count(recall)
-        if self.renamed.match():
+        held = HeldFiles(self.run.layout.release(self.base.release or "") / DATA, self.context.stop.check)
+        if self.renamed.match(held.md5):
             with SourceRecall(self.run) as recall:
                 totals = self._count(recall)
             totals.renamed, totals.renamed_bytes = self.renamed.files, self.renamed.bytes
