@@ -126,8 +126,8 @@ def test_what_is_wrong_is_fetched_and_the_old_files_are_kept(place: Place) -> No
     assert inodes(aside) == {name: before[name] for name in wrong | extra}
     assert (aside / "nothing").is_dir()
     assert (aside / "d1/f01").read_bytes() == b"short"
-    # Four files, and six parts of the giant.
-    assert result["fetched"] == 10
+    # Four files, and the giant.
+    assert result["fetched"] == 5
     undo = Path(result["undo"])
     assert json.loads((undo / "tree.json").read_text())["moved"] == str(copy)
     moved = {json.loads(line)["path"] for line in (undo / "aside.jsonl").read_text().splitlines()}

@@ -12,7 +12,7 @@ import json
 import os
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import TYPE_CHECKING, cast
+from typing import TYPE_CHECKING
 
 from penstock.adoption import adoption_store
 from penstock.core import events
@@ -32,7 +32,7 @@ from penstock.steps import (
 )
 
 if TYPE_CHECKING:
-    from penstock.core.documents.step_results import AdoptionResult, CopyReceipt, SealingResult
+    from penstock.core.documents.step_results import AdoptionResult, SealingResult
     from penstock.core.layout import DatasetLayout
     from penstock.state.context import Context
     from penstock.state.run import Run
@@ -219,13 +219,13 @@ def go_on(context: Context, dataset: str) -> SealingResult:
         text = "the source changed since: what is the same is taken over from the run that adopted the tree"
         context.emit(events.Warned(dataset, STEP, text))
     plan_step.run(context, dataset)
-    copied = copy_step.run(context, dataset)
+    copy_step.run(context, dataset)
     permissions_step.run(context, dataset)
     verify_step.run(context, dataset)
     published = publish_step.run(context, dataset)
-    return sealed(
-        context, layout, run, cast("CopyReceipt", copied).get("copied_rows", 0), str(published["path"])
-    )
+    # By the plan: a command before this one may have fetched some, and been killed.
+    fetched = run.plan.files - run.plan.taken
+    return sealed(context, layout, run, fetched, str(published["path"]))
 
 
 def sealed(context: Context, layout: DatasetLayout, run: Run, fetched: int, path: str) -> SealingResult:

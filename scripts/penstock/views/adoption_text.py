@@ -110,7 +110,7 @@ def sealed(result: SealingResult) -> str:
     lines = [
         human.printable(f"{result['dataset']}/{result['release']}"),
         line("Path", result["path"]),
-        line("Fetched", human.counted(result["fetched"], "file or part")),
+        line("Fetched", human.counted(result["fetched"], "file")),
         *(line("Aside", folder) for folder in result["aside"]),
         line("Undo", result["undo"]),
         line("STATUS", "PUBLISHED" + (", current" if result["current"] == result["release"] else "")),

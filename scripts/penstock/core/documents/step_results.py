@@ -291,7 +291,7 @@ class SealingResult(TypedDict):
     path: str
     current: str | None
     fetched: int
-    """Files, and parts of giants, that this command fetched from the source."""
+    """Files that the source was asked for, whole or some parts; also before the command was killed."""
     aside: Sequence[str]
     """The folder of what the release does not hold, if anything was moved there."""
     undo: str
