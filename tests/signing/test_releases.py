@@ -211,6 +211,7 @@ def test_a_release_of_before_is_refused_until_it_is_signed(unsigned: Context, ke
     before = {one.name: one.stat().st_mode for one in (folder, folder / "release.json", folder / "data")}
     result = sign_release.run(context, "data", None)
     assert (result["release"], result["signed"]) == (folder.name, True)
+    assert result["trusted"].startswith("history.jsonl has 1 line that nobody signed; ")
     passes(context)
     assert audit_step.run(context, "data")["status"] == "PASSED"
     after = {one.name: one.stat().st_mode for one in (folder, folder / "release.json", folder / "data")}
@@ -351,6 +352,13 @@ def test_the_commands(signed: Context, key: ssh_keys.Key, tmp_path: Path) -> Non
             assert f"sign data {folder.name}" in done.stderr
     assert penstock("--config", str(config), "sign", "data", folder.name).returncode == 0
     assert penstock("--config", str(config), "gate", "data").returncode == 0
+    # A first signature says what it takes as it stands, also where no progress is shown.
+    with writable(folder):
+        (folder / "release.json.sig").unlink()
+    signed.layout("data").signed_history.unlink()
+    done = penstock("--config", str(config), "--progress", "off", "sign", "data", folder.name)
+    assert done.returncode == 0
+    assert "lines that nobody signed; the history of before is trusted as it stands" in done.stderr
     config.write_text(f"{text}, sign_with: {key.private}}}\n")
     done = penstock("--config", str(config), "gate", "data")
     assert done.returncode == 2

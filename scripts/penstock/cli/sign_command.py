@@ -30,5 +30,7 @@ def run(parsed: argparse.Namespace, session: Session) -> int:
     output.show(
         f"{what} is signed" if done["signed"] else f"{what} was signed already, and the signature holds"
     )
+    if done["trusted"]:
+        output.say(f"{name}: {done['trusted']}")
     session.receipt(done)
     return 0

@@ -11,7 +11,6 @@ from datetime import UTC, datetime
 from typing import TYPE_CHECKING, TypedDict
 
 from penstock.audit import audit_plan
-from penstock.core import events
 from penstock.core.documents.history_line import Signing
 from penstock.errors import ConfigError, FindingsError
 from penstock.ownership.dataset_hold import holding
@@ -33,6 +32,8 @@ class Signed(TypedDict):
     """"" where the history alone was signed."""
     signed: bool
     """False: the signature was there already, and holds."""
+    trusted: str
+    """What the history's first signature had to take as it stood, in a sentence; "" where it had not."""
 
 
 def run(context: Context, dataset: str, release: str | None) -> Signed:
@@ -45,7 +46,7 @@ def run(context: Context, dataset: str, release: str | None) -> Signed:
     with holding(context, dataset, "", STEP):
         stored = audit_plan.read_seal(layout, release)
         if not release_signature.problems(layout, release, stored):
-            return {"dataset": dataset, "release": release, "signed": False}
+            return {"dataset": dataset, "release": release, "signed": False, "trusted": ""}
         unsigned = layout.without_signers()
         if damaged := audit_plan.unsound(unsigned, release, *stored):
             raise FindingsError(
@@ -55,13 +56,12 @@ def run(context: Context, dataset: str, release: str | None) -> Signed:
                 hint="stage the same content as a new release: "
                 f"`{context.program} run --new-release {dataset}`",
             )
-        if trusted := signed_history.trusted(layout):
-            context.emit(events.Warned(dataset, STEP, trusted))
+        trusted = signed_history.trusted(layout)
         made = release_signature.made(key, layout.signing.signers, layout.release(release))
         history.append(layout, _line(context, layout, release, seal=stored.digest))
         context.assert_held()
         release_signature.put(context.storage, layout, release, made)
-    return {"dataset": dataset, "release": release, "signed": True}
+    return {"dataset": dataset, "release": release, "signed": True, "trusted": trusted}
 
 
 def accept(context: Context, dataset: str, reason: str) -> Signed:
@@ -71,10 +71,10 @@ def accept(context: Context, dataset: str, reason: str) -> Signed:
     context.storage.check_owner(layout)
     with holding(context, dataset, "", STEP):
         if not signed_history.problems(layout):
-            return {"dataset": dataset, "release": "", "signed": False}
+            return {"dataset": dataset, "release": "", "signed": False, "trusted": ""}
         context.assert_held()
         history.accept(layout, key, _line(context, layout, "", reason=reason))
-    return {"dataset": dataset, "release": "", "signed": True}
+    return {"dataset": dataset, "release": "", "signed": True, "trusted": ""}
 
 
 def _key(layout: DatasetLayout) -> Path:
