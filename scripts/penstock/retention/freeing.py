@@ -7,7 +7,8 @@ inode the names below the folders are counted, and its blocks count where that i
 A project is that of the folder that holds the name (FS_IOC_FSGETXATTR): a file whose folder hands its project
 on has the same, and links between projects are refused by the file systems that have them.
 
-Memory: 24 bytes for each name of a file that has several; some hundred million of them are not meant.
+Memory: some 40 bytes for each name of a file that has several (55 MB for a million of them, 15 MB of these
+before the first); some hundred million of them are not meant.
 """
 
 from __future__ import annotations
