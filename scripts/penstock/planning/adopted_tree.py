@@ -40,6 +40,7 @@ from penstock.formats.shards import as_columns, as_rows, read_shard
 from penstock.runtime.job_environment import host_name
 from penstock.state import adopted_trees
 from penstock.state.run import read_plan
+from penstock.views import human
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
@@ -67,8 +68,11 @@ class AdoptedRows:
     """In place of `takeover.TakeOver`: the rows that a plan takes over from a tree. Each pass over the
     listing gives the same rows."""
 
-    def __init__(self, mark: AdoptedTree, run: Run) -> None:
-        self.mark, self._plan = mark, run.config.plan
+    def __init__(self, mark: AdoptedTree, run: Run, *, reflinks: bool) -> None:
+        """`reflinks`: whether a copy on the target shares its blocks."""
+        self.mark, self._plan, self._reflinks = mark, run.config.plan, reflinks
+        self.own_sizes: list[int] = []
+        """Of the files that cannot be the release's own, and are copied beside what is moved aside."""
         self.stagings: Sequence[Staging] = ()
         self.used: set[str] = set()
         self.giants: dict[str, tuple[str, int, dict[int, Reuse]]] = {}
@@ -81,6 +85,7 @@ class AdoptedRows:
     def over(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         """Rows of shards, with `reuse` set where the tree has the file."""
         rows: Iterator[list[Entry]] = map(as_rows, batches)
+        self.own_sizes = []
         lying = (_Lying(file.entry.path, file) for file in good_files(self.mark))
         return chain.from_iterable(map(as_columns, merge(rows, lying, self._reused)))
 
@@ -92,6 +97,8 @@ class AdoptedRows:
 
     def _reused(self, entry: Entry, lying: _Lying) -> str:
         file = lying.file
+        if not self._reflinks and not _is_alone(file):
+            self.own_sizes.append(entry.size)
         giant = entry.size >= max(self._plan.giant_bytes, self._plan.part_bytes + 1)
         if giant:
             self._parts[entry.path] = {n: taken(one, self.mark.key) for n, one in _parts_of(file)}
@@ -117,22 +124,19 @@ def _parts_of(file: File) -> Iterator[tuple[int, Copied]]:
 
 
 def good_files(mark: AdoptedTree) -> Iterator[File]:
-    """The files of the comparison that are the same as in the source and this account's alone, in order."""
-    return (file for file, why in _same_files(mark) if not why)
-
-
-def _same_files(mark: AdoptedTree) -> Iterator[tuple[File, str]]:
-    """The files that are the same as in the source, in order, each with why it is not taken over all the
-    same, or ""."""
-    folder, uid = RunLayout(Path(mark.folder)), os.geteuid()
+    """The files of the comparison that are the same as in the source, in order."""
+    folder = RunLayout(Path(mark.folder))
     bad = {one.path for one in adoption_store.kept(folder) if one.kind in TO_FETCH or one.kind == "source"}
     for files in surveyed_files.read(folder, read_plan(folder)):
         for file in files:
-            if file.entry.path in bad or any(row.state != SAME for row in file.rows):
-                continue
-            seen = file.rows[0]
-            another = f"it is of the account {seen.uid}" if seen.uid != uid else ""
-            yield file, another or (f"it has {seen.links} names" if seen.links != 1 else "")
+            if file.entry.path not in bad and all(row.state == SAME for row in file.rows):
+                yield file
+
+
+def _is_alone(file: File) -> bool:
+    """Whether it was this account's, with one name, when it was read."""
+    seen = file.rows[0]
+    return seen.uid == os.geteuid() and seen.links == 1
 
 
 def sentence(mark: AdoptedTree, files: int) -> str:
@@ -181,6 +185,8 @@ class _Settling:
     adopted: AdoptedFiles
     giants: dict[str, Settled] = field(default_factory=dict)
     """What became of each giant: its parts may lie in several shards."""
+    copied: list[tuple[str, str]] = field(default_factory=list)
+    """Each file that was not this account's alone, and why."""
 
     def all(self) -> None:
         folder = RunLayout(Path(self.mark.folder))
@@ -188,12 +194,34 @@ class _Settling:
         for one in adoption_store.kept(folder):
             if one.kind in NOT_LISTED or (one.kind in TO_FETCH and one.kind != "missing"):
                 self._aside(one.path)
-        for file, why in _same_files(self.mark):
-            if why:
-                self._instead(file.entry.path, why)
         files = _Files(good_files(self.mark))
         for shard in self.run.plan.shards:
             self._shard(shard, files)
+        if self.copied:
+            first, why = self.copied[0]
+            count = human.counted(len(self.copied), "file")
+            text = f"copied on the target, and moved aside unchanged: {count}, the first is {first!r}: {why}"
+            self.context.emit(events.Noted(self.run.dataset, "copy", text))
+
+    def _own(self, row: _Row, settled: Settled) -> Settled:
+        """A copy of a file that is not this account's alone, in its place. Verify reads it back."""
+        path, seen = row.entry.path, row.file.rows[0]
+        adoption_store.note_aside(RunLayout(Path(self.mark.folder)), path, self.mark.aside)
+        inode = self.adopted.own(path, inode=seen.inode, size=row.entry.size)
+        if not inode:
+            return settled
+        self.copied.append((path, settled.why))
+        done = self.adopted.settle(
+            path,
+            inode=inode,
+            size=row.entry.size,
+            mtime_ns=seen.mtime_ns,
+            ctime_ns=0,
+            wanted_ns=row.entry.modified_ns,
+        )
+        if path in self.giants:
+            self.giants[path] = done
+        return done
 
     def _instead(self, path: str, why: str) -> None:
         """The file is fetched anew."""
@@ -229,6 +257,10 @@ class _Settling:
         adoption_store.note_files(RunLayout(Path(self.mark.folder)), name, before)
         with self.context.storage.barrier(self.run.data) as barrier, Calls() as calls:
             settled = calls.each(lambda some: [self._settle(same[0]) for same in some], files)
+            settled = [
+                self._own(same[0], one) if one.others else one
+                for same, one in zip(files, settled, strict=True)
+            ]
             barrier.wait()
         stands: list[Surveyed] = []
         lines: list[str] = []

@@ -178,6 +178,8 @@ class _Planner:
             totals.renamed, totals.renamed_bytes = self.renamed.files, self.renamed.bytes
             if self.base.way == LINK:
                 totals.copy_here(self.renamed.own_sizes)
+        if isinstance(self.over, AdoptedRows):
+            totals.copy_here(self.over.own_sizes)
         recall.check()
         self.recall = recall.sentence()
         return totals
@@ -263,7 +265,7 @@ def _plan(context: Context, run: Run) -> None:
     mark = adopted_trees.read(run.folder)
     if mark is not None:
         planner.base = bases.none(f"the tree {mark.tree} is adopted")
-        planner.over = AdoptedRows(mark, run)
+        planner.over = AdoptedRows(mark, run, reflinks=tried.reflinks)
     else:
         planner.base = bases.find(context.storage, run, tried, copy_unchanged=context.copy_unchanged)
     if mark is None and planner.plan.reused != NONE:

@@ -2,7 +2,8 @@
 
 Guarantees: nothing is deleted. What the release is not to hold is moved aside, to a folder beside the place
 where the tree stood. A file is changed (mode, group, time, ACL) only when it is still the one that was read:
-the same inode, size and modification time, one name, this account's, and nobody has it open for writing.
+the same inode, size and modification time, one name, this account's, and nobody has it open for writing. Of
+one that is right but for the last three the release gets a copy, and it is moved aside as it is.
 """
 
 from __future__ import annotations
@@ -23,6 +24,7 @@ from penstock.filesystem.owners import account
 from penstock.filesystem.safe_open import OPEN_FOLDER, open_beneath
 from penstock.storage import access
 from penstock.storage.durable import fsync_dir
+from penstock.storage.file_replacement import copy_range
 from penstock.storage.links import keeps
 from penstock.storage.port import Settled
 
@@ -33,6 +35,7 @@ if TYPE_CHECKING:
     from penstock.config.access_rules import AccessRules
 
 _READ = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
+_MAKE = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
 _HOLD = os.O_PATH | os.O_NOFOLLOW | os.O_CLOEXEC
 OPERATIONS = 4
 """Metadata operations that settling a file costs at most."""
@@ -183,11 +186,11 @@ class AdoptedFiles:
         if seen.st_mtime_ns != mtime_ns and not set_before:
             return Settled("it was written to since it was read")
         if seen.st_nlink != 1:
-            return Settled(f"it has {seen.st_nlink} names")
+            return Settled(f"it has {seen.st_nlink} names", others=True)
         if seen.st_uid != self._uid:
-            return Settled(f"it is of the account {seen.st_uid}")
+            return Settled(f"it is of the account {seen.st_uid}", others=True)
         if readable and self._is_being_written(fd):
-            return Settled("it is open for writing")
+            return Settled("it is open for writing", others=True)
         certain = (seen.st_mtime_ns, seen.st_ctime_ns) == (mtime_ns, ctime_ns)
         wanted = self._rules.file(path, self._mode)
         held = f"/proc/self/fd/{fd}"
@@ -218,6 +221,41 @@ class AdoptedFiles:
                 return True
             self._leases = False
         return False
+
+    def own(self, path: str, *, inode: int, size: int) -> int:
+        """See `port.AdoptedFiles.own`."""
+        parent, _, name = path.rpartition("/")
+        temporary = f".p.{secrets.token_hex(8)}"
+        with contextlib.ExitStack() as stack:
+            try:
+                old = open_beneath(self._root, path, _READ)
+                stack.callback(os.close, old)
+                seen = os.fstat(old)
+                if not stat.S_ISREG(seen.st_mode) or (seen.st_ino, seen.st_size) != (inode, size):
+                    return 0
+            except OSError:
+                return 0
+            try:
+                above = open_beneath(self._root, parent, OPEN_FOLDER) if parent else os.dup(self._root)
+                stack.callback(os.close, above)
+                new = os.open(temporary, _MAKE, 0o600, dir_fd=above)
+                stack.callback(os.close, new)
+                try:
+                    os.ftruncate(new, size)
+                    if not copy_range(old, new, 0, size):
+                        os.unlink(temporary, dir_fd=above)
+                        return 0
+                    os.utime(new, ns=(seen.st_mtime_ns, seen.st_mtime_ns))
+                    os.fsync(new)
+                    self.set_aside(path)
+                except BaseException:
+                    os.unlink(temporary, dir_fd=above)
+                    raise
+                os.rename(temporary, name, src_dir_fd=above, dst_dir_fd=above)
+                os.fsync(above)
+                return os.fstat(new).st_ino
+            except OSError as error:
+                raise storage_error(error, "cannot copy", path) from None
 
     def set_aside(self, path: str) -> str:
         """See `port.AdoptedFiles.set_aside`."""

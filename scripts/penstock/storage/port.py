@@ -77,6 +77,8 @@ class Settled(NamedTuple):
     """As they are now."""
     certain: bool = False
     """Nothing touched it between its reading and this."""
+    others: bool = False
+    """It is the file that was read, but not this account's alone: `AdoptedFiles.own` may help."""
 
 
 class AdoptedFiles(Protocol):
@@ -87,6 +89,12 @@ class AdoptedFiles(Protocol):
     ) -> Settled:
         """Give a file its final mode, group, ACL and, where times are kept, the time `wanted_ns`, if it is
         still the one that was read, which had the rest. For several threads, on different paths."""
+
+    def own(self, path: str, *, inode: int, size: int) -> int:
+        """Have a file of the same bytes, of this account alone, in the place of the one with this inode,
+        which is moved aside; by reference where the file system shares blocks. Durable on return. Returns its
+        inode; 0 where the file cannot be read, and then nothing is changed. Nothing is compared: whoever
+        calls has it read back."""
 
     def set_aside(self, path: str) -> str:
         """Move what is there out of the release, under its path below another folder; the new place, "" where
