@@ -138,9 +138,8 @@ def carry_out(
     return Done(decisions, cleared, waits)
 
 
-def take_back(context: Context, layout: DatasetLayout, name: str) -> Pin:
-    """Remove a reader's pin, with a line in the history. By the dataset's owner, under its lock. Raises
-    PreflightError where there is none of that name."""
+def pin_named(context: Context, layout: DatasetLayout, name: str) -> Pin:
+    """Raises PreflightError where there is none of that name."""
     found = next((one for one in pins.read(context.storage, layout) if one.name == name), None)
     if found is None:
         raise PreflightError(
@@ -148,6 +147,13 @@ def take_back(context: Context, layout: DatasetLayout, name: str) -> Pin:
             where=str(layout.pins),
             hint=f"`{context.program} releases {layout.dataset}` shows those that there are",
         )
+    return found
+
+
+def take_back(context: Context, layout: DatasetLayout, name: str) -> Pin:
+    """Remove a reader's pin, with a line in the history. By the dataset's owner, under its lock. Raises as
+    `pin_named`."""
+    found = pin_named(context, layout, name)
     line = Unpinning(
         at=removals.now(),
         dataset=layout.dataset,

@@ -105,11 +105,13 @@ def run(context: Context, dataset: str, request: Request | None = None) -> Audit
     """Audit one release. Returns the result: {dataset, release, audit, status, findings, counts,
     files, bytes, methods, promise, seconds, ...}; `status` is PASSED, PARTLY or FINDINGS.
 
-    Raises FindingsError when the seal cannot even be read, LockedError when another audit of the
-    dataset runs, FailedError, InterruptedRunError (go on by the same command).
+    Raises PreflightError where there is no such release, FindingsError when the seal cannot even be read,
+    LockedError when another audit of the dataset runs, FailedError, InterruptedRunError (go on by the same
+    command).
     """
     request = request or Request()
     layout = context.layout(dataset)
+    release = released(context, layout, request.release, STEP)
     if context.storage.owns(layout):
         context.storage.check_owner(layout)
         if request.into is not None:
@@ -120,7 +122,6 @@ def run(context: Context, dataset: str, request: Request | None = None) -> Audit
             )
     else:
         layout = _as_reader(context, layout, request.into)
-    release = released(context, layout, request.release, STEP)
     began = time.time()
     with auditing(context, layout, release, STEP):
         _control_files_are_here(context, layout, release)

@@ -75,6 +75,9 @@ def remove(
 def unpin(context: Context, dataset: str, names: Sequence[str]) -> UnpinResult:
     """Take readers' pins back, by name, as the dataset's owner; the history says so."""
     layout = context.layout(dataset)
+    context.storage.check_owner(layout)
+    for name in names:
+        collection.pin_named(context, layout, name)
     with holding(context, dataset, "", "unpin"):
         found = [collection.take_back(context, layout, name) for name in dict.fromkeys(names)]
     return {"dataset": dataset, "unpinned": [one.words() for one in found]}

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from penstock.errors import FailedError
+from penstock.errors import PreflightError
 
 if TYPE_CHECKING:
     from penstock.core.layout import DatasetLayout
@@ -12,13 +12,14 @@ if TYPE_CHECKING:
 
 
 def released(context: Context, layout: DatasetLayout, name: str | None, doing: str) -> str:
-    """That release, or the current one. `doing` is the command's verb, for the message. Raises FailedError
+    """That release, or the current one. `doing` is the command's verb, for the message. Raises PreflightError
     when it is not there."""
-    release = name or context.storage.current(layout)
-    if release is None or release not in context.storage.releases(layout):
-        raise FailedError(
+    release, there = name or context.storage.current(layout), context.storage.releases(layout)
+    if release is None or release not in there:
+        stages = f"`{context.program} run {layout.dataset}` stages a release"
+        raise PreflightError(
             f"there is no such release to {doing}" if release else "nothing is published yet",
             where=f"{layout.dataset}/{release}" if release else layout.dataset,
-            hint=f"released are: {', '.join(context.storage.releases(layout)) or 'none'}",
+            hint=f"there are: {', '.join(there)}" if there else stages,
         )
     return release

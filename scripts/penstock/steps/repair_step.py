@@ -26,6 +26,7 @@ from penstock.ownership.dataset_hold import holding
 from penstock.ownership.repair_promise import promised
 from penstock.state import history, receipts, signed_history, verdicts
 from penstock.steps.audit_step import auditing, findings_of
+from penstock.steps.release_choice import released
 from penstock.steps.repair_array import ALREADY, NAMED, STEP, Done, fetch, mender_of, planned
 from penstock.steps.shared_damage import SharedDamage
 from penstock.views import findings_text as views
@@ -52,14 +53,12 @@ def run(context: Context, dataset: str, release: str | None = None) -> RepairRes
     repaired, unrepairable, left, fetched_bytes, ...}; `status` is REPAIRED, PARTLY when something
     stays as it was (for `judge`), NOTHING when nothing was found.
 
-    Raises FailedError when there is no audit to go by, FindingsError when the manifest itself is
-    damaged, LockedError.
+    Raises PreflightError where there is no such release, FailedError when there is no audit to go by,
+    FindingsError when the manifest itself is damaged, LockedError.
     """
     layout = context.layout(dataset)
     context.storage.check_owner(layout)
-    release = release or context.storage.current(layout)
-    if release is None:
-        raise FailedError("nothing is published yet", where=dataset)
+    release = released(context, layout, release, STEP)
     signed_history.check(layout)
     audits = audit_store.since_whole(layout, release)
     if not audits:

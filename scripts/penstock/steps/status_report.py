@@ -49,7 +49,7 @@ def run(context: Context, dataset: str) -> StatusResult:
         answer |= {"last_audit": last.to_json() if last else None, "findings": verdicts.standing(verdict)}
         if answer["findings"]:
             answer["state"] = f"published, findings stand: {verdicts.told(answer['findings'])}"
-    if not context.storage.owns(layout):
+    if layout.folder.exists() and not context.storage.owns(layout):
         answer["seen"] = "what is published alone: another account stages this dataset"
         return _without_blanks(answer)
     try:
