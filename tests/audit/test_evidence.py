@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import mmap
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -10,10 +11,11 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from tests.support.hostile import Hostile
 from tests.support.published import STEPS, content, publish
-from tests.support.staging_runs import context_for, tree
+from tests.support.staging_runs import context_for, events_of, tree
 
 from penstock.cluster.local import LocalCluster
 from penstock.config.settings import PlanConfig, SourceConfig, VerifyConfig
+from penstock.core import events
 from penstock.core.layout import SEAL
 from penstock.errors import FindingsError, PreflightError
 from penstock.filesystem.capabilities import facts
@@ -167,3 +169,31 @@ def test_everything_is_read_back_cold_where_that_can_be(context: Context) -> Non
     direct = facts(context.config.target.root).direct
     assert told["weakest_storage"]["grade"] == ("cold" if direct else "reread")
     assert told["weakest_source"] == {"grade": "size", "files": 3, "bytes": 8000}
+
+
+def test_a_linked_file_that_a_job_maps_is_published_as_reread_and_refused_where_cold_is_asked_for(
+    context: Context,
+) -> None:
+    """The pages of a mapped file leave the memory for nobody: a training job on the node that verifies
+    would keep every further release from being published."""
+    if not facts(context.layout("data").root).direct:
+        pytest.fail("these tests need a file system that honours direct reads")
+    first = Path(publish(context)["path"])
+    assert evidence(context)["storage"] == {"cold": {"files": 5, "bytes": 16000}}
+    source = Path(context.config.datasets["data"].sources[0].url)
+    tree(source, {"more": b"m" * 3000})
+    with (first / "f1").open("rb") as file, mmap.mmap(file.fileno(), 0, prot=mmap.PROT_READ) as mapped:
+        assert mapped[:] == FILES["f1"]
+        asking = with_verify(context, minimum_grade="cold")
+        for step in STEPS[:-1]:
+            step(asking, "data")
+        with pytest.raises(FindingsError, match=r"'f1': reread \(cached\), required is cold"):
+            STEPS[-1](asking, "data")
+        second = Path(publish(context)["path"])
+        assert mapped[:] == (second / "f1").read_bytes()
+    assert (second / "f1").stat().st_ino == (first / "f1").stat().st_ino
+    told = evidence(context)
+    assert told["storage"]["reread"] == {"files": 1, "bytes": 4000}
+    assert told["storage"]["cold"]["files"] == 5
+    warned = [e.text for e in events_of(context) if isinstance(e, events.Warned)]
+    assert any("1 linked files were in memory at each reading" in text for text in warned)

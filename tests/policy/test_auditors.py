@@ -183,6 +183,10 @@ def posts(layout: DatasetLayout, uid: int, verdict: Verdict, name: str = "r.0") 
         (Verdict("data", "r", SEAL), {"changed": 1}),
         (Verdict("data", "r", SEAL, read=ReadBack(whole=NIGHTS[2])), {"changed": 1}),
         (Verdict("data", "r", SEAL, read=ReadBack(whole=NIGHTS[4])), {}),
+        # Within one second the audits' names say which began first; a version that kept none says nothing.
+        (Verdict("data", "r", SEAL, read=ReadBack(whole=NIGHTS[3])), {"changed": 1}),
+        (Verdict("data", "r", SEAL, read=ReadBack(whole=NIGHTS[3], audit="a2.9")), {"changed": 1}),
+        (Verdict("data", "r", SEAL, read=ReadBack(whole=NIGHTS[3], audit="a3.1")), {}),
         (Verdict("data", "r", SEAL, overruled=Overruling(at=NIGHTS[4])), {}),
         (Verdict("data", "r", SEAL, overruled=Overruling(at=NIGHTS[2])), {"changed": 1}),
         (Verdict("data", "r", SEAL, stands=[found(5, missing=2)]), {"changed": 1, "missing": 2}),

@@ -282,9 +282,29 @@ def test_evidence_counts_by_grade_and_tells_the_weakest(data: Path) -> None:
     empty = seen(data, "z", storage_grade="written")  # it proves itself
     weak = [seen(data, "a/x"), seen(data, "q/r", storage_grade="reread", source_grade="full"), empty]
     assert evidence.add(Files.of(weak)) == [
-        ("a/x", "no checksum of its source proved it"),
-        ("q/r", "reread (direct), required is cold"),
+        ("a/x", "no checksum of its source proved it", False),
+        ("q/r", "reread (direct), required is cold", False),
     ]
+    kept = [seen(data, "a/x", storage_grade="reread", method="cached", source_grade="full")]
+    kept.append(seen(data, "q/r", storage_grade="reread", method="cached"))
+    assert [one.in_memory for one in evidence.add(Files.of(kept))] == [True, False]
+    by_name = required(VerifyConfig(minimum_grade="cold"), direct=True)
+    assert [one.in_memory for one in by_name.add(Files.of(kept))] == [False, False]
+
+
+def test_the_seal_counts_evidence_by_grade(data: Path) -> None:
+    evidence = required(VerifyConfig(source_checksum="require"), direct=True)
+    evidence.add(
+        Files.of(
+            [
+                seen(data, "a-b", source_grade="full"),
+                seen(data, "a/x", source_grade="etag-md5"),
+                seen(data, "a/x"),
+                seen(data, "q/r", storage_grade="reread", source_grade="full"),
+                seen(data, "z", storage_grade="written"),
+            ]
+        )
+    )
     told = evidence.sealed().to_json()
     assert told["source"]["full"] == {"files": 2, "bytes": 13}
     assert told["weakest_storage"] == {"grade": "written", "files": 1, "bytes": 0}

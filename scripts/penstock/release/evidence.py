@@ -11,7 +11,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from itertools import compress
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from penstock.core.documents.seal import Amount, SealedCarried, SealedEvidence
 from penstock.core.grades import CARRIED, EVIDENCE_GRADES, SIZE_ONLY, storage_rank
@@ -27,11 +27,22 @@ if TYPE_CHECKING:
     from penstock.formats.files import Files
 
 
+class Weak(NamedTuple):
+    """A file with too little evidence."""
+
+    path: str
+    why: str
+    in_memory: bool
+    """Whether it lacks no more than a reading past the pages that somebody keeps in memory."""
+
+
 @dataclass
 class _Amount:
     """Files of one kind of evidence, and what it lacks ("" when it is enough)."""
 
     lacks: str
+    in_memory: bool
+    """As `Weak.in_memory`."""
     files: int = 0
     bytes: int = 0
 
@@ -54,8 +65,8 @@ class Evidence:
     _ages: dict[int, None] = field(default_factory=dict)
     """When files that were carried over were last read: few."""
 
-    def add(self, files: Files) -> list[tuple[str, str]]:
-        """Count these records. Returns the paths of files with too little evidence, and why."""
+    def add(self, files: Files) -> list[Weak]:
+        """Count these records. Returns the files with too little evidence."""
         carried = files["carried"]
         kinds = zip(files["source_grade"], files["storage_grade"], files["method"], carried, strict=True)
         weak = []
@@ -64,21 +75,22 @@ class Evidence:
             amount.files += 1
             amount.bytes += size
             if amount.lacks and size:
-                weak.append((path, amount.lacks))
+                weak.append(Weak(path, amount.lacks, amount.in_memory))
         if any(carried):
             self._ages |= dict.fromkeys(compress(files["read_at"], carried))
         return weak
 
     def _new(self, kind: tuple[str, str, str, int]) -> _Amount:
         source, stored, method, carried = kind
-        lacks = ""
+        lacks, proven = "", source != SIZE_ONLY or not self.proven
         if carried and self.by_name and self.minimum != "written":
             lacks = f"carried over ({stored} then), required is {self.minimum}"
         elif storage_rank(stored) < storage_rank(self.minimum):
             lacks = f"{stored} ({method}), required is {self.minimum}"
-        elif self.proven and source == SIZE_ONLY:
+        elif not proven:
             lacks = "no checksum of its source proved it"
-        amount = self._seen[kind] = _Amount(lacks)
+        in_memory = proven and not self.by_name and (stored, method) == ("reread", "cached")
+        amount = self._seen[kind] = _Amount(lacks, in_memory)
         return amount
 
     def _by(self, field_of_kind: int) -> dict[str, Amount]:

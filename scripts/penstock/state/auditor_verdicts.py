@@ -165,11 +165,19 @@ def told(said: Sequence[Said], own: Verdict | None) -> str:
 
 
 def _standing(said: Said, own: Verdict | None) -> list[StandingFindings]:
-    """Those of an auditor's findings that the owner's verdict has not made fall. Times are in seconds: what
-    was found in the second in which the owner's audit ended stands."""
-    whole = (own.read.whole if own else None) or ""
+    """Those of an auditor's findings that the owner's verdict has not made fall."""
     overruled = own.overruled.at if own and own.overruled else ""
-    return [one for one in said.verdict.stands if one.at >= whole and one.at > overruled]
+    return [one for one in said.verdict.stands if not _answered(one, own) and one.at > overruled]
+
+
+def _answered(found: StandingFindings, own: Verdict | None) -> bool:
+    """Whether an audit of everything by the owner began after the one that found this. Both times are in
+    seconds; within one second the audits' names decide, which begin with microseconds
+    (`audit_store.begin`)."""
+    read = own.read if own else ReadBack()
+    if found.at != read.whole:
+        return found.at < (read.whole or "")
+    return found.audit < read.audit
 
 
 def _read_back(all_read: Sequence[ReadBack]) -> ReadBack:

@@ -118,17 +118,17 @@ def audited(verdict: Verdict, audit: LastAudit, choice: Choice, *, compared: boo
             stands.append(one._replace(counts=counts))
     if audit.counts:
         stands.append(StandingFindings(audit.audit, audit.began, audit.counts))
-    read = _read(verdict.read, audit.began, choice) if compared and not audit.skipped else verdict.read
+    read = _read(verdict.read, audit, choice) if compared and not audit.skipped else verdict.read
     return verdict._replace(stands=stands, last=audit, read=read)
 
 
-def _read(before: ReadBack, began: str, choice: Choice) -> ReadBack:
-    """With what an audit of this choice read, beginning at that moment."""
+def _read(before: ReadBack, audit: LastAudit, choice: Choice) -> ReadBack:
+    """With what an audit of this choice read."""
     if choice.kind == "whole":
-        return before._replace(whole=began)
+        return before._replace(whole=audit.began, audit=audit.audit)
     if choice.kind != "slice":
         return before
-    turn = {**before.slices.get(choice.turns, {}), choice.turn: began}
+    turn = {**before.slices.get(choice.turns, {}), choice.turn: audit.began}
     return before._replace(slices={**before.slices, choice.turns: turn})
 
 

@@ -136,7 +136,8 @@ def _seal(context: Context, run: Run) -> None:
     for attempt in range(ROUNDS + 1):
         ensure_verified(context, run)
         try:
-            deviations = seal_staging(context, run)
+            # Once more is tried to pass the pages that a job keeps in memory; a mapped file's never go.
+            deviations = seal_staging(context, run, in_memory=attempt > 0)
         except RecordsError as error:
             if attempt == ROUNDS:
                 raise

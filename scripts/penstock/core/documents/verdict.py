@@ -78,6 +78,9 @@ class ReadBack(NamedTuple):
     """All of them by one audit; None if never."""
     slices: Mapping[int, Mapping[int, str]] = typed_json.NOTHING
     """By rotations of so many slices: when each slice was."""
+    audit: str = ""
+    """The audit that read all of them, as the findings of others are compared with it; "" where a version
+    wrote it that kept none."""
 
 
 class LastRepair(NamedTuple):
@@ -119,7 +122,7 @@ def to_json(verdict: Verdict) -> Json:
         "release": verdict.release,
         "seal": verdict.seal,
         "stands": [{"audit": one.audit, "at": one.at, "counts": dict(one.counts)} for one in verdict.stands],
-        "read": {"whole": verdict.read.whole, "slices": slices},
+        "read": {"whole": verdict.read.whole, "slices": slices, "audit": verdict.read.audit},
     }
     if verdict.last is not None:
         # Versions before these two keys wrote none.
