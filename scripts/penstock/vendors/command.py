@@ -83,10 +83,11 @@ def run(
     deadline: float = DEADLINE,
     more: Mapping[str, str] = types.MappingProxyType({}),
     given: str = "",
+    inherited: Sequence[int] = (),
 ) -> Answer:
     """Run one command to its end, or until the deadline or the budget is used up: it is then killed with all
-    that it started. `more` are environment variables for it alone, `given` is its standard input. Never
-    raises OSError."""
+    that it started. `more` are environment variables for it alone, `given` is its standard input, `inherited`
+    are open files that it has under the same numbers. Never raises OSError."""
     command = tuple(argv)
     allowed = deadline if budget is None else min(deadline, budget.left())
     if allowed <= 0:
@@ -103,6 +104,7 @@ def run(
             errors="replace",
             env=environment,
             start_new_session=True,
+            pass_fds=inherited,
         )
     except OSError as error:
         return Answer(command, why=f"not there: {error.strerror}")
