@@ -116,13 +116,16 @@ class Verdict(NamedTuple):
 def to_json(verdict: Verdict) -> Json:
     """What the file holds; what never happened is left out."""
     slices = {str(of): {str(one): at for one, at in seen.items()} for of, seen in verdict.read.slices.items()}
+    read: Json = {"whole": verdict.read.whole, "slices": slices}
+    if verdict.read.audit:
+        read["audit"] = verdict.read.audit
     written: Json = {
         "format": FORMAT,
         "dataset": verdict.dataset,
         "release": verdict.release,
         "seal": verdict.seal,
         "stands": [{"audit": one.audit, "at": one.at, "counts": dict(one.counts)} for one in verdict.stands],
-        "read": {"whole": verdict.read.whole, "slices": slices, "audit": verdict.read.audit},
+        "read": read,
     }
     if verdict.last is not None:
         # Versions before these two keys wrote none.
