@@ -96,6 +96,16 @@ def numbered(path: Path) -> Iterator[tuple[Sequence[int], pa.RecordBatch]]:
         row += batch.num_rows
 
 
+def ends(path: Path) -> tuple[bytes, bytes]:
+    """The first and the last path of a shard; two empty ones where it has no row. Raises FailedError."""
+    first = last = b""
+    for batch in read_batches(path, FORM, batch=GROUP, names=("path",)):
+        paths = batch["path"]
+        first = first or paths[0].as_py()
+        last = paths[len(paths) - 1].as_py()
+    return first, last
+
+
 def as_rows(batch: pa.RecordBatch) -> list[Entry]:
     """Rows of a shard that are stored like this."""
     return rows_of(Entry, values(batch))

@@ -28,7 +28,7 @@ from penstock.filesystem.safe_open import OPEN_FOLDER, Folders, folders_kept
 from penstock.formats.ledger_file import Ledger
 from penstock.formats.ledger_segments import segments
 from penstock.formats.manifest import read_between
-from penstock.formats.shards import numbered
+from penstock.formats.shards import ends, numbered
 from penstock.formats.tables import strings
 
 if TYPE_CHECKING:
@@ -225,20 +225,9 @@ def _recorded(task: RereadTask) -> Iterator[tuple[bytes, tuple[Any, ...]]]:
     """Of the release that files are linked from, in the order of the paths: path, and the other `COLUMNS`."""
     if task.base_manifest is None:
         return
-    for batch in read_between(task.base_manifest, *_ends(task), COLUMNS):
+    for batch in read_between(task.base_manifest, *ends(task.rows), COLUMNS):
         path, *others = (batch[name].to_pylist() for name in COLUMNS)
         yield from zip(path, zip(*others, strict=True), strict=True)
-
-
-def _ends(task: RereadTask) -> tuple[bytes, bytes]:
-    """The first and the last path of the shard."""
-    first = last = b""
-    for numbers, batch in numbered(task.rows):
-        paths = batch["path"]
-        if numbers[0] == 0:
-            first = paths[0].as_py()
-        last = paths[len(paths) - 1].as_py()
-    return first, last
 
 
 class _Moved:
