@@ -125,7 +125,7 @@ def _wanted(context: Context, layout: DatasetLayout, release: str | None, curren
         raise FindingsError(
             "the history names no release before the current one that is still there",
             where=str(layout.history),
-            why=f"`current` names {current}; other releases: {', '.join(others) or 'none'}",
+            why=f"`current` names {current or 'no release'}; other releases: {', '.join(others) or 'none'}",
             hint=f"name the release: `{context.program} rollback {layout.dataset} RELEASE`" if others else "",
         )
     return found

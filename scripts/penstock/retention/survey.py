@@ -47,8 +47,8 @@ class Survey(NamedTuple):
 
 
 def look(context: Context, layout: DatasetLayout, overruled: Container[str] = ()) -> Survey:
-    """What is there now. Pins whose names are `overruled` hold nothing. Raises FailedError, NewerFormatError
-    where the history or a seal cannot be read."""
+    """What is there now. Pins whose names are `overruled` hold nothing. Raises NewerFormatError, OSError
+    where the history cannot be read."""
     storage = context.storage
     current = storage.current(layout) if storage.leads(layout) else None
     moves = current_pointer.moves(layout)
@@ -100,25 +100,31 @@ def _known(
     linked: float,
     held: Sequence[str],
 ) -> Known:
-    stored = None
+    stored, newer = None, ""
     # A seal that cannot be read says nothing; the release can be removed all the same.
-    with contextlib.suppress(FailedError, NewerFormatError):
+    try:
         stored = seals.find(layout, release)
+    except NewerFormatError as error:
+        newer = f"newer: a newer penstock sealed it, and is needed to remove it: {error.why}"
+    except FailedError:
+        pass
     seal = stored.seal if stored else None
-    times = [_seconds(one.at) for one in moves if isinstance(one, Publication) and one.release == release]
+    told = [one for one in moves if isinstance(one, Publication) and one.release == release]
+    times = [_seconds(one.at) for one in told]
     published = max((one for one in times if one is not None), default=None)
     if published is None and seal is not None:
         published = _seconds(seal.sealed)
     left = None if release == current or current is None else left_at(moves, release, linked)
+    said = seal or next(reversed(told), None)
     return Known(
         release,
         published,
         left,
         not _MADE.fullmatch(release),
-        tuple(held),
-        seal.files if seal else 0,
-        seal.bytes if seal else 0,
-        seal.run if seal else "",
+        (*held, newer) if newer else tuple(held),
+        said.files if said else 0,
+        said.bytes if said else 0,
+        said.run if said else "",
     )
 
 
