@@ -3,7 +3,9 @@
 Each removal below a root posts a promise (`ownership.promises`) of no bytes, whose run is called `removal`.
 Of `gc.ops` a removal takes the budget divided by the living ones; the smallest budget that one of them is
 configured with is not known to the others, so accounts that share a root agree on it (or a site's file does).
-Each is one part of `target.ops`, too, beside the elements of runs: the smaller of both shares counts.
+One that begins beside others waits for SEEN seconds, by when these have read its promise (`ops_share`): else
+the sum would be beyond the budget for EVERY seconds. Each is one part of `target.ops`, too, beside the
+elements of runs: the smaller of both shares counts.
 """
 
 from __future__ import annotations
@@ -22,7 +24,7 @@ from penstock.engine.shared_memory import spending
 from penstock.errors import PenstockError
 from penstock.locks import holder as holders
 from penstock.ownership import promises
-from penstock.ownership.ops_share import EVERY, OpsShare
+from penstock.ownership.ops_share import EVERY, SEEN, OpsShare
 from penstock.ownership.promise_judgement import LIVING, verdict
 
 if TYPE_CHECKING:
@@ -71,6 +73,7 @@ class _Share:
         wait: Callable[[float], object],
     ) -> None:
         self._storage, self._layout, self._name, self._ops = storage, layout, name, ops
+        self._wait: Callable[[float], object] | None = wait
         self._of_target = OpsShare(storage, layout, REMOVAL, target_ops, 1, wait=wait) if target_ops else None
         self._read, self._share = float("-inf"), 0.0
 
@@ -81,8 +84,16 @@ class _Share:
             if self._name:
                 with contextlib.suppress(OSError):
                     self._storage.beat(self._layout.promises, self._name)
-            self._share = self._ops / self._living() if self._ops else float("inf")
+            self._share = self._ops / self._counted() if self._ops else float("inf")
         return min(self._share, self._of_target()) if self._of_target else self._share
+
+    def _counted(self) -> int:
+        living = self._living()
+        if living > 1 and self._wait is not None:
+            self._wait(SEEN)
+            living, self._read = self._living(), time.monotonic()
+        self._wait = None
+        return living
 
     def _living(self) -> int:
         """Removals below the root that live, this one among them."""
