@@ -21,9 +21,11 @@ from tests.support.whole_way import InProcess
 from penstock.audit import audit_store
 from penstock.config.settings import GcConfig, RetentionConfig
 from penstock.core.documents import removal_mark
+from penstock.core.layout import SEAL
 from penstock.errors import LockedError, PreflightError
 from penstock.locks import holder as holders
 from penstock.locks.dataset_lock import DatasetLock
+from penstock.ownership.ops_share import SEEN
 from penstock.policy import pause
 from penstock.retention import freeing, pins, removals, survey
 from penstock.retention.removal_share import paced
@@ -33,7 +35,7 @@ from penstock.state import gate
 from penstock.steps import gc_step, list_step, plan_step, rollback_step
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterator
     from pathlib import Path
 
     from tests.retention.conftest import Releases
@@ -69,6 +71,15 @@ def blocks(folder: Path) -> int:
             one = os.lstat(os.path.join(above, name))
             seen[one.st_ino] = one.st_blocks * 512
     return sum(seen.values())
+
+
+def rewritten(releases: Releases, letter: str, change: Callable[[str], str]) -> Path:
+    """The seal of a release, changed."""
+    seal = releases.layout.release(releases.names[letter]) / SEAL
+    seal.parent.chmod(0o755)
+    seal.chmod(0o644)
+    seal.write_text(change(seal.read_text()))
+    return seal
 
 
 def held(releases: Releases, found: object, letter: str) -> list[str]:
@@ -174,11 +185,16 @@ def test_what_is_freed_is_what_was_foretold(releases: Releases) -> None:
     assert len({one.st_ino for one in same}) == 1
     assert same[0].st_nlink == 4
     ruled(releases, last=2)
-    before = blocks(layout.releases)
-    above = os.lstat(layout.releases).st_blocks * 512
+    tops = (layout.releases, layout.runs)
+
+    def below() -> int:
+        return sum(blocks(one) - os.lstat(one).st_blocks * 512 for one in tops)
+
+    before, states = below(), blocks(layout.runs)
     found = gc_step.gc(releases.context, "data", dry_run=False)
-    after = blocks(layout.releases)
-    assert found["frees"]["bytes"] == before - above - (after - os.lstat(layout.releases).st_blocks * 512)
+    assert found["frees"]["bytes"] == before - below()
+    # The state of the runs that made them goes, too.
+    assert blocks(layout.runs) < states
     assert found["frees"]["shared_bytes"] == same[0].st_blocks * 512
     assert sum(found["frees"]["users"].values()) == found["frees"]["bytes"]
     assert sum(found["frees"]["groups"].values()) == found["frees"]["bytes"]
@@ -342,6 +358,51 @@ def test_where_current_leads_nowhere_nothing_is_removed(releases: Releases) -> N
     assert releases.there() == "AB"
 
 
+def test_a_release_that_a_newer_version_sealed_is_left_to_that_version(releases: Releases) -> None:
+    """It may be held in ways that this version knows nothing of."""
+    releases.stage(*"ABC")
+    ruled(releases, last=1)
+    seal = rewritten(releases, "A", lambda text: json.dumps({**json.loads(text), "format": 99}))
+    found = gc_step.gc(releases.context, "data", dry_run=False)
+    assert held(releases, found, "A")[0].startswith("newer: a newer penstock sealed it")
+    assert releases.there() == "AC"
+    with pytest.raises(PreflightError, match=r"a release is held(.|\n)*: newer: .*it has format 99"):
+        gc_step.remove(releases.context, "data", [releases.names["A"]], dry_run=False, now=True)
+    assert seal.exists()
+
+
+def test_of_a_release_whose_seal_is_damaged_the_history_says_what_it_held(releases: Releases) -> None:
+    releases.stage(*"AB")
+    ruled(releases, last=1)
+    told = next(line for line in releases.history() if line["release"] == releases.names["A"])
+    rewritten(releases, "A", lambda text: text[:10])
+    (row, _) = gc_step.gc(releases.context, "data", dry_run=False)["releases"]
+    assert (row["removed"], row["files"], row["bytes"]) == (True, told["files"], told["bytes"])
+    assert releases.there() == "B"
+    # The state of its run is found, too.
+    assert len(list(releases.layout.runs.iterdir())) == 1
+
+
+def test_where_the_state_is_missing_nothing_is_removed_and_that_is_said(releases: Releases) -> None:
+    """As where `target.state_root` is not mounted: nobody knows whether a run is at work."""
+    releases.stage(*"AB")
+    ruled(releases, last=1)
+    away = releases.folder / "away"
+    releases.layout.state.rename(away)
+    name = releases.names["A"]
+    for words in ("gc", "gc --dry-run", f"remove data {name}", f"rollback data {name}", "unpin data some"):
+        done = releases.command(*words.split())
+        assert done.returncode == 3, words
+        assert "the dataset's state is missing" in done.stderr or words.startswith("unpin")
+        assert done.stdout == ""
+    assert releases.there() == "AB"
+    assert releases.current() == "B"
+    # As its message says: it is made anew.
+    list_step.run(releases.context, "data")
+    assert releases.command("gc").returncode == 0
+    assert releases.there() == "B"
+
+
 def test_the_current_release_is_never_removed_by_name(releases: Releases) -> None:
     releases.stage(*"AB")
     ruled(releases, last=1)
@@ -467,11 +528,20 @@ def test_stagings_of_abandoned_runs_go_and_the_staging_of_one_that_can_go_on_sta
     if not staging.exists():
         shutil.copytree(copy, staging)
         shutil.copytree(releases.folder / "state", state)
-    shown = gc_step.gc(releases.context, "data", dry_run=True)["stagings"]
-    assert shown[0]["removed"] is True
+    shown = gc_step.gc(releases.context, "data", dry_run=True)
+    assert shown["stagings"][0]["removed"] is True
+    assert shown["frees"]["bytes"] == blocks(staging) + blocks(state)
     assert staging.exists()
-    gc_step.gc(releases.context, "data", dry_run=False)
-    assert not staging.exists()
+    # Its files are removed without the dataset's lock: here another process removes some already.
+    lock = releases.layout.state / "gc.lock"
+    with DatasetLock(lock, "data", run="", command="gc", holder_ended=lambda *_: None):
+        found = gc_step.gc(releases.context, "data", dry_run=False)
+        assert "being removed already" in found["waits"]
+        assert not staging.exists()
+        assert not state.exists()
+        assert len(removals.left(releases.layout)) == 2
+    assert gc_step.gc(releases.context, "data", dry_run=False)["interrupted"]
+    assert removals.left(releases.layout) == []
     assert releases.there() == "AC"
 
 
@@ -555,3 +625,19 @@ def test_removals_keep_to_the_budget_together(releases: Releases) -> None:
     assert time.monotonic() - began > 1.8
     assert releases.there() == "B"
     assert list(releases.layout.promises.iterdir()) == []
+
+
+def test_a_removal_that_begins_beside_another_waits_until_that_one_has_read_it(releases: Releases) -> None:
+    """Else both together would remove more than the budget until then."""
+    releases.stage("A")
+    ruled(releases, GcConfig(grace=0.000001, ops=1000))
+    context, layout = releases.context, releases.layout
+    first, second = (tree(releases.folder / name, {"f": b"x"}) for name in ("first", "second"))
+    with paced(context, layout):
+        began = time.monotonic()
+        context.storage.remove_tree(first)
+        assert time.monotonic() - began < SEEN
+        with paced(context, layout):
+            began = time.monotonic()
+            context.storage.remove_tree(second)
+            assert time.monotonic() - began >= SEEN

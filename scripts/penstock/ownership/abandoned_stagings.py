@@ -45,7 +45,7 @@ from penstock.storage.port import Abandoned
 from penstock.views import human
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterator
 
     from penstock.core.documents.step_results import StagingStatus
     from penstock.core.layout import DatasetLayout, RunLayout
@@ -211,43 +211,52 @@ def retire(layout: DatasetLayout, folder: RunLayout) -> bool:
     return True
 
 
-def clean(context: Context, run: Run, before: int | None = None) -> None:
+def clean(
+    context: Context,
+    run: Run,
+    before: int | None = None,
+    *,
+    step: str = "publish",
+    remove: Callable[[Path, Path], None] | None = None,
+) -> None:
     """Remove stagings and state of runs that did not end, after a newer run was published. The caller holds
     the lock. Runs that may live, stagings of unknown runs and, with a claim's number, runs that may have been
-    claimed at this number or later stay, and are reported."""
+    claimed at this number or later stay, and are reported. `remove(staging, state)` removes one, or gives it
+    to a removal; else its files are removed before this returns."""
     known = {_name(theirs): (key, theirs) for key, theirs in _others(run)}
     for name in abandoned(run.layout, run.release):
         staging = run.layout.releases / name
         if name not in known:
             text = f"staging {staging} belongs to no known run: remove it by hand"
-            context.emit(events.Warned(run.dataset, "publish", text=text))
+            context.emit(events.Warned(run.dataset, step, text=text))
             continue
         key, theirs = known[name]
         if _holds_tree(theirs, staging / DATA):
             text = f"{staging} stays: it holds what is left of a tree that was adopted; remove it by hand"
-            context.emit(events.Warned(run.dataset, "publish", text=text))
+            context.emit(events.Warned(run.dataset, step, text=text))
             continue
         if before is not None and run_claims.last(run.layout, theirs.id) >= before:
             text = f"the staging of run {key} stays: it may be newer than release {run.release}"
-            context.emit(events.Noted(run.dataset, "publish", text=text))
+            context.emit(events.Noted(run.dataset, step, text=text))
             continue
         if alive := _alive(context, theirs, patient=False):
             text = f"the staging of run {key} stays: {alive}"
-            context.emit(events.Warned(run.dataset, "publish", text=text))
+            context.emit(events.Warned(run.dataset, step, text=text))
             continue
         try:
-            context.assert_held()
-            remove_noting(context, run.layout, staging)
-            context.assert_held()
-            context.storage.remove_tree(theirs.folder.folder)
+            if remove is not None:
+                remove(staging, theirs.folder.folder)
+            else:
+                context.assert_held()
+                remove_noting(context, run.layout, staging)
+                context.assert_held()
+                context.storage.remove_tree(theirs.folder.folder)
         except PenstockError as error:
             # The release is published: that an old staging stays does not make publish fail.
-            context.emit(
-                events.Warned(run.dataset, "publish", text=f"the staging of run {key} stays: {error}")
-            )
+            context.emit(events.Warned(run.dataset, step, text=f"the staging of run {key} stays: {error}"))
             continue
         text = f"the staging of run {key}, which did not end, was removed"
-        context.emit(events.Noted(run.dataset, "publish", text=text))
+        context.emit(events.Noted(run.dataset, step, text=text))
 
 
 def described(run: Run) -> list[StagingStatus]:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from penstock.core import events
 from penstock.core.documents.promise import of_repair
-from penstock.errors import InterruptedRunError, LockedError, PenstockError
+from penstock.errors import InterruptedRunError, LockedError, PenstockError, PreflightError
 from penstock.ownership import liveness
 from penstock.ownership.ops_share import OpsShare
 from penstock.ownership.promises import Kept
@@ -67,6 +67,19 @@ class Hold:
         self._lock.assert_held()
 
 
+def check_state(context: Context, layout: DatasetLayout) -> None:
+    """Raises PreflightError where the folder of the dataset's state is not there."""
+    if not layout.state.is_dir():
+        raise PreflightError(
+            "the dataset's state is missing",
+            where=str(layout.state),
+            why="its lock and its history lie there: without it nobody knows what is at work, and nothing "
+            "was changed",
+            hint="mount it, or correct `target.state_root`; where it is lost, "
+            f"`{context.program} list {layout.dataset}` makes it anew",
+        )
+
+
 @contextlib.contextmanager
 def holding(context: Context, dataset: str, run: str, step: str, *, release: str = "") -> Iterator[Hold]:
     """Hold the dataset's lock for a step of `run` ("" for list, and for a repair, which is of a `release`);
@@ -75,6 +88,7 @@ def holding(context: Context, dataset: str, run: str, step: str, *, release: str
     reported by events. Raises FailedError where the workflow of this step was cancelled."""
     layout = context.layout(dataset)
     context.storage.check_owner(layout)
+    check_state(context, layout)
     promised = run or (of_repair(release) if release else "")
     kept = Kept(context.storage, layout, promised, context.controller) if promised else None
     lock = lock_of(context, layout, run or release, step, beat=kept.beat if kept else _nothing)

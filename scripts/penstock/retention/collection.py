@@ -3,6 +3,7 @@
 without a lock        survey, decision, forecast: all that a dry run does
 the dataset's lock    what was killed before is settled; survey and decision again (a release is removed
                       only where both say so); mark; wait (`settling`); pins and `current` again; rename
+                      and of stagings that are removed, too
 the lock `gc.lock`    the files, within `gc.ops`
 """
 
@@ -10,6 +11,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+from functools import partial
 from typing import TYPE_CHECKING, NamedTuple
 
 from penstock.core import events
@@ -23,7 +25,7 @@ from penstock.errors import (
     PreflightError,
 )
 from penstock.ownership import abandoned_stagings, liveness
-from penstock.ownership.dataset_hold import holding, lock_of
+from penstock.ownership.dataset_hold import check_state, holding, lock_of
 from penstock.retention import freeing, interrupted, pins, removals, survey
 from penstock.retention.removal_share import paced
 from penstock.state import history, run_store
@@ -48,6 +50,8 @@ class Staging(NamedTuple):
     """The staging of a run that did not end."""
 
     path: Path
+    state: Path | None
+    """That of its run; None: of no known run."""
     words: str
     stays: str
     """Why gc leaves it; "": it is removed."""
@@ -91,15 +95,17 @@ def plan(
     stagings: bool = True,
 ) -> Plan:
     """What gc or remove would do now; it changes nothing, and takes no lock. Raises PreflightError for
-    whoever is not the dataset's owner."""
+    whoever is not the dataset's owner, and where releases are there and the dataset's state is not."""
     context.storage.check_owner(layout)
+    if context.storage.releases(layout):
+        check_state(context, layout)
     seen = survey.look(context, layout, overruled)
     decisions = decide(seen)
     found = _stagings(context, layout) if stagings else []
     left = removals.left(layout)
     doomed = [layout.release(one.known.release) for one in decisions if not one.held_by]
     folders = [*doomed, *(one.path for one in found if not one.stays), *left]
-    freed = freeing.forecast(folders, context.stop.check)
+    freed = freeing.forecast([*folders, *_states(layout, decisions, found)], context.stop.check)
     ended = [f"{name}: {why}" for name, why in sorted(seen.ended.items())]
     return Plan(decisions, found, left, ended, freed, folders)
 
@@ -131,9 +137,9 @@ def carry_out(
         for name in seen.ended:
             with contextlib.suppress(OSError):
                 storage.withdraw(layout.pins, name)
-        if any(not one.stays for one in planned.stagings) and (run := _latest(layout)) is not None:
-            with paced(context, layout):
-                abandoned_stagings.clean(context, run)
+        run = _latest(layout) if any(not one.stays for one in planned.stagings) else None
+        if run is not None:
+            abandoned_stagings.clean(context, run, step=step, remove=partial(removals.set_aside, context))
     cleared, waits = _clear(context, layout, step)
     return Done(decisions, cleared, waits)
 
@@ -241,6 +247,19 @@ def _latest(layout: DatasetLayout) -> Run | None:
         return None
 
 
+def _states(layout: DatasetLayout, decisions: Sequence[Decision], stagings: Sequence[Staging]) -> list[Path]:
+    """The state that goes with what is removed: of runs, and of repairs with what they fetched. None where
+    it lies on another file system: other quotas count that."""
+    found = [one.state for one in stagings if one.state is not None and not one.stays]
+    for one in decisions:
+        if not one.held_by:
+            release, run = one.known.release, one.known.run
+            found += [layout.run(run).folder] if run else []
+            found += [layout.repair(release).folder, layout.repair_staging(release)]
+    there = [one for one in dict.fromkeys(found) if one.is_dir()]
+    return [one for one in there if one.stat().st_dev == layout.releases.stat().st_dev]
+
+
 def _stagings(context: Context, layout: DatasetLayout) -> list[Staging]:
     try:
         run = run_store.open_run(layout)
@@ -258,7 +277,8 @@ def _stagings(context: Context, layout: DatasetLayout) -> list[Staging]:
         elif not stays:
             stays = _alive(context, layout, one["run"])
         if os.path.lexists(path):
-            found.append(Staging(path, abandoned_stagings.sentence(one), stays))
+            state = layout.run(one["run"]).folder if "run" in one else None
+            found.append(Staging(path, state, abandoned_stagings.sentence(one), stays))
     return found
 
 

@@ -4,6 +4,9 @@
     releases/.removed-<release>-<nonce>       the release, without its name: nobody meets half of one
     runs/.removed-<run>-<nonce>               the state of its run
 
+The staging of a run that did not end loses its name, and its run's state, in the same way, without a mark:
+nobody reads it.
+
 Under the dataset's lock a release is marked, renamed, its run's state is renamed, the history gets a line,
 its audits and their verdict are forgotten, and the mark goes. Its files are removed afterwards, without that
 lock, so that a run of the dataset need not wait: what has such a name is nobody's any more.
@@ -89,6 +92,18 @@ def carry_out(context: Context, layout: DatasetLayout, one: RemovalMark) -> None
         context.assert_held()
         raise storage_error(error, "a release cannot be renamed", str(layout.release(one.release))) from error
     _conclude(context, layout, one)
+
+
+def set_aside(context: Context, staging: Path, state: Path) -> None:
+    """Take the name of the staging of a run that did not end, then that of the run's state, by one rename
+    each; `left` has them from then on. The caller holds the lock. Raises by `errno_map.storage_error`."""
+    nonce = secrets.token_hex(8)
+    for path in (staging, state):
+        context.assert_held()
+        try:
+            context.storage.rename(path, path.parent / f".removed-{path.name.strip('.')}-{nonce}")
+        except OSError as error:
+            raise storage_error(error, "a staging cannot be renamed", str(path)) from error
 
 
 def settle(context: Context, layout: DatasetLayout) -> None:

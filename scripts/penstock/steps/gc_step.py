@@ -109,6 +109,7 @@ def _done(
     overruled: Collection[str],
 ) -> Collected:
     decisions, cleared, waits = planned.decisions, 0, ""
+    stagings = planned.stagings
     if not dry_run and layout.state.is_dir():
         if planned.folders:
             told = "; ".join(line.strip() for line in gc_text.freed(_frees(planned.freed), "will free"))
@@ -116,6 +117,11 @@ def _done(
             context.emit(events.Noted(layout.dataset, step, text))
         done = collection.carry_out(context, layout, planned, decide, step, overruled=overruled)
         decisions, cleared, waits = done
+        # By what is there now: another command may have taken one over meanwhile.
+        stagings = [
+            one._replace(stays="it stays, as said above") if not one.stays and one.path.exists() else one
+            for one in stagings
+        ]
     return {
         "dataset": layout.dataset,
         "dry_run": dry_run,
@@ -129,9 +135,7 @@ def _done(
             }
             for one in decisions
         ],
-        "stagings": [
-            {"staging": one.words, "removed": not one.stays, "why": one.stays} for one in planned.stagings
-        ],
+        "stagings": [{"staging": one.words, "removed": not one.stays, "why": one.stays} for one in stagings],
         "interrupted": [path.name for path in planned.left],
         "ended_pins": list(planned.ended),
         "unpinned": list(overruled),
