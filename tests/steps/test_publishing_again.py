@@ -16,9 +16,10 @@ from tests.support.whole_way import InProcess, content, go, staging
 
 from penstock.cluster.port import State, Status
 from penstock.config.settings import PermissionsConfig
-from penstock.errors import FailedError, LockedError
-from penstock.state import run_store
+from penstock.errors import FailedError, FindingsError, LockedError
+from penstock.state import gate, history, run_store
 from penstock.state.submission_log import ArrayBook
+from penstock.steps import audit_step
 from penstock.storage import dataset_folders, tree_removal
 
 if TYPE_CHECKING:
@@ -54,6 +55,46 @@ def test_a_release_that_was_deleted_is_published_again(context: Context, source:
     tree_removal.remove_tree(layout.releases)
     assert go(context)["moved"]
     assert content(layout.current / "data") == content(source)
+
+
+@pytest.mark.parametrize("stopped", [False, True], ids=["in one go", "stopped once it is revealed"])
+def test_the_gate_opens_over_a_release_that_was_deleted_and_staged_again(
+    context: Context, stopped: bool
+) -> None:
+    """`current` still names it, so nothing moves: the history must name its new seal all the same."""
+    layout = context.layout("data")
+    go(context)
+    first = gate.passed(layout)
+    tree_removal.remove_tree(layout.releases)
+    if stopped:
+        go(context, upto="verify")
+        named = os.readlink(layout.current)
+        layout.current.unlink()
+        layout.current.mkdir()
+        with pytest.raises(FailedError):
+            go(context, after="verify")
+        assert layout.release(first.release).exists()
+        layout.current.rmdir()
+        layout.current.symlink_to(named)
+    assert go(context)["release"] == first.release
+    second = gate.passed(layout)
+    assert second.release == first.release
+    assert second.digest != first.digest
+    assert audit_step.run(context, "data")["status"] == "PASSED"
+    go(context)
+    assert len(list(history.lines(layout))) == 2
+
+
+def test_a_run_does_not_note_a_seal_that_was_forged_after_its_publication(context: Context) -> None:
+    layout = context.layout("data")
+    seal = layout.release(go(context)["release"]) / "release.json"
+    with writable(seal.parent):
+        seal.chmod(0o600)
+        seal.write_bytes(seal.read_bytes() + b" ")
+    go(context)
+    with pytest.raises(FindingsError, match="not the one that was published"):
+        gate.passed(layout)
+    assert len(list(history.lines(layout))) == 1
 
 
 def test_a_kill_between_opening_and_renaming_is_gone_over(context: Context, source: Path) -> None:

@@ -75,6 +75,8 @@ def _publish(context: Context, run: Run) -> PublishReceipt:
         _describe(context, run)
         _sign(run)
         verdicts.forget(layout, info.release)
+        # Of an earlier release of this name, which is gone: it would end this publication before its line.
+        receipts.drop(run.folder.receipt(STEP))
     context.stop.check()
     # Also for what an attempt revealed that died before it could say so: it may not be durable.
     context.storage.reveal(layout, info.release, context.assert_held)
@@ -93,6 +95,7 @@ def _publish(context: Context, run: Run) -> PublishReceipt:
     if not told:
         _demand_signature(layout, stored)
         context.storage.point(layout, info.release, context.assert_held)
+    if not told or _seal_is_unnamed(run, stored):
         context.assert_held()
         line = Publication(
             at=datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ"),
@@ -109,10 +112,10 @@ def _publish(context: Context, run: Run) -> PublishReceipt:
             renamed=seal.renamed,
         )
         history.append(layout, line)
-        if not fresh:
+        if not fresh and not told:
             text = f"the source holds again what release {info.release} was published of: `current` names it"
             context.emit(events.Noted(dataset, STEP, text=text))
-    elif kept := current_pointer.kept(run):
+    if told and (kept := current_pointer.kept(run)):
         context.emit(events.Noted(dataset, STEP, text=kept))
     receipt: PublishReceipt = {
         **receipts.head(run, STEP, started),
@@ -211,6 +214,13 @@ def _demand_signature(layout: DatasetLayout, stored: seals.Stored) -> None:
     signed_history.check(layout, release)
     if found := release_signature.seal_problems(layout, release, stored):
         raise release_signature.refusal(layout, release, found)
+
+
+def _seal_is_unnamed(run: Run, stored: seals.Stored) -> bool:
+    """Whether the history has the seal of an earlier release of this name alone, which is gone, since this
+    publication was not noted. After a publication that came to its end another seal is a forged one."""
+    known = history.published_seal(run.layout, run.release)
+    return known not in (None, stored.digest) and not run.folder.receipt(STEP).exists()
 
 
 def take_back(run: Run, path: str, shards: Iterable[int]) -> None:

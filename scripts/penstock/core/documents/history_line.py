@@ -44,7 +44,8 @@ class HistoryLine:
 
 @dataclass(frozen=True)
 class Publication(HistoryLine):
-    """`current` was pointed at a release that this run sealed."""
+    """`current` was pointed at a release that this run sealed, or named it already when a release of that
+    name was staged again."""
 
     event: str = "publish"
     seal: str = ""
