@@ -61,7 +61,8 @@ def read_seal(layout: DatasetLayout, release: str) -> seals.Stored:
             "the release's seal cannot be read",
             where=str(path),
             why=str(error),
-            hint="without its seal nothing about the release can be shown: stage it anew",
+            hint="without its seal nothing about the release can be shown: stage the same content anew by "
+            f"`penstock run --new-release {layout.dataset}`",
         ) from error
 
 

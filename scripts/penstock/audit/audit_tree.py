@@ -121,6 +121,26 @@ def look(
         shape.close()
 
 
+def without_data(layout: DatasetLayout, release: str, seal: Seal) -> Iterator[Finding]:
+    """The findings of a release that has no folder `data`: what stands in its place; where nothing does, all
+    that it held is missing."""
+    try:
+        kind = kind_of((layout.release(release) / DATA).lstat().st_mode)
+    except FileNotFoundError:
+        pass
+    else:
+        yield Finding("replaced", ".", f"a {kind} stands in the place of the release's data folder")
+        return
+    yield Finding("missing", ".", "the release's data folder is not there")
+    for files in read_files(layout.release(release) / MANIFEST, columns=("path",)):
+        for path in files["path"]:
+            yield Finding("missing", path, "it is not there")
+    if EMPTY_FOLDERS in seal.manifests:
+        with contextlib.suppress(FailedError):
+            for folder in read_folders(layout.release(release) / EMPTY_FOLDERS):
+                yield Finding(EMPTY_FOLDER, folder, "an empty folder of the source that is not there")
+
+
 class _Shape:
     def __init__(
         self,

@@ -166,10 +166,13 @@ def lock_of(
     beat: Callable[[], None] = _nothing,
 ) -> DatasetLock:
     """A lock of the dataset that waits by the context's clock and reports, as events, whom it waits for. It
-    is made when no PAUSE stands at the root."""
+    is made when no PAUSE stands at the root; the folder of the state, where it is gone."""
     from penstock.locks.dataset_lock import DatasetLock
 
     context.stop.check()
+    if not layout.state.exists() and layout.releases.is_dir():
+        # A purge took all state of a dataset whose releases stand.
+        context.storage.make_dirs(layout.state)
     return DatasetLock(
         layout.state / name,
         layout.dataset,

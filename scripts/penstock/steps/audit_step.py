@@ -23,7 +23,7 @@ from typing import TYPE_CHECKING, Self
 
 from penstock.arrays.array_runner import run_array
 from penstock.audit import audit_plan, audit_store
-from penstock.audit.audit_tree import look
+from penstock.audit.audit_tree import look, without_data
 from penstock.core import events
 from penstock.core.audit_selection import WHOLE, Choice
 from penstock.core.documents.skipped_file import SkippedFile
@@ -212,8 +212,8 @@ def _audit(
         # Nothing can be judged by a manifest that is not the published one.
         return _close(context, layout, audit, seal, None, iter(manifest), began, Counter())
     if not _is_folder(layout.release(release) / DATA):
-        gone = Finding("missing", ".", "the release's data folder is not there")
-        return _close(context, layout, audit, seal, None, iter([*manifest, gone]), began, Counter())
+        gone = without_data(layout, release, seal)
+        return _close(context, layout, audit, seal, None, chain(manifest, gone), began, Counter())
     shape, touched = audit_store.shape(folder), Touched()
 
     def compare(stop: Callable[[], None]) -> None:

@@ -9,6 +9,9 @@ a line of the dataset's history.
 
 from __future__ import annotations
 
+import contextlib
+import os
+import stat
 import time
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING
@@ -34,6 +37,7 @@ from penstock.views import human
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
+    from pathlib import Path
 
     from penstock.core.documents.audit_description import Audit
     from penstock.core.documents.step_results import RepairResult
@@ -92,17 +96,26 @@ def _repair(context: Context, layout: DatasetLayout, audits: Sequence[Audit]) ->
     wanted = {f.path: f for f in findings if f.kind in REPAIRABLE}
     folders = [f.path for f in findings if f.kind == EMPTY_FOLDER]
     data = layout.release(audit.release) / DATA
+    _refuse_other_than_folder(data)
     done = [Done(f"../{name}", "made again from the manifest") for name in remade]
     left: list[str] = []
-    records = _records(layout, audit, wanted)
+    again = "made again" if not os.path.lexists(data) else ALREADY
+    if wanted.pop(".", None):
+        # The mender makes it.
+        done.append(Done(".", again))
+    dark = [path for path, finding in wanted.items() if finding.kind == "unread" and _is_folder(data, path)]
+    records = _records(layout, audit, wanted, dark)
     shared = SharedDamage.of(context, layout, audit.release, records)
     named = {record.path for record in records}
-    done += [Done(p, why="no record of the manifest names it") for p in wanted if p not in named]
+    done += [
+        Done(p, why="no record of the manifest names it") for p in wanted if p not in named and p not in dark
+    ]
     sizes: list[int] = []
     run: Run | None = None
     try:
         with mender_of(context, layout, seal, audit.release) as mender:
             _others(findings, mender, done, left)
+            done += [_readable(data, path) for path in dark]
             _folders(layout, audit, folders, mender, done)
             records = [record for record in records if _may_be_replaced(record, mender, done)]
         run = planned(context, layout, audits, (seal, digest), records, wanted, done)
@@ -182,9 +195,48 @@ def _folders(
             done.append(Done(path, why=str(error).partition("\n")[0]))
 
 
-def _records(layout: DatasetLayout, audit: Audit, wanted: dict[str, Finding]) -> list[Record]:
-    manifest = layout.release(audit.release) / MANIFEST
-    return [r for batch in read_manifest(manifest) for r in batch if r.path in wanted]
+def _refuse_other_than_folder(data: Path) -> None:
+    """Raises FindingsError where a link or a file stands in the place of a release's data: it would be
+    followed, or is not ours to remove."""
+    with contextlib.suppress(FileNotFoundError):
+        if not stat.S_ISDIR(data.lstat().st_mode):
+            raise FindingsError(
+                "something else stands in the place of the release's data folder",
+                where=str(data),
+                hint="nothing is deleted that penstock did not write: move it away, and run the same again",
+            )
+
+
+def _is_folder(data: Path, path: str) -> bool:
+    try:
+        return stat.S_ISDIR((data / path).lstat().st_mode)
+    except OSError:
+        return False
+
+
+def _readable(data: Path, folder: str) -> Done:
+    """What became of a folder that the audit could not read; its mode is set by now."""
+    try:
+        os.close(os.open(data / folder, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC))
+    except OSError as error:
+        return Done(folder, why=f"the folder cannot be read: {os.strerror(error.errno or 0)}")
+    return Done(folder, ALREADY)
+
+
+def _records(
+    layout: DatasetLayout, audit: Audit, wanted: dict[str, Finding], dark: Sequence[str]
+) -> list[Record]:
+    """Those of the damaged files. No audit compared what is below the folders `dark`, which could not be
+    read: their files become `wanted`, too, so that each is read, and fetched where it is not right."""
+    manifest, below = layout.release(audit.release) / MANIFEST, tuple(f"{folder}/" for folder in dark)
+    found = []
+    for batch in read_manifest(manifest):
+        for record in batch:
+            if below and record.path.startswith(below):
+                wanted.setdefault(record.path, Finding("unread", record.path, "its folder could not be read"))
+            if record.path in wanted:
+                found.append(record)
+    return found
 
 
 def _close(

@@ -32,6 +32,7 @@ if TYPE_CHECKING:
 
 _OLD = os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC | os.O_NONBLOCK
 _NEW = os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
+_FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 _PATH = os.O_PATH | os.O_NOFOLLOW | os.O_CLOEXEC
 _OPEN_AT_ONCE = 128
 _BLOCK = 1 << 20
@@ -48,7 +49,8 @@ class Mender:
     """Replaces files below `data`. May be used by several threads at once, for different paths.
 
     Files and folders get the mode, the group, the ACL and, where this account may give it, the owner that
-    were published; None leaves that one alone.
+    were published; None leaves that one alone. Where `data` itself is gone, it is made again. Raises OSError
+    where something else stands in its place.
     """
 
     def __init__(
@@ -64,9 +66,14 @@ class Mender:
         self._file_mode, self._dir_mode, self._gid, self._uid = file_mode, dir_mode, gid, uid
         self._rules = rules
         self._data = data
-        self._root = os.open(data, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
         self._lock = threading.Lock()
         self._open: OrderedDict[str, _Folder] = OrderedDict()
+        try:
+            self._root = os.open(data, _FOLDER)
+        except FileNotFoundError:
+            self._root = _made_again(data)
+            # So that it gets its published mode when this is closed.
+            self._enter("")
 
     def check(self, path: str) -> None:
         """Enter the folder of `path` as `replace` does. Raises what would refuse a replacement: ObjectError
@@ -297,6 +304,23 @@ class Mender:
         mode = stat.S_IMODE(os.fstat(fd).st_mode)
         if mode & 0o300 != 0o300:
             os.fchmod(fd, mode | 0o300)
+
+
+def _made_again(data: Path) -> int:
+    """Make the folder `data` of a release, whose own folder has its owner's write bit meanwhile. Raises
+    OSError."""
+    release = os.open(data.parent, _FOLDER)
+    try:
+        mode = stat.S_IMODE(os.fstat(release).st_mode)
+        os.fchmod(release, mode | 0o300)
+        try:
+            os.mkdir(data.name, 0o700, dir_fd=release)
+            os.fsync(release)
+            return os.open(data.name, _FOLDER, dir_fd=release)
+        finally:
+            os.fchmod(release, mode)
+    finally:
+        os.close(release)
 
 
 def _name(folder: int, temporary: str, name: str) -> None:

@@ -1,0 +1,129 @@
+"""What a purge, or a person, does to folders: `gate --mend` and `repair` make them again, or refuse what they
+did not write."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import stat
+import tempfile
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+from tests.support.forked import forked
+from tests.support.published import data_of, flip, published, writable
+from tests.support.staging_runs import tree
+
+from penstock.core.audit_selection import Choice
+from penstock.errors import FindingsError
+from penstock.state import gate
+from penstock.steps import audit_step, mending, repair_step
+from penstock.storage import tree_removal
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+FILES = {"a/one": b"one", "a/b/two": b"2" * 5000, "c/three": b"three", "top": b"top"}
+WHOLE = mending.Wish(choice=Choice())
+NOTHING = Choice("sample", 1e-9, "seed")
+"""A sample so small that no file is in it."""
+ACCOUNT = 2004
+
+
+def shown(data: Path) -> dict[str, tuple[int, bytes]]:
+    """Mode of everything below `data`, and the bytes of files."""
+    return {
+        str(one.relative_to(data)): (one.lstat().st_mode, b"" if one.is_dir() else one.read_bytes())
+        for one in (data, *sorted(data.rglob("*")))
+    }
+
+
+@pytest.mark.parametrize("by", ["mend", "repair"])
+def test_a_purge_that_took_all_files_and_then_the_empty_folders_is_made_good(tmp_path: Path, by: str) -> None:
+    source = tree(tmp_path / "source", FILES)
+    (source / "hollow/inner").mkdir(parents=True)
+    with published(tmp_path, source, empty_folders="keep") as context:
+        data = data_of(context)
+        before, mode = shown(data), data.parent.stat().st_mode
+        with writable(data.parent):
+            tree_removal.remove_tree(data)
+        if by == "mend":
+            result = mending.run(context, "data")
+            assert (result["status"], result["fetched_bytes"]) == ("REPAIRED", sum(map(len, FILES.values())))
+        else:
+            counts = audit_step.run(context, "data")["counts"]
+            assert counts == {"missing": 1 + len(FILES), "folder": 1}
+            assert repair_step.run(context, "data")["status"] == "REPAIRED"
+        assert shown(data) == before
+        assert data.parent.stat().st_mode == mode
+        gate.passed(context.layout("data"))
+        assert audit_step.run(context, "data")["status"] == "PASSED"
+
+
+def test_a_link_in_the_place_of_the_data_folder_is_refused_and_never_followed(tmp_path: Path) -> None:
+    with published(tmp_path, tree(tmp_path / "source", FILES)) as context:
+        data, elsewhere = data_of(context), tmp_path / "elsewhere"
+        flip(data / "top")
+        assert audit_step.run(context, "data")["counts"] == {"changed": 1}
+        with writable(data.parent):
+            data.rename(elsewhere)
+            data.symlink_to(elsewhere)
+        before = shown(elsewhere)
+        for repaired in (
+            lambda: repair_step.run(context, "data"),
+            lambda: mending.run(context, "data", WHOLE),
+        ):
+            with pytest.raises(FindingsError, match="something else stands in the place"):
+                repaired()
+            assert shown(elsewhere) == before
+        with writable(data.parent):
+            data.unlink()
+            elsewhere.rename(data)
+        assert mending.run(context, "data", WHOLE)["status"] == "REPAIRED"
+        assert (data / "top").read_bytes() == b"top"
+
+
+@pytest.fixture
+def place() -> Iterator[Path]:
+    """A folder of an account that may not read what its mode forbids."""
+    if os.geteuid() != 0:
+        pytest.skip("only root can be another account")
+    folder = Path(tempfile.mkdtemp(prefix="penstock-mending-"))
+    os.chown(folder, ACCOUNT, ACCOUNT)
+    yield folder
+    tree_removal.remove_tree(folder)
+
+
+def test_a_folder_that_could_not_be_read_is_opened_and_what_lies_below_it_is_read(place: Path) -> None:
+    """The audit could compare nothing below it: one file there is gone, one has other bytes."""
+
+    def work() -> None:
+        with published(place, tree(place / "source", FILES)) as context:
+            data = data_of(context)
+            before = shown(data)
+            flip(data / "a/one")
+            with writable(data / "a/b"):
+                (data / "a/b/two").unlink()
+            (data / "a").chmod(0)
+            request = audit_step.Request(choice=NOTHING)
+            assert audit_step.run(context, "data", request)["counts"] == {"unread": 1, "mode": 1}
+            result = repair_step.run(context, "data")
+            assert (result["status"], result["fetched_bytes"]) == ("REPAIRED", 3 + 5000)
+            assert shown(data) == before
+            (data / "a").chmod(0)
+            assert mending.run(context, "data", mending.Wish(choice=NOTHING))["status"] == "REPAIRED"
+            assert shown(data) == before
+
+    forked(work, uid=ACCOUNT)
+
+
+def test_a_purge_that_took_the_state_does_not_keep_a_release_from_being_repaired(tmp_path: Path) -> None:
+    with published(tmp_path, tree(tmp_path / "source", FILES)) as context:
+        layout, data = context.layout("data"), data_of(context)
+        shutil.rmtree(layout.state)
+        with writable(data):
+            (data / "top").unlink()
+        assert mending.run(context, "data", WHOLE)["status"] == "REPAIRED"
+        assert (data / "top").read_bytes() == b"top"
+        assert stat.S_IMODE(layout.state.stat().st_mode) == 0o700
