@@ -232,7 +232,7 @@ def test_a_repair_that_is_killed_between_two_releases_is_ended_by_the_next(tmp_p
         ]
         new = layout.releases / "new"
         new.write_bytes(b"a" * 5000)
-        shared = SharedDamage.of(context, layout, second.parent.name, [record])
+        shared = SharedDamage.of(context, layout, second.parent.name, [record], {})
         seal, _ = audit_plan.read_seal(layout, second.parent.name)
         with mender_of(context, layout, seal, second.parent.name) as mender, shared:
             mender.dress("a", record.mtime_ns, new)

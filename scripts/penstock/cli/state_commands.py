@@ -131,6 +131,7 @@ def _mended(parsed: argparse.Namespace, session: Session, config: Config, name: 
     from penstock.core.audit_selection import Choice
     from penstock.state.gate import looked_at
     from penstock.steps import mending
+    from penstock.views import findings_text
 
     layout = _layout(config, name)
     local, owners = replace(config.cluster, backend="local"), config.target.owners
@@ -159,6 +160,10 @@ def _mended(parsed: argparse.Namespace, session: Session, config: Config, name: 
             f"  repaired: {human.counted(result['repaired'], 'file')}, {human.size(result['fetched_bytes'])} "
             f"fetched, in {human.duration(result['repair_seconds'])}"
         )
+    for release, count in sorted(result["also_repaired"].items()):
+        output.show(f"  {findings_text.also_repaired(release, count)}")
+    for release, count in sorted(result["also_in"].items()):
+        output.show(f"  {findings_text.also_in(release, count)}: `penstock audit {name} --release {release}`")
     if pin:
         output.show(f"  {pin}")
     session.receipt({**result, "pin": pin})

@@ -154,15 +154,18 @@ def held(
 def of_others(
     storage: Storage,
     layout: DatasetLayout,
-    release: str,
     longest: float,
     scheduler: Callable[[str, str], bool | None],
-) -> list[Pin]:
-    """The pins that stand on a release, without those of this job, or of the script or shell above this
-    process."""
+) -> dict[str, list[Pin]]:
+    """The pins that stand, by release, without those of this job, or of the script or shell above this
+    process. A release that has no other is not in it."""
     own = _safe(this_owner().key)
-    found = held(storage, layout, longest, scheduler).get(release, [])
-    return [pin for pin in found if not (pin.uid == os.geteuid() and pin.name.startswith(own))]
+    found: dict[str, list[Pin]] = {}
+    for release, pins in held(storage, layout, longest, scheduler).items():
+        for pin in pins:
+            if not (pin.uid == os.geteuid() and pin.name.startswith(own)):
+                found.setdefault(release, []).append(pin)
+    return found
 
 
 def holding(

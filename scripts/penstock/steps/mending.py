@@ -15,6 +15,8 @@ touched to look younger.
 | is the owner     | damage                        | no                 | it is repaired, the gate opens  |
 | is the owner     | damage, and the source has    | no                 | 4: the rest is repaired         |
 |                  | not what was published        |                    |                                 |
+| is the owner     | damage that another release   | on that one        | it is repaired in this release, |
+|                  | shares                        |                    | and said of the other one       |
 """
 
 from __future__ import annotations
@@ -40,7 +42,7 @@ from penstock.state import gate, verdicts
 from penstock.steps import audit_step, repair_step
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping
+    from collections.abc import Callable, Iterable, Iterator, Mapping
 
     from penstock.cluster.port import Cluster
     from penstock.core.documents.seal import Seal
@@ -124,6 +126,10 @@ def run(context: Context, dataset: str, wish: Wish | None = None) -> MendResult:
         "promise": looked["promise"],
         "look_seconds": looked["seconds"],
         "repaired": sum(len(one["repaired"]) for one in results),
+        "also_repaired": _by_release(
+            (name, len(paths)) for one in results for name, paths in one["also_repaired"].items()
+        ),
+        "also_in": _by_release(item for one in results for item in one["also_in"].items()),
         "fetched_bytes": sum(one["fetched_bytes"] for one in results),
         "repair_seconds": round(sum(one["seconds"] for one in results), 3),
     }
@@ -177,14 +183,10 @@ def _repair(
     """Raises FindingsError where somebody reads the release."""
     release = seal.release
     longest = context.config.gc.longest_pin
-    held = pins.of_others(
-        context.storage,
-        layout,
-        release,
-        longest,
-        lambda job, cluster: liveness.scheduler(context, job, cluster),
+    read = pins.of_others(
+        context.storage, layout, longest, lambda job, cluster: liveness.scheduler(context, job, cluster)
     )
-    if held:
+    if held := read.pop(release, []):
         more = f"; and {len(held) - NAMED} more" if len(held) > NAMED else ""
         raise FindingsError(
             "the release is damaged, and is not repaired while others read it",
@@ -195,14 +197,24 @@ def _repair(
         )
     small = sum(counts.values()) * seal.bytes <= REPAIRED_HERE * max(1, seal.files)
     at = _here(context, wish) if small and not wish.repair_there else context
+    # What other releases share with this one is replaced there, too, but not under their readers.
+    spared = {name: f"others read it: {found[0].words()}" for name, found in read.items()}
     results: list[RepairResult] = []
     _patiently(
         context,
         layout,
-        lambda: results.append(repair_step.run(at, layout.dataset, release)),
+        lambda: results.append(repair_step.run(at, layout.dataset, release, spared=spared)),
         time.monotonic() + wish.patience,
     )
     return results[0]
+
+
+def _by_release(counts: Iterable[tuple[str, int]]) -> dict[str, int]:
+    """The sums, by name."""
+    total: Counter[str] = Counter()
+    for release, count in counts:
+        total[release] += count
+    return dict(total)
 
 
 def _passed(context: Context, layout: DatasetLayout, wish: Wish) -> gate.Published:
@@ -244,6 +256,8 @@ def _as_reader(context: Context, layout: DatasetLayout, release: str, wish: Wish
         "promise": "no file was read: damage that keeps size and time is not found",
         "look_seconds": round(time.time() - began, 3),
         "repaired": 0,
+        "also_repaired": {},
+        "also_in": {},
         "fetched_bytes": 0,
         "repair_seconds": 0.0,
     }

@@ -14,6 +14,7 @@ import os
 import stat
 import time
 from datetime import UTC, datetime
+from types import MappingProxyType
 from typing import TYPE_CHECKING
 
 from penstock.audit import audit_plan, audit_store, repair_plan, text_manifests
@@ -36,7 +37,7 @@ from penstock.views import findings_text as views
 from penstock.views import human
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
+    from collections.abc import Iterable, Mapping, Sequence
     from pathlib import Path
 
     from penstock.core.documents.audit_description import Audit
@@ -48,12 +49,16 @@ if TYPE_CHECKING:
     from penstock.storage.port import Mender
 
 SHOWN = 20
+NO_RELEASE: Mapping[str, str] = MappingProxyType({})
 NOTHING = "NOTHING"
 """The status of a repair for which the audits left nothing to do."""
 
 
-def run(context: Context, dataset: str, release: str | None = None) -> RepairResult:
-    """Repair a release by its audits, back to the last whole one. Returns {dataset, release, audit, status,
+def run(
+    context: Context, dataset: str, release: str | None = None, *, spared: Mapping[str, str] = NO_RELEASE
+) -> RepairResult:
+    """Repair a release by its audits, back to the last whole one; not the other releases `spared` that share
+    damage with it, each with why. Returns {dataset, release, audit, status,
     repaired, unrepairable, left, fetched_bytes, ...}; `status` is REPAIRED, PARTLY when something
     stays as it was (for `judge`), NOTHING when nothing was found.
 
@@ -76,10 +81,12 @@ def run(context: Context, dataset: str, release: str | None = None) -> RepairRes
         holding(context, dataset, "", STEP, release=release),
         promised(context, layout, release),
     ):
-        return _repair(context, layout, audits)
+        return _repair(context, layout, audits, spared)
 
 
-def _repair(context: Context, layout: DatasetLayout, audits: Sequence[Audit]) -> RepairResult:
+def _repair(
+    context: Context, layout: DatasetLayout, audits: Sequence[Audit], spared: Mapping[str, str]
+) -> RepairResult:
     began, audit = time.time(), audits[0]
     dataset = layout.dataset
     seal, digest = audit_plan.read_seal(layout, audit.release)
@@ -105,7 +112,7 @@ def _repair(context: Context, layout: DatasetLayout, audits: Sequence[Audit]) ->
         done.append(Done(".", again))
     dark = [path for path, finding in wanted.items() if finding.kind == "unread" and _is_folder(data, path)]
     records = _records(layout, audit, wanted, dark)
-    shared = SharedDamage.of(context, layout, audit.release, records)
+    shared = SharedDamage.of(context, layout, audit.release, records, spared)
     named = {record.path for record in records}
     done += [
         Done(p, why="no record of the manifest names it") for p in wanted if p not in named and p not in dark

@@ -25,7 +25,7 @@ from penstock.steps.audit_step import findings_of
 from penstock.steps.repair_array import NAMED, inode_of, mender_of
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Mapping, Sequence
     from pathlib import Path
 
     from penstock.core.documents.audit_description import Audit
@@ -53,6 +53,8 @@ class SharedDamage:
     layout: DatasetLayout
     release: str
     """That is repaired."""
+    spared: Mapping[str, str]
+    """By other release: why nothing of it is replaced."""
     names: dict[str, list[Name]] = field(default_factory=dict)
     """By the path in that release."""
     mended: dict[str, set[str]] = field(default_factory=dict)
@@ -64,9 +66,17 @@ class SharedDamage:
     _stack: ExitStack = field(default_factory=ExitStack)
 
     @classmethod
-    def of(cls, context: Context, layout: DatasetLayout, release: str, records: Sequence[Record]) -> Self:
-        """The further names of these files. To be called before any of them is replaced."""
-        found = cls(context, layout, release)
+    def of(
+        cls,
+        context: Context,
+        layout: DatasetLayout,
+        release: str,
+        records: Sequence[Record],
+        spared: Mapping[str, str],
+    ) -> Self:
+        """The further names of these files. To be called before any of them is replaced. `spared`: releases
+        in which nothing is to be replaced, each with why."""
+        found = cls(context, layout, release, spared)
         inodes: dict[tuple[int, int], str] = {}
         for record in records:
             seen = inode_of(layout, release, record.path)
@@ -95,6 +105,9 @@ class SharedDamage:
     def __enter__(self) -> Self:
         """Opens the releases. One that cannot be changed is said, and stays as it is."""
         for other in sorted({name.release for names in self.names.values() for name in names}):
+            if other in self.spared:
+                self._why[other] = self.spared[other]
+                continue
             try:
                 seal, digest = audit_plan.read_seal(self.layout, other)
                 if damaged := audit_plan.unsound(self.layout, other, seal, digest):

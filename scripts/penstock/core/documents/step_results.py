@@ -325,6 +325,10 @@ class MendResult(TypedDict):
     """What the look can miss, in words."""
     look_seconds: float
     repaired: int
+    also_repaired: Mapping[str, int]
+    """Other release to files that it shared with this one, and that were repaired there, too."""
+    also_in: Mapping[str, int]
+    """Other release to damaged files that it shared with this one, and still has."""
     fetched_bytes: int
     repair_seconds: float
 
