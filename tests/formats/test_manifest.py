@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import os
+import random
 import shutil
 import subprocess
 from hashlib import sha256
@@ -68,6 +69,30 @@ def test_a_sample_of_the_paths_is_from_all_over_the_manifest(
     os.truncate(tmp_path / "m", 100)
     with pytest.raises(FailedError):
         list(some_paths(tmp_path / "m", count))
+
+
+def test_a_manifest_takes_less_than_33_bytes_a_file(tmp_path: Path) -> None:
+    """Of small objects that were uploaded one a second: digest and checksum alone are 24 bytes."""
+    rows, drawn, second = 20_000, random.Random(0), 10**9
+    records = [
+        record(f"d{at // 1000:03d}/f{at:09d}.bin", 4096 + at % 7)._replace(
+            digest=f"xxh3_128:{drawn.getrandbits(128):032x}",
+            source_proof=f"crc64nvme:full:{drawn.getrandbits(64):016x}",
+            modified_ns=(1_700_000_000 + at) * second,
+            mtime_ns=(1_700_000_000 + at) * second,
+            ctime_ns=1_795_000_000 * second + at // 100 * 4_000_000,
+            inode=12_000_000 + at,
+            parts=b"",
+            digests="",
+            read_at=1_795_000_000 + at // 1000,
+        )
+        for at in range(rows)
+    ]
+    with ManifestWriter(tmp_path / "m") as writer:
+        writer.add(Files.of(records))
+        writer.finish()
+    assert (tmp_path / "m").stat().st_size < 33 * rows
+    assert [one for batch in read_manifest(tmp_path / "m") for one in batch] == records
 
 
 def test_rows_cut_from_large_batches_keep_nothing_else_alive(tmp_path: Path) -> None:

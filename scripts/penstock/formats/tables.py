@@ -48,7 +48,11 @@ class Form:
         self.defaults = {c.name: c.default for c in self.columns if c.default is not columns.REQUIRED}
         self.options: dict[str, object] = {
             "use_dictionary": [c.name for c in self.columns if c.repeats],
-            "column_encoding": {c.name: "DELTA_BYTE_ARRAY" for c in self.columns if c.rises},
+            "column_encoding": {
+                c.name: "DELTA_BYTE_ARRAY" if c.kind.text else "DELTA_BINARY_PACKED"
+                for c in self.columns
+                if c.rises
+            },
         }
 
     def arrays(self, values: ByName) -> list[pa.Array]:
