@@ -19,7 +19,7 @@ from penstock.errors import FindingsError
 from penstock.formats import ledger_file, ledger_segments
 from penstock.retention import removals
 from penstock.state import seals
-from penstock.steps import audit_step
+from penstock.steps import audit_step, preflight_step
 from penstock.storage import durable
 
 if TYPE_CHECKING:
@@ -141,6 +141,33 @@ def test_a_file_whose_time_has_run_out_is_read_whatever_the_limit_is(carrying: C
     assert seal.linked.deviations == 1
     assert any("older than `verify.linked.within`" in text for text in texts(carrying, "note"))
     assert content(carrying.layout("data").current / "data") == content(source)
+
+
+def test_the_sample_keeps_within_the_limit_too(carrying: Context, source: Path) -> None:
+    asked(carrying, sample=0.5, limit=sum(map(len, FILES.values())) // 20)
+    later(carrying, 1)
+    seal = following(carrying, source, 1)
+    assert seal.linked is not None
+    assert set(seal.linked.read_now) <= {"sample"}
+    assert seal.linked.carried.files > 75
+    assert any("and 5.00% of the others" in text for text in texts(carrying, "note"))
+
+
+def test_preflight_says_what_verify_will_read_when_the_time_of_all_has_run_out(carrying: Context) -> None:
+    def notes() -> list[str]:
+        return [
+            row["found"]
+            for row in preflight_step.run(carrying, "data")["results"]
+            if row["verdict"] == "note" and "verify.linked.within" in row["found"]
+        ]
+
+    later(carrying, 29)
+    assert not notes()
+    later(carrying, 31)
+    (text,) = notes()
+    assert "verify reads all that are linked from it, up to 14.6 KiB, about " in text
+    asked(carrying, within=None)
+    assert not notes()
 
 
 def rot(context: Context, path: str) -> None:

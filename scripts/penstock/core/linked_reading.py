@@ -51,6 +51,8 @@ class Share(NamedTuple):
     due_bytes: int
     """What is due, with what is overdue."""
     overdue_bytes: int
+    sample: float
+    """The share of what is not due that is drawn: less than was asked for where `limit` leaves less."""
 
 
 def share_due(
@@ -58,27 +60,29 @@ def share_due(
 ) -> Share:
     """`ages`: bytes by the time of their last reading; `last`: when the release before was sealed.
 
-    | bytes                                                         | are due                      |
+    | bytes                                                         | are read                     |
     |---------------------------------------------------------------|------------------------------|
     | last read `within` ago or longer, or nobody knows when        | all                          |
+    | of the others a random `sample`                               | as many as `limit` allows    |
     | of the others, oldest first: (now - last) / within of all     | as many as `limit` leaves    |
-    |                                                               | beside those, and the sample |
+    |                                                               | beside the sample            |
     """
     rule = LinkedReading(now, within, sample)
     total = sum(ages.values())
     overdue = sum(size for read_at, size in ages.items() if rule.overdue(read_at))
     wanted = min(1.0, max(0.0, now - last) / within) * total
-    if limit is not None:
+    if limit is not None and total > overdue:
+        sample = min(sample, limit / (total - overdue))
         wanted = min(wanted, limit - sample * (total - overdue))
     left = max(0.0, wanted - overdue)
     due = overdue
     for read_at in sorted(read_at for read_at in ages if not rule.overdue(read_at)):
         size = ages[read_at]
         if left < size:
-            return Share(read_at, left / size, due + int(left), overdue)
+            return Share(read_at, left / size, due + int(left), overdue, sample)
         left -= size
         due += size
-    return Share(math.ceil(now) + 1, 0.0, due, overdue)
+    return Share(math.ceil(now) + 1, 0.0, due, overdue, sample)
 
 
 def at_most_95(carried: int, sampled: int) -> int | None:

@@ -18,6 +18,8 @@ from penstock.views import human
 if TYPE_CHECKING:
     from pathlib import Path
 
+    from penstock.config.settings import VerifyConfig
+    from penstock.core.layout import DatasetLayout
     from penstock.planning.forecast import Totals
     from penstock.planning.previous_release import Base
     from penstock.state.run import Run
@@ -77,7 +79,7 @@ def decide(
     rule = LinkedReading(
         at=now,
         within=linked.within,
-        sample=linked.sample,
+        sample=share.sample,
         until=share.until,
         share=share.share,
         salt=secrets.randbits(62),
@@ -95,9 +97,31 @@ def decide(
     else:
         text = (
             f"verify reads {human.size(share.due_bytes)} of {human.size(total)} of linked files back, and "
-            f"{linked.sample:.2%} of the others; what was read within {within} is carried over"
+            f"{share.sample:.2%} of the others; what was read within {within} is carried over"
         )
     return LinkedShare(rule, text, share.due_bytes)
+
+
+def all_overdue(
+    layout: DatasetLayout, release: str, verify: VerifyConfig, now: float, bytes_per_second: float
+) -> str:
+    """The sentence that says so where all files of a release were last read longer ago than
+    `verify.linked.within`; else "". By its seal alone: every file was read before it was sealed."""
+    within = verify.linked.within
+    if within is None or verify.minimum_grade not in CARRIES:
+        return ""
+    try:
+        stored = seals.find(layout, release)
+    except (FailedError, NewerFormatError):
+        return ""
+    if stored is None or now - _seconds(stored.seal.sealed) < within:
+        return ""
+    size = stored.seal.bytes
+    return (
+        f"the last reading of all files of release {release} is older than `verify.linked.within` "
+        f"({human.duration(within)}): verify reads all that are linked from it, up to {human.size(size)}, "
+        f"about {human.duration(max(1.0, size / bytes_per_second))} by one element"
+    )
 
 
 def _ages(manifest: Path) -> Counter[int]:
