@@ -7,6 +7,7 @@ import json
 import os
 import shutil
 from dataclasses import replace
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -17,7 +18,7 @@ from tests.support.staging_runs import context_for, tree
 
 from penstock.cluster.local import LocalCluster
 from penstock.core.documents import signed_history as document
-from penstock.errors import ConfigError, FindingsError, PreflightError
+from penstock.errors import ConfigError, FailedError, FindingsError, PreflightError
 from penstock.state import gate, history, release_signature, signed_history
 from penstock.state.context import Context
 from penstock.steps import audit_step, preflight_step, repair_step, rollback_step, sign_release
@@ -25,7 +26,6 @@ from penstock.storage import durable
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
-    from pathlib import Path
 
 FILES = {"a": b"aa", "b/c": b"ccc", "b/d": b"dddd"}
 
@@ -200,6 +200,39 @@ def test_a_signature_of_another_release_or_dataset_is_none(signed: Context, tmp_
     assert "incorrect signature" in refused(signed)
     assert sign_release.run(signed, "data", second.name)["signed"]
     passes(signed)
+
+
+@pytest.mark.parametrize("made", [Path.mkdir, os.mkfifo, lambda path: path.symlink_to("release.json")])
+def test_what_is_no_plain_file_is_no_signature_and_nobody_waits_for_it(signed: Context, made: Any) -> None:
+    folder = data_of(signed).parent
+    with writable(folder):
+        (folder / "release.json.sig").unlink()
+        made(folder / "release.json.sig")
+    assert refused(signed) == "release.json.sig: it is no plain file"
+    assert [one["path"] for one in audit_step.run(signed, "data")["findings"]] == ["release.json.sig"]
+    if made is Path.mkdir:
+        with pytest.raises(FailedError):
+            sign_release.run(signed, "data", None)
+    else:
+        assert sign_release.run(signed, "data", None)["signed"]
+
+
+def test_what_to_do_depends_on_what_does_not_hold(signed: Context, key: ssh_keys.Key) -> None:
+    layout, release = signed.layout("data"), data_of(signed).parent.name
+
+    def advice(*found: tuple[str, str]) -> str:
+        problems = [release_signature.Problem(*one) for one in found]
+        return release_signature.refusal(layout, release, problems).hint
+
+    missing = ("release.json.sig", "it is missing")
+    unsigned = ("history.jsonl", signed_history.unsigned(layout))
+    assert f"its owner signs it by `penstock sign data {release}`" in advice(missing)
+    assert f"its owner signs it by `penstock sign data {release}`" in advice(unsigned, missing)
+    assert "`penstock sign data --accept REASON`" in advice(unsigned)
+    assert "`penstock sign data --accept REASON`" in advice(("history.jsonl", "it was changed"), missing)
+    assert "`penstock run --new-release data`" in advice(("release.json.sig", "incorrect signature"))
+    named = ("history.jsonl", f"it does not name release {release} with this seal")
+    assert "`penstock run data` goes on with it" in advice(named)
 
 
 def test_a_release_of_before_is_refused_until_it_is_signed(unsigned: Context, key: ssh_keys.Key) -> None:

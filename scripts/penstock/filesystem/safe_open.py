@@ -13,8 +13,12 @@ import os
 import resource
 import stat
 from collections import OrderedDict
+from typing import TYPE_CHECKING
 
 from penstock.filesystem import libc
+
+if TYPE_CHECKING:
+    from pathlib import Path
 
 PATH_MAX = 4096
 OPEN_FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
@@ -60,6 +64,22 @@ def open_beneath(root_fd: int, path: str, flags: int, mode: int = 0) -> int:
                 # EPERM may be a sandbox or the file itself: the walk tells which.
                 break
     return _walk(root_fd, parts, flags, mode)
+
+
+def read_plain(path: Path) -> bytes:
+    """The content of a plain file. Raises ValueError for anything else of that name: a FIFO there would keep
+    its reader for ever. Raises OSError."""
+    try:
+        fd = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
+    except OSError as error:
+        if error.errno in (errno.ELOOP, errno.ENXIO):
+            raise ValueError("it is no plain file") from None
+        raise
+    if not stat.S_ISREG(os.fstat(fd).st_mode):
+        os.close(fd)
+        raise ValueError("it is no plain file")
+    with open(fd, "rb") as file:
+        return file.read()
 
 
 def open_dir(root_fd: int, path: str) -> int:

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from penstock.core.layout import SEAL, SIGNATURE
 from penstock.errors import FindingsError
+from penstock.filesystem import safe_open
 from penstock.signing import ssh_keygen
 from penstock.state import history, seals, signed_history
 from penstock.storage import durable
@@ -24,6 +25,7 @@ if TYPE_CHECKING:
     from penstock.state.seals import Stored
     from penstock.storage.port import Storage
 
+MISSING = "it is missing"
 LATE, TRIES = 0.2, 5
 """Seconds between looks, and how many: `current` leads to a release right before the history names it."""
 
@@ -91,13 +93,36 @@ def demand(layout: DatasetLayout, release: str, stored: Stored) -> None:
 
 def refusal(layout: DatasetLayout, release: str, found: Sequence[Problem]) -> FindingsError:
     """The error for what `problems` found."""
-    sign = f"`penstock sign {layout.dataset} {release}`"
     return FindingsError(
         "the release is not signed as `target.signers` asks",
         where=str(layout.release(release)),
         why="; ".join(f"{one.name}: {one.why}" for one in found),
-        hint=f"a release of before there were signatures is signed by {sign}; else find out who wrote there",
+        hint=_advice(layout, release, found),
     )
+
+
+def _advice(layout: DatasetLayout, release: str, found: Sequence[Problem]) -> str:
+    """
+    | what does not hold                  | what to do                                          |
+    |-------------------------------------|-----------------------------------------------------|
+    | nothing of it is signed             | sign it, if it is of before                         |
+    | the history does not name it        | go on with a publication that was killed            |
+    | the history, perhaps the seal, too  | find out who; put back what was, or accept it       |
+    | the seal alone                      | find out who; stage the same content anew           |
+    """
+    dataset, who = layout.dataset, "find out who wrote there"
+    history_name = layout.history.name
+    unsigned = {(SIGNATURE, MISSING), (history_name, signed_history.unsigned(layout))}
+    if (SIGNATURE, MISSING) in found and unsigned.issuperset(found):
+        sign = f"`penstock sign {dataset} {release}`"
+        return f"if it was published before releases were signed, its owner signs it by {sign}; else {who}"
+    if [one.why for one in found] == [_not_named(release)]:
+        return f"where a publication was killed, `penstock run {dataset}` goes on with it; else {who}"
+    if any(one.name == history_name for one in found):
+        accept = f"`penstock sign {dataset} --accept REASON`"
+        return f"{who}, and put back what was; {accept} signs the history as it stands"
+    anew = f"`penstock run --new-release {dataset}`"
+    return f"{who}; {anew} stages the same content anew, and trusts nothing here"
 
 
 def _not_named(release: str) -> str:
@@ -107,10 +132,12 @@ def _not_named(release: str) -> str:
 def _unsigned(signers: Path, folder: Path, stored: Stored) -> str:
     """Why the signature does not hold; "" where it does."""
     try:
-        signature = (folder / SIGNATURE).read_bytes()
+        signature = safe_open.read_plain(folder / SIGNATURE)
     except FileNotFoundError:
-        return "it is missing"
-    seal = (folder / SEAL).read_bytes()
+        return MISSING
+    except ValueError as error:
+        return str(error)
+    seal = safe_open.read_plain(folder / SEAL)
     if f"sha256:{hashlib.sha256(seal).hexdigest()}" != stored.digest:
         return f"{SEAL} was replaced while it was looked at"
     try:

@@ -48,11 +48,16 @@ def problems(layout: DatasetLayout) -> list[str]:
         # The state is its owner's alone.
         return []
     if signed is None:
-        return [f"it is not signed ({layout.signed_history.name} is missing)"]
+        return [unsigned(layout)]
     if isinstance(signed, str):
         return [signed]
     why = _by_whom(layout.signing.signers, layout, signed)
     return [why] if why else _compared(content, signed)
+
+
+def unsigned(layout: DatasetLayout) -> str:
+    """The words of a history that nobody signed."""
+    return f"it is not signed ({layout.signed_history.name} is missing)"
 
 
 def extend(layout: DatasetLayout, content: bytes, longer: bytes, release: str) -> None:

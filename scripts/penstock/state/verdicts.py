@@ -78,15 +78,16 @@ def advice(dataset: str, counts: Iterable[str]) -> str:
 
     | kinds                          | advice                                              |
     |--------------------------------|-----------------------------------------------------|
-    | manifest among them            | a repair of text manifests; else a new release      |
+    | manifest among them            | a repair of text manifests, an audit of what was    |
+    |                                | signed since; else a new release                    |
     | any that a repair fixes        | a repair                                            |
     | extra alone                    | nothing is deleted that penstock did not write      |
     """
     if MANIFEST in counts:
         return (
-            f"`penstock repair {dataset}` makes text manifests again; nothing can be repaired by a "
-            "manifest.parquet or a seal that is damaged: stage the same content as a new release, "
-            f"`penstock run --new-release {dataset}`"
+            f"`penstock repair {dataset}` makes text manifests again; after `penstock sign`, audit again; "
+            "nothing can be repaired by a manifest.parquet or a seal that is damaged: stage the same content "
+            f"as a new release, `penstock run --new-release {dataset}`"
         )
     if set(counts) - {"extra"}:
         return f"`penstock repair {dataset}` restores what is damaged"
