@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 from typing import TYPE_CHECKING
 
 import pytest
@@ -239,3 +240,18 @@ def test_findings_of_an_audit_are_said_by_every_run(place: Place) -> None:
     done = place.penstock("run")
     assert done.returncode == 4, done.stderr
     assert "STATUS        FINDINGS (findings stand: 1 changed; `penstock repair d`" in done.stdout
+
+
+def test_findings_that_were_repaired_are_said_no_longer(place: Place) -> None:
+    """Also where the report was written while they stood: by the first run in another checkout."""
+    from tests.support.published import flip
+
+    assert place.penstock("run").returncode == 0
+    flip(place.published() / "a.txt")
+    assert place.penstock("audit").returncode == 4
+    shutil.rmtree(place.folder / "results")
+    assert place.penstock("run").returncode == 4
+    assert place.penstock("repair").returncode == 0
+    done = place.penstock("run")
+    assert done.returncode == 0, done.stdout
+    assert "STATUS        PASSED (everything is published already" in done.stdout

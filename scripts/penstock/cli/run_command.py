@@ -239,14 +239,15 @@ def _result(name: str, listed: ListResult | None, left: list[exit_files.Left], s
 
 def _unchanged(reported: Result, listed: ListResult) -> Result:
     """The summary of a run that found everything published: without the figures of the earlier copy, which
-    this run did not do."""
-    kept = ("dataset", "release", "path", "current", "report", "run", "evidence", "status")
+    this run did not do, and without what audits had found when the report was written (`_judged`)."""
+    kept = ("dataset", "release", "path", "current", "report", "run", "evidence")
     nothing: TimedAmount = {"files": 0, "bytes": 0}
     why = f"everything is published already, in {listed['release']}; nothing was copied"
     if listed["current"] != listed["release"]:
         why += f"; `current` was set to {listed['current']} since, and stays there until the source changes"
     return {
         **cast("Result", {key: reported.get(key) for key in kept if key in reported}),
+        "status": "PASSED",
         "scanned": {"files": listed["scanned"]},
         "unchanged": {"files": listed["files"], "bytes": listed["bytes"]},
         "copied": nothing,
