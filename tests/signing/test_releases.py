@@ -16,13 +16,16 @@ from tests.support.commands import penstock
 from tests.support.published import data_of, publish, writable
 from tests.support.staging_runs import context_for, tree
 
+from penstock.catalogue import details
 from penstock.cluster.local import LocalCluster
 from penstock.core.documents import signed_history as document
+from penstock.core.layout import NO_SIGNING
 from penstock.errors import ConfigError, FailedError, FindingsError, PreflightError
 from penstock.state import gate, history, release_signature, signed_history
 from penstock.state.context import Context
 from penstock.steps import audit_step, preflight_step, repair_step, rollback_step, sign_release
 from penstock.storage import durable
+from penstock.views import release_text
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -235,6 +238,23 @@ def test_what_to_do_depends_on_what_does_not_hold(signed: Context, key: ssh_keys
     assert "`penstock run data` goes on with it" in advice(named)
 
 
+def test_show_says_whether_the_signatures_hold(signed: Context) -> None:
+    layout, folder = signed.layout("data"), data_of(signed).parent
+
+    def said(one: Context | None = signed) -> str:
+        asked = one.layout("data") if one else replace(layout, signing=NO_SIGNING)
+        return details.shown(asked, None, lambda _: {})["signature"]
+
+    assert said() == "holds, by `target.signers`"
+    assert said(None).startswith("release.json.sig is there, and not verified")
+    lines = release_text.shown(details.shown(layout, None, lambda _: {}))
+    assert any("Signature" in line.text and "holds" in line.text for line in lines)
+    with writable(folder):
+        (folder / "release.json.sig").unlink()
+    assert said() == "DOES NOT HOLD: release.json.sig: it is missing"
+    assert said(None) == ""
+
+
 def test_a_release_of_before_is_refused_until_it_is_signed(unsigned: Context, key: ssh_keys.Key) -> None:
     publish(unsigned)
     context = signing(unsigned, key)
@@ -308,10 +328,14 @@ def test_a_key_of_the_agent_stops_preflight_where_publish_runs_on_a_node(
 def test_a_kill_between_signature_and_line_leaves_a_history_that_holds(signed: Context, torn: int) -> None:
     """The signature is durable first; of the line nothing, or its beginning, stands there."""
     layout = signed.layout("data")
-    content = layout.history.read_bytes()
+    content, before = layout.history.read_bytes(), layout.signed_history.read_bytes()
     line = next(history.lines(layout))
     history.append(layout, history_line(line))
-    layout.history.write_bytes(layout.history.read_bytes()[: len(content) + torn])
+    longer = layout.history.read_bytes()
+    layout.history.write_bytes(content)
+    layout.signed_history.write_bytes(before)
+    signed_history.extend(layout, content, longer, line.release)
+    layout.history.write_bytes(longer[: len(content) + torn])
     passes(signed)
     history.append(layout, history_line(line))
     passes(signed)
@@ -319,6 +343,19 @@ def test_a_kill_between_signature_and_line_leaves_a_history_that_holds(signed: C
     # A line that nobody signed is none that was torn off.
     layout.history.write_bytes(content + b'{"event": "publish"}')
     assert "not" in refused(signed)
+
+
+def test_the_last_line_of_a_history_cannot_be_taken_away(signed: Context, tmp_path: Path) -> None:
+    """That of a rollback, say: `current` may then lead to what was rolled back, and each seal is signed."""
+    (tmp_path / "source" / "more").write_bytes(b"more")
+    publish(signed)
+    rollback_step.run(signed, "data", None)
+    layout = signed.layout("data")
+    content = layout.history.read_bytes()
+    layout.history.write_bytes(b"".join(content.splitlines(keepends=True)[:-1]))
+    assert refused(signed) == "history.jsonl: it is not the one that was signed"
+    layout.history.write_bytes(content)
+    passes(signed)
 
 
 def test_publish_that_was_killed_before_the_history_is_refused_until_it_ran_again(

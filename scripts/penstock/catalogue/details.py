@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import os
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING
 
@@ -12,8 +13,9 @@ from penstock.catalogue.releases import release_row
 from penstock.core.documents import seal as seal_document
 from penstock.core.documents import verdict as verdict_document
 from penstock.core.grades import EVIDENCE_GRADES, SOURCE_GRADES
-from penstock.errors import ConfigError, FailedError, PreflightError
-from penstock.state import verdicts
+from penstock.core.layout import SIGNATURE
+from penstock.errors import ConfigError, FailedError, PenstockError, PreflightError
+from penstock.state import release_signature, verdicts
 from penstock.storage.registry import open_storage
 
 if TYPE_CHECKING:
@@ -30,6 +32,7 @@ if TYPE_CHECKING:
     from penstock.core.documents.seal import Amount as SealedAmount
     from penstock.core.documents.seal import Seal
     from penstock.core.layout import DatasetLayout
+    from penstock.state.seals import Stored
 
 
 def shown(
@@ -65,6 +68,7 @@ def shown(
         "seal_in_history": _in_history(
             lines["lines"], name, stored.digest if stored else "", lines["problem"]
         ),
+        "signature": _signature(layout, name, stored) if stored else "",
         "source_evidence": _amounts(SOURCE_GRADES, stored.seal.evidence.source) if stored else [],
         "storage_evidence": _amounts(EVIDENCE_GRADES, stored.seal.evidence.storage) if stored else [],
         "manifests": manifests,
@@ -126,6 +130,19 @@ def _in_history(lines: Sequence[HistoryRow], release: str, digest: str, problem:
         if one["event"] == "publish" and one["release"] == release:
             return "same" if one["line"].get("seal") == digest else "differs"
     return "none"
+
+
+def _signature(layout: DatasetLayout, release: str, stored: Stored) -> str:
+    if layout.signing.signers is None:
+        there = os.path.lexists(layout.release(release) / SIGNATURE)
+        return f"{SIGNATURE} is there, and not verified: that needs `target.signers`" if there else ""
+    try:
+        found = release_signature.problems(layout, release, stored)
+    except (PenstockError, OSError) as error:
+        return f"not verified: {error}"
+    if found:
+        return "DOES NOT HOLD: " + "; ".join(f"{one.name}: {one.why}" for one in found)
+    return "holds, by `target.signers`"
 
 
 def _of(lines: Sequence[HistoryRow], release: str) -> list[HistoryRow]:

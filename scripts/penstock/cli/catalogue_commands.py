@@ -9,7 +9,6 @@ from itertools import islice
 from typing import TYPE_CHECKING
 
 from penstock.cli import output
-from penstock.core.layout import DatasetLayout
 from penstock.errors import ConfigError
 
 if TYPE_CHECKING:
@@ -20,6 +19,7 @@ if TYPE_CHECKING:
     from penstock.cli.session import Session
     from penstock.config.settings import TargetConfig
     from penstock.core.documents.catalogue_rows import DiffResult
+    from penstock.core.layout import DatasetLayout
 
 FOUND, BROKEN, DIFFERENT = 0, 4, 4
 """Exit statuses: all is shown; the seal of what `show` shows is missing or damaged; `diff --exit-code` saw a
@@ -223,13 +223,14 @@ def _layouts(parsed: argparse.Namespace, session: Session, names: Sequence[str])
     """The datasets that are meant: those named, else all that lie below the root or that the configuration
     has. Raises ConfigError for a name that neither knows."""
     from penstock.catalogue import places
+    from penstock.state.context import layout_of
 
     target, known = _target(parsed, session)
     root = target.root
     # Where a configuration has staged nothing yet there is no root.
     if parsed.root is not None or root.exists():
         known = list(dict.fromkeys([*known, *places.datasets(root)]))
-    return [DatasetLayout(root, name, target.state_root) for name in _known(names, known, root)]
+    return [layout_of(target, name) for name in _known(names, known, root)]
 
 
 def _known(names: Sequence[str], known: Sequence[str], root: object) -> list[str]:

@@ -42,6 +42,7 @@ def append(layout: DatasetLayout, line: Written) -> None:
     content, closed, value = _with(layout, line)
     signed_history.extend(layout, content, closed + durable.json_line(value), line.release)
     durable.append_line(layout.history, value)
+    signed_history.settle(layout)
 
 
 def accept(layout: DatasetLayout, key: Path, line: Signing) -> None:
@@ -50,6 +51,7 @@ def accept(layout: DatasetLayout, key: Path, line: Signing) -> None:
     content, closed, value = _with(layout, line)
     signed_history.write(layout, key, content, closed + durable.json_line(value))
     durable.append_line(layout.history, value)
+    signed_history.settle(layout)
 
 
 def _with(layout: DatasetLayout, line: Written) -> tuple[bytes, bytes, dict[str, object]]:

@@ -8,9 +8,13 @@ so that what was changed can be named.
 | history.jsonl                                                | is                                     |
 |--------------------------------------------------------------|----------------------------------------|
 | the bytes that were signed                                   | signed                                 |
-| those without the last line, whole or torn off in the middle | signed: the command was killed         |
+| those without the line that was about to be added, or with a | signed: the command was killed         |
+| part of it                                                   |                                        |
 | the bytes that were signed, and further lines                | forged: nobody with a key wrote them   |
 | anything else                                                | forged                                 |
+
+A line is signed twice: before it is added, and, alone with what stands before it, once it is there. So no
+signature that is left says that the last line may be missing, but after a kill between the two.
 
 What was taken back to an older state together with its signature is found by the release that the history
 then lacks (`release_signature`). The account that cannot read the state looks at none of this.
@@ -18,6 +22,7 @@ then lacks (`release_signature`). The account that cannot read the state looks a
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import os
 from datetime import UTC, datetime
@@ -26,7 +31,7 @@ from typing import TYPE_CHECKING
 from penstock.core.documents import history_line, signed_history
 from penstock.core.documents.signed_history import Extent, SignedHistory, statement
 from penstock.core.layout import SIGNATURE
-from penstock.errors import FindingsError
+from penstock.errors import FindingsError, PreflightError
 from penstock.signing import ssh_keygen
 from penstock.storage import durable
 
@@ -69,6 +74,15 @@ def extend(layout: DatasetLayout, content: bytes, longer: bytes, release: str) -
         return
     check(layout, release)
     write(layout, key, content, longer)
+
+
+def settle(layout: DatasetLayout) -> None:
+    """Where this account signs: after the line was added, a signature by which it cannot be missing. Where
+    none can be made, that of `extend` stands, and covers the line as well."""
+    if layout.signing.key is not None:
+        content = _content(layout)
+        with contextlib.suppress(PreflightError):
+            write(layout, layout.signing.key, content, content)
 
 
 def check(layout: DatasetLayout, release: str = "") -> None:

@@ -122,7 +122,8 @@ def _gathered(context: Context, run: Run) -> tuple[Result, ElementAccounts]:
         rows = {(row.step, row.element): row for row in accounts.rows}
         result["elements"] = [_shown(e, rows.get((e.step, e.index))) for e in elements]
         result["throughput"] = throughput([e for e in elements if e.step == "copy"])
-        result["steps"] = [_step(name, receipt) for name, receipt in done.items() if receipt]
+        moved = {"copy": result.get("copied"), "verify": result.get("verified")}
+        result["steps"] = [_step(name, receipt, moved.get(name)) for name, receipt in done.items() if receipt]
         result["node_hours"] = round(sum(max(0.0, e.ended - e.started) for e in elements) / 3600, 4)
     if accounts.rows:
         result["usage"] = _usage(accounts)
@@ -359,7 +360,8 @@ def _why(folder: RunLayout, plan: PlanInfo | None, done: Mapping[str, StepReceip
     return f"{missing} has not ended"
 
 
-def _step(name: str, receipt: StepReceipt) -> StepResult:
+def _step(name: str, receipt: StepReceipt, moved: TimedAmount | None) -> StepResult:
+    """`moved`: what the step copied or read itself, without what was linked or carried over."""
     out: StepResult = {
         "step": name,
         "status": "done",
@@ -367,7 +369,10 @@ def _step(name: str, receipt: StepReceipt) -> StepResult:
         "ended": _iso(receipt["ended"]),
         "seconds": receipt.get("seconds") or round(receipt["ended"] - receipt["started"], 3),
     }
-    return out | cast("StepResult", {k: receipt[k] for k in ("files", "bytes", "elements") if k in receipt})
+    known = cast("StepResult", {k: receipt[k] for k in ("files", "bytes", "elements") if k in receipt})
+    if moved is not None:
+        known |= {"files": moved["files"], "bytes": moved["bytes"]}
+    return out | known
 
 
 def _iso(seconds: float) -> str:

@@ -173,6 +173,8 @@ def _sealed(found: ReleaseShown, seal: Mapping[str, object]) -> Iterator[tuple[s
     run = f", run {seal['run']}" if seal["run"] else ""
     yield "Sealed", f"{_time(row['sealed'])}, {human.age(row['age'])} ago{by}{run}"
     yield "Seal", f"{found['seal_digest']}, {_SEALS[found['seal_in_history']]}"
+    if found["signature"]:
+        yield "Signature", found["signature"]
     for source in _maps(seal.get("sources")):
         into = f", into {source['into']}" if source["into"] else ""
         yield "Source", f"{source['url']}{into}"
