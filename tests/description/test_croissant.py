@@ -193,7 +193,7 @@ def test_without_a_section_the_command_describes_and_publish_does_not(
         folder = data_of(context).parent
         assert not (folder / "croissant.json").exists()
         found = describing.run(context, "data", None, "croissant")
-        assert found.left_out == ["license", "url", "creators"]
+        assert found.left_out == ["license", "url", "creators", "cite_as"]
     config = tmp_path / "config.yaml"
     config.write_text(f"target: {{root: {tmp_path}/target}}\ndatasets: {{data: {{source: {source}}}}}\n")
     out = tmp_path / "new/data.json"

@@ -19,7 +19,7 @@ from penstock.errors import FindingsError
 from penstock.formats import ledger_file, ledger_segments
 from penstock.retention import removals
 from penstock.state import seals
-from penstock.steps import audit_step, preflight_step
+from penstock.steps import audit_step, preflight_step, report_step
 from penstock.storage import durable
 
 if TYPE_CHECKING:
@@ -63,6 +63,15 @@ def carrying(context: Context) -> Context:
     asked(context)
     go(context)
     return context
+
+
+def test_the_steps_of_a_report_count_what_was_copied_and_read_alone(carrying: Context, source: Path) -> None:
+    following(carrying, source, 1)
+    told = report_step.run(carrying, "data")
+    steps = {step["step"]: (step["files"], step["bytes"]) for step in told["steps"] if "bytes" in step}
+    assert steps["copy"] == (1, 5)
+    assert steps["verify"] == (told["verified"]["files"], told["verified"]["bytes"])
+    assert told["verified"]["files"] < 40 < told["files"]
 
 
 def test_a_file_that_was_read_lately_is_carried_over_and_counted_as_that(

@@ -68,7 +68,7 @@ def shown(
         "seal_in_history": _in_history(
             lines["lines"], name, stored.digest if stored else "", lines["problem"]
         ),
-        "signature": _signature(layout, name, stored) if stored else "",
+        "signature": _signature(layout, name, stored, lines["problem"]) if stored else "",
         "source_evidence": _amounts(SOURCE_GRADES, stored.seal.evidence.source) if stored else [],
         "storage_evidence": _amounts(EVIDENCE_GRADES, stored.seal.evidence.storage) if stored else [],
         "manifests": manifests,
@@ -132,7 +132,7 @@ def _in_history(lines: Sequence[HistoryRow], release: str, digest: str, problem:
     return "none"
 
 
-def _signature(layout: DatasetLayout, release: str, stored: Stored) -> str:
+def _signature(layout: DatasetLayout, release: str, stored: Stored, problem: str) -> str:
     if layout.signing.signers is None:
         there = os.path.lexists(layout.release(release) / SIGNATURE)
         return f"{SIGNATURE} is there, and not verified: that needs `target.signers`" if there else ""
@@ -142,7 +142,8 @@ def _signature(layout: DatasetLayout, release: str, stored: Stored) -> str:
         return f"not verified: {error}"
     if found:
         return "DOES NOT HOLD: " + "; ".join(f"{one.name}: {one.why}" for one in found)
-    return "holds, by `target.signers`"
+    unseen = "; that of the history is verified for its owner alone" if problem == past.OWNERS_ALONE else ""
+    return f"holds, by `target.signers`{unseen}"
 
 
 def _of(lines: Sequence[HistoryRow], release: str) -> list[HistoryRow]:

@@ -114,7 +114,12 @@ def pieces(release: PublishedRelease) -> Iterator[str]:
 def left_out(words: DescribeConfig, seal: Seal) -> list[str]:
     """The keys of `describe` without which the document lacks what Croissant asks for, or what a catalogue
     shows first."""
-    given = {"license": words.license, "url": words.url or _web_source(seal), "creators": words.creators}
+    given = {
+        "license": words.license,
+        "url": words.url or _web_source(seal),
+        "creators": words.creators,
+        "cite_as": words.cite_as,
+    }
     return [name for name, value in given.items() if not value]
 
 
