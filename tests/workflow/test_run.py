@@ -255,3 +255,5 @@ def test_findings_that_were_repaired_are_said_no_longer(place: Place) -> None:
     done = place.penstock("run")
     assert done.returncode == 0, done.stdout
     assert "STATUS        PASSED (everything is published already" in done.stdout
+    done = place.penstock("report")
+    assert (done.returncode, done.stdout.splitlines()[-1]) == (0, "  STATUS        PASSED")

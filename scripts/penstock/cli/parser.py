@@ -158,7 +158,9 @@ def _own_arguments(parser: argparse.ArgumentParser, command: Command) -> None:
             help="the job runs `gate --mend` of one dataset, not `run`: training jobs wait for it by afterok",
         )  # fmt: skip
     elif command.name == "report":
-        parser.add_argument("--html", type=Path, metavar="FILE", help="where the report goes")
+        parser.add_argument(
+            "--html", type=Path, metavar="FILE", help="write the HTML report here (default: none)"
+        )
     elif command.name == "gate":
         parser.add_argument(
             "--audited-within", type=_duration, metavar="TIME",

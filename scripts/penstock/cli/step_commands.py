@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from penstock.config.settings import Config
     from penstock.core.documents.step_results import ListResult, PlanResult
     from penstock.state.context import Context
+    from penstock.views.keys import Result as ReportResult
 
     Result = Mapping[str, object]
     """What a step returns: one of `core.documents.step_results`."""
@@ -87,6 +88,10 @@ def _show(parsed: argparse.Namespace, result: Result) -> None:
         output.show(result_texts.listing(cast("ListResult", result)))
     elif parsed.command == "plan":
         output.show(result_texts.plan(cast("PlanResult", result)))
+    elif parsed.command == "report":
+        from penstock.views import summary
+
+        output.show(summary.render(cast("ReportResult", result)))
 
 
 def one(command: str, context: Context, name: str, **options: object) -> Result:
