@@ -7,6 +7,7 @@ import json
 import os
 import subprocess
 from pathlib import Path
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -20,12 +21,15 @@ from penstock.formats.manifest import read_manifest
 from penstock.storage import tree_removal
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Mapping
 
 FIXTURES = Path(__file__).resolve().parents[1] / "fixtures"
 MADE_BY = ("32c1780", "d98f93c")
 """Commits: before there were claims and takeovers, and before modules got their present names."""
 PUBLISHED = ("azure", "posix", "s3", "several", "web")
+
+
+NOTHING: Mapping[str, object] = MappingProxyType({})
 
 
 class Older:
@@ -46,7 +50,7 @@ class Older:
     def layout(self, dataset: str) -> DatasetLayout:
         return DatasetLayout(self.top / "target", dataset)
 
-    def serve(self, endpoint: str = "http://127.0.0.1:9") -> None:
+    def serve(self, endpoint: str = "http://127.0.0.1:9", verify: Mapping[str, object] = NOTHING) -> None:
         options = {"endpoint_url": endpoint, "anon": True}
         bucket = {"source": "s3://bucket/", "storage_options": options}
         several = [
@@ -64,6 +68,7 @@ class Older:
                 "in-copy": bucket,
                 "in-verify": bucket,
             },
+            "verify": dict(verify),
             "plan": {
                 "shard_files": 20, "shard_bytes": "2MiB", "giant_bytes": "2MiB", "part_bytes": "1MiB",
             },
@@ -150,6 +155,19 @@ def test_the_next_release_links_what_is_unchanged(served: Older) -> None:
     assert after != before
     assert content(after / "data") == served.bucket()
     assert (after / "data/d1/file 04").stat().st_ino == (before / "data/d1/file 04").stat().st_ino
+
+
+def test_nothing_of_a_release_that_does_not_say_when_it_was_read_is_carried_over(older: Older) -> None:
+    linked = {"linked": {"within": "30d", "sample": 0.01}}
+    with S3Server(older.top / "bucket", options=["--md5-etags"]) as server:
+        older.serve(server.endpoint, linked)
+        tree(older.top / "bucket", {"d2/newer": b"newer"})
+        first = older.staged("s3")["linked"]
+        assert first["carried"]["files"] == 0
+        assert sum(read["files"] for read in first["read_now"].values()) == first["files"] > 0
+        tree(older.top / "bucket", {"d2/newest": b"newest"})
+        assert older.staged("s3")["linked"]["carried"]["files"] > 0
+    assert content(older.layout("s3").current / "data") == older.bucket()
 
 
 @pytest.mark.parametrize("dataset", ["in-copy", "in-verify"])
