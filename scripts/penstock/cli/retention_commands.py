@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from typing import TYPE_CHECKING
 
 from penstock.cli import output
@@ -95,4 +96,4 @@ def _show(parsed: argparse.Namespace, found: Collected) -> None:
     if parsed.json or parsed.progress == "json":
         output.show_json(found)
     else:
-        output.show(gc_text.collected(found))
+        output.show(gc_text.collected(found, output.columns() if sys.stdout.isatty() else 0))

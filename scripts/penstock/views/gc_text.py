@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import textwrap
 from typing import TYPE_CHECKING
 
 from penstock.views import human
@@ -10,8 +11,8 @@ if TYPE_CHECKING:
     from penstock.core.documents.step_results import Collected, Frees
 
 
-def collected(found: Collected) -> str:
-    """One block for a dataset."""
+def collected(found: Collected, columns: int = 0) -> str:
+    """One block for a dataset; lines longer than `columns` go on below themselves (0: they do not)."""
     gone = [one for one in found["releases"] if one["removed"]]
     would = found["dry_run"]
     verb = "would remove" if would else "removed"
@@ -32,7 +33,17 @@ def collected(found: Collected) -> str:
         lines += freed(found["frees"], "would free" if would else "freed, as counted before")
     if found["waits"]:
         lines.append(f"  {human.printable(found['waits'])}")
-    return "".join(f"{line}\n" for line in lines)
+    return "".join(f"{part}\n" for line in lines for part in _wrapped(line, columns))
+
+
+def _wrapped(line: str, columns: int) -> list[str]:
+    if not columns or len(line) <= columns:
+        return [line]
+    below = " " * (len(line) - len(line.lstrip()) + 2)
+    return textwrap.wrap(
+        line, columns, subsequent_indent=below, break_long_words=False, break_on_hyphens=False,
+        replace_whitespace=False, drop_whitespace=True,
+    )  # fmt: skip
 
 
 def freed(told: Frees, verb: str) -> list[str]:
