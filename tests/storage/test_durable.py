@@ -53,3 +53,36 @@ def test_renames_stay_in_one_folder(place: Path) -> None:
     (place / "f").write_text("x")
     with pytest.raises(ValueError, match="across folders"):
         durable.rename(place / "f", place / "d/f")
+
+
+def test_a_result_goes_into_a_fifo_that_stays_one(place: Path) -> None:
+    """As into a device: a rename would put a file in its place, and `/dev/null` is everybody's."""
+    fifo = place / "fifo"
+    os.mkfifo(fifo)
+    reader = os.open(fifo, os.O_RDONLY | os.O_NONBLOCK)
+    try:
+        durable.write_result(fifo, {"a": 1})
+        assert os.read(reader, 100) == b'{\n "a": 1\n}\n'
+    finally:
+        os.close(reader)
+    assert stat.S_ISFIFO(fifo.lstat().st_mode)
+    assert os.listdir(place) == ["fifo"]
+
+
+def test_a_result_goes_into_a_stream_of_the_process_and_its_name_stays_a_link(place: Path) -> None:
+    with open(place / "printed", "wb") as printed:
+        link = place / "stdout"
+        link.symlink_to(f"/proc/self/fd/{printed.fileno()}")
+        durable.write_result(link, {"a": 1})
+    assert link.is_symlink()
+    assert (place / "printed").read_bytes() == b'{\n "a": 1\n}\n'
+
+
+def test_a_result_replaces_a_file_whole_and_a_link_to_one(place: Path) -> None:
+    (place / "other").write_text("stays")
+    (place / "result").symlink_to("other")
+    for _ in range(2):
+        durable.write_result(place / "result", {"a": 1})
+        assert stat.S_ISREG((place / "result").lstat().st_mode)
+        assert durable.read_json(place / "result") == {"a": 1}
+    assert (place / "other").read_text() == "stays"

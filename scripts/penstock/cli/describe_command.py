@@ -15,8 +15,9 @@ if TYPE_CHECKING:
 def run(parsed: argparse.Namespace, session: Session) -> int:
     """Print the description of a release, or write it to --out. What the configuration leaves out that
     catalogues ask for is named on standard error."""
-    from penstock.description.beside import write_file
+    from penstock.description import beside
     from penstock.steps import describing
+    from penstock.storage import durable
 
     config = session.config()
     name = session.only(config, parsed.name)
@@ -27,7 +28,8 @@ def run(parsed: argparse.Namespace, session: Session) -> int:
                 output.show_piece(piece)
         else:
             parsed.out.parent.mkdir(parents=True, exist_ok=True)
-            write_file(parsed.out, found.pieces, mode=0o644)
+            with durable.output(parsed.out) as file:
+                beside.write_pieces(file, found.pieces)
     if found.left_out:
         keys = ", ".join(f"`{key}`" for key in found.left_out)
         output.say(f"{name}: catalogues ask for more than `describe` has in the configuration: {keys}")

@@ -187,10 +187,10 @@ class Session:
         return True
 
     def receipt(self, result: Mapping[str, object]) -> None:
-        """Write the result where --receipt says, durably and whole."""
+        """Write the result where --receipt says, durably and whole; a device is written as it stands."""
         from penstock.storage import durable
 
         path: Path | None = self.parsed.receipt
         if path is not None:
             path.parent.mkdir(parents=True, exist_ok=True)
-            durable.write_json(path, result, mode=0o644)
+            durable.write_result(path, result)

@@ -23,14 +23,13 @@ def write(folder: Path, words: DescribeConfig | None) -> None:
         if words is None:
             (folder / form.file).unlink(missing_ok=True)
         else:
-            write_file(
-                folder / form.file, form.pieces(PublishedRelease(folder, seals.in_folder(folder), words))
-            )
+            pieces = form.pieces(PublishedRelease(folder, seals.in_folder(folder), words))
+            with durable.Growing(folder / form.file) as file:
+                write_pieces(file, pieces)
 
 
-def write_file(path: Path, pieces: Iterable[str], *, mode: int = 0o600) -> None:
+def write_pieces(file: durable.Output, pieces: Iterable[str]) -> None:
     """A document, whole and durable under its name. Raises OSError, FailedError."""
-    with durable.Growing(path, mode=mode) as file:
-        for piece in pieces:
-            file.stream.write(piece.encode())
-        file.close()
+    for piece in pieces:
+        file.stream.write(piece.encode())
+    file.close()

@@ -13,6 +13,7 @@ import json
 import os
 import re
 import secrets
+import stat
 from typing import TYPE_CHECKING, Any, Self
 
 if TYPE_CHECKING:
@@ -98,6 +99,54 @@ def write_file(path: Path, content: bytes, *, mode: int = 0o600) -> None:
         file.close()
 
 
+class _Passing:
+    """As `Growing`, of what is no file: what is written goes there as it comes."""
+
+    def __init__(self, path: Path) -> None:
+        self.stream = open(path, "wb", buffering=1 << 20)  # noqa: SIM115
+
+    def close(self) -> None:
+        self.stream.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        with contextlib.suppress(OSError):
+            self.stream.close()
+
+
+def is_file(path: Path) -> bool:
+    """Whether what a user names for a result is, or can become, a file.
+
+    | the path                                               | is a file |
+    |--------------------------------------------------------|-----------|
+    | a device, a FIFO, a socket: `/dev/null`                | no        |
+    | a stream of a process: `/dev/stdout`, `/dev/fd/3`      | no        |
+    | anything else, and what is not there                   | yes       |
+
+    A rename to the name of a device would take its place, for every process of the machine.
+    """
+    streams = re.compile(r"/proc/(self|[0-9]+)(/task/[0-9]+)?/fd(/|$)")
+    with contextlib.suppress(OSError):
+        if path.is_symlink() and streams.match(os.readlink(path)):
+            return False
+        if streams.match(os.path.realpath(path.parent)):
+            return False
+        kind = os.stat(path).st_mode
+        return stat.S_ISREG(kind) or stat.S_ISDIR(kind)
+    return True
+
+
+Output = Growing | _Passing
+
+
+def output(path: Path, *, mode: int = 0o644) -> Output:
+    """What a user named for a result, to be written: a file appears whole, as of `Growing`; what is none (see
+    `is_file`) is written as it stands. Raises OSError."""
+    return Growing(path, mode=mode) if is_file(path) else _Passing(path)
+
+
 def give_name(temporary: Path, path: Path) -> None:
     """Give a file of the same folder a name that nothing has, whole; of several processes, on any nodes, one
     does. Its temporary name may be left. Raises FileExistsError, and one of `NO_LINKS` where the file system
@@ -144,8 +193,18 @@ def create_file(path: Path, content: bytes, *, mode: int = 0o600) -> bool:
 
 def write_json(path: Path, value: Any, *, mode: int = 0o600) -> None:
     """`write_file` of canonical JSON: sorted keys, one line feed at the end."""
-    text = json.dumps(value, sort_keys=True, ensure_ascii=True, allow_nan=False, indent=1)
-    write_file(path, text.encode() + b"\n", mode=mode)
+    write_file(path, _json(value), mode=mode)
+
+
+def write_result(path: Path, value: Any) -> None:
+    """`output` of the same, for everybody to read."""
+    with output(path) as file:
+        file.stream.write(_json(value))
+        file.close()
+
+
+def _json(value: Any) -> bytes:
+    return json.dumps(value, sort_keys=True, ensure_ascii=True, allow_nan=False, indent=1).encode() + b"\n"
 
 
 def read_json(path: Path) -> Any:

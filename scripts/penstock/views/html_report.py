@@ -60,8 +60,11 @@ class StepRow(NamedTuple):
 
 def write(path: Path, data: Result) -> None:
     """Render `data` (`views.keys.Result`) to `path`, durably; a link that stands there is replaced, not
-    followed. Raises OSError; an older page stays then."""
-    durable.write_file(path, render(data).encode(), mode=0o644)
+    followed; a device is written as it stands. Raises OSError; an older page stays then."""
+    page = render(data).encode()
+    with durable.output(path) as file:
+        file.stream.write(page)
+        file.close()
 
 
 def render(data: Result) -> str:
