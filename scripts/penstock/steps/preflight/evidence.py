@@ -6,7 +6,6 @@ from typing import TYPE_CHECKING
 
 from penstock.core.checks import CheckResult
 from penstock.errors import PreflightError
-from penstock.planning import forecast, linked_share
 from penstock.release.evidence import beyond
 from penstock.sources.registry import states_checksums
 
@@ -47,6 +46,9 @@ def _linked(context: Context, layout: DatasetLayout, looks: Looks) -> None:
     """Reports where the time of all linked files has run out (`verify.linked`)."""
     if context.config.verify.linked.within is None or (current := context.storage.current(layout)) is None:
         return
+    # pyarrow comes with it, and a first preflight does without.
+    from penstock.planning import forecast, linked_share
+
     rate = forecast.measured(layout).bytes_per_second
     if text := linked_share.all_overdue(layout, current, context.config.verify, context.clock(), rate):
         looks.saw(CheckResult("evidence", text, "note"))
