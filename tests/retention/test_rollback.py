@@ -141,6 +141,15 @@ def test_a_release_that_is_not_whole_is_refused(releases: Releases) -> None:
     assert not releases.layout.rollback.exists()
 
 
+def test_the_current_release_is_looked_at_too(releases: Releases) -> None:
+    releases.stage("A")
+    release = releases.names["A"]
+    damage(releases.layout.release(release) / "data" / "letter", lambda file: file.unlink())
+    done = releases.command("rollback", "data", release)
+    assert done.returncode == 4
+    assert "the release is not whole" in done.stderr
+
+
 def test_findings_refuse_it_until_they_are_overruled(releases: Releases) -> None:
     releases.stage(*"AB")
     release = releases.names["A"]

@@ -70,6 +70,17 @@ def test_one_line_at_the_start_few_between_one_at_the_end() -> None:
     ]
 
 
+def test_what_was_carried_over_is_not_said_to_be_read() -> None:
+    stream = io.StringIO()
+    view = Lines(stream, Clock())
+    view(event("start", "verify", files=3000, bytes=3000 << 20, elements=1))
+    carried = {"carried_files": 2971, "carried_bytes": 2971 << 20}
+    view(event("end", "verify", files=3000, bytes=3000 << 20, seconds=2.0, **carried))
+    assert texts(stream)[-1] == (
+        "imagenet verify: done: 29 files, 29.0 MiB in 2.0 s (14.5 MiB/s); 2,971 linked files carried over unread"
+    )
+
+
 def test_how_far_a_step_came_that_did_not_end_stays() -> None:
     """U9: after Ctrl-C nothing of it was left."""
     stream = io.StringIO()

@@ -55,11 +55,11 @@ def lead(context: Context, layout: DatasetLayout, release: str | None) -> Led:
     if finished is not None and release in (None, finished.release):
         return Led(finished.release, finished.left, True)
     wanted = _wanted(context, layout, release, current)
-    if wanted == current:
-        return Led(wanted, "", False)
     target = context.config.target
     found = gate.looked_at(layout, wanted, target.owners)
     gate.without_findings(layout, found, auditors=target.auditors)
+    if wanted == current:
+        return Led(wanted, "", False)
     pins.make_folder(context, layout, wanted)
     auditor_verdicts.make_folder(context, layout, wanted)
     author, claim = history.this_author(), run_claims.number(layout)

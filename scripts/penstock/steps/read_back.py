@@ -68,6 +68,8 @@ def read_back(context: Context, run: Run, copy_again: Callable[[], None]) -> Ver
         "copied_again": sorted(again),
         "hosts": sorted({one.host for one in told}),
         "slurm_api": context.cluster.way,
+        "carried_files": sum(one.carried[0] for one in told),
+        "carried_bytes": sum(one.carried[1] for one in told),
     }
     receipts.keep(run, receipt)
     context.emit(events.Ended(run.dataset, STEP, receipt))

@@ -39,6 +39,9 @@ class Task:
     files: int = 0
     bytes: int = 0
     failed: int = 0
+    carried_files: int = 0
+    """Of `files` and `bytes`, those that verify did not read (`verify.linked`)."""
+    carried_bytes: int = 0
     states: dict[str, int] = field(default_factory=dict)
     moves: bool = False
     """The step has begun; False while only a note named it."""
@@ -61,6 +64,8 @@ class Task:
                 self.ended = now
                 self.files = whole(result, "files", self.files)
                 self.bytes = whole(result, "bytes", self.bytes)
+                self.carried_files = whole(result, "carried_files")
+                self.carried_bytes = whole(result, "carried_bytes")
                 failed = result.get("failed")
                 self.failed = (
                     len(failed) if isinstance(failed, list) else whole(result, "failed", self.failed)

@@ -173,16 +173,20 @@ def moving(task: Task, now: float) -> str:
 
 
 def finished(task: Task) -> str:
-    """`done: 20,002 files, 3.42 GiB in 23 s (153 MiB/s)`."""
+    """`done: 20,002 files, 3.42 GiB in 23 s (153 MiB/s)`; of what verify carried over:
+    `done: 29 files, 1.10 MiB in 1.7 s (663 KiB/s); 2,970 linked files carried over unread`."""
     taken = task.seconds if task.seconds is not None else (task.ended or task.begun) - task.begun
+    files, size = task.files - task.carried_files, task.bytes - task.carried_bytes
     parts = []
-    if task.files:
-        parts.append(human.counted(task.files, "file"))
-    if task.bytes:
-        parts.append(human.size(task.bytes))
+    if files:
+        parts.append(human.counted(files, "file"))
+    if size:
+        parts.append(human.size(size))
     text = f"{', '.join(parts)} in {human.duration(taken)}".strip().removeprefix("in ")
-    if task.bytes and taken >= 0.1 and task.step in MOVES_BYTES:
-        text += f" ({human.speed(task.bytes, taken)})"
+    if size and taken >= 0.1 and task.step in MOVES_BYTES:
+        text += f" ({human.speed(size, taken)})"
+    if task.carried_files:
+        text += f"; {human.counted(task.carried_files, 'linked file')} carried over unread"
     return f"{human.count(task.failed)} FAILED, {text}" if task.failed else f"done: {text}"
 
 

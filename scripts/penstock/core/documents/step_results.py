@@ -85,6 +85,9 @@ class VerifyReceipt(StepReceipt, total=False):
     copied_again: Sequence[int]
     """Shards of which files did not read back as they were copied."""
     hosts: Sequence[str]
+    carried_files: int
+    """Linked files that were not read, and their bytes; both are in `files` and `bytes`, too."""
+    carried_bytes: int
 
 
 class PublishReceipt(StepReceipt, total=False):
