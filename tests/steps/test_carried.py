@@ -242,6 +242,35 @@ def test_after_a_kill_and_after_removals_files_are_known_again(carrying: Context
     assert content(layout.current / "data") == content(source)
 
 
+def test_the_ledger_does_not_grow_with_the_releases(carrying: Context, source: Path) -> None:
+    """Each release removes what the manifest of the release before covers."""
+    asked(carrying, sample=1e-9)
+    held = []
+    for night in range(1, 9):
+        later(carrying, night / 1000)
+        following(carrying, source, night)
+        held.append(len(ledger_segments.segments(carrying.layout("data").ledger)))
+    assert held[0] > 0
+    assert max(held[4:]) <= max(held[:4])
+
+
+def test_a_damaged_ledger_costs_no_more_than_reading(carrying: Context, source: Path) -> None:
+    asked(carrying, sample=1e-9)
+    later(carrying, 0.001)
+    ledger = carrying.layout("data").ledger
+    tree(source, {"new/1": b"new 1"})
+    go(carrying, upto="copy")
+    for path in ledger_segments.segments(ledger):
+        os.truncate(path, 100)
+    (ledger / "other.parquet").write_bytes(b"no segment")
+    go(carrying, after="copy")
+    seal = current(carrying)
+    assert seal.linked is not None
+    assert (read_now(seal), seal.linked.deviations) == ({"unfit": 100}, 0)
+    later(carrying, 0.002)
+    assert following(carrying, source, 2).linked.carried.files > 90  # type: ignore[union-attr]
+
+
 def test_a_manifest_that_was_changed_carries_nothing(carrying: Context, source: Path) -> None:
     later(carrying, 0.001)
     release = carrying.layout("data").current.resolve()
