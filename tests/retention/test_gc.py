@@ -371,6 +371,29 @@ def test_a_release_that_a_newer_version_sealed_is_left_to_that_version(releases:
     assert seal.exists()
 
 
+def test_a_history_that_cannot_be_read_is_an_error_that_names_it(releases: Releases) -> None:
+    releases.stage(*"AB")
+    releases.layout.history.unlink()
+    releases.layout.history.mkdir()
+    for words in ("gc --dry-run", "gc", "rollback data", "status data"):
+        done = releases.command(*words.split())
+        assert done.returncode == 1
+        assert f"the history cannot be read [{releases.layout.history}]" in done.stderr
+        assert "bug" not in done.stderr
+    assert releases.there() == "AB"
+
+
+def test_where_pins_cannot_be_read_nothing_is_removed(releases: Releases) -> None:
+    releases.stage(*"AB")
+    ruled(releases, last=1)
+    shutil.rmtree(releases.layout.pins)
+    releases.layout.pins.write_text("")  # root reads every folder, but no file is one
+    for dry_run in (True, False):
+        with pytest.raises(PreflightError, match="the pins cannot be read"):
+            gc_step.gc(releases.context, "data", dry_run=dry_run)
+    assert releases.there() == "AB"
+
+
 def test_of_a_release_whose_seal_is_damaged_the_history_says_what_it_held(releases: Releases) -> None:
     releases.stage(*"AB")
     ruled(releases, last=1)

@@ -105,6 +105,20 @@ class Pin(NamedTuple):
         return printable(f"pin {self.name}: {who}, {reader}, since {one.at}")
 
 
+def check_readable(storage: Storage, layout: DatasetLayout) -> None:
+    """Raises PreflightError where the folder of pins is there and cannot be looked into: `read` finds none
+    there, and a removal must not take that for an answer."""
+    try:
+        storage.postings(layout.pins, lambda _: True)
+    except OSError as error:
+        raise PreflightError(
+            "the pins cannot be read",
+            where=str(layout.pins),
+            why=f"{error.strerror}: nobody knows which releases are read, and nothing was removed",
+            hint="give the folder back to the dataset's owner",
+        ) from None
+
+
 def read(storage: Storage, layout: DatasetLayout) -> list[Pin]:
     """All pins that are whole, by name, also those that stand no more. None where there is no folder, or
     this account may not look."""

@@ -47,12 +47,13 @@ class Survey(NamedTuple):
 
 
 def look(context: Context, layout: DatasetLayout, overruled: Container[str] = ()) -> Survey:
-    """What is there now. Pins whose names are `overruled` hold nothing. Raises NewerFormatError, OSError
-    where the history cannot be read."""
+    """What is there now. Pins whose names are `overruled` hold nothing. Raises PreflightError where pins
+    cannot be read, and as `current_pointer.moves`."""
     storage = context.storage
     current = storage.current(layout) if storage.leads(layout) else None
     moves = current_pointer.moves(layout)
     now = time.time()
+    pins.check_readable(storage, layout)
     held: dict[str, list[str]] = {}
     ended: dict[str, str] = {}
     scheduler = partial(liveness.scheduler, context)
@@ -78,7 +79,8 @@ def look(context: Context, layout: DatasetLayout, overruled: Container[str] = ()
 
 
 def pinned(context: Context, layout: DatasetLayout) -> dict[str, list[Pin]]:
-    """The pins that stand now, by release."""
+    """The pins that stand now, by release. Raises PreflightError where they cannot be read."""
+    pins.check_readable(context.storage, layout)
     scheduler = partial(liveness.scheduler, context)
     return pins.held(context.storage, layout, context.config.gc.longest_pin, scheduler)
 

@@ -10,6 +10,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from penstock.core.documents.history_line import Publication, Rollback
+from penstock.filesystem.errno_map import storage_error
 from penstock.state import history
 from penstock.storage.registry import open_storage
 
@@ -25,10 +26,17 @@ Move = Publication | Rollback
 
 def moves(layout: DatasetLayout) -> list[Move]:
     """What the history says of `current`, the oldest first, without the lines that a run which was overtaken
-    wrote late: those whose claim is below that of a line before."""
+    wrote late: those whose claim is below that of a line before. Raises NewerFormatError, PermissionError,
+    and by `errno_map.storage_error` where the history cannot be read."""
     found: list[Move] = []
     highest = 0
-    for line in reversed(list(history.lines(layout))):
+    try:
+        told = list(history.lines(layout))
+    except PermissionError:
+        raise
+    except OSError as error:
+        raise storage_error(error, "the history cannot be read", str(layout.history)) from error
+    for line in reversed(told):
         if not isinstance(line, Publication | Rollback):
             continue
         claim = highest if line.claim is None else line.claim
