@@ -302,6 +302,22 @@ def test_a_pin_that_comes_between_the_mark_and_the_rename_keeps_the_release(rele
     assert not layout.removing(releases.names["A"]).exists()
 
 
+def test_a_removal_by_name_that_is_held_after_it_began_does_not_end_with_0(releases: Releases) -> None:
+    releases.stage(*"AB")
+    releases.configure(more="gc: {grace: 1ms, settle: 2s}\n")
+    context, layout, name = releases.context, releases.layout, releases.names["A"]
+    words = ("--config", str(releases.config), "remove", "data", name)
+    with started(sys.executable, "-m", "penstock", *words, cwd=releases.folder) as removal:
+        until(lambda: layout.removing(name).exists(), "the mark")
+        # What a reader does whose look for a mark came before it was there.
+        pins._place(context.storage, layout, name, time.time() + 3600)
+        told, _ = removal.communicate(timeout=60)
+        assert removal.returncode == 3
+    assert "removed 0 of 1 release" in told
+    assert f"= {name}" in told
+    assert releases.there() == "AB"
+
+
 def test_the_base_of_a_run_that_has_not_ended_stays_and_a_later_plan_needs_no_base(
     releases: Releases,
 ) -> None:

@@ -6,7 +6,7 @@ import sys
 from typing import TYPE_CHECKING
 
 from penstock.cli import output
-from penstock.errors import ConfigError
+from penstock.errors import ConfigError, PreflightError
 
 if TYPE_CHECKING:
     import argparse
@@ -14,6 +14,9 @@ if TYPE_CHECKING:
     from penstock.cli.session import Session
     from penstock.core.documents.step_results import Collected
     from penstock.state.context import Context
+
+
+HELD = PreflightError.exit_code
 
 
 def rollback(parsed: argparse.Namespace, session: Session) -> int:
@@ -57,7 +60,8 @@ def gc(parsed: argparse.Namespace, session: Session) -> int:
 
 
 def remove(parsed: argparse.Namespace, session: Session) -> int:
-    """Remove releases by name."""
+    """Remove releases by name. Returns HELD where a reader or a run came to hold one after the command had
+    begun: that one stays."""
     from penstock.steps import gc_step
 
     config = session.config()
@@ -73,7 +77,8 @@ def remove(parsed: argparse.Namespace, session: Session) -> int:
         )
     session.receipt(found)
     _show(parsed, found)
-    return 0
+    stay = not parsed.dry_run and any(one["held_by"] for one in found["releases"])
+    return HELD if stay else 0
 
 
 def unpin(parsed: argparse.Namespace, session: Session) -> int:
