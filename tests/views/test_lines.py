@@ -77,7 +77,8 @@ def test_what_was_carried_over_is_not_said_to_be_read() -> None:
     carried = {"carried_files": 2971, "carried_bytes": 2971 << 20}
     view(event("end", "verify", files=3000, bytes=3000 << 20, seconds=2.0, **carried))
     assert texts(stream)[-1] == (
-        "imagenet verify: done: 29 files, 29.0 MiB in 2.0 s (14.5 MiB/s); 2,971 linked files carried over unread"
+        "imagenet verify: done: 29 files, 29.0 MiB in 2.0 s (14.5 MiB/s); "
+        "2,971 linked files carried over unread"
     )
 
 
