@@ -19,7 +19,6 @@ from penstock.core.layout import DATA
 from penstock.core.step_table import RUN_IN_ELEMENTS, WITH_RECEIPT
 from penstock.filesystem.capabilities import facts
 from penstock.state import auditor_verdicts, outcomes, receipts, run_store, seals, verdicts
-from penstock.storage import durable
 from penstock.views import linked_text
 
 if TYPE_CHECKING:
@@ -58,7 +57,7 @@ def run(context: Context, dataset: str, *, html: Path | None = None) -> Result:
     if html is not None:
         from penstock.views import html_report
 
-        if accounts.rows and durable.is_file(html):
+        if accounts.rows and html_report.has_neighbours(html):
             from penstock.formats import elements_file
 
             table = elements_path(html)

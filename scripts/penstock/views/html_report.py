@@ -67,6 +67,11 @@ def write(path: Path, data: Result) -> None:
         file.close()
 
 
+def has_neighbours(path: Path) -> bool:
+    """Whether a table may lie beside the page; not where that goes into a device or a stream."""
+    return durable.is_file(path)
+
+
 def render(data: Result) -> str:
     """The page. The same `data` gives the same page."""
     elements = data.get("elements") or ()
