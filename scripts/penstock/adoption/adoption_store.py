@@ -13,6 +13,7 @@ and were read within a week, are not read again.
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import json
 import os
@@ -115,15 +116,21 @@ def kept(run: RunLayout) -> Iterator[Difference]:
     return json_lines.read(differences(run), from_json, "a comparison's differences")
 
 
-def note_tree(run: RunLayout, tree: str, data: str) -> None:
-    """The first line of an undo list, durable: the tree is to be renamed."""
+def note_tree(run: RunLayout, tree: str, data: str, seen: os.stat_result) -> None:
+    """The beginning of an undo list, durable: the tree, whose top folder is as `seen`, is to be renamed. A
+    note of the same rename stays as it is."""
+    path = undo(run) / "tree.json"
     durable.make_dirs(undo(run))
-    durable.write_json(undo(run) / "tree.json", {"moved": tree, "to": data})
+    with contextlib.suppress(FileNotFoundError, ValueError):
+        if json.loads(path.read_bytes())["to"] == data:
+            return
+    top = {"mode": seen.st_mode & 0o7777, "uid": seen.st_uid, "gid": seen.st_gid}
+    durable.write_json(path, {"moved": tree, "to": data, **top, "mtime_ns": seen.st_mtime_ns})
 
 
-def note_aside(run: RunLayout, path: str, aside: str) -> None:
-    """In the undo list, durable: what is at this path of the tree is to be moved."""
-    durable.append_line(undo(run) / "aside.jsonl", {"path": path, "to": aside})
+def note_aside(run: RunLayout, path: str, to: str) -> None:
+    """In the undo list, durable: what is at this path of the tree is to be moved to this place."""
+    durable.append_line(undo(run) / "aside.jsonl", {"path": path, "to": to})
 
 
 def note_files(run: RunLayout, name: str, before: Iterable[Mapping[str, object]]) -> None:

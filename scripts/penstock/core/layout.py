@@ -35,6 +35,7 @@ CURRENT = "current"
 LISTING = "listing.parquet"
 STATED = "stated.parquet"
 REPAIRS = "repairs"
+STATE = ".penstock"
 ADOPTIONS = "adoptions"
 ADOPTED = "adopted.json"
 
@@ -88,8 +89,8 @@ class DatasetLayout:
     @property
     def state(self) -> Path:
         if self.state_root is not None:
-            return self.state_root / self.dataset / ".penstock"
-        return self.folder / ".penstock"
+            return self.state_root / self.dataset / STATE
+        return self.folder / STATE
 
     @property
     def root_file(self) -> Path:

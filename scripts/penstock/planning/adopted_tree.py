@@ -18,6 +18,7 @@ from __future__ import annotations
 
 import os
 from dataclasses import dataclass, field
+from functools import partial
 from itertools import chain, groupby
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
@@ -153,7 +154,8 @@ def settle(context: Context, run: Run) -> None:
     if mark is None or mark.settled:
         return
     context.assert_held()
-    context.storage.move_tree(Path(mark.tree), run.data, mark.inode)
+    folder = RunLayout(Path(mark.folder))
+    _move(context, run, mark, folder)
     policy, storage = run.config.dataset.permissions, context.storage
     gid, rules = storage.group_id(policy), storage.access_rules(policy)
     storage.open_staging(run.layout, run.release, storage.dir_mode(policy), gid, rules)
@@ -166,9 +168,25 @@ def settle(context: Context, run: Run) -> None:
         keep_mtime=policy.mtime == "keep",
         fsync=facts(run.data).durability == "fsync",
         rules=rules,
+        note=partial(adoption_store.note_aside, folder),
     ) as adopted:
         _Settling(context, run, mark, adopted).all()
     adopted_trees.write(run.folder, mark._replace(settled=True))
+
+
+def _move(context: Context, run: Run, mark: AdoptedTree, folder: RunLayout) -> None:
+    here = run.data if adopted_trees.stands_in(mark, run.data) else Path(mark.tree)
+    if not adopted_trees.stands_in(mark, here):
+        raise FailedError(
+            "the tree is neither where it was nor in the staging",
+            where=mark.tree,
+            why=f"no folder of inode {mark.inode} is there or at {run.data}",
+            hint=f"move it back to {mark.tree}; where another tree stands there now, `penstock adopt "
+            f"{run.dataset} {mark.tree} --seal` compares that one; without a tree, remove "
+            f"{run.folder.folder}: `penstock run {run.dataset}` fetches all then",
+        )
+    adoption_store.note_tree(folder, mark.tree, str(run.data), os.lstat(here))
+    context.storage.move_tree(Path(mark.tree), run.data, mark.inode)
 
 
 class _Row(NamedTuple):
@@ -190,10 +208,9 @@ class _Settling:
 
     def all(self) -> None:
         folder = RunLayout(Path(self.mark.folder))
-        adoption_store.note_tree(folder, self.mark.tree, str(self.run.data))
         for one in adoption_store.kept(folder):
             if one.kind in NOT_LISTED or (one.kind in TO_FETCH and one.kind != "missing"):
-                self._aside(one.path)
+                self.adopted.set_aside(one.path)
         files = _Files(good_files(self.mark))
         for shard in self.run.plan.shards:
             self._shard(shard, files)
@@ -206,7 +223,6 @@ class _Settling:
     def _own(self, row: _Row, settled: Settled) -> Settled:
         """A copy of a file that is not this account's alone, in its place. Verify reads it back."""
         path, seen = row.entry.path, row.file.rows[0]
-        adoption_store.note_aside(RunLayout(Path(self.mark.folder)), path, self.mark.aside)
         inode = self.adopted.own(path, inode=seen.inode, size=row.entry.size)
         if not inode:
             return settled
@@ -227,11 +243,6 @@ class _Settling:
         """The file is fetched anew."""
         text = f"{path!r} is fetched anew: {why}"
         self.context.emit(events.Warned(self.run.dataset, "copy", text))
-        self._aside(path)
-
-    def _aside(self, path: str) -> None:
-        """Noted first: a file that is in neither place can be distinguished from one that was never there."""
-        adoption_store.note_aside(RunLayout(Path(self.mark.folder)), path, self.mark.aside)
         self.adopted.set_aside(path)
 
     def _shard(self, shard: ShardInfo, files: _Files) -> None:

@@ -16,10 +16,11 @@ from typing import TYPE_CHECKING
 
 from penstock.adoption import adoption_store
 from penstock.core import events
-from penstock.core.differences import NOT_LISTED, TO_FETCH
+from penstock.core.differences import NOT_LISTED, TO_FETCH, UNREAD
 from penstock.core.documents.adopted_tree import AdoptedTree
-from penstock.core.layout import RunLayout
+from penstock.core.layout import STATE, DatasetLayout, RunLayout
 from penstock.errors import FailedError, FindingsError, PreflightError
+from penstock.ownership.dataset_hold import holding
 from penstock.state import adopted_trees, run_store, seals
 from penstock.state.run import load
 from penstock.steps import (
@@ -30,10 +31,10 @@ from penstock.steps import (
     publish_step,
     verify_step,
 )
+from penstock.views import human
 
 if TYPE_CHECKING:
     from penstock.core.documents.step_results import AdoptionResult, SealingResult
-    from penstock.core.layout import DatasetLayout
     from penstock.state.context import Context
     from penstock.state.run import Run
 
@@ -68,6 +69,20 @@ def prepare(context: Context, dataset: str, tree: Path) -> None:
             why=f"`target.root` is {mine}",
             hint="choose a root beside it",
         )
+    if os.path.commonpath([os.path.realpath(layout.state), theirs]) == theirs:
+        raise PreflightError(
+            "the dataset's state lies in the tree",
+            where=theirs,
+            why=f"`target.state_root` is {layout.state_root}",
+            hint="choose a state root beside the tree",
+        )
+    if (holding_it := _dataset_at_or_above(tree)) is not None:
+        raise PreflightError(
+            "the tree is of a dataset that penstock staged",
+            where=theirs,
+            why=f"{holding_it} holds releases; taking the tree away would destroy them",
+            hint="copy it to a folder of its own first; without --seal it is compared where it is",
+        )
     seen = tree.stat()
     if seen.st_uid != os.geteuid():
         raise PreflightError(
@@ -76,12 +91,22 @@ def prepare(context: Context, dataset: str, tree: Path) -> None:
             why=f"it is of uid {seen.st_uid}, this is uid {os.geteuid()}",
             hint="only its owner can hand it over: let that account run this, or chown the tree",
         )
-    context.storage.try_move(tree, layout.releases)
+    context.storage.try_move(tree, layout.releases, Path(aside_of(theirs)))
+
+
+def _dataset_at_or_above(tree: Path) -> Path | None:
+    """The dataset's folder that the tree is, or lies in."""
+    for folder in (tree, *tree.parents):
+        there = DatasetLayout(folder.parent, folder.name)
+        if there.state.is_dir() or (there.current.is_symlink() and there.releases.is_dir()):
+            return folder
+    return None
 
 
 def under_way(context: Context, dataset: str, tree: Path) -> Run | None:
-    """The run that adopts, or has adopted, this tree, where it was begun before; else None. Raises
-    PreflightError for another account than the dataset's owner."""
+    """The run that has taken this tree; else None. A run that only intends to is not under way: what stands
+    at the tree's place is compared again first. Raises PreflightError for another account than the dataset's
+    owner."""
     layout = context.layout(dataset)
     context.storage.check_owner(layout)
     if not layout.runs.is_dir():
@@ -92,7 +117,9 @@ def under_way(context: Context, dataset: str, tree: Path) -> Run | None:
         if mark is not None and mark.tree == str(tree):
             run = load(layout, folder)
             # A tree that came later to the same place is another one.
-            if seals.of_run(run) is None or not os.path.lexists(tree):
+            if not os.path.lexists(tree) or (
+                seals.of_run(run) is None and adopted_trees.stands_in(mark, run.data)
+            ):
                 return run
     return None
 
@@ -117,16 +144,38 @@ def refuse(result: AdoptionResult, *, leave_extra: bool) -> None:
             hint=f"they are listed in {result['all_differences']}; `--leave-extra` moves them to "
             f"{aside_of(result['tree'])} when the tree becomes the release",
         )
+    _refuse_unread(result)
     _refuse_folders(result)
 
 
+def _refuse_unread(result: AdoptionResult) -> None:
+    """Raises PreflightError for folders that cannot be read: nobody knows what lies in them."""
+    kept = adoption_store.kept(RunLayout(Path(result["all_differences"]).parent))
+    dark = [one.path for one in kept if one.kind == UNREAD and one.path.endswith("/")]
+    if dark:
+        raise PreflightError(
+            f"{human.counted(len(dark), 'folder')} of the tree cannot be read",
+            where=result["tree"],
+            why=", ".join(map(repr, dark[:5])),
+            hint="give this account the rights to read them (chmod u+rx): the same command compares again",
+        )
+
+
 def _refuse_folders(result: AdoptionResult) -> None:
-    """Raises PreflightError for folders of other accounts: nobody but these may set their modes."""
+    """Raises PreflightError for folders of other accounts, whose modes nobody else may set, and for datasets
+    of penstock in the tree."""
     path = adoption_store.folders(RunLayout(Path(result["all_differences"]).parent))
     others = []
     with path.open("rb") as stream:
         for line in stream:
             one = json.loads(line)
+            if os.path.basename(one["path"]) == STATE:
+                raise PreflightError(
+                    "a dataset that penstock staged lies in the tree",
+                    where=result["tree"],
+                    why=f"{one['path']!r} is the state of one",
+                    hint="move that dataset out of the tree first",
+                )
             if one["uid"] != os.geteuid():
                 others.append(one["path"])
     if others:
@@ -188,13 +237,8 @@ def mark(context: Context, dataset: str, result: AdoptionResult) -> Run:
             where=dataset,
             hint="the same command compares with what it holds now, and reads only what may differ",
         )
-    if adopted_trees.read(run.folder) is None:
-        if run.folder.plan.exists():
-            raise PreflightError(
-                "a run of the dataset is under way without the tree",
-                where=str(run.folder.folder),
-                hint=f"end it by `penstock run {dataset}`, or remove {run.staging} and this folder",
-            )
+    with holding(context, dataset, run.id, STEP):
+        _withdraw(run)
         at = f"{datetime.now(UTC):%Y-%m-%dT%H:%M:%SZ}"
         tree = AdoptedTree(
             run.id,
@@ -208,6 +252,26 @@ def mark(context: Context, dataset: str, result: AdoptionResult) -> Run:
         )
         adopted_trees.write(run.folder, tree)
     return run
+
+
+def _withdraw(run: Run) -> None:
+    """Take back an intention to adopt that changed nothing yet, with the plan that was made for it. Raises
+    PreflightError where the run has a plan without a tree, or has taken another tree already."""
+    known = adopted_trees.read(run.folder)
+    if known is not None and adopted_trees.stands_in(known, run.data):
+        raise PreflightError(
+            "another tree became the staging of this release before",
+            where=known.tree,
+            hint=f"`penstock adopt {run.dataset} {known.tree} --seal` ends that; this tree stays as it is",
+        )
+    if known is not None:
+        run_store.drop_derived(run.folder)
+    elif run.folder.plan.exists():
+        raise PreflightError(
+            "a run of the dataset is under way without the tree",
+            where=str(run.folder.folder),
+            hint=f"end it by `penstock run {run.dataset}`, or remove {run.staging} and this folder",
+        )
 
 
 def go_on(context: Context, dataset: str) -> SealingResult:

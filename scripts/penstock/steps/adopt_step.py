@@ -86,6 +86,7 @@ def run(context: Context, dataset: str, request: Request) -> AdoptionResult:
     for one, source in zip(config.sources, sources, strict=True):
         _apart(tree, source)
         reach(one, source)
+        _not_the_same(tree, source)
     context.emit(events.Started(dataset, STEP))
     context.storage.make_dirs(layout.adoptions)
     with lock_of(context, layout, "", STEP, LOCK):
@@ -136,6 +137,26 @@ def _apart(tree: Path, source: Source) -> None:
             "the tree and the source lie in one another",
             where=source.url,
             why=f"the tree is {mine}",
+            hint="name the copy as the tree, and the original as the dataset's source",
+        )
+
+
+def _not_the_same(tree: Path, source: Source) -> None:
+    """As `_apart`, where a bind mount gives one folder two paths."""
+    folder = folder_of(source)
+    if folder is None:
+        return
+
+    def with_above(path: Path) -> list[tuple[int, int]]:
+        seen = [one.stat() for one in (path, *path.parents)]
+        return [(one.st_dev, one.st_ino) for one in seen]
+
+    mine, theirs = with_above(tree), with_above(Path(os.path.realpath(folder)))
+    if mine[0] in theirs or theirs[0] in mine:
+        raise PreflightError(
+            "the tree and the source are one folder, by two paths",
+            where=source.url,
+            why=f"the tree is {tree}, of the same device and inode, or one lies in the other",
             hint="name the copy as the tree, and the original as the dataset's source",
         )
 

@@ -22,6 +22,7 @@ from penstock.errors import FailedError, PreflightError
 from penstock.filesystem.errno_map import printable, storage_error
 from penstock.filesystem.owners import account
 from penstock.filesystem.safe_open import OPEN_FOLDER, open_beneath
+from penstock.runtime.mounts import mounts
 from penstock.storage import access
 from penstock.storage.durable import fsync_dir
 from penstock.storage.file_replacement import copy_range
@@ -41,14 +42,15 @@ OPERATIONS = 4
 """Metadata operations that settling a file costs at most."""
 
 
-def try_move(tree: Path, releases: Path) -> None:
+def try_move(tree: Path, releases: Path, aside: Path) -> None:
     """Rename an empty folder from beside the tree to `releases` and remove it. Raises PreflightError where
-    the tree could not be renamed like this."""
+    the tree could not be renamed like this, where a mount lies in it, and where nothing could be moved to
+    `aside`."""
+    _refuse_mounts(tree)
+    _refuse_aside(aside)
     name = f".penstock-adopt-{secrets.token_hex(8)}"
     beside, there = tree.parent / name, releases / name
     try:
-        if os.path.ismount(tree):
-            raise OSError(errno.EXDEV, "it is a mount of its own")
         os.mkdir(beside, 0o700)
         try:
             os.rename(beside, there)
@@ -58,6 +60,42 @@ def try_move(tree: Path, releases: Path) -> None:
         os.rmdir(there)
     except OSError as error:
         raise _immovable(tree, releases, error) from None
+
+
+def _refuse_mounts(tree: Path) -> None:
+    """A rename takes the mounts in a folder along until the machine starts anew, and other machines never
+    see them: what lies there would be missing in the release."""
+    inside = sorted(mount.point for mount in mounts() if f"{mount.point}/".startswith(f"{tree}/"))
+    if inside:
+        raise PreflightError(
+            "the tree cannot become a release by a rename",
+            where=str(tree),
+            why=", ".join(f"{printable(point)} is a mount" for point in inside[:5]),
+            hint="unmount it, and compare again; or stage the dataset by `penstock run`, which copies it",
+        )
+
+
+def _refuse_aside(aside: Path) -> None:
+    why = ""
+    try:
+        seen = os.lstat(aside)
+        if not stat.S_ISDIR(seen.st_mode):
+            why = "something that is no folder stands there"
+        elif seen.st_uid != os.geteuid():
+            why = f"that folder is of {account(seen.st_uid)}"
+        elif seen.st_dev != os.stat(aside.parent).st_dev:
+            why = "that folder is on another file system"
+    except FileNotFoundError:
+        return
+    except OSError as error:
+        why = error.strerror or str(error)
+    if why:
+        raise PreflightError(
+            "what the release will not hold cannot be moved aside",
+            where=str(aside),
+            why=why,
+            hint="rename what stands there, or give the tree another name",
+        )
 
 
 def _immovable(tree: Path, releases: Path, error: OSError) -> PreflightError:
@@ -128,8 +166,11 @@ class AdoptedFiles:
         keep_mtime: bool,
         fsync: bool,
         rules: AccessRules = NO_RULES,
+        note: Callable[[str, str], None] = lambda _path, _to: None,
         spend: Callable[[int], None] | None = None,
     ) -> None:
+        """`note` gets each path that is about to be moved aside, and its new place."""
+        self._note = note
         self._mode, self._gid, self._keep_mtime, self._fsync = file_mode & FILE_BITS, gid, keep_mtime, fsync
         self._rules, self._spend, self._aside, self._data = rules, spend, aside, data
         self._uid, self._leases = os.geteuid(), True
@@ -276,6 +317,7 @@ class AdoptedFiles:
                 free, number = name, 1
                 while _is_there(free, there):
                     free, number = f"{name}.{number}", number + 1
+                self._note(path, str(folder / free))
                 os.rename(name, free, src_dir_fd=above, dst_dir_fd=there)
                 os.fsync(there)
                 os.fsync(above)

@@ -266,9 +266,9 @@ class Storage(Protocol):
 
     # A tree that penstock did not write
 
-    def try_move(self, tree: Path, releases: Path, /) -> None:
+    def try_move(self, tree: Path, releases: Path, aside: Path, /) -> None:
         """Changes nothing of the tree. Raises PreflightError where no folder beside it can be renamed to
-        `releases`."""
+        `releases`, where a mount lies in the tree, and where nothing could be moved to `aside`."""
 
     def move_tree(self, tree: Path, data: Path, inode: int, /) -> None:
         """Make the tree, whose top folder has this inode, a staging's `data`, by one rename."""
@@ -284,8 +284,10 @@ class Storage(Protocol):
         keep_mtime: bool,
         fsync: bool,
         rules: AccessRules = NO_RULES,
+        note: Callable[[str, str], None] = ...,
     ) -> AdoptedFiles:
-        """Of an adopted tree; what the release is not to hold goes to `aside`."""
+        """Of an adopted tree; what the release is not to hold goes to `aside`. `note` is called before each
+        such move, with the path in the tree and the new place."""
 
     # Modes and groups
 
