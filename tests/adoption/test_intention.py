@@ -99,6 +99,24 @@ def test_a_tree_that_has_moved_is_gone_on_with(place: Place) -> None:
     assert adopt_seal.under_way(place.context, "data", place.copy) is not None
 
 
+def test_a_tree_whose_source_changed_before_it_was_taken_over_goes_back(place: Place) -> None:
+    before = inodes(place.copy)
+    run = intend(place)
+    plan_step.run(place.context, "data")
+    place.context.storage.move_tree(place.copy, run.data, place.copy.stat().st_ino)
+    (place.source / "late").write_bytes(b"late")
+    begun = adopt_seal.under_way(place.context, "data", place.copy)
+    assert begun is not None
+    with pytest.raises(FailedError, match="the source changed since") as caught:
+        adopt_seal.go_on(place.context, "data", begun)
+    assert f"back at {place.copy}" in caught.value.why
+    assert inodes(place.copy) == before
+    result = seal(place)
+    assert result["fetched"] == 1
+    assert before.items() <= inodes(Path(result["path"])).items()
+    as_source(place, result)
+
+
 @pytest.mark.parametrize("part", ["", "releases", "current/data"])
 def test_what_penstock_staged_is_never_taken_for_a_tree(place: Place, tmp_path: Path, part: str) -> None:
     result = seal(place)

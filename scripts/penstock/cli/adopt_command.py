@@ -53,7 +53,7 @@ def _show(parsed: argparse.Namespace, result: AdoptionResult) -> None:
 
 
 def _seal(parsed: argparse.Namespace, session: Session, config: Config, name: str) -> int:
-    """Compare, say what will be done, do it; or go on with what was begun."""
+    """Compare, note the intention, say what will be done, do it; or go on with what was begun."""
     from penstock.steps import adopt_seal, adopt_step
 
     tree = Path(os.path.realpath(parsed.tree))
@@ -65,12 +65,13 @@ def _seal(parsed: argparse.Namespace, session: Session, config: Config, name: st
     if begun is None:
         _show(parsed, compared)
         adopt_seal.refuse(compared, leave_extra=parsed.leave_extra)
+        with session.context(config) as context:
+            adopt_seal.mark(context, name, compared)
+        # After all that can be refused.
         for sentence in adopt_seal.intended(context, name, compared):
             output.say(sentence)
     with session.context(config) as context:
-        if begun is None:
-            adopt_seal.mark(context, name, compared)
-        result = adopt_seal.go_on(context, name)
+        result = adopt_seal.go_on(context, name, begun)
     session.receipt(result)
     _show_sealed(parsed, result)
     return 0

@@ -150,7 +150,7 @@ def clear_own(context: Context, run: Run) -> None:
     # Journals would speak of files that are gone, so they go first.
     run_store.drop_derived(run.folder)
     if _holds_tree(run):
-        _give_back(context, run)
+        give_back(context, run, "no plan says what of it is good")
     if run.staging.exists():
         text = f"staging {run.staging.name} is removed and made anew: no plan says what of it is good"
         context.emit(events.Noted(run.dataset, "plan", text=text))
@@ -175,19 +175,20 @@ def _holds_tree(run: Run, data: Path | None = None) -> bool:
     return mark is not None and adopted_trees.stands_in(mark, data or run.data)
 
 
-def _give_back(context: Context, run: Run) -> None:
-    """Rename an adopted tree back to where it stood, before its staging is removed: nothing of it is ever
-    deleted. Raises FailedError where something else stands there now."""
+def give_back(context: Context, run: Run, why: str) -> None:
+    """Rename the adopted tree that is the run's staging back to where it stood: nothing of it is ever
+    deleted. To be called under the dataset's lock, while no element of the run lives. Raises FailedError
+    where something else stands there now."""
     mark = adopted_trees.read(run.folder)
     assert mark is not None
     if os.path.lexists(mark.tree):
         raise FailedError(
             "an adopted tree can neither stay nor go back",
             where=str(run.data),
-            why=f"no plan says what of it is good, and something else stands at {mark.tree}",
+            why=f"{why}, and something else stands at {mark.tree}",
             hint=f"move {mark.tree} away: then the same command goes on",
         )
-    text = f"the adopted tree goes back to {mark.tree}: no plan says what of it is good"
+    text = f"the adopted tree goes back to {mark.tree}: {why}"
     context.emit(events.Warned(run.dataset, "plan", text=text))
     context.assert_held()
     context.storage.move_tree(run.data, Path(mark.tree), mark.inode)
@@ -232,7 +233,8 @@ def clean(
             continue
         key, theirs = known[name]
         if _holds_tree(theirs, staging / DATA):
-            text = f"{staging} stays: it holds what is left of a tree that was adopted; remove it by hand"
+            held = "it holds what is left of a tree that was adopted; move that away, or remove it by hand"
+            text = f"{staging} stays: {held}"
             context.emit(events.Warned(run.dataset, step, text=text))
             continue
         if before is not None and run_claims.last(run.layout, theirs.id) >= before:

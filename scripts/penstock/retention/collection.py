@@ -273,7 +273,7 @@ def _stagings(context: Context, layout: DatasetLayout) -> list[Staging]:
         if "run" not in one:
             stays = "it is of no known run: remove it by hand"
         elif one.get("holds_tree"):
-            stays = "it holds what is left of a tree that was adopted: remove it by hand"
+            stays = "it holds what is left of a tree that was adopted: move that away, or remove it by hand"
         elif not stays:
             stays = _alive(context, layout, one["run"])
         if os.path.lexists(path):

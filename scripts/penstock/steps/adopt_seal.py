@@ -20,6 +20,8 @@ from penstock.core.differences import NOT_LISTED, TO_FETCH, UNREAD
 from penstock.core.documents.adopted_tree import AdoptedTree
 from penstock.core.layout import STATE, DatasetLayout, RunLayout
 from penstock.errors import FailedError, FindingsError, PreflightError
+from penstock.ownership import liveness
+from penstock.ownership.abandoned_stagings import give_back
 from penstock.ownership.dataset_hold import holding
 from penstock.state import adopted_trees, run_store, seals
 from penstock.state.run import load
@@ -274,12 +276,16 @@ def _withdraw(run: Run) -> None:
         )
 
 
-def go_on(context: Context, dataset: str) -> SealingResult:
-    """All steps of the run that is marked; what was done is not done again. Returns the result."""
+def go_on(context: Context, dataset: str, begun: Run | None = None) -> SealingResult:
+    """All steps of the run that is marked; what was done is not done again. `begun`: the run of an earlier
+    command, as `under_way` found it. Returns the result. Raises FailedError, after the tree went back to its
+    place, where the source changed before its files were taken over."""
     listed = list_step.run(context, dataset)
     layout = context.layout(dataset)
     run = run_store.open_run(layout, listed["run"])
     if adopted_trees.read(run.folder) is None:
+        if begun is not None:
+            _undo_rename(context, dataset, run, begun)
         text = "the source changed since: what is the same is taken over from the run that adopted the tree"
         context.emit(events.Warned(dataset, STEP, text))
     plan_step.run(context, dataset)
@@ -290,6 +296,22 @@ def go_on(context: Context, dataset: str) -> SealingResult:
     # By the plan: a command before this one may have fetched some, and been killed.
     fetched = run.plan.files - run.plan.taken
     return sealed(context, layout, run, fetched, str(published["path"]))
+
+
+def _undo_rename(context: Context, dataset: str, run: Run, begun: Run) -> None:
+    """Raises FailedError where there was a rename to undo."""
+    mark = adopted_trees.read(begun.folder)
+    if mark is None or mark.settled or not adopted_trees.stands_in(mark, begun.data):
+        return
+    with holding(context, dataset, run.id, STEP):
+        if not (alive := liveness.arrays_of(context, dataset, begun.folder)):
+            give_back(context, begun, "the source changed before its files were taken over")
+    raise FailedError(
+        "the source changed since the tree was compared with it",
+        where=dataset,
+        why=alive or f"the tree is back at {mark.tree}",
+        hint="the same command compares with what it holds now, and reads only what may differ",
+    )
 
 
 def sealed(context: Context, layout: DatasetLayout, run: Run, fetched: int, path: str) -> SealingResult:
