@@ -378,7 +378,7 @@ def _striping(value: object) -> object:
 
 def _linked(value: object) -> object:
     """`all` or a mapping, as `LinkedConfig` has it."""
-    return value if isinstance(value, dict) else {}
+    return value if isinstance(value, dict) else {"within": None}
 
 
 def _accounts(value: object) -> list[str]:

@@ -3,16 +3,23 @@ file says by then."""
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from dataclasses import replace
 from functools import cached_property
 from typing import TYPE_CHECKING, TypeVar
 
 from penstock.config.serialization import from_json, to_json
-from penstock.config.settings import AuditConfig, DatasetConfig, EngineConfig, PlanConfig, VerifyConfig
+from penstock.config.settings import (
+    AuditConfig,
+    DatasetConfig,
+    EngineConfig,
+    LinkedConfig,
+    PlanConfig,
+    VerifyConfig,
+)
 from penstock.errors import FailedError
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
-
     from penstock.config.settings import Config
 
 T = TypeVar("T")
@@ -53,7 +60,11 @@ class RunConfig:
 
     @cached_property
     def verify(self) -> VerifyConfig:
-        return self._part("verify", VerifyConfig)
+        found, raw = self._part("verify", VerifyConfig), self._raw["verify"]
+        if isinstance(raw, Mapping) and "linked" not in raw:
+            # Versions that did not know the key read all linked files.
+            return replace(found, linked=LinkedConfig(None))
+        return found
 
     @cached_property
     def audit(self) -> AuditConfig:

@@ -396,10 +396,10 @@ class EngineConfig:
 
 @dataclass(frozen=True)
 class LinkedConfig:
-    """Which linked files verify reads back. Without `within` all of them."""
+    """Which linked files verify reads back."""
 
-    within: Duration | None = None
-    """Seconds: a file is read again before its last reading is so old."""
+    within: Duration | None = 30 * 86_400.0
+    """Seconds: a file is read again before its last reading is so old. None (`all`): every file is read."""
     sample: float = 0.01
     """The share of the others that is read each time, drawn at random."""
     limit: Size | None = None
