@@ -178,6 +178,31 @@ def test_a_folder_that_cannot_be_read_keeps_a_tree_from_becoming_a_release(place
     assert told == "1 folder of the tree cannot be read: 'dark/'"
 
 
+def test_folders_of_a_group_that_this_account_is_not_in_are_refused_before_the_tree_moves(
+    place: Place,
+) -> None:
+    if os.geteuid() != 0:
+        pytest.skip("only root can give folders away")
+    (place.copy.parent / "target").mkdir()
+    for path in (place.copy.parent, *place.copy.parent.parents):
+        if path.stat().st_uid == 0 and str(path).startswith("/tmp"):
+            path.chmod(path.stat().st_mode | 0o055)
+    for path in (place.copy.parent, place.copy.parent / "target", place.copy, *place.copy.rglob("*")):
+        os.chown(path, 2005, 2005)
+    os.chown(place.copy / "d1", 2005, 2999)
+
+    def work() -> str:
+        os.environ["XDG_STATE_HOME"] = str(place.copy.parent / "state")
+        try:
+            intend(place)
+        except PreflightError as error:
+            return f"{error.what}: {error.why}"
+        return ""
+
+    told = forked(work, uid=2005)
+    assert told.startswith("1 folder of the tree with a group that this account is not in: 'd1'")
+
+
 MOUNTED = """
 mount --bind "$1" "$2" && shift 2 && exec "$@"
 """

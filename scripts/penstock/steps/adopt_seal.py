@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import json
 import os
+import stat
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -189,6 +190,25 @@ def _refuse_folders(result: AdoptionResult) -> None:
         )
 
 
+def _refuse_groups(context: Context, dataset: str, result: AdoptionResult) -> None:
+    """Raises PreflightError for folders that would not keep the setgid bit: the kernel drops it, without an
+    error, where their group is none of this account's."""
+    policy, mine = context.dataset(dataset).permissions, {os.getegid(), *os.getgroups()}
+    setgid = context.storage.dir_mode(policy) & stat.S_ISGID
+    if os.geteuid() == 0 or not setgid or context.storage.group_id(policy) is not None:
+        return
+    others = [] if os.stat(result["tree"]).st_gid in mine else ["."]
+    with adoption_store.folders(RunLayout(Path(result["all_differences"]).parent)).open("rb") as stream:
+        others += [one["path"] for one in map(json.loads, stream) if one["gid"] not in mine]
+    if others:
+        raise PreflightError(
+            f"{human.counted(len(others), 'folder')} of the tree with a group that this account is not in",
+            where=result["tree"],
+            why=f"{', '.join(map(repr, others[:5]))}: the mode {policy.dir_mode:o} is not kept there",
+            hint="set `permissions.group` to a group of this account, or chgrp them",
+        )
+
+
 def aside_of(tree: str) -> str:
     return f"{tree.rstrip('/')}{ASIDE}"
 
@@ -221,6 +241,7 @@ def _undo(result: AdoptionResult) -> Path:
 def mark(context: Context, dataset: str, result: AdoptionResult) -> Run:
     """List, and note durably that this run adopts the tree. Raises FailedError where the source is not what
     it was compared with, PreflightError where its release stands."""
+    _refuse_groups(context, dataset, result)
     listed = list_step.run(context, dataset)
     layout = context.layout(dataset)
     if listed["published"]:
