@@ -11,7 +11,7 @@ from typing import Any, get_args
 import pytest
 import yaml
 
-from penstock.config import loader, settings, storage_options, validation
+from penstock.config import loader, run_config, settings, storage_options, validation
 from penstock.config.deciding_keys import MARKS, deciding
 from penstock.config.loader import load
 from penstock.config.serialization import from_json, to_json
@@ -51,6 +51,28 @@ def refused(path: Path) -> str:
 
 
 # What is accepted --------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("given", "linked"),
+    [
+        (None, settings.LinkedConfig(30 * 86_400.0, 0.01, None)),
+        ("all", settings.LinkedConfig(None)),
+        ({"within": "7d"}, settings.LinkedConfig(7 * 86_400.0)),
+        ({"within": "7d", "sample": 0.5, "limit": "1GiB"}, settings.LinkedConfig(7 * 86_400.0, 0.5, 1 << 30)),
+    ],
+)
+def test_which_linked_files_are_read(write: Any, given: Any, linked: settings.LinkedConfig) -> None:
+    config = load(write(GOOD if given is None else changed("verify.linked", given)))
+    assert config.verify.linked == linked
+
+
+def test_a_run_of_a_version_without_the_key_reads_all_linked_files(write: Any) -> None:
+    config = load(write(GOOD))
+    frozen = json.loads(json.dumps(run_config.freeze(config, config.datasets["d"])))
+    assert run_config.RunConfig(frozen, "run.json").verify == config.verify
+    del frozen["verify"]["linked"]
+    assert run_config.RunConfig(frozen, "run.json").verify.linked == settings.LinkedConfig(None)
 
 
 def test_the_least(write: Any) -> None:
