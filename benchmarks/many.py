@@ -281,12 +281,22 @@ def judge(rows: list[dict[str, Any]], whole: list[dict[str, Any]]) -> list[str]:
     ]
     if (second := delta(whole)) and (second.ratio > MOST_DELTA or second.added > MOST_ADDED):
         wrong.append(str(second))
-    for size in sorted({row["objects"] for row in rows}):
-        walls = {row["what"]: row["wall"] for row in rows if row["objects"] == size}
-        if "s5cmd ls" in walls and walls["s5cmd ls"] < LEAST_RATIO * walls["list"]:
-            ratio = walls["s5cmd ls"] / walls["list"]
-            wrong.append(f"listing {size:,} objects is {ratio:.1f} times as fast as `s5cmd ls`")
+    wrong += [
+        f"listing {size:,} objects is {ratio:.1f} times as fast as `s5cmd ls`"
+        for size, ratio in listings(rows)
+        if ratio < LEAST_RATIO
+    ]
     return wrong
+
+
+def listings(rows: list[dict[str, Any]]) -> list[tuple[int, float]]:
+    """For each number of objects the seconds of `s5cmd ls` by those of `penstock list`."""
+    walls = {(row["objects"], row["what"]): row["wall"] for row in rows}
+    return [
+        (size, wall / walls[size, "list"])
+        for (size, what), wall in sorted(walls.items())
+        if what == "s5cmd ls"
+    ]
 
 
 def markdown(rows: list[dict[str, Any]], whole: list[dict[str, Any]]) -> list[str]:
@@ -302,6 +312,13 @@ def markdown(rows: list[dict[str, Any]], whole: list[dict[str, Any]]) -> list[st
         for row in [*rows, *whole]
     ]
     second = delta(whole)
+    lines += [
+        "",
+        *(
+            f"`s5cmd ls` of {size:,} objects by `penstock list`: {ratio:.1f}."
+            for size, ratio in listings(rows)
+        ),
+    ]
     lines += ["", f"{second}."] if second else []
     return [*lines, "", *(f"Not as it should be: {one}." for one in judge(rows, whole))]
 
