@@ -337,6 +337,7 @@ def plot(rows: list[dict[str, Any]]) -> str:
         return base - (base - 30) * math.log10(max(seconds, low) / low) / math.log10(top / low)
 
     parts = [f'<text x="{left}" y="16">seconds against objects; dashed: in proportion to the fewest</text>']
+    labels: list[tuple[float, str, str]] = []
     for what, color in COLORS.items():
         some = [row for row in rows if row["what"] == what]
         if not some:
@@ -347,8 +348,11 @@ def plot(rows: list[dict[str, Any]]) -> str:
         line = " ".join(f"{x(size):.1f},{y(seconds):.1f}" for size, seconds in ends)
         parts.append(f'<polyline points="{line}" fill="none" stroke="{color}" stroke-dasharray="3 5"/>')
         last = some[-1]
-        at = f'x="{x(last["objects"]) + 6:.1f}" y="{y(last["wall"]) + 4:.1f}"'
-        parts.append(f'<text {at} style="fill:{color}">{what} {last["wall"]:.0f} s</text>')
+        labels.append((y(last["wall"]) + 4, color, f"{what} {last['wall']:.0f} s"))
+    above = -math.inf
+    for place, color, text in sorted(labels):
+        above = max(place, above + 14)
+        parts.append(f'<text x="{x(sizes[-1]) + 6:.1f}" y="{above:.1f}" style="fill:{color}">{text}</text>')
     parts += [
         f'<text x="{x(size):.1f}" y="{base + 20}" text-anchor="middle">{size:,}</text>' for size in sizes
     ]
