@@ -15,12 +15,13 @@ from tests.support.published import data_of, published
 from tests.support.staging_runs import context_for, tree
 from tests.support.whole_way import FILES, go, staging
 
+from penstock.audit import audit_tree
 from penstock.config.settings import PermissionsConfig
 from penstock.core.layout import DatasetLayout
 from penstock.errors import ConfigError, FailedError, FindingsError, PreflightError
 from penstock.ownership.dataset_hold import holding
 from penstock.policy.handover import commands
-from penstock.state import gate
+from penstock.state import gate, seals
 from penstock.steps import handover
 from penstock.storage import shared_files, tree_removal
 
@@ -80,6 +81,12 @@ def test_the_new_owner_stages_and_gates_on() -> None:
         def gates() -> str:
             return gate.passed(DatasetLayout(place / "target", "data")).release
 
+        def audits() -> list[str]:
+            layout = DatasetLayout(place / "target", "data")
+            release = layout.current.resolve().name
+            seal = seals.load(layout, release).seal
+            return [one.path for one in audit_tree.look(layout, release, seal, lambda: None)]
+
         first = forked(stages, uid=READER)
         with pytest.raises(PreflightError, match=f"it belongs to uid {READER}, and this is uid {NEW}"):
             forked(stages, uid=NEW)
@@ -89,6 +96,13 @@ def test_the_new_owner_stages_and_gates_on() -> None:
         assert result["alive"] == []
         shell(list(result["commands"]))
         assert forked(gates, uid=NEW) == first
+        # What the account of before published is the new owner's, and no finding; what is a third one's is.
+        assert audits() == []
+        os.chown(place / "target/data/current/data" / next(iter(FILES)), READER, -1)
+        assert audits() == []
+        os.chown(place / "target/data/current/data" / next(iter(FILES)), READER + 1, -1)
+        assert audits() == [next(iter(FILES))]
+        os.chown(place / "target/data/current/data" / next(iter(FILES)), NEW, -1)
         (source / "more").write_bytes(b"later")
         second = forked(stages, uid=NEW)
         assert second != first

@@ -45,10 +45,13 @@ _GROUP = 64
 class Policy:
     """The modes, owner, group and ACLs that the files and folders of the release were published with.
     `mapped`: whether numbers of owners are mapped here (`owners.mapping`); ACLs, which name numbers, are not
-    compared then."""
+    compared then. `owner`: the account that owns the dataset now. What is its own is no other account's, also
+    where another one published it: the dataset was handed over since (`penstock handover`)."""
 
-    def __init__(self, published: SealedPermissions, *, mapped: bool = False) -> None:
-        self._published, self._mapped = published, mapped
+    def __init__(
+        self, published: SealedPermissions, *, owner: int | None = None, mapped: bool = False
+    ) -> None:
+        self._published, self._owner, self._mapped = published, owner, mapped
         self._rules = sealed_rules(published)
         self.by_path, self.has_acl = self._rules.by_path, self._rules.has_acl and not mapped
         self.acl = ", ".join(published.acl)
@@ -65,7 +68,8 @@ class Policy:
         published, wanted = self._published, self._wanted(kind, path)
         if wanted is not None and mode != wanted.mode:
             why.append(f"mode {mode:04o}, published with {wanted.mode:04o}")
-        why += self._another("owner", uid, user_name, published.uid, published.user, "published by")
+        if uid != self._owner:
+            why += self._another("owner", uid, user_name, published.uid, published.user, "published by")
         why += self._another("group", gid, group_name, published.gid, published.group, "published with")
         return ", ".join(why)
 
@@ -112,7 +116,8 @@ def look(
     """All deviations of the tree from the manifest, in the order of the paths. `touched` is called with path
     and size of each file that has the published size and another modification time than verify saw: that is
     no deviation by itself."""
-    policy = Policy(seal.permissions, mapped=is_mapped(layout.release(release)))
+    owner, mapped = layout.folder.lstat().st_uid, is_mapped(layout.release(release))
+    policy = Policy(seal.permissions, owner=owner, mapped=mapped)
     shape = _Shape(layout, release, policy, lists_folders=EMPTY_FOLDERS in seal.manifests, touched=touched)
     try:
         yield from shape.above()
