@@ -205,7 +205,8 @@ def test_what_is_no_pin_holds_nothing(releases: Releases) -> None:
     releases.stage("A")
     folder = releases.layout.pins
     (folder / "torn").write_text('{"format": 1, "rele')
-    (folder / "newer").write_text('{"format": 99, "release": "r", "at": ""}')
+    (folder / "nested").write_text("[" * 60_000)
+    (folder / "newer").write_text('{"format": 99, "at": ""}')
     (folder / "list").write_text("[1]")
     (folder / "link").symlink_to("torn")
     os.mkfifo(folder / "fifo")
@@ -215,6 +216,25 @@ def test_what_is_no_pin_holds_nothing(releases: Releases) -> None:
     found = pins.read(releases.context.storage, releases.layout)
     assert [one.name for one in found] == ["hostile"]
     assert found[0].words().isprintable()
+
+
+def test_s36_a_pin_of_a_newer_version_holds_its_release_until_it_is_too_old_or_taken_back(
+    releases: Releases,
+) -> None:
+    releases.stage(*"AB")
+    pin = releases.layout.pins / "newer"
+    pin.write_text(json.dumps({"format": 2, "release": releases.names["A"], "at": "", "until": {"job": 1}}))
+    removed = releases.command("remove", "data", releases.names["A"], "--now")
+    assert (removed.returncode, releases.there()) == (3, "AB")
+    assert "pin newer: root, of a newer penstock (format 2)" in removed.stderr
+    os.utime(pin, (time.time() - 15 * DAY,) * 2)
+    assert releases.command("gc", "--dry-run").returncode == 0
+    found = pins.read(releases.context.storage, releases.layout)[0]
+    assert pins.ended(found, time.time(), 14 * DAY, lambda *_: None) == "it is older than gc.longest_pin"
+    os.utime(pin)
+    assert releases.command("unpin", "data", "newer").returncode == 0
+    assert releases.command("remove", "data", releases.names["A"], "--now").returncode == 0
+    assert releases.there() == "B"
 
 
 def test_a_release_that_is_being_removed_is_not_pinned_and_another_one_is(releases: Releases) -> None:
@@ -396,6 +416,13 @@ def test_the_acl_of_a_release_says_who_may_pin(place: Path) -> None:
     code, text = said(STRANGER, place, "gate", "--config", config, "--pin", "--for", "1h")
     assert code == 0, text
     assert len(os.listdir(folder / "pins")) == 1
+
+
+def test_nothing_is_removed_where_the_owner_cannot_read_the_pins(place: Path) -> None:
+    config, dataset = staged(place, PermissionsConfig(file_mode=0o444, dir_mode=0o555))
+    (dataset / "pins").chmod(0o300)
+    status, words = said(OWNER, place, "gc", "--config", config, "--dry-run")
+    assert (status, "/pins]: Permission denied" in words) == (3, True)
 
 
 def test_without_a_folder_of_pins_a_reader_is_told_who_makes_it(place: Path) -> None:

@@ -18,7 +18,7 @@ from tests.support.whole_way import InProcess, content, go, texts
 
 from penstock.arrays.array_runner import still_alive
 from penstock.cluster.port import State, Status
-from penstock.errors import LockedError
+from penstock.errors import LockedError, NewerFormatError
 from penstock.locks import heartbeat
 from penstock.locks import holder as holders
 from penstock.ownership import liveness
@@ -154,6 +154,18 @@ def test_a_living_controller_keeps_its_claim_from_other_runs(context: Context, s
         tree(source, {"newer": b"file"})
         assert go(context, upto="list")["run"] not in (first, second)
         child.communicate(b"\n")
+
+
+@pytest.mark.parametrize("name", ["run.json", "plan.json"])
+def test_s36_the_run_of_a_newer_penstock_is_not_taken_over(context: Context, source: Path, name: str) -> None:
+    layout = context.layout("data")
+    first = go(context, upto="plan")["run"]
+    path = layout.run(first).folder / name
+    path.write_text(json.dumps(json.loads(path.read_bytes()) | {"format": 99, "penstock": "9.9.0"}))
+    tree(source, {"new": b"file"})
+    with pytest.raises(NewerFormatError, match=r"use 9\.9\.0, which wrote it"):
+        go(context, upto="list")
+    assert os.listdir(layout.claims) == ["00000001.json"]
 
 
 @pytest.mark.parametrize(

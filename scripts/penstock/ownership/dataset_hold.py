@@ -7,11 +7,12 @@ from typing import TYPE_CHECKING
 
 from penstock.core import events
 from penstock.core.documents.promise import of_repair
-from penstock.errors import InterruptedRunError, LockedError, PenstockError, PreflightError
+from penstock.errors import FailedError, InterruptedRunError, LockedError, PenstockError, PreflightError
 from penstock.ownership import liveness
 from penstock.ownership.ops_share import OpsShare
 from penstock.ownership.promises import Kept
 from penstock.state import cancel_mark, run_claims
+from penstock.state.run import read_plan, read_run
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -36,8 +37,13 @@ class Hold:
 
     def claim(self, context: Context, run: str) -> None:
         """Claim the dataset for `run`: this step and all later ones work for that run. Raises LockedError
-        while another run that claimed it lives, and when another one was faster."""
+        while another run that claimed it lives, and when another one was faster; NewerFormatError where a
+        newer penstock listed that run: what it holds is not known here."""
         above = self._above
+        if above is not None and above.run:
+            with contextlib.suppress(FailedError, PreflightError):
+                read_run(self._layout.run(above.run))
+                read_plan(self._layout.run(above.run))
         if above is not None and above.run != run:
             if who := liveness.of_claim(context, self._layout, above):
                 raise LockedError(

@@ -13,6 +13,7 @@ A pin is made by O_EXCL, and its account is the one that the kernel names. How l
 | is of a job that its own cluster says has ended               | no                                   |
 | is of a job that runs, or waits to be started again           | yes                                  |
 | is of a job of another cluster, or the scheduler is silent    | yes                                  |
+| is of a newer format than this version reads                  | yes                                  |
 | is of a process here that has ended                           | no                                   |
 | is of a process that lives, or on another machine             | yes                                  |
 | is not whole (its maker is writing it, or died)               | no: its maker looks again, see below |
@@ -87,6 +88,8 @@ class Pin(NamedTuple):
     made: float
     """Its last change, in seconds since the epoch, by the file system's clock."""
     said: PinFile
+    newer: int = 0
+    """Its format, where a newer version placed it: only its release and its age are known."""
 
     @property
     def release(self) -> str:
@@ -95,7 +98,9 @@ class Pin(NamedTuple):
     def words(self) -> str:
         """`pin 1000-...: alice, job 17 of cluster x, since 2026-11-23T18:00:00Z`."""
         one = self.said
-        if one.until:
+        if self.newer:
+            reader = f"of a newer penstock (format {self.newer})"
+        elif one.until:
             reader = f"until {one.until}"
         elif one.job:
             reader = f"job {one.job} of cluster {one.cluster or 'without a name'}"
@@ -129,7 +134,9 @@ def read(storage: Storage, layout: DatasetLayout) -> list[Pin]:
     pins = []
     for one in found:
         try:
-            pins.append(Pin(one.name, one.uid, one.made, pin_file.from_json(one.value)))
+            pins.append(
+                Pin(one.name, one.uid, one.made, pin_file.from_json(one.value), pin_file.newer(one.value))
+            )
         except ValueError:
             continue
     return pins
@@ -141,6 +148,8 @@ def ended(pin: Pin, now: float, longest: float, scheduler: Callable[[str, str], 
     said = pin.said
     if now - pin.made > longest:
         return "it is older than gc.longest_pin"
+    if pin.newer:
+        return ""
     if said.until:
         return "its end has passed" if said.until <= _text(now) else ""
     if said.job:

@@ -48,6 +48,7 @@ def remove(
     """Remove these releases, whatever the rules say. With `now` the grace is not waited for. Raises
     PreflightError where one of them is held or was never there; then none is removed."""
     layout = context.layout(dataset)
+    context.storage.check_owner(layout)
     there = context.storage.releases(layout)
     wanted = [one for one in dict.fromkeys(releases) if one in there or not _was_removed(layout, one)]
     unknown = [one for one in wanted if one not in there]

@@ -38,7 +38,16 @@ def to_json(pin: PinFile) -> dict[str, object]:
 
 
 def from_json(raw: object) -> PinFile:
-    """Of a posting's value. Raises ValueError for what is none, of a newer format, too."""
-    if not isinstance(raw, dict) or not isinstance(raw.get("format"), int) or raw["format"] > FORMAT:
-        raise ValueError("it is no pin of a format that this version reads")
+    """Of a posting's value; of a newer format what each format says: `release` and `at`. Raises ValueError
+    for what is none."""
+    if not isinstance(raw, dict) or not isinstance(raw.get("format"), int):
+        raise ValueError("it is no pin")
+    if newer(raw):
+        raw = {name: raw.get(name) for name in ("release", "at")}
     return typed_json.read(PinFile, raw)
+
+
+def newer(raw: object) -> int:
+    """The format of a pin that a newer version placed; else 0."""
+    number = raw.get("format") if isinstance(raw, dict) else None
+    return number if isinstance(number, int) and number > FORMAT else 0
