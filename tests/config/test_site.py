@@ -206,6 +206,24 @@ def test_a_file_that_others_may_change_stops_all(place: Path, what: str, uid: in
     assert f"chown 0:0 {path} && chmod go-w {path}" in text
 
 
+def test_a_link_counts_by_where_it_leads_and_never_as_no_file(place: Path, tmp_path: Path) -> None:
+    """A file that another tool puts there by a link, whose mount is gone, must not unbind the site."""
+    said(place, SITE)
+    elsewhere = tmp_path / "elsewhere"
+    elsewhere.mkdir()
+    place.rename(elsewhere / "site.yaml")
+    place.symlink_to(elsewhere / "site.yaml")
+    elsewhere.chmod(0o777)
+    assert f"chown 0:0 {elsewhere} && chmod go-w {elsewhere}" in refused(place)
+    (elsewhere / "site.yaml").unlink()
+    assert f"it is a link to {elsewhere / 'site.yaml'}, which is not there" in refused(place)
+
+
+def test_a_fifo_is_no_file_of_a_site_and_nobody_waits_for_it(place: Path) -> None:
+    os.mkfifo(place, 0o644)
+    assert "it is no plain file" in refused(place)
+
+
 @pytest.mark.parametrize(
     ("text", "words"),
     [

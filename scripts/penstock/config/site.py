@@ -50,13 +50,17 @@ class Site:
 
 def stored(path: Path | None = None) -> Document | None:
     """What the site's file holds; None where there is none. Raises ConfigError for one that others than
-    root may have written, or that cannot be read: nothing runs by guesswork about it."""
+    root may have written, or that cannot be read, such as a link that leads nowhere: nothing runs by
+    guesswork about it."""
     path = path or FILE
     try:
-        with path.open("rb") as file:
+        # A FIFO is opened without waiting for its writer.
+        with open(path, "rb", opener=lambda name, flags: os.open(name, flags | os.O_NONBLOCK)) as file:
             _judge(path, os.fstat(file.fileno()))
         return strict_yaml.read(path)
     except (FileNotFoundError, NotADirectoryError):
+        if os.path.lexists(path):
+            raise _wrong(path, f"it is a link to {os.readlink(path)}, which is not there") from None
         return None
     except StrictYamlError as error:
         raise _wrong(path, f"line {error.line}: {error}") from None
@@ -76,8 +80,9 @@ def site_of(document: Document, readers: Readers, path: Path | None = None, *, f
 
 def _judge(path: Path, seen: os.stat_result) -> None:
     """Raises ConfigError unless root alone can have said it."""
-    folder = path.parent.stat()
-    for what, one in ((path, seen), (path.parent, folder)):
+    # Of a link the folder that it leads to, too: who may write there may put another file in its place.
+    folders = dict.fromkeys((path.parent, Path(os.path.realpath(path)).parent))
+    for what, one in ((path, seen), *((folder, folder.stat()) for folder in folders)):
         if one.st_uid != 0 or one.st_mode & OTHERS:
             mode = stat.S_IMODE(one.st_mode)
             raise ConfigError(
