@@ -37,6 +37,22 @@ def torn_seal(release: Path) -> None:
     (release / "release.json").write_bytes(b"{")
 
 
+def nested_seal(release: Path) -> None:
+    (release / "release.json").chmod(0o600)
+    (release / "release.json").write_text("[" * 100_000)
+
+
+def fifo_for_a_seal(release: Path) -> None:
+    (release / "release.json").unlink()
+    os.mkfifo(release / "release.json")
+
+
+def endless_seal(release: Path) -> None:
+    (release / "release.json").chmod(0o600)
+    with (release / "release.json").open("wb") as file:
+        file.truncate(1 << 40)
+
+
 def no_seal(release: Path) -> None:
     (release / "release.json").unlink()
 
@@ -105,6 +121,9 @@ def no_folder(release: Path) -> None:
         (seal_of_another("release"), "that of another release, other"),
         (forged_seal, "is not the one that was published"),
         (no_folder, "its seal (release.json) is missing"),
+        (nested_seal, "its seal (release.json) is damaged: it is no JSON"),
+        (fifo_for_a_seal, "its seal (release.json) is damaged: it is no plain file"),
+        (endless_seal, "its seal (release.json) is damaged: it has 1099511627776 bytes"),
     ],
 )
 def test_what_is_not_whole_is_not_named(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import os
 import stat
@@ -106,6 +107,49 @@ def test_what_is_foreign_is_counted(place: Path) -> None:
     os.symlink("twice", place / "link")
     (place / ".hidden").write_text("{}")
     assert shared_files.postings(place, mine) == ([], 6)
+
+
+@pytest.mark.parametrize(
+    ("number", "raised"), [(errno.EIO, True), (errno.ESTALE, True), (errno.EACCES, False)]
+)
+def test_a_posting_for_which_the_file_system_did_not_answer_is_not_taken_for_foreign(
+    place: Path, monkeypatch: pytest.MonkeyPatch, number: int, raised: bool
+) -> None:
+    (place / "one").write_text("{}")
+    really = os.open
+
+    def broken(path: Path, *args: int, **more: int) -> int:
+        if os.path.basename(path) == "one":
+            raise OSError(number, os.strerror(number), str(path))
+        return really(path, *args, **more)
+
+    with monkeypatch.context() as patched:
+        patched.setattr(os, "open", broken)
+        if raised:
+            with pytest.raises(OSError, match="one"):
+                shared_files.postings(place, mine)
+        else:
+            assert shared_files.postings(place, mine) == ([], 1)
+
+
+def test_a_posting_that_is_nested_without_end_is_not_whole(place: Path) -> None:
+    (place / "deep").write_text("[" * 60_000)
+    seen = shared_files.postings(place, mine)
+    assert [(one.name, one.value) for one in seen.obeyed] == [("deep", None)]
+
+
+@pytest.mark.parametrize("what", ["fifo", "folder", "long"])
+def test_a_notice_that_is_no_document_is_refused_and_waited_for_by_nobody(place: Path, what: str) -> None:
+    path = place / "notice"
+    if what == "fifo":
+        os.mkfifo(path)
+    elif what == "folder":
+        path.mkdir()
+    else:
+        with path.open("wb") as file:
+            file.truncate(1 << 40)
+    with pytest.raises((FailedError, IsADirectoryError)):
+        shared_files.read_notice(path)
 
 
 def test_a_posting_that_is_not_whole_still_holds_its_name(place: Path) -> None:

@@ -4,17 +4,12 @@ link is followed, nothing waits for a writer, nothing large is held."""
 from __future__ import annotations
 
 import os
-import stat
 from typing import TYPE_CHECKING, Self
 
-from penstock.filesystem.safe_open import OPEN_FOLDER, open_beneath
+from penstock.filesystem.safe_open import OPEN_FOLDER, PLAIN, content, open_beneath
 
 if TYPE_CHECKING:
     from pathlib import Path
-
-LONGEST = 64 << 20
-"""Bytes of a document: a seal of a million modes by path has less."""
-_READ = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
 
 
 class Folder:
@@ -51,11 +46,4 @@ class Folder:
     def read(self, below: str) -> bytes:
         """The bytes of a plain file. Raises OSError; ValueError for what is no plain file, or too large to be
         a document."""
-        fd = open_beneath(self.fd, below, _READ)
-        with open(fd, "rb") as file:
-            seen = os.fstat(fd)
-            if not stat.S_ISREG(seen.st_mode):
-                raise ValueError("it is no plain file")
-            if seen.st_size > LONGEST:
-                raise ValueError(f"it has {seen.st_size} bytes, too many for such a file")
-            return file.read()
+        return content(open_beneath(self.fd, below, PLAIN))

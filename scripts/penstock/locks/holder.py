@@ -87,7 +87,7 @@ def parse(content: bytes) -> Holder | None:
     """None for anything but a whole lock file (one that is just being written, a foreign one)."""
     try:
         return from_json(json.loads(content))
-    except ValueError:
+    except (ValueError, RecursionError):
         return None
 
 

@@ -24,6 +24,7 @@ enforce, files ask. A folder's listing may be some seconds old on another node, 
 from __future__ import annotations
 
 import contextlib
+import errno
 import json
 import os
 import stat
@@ -31,8 +32,8 @@ from typing import TYPE_CHECKING, Any
 
 from penstock.errors import FailedError
 from penstock.filesystem import acl_xattrs
-from penstock.filesystem.errno_map import printable
-from penstock.filesystem.safe_open import OPEN_FOLDER, set_owner_mode
+from penstock.filesystem.errno_map import PASSING, printable
+from penstock.filesystem.safe_open import EXHAUSTED, OPEN_FOLDER, read_plain, set_owner_mode
 from penstock.storage import durable
 from penstock.storage.port import Posting, Postings
 
@@ -48,6 +49,8 @@ FOLDER_OF_ALL = 0o1777
 OF_OTHERS = stat.S_IWGRP | stat.S_IWOTH
 LONGEST = 1 << 16
 """Bytes of a posting."""
+UNANSWERED = (PASSING | EXHAUSTED) - {errno.EAGAIN, errno.EBUSY}
+"""A posting may be there all the same. An account can make its own one answer EAGAIN (by a lease)."""
 _READ = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
 _NEW = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
 
@@ -60,17 +63,16 @@ def write_notice(path: Path, value: Any) -> None:
 
 def read_notice(path: Path) -> bytes:
     """The content of a notice, whichever account wrote it. Raises FileNotFoundError, OSError; FailedError for
-    what is no plain file."""
-    # A FIFO is opened without waiting for its writer.
-    with open(path, "rb", opener=lambda name, flags: os.open(name, flags | os.O_NONBLOCK)) as file:
-        if not stat.S_ISREG(os.fstat(file.fileno()).st_mode):
-            raise FailedError(
-                "a file for readers cannot be read",
-                where=printable(str(path)),
-                why="it is no plain file",
-                hint="move it away; the owner's next audit writes it anew",
-            )
-        return file.read()
+    what is no plain file, or too large."""
+    try:
+        return read_plain(path)
+    except ValueError as error:
+        raise FailedError(
+            "a file for readers cannot be read",
+            where=printable(str(path)),
+            why=str(error),
+            hint="move it away; the owner's next audit writes it anew",
+        ) from None
 
 
 def forget_notice(path: Path) -> None:
@@ -198,7 +200,8 @@ def sweep_unfinished(folder: Path, before: float) -> None:
 
 def postings(folder: Path, trusted: Callable[[int], bool]) -> Postings:
     """Those of the accounts of which `trusted` says so by uid; none where there is no such folder. Names with
-    a leading dot are passed over. Raises OSError."""
+    a leading dot are passed over. Raises OSError, also where the file system did not answer for one of
+    them."""
     try:
         names = sorted(name for name in os.listdir(folder) if not name.startswith("."))
     except FileNotFoundError:
@@ -211,7 +214,9 @@ def postings(folder: Path, trusted: Callable[[int], bool]) -> Postings:
 def _posting(folder: Path, name: str) -> Posting | None:
     try:
         fd = os.open(folder / name, _READ)
-    except OSError:
+    except OSError as error:
+        if error.errno in UNANSWERED:
+            raise
         # Withdrawn since, a link, or of a mode that keeps it from readers.
         return None
     try:
@@ -220,7 +225,7 @@ def _posting(folder: Path, name: str) -> Posting | None:
             return None
         try:
             value = json.loads(os.read(fd, LONGEST))
-        except ValueError:
+        except (ValueError, RecursionError):
             value = None
         return Posting(name, seen.st_uid, seen.st_mtime, value)
     finally:

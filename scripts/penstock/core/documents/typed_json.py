@@ -69,7 +69,7 @@ def loads(content: bytes) -> dict[str, object]:
     """The JSON object in a file's or a line's bytes. Raises ValueError."""
     try:
         raw = json.loads(content)
-    except (json.JSONDecodeError, UnicodeDecodeError) as error:
+    except (ValueError, RecursionError) as error:
         raise ValueError(f"it is no JSON ({error})") from error
     if not isinstance(raw, dict):
         raise ValueError("it is no JSON object")
