@@ -96,6 +96,36 @@ def test_readers_see_and_audit_what_is_published(place: Path) -> None:
     assert (code, "1 changed" in text) == (4, True)
 
 
+def test_a_reader_that_may_not_list_the_root_sees_the_datasets_that_it_names(place: Path) -> None:
+    config, data = staged(place, 0o444, 0o555)
+    root = data.parents[3]
+    root.chmod(0o711)
+    for command in ("status", "releases", "show", "du"):
+        code, text = said(MEMBER, place, command, "data", "--config", config)
+        assert (code, data.parent.name in text) == (0, True), text
+    code, text = said(MEMBER, place, "releases", "--config", config)
+    assert (code, "this account may not list the target" in text) == (3, True)
+    root.chmod(0o700)
+    for command in ("releases", "show", "du"):
+        code, text = said(MEMBER, place, command, "data", "--config", config)
+        assert (code in (0, 3), "Permission denied" in text) == (True, True), text
+
+
+def test_a_dry_run_promises_nothing_to_those_who_may_not_run(place: Path) -> None:
+    config, _ = staged(place, 0o444, 0o555)
+    code, text = said(MEMBER, place, "run", "--dry-run", "--config", config)
+    assert (code, "Would         nothing: another account stages" in text) == (0, True)
+
+
+def test_a_current_that_leads_nowhere_is_not_called_published(place: Path) -> None:
+    config, data = staged(place, 0o444, 0o555)
+    current = data.parents[2] / "current"
+    current.unlink()
+    current.symlink_to("releases/nowhere")
+    code, text = said(MEMBER, place, "status", "--config", config)
+    assert (code, "`current` names nowhere, which is not there" in text) == (0, True)
+
+
 @pytest.mark.parametrize("command", ["cancel", "repair", "report", "plan", "publish", "list", "run"])
 def test_what_only_its_owner_may_do_is_refused_in_words(place: Path, command: str) -> None:
     config, _ = staged(place, 0o440, 0o550)

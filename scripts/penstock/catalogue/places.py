@@ -18,8 +18,8 @@ _SIGNS = ("releases", "current", ".penstock")
 
 def datasets(root: Path) -> list[str]:
     """The names of the datasets below `root`, sorted; so is a folder, or a link, with a dataset's name that
-    this account cannot look into. Raises PreflightError where there is no such root, FailedError where it
-    cannot be listed."""
+    this account cannot look into. Raises PreflightError where there is no such root, or it may not be
+    listed by this account, FailedError where it cannot be."""
     try:
         with os.scandir(root) as entries:
             return sorted(one.name for one in entries if _NAME.fullmatch(one.name) and _is_dataset(one))
@@ -29,6 +29,13 @@ def datasets(root: Path) -> list[str]:
             where=str(root),
             why=str(error.strerror),
             hint="correct `target.root` or --root",
+        ) from None
+    except PermissionError as error:
+        raise PreflightError(
+            "this account may not list the target",
+            where=str(root),
+            why=str(error.strerror),
+            hint="name datasets of the configuration, or ask the root's owner for the permission to read it",
         ) from None
     except OSError as error:
         raise FailedError("the target cannot be listed", where=str(root), why=str(error.strerror)) from None

@@ -165,7 +165,7 @@ def release_row(
         row["problem"] = row["problem"] or why
         try:
             verdict = _with_auditors(row, layout, verdict, stored, auditors)
-        except FailedError as error:
+        except (FailedError, NewerFormatError) as error:
             row["problem"] = row["problem"] or f"{error.what}: {error.why}"
     if verdict is not None and stored is not None:
         _judge(row, verdict, stored, now)

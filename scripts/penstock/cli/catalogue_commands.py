@@ -227,8 +227,10 @@ def _layouts(parsed: argparse.Namespace, session: Session, names: Sequence[str])
 
     target, known = _target(parsed, session)
     root = target.root
+    # Readers may enter some roots that they may not list: the names of the configuration are enough there.
+    listed = not names or not set(names) <= set(known)
     # Where a configuration has staged nothing yet there is no root.
-    if parsed.root is not None or root.exists():
+    if listed and (parsed.root is not None or root.exists()):
         known = list(dict.fromkeys([*known, *places.datasets(root)]))
     return [layout_of(target, name) for name in _known(names, known, root)]
 

@@ -50,10 +50,14 @@ def _would(found: StatusResult, step: str) -> str:
     | run     | no        | no                 | list, and stage all of it                    |
     | run     | yes       | no                 | list, and stage what changed                 |
     | run     | any       | yes                | list, and go on where the source is the same |
+
+    Where another account stages the dataset, a run by this one would do nothing.
     """
     current, following = found.get("current"), found.get("next")
     if step == "audit":
         return f"read release {current} back and compare it" if current else "nothing: no release to audit"
+    if found.get("seen"):
+        return "nothing: another account stages this dataset, and a run by this one is refused"
     if following:
         return f"list the source; if it is unchanged, go on with {following}, else begin a new release"
     if current:

@@ -36,7 +36,8 @@ def run(context: Context, dataset: str) -> StatusResult:
     answer["releases"] = context.storage.releases(layout)
     answer["lock"] = held_by(layout)
     if current:
-        answer["state"] = "published"
+        there = current in answer["releases"]
+        answer["state"] = "published" if there else f"`current` names {current}, which is not there"
         answer["path"] = str(layout.release(current) / "data")
         seal = _seal(layout, current)
         answer |= {"files": seal.files, "bytes": seal.bytes, "sealed": seal.sealed}
@@ -47,7 +48,7 @@ def run(context: Context, dataset: str) -> StatusResult:
         verdict = auditor_verdicts.with_auditors(layout, current, own, context.config.target.auditors)
         last = verdict.last if verdict else None
         answer |= {"last_audit": last.to_json() if last else None, "findings": verdicts.standing(verdict)}
-        if answer["findings"]:
+        if there and answer["findings"]:
             answer["state"] = f"published, findings stand: {verdicts.told(answer['findings'])}"
     if layout.folder.exists() and not context.storage.owns(layout):
         answer["seen"] = "what is published alone: another account stages this dataset"
