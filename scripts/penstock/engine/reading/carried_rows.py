@@ -134,7 +134,7 @@ def _judge(
 ) -> None:
     """Every linked row is handled here, so little may be done to each: some microseconds, most of them a
     stat."""
-    ledger, recorded, turns = _Moved(task), _recorded(task), _Turns(rule)
+    ledger, recorded, turns = _Moved(task), _recorded(task), Turns(rule)
     whole = task.verify.digests == (XXH3,)
     path, last = next(recorded, _END)
     for numbers, batch in numbered(task.rows):
@@ -186,7 +186,7 @@ class _Tree:
             return None
 
 
-class _Turns:
+class Turns:
     """Whose turn has come. What the time of the last reading says alone is found out once for each time."""
 
     def __init__(self, rule: LinkedReading) -> None:
@@ -208,10 +208,10 @@ class _Turns:
     def _kind(self, read_at: int) -> str:
         if self._rule.is_due(read_at):
             return DUE
-        return _PARTLY if read_at == self._rule.until else ""
+        return PARTLY if read_at == self._rule.until else ""
 
 
-_PARTLY = "partly"
+PARTLY = "partly"
 _END: tuple[bytes, tuple[Any, ...]] = (b"\xff" * 8192, ())
 """After the last row of a manifest: above all paths."""
 
