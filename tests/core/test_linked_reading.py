@@ -1,4 +1,4 @@
-"""Which linked files are read back: the table by rows, how that spreads over the nights, what a draw finds."""
+"""Which linked files are read back: by rows of the table, spread over the nights; what a draw finds."""
 
 from __future__ import annotations
 
