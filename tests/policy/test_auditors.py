@@ -87,6 +87,7 @@ def test_an_auditors_findings_close_the_gates_that_list_it(place: Path) -> None:
     code, text = said(STRANGER, place, "gate", "--config", config)
     assert code == 4
     assert f"1 changed; by auditor uid {AUDITOR}: 1 changed" in text
+    assert "by its owner sees it, too; then `penstock " in " ".join(text.split())
     assert said(STRANGER, place, "gate", "--config", str(plain))[0] == 0
     assert "findings stand" in said(STRANGER, place, "status", "--config", config)[1]
     # What lists releases shows it, to whom the configuration says so, by name and with what it is worth.

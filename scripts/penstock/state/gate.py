@@ -117,12 +117,15 @@ def without_findings(
         theirs = auditor_verdicts.told(
             auditor_verdicts.read(layout, found.release, found.digest, auditors), own
         )
+        # A repair goes by the owner's audits: what an auditor alone found it would not know.
+        one = f"`penstock audit {layout.dataset} --release {found.release}"
+        first = f"{one}` by its owner sees it, too; then " if theirs else ""
         raise FindingsError(
             "findings stand against the release",
             where=str(found.data.parent),
             why="; ".join(filter(None, (verdicts.told(counts), theirs))),
-            hint=f"{verdicts.advice(layout.dataset, counts)}; its owner may overrule them by "
-            f"`penstock audit {layout.dataset} --release {found.release} --overrule REASON`",
+            hint=f"{first}{verdicts.advice(layout.dataset, counts)}; its owner may overrule them by "
+            f"{one} --overrule REASON`",
         )
     if within is not None:
         _read_within(layout, found, verdicts.read_since(verdict, found.seal), within)
