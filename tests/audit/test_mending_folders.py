@@ -7,6 +7,7 @@ import os
 import shutil
 import stat
 import tempfile
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -16,7 +17,7 @@ from tests.support.published import data_of, flip, published, writable
 from tests.support.staging_runs import tree
 
 from penstock.core.audit_selection import Choice
-from penstock.errors import FindingsError
+from penstock.errors import FindingsError, PreflightError
 from penstock.state import gate
 from penstock.steps import audit_step, mending, repair_step
 from penstock.storage import tree_removal
@@ -127,3 +128,25 @@ def test_a_purge_that_took_the_state_does_not_keep_a_release_from_being_repaired
         assert mending.run(context, "data", WHOLE)["status"] == "REPAIRED"
         assert (data / "top").read_bytes() == b"top"
         assert stat.S_IMODE(layout.state.stat().st_mode) == 0o700
+
+
+def test_a_state_root_that_is_not_mounted_ends_the_command_and_nothing_is_made_there(
+    tmp_path: Path,
+) -> None:
+    state = tmp_path / "state"
+    with published(tmp_path, tree(tmp_path / "source", FILES)) as context:
+        layout = context.layout("data")
+        # As if it had been configured from the beginning.
+        target = replace(context.config.target, state_root=state)
+        context.config = replace(context.config, target=target)
+        away = tmp_path / "away"
+        (away / "data").mkdir(parents=True)
+        layout.state.rename(away / "data" / layout.state.name)
+        state.mkdir()
+        for work in (audit_step.run, mending.run):
+            with pytest.raises(PreflightError, match="the dataset's state is missing"):
+                work(context, "data")
+        assert not list(state.iterdir())
+        state.rmdir()
+        away.rename(state)
+        assert audit_step.run(context, "data")["status"] == "PASSED"

@@ -172,12 +172,14 @@ def lock_of(
     beat: Callable[[], None] = _nothing,
 ) -> DatasetLock:
     """A lock of the dataset that waits by the context's clock and reports, as events, whom it waits for. It
-    is made when no PAUSE stands at the root; the folder of the state, where it is gone."""
+    is made when no PAUSE stands at the root. State that a purge took from a dataset whose releases stand is
+    made anew; a `target.state_root` without it may not be mounted: PreflightError."""
     from penstock.locks.dataset_lock import DatasetLock
 
     context.stop.check()
     if not layout.state.exists() and layout.releases.is_dir():
-        # A purge took all state of a dataset whose releases stand.
+        if layout.state_root is not None:
+            check_state(context, layout)
         context.storage.make_dirs(layout.state)
     return DatasetLock(
         layout.state / name,
