@@ -195,9 +195,13 @@ def test_a_forged_record_is_noticed(staged: Context) -> None:
         audit_step.run(staged, "data")
 
 
-def test_without_its_data_folder_a_release_is_one_finding(staged: Context) -> None:
+def test_without_its_data_folder_all_that_a_release_held_is_missing(
+    staged: Context, files: dict[str, bytes]
+) -> None:
     data = data_of(staged)
     with writable(data.parent):
         data.rename(data.with_name("elsewhere"))
-    result = audit_step.run(staged, "data")
-    assert [(f["kind"], f["path"]) for f in result["findings"]] == [("missing", ".")]
+    found = [(f["kind"], f["path"]) for f in audit_step.run(staged, "data")["findings"]]
+    assert found[0] == ("missing", ".")
+    assert {kind for kind, _ in found} == {"missing"}
+    assert len(found) == 1 + len(files)

@@ -54,7 +54,7 @@ def test_a_notice_that_is_no_file_is_refused(place: Path) -> None:
     with pytest.raises(FailedError, match="no plain file"):
         shared_files.read_notice(place / "fifo")
     (place / "folder").mkdir()
-    with pytest.raises(IsADirectoryError):
+    with pytest.raises(FailedError, match="no plain file"):
         shared_files.read_notice(place / "folder")
 
 

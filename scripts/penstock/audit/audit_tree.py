@@ -116,7 +116,9 @@ def look(
     """All deviations of the tree from the manifest, in the order of the paths. `touched` is called with path
     and size of each file that has the published size and another modification time than verify saw: that is
     no deviation by itself."""
-    owner, mapped = layout.folder.lstat().st_uid, is_mapped(layout.release(release))
+    mapped = is_mapped(layout.release(release))
+    # Where numbers are mapped, names decide (S19).
+    owner = None if mapped else layout.folder.lstat().st_uid
     policy = Policy(seal.permissions, owner=owner, mapped=mapped)
     shape = _Shape(layout, release, policy, lists_folders=EMPTY_FOLDERS in seal.manifests, touched=touched)
     try:

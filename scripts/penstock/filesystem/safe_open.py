@@ -60,10 +60,12 @@ def read_plain(path: str | os.PathLike[str], most: int = LONGEST) -> bytes:
 def content(fd: int, most: int = LONGEST) -> bytes:
     """What a file opened by PLAIN holds; it is closed. Raises OSError; ValueError for what is no plain file,
     or has more than `most` bytes."""
+    seen = os.fstat(fd)
+    if not stat.S_ISREG(seen.st_mode):
+        # Python opens no folder's descriptor.
+        os.close(fd)
+        raise ValueError("it is no plain file")
     with open(fd, "rb") as file:
-        seen = os.fstat(fd)
-        if not stat.S_ISREG(seen.st_mode):
-            raise ValueError("it is no plain file")
         if seen.st_size > most:
             raise ValueError(f"it has {seen.st_size} bytes, too many for such a file")
         return file.read()
