@@ -58,12 +58,13 @@ def main(arguments: Sequence[str] | None = None) -> int:
             return 0  # it was gone before we looked
     me = os.pidfd_open(os.getpid())
     children = [_fork(listener, site, wrap, me) for _ in range(options.processes)]
+    ended = _end_on_signals()
     if options.port_file:
         temporary = options.port_file.with_name(f".{options.port_file.name}.{os.getpid()}")
         temporary.write_text(f"{listener.getsockname()[1]}\n")
         temporary.rename(options.port_file)
     listener.close()
-    return _supervise(children, watched)
+    return _supervise(children, watched, ended)
 
 
 def _options(arguments: Sequence[str] | None) -> argparse.Namespace:
@@ -134,8 +135,9 @@ def _leave_with(supervisor: int) -> None:
     os._exit(0)
 
 
-def _supervise(children: Sequence[int], watched: int) -> int:
-    """Wait for a signal, the parent's end or a child's; then end every child."""
+def _end_on_signals() -> int:
+    """A descriptor that can be read once this process is told to end. To be called before anybody is told
+    that the server listens: who reads the port may end it at once."""
     ended, told = os.pipe()
     os.set_blocking(told, False)
 
@@ -145,6 +147,11 @@ def _supervise(children: Sequence[int], watched: int) -> int:
 
     signal.signal(signal.SIGTERM, tell)
     signal.signal(signal.SIGINT, tell)
+    return ended
+
+
+def _supervise(children: Sequence[int], watched: int, ended: int) -> int:
+    """Wait for a signal, the parent's end or a child's; then end every child."""
     handles = [os.pidfd_open(child) for child in children]
     waiting = [ended, *handles, *([watched] if watched >= 0 else [])]
     ready, _, _ = select.select(waiting, [], [])
