@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import os
 import signal
+import socket
 import subprocess
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -31,25 +32,35 @@ def key(folder: Path, name: str = "key", passphrase: str = "") -> Key:
     return Key(path, path.with_suffix(".pub"))
 
 
+def listens(path: Path) -> bool:
+    """The name of a socket is there before it listens."""
+    with socket.socket(socket.AF_UNIX) as one:
+        try:
+            one.connect(str(path))
+        except (FileNotFoundError, ConnectionRefusedError):
+            return False
+    return True
+
+
 @contextlib.contextmanager
 def agent(folder: Path, made: Key, passphrase: str) -> Iterator[str]:
     """An ssh-agent that has the key; the path of its socket."""
-    socket = folder / "agent"
-    child = subprocess.Popen(("ssh-agent", "-D", "-a", str(socket)), stdout=subprocess.DEVNULL)
+    place = folder / "agent"
+    child = subprocess.Popen(("ssh-agent", "-D", "-a", str(place)), stdout=subprocess.DEVNULL)
     try:
         answer = folder / "answer"
         answer.write_text(f"#!/bin/sh\necho '{passphrase}'\n")
         answer.chmod(0o700)
         environment = {
             **os.environ,
-            "SSH_AUTH_SOCK": str(socket),
+            "SSH_AUTH_SOCK": str(place),
             "SSH_ASKPASS": str(answer),
             "SSH_ASKPASS_REQUIRE": "force",
         }
-        while not socket.exists():
+        while not listens(place):
             assert child.poll() is None
         subprocess.run(("ssh-add", "-q", str(made.private)), env=environment, check=True)
-        yield str(socket)
+        yield str(place)
     finally:
         child.send_signal(signal.SIGTERM)
         child.wait()
