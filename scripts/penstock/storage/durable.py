@@ -21,6 +21,8 @@ if TYPE_CHECKING:
 
 NO_LINKS = frozenset({errno.EPERM, errno.EOPNOTSUPP, errno.ENOSYS, errno.EXDEV, errno.EMLINK})
 """How file systems without hard links refuse one."""
+_STREAMS = re.compile(r"/proc/(self|[0-9]+)(/task/[0-9]+)?/fd(/|$)")
+"""Where the names of a process's open files lie; `/dev/stdout` is a link there."""
 UNFINISHED = re.compile(r"\.[0-9a-f]{16}\.tmp")
 """The name of a file that is being written, or was when its process was killed."""
 
@@ -127,11 +129,10 @@ def is_file(path: Path) -> bool:
 
     A rename to the name of a device would take its place, for every process of the machine.
     """
-    streams = re.compile(r"/proc/(self|[0-9]+)(/task/[0-9]+)?/fd(/|$)")
     with contextlib.suppress(OSError):
-        if path.is_symlink() and streams.match(os.readlink(path)):
+        if path.is_symlink() and _STREAMS.match(os.readlink(path)):
             return False
-        if streams.match(os.path.realpath(path.parent)):
+        if _STREAMS.match(os.path.realpath(path.parent)):
             return False
         kind = os.stat(path).st_mode
         return stat.S_ISREG(kind) or stat.S_ISDIR(kind)
