@@ -15,10 +15,11 @@ import time
 from pathlib import Path
 from typing import TYPE_CHECKING, cast
 
+from penstock.assets import workflow
 from penstock.cli import ancestors, controller, exit_files, output, workflow_receipts
 from penstock.cli.log_file import LOG
 from penstock.cli.session import ABOVE, VIEW
-from penstock.errors import ConfigError, FindingsError, PreflightError
+from penstock.errors import FindingsError, PreflightError
 
 if TYPE_CHECKING:
     import argparse
@@ -76,7 +77,6 @@ def _preview(config: Config, names: list[str], parsed: argparse.Namespace, sessi
     from penstock.steps import dry_run
     from penstock.views import result_texts
 
-    home()
     result = dry_run.run(config, names)
     if parsed.progress == "json":
         output.show_json(result)
@@ -86,19 +86,8 @@ def _preview(config: Config, names: list[str], parsed: argparse.Namespace, sessi
     return 0
 
 
-def home() -> Path:
-    """The folder of the Snakefile: the working directory's own, or that of this checkout.
-    Raises ConfigError when there is none."""
-    for folder in (Path.cwd(), Path(__file__).resolve().parents[3]):
-        if (folder / "Snakefile").is_file() and (folder / "workflow" / "rules").is_dir():
-            return folder
-    raise ConfigError(
-        "the workflow is not here", where=str(Path.cwd()), hint="run it in a checkout of penstock"
-    )
-
-
 def _command(parsed: argparse.Namespace, names: list[str]) -> list[str]:
-    folder = home()
+    folder = workflow()
     words = [sys.executable, "-m", "penstock.cli.snakemake_start", "--snakefile", str(folder / "Snakefile")]
     words += ["--workflow-profile", str(folder / "profiles" / "default")]
     profile = folder / "profiles" / str(parsed.backend)
@@ -127,7 +116,8 @@ def _snakemake(command: list[str], invocation: str, folder: Path, session: Sessi
     """Its exit status. Signals that reach this process are passed on to all below it."""
     names = [*os.environ.get(ABOVE, "").split(), ancestors.name(os.getpid())]
     surroundings = {
-        **os.environ,
+        # What a person sets there is for workflows of their own: a profile, a cache of outputs, plugins.
+        **{name: value for name, value in os.environ.items() if not name.startswith("SNAKEMAKE_")},
         ABOVE: " ".join(names),
         exit_files.EXITS: str(folder),
         "PENSTOCK_INVOCATION": invocation,

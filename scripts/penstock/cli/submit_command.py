@@ -19,11 +19,9 @@ def run(parsed: argparse.Namespace, session: Session) -> int:
     The result, {job, met, log, datasets}, goes to --receipt; `--progress json` prints it, and --parsable
     prints the job's id alone."""
     from penstock.cli import output
-    from penstock.cli.run_command import home
     from penstock.cluster.registry import open_cluster
     from penstock.steps import controller_job
 
-    home()
     config = controller_job.with_options(session.config())
     names = session.names(config, parsed.dataset) if parsed.dataset else []
     given = {"--new-release": parsed.new_release, "--copy-unchanged": parsed.copy_unchanged}

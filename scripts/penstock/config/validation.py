@@ -7,7 +7,7 @@ schema marks them, so that each problem is reported with its key path.
 from __future__ import annotations
 
 from functools import cache
-from pathlib import Path
+from importlib.resources import files
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from penstock.config import quantities
@@ -36,7 +36,7 @@ _TYPES = {
 
 def source() -> bytes:
     """The schema's text, as it ships with the package."""
-    return Path(__file__).with_name("config.schema.yaml").read_bytes()
+    return files("penstock.config").joinpath("config.schema.yaml").read_bytes()
 
 
 @cache

@@ -1,0 +1,25 @@
+"""The workflow as it is installed: Snakefile, rules, profiles, environments and the example.
+
+All of it but this module is links to the same files at the top of a checkout; a wheel holds the files
+themselves.
+"""
+
+from __future__ import annotations
+
+from importlib.resources import files
+from pathlib import Path
+
+from penstock.errors import PreflightError
+
+
+def workflow() -> Path:
+    """The folder of the Snakefile. Raises PreflightError where the package is no folder, as in a zip file:
+    Snakemake reads files alone."""
+    folder = files(__name__)
+    if not isinstance(folder, Path):
+        raise PreflightError(
+            "the workflow cannot be started out of an archive",
+            where=str(folder),
+            hint="install penstock by pip, which unpacks it",
+        )
+    return folder

@@ -1,0 +1,62 @@
+"""`penstock run` starts the workflow that it was installed with, whatever a person has set for others."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import pytest
+from tests.workflow.conftest import Place, digests
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+FOREIGN = """\
+rule all:
+    output: "touched"
+    shell: "touch {output}"
+"""
+PROFILES = {
+    "dry-run": "dry-run: true\n",
+    "directory": "directory: elsewhere\n",
+    "others": "jobs: 500\nexecutor: cluster-generic\nno-such-option: 1\n",
+}
+
+
+def _profile(folder: Path, text: str) -> None:
+    folder.mkdir(parents=True)
+    (folder / "config.yaml").write_text(text)
+
+
+def test_a_workflow_of_the_users_own_is_not_run(place: Place) -> None:
+    """e5, with Snakemake's own names for profiles too: in the working directory and in the user's folder."""
+    (place.folder / "Snakefile").write_text(FOREIGN)
+    for name in ("workflow/Snakefile", "workflow/rules/common.smk"):
+        path = place.folder / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(FOREIGN)
+    for name in ("profiles/default", "profiles/slurm", "default", "slurm", "local"):
+        _profile(place.folder / name, PROFILES["dry-run"])
+    done = place.penstock("--backend", "local", "run")
+    assert done.returncode == 0, done.stderr
+    assert "STATUS        PASSED\n" in done.stdout
+    assert digests(place.published()) == digests(place.source)
+    assert not (place.folder / "touched").exists()
+
+
+@pytest.mark.parametrize("kind", PROFILES)
+def test_settings_for_other_workflows_have_no_say(
+    place: Place, kind: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """e3."""
+    home = place.folder / "home"
+    _profile(home / "snakemake" / "mine", PROFILES[kind])
+    _profile(home / "snakemake" / "default", PROFILES[kind])
+    monkeypatch.setenv("XDG_CONFIG_HOME", str(home))
+    monkeypatch.setenv("SNAKEMAKE_PROFILE", "mine")
+    monkeypatch.setenv("SNAKEMAKE_OUTPUT_CACHE", str(place.folder / "no such folder"))
+    monkeypatch.setenv("SNAKEMAKE_CONDA_PREFIX", "/proc/none")
+    done = place.penstock("run")
+    assert done.returncode == 0, done.stderr
+    assert "STATUS        PASSED\n" in done.stdout
+    assert digests(place.published()) == digests(place.source)
+    assert place.receipts("report")
