@@ -1,14 +1,14 @@
 """`python -m penstock`: the same as the `penstock` command."""
 
-from __future__ import annotations
-
-import signal
-from typing import NoReturn
+from penstock.runtime import interpreter
 
 
-def program() -> NoReturn:
-    """Run the `penstock` command. Until the command sets its own handlers, SIGINT ends the process without a
-    traceback."""
+def program() -> None:
+    """Run the `penstock` command; does not return. Until the command sets its own handlers, SIGINT ends the
+    process without a traceback."""
+    interpreter.isolate()
+    import signal
+
     signal.signal(signal.SIGINT, signal.SIG_DFL)
     from penstock.cli.main import program as run
 

@@ -16,7 +16,6 @@ Guarantees:
 from __future__ import annotations
 
 import secrets
-import sys
 import time
 from dataclasses import replace
 from functools import partial
@@ -36,6 +35,7 @@ from penstock.core import events
 from penstock.core.step_table import BY_NAME
 from penstock.errors import LockedError, QueueFullError
 from penstock.policy import pause
+from penstock.runtime import interpreter
 from penstock.state.cancel_mark import cancelled
 from penstock.state.submission_log import Submission
 from penstock.storage import durable
@@ -125,7 +125,6 @@ def still_alive(
 
 def element_command(context: Context, run: RunLayout, step: str) -> list[str]:
     """The command line of an element, but for its index."""
-    python = context.config.cluster.python or sys.executable
     root = str(context.config.target.root.absolute())
     words = ["element", "--run", str(run.folder.absolute()), "--root", root, "--step", step]
     words += ["--attempt", "auto"]
@@ -136,7 +135,7 @@ def element_command(context: Context, run: RunLayout, step: str) -> list[str]:
         words += ["--bandwidth-folder", str(bandwidth.folder.absolute())]
         words += ["--bandwidth", str(bandwidth.rate)] if bandwidth.rate is not None else []
         words += ["--requests", str(bandwidth.requests)] if bandwidth.requests is not None else []
-    return [python, "-m", "penstock", *words]
+    return [*interpreter.command("penstock", context.config.cluster.python), *words]
 
 
 def _meet(watch: Watch) -> None:

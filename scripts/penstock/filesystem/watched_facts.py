@@ -12,13 +12,13 @@ import contextlib
 import json
 import os
 import subprocess
-import sys
 import time
 from typing import TYPE_CHECKING, NamedTuple
 
 from penstock.filesystem.capabilities import StorageFacts, facts
 from penstock.filesystem.clients.proof import MountProof
 from penstock.filesystem.kinds import kind_of, named_kind
+from penstock.runtime import interpreter
 from penstock.runtime.mounts import holding, mounts
 from penstock.runtime.proc import PROC
 
@@ -107,7 +107,7 @@ def network_mount(path: str, proc: str | os.PathLike[str] = PROC) -> Mount | Non
 
 def _started(path: Path) -> subprocess.Popen[bytes]:
     return subprocess.Popen(
-        [sys.executable, "-m", "penstock.filesystem.facts_process", str(path)],
+        [*interpreter.command("penstock.filesystem.facts_process"), str(path)],
         stdin=subprocess.DEVNULL,
         stdout=subprocess.PIPE,
         stderr=subprocess.DEVNULL,

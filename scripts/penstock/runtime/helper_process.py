@@ -5,8 +5,8 @@ from __future__ import annotations
 import signal
 import socket
 import subprocess
-import sys
 
+from penstock.runtime import interpreter
 from penstock.runtime.wire import Channel
 
 _QUIET = {signal.SIGINT, signal.SIGTERM}
@@ -26,7 +26,7 @@ def start(
     before = signal.pthread_sigmask(signal.SIG_BLOCK, _QUIET)
     try:
         process = subprocess.Popen(
-            [sys.executable, "-m", module, *map(str, (*passed, *options))],
+            [*interpreter.command(module), *map(str, (*passed, *options))],
             stdin=subprocess.DEVNULL,
             pass_fds=passed,
         )

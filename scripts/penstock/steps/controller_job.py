@@ -7,13 +7,13 @@ from __future__ import annotations
 
 import dataclasses
 import hashlib
-import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from penstock.cluster.port import ArraySpec, Mail, State
 from penstock.errors import ConfigError, LockedError
 from penstock.policy import rights
+from penstock.runtime import interpreter
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -89,10 +89,10 @@ def run(
     logs = here / "results" / "logs"
     logs.mkdir(parents=True, exist_ok=True)
     # The job begins in `/`, which every node has; PROGRAM then changes to this working directory.
-    interpreter = python or sys.executable
     task = ["gate", *datasets, "--mend"] if look else ["run", *datasets, *further]
-    words = [interpreter, "-m", "penstock", "--config", str(file.absolute()), "--backend", cluster.kind]
-    command = [interpreter, "-c", PROGRAM, str(here), *words, *rights.handed_on(), *task]
+    words = [*interpreter.command("penstock", python), "--config", str(file.absolute())]
+    words += ["--backend", cluster.kind, *rights.handed_on(), *task]
+    command = [*interpreter.isolated(python), "-c", PROGRAM, str(here), *words]
     told = None if mail.to is None else Mail(mail.to, mail.when)
     return cluster.submit(ArraySpec(name, STEP, (0,), command, logs, mail=told)), False
 

@@ -7,7 +7,6 @@ takes the dataset's lock where it runs.
 
 from __future__ import annotations
 
-import sys
 from typing import TYPE_CHECKING
 
 from penstock.cluster.abilities import abilities_of
@@ -18,6 +17,7 @@ from penstock.core.documents.element_outcome import ElementOutcome
 from penstock.core.layout import RunLayout
 from penstock.errors import ConfigError, FailedError, InterruptedRunError, PenstockError
 from penstock.policy import rights
+from penstock.runtime import interpreter
 from penstock.state import outcomes
 from penstock.storage.registry import open_storage
 
@@ -68,7 +68,7 @@ def _do(context: Context, dataset: str, step: str, place: RunLayout, frozen: Pat
 
     receipt = place.receipt(step, INDEX)
     command = [
-        context.config.cluster.python or sys.executable, "-m", "penstock", "--config", str(frozen),
+        *interpreter.command("penstock", context.config.cluster.python), "--config", str(frozen),
         "--progress", "lines", "--receipt", str(receipt), *rights.handed_on(), step, dataset,
         *(("--run", context.run) if context.run else ()),
         *(("--new-release",) if context.new_release and step == "list" else ()),

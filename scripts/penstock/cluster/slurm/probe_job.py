@@ -16,6 +16,7 @@ from penstock.cluster.slurm.advice import advised
 from penstock.cluster.slurm.job_states import STATES
 from penstock.cluster.slurm.submission import Account
 from penstock.errors import FailedError, PreflightError, QueueFullError, TransientError
+from penstock.runtime import interpreter
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -76,11 +77,12 @@ class Probe(NamedTuple):
 def script(probe: Probe) -> str:
     """The probe's batch script. It leaves at most its answer behind."""
     python = shlex.quote(probe.interpreter)
+    isolated = shlex.join(interpreter.isolated(probe.config.python))
     lines = [
         "#!/bin/sh",
         *Account.own().exports(),
         f"[ -x {python} ] || exit {NO_INTERPRETER}",
-        f"{python} -c 'import penstock, xxhash, pyarrow' || exit {NO_PACKAGE}",
+        f"{isolated} -c 'import penstock, xxhash, pyarrow' || exit {NO_PACKAGE}",
     ]
     if probe.target is not None:
         # The root may be made by the first run: then its parent counts. A root that is here must be there.
@@ -93,7 +95,7 @@ def script(probe: Probe) -> str:
         ]
     if probe.visit is not None:
         answer = f'{shlex.quote(f"{probe.visit.answers}/.penstock-probe-")}"$SLURM_JOB_ID"'
-        words = shlex.join([probe.interpreter, "-m", "penstock", *probe.visit.words])
+        words = shlex.join([*interpreter.command("penstock", probe.config.python), *probe.visit.words])
         lines += [f"exec {words} --answer {answer} <<'PENSTOCK'", probe.visit.given, "PENSTOCK"]
     return "\n".join([*lines, "exit 0", ""])
 
@@ -237,7 +239,7 @@ def _outcome(slurm: Slurm, job: str, options: JobOptions, probe: Probe, *, over:
         ),
         NO_PACKAGE: (
             f"{interpreter} cannot import penstock and what it needs",
-            "the nodes must see the same virtual environment; `srun` that interpreter to see its words",
+            f"`srun {interpreter} -I -c 'import penstock'` must work: PYTHONPATH does not count",
         ),
         NO_TARGET: (f"the target {target} is not there", "mount it on the nodes, or choose other nodes"),
         NOT_WRITABLE: (f"the target {target} cannot be written", "correct its permissions or its mount"),

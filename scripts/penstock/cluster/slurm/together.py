@@ -5,11 +5,11 @@ from __future__ import annotations
 
 import dataclasses
 import subprocess
-import sys
 from typing import TYPE_CHECKING
 
 from penstock.cluster.slurm.client import absent, environment
 from penstock.cluster.slurm.submission import together_arguments
+from penstock.runtime import interpreter
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -28,10 +28,10 @@ def start(config: ClusterConfig, words: Sequence[str], nodes: int, seconds: int)
         core_spec=None, exclusive=False, memory=MEMORY, cpus=None, licenses=(), time=seconds,
         gres=(), tmp=None, begin=None,
     )  # fmt: skip
-    command = [*together_arguments("penstock-selftest", options, nodes), config.python or sys.executable]
+    command = [*together_arguments("penstock-selftest", options, nodes)]
     try:
         return subprocess.Popen(
-            [*command, "-m", "penstock", *words],
+            [*command, *interpreter.command("penstock", config.python), *words],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,

@@ -6,12 +6,12 @@ import contextlib
 import os
 import random
 import subprocess
-import sys
 import time
 from typing import TYPE_CHECKING
 
 from penstock.core.checks import CheckResult
 from penstock.core.key_paths import TEMPORARY
+from penstock.runtime import interpreter
 from penstock.storage.registry import open_storage
 from penstock.views import human
 
@@ -93,7 +93,7 @@ def _killed(data: Path, budget: Budget) -> str:
     """Run a writer until some files have their names, and kill it at a moment of chance; "" or what was
     wrong."""
     budget.spend(0, size=MOST * PIECES * PIECE // 4, files=MOST)
-    words = [sys.executable, "-m", "penstock", "selftest-writer", str(data)]
+    words = [*interpreter.command("penstock"), "selftest-writer", str(data)]
     process = subprocess.Popen(
         words, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT
     )

@@ -6,7 +6,6 @@ import json
 import os
 import random
 import subprocess
-import sys
 import tempfile
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -15,6 +14,7 @@ from penstock.core import step_table
 from penstock.core.checks import CheckResult
 from penstock.core.layout import DATA, DatasetLayout
 from penstock.policy import rights
+from penstock.runtime import interpreter
 from penstock.state import seals
 from penstock.storage.registry import open_storage
 from penstock.views import human
@@ -91,7 +91,7 @@ def _make(source: Path) -> None:
 
 def _step(step: str, configuration: Path, budget: Budget) -> str:
     """Run one command; "" or what it said when it failed."""
-    words = [sys.executable, "-m", "penstock", "--config", str(configuration), "--backend", "local"]
+    words = [*interpreter.command("penstock"), "--config", str(configuration), "--backend", "local"]
     try:
         done = subprocess.run(
             [*words, "--progress", "off", step],
