@@ -38,6 +38,8 @@ from penstock.steps import (
 from penstock.steps.adopt_step import Request
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from tests.adoption.conftest import Place
 
     from penstock.core.documents.step_results import AdoptionResult, SealingResult
@@ -135,6 +137,82 @@ def test_what_is_wrong_is_fetched_and_the_old_files_are_kept(place: Place) -> No
     told = [json.loads(line) for file in undo.glob("0*.jsonl") for line in file.read_text().splitlines()]
     assert {one["path"] for one in told} == right
     assert {one["mode"] for one in told} == {0o644}
+
+
+def _nothing(_: Place) -> None:
+    """The very file that differed stands."""
+
+
+def _touch(place: Place) -> None:
+    os.utime(place.copy / "d0/f00")
+    os.utime(place.copy / "big/giant")
+
+
+def _elsewhere(place: Place) -> None:
+    place.copy = place.copy.rename(place.copy.with_name("renamed"))
+
+
+def _source_grows(place: Place) -> None:
+    (place.source / "late").write_bytes(b"late")
+
+
+def _away_and_back(place: Place) -> None:
+    """One comparison sees another size, and a folder in the file's place."""
+    wrong, giant, aside = place.copy / "d0/f00", place.copy / "big/giant", place.copy.parent / "aside"
+    before = wrong.read_bytes()
+    wrong.write_bytes(b"short")
+    giant.rename(aside)
+    giant.mkdir()
+    adopt_step.run(place.context, "data", Request(place.copy))
+    giant.rmdir()
+    aside.rename(giant)
+    wrong.write_bytes(before)
+
+
+def _other_cut(place: Place) -> None:
+    plan = replace(place.context.config.plan, part_bytes=2 << 20)
+    place.context.config = replace(place.context.config, plan=plan)
+
+
+def _killed(place: Place) -> None:
+    """What a comparison leaves that is killed before its end."""
+    for name in ("result.json", "differences.jsonl"):
+        (path,) = place.copy.parent.glob(f"state/penstock/*/data/.penstock/adoptions/*/{name}")
+        path.unlink()
+
+
+@pytest.mark.parametrize(
+    "between",
+    [_nothing, _touch, _elsewhere, _source_grows, _away_and_back, _other_cut, _killed],
+    ids=lambda one: one.__name__.strip("_"),
+)
+def test_what_was_seen_to_differ_is_never_sealed_by_its_size(
+    place: Place, between: Callable[[Place], None]
+) -> None:
+    """The first comparison reads the source, those after it do not."""
+    wrong = {"d0/f00", "big/giant"}
+    flip(place.copy / "d0/f00", 7)
+    flip(place.copy / "big/giant", 3_000_000)
+    first = adopt_step.run(place.context, "data", Request(place.copy, read_source=True))
+    assert first["status"] == "DIFFERS"
+    between(place)
+    for _ in range(2):
+        again = compare(place, read_source=False)
+        assert (again["status"], again["counts"]["content"]["files"]) == ("DIFFERS", 2)
+    before = inodes(place.copy)
+    result = seal(place, read_source=False)
+    as_source(place, result)
+    after = inodes(Path(result["path"]))
+    assert {name for name in before if after[name] != before[name]} == wrong
+    assert set(inodes(Path(adopt_seal.aside_of(str(place.copy))))) == wrong
+
+
+def test_a_file_that_differed_and_was_corrected_is_compared_by_its_bytes(place: Place) -> None:
+    flip(place.copy / "d0/f00", 7)
+    adopt_step.run(place.context, "data", Request(place.copy, read_source=True))
+    flip(place.copy / "d0/f00", 7)
+    result = compare(place, read_source=False)
+    assert (result["status"], {one["how"] for one in result["same"]}) == ("SAME", {"source"})
 
 
 def test_repair_and_the_next_run_work_on_it_as_on_any_release(place: Place) -> None:

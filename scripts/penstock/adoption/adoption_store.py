@@ -94,16 +94,29 @@ def described(run: RunLayout) -> Adoption:
         ) from error
 
 
-def bring(theirs: RunLayout, spool: RunLayout) -> None:
-    """Copy what a comparison saw that has ended elsewhere: its shards and survey. Nothing where there is no
-    such comparison."""
+def bring(theirs: RunLayout, spool: RunLayout) -> bool:
+    """Copy what a comparison saw that has ended elsewhere: its shards and survey. False where there is none
+    such."""
     if not result(theirs).exists():
-        return
+        return False
     for name in ("shards", "survey"):
         if (theirs.folder / name).is_dir():
             shutil.copytree(theirs.folder / name, spool.folder / name)
     for path in (theirs.plan, result(theirs)):
         shutil.copyfile(path, spool.folder / path.name)
+    return True
+
+
+def of_tree(adoption: Adoption, places: Iterable[Path]) -> Iterator[RunLayout]:
+    """Comparisons of the same tree that have a plan, ended or not, in these folders."""
+    for place in places:
+        for name in sorted(os.listdir(place)) if place.is_dir() else ():
+            run = RunLayout(place / name)
+            if not (description(run).exists() and run.plan.exists()):
+                continue
+            earlier = described(run)
+            if (earlier.device, earlier.inode) == (adoption.device, adoption.inode):
+                yield run
 
 
 def keep(run: RunLayout, found: Iterable[Difference]) -> None:

@@ -12,6 +12,7 @@ from collections import Counter, defaultdict
 from functools import partial
 from typing import TYPE_CHECKING, NamedTuple
 
+from penstock.adoption import surveyed_files
 from penstock.adoption.adoption_store import too_old
 from penstock.core.differences import AWAY, CHECKSUM, OTHER, READ, SAME, SIZE, SOURCE, UNREAD, Difference
 from penstock.errors import IntegrityError
@@ -23,7 +24,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from penstock.adoption.surveyed_files import File
-    from penstock.core.model import Entry
+    from penstock.core.model import Entry, Surveyed
     from penstock.filesystem.dir_stat import Looked
     from penstock.filesystem.path_walk import Found
 
@@ -80,7 +81,7 @@ class ClosingWalk:
         self._dark: list[Difference] = []
         self._unlisted = ""
         """The last folder in which no listed file lies, and that lies in no other one."""
-        self.stale: dict[int, list[int]] = defaultdict(list)
+        self.stale: dict[int, list[Surveyed]] = defaultdict(list)
         """Rows to be read again, by shard."""
         self.same: Counter[Proven] = Counter()
         self.same_bytes: Counter[Proven] = Counter()
@@ -197,9 +198,23 @@ class ClosingWalk:
             yield _of(file.entry, "time", "same size, another time; its bytes were not compared")
 
     def _is_stale(self, file: File) -> Difference:
+        differed = self._differed(file)
         for shard, row in file.places:
-            self.stale[shard].append(row)
+            self.stale[shard].append(surveyed_files.stale(row, differed=differed))
         return _STALE
+
+    def _differed(self, file: File) -> bool:
+        """Whether the file's bytes were other ones when they were read last. Such a file is the same again
+        when its bytes are compared and are the source's, and not because its size is right."""
+        if any(row.state != SAME and row.how for row in file.rows):
+            return True
+        if len(file.rows) == 1 or any(row.state != SAME for row in file.rows):
+            return False
+        try:
+            self._judge(file)
+        except IntegrityError:
+            return True
+        return False
 
     def _absent(self, file: File, states: set[str]) -> Difference:
         entry = file.entry

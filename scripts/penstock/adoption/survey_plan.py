@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from penstock.adoption import adoption_store, surveyed_files
 from penstock.core import run_documents
 from penstock.core.balance import FILE_COST, Cut, Load, decide, parts
 from penstock.core.run_documents import RunInfo
@@ -15,7 +16,8 @@ from penstock.storage import durable
 from penstock.storage.registry import open_storage
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping, Sequence
+    from collections.abc import Iterable, Iterator, Mapping, Sequence
+    from pathlib import Path
 
     from penstock.config.settings import PlanConfig
     from penstock.core.documents.adoption_description import Adoption
@@ -28,8 +30,15 @@ GROUP = 8192
 """Rows that are written to a shard at once."""
 
 
-def make(context: Context, folder: RunLayout, adoption: Adoption, sources: Sequence[str]) -> PlanInfo:
-    """Write the shards, then `plan.json`; one that is there is used as it is. `sources`: their URLs."""
+def make(
+    context: Context,
+    folder: RunLayout,
+    adoption: Adoption,
+    sources: Sequence[str],
+    places: Iterable[Path],
+) -> PlanInfo:
+    """Write the shards, then `plan.json`; one that is there is used as it is. `sources`: their URLs;
+    `places`: as of `mark_differed`."""
     if folder.plan.exists():
         return run_documents.plan_info(folder.plan.read_bytes(), folder.plan)
     limits = context.config.plan
@@ -56,8 +65,21 @@ def make(context: Context, folder: RunLayout, adoption: Adoption, sources: Seque
         part_bytes=limits.part_bytes,
         why=(decision.why,),
     )
+    mark_differed(folder, made, adoption, places)
     durable.write_json(folder.plan, run_documents.to_json(made))
     return made
+
+
+def mark_differed(folder: RunLayout, plan: PlanInfo, adoption: Adoption, places: Iterable[Path]) -> None:
+    """Have the bytes compared of each file that differed in another comparison of the tree, with whatever
+    listing of the source. `places`: where comparisons lie. Durable on return."""
+    paths: set[str] = set()
+    for earlier in adoption_store.of_tree(adoption, places):
+        theirs = run_documents.plan_info(earlier.plan.read_bytes(), earlier.plan)
+        paths |= surveyed_files.differed(earlier, theirs)
+        if adoption_store.differences(earlier).exists():
+            paths.update(one.path for one in adoption_store.kept(earlier) if one.kind == "content")
+    surveyed_files.mark_differed(folder, plan, paths)
 
 
 def _shards(

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, NamedTuple
 
-from penstock.core.differences import STALE
+from penstock.core.differences import READ, SAME, STALE
 from penstock.core.model import Surveyed
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping, Sequence
+    from collections.abc import Collection, Iterator, Mapping, Sequence
 
     from penstock.core.layout import RunLayout
     from penstock.core.model import Entry
@@ -67,9 +67,44 @@ def _seen(survey: Survey, first: int, count: int) -> list[Surveyed]:
     return [found.get(number, NOT_YET) for number in numbers]
 
 
-def mark_stale(folder: RunLayout, rows: Mapping[int, Sequence[int]]) -> None:
-    """Have these rows, by shard, read again. Durable on return; no element may be at work."""
+def mark_stale(folder: RunLayout, rows: Mapping[int, Sequence[Surveyed]]) -> None:
+    """Have these rows (`stale`), by shard, read again. Durable on return; no element may be at work."""
     from penstock.formats import survey_file
 
-    for shard, numbers in rows.items():
-        survey_file.put(folder.survey(shard), iter([[Surveyed(number, STALE) for number in numbers]]))
+    for shard, some in rows.items():
+        survey_file.put(folder.survey(shard), iter([list(some)]))
+
+
+def stale(row: int, *, differed: bool) -> Surveyed:
+    """A row to be read again; one that differed is compared by its bytes then."""
+    return Surveyed(row, STALE, READ if differed else "")
+
+
+def differed(folder: RunLayout, plan: PlanInfo) -> set[str]:
+    """Paths of the files of which a row's bytes differed when they were read last. Raises FailedError."""
+    from penstock.formats.survey_file import Survey
+
+    paths: set[str] = set()
+    for shard in plan.shards:
+        survey = Survey(folder.survey(shard.index), shard.rows)
+        rows = survey.differed(row for row in range(shard.rows) if survey.state(row) not in ("", SAME))
+        if rows:
+            paths.update(entry.path for row, entry in _numbered(folder, shard.index) if row in rows)
+    return paths
+
+
+def mark_differed(folder: RunLayout, plan: PlanInfo, paths: Collection[str]) -> None:
+    """Have the rows of these files compared by their bytes, in a comparison that no element is at work on.
+    Durable on return."""
+    for shard in plan.shards if paths else ():
+        rows = [
+            stale(row, differed=True) for row, entry in _numbered(folder, shard.index) if entry.path in paths
+        ]
+        if rows:
+            mark_stale(folder, {shard.index: rows})
+
+
+def _numbered(folder: RunLayout, shard: int) -> Iterator[tuple[int, Entry]]:
+    from penstock.formats.shards import read_shard
+
+    return enumerate(entry for group in read_shard(folder.shard(shard)) for entry in group)

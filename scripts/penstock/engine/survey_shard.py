@@ -11,7 +11,7 @@ import time
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from penstock.core.differences import AWAY, STALE
+from penstock.core.differences import AWAY, READ, STALE
 from penstock.core.model import Surveyed
 from penstock.engine.credential_renewal import Credentials
 from penstock.engine.reading.rows_here import rows_here
@@ -76,15 +76,16 @@ def survey_shard(
     outcome = Outcome()
     known = Survey(task.survey, task.shard.rows)
     states = list(map(known.state, range(task.shard.rows)))
-    del known
     done = {row for row, state in enumerate(states) if state not in ("", STALE)}
+    differed = known.differed(row for row, state in enumerate(states) if state == STALE)
+    del known
     left = task.shard.rows - len(done)
     if done:
         outcome.resumed_files, outcome.resumed_bytes = _amount(task, done)
     if left:
         run = PoolRun(outcome, task.engine, task.shard, report)
         try:
-            _survey(task, done, left, run, stop, share)
+            _survey(task, done, differed, left, run, stop, share)
         finally:
             run.close()
     else:
@@ -105,7 +106,13 @@ def _length(entry: Entry) -> int:
 
 
 def _survey(
-    task: SurveyTask, done: set[int], left: int, run: PoolRun, stop: StopCheck, share: Allowances | None
+    task: SurveyTask,
+    done: set[int],
+    differed: frozenset[int],
+    left: int,
+    run: PoolRun,
+    stop: StopCheck,
+    share: Allowances | None,
 ) -> None:
     from penstock.engine.batches import batches
     from penstock.filesystem.capabilities import facts
@@ -120,6 +127,7 @@ def _survey(
         timeout=task.engine.timeout,
         policy=task.verify.source_checksum,
         read_source=task.read_source,
+        differed=differed,
         giant_bytes=task.plan.giant_bytes,
         part_bytes=task.plan.part_bytes,
         direct=facts(task.data).traits.direct,
@@ -158,7 +166,7 @@ def _survey(
         states = data_states(task.data, task.named)
         if states is not None:
             asking.callback(states.close)
-            leave = _leaving(task.recall, waiting)
+            leave = _leaving(task.recall, differed, waiting)
             rows = asking.enter_context(contextlib.closing(rows_here(rows, done, states, leave)))
         try:
             run.go(batches(rows, done, left, outcome.workers), take, idle, stop)
@@ -169,7 +177,9 @@ def _survey(
             outcome.warnings.append(f"{told}; their blocks were looked at")
 
 
-def _leaving(recall: int, waiting: list[Surveyed]) -> Callable[[int, Entry, DataState], bool]:
+def _leaving(
+    recall: int, differed: frozenset[int], waiting: list[Surveyed]
+) -> Callable[[int, Entry, DataState], bool]:
     """Says of a row whose data is not here whether it is left out: tiered rows are read as long as `recall`
     lasts."""
 
@@ -179,7 +189,8 @@ def _leaving(recall: int, waiting: list[Surveyed]) -> Callable[[int, Entry, Data
         if not length or (state.place == "tiered" and length <= recall):
             recall -= length
             return False
-        waiting.append(Surveyed(row, AWAY, why=f"{state.place}: {state.why}"))
+        how = READ if row in differed else ""
+        waiting.append(Surveyed(row, AWAY, how, f"{state.place}: {state.why}"))
         return True
 
     return leave

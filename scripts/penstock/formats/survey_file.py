@@ -16,13 +16,14 @@ from typing import TYPE_CHECKING
 import pyarrow as pa
 
 from penstock.core import columns
+from penstock.core.differences import SAME
 from penstock.core.model import Surveyed
 from penstock.core.row_codec import by_field
 from penstock.core.row_codec import rows as rows_of
 from penstock.formats.tables import GROUP, Form, TableWriter, read_batches, strings, values
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Iterable, Iterator, Sequence
     from pathlib import Path
 
 FORM = Form(columns.SURVEY, Surveyed._fields)
@@ -48,6 +49,12 @@ class Survey:
         """ "" of a row that was not seen yet."""
         place = self._last[row]
         return self._states[place] if place >= 0 else ""
+
+    def differed(self, numbers: Iterable[int]) -> frozenset[int]:
+        """Of rows that were all seen, those that only their bytes clear: see `Surveyed.how`."""
+        rows = list(numbers)
+        seen = self.rows(rows) if rows else ()
+        return frozenset(one.row for one in seen if one.state != SAME and one.how)
 
     def rows(self, numbers: Sequence[int]) -> list[Surveyed]:
         """Rows that were all seen, by their numbers."""

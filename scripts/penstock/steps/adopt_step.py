@@ -20,7 +20,7 @@ from penstock.adoption import adoption_store, survey_plan, surveyed_files
 from penstock.adoption.closing_walk import ClosingWalk, Proven, Rules, proven_by
 from penstock.arrays.array_runner import run_array
 from penstock.config import run_config
-from penstock.core import events
+from penstock.core import events, run_documents
 from penstock.core.differences import CHECKSUM, KINDS, SIZE, TOLD, to_json
 from penstock.core.documents.adoption_description import Adoption
 from penstock.core.grades import SIZE_ONLY
@@ -47,6 +47,7 @@ if TYPE_CHECKING:
     from penstock.core.differences import Difference
     from penstock.core.documents.step_results import AdoptionResult, Amount, DifferenceJson
     from penstock.core.layout import DatasetLayout
+    from penstock.core.model import Surveyed
     from penstock.core.run_documents import PlanInfo
     from penstock.filesystem.path_walk import Found
     from penstock.sources.port import Source
@@ -161,6 +162,11 @@ def _not_the_same(tree: Path, source: Source) -> None:
         )
 
 
+def _places(layout: DatasetLayout) -> set[Path]:
+    """Where comparisons of the dataset lie that this account made."""
+    return {layout.adoptions, own_state.layout_of(layout).adoptions}
+
+
 def _meet(
     context: Context,
     config: DatasetConfig,
@@ -208,7 +214,10 @@ def _meet(
             if folder.folder.exists():
                 context.storage.remove_tree(folder.folder)
             if layout.state_root == context.config.target.state_root:
-                adoption_store.bring(adoption.layout(own_state.layout_of(layout)), RunLayout(spool))
+                theirs, mine = adoption.layout(own_state.layout_of(layout)), RunLayout(spool)
+                if adoption_store.bring(theirs, mine):
+                    plan = run_documents.plan_info(mine.plan.read_bytes(), mine.plan)
+                    survey_plan.mark_differed(mine, plan, adoption, _places(layout))
             context.storage.rename(spool, folder.folder)
         adoption_store.describe(folder, adoption)
     except OSError as error:
@@ -236,9 +245,10 @@ class _Comparison:
         frozen = run_config.freeze(context.config, config)
         info = survey_plan.describe_run(layout, folder, adoption, config=frozen, sources=self._urls)
         self._run = Run(layout, info, folder)
-        self._plan: PlanInfo = survey_plan.make(context, folder, adoption, self._urls)
+        self._plan: PlanInfo = survey_plan.make(context, folder, adoption, self._urls, _places(layout))
         self._claims = GiantClaims(context, self._run)
-        self._judged: dict[str, Proven] = {}
+        self._judged: dict[tuple[str, tuple[str, ...]], Proven] = {}
+        """By path and the parts' proofs: a file that was touched is read again."""
 
     def run(self, began: float) -> AdoptionResult:
         if adoption_store.result(self._folder).exists():
@@ -291,7 +301,7 @@ class _Comparison:
         receipt = receipts.element(self._folder, STEP, index)
         return receipt is not None and receipt.shard == self._plan.by_index()[index].digest
 
-    def _reread(self, stale: dict[int, list[int]]) -> None:
+    def _reread(self, stale: dict[int, list[Surveyed]]) -> None:
         """Have these rows, by shard, read again by the next elements."""
         surveyed_files.mark_stale(self._folder, stale)
         for shard in stale:
@@ -317,10 +327,11 @@ class _Comparison:
         entry, how = file.entry, proven_by([row.how for row in file.rows])
         if how != CHECKSUM:
             return Proven(how, SIZE_ONLY)
-        if entry.path not in self._judged:
+        proofs = tuple(row.source_proof for row in file.rows)
+        judged = self._judged.get((entry.path, proofs))
+        if judged is None:
             lengths = [entry.length] * (len(file.rows) - 1)
             lengths.append(entry.size - sum(lengths))
-            proofs = [row.source_proof for row in file.rows]
             offsets = [entry.length * number for number in range(len(proofs))]
             together = combine(zip(proofs, lengths, strict=True)) or compose(
                 zip(proofs, offsets, lengths, strict=True)
@@ -330,8 +341,9 @@ class _Comparison:
                 whole = entry._replace(part=-1, offset=0, length=entry.size)
                 claims = (*self._claims(whole), *listed(whole))
                 grade, _ = judge_giant(entry.key, [together], claims, entry.token)
-            self._judged[entry.path] = Proven(CHECKSUM if grade != SIZE_ONLY else SIZE, grade)
-        return self._judged[entry.path]
+            judged = Proven(CHECKSUM if grade != SIZE_ONLY else SIZE, grade)
+            self._judged[entry.path, proofs] = judged
+        return judged
 
     def _close(self, walk: ClosingWalk, counted: _Counted, began: float) -> AdoptionResult:
         adoption = self._adoption

@@ -8,6 +8,7 @@ It takes an `Entry` of a listing and gives a `Surveyed`; what differs is this st
 | no                                        | yes           | the source's bytes, read for this      |
 | no                                        | no            | nothing but the size                   |
 
+A row whose bytes differed when they were read last is compared as if `read_source` were "yes".
 A source that cannot be reached for now fails the row: a later attempt compares it.
 """
 
@@ -64,14 +65,16 @@ class Surveyor(Stream):
         sources: Sources,
         policy: str,
         read_source: bool,
+        differed: frozenset[int],
         giant_bytes: int,
         part_bytes: int,
         **common: Any,
     ) -> None:
-        """`policy`: `verify.source_checksum`. A whole row of `giant_bytes` or more gets digests of its parts
-        of `part_bytes`."""
+        """`policy`: `verify.source_checksum`. `differed`: rows whose bytes were seen to differ. A
+        whole row of `giant_bytes` or more gets digests of its parts of `part_bytes`."""
         super().__init__(**common)
-        self.cold, self.sources, self.policy, self.read_source = reader(), sources, policy, read_source
+        self.cold, self.sources, self.policy = reader(), sources, policy
+        self.read_source, self.differed = read_source, differed
         self.giant_bytes, self.part_bytes = giant_bytes, part_bytes
         self.readers: dict[int, Reader] = {}
         self._at_source = False
@@ -98,7 +101,7 @@ class Surveyor(Stream):
                 grade, proof = sums.judge()
             else:
                 how = SIZE
-        if how == SIZE and self.read_source:
+        if how == SIZE and (self.read_source or row in self.differed):
             self._as_in_source(entry, seen)
             how = READ
             if entry.part < 0:
@@ -113,11 +116,12 @@ class Surveyor(Stream):
         )  # fmt: skip
 
     def attempt(self, row: int, entry: Entry) -> Surveyed:
+        differed = READ if row in self.differed else ""
         try:
             surveyed: Surveyed = super().attempt(row, entry)
             return surveyed
         except DamagedError as error:
-            return Surveyed(row, UNLIKE, why=error.why or error.what)
+            return Surveyed(row, UNLIKE, differed, error.why or error.what)
         except _OtherBytesError as error:
             return Surveyed(row, OTHER, READ, error.why)
         except IntegrityError as error:
@@ -126,8 +130,9 @@ class Surveyor(Stream):
             if self._at_source:
                 if not isinstance(error, (ObjectError, SourceChangedError)):
                     raise
-                return Surveyed(row, SOURCE, why=f"{error.what}: {error.why}" if error.why else error.what)
-            return Surveyed(row, UNREAD, why=error.why or error.what)
+                why = f"{error.what}: {error.why}" if error.why else error.what
+                return Surveyed(row, SOURCE, differed, why)
+            return Surveyed(row, UNREAD, differed, error.why or error.what)
 
     def _read(self, entry: Entry, sums: Sums) -> _Seen:
         """The row's bytes in the tree, which `sums` gets too. Raises DamagedError where no regular file of

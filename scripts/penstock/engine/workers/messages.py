@@ -61,6 +61,8 @@ class SurveyWork(NamedTuple):
     """These as of `CopyWork`."""
     read_source: bool
     """Whether the source is read where it states no checksum."""
+    differed: frozenset[int]
+    """Rows of which it always is."""
     giant_bytes: int
     part_bytes: int
     direct: bool = True

@@ -73,6 +73,7 @@ def _surveying(work: SurveyWork) -> tuple[Maker, Renew]:
             sources=sources,
             policy=work.policy,
             read_source=work.read_source,
+            differed=work.differed,
             giant_bytes=work.giant_bytes,
             part_bytes=work.part_bytes,
             **common,
