@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import fcntl
 import json
 from typing import TYPE_CHECKING
 
@@ -16,9 +17,23 @@ SBATCH = """\
 #!/bin/sh
 case " $* " in
 *" --exclusive "*) echo "sbatch: error: a controller takes no whole node" >&2; exit 1 ;;
-*" --cpus-per-task=1 "*) cat > /dev/null; echo "77;penstock" ;;
+*" --cpus-per-task=1 "*) ;;
 *) echo "sbatch: error: no CPUs" >&2; exit 1 ;;
 esac
+job=$((77 + $(ls {folder} | grep -c ^script-)))
+cat > {folder}/script-$job
+for word; do case $word in --job-name=*) name=${{word#--job-name=}} ;; esac; done
+echo "$job $name PENDING" >> {folder}/jobs
+echo "$*" > {folder}/asked-$job
+echo "$job;penstock"
+"""
+SQUEUE = """\
+#!/bin/sh
+for word; do case $word in --name=*) name=${{word#--name=}} ;; esac; done
+while read -r job of state; do
+  if [ -z "$name" ]; then echo "$job|0|$state|0:0|0|N/A|N/A|N/A||Priority|$of"
+  elif [ "$of" = "$name" ]; then echo "$job"; fi
+done < {folder}/jobs
 """
 SCONTROL = """\
 #!/bin/sh
@@ -33,8 +48,11 @@ def place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     )
     commands = tmp_path / "commands"
     commands.mkdir()
-    for name, text in (("sbatch", SBATCH), ("squeue", "#!/bin/sh\n"), ("scontrol", SCONTROL)):
-        (commands / name).write_text(text)
+    (tmp_path / "jobs").touch()
+    scancel = f'#!/bin/sh\necho "$*" >> {tmp_path}/ended\n'
+    bodies = {"sbatch": SBATCH, "squeue": SQUEUE, "scontrol": SCONTROL, "scancel": scancel}
+    for name, text in bodies.items():
+        (commands / name).write_text(text.format(folder=tmp_path) if name[1] in "bq" else text)
         (commands / name).chmod(0o755)
     monkeypatch.setenv("PATH", f"{commands}:/usr/bin:/bin")
     monkeypatch.chdir(tmp_path)
@@ -64,46 +82,128 @@ def test_prose_names_what_to_do_next(place: Path, capsys: pytest.CaptureFixture[
     assert "penstock --config my.yaml --backend slurm cancel d" in said
 
 
-def test_cancel_ends_a_controller_that_has_not_begun(place: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    commands = place / "commands"
-    waiting = "77|0|PENDING|0:0|0|N/A|N/A|N/A||Priority|"
-    (commands / "squeue").write_text(
-        '#!/bin/sh\ncase " $* " in\n*" --name=penstock-submit-"*) echo 77 ;;\n'
-        f'*" -j 77 "*) echo "{waiting}" ;;\nesac\n'
-    )
-    (commands / "scancel").write_text(f'#!/bin/sh\necho "$*" >> {place}/ended\n')
-    (commands / "scancel").chmod(0o755)
+def configured(place: Path, *datasets: str, root: str = "target", file: str = "my.yaml") -> None:
+    sources = {name: {"source": "/source"} for name in datasets}
+    (place / file).write_text(json.dumps({"target": {"root": root}, "datasets": sources}))
+
+
+def submitted(capsys: pytest.CaptureFixture[str], *more: str, file: str = "my.yaml") -> tuple[str, bool]:
+    """The job that is the answer, and whether it was there already."""
+    assert main(["--config", file, *WORDS[2:4], "--progress", "json", "submit", *more]) == 0
+    told = json.loads(capsys.readouterr().out)
+    return told["job"], told["met"]
+
+
+def asked(place: Path, job: int) -> str:
+    return (place / f"asked-{job}").read_text()
+
+
+def state(place: Path, job: int, word: str) -> None:
+    rows = (line.split() for line in (place / "jobs").read_text().splitlines())
+    lines = [f"{number} {name} {word if int(number) == job else was}\n" for number, name, was in rows]
+    (place / "jobs").write_text("".join(line for line in lines if not line.endswith("COMPLETED\n")))
+
+
+def test_a_job_is_the_answer_only_where_it_does_all_that_is_asked_for(
+    place: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """`submit a`, then `submit b`: `afterok` of the answer runs nothing without its data."""
+    configured(place, "a", "b", "c")
+    assert submitted(capsys, "a", "b") == ("77", False)
+    assert "--dependency" not in asked(place, 77)
+    assert submitted(capsys, "b") == ("77", True)
+    assert submitted(capsys, "b", "a") == ("77", True)
+    assert submitted(capsys, "c") == ("78", False)
+    assert "--dependency=afterany:77 " in asked(place, 78)
+    assert submitted(capsys) == ("79", False)
+    assert "--dependency=afterany:77:78 " in asked(place, 79)
+    assert submitted(capsys, "c", "a") == ("79", True), "all datasets are these, too"
+    for more in (["--new-release"], ["--copy-unchanged"], ["--new-release", "--copy-unchanged"]):
+        job, met = submitted(capsys, "a", *more)
+        assert not met
+        assert submitted(capsys, "a", *more) == (job, True)
+    configured(place, "a", "b", "c", file="more.yaml")
+    assert submitted(capsys, "a", file="more.yaml") == ("83", False)
+    assert submitted(capsys, "a") == ("77", True)
+    configured(place, "a", "b", "c", "d")
+    assert submitted(capsys) == ("84", False), "the configuration has one more dataset now"
+    assert submitted(capsys, "a") == ("84", True), "the others read the configuration as it was"
+
+
+def test_a_job_whose_processes_are_ended_is_no_answer(
+    place: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert submitted(capsys, "d") == ("77", False)
+    state(place, 77, "RUNNING")
+    assert submitted(capsys, "d") == ("77", True)
+    state(place, 77, "COMPLETING")
+    assert submitted(capsys, "d") == ("78", False)
+    assert "--dependency=afterany:77 " in asked(place, 78)
+    state(place, 77, "COMPLETED")
+    state(place, 78, "COMPLETED")
+    assert submitted(capsys, "d") == ("79", False)
+    assert "--dependency" not in asked(place, 79)
+
+
+def test_a_job_that_was_cancelled_since_is_no_answer(place: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert submitted(capsys, "d") == ("77", False)
+    state(place, 77, "RUNNING")
+    (place / "target/d/.penstock").mkdir(parents=True)
     assert main([*WORDS[:4], "cancel", "d"]) == 0
-    assert "scancel 77 ends it" in capsys.readouterr().out
+    capsys.readouterr()
+    assert submitted(capsys, "d") == ("78", False)
+    assert submitted(capsys, "d") == ("78", True)
+
+
+def test_a_job_without_a_note_is_no_answer(place: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert submitted(capsys, "d") == ("77", False)
+    for content in ("{", '{"format": 2, "jobs": {}}', '{"format": 1, "jobs": {"penstock:77": {"at": 1}}}'):
+        (place / "results/.workflow/submitted.json").write_text(content)
+        assert not submitted(capsys, "d")[1]
+
+
+def test_a_run_that_works_in_the_folder_is_named(place: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    folder = place / "results/.workflow"
+    folder.mkdir(parents=True)
+    with (folder / "controller").open("w") as held:
+        held.write("login7 1.2")
+        held.flush()
+        fcntl.flock(held, fcntl.LOCK_EX)
+        assert main([*WORDS]) == 7
+    assert "at work in this working directory already: process 1 on login7" in capsys.readouterr().err
+    assert not (place / "jobs").read_text()
+    with (folder / "submitted.lock").open("w") as held:
+        fcntl.flock(held, fcntl.LOCK_EX)
+        assert main([*WORDS]) == 7
+    assert "another submission is at work" in capsys.readouterr().err
+
+
+def test_cancel_ends_a_controller_that_has_not_begun(place: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    configured(place, "d", "e")
+    assert submitted(capsys, "d", "e") == ("77", False)
+    assert main([*WORDS[:4], "cancel", "d"]) == 0
+    assert "job 77, had not begun: scancel 77 ends it, for d, e" in capsys.readouterr().out
     assert not (place / "ended").exists()
     assert main([*WORDS[:4], "cancel"]) == 0
+    assert "job 77, had not begun: ended" in capsys.readouterr().out
     assert (place / "ended").read_text() == "77\n"
 
 
 def test_a_look_is_submitted_as_a_job_of_its_own(place: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """Its command is `gate --mend` of one dataset."""
-    sbatch = place / "commands/sbatch"
-    sbatch.write_text(sbatch.read_text().replace("cat > /dev/null", f"cat > {place}/script"))
+    assert submitted(capsys, "d") == ("77", False)
     assert main([*WORDS[:-1], "--mend", "d"]) == 0
     out = capsys.readouterr().out
-    assert "the look is submitted: job 77" in out
-    assert "afterok:77" in out
-    script = (place / "script").read_text()
-    assert "gate d --mend" in script
+    assert "the look is submitted: job 78" in out
+    assert "afterok:78" in out
+    assert "gate d --mend" in (place / "script-78").read_text()
+    assert "--dependency" not in asked(place, 78)
+    assert submitted(capsys, "--mend", "d") == ("78", True)
+    assert submitted(capsys, "d") == ("77", True)
 
 
 def test_what_a_run_may_be_told_is_handed_to_it(place: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    commands = place / "commands"
-    sbatch = commands / "sbatch"
-    sbatch.write_text(sbatch.read_text().replace("cat > /dev/null", f"cat > {place}/script"))
     assert main([*WORDS, "--new-release", "--copy-unchanged"]) == 0
-    assert "run d --new-release --copy-unchanged" in (place / "script").read_text()
-    # A job that is there does not hear of them.
-    (commands / "squeue").write_text(
-        '#!/bin/sh\ncase " $* " in *" --name=penstock-submit-"*) echo 77 ;; esac\n'
-    )
-    assert main([*WORDS]) == 0
-    assert main([*WORDS, "--copy-unchanged"]) == 7
-    assert "does not hear of --copy-unchanged [job 77]" in capsys.readouterr().err
+    assert "run d --new-release --copy-unchanged" in (place / "script-77").read_text()
     assert main([*WORDS, "--mend", "--copy-unchanged"]) == 2
     assert "--copy-unchanged is of a run" in capsys.readouterr().err

@@ -42,7 +42,7 @@ def take(folder: Path, say: Callable[[str], None]) -> None:
     os.environ[ABOVE] = " ".join(dict.fromkeys(names))
     os.environ[WORKFLOW] = str(folder)
     os.ftruncate(controller, 0)
-    os.pwrite(controller, " ".join(names).encode(), 0)
+    os.pwrite(controller, " ".join([os.uname().nodename, *names]).encode(), 0)
 
 
 def refuse_second(folder: Path) -> None:
@@ -69,10 +69,12 @@ def _lock(controller: int, say: Callable[[str], None]) -> None:
 
 
 def _refuse_living(controller: int) -> None:
-    """Raises LockedError unless the controller that holds the lock was killed."""
-    names = os.pread(controller, 4096, 0).decode("ascii", "replace").split()
-    if all(ancestors.alive(name) for name in names):
+    """Raises LockedError unless the controller that holds the lock was killed on this host."""
+    host, *names = os.pread(controller, 4096, 0).decode("ascii", "replace").split() or [""]
+    away = host not in ("", os.uname().nodename)
+    if away or all(ancestors.alive(name) for name in names):
         who = f"process {names[-1].partition('.')[0]}" if names else "another process"
+        who += f" on {host}" if away else ""
         error = LockedError(
             f"a Snakemake is at work in this working directory already: {who}",
             where=os.getcwd(),

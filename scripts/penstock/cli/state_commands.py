@@ -218,7 +218,7 @@ def _unpinned(parsed: argparse.Namespace, session: Session, layout: DatasetLayou
 
 def cancel(parsed: argparse.Namespace, session: Session) -> int:
     """End the arrays of the datasets' unfinished runs; what was copied stays and is resumed. A submitted
-    controller that has not begun is ended where all datasets are cancelled; else it is named."""
+    controller that has not begun is ended where all of its datasets are cancelled; else it is named."""
     from penstock.steps import cancellation, controller_job
 
     config = session.config()
@@ -228,10 +228,11 @@ def cancel(parsed: argparse.Namespace, session: Session) -> int:
         for name in names:
             ended[name] = cancellation.run(context, name)
             output.show(f"{name}: {'; '.join(ended[name]) or 'nothing runs'}")
-        if job := controller_job.queued(context.cluster, parsed.config):
-            if not parsed.dataset:
+        for job, datasets in controller_job.waiting(context.cluster, parsed.config).items():
+            told = f"scancel {job} ends it, for {', '.join(datasets) or 'whatever it was submitted for'}"
+            if datasets and {*datasets} <= {*names}:
                 context.cluster.cancel(job)
-            told = f"scancel {job} ends it, for all its datasets" if parsed.dataset else "ended"
+                told = "ended"
             output.show(f"the submitted controller, job {job}, had not begun: {told}")
     session.receipt({"datasets": ended})
     return 0

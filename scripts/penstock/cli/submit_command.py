@@ -15,10 +15,11 @@ if TYPE_CHECKING:
 
 
 def run(parsed: argparse.Namespace, session: Session) -> int:
-    """Submit the controller, unless its job is there already (`met`), and print how to follow and cancel it.
-    The result, {job, met, log, datasets}, goes to --receipt; `--progress json` prints it, and --parsable
-    prints the job's id alone."""
-    from penstock.cli import output
+    """Submit the controller, unless a job that does this is there already (`met`), and print how to follow
+    and cancel it. The result, {job, met, log, datasets} and `after` where it waits for other jobs, goes to
+    --receipt; `--progress json` prints it, and --parsable prints the job's id alone."""
+    from penstock.cli import controller, output
+    from penstock.cli.run_command import STATE
     from penstock.cluster.registry import open_cluster
     from penstock.steps import controller_job
 
@@ -33,17 +34,19 @@ def run(parsed: argparse.Namespace, session: Session) -> int:
         names = [session.only(config, names[0] if len(names) == 1 else None)]
     else:
         _refuse_others(config, names or list(config.datasets))
-    job, met = controller_job.run(
+    job, met, after = controller_job.run(
         open_cluster(config.cluster),
+        config,
         parsed.config,
         names,
-        config.cluster.python,
-        config.cluster.mail,
         look=parsed.mend,
         further=further,
+        may_begin=lambda: None if parsed.mend else controller.refuse_second(STATE),
     )
     log = f"results/logs/submit-{job}_0.log"
     result = {"job": job, "met": met, "log": log, "datasets": names or list(config.datasets)}
+    if after:
+        result["after"] = list(after)
     session.receipt(result)
     if parsed.parsable:
         output.show(job)
@@ -54,6 +57,11 @@ def run(parsed: argparse.Namespace, session: Session) -> int:
             f"the {'look' if parsed.mend else 'controller'} "
             f"{'runs already' if met else 'is submitted'}: job {job}"
         )
+        if after:
+            output.show(
+                f"  it starts when job {', '.join(after)} has ended: a working directory has one controller "
+                "at a time (in one of its own it would not wait)"
+            )
         output.show(f"  its output:         {log}")
         output.show(f"  a job after it:     sbatch --dependency=afterok:{job} --kill-on-invalid-dep=yes ...")
         if parsed.mend:

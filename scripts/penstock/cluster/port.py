@@ -68,6 +68,8 @@ class Status:
     restarts: int = 0
     starting: bool = False
     """Its node is being switched on, rebooted or prepared for it: it runs as soon as that is done."""
+    completing: bool = False
+    """Its processes have ended, or are being ended, and the cluster still cleans up after it."""
     held: bool = False
     """A person or the site holds it: it waits until somebody releases it."""
     expected: float = 0.0
@@ -142,6 +144,8 @@ class ArraySpec:
     """How many of its elements may run at once; 0: `slots(step)`."""
     mail: Mail | None = None
     """Who gets mail about what becomes of it; None: nobody."""
+    after: Sequence[str] = ()
+    """The ids of jobs that must have ended, however, before it starts."""
     base: int = 0
     """What is added to an element's number in the array to make its index: a step of more elements than one
     array holds is submitted as several."""

@@ -51,6 +51,11 @@ def clear(layout: DatasetLayout) -> None:
         path(layout).unlink()
 
 
+def made_at(layout: DatasetLayout) -> float:
+    """When the dataset was last cancelled, in seconds since the epoch; 0 where no mark stands."""
+    return _read(layout).at
+
+
 def _read(layout: DatasetLayout) -> Cancellation:
     where = path(layout)
     try:

@@ -1,28 +1,44 @@
 """submit: runs `penstock run`, the controller, or `penstock gate --mend` as a small SLURM job, for sites that
 allow no long process on a login node. SLURM requeues the job when its node is lost; the controller then goes
 on with the arrays that run.
+
+A working directory has one controller at a time. `results/.workflow/submitted.json` notes what each job was
+submitted for, so that a job is named as an answer only where it does all that was asked for; else a job of
+its own follows the others. A note that is lost costs a job that finds everything staged.
 """
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
+import fcntl
 import hashlib
+import json
+import os
+import time
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from penstock.cluster.port import ArraySpec, Mail, State
-from penstock.errors import ConfigError, LockedError
+from penstock.core.layout import DatasetLayout
+from penstock.errors import ConfigError, LockedError, PreflightError
 from penstock.policy import rights
 from penstock.runtime import interpreter
+from penstock.state import cancel_mark
+from penstock.storage.registry import open_storage
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Iterator, Mapping, Sequence
 
-    from penstock.cluster.port import Cluster
-    from penstock.config.settings import Config, JobOptions, MailConfig
+    from penstock.cluster.port import Cluster, Status
+    from penstock.config.settings import Config, JobOptions
 
 STEP = "submit"
 MEMORY = 1 << 30
+NOTES = Path("results", ".workflow", "submitted.json")
+FORMAT = 1
+KEPT = 100
+"""Jobs whose notes stay: more than a working directory ever has waiting."""
 # Arguments: the working directory, the command line, the element's index. Snakemake keeps a cache in
 # the user's home, which a node need not have.
 PROGRAM = """\
@@ -58,54 +74,167 @@ def with_options(config: Config) -> Config:
     return dataclasses.replace(config, cluster=dataclasses.replace(config.cluster, steps=steps))
 
 
+class Work(NamedTuple):
+    """What a job is submitted for."""
+
+    file: str
+    """The absolute path of the configuration, and `content`: its digest at that time."""
+    content: str
+    datasets: Sequence[str]
+    """By name, also where all of the configuration were meant."""
+    task: Sequence[str]
+    """The words of its command beside the datasets."""
+    at: float = 0.0
+    """When it was submitted, in seconds since the epoch."""
+
+    def does(self, wanted: Work) -> bool:
+        """Whether this work does all that is wanted, of the same configuration."""
+        same = (self.file, self.content, list(self.task)) == (wanted.file, wanted.content, list(wanted.task))
+        return same and {*self.datasets} >= {*wanted.datasets}
+
+
+class Submitted(NamedTuple):
+    """The job that does what was asked for."""
+
+    job: str
+    met: bool
+    """It was there already."""
+    after: Sequence[str] = ()
+    """The jobs of this working directory that it waits for."""
+
+
 def run(
     cluster: Cluster,
+    config: Config,
     file: Path,
     datasets: Sequence[str],
-    python: str | None,
-    mail: MailConfig,
     *,
     look: bool = False,
     further: Sequence[str] = (),
-) -> tuple[str, bool]:
-    """Submit `penstock run` with these `further` options for the working directory, with `look` `penstock
-    gate --mend` of the one dataset; returns the job's id, and whether it was there already. Raises
-    ConfigError where the backend is not SLURM, LockedError where options come too late for a job that is
-    there."""
+    may_begin: Callable[[], None] = lambda: None,
+) -> Submitted:
+    """Submit `penstock run` of these datasets (none: all) with these `further` options for the working
+    directory, with `look` `penstock gate --mend` of the one dataset.
+
+    | a job of this working directory, not ended                   | then                                   |
+    |--------------------------------------------------------------|----------------------------------------|
+    | none                                                         | `may_begin`; a job                     |
+    | waits or runs; same configuration (path and content) and     | that job is the answer                 |
+    | options; its datasets include these; no later `cancel`       |                                        |
+    | any other, also one whose processes are ended (COMPLETING)   | a job that starts when they have ended |
+
+    Raises ConfigError where the backend is not SLURM, PreflightError where the working directory cannot be
+    written, LockedError where another `penstock submit` is at work in it.
+    """
     if cluster.abilities.elements_end_with_controller:
         raise ConfigError(
             "only SLURM takes a controller as a job", where="cluster.backend", hint="give --backend slurm"
         )
     here = Path.cwd()
-    name = _name(file, datasets[0]) if look else _name(file)
-    if found := cluster.find(name):
-        if further:
-            raise LockedError(
-                f"the controller is a job already, which does not hear of {' and '.join(further)}",
-                where=f"job {found[0]}",
-                hint="give them when it has ended, or end it by `penstock cancel`",
-            )
-        return found[0], True
+    name = _name(datasets[0] if look else "")
+    task = ["gate", "--mend"] if look else ["run", *further]
+    wanted = Work(*_configuration(file), list(datasets or config.datasets), task, time.time())
     logs = here / "results" / "logs"
-    logs.mkdir(parents=True, exist_ok=True)
-    # The job begins in `/`, which every node has; PROGRAM then changes to this working directory.
-    task = ["gate", *datasets, "--mend"] if look else ["run", *datasets, *further]
-    words = [*interpreter.command("penstock", python), "--config", str(file.absolute())]
-    words += ["--backend", cluster.kind, *rights.handed_on(), *task]
-    command = [*interpreter.isolated(python), "-c", PROGRAM, str(here), *words]
-    told = None if mail.to is None else Mail(mail.to, mail.when)
-    return cluster.submit(ArraySpec(name, STEP, (0,), command, logs, mail=told)), False
+    with _alone(logs):
+        living = _living(cluster, name)
+        for job, (status, work) in living.items():
+            if work and work.does(wanted) and not status.completing and not _cancelled(config, work):
+                return Submitted(job, met=True)
+        if not living:
+            may_begin()
+        # The job begins in `/`, which every node has; PROGRAM then changes to this working directory.
+        python = config.cluster.python
+        words = [*interpreter.command("penstock", python), "--config", wanted.file]
+        words += ["--backend", cluster.kind, *rights.handed_on(), task[0], *datasets, *task[1:]]
+        command = [*interpreter.isolated(python), "-c", PROGRAM, str(here), *words]
+        mail = config.cluster.mail
+        told = None if mail.to is None else Mail(mail.to, mail.when)
+        spec = ArraySpec(name, STEP, (0,), command, logs, mail=told, after=tuple(living))
+        job = cluster.submit(spec)
+        _note(cluster, job, wanted)
+    return Submitted(job, met=False, after=spec.after)
 
 
-def queued(cluster: Cluster, file: Path) -> str | None:
-    """The job of a submitted controller that has not begun; None where there is none."""
-    found = () if cluster.abilities.elements_end_with_controller else cluster.find(_name(file))
-    waits = found and cluster.states(found[0], (0,))[0].state is State.PENDING
-    return found[0] if waits else None
+def waiting(cluster: Cluster, file: Path) -> Mapping[str, Sequence[str]]:
+    """The jobs of submitted controllers that have not begun, for this working directory and configuration,
+    with their datasets; () where these are not known."""
+    if cluster.abilities.elements_end_with_controller:
+        return {}
+    path = str(file.absolute())
+    return {
+        job: work.datasets if work else ()
+        for job, (status, work) in _living(cluster, _name()).items()
+        if (work is None or work.file == path) and status.state is State.PENDING
+    }
 
 
-def _name(file: Path, dataset: str = "") -> str:
-    """One controller for each working directory and configuration; and one look for each dataset."""
-    told = f"{Path.cwd()}\0{file.absolute()}" + (f"\0{dataset}" if dataset else "")
+def _living(cluster: Cluster, name: str) -> dict[str, tuple[Status, Work | None]]:
+    """The jobs of this name that have not ended, and what they were submitted for; None: not known."""
+    jobs = cluster.find(name)
+    found = cluster.states_of(dict.fromkeys(jobs, (0,))) if jobs else {}
+    notes = _notes()
+    return {
+        job: (states[0], notes.get(f"{cluster.name()}:{job}"))
+        for job, states in found.items()
+        if not states[0].state.ended
+    }
+
+
+def _cancelled(config: Config, work: Work) -> bool:
+    """Whether a person cancelled one of its datasets since it was submitted."""
+    target = config.target
+    layouts = [DatasetLayout(target.root, name, target.state_root) for name in work.datasets]
+    return any(cancel_mark.made_at(layout) > work.at for layout in layouts)
+
+
+@contextlib.contextmanager
+def _alone(logs: Path) -> Iterator[None]:
+    """While inside, no other `penstock submit` works in this working directory."""
+    try:
+        logs.mkdir(parents=True, exist_ok=True)
+        NOTES.parent.mkdir(exist_ok=True)
+        lock = os.open(NOTES.with_suffix(".lock"), os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+    except PermissionError as error:
+        raise PreflightError(
+            "the controller's log and notes cannot be written",
+            where=str(logs.parent),
+            why=str(error.strerror),
+            hint="submit it in a working directory of your own, with `--config` for the configuration",
+        ) from None
+    with open(lock):
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            raise LockedError(
+                "another submission is at work in this working directory",
+                where=os.getcwd(),
+                hint="wait for it: it ends when SLURM has answered",
+            ) from None
+        yield
+
+
+def _configuration(file: Path) -> tuple[str, str]:
+    return str(file.absolute()), f"sha256:{hashlib.sha256(file.read_bytes()).hexdigest()}"
+
+
+def _notes() -> dict[str, Work]:
+    """By cluster and job. Empty where they cannot be read: jobs that are there count as doing other work."""
+    try:
+        raw = json.loads(NOTES.read_bytes())
+        return {key: Work(**work) for key, work in raw["jobs"].items()} if raw["format"] == FORMAT else {}
+    except (OSError, ValueError, TypeError, KeyError, AttributeError):
+        return {}
+
+
+def _note(cluster: Cluster, job: str, work: Work) -> None:
+    notes = {**_notes(), f"{cluster.name()}:{job}": work}
+    latest = sorted(notes.items(), key=lambda item: item[1].at)[-KEPT:]
+    jobs = {key: noted._asdict() for key, noted in latest}
+    open_storage().write_json(NOTES, {"format": FORMAT, "jobs": jobs})
+
+
+def _name(dataset: str = "") -> str:
+    """One for the controllers of a working directory; and one for the looks at each dataset."""
+    told = f"{Path.cwd()}" + (f"\0{dataset}" if dataset else "")
     place = hashlib.sha256(told.encode()).hexdigest()[:16]
     return f"penstock-{'look' if dataset else 'submit'}-{place}"

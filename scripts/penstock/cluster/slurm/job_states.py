@@ -151,6 +151,7 @@ def _seen(
         ended=_time(ended) if state.ended else 0.0,
         restarts=restarts,
         starting=word == "CONFIGURING",
+        completing=word == "COMPLETING",
         held=held,
         # For some seconds after a requeue SLURM still gives the last start here.
         expected=_time(began) if state is State.PENDING and not held else 0.0,

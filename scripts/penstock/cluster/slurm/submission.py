@@ -42,6 +42,7 @@ PATTERNS = {
     "comment": re.compile(r"[A-Za-z0-9][A-Za-z0-9 ._:/@#+,=-]{0,199}"),
     "mail": re.compile(r"[A-Za-z0-9][A-Za-z0-9._+%@-]{0,199}"),
     "name": re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,199}"),
+    "job": re.compile(r"[0-9]+"),
 }
 LEAD = 120
 """Seconds between a tidy stop and the end of an element's time, at most; a quarter of short times."""
@@ -124,6 +125,10 @@ def array_arguments(spec: ArraySpec, at_once: int, options: JobOptions) -> list[
         f"--job-name={validated('name', spec.name)}",
         f"--comment={comment(spec, options)}",
         *([f"--mail-user={validated('mail', mail.to)}", f"--mail-type={mail_types(mail)}"] if mail else []),
+        *(
+            [f"--dependency=afterany:{':'.join(validated('job', job) for job in spec.after)}"]
+            * bool(spec.after)
+        ),
         f"--array={compressed(spec.indices)}%{at_once}",
         "--requeue",
         f"--signal=B:USR1@{_lead(options)}",
