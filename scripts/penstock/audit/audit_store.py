@@ -18,7 +18,6 @@ from __future__ import annotations
 import contextlib
 import os
 import secrets
-import time
 from datetime import UTC, datetime
 from itertools import chain
 from typing import TYPE_CHECKING
@@ -29,6 +28,7 @@ from penstock.core.documents.audit_description import Audit
 from penstock.core.findings import Finding, from_json, to_json
 from penstock.core.layout import RunLayout
 from penstock.errors import FailedError
+from penstock.filesystem import clock
 from penstock.formats import json_lines
 from penstock.storage import durable
 from penstock.storage.registry import open_storage
@@ -110,8 +110,9 @@ def begin(
     filesystem: str = "auto",
     look: bool = False,
 ) -> Audit:
-    """A new audit, durable."""
-    now = datetime.now(UTC)
+    """A new audit, durable. Its name begins with the time by the file system's clock: audits are read in the
+    order in which they began, whatever the hosts' clocks said."""
+    now = datetime.fromtimestamp(clock.now(layout.state), UTC)
     name = f"{now:%Y%m%dT%H%M%S.%fZ}-{release}-{secrets.token_hex(3)}"
     if choice.kind == "sample" and not choice.seed:
         choice = Choice("sample", choice.share, secrets.token_hex(8))
@@ -158,7 +159,7 @@ def open_audit(layout: DatasetLayout, release: str, seal: str, choice: Choice) -
     """The unfinished audit of the same release with the same choice, if there is one."""
     for audit, ended in audits(layout):
         same = (audit.release, audit.seal) == (release, seal) and _alike(audit.choice, choice)
-        if not ended and not audit.look and same and time.time() - _touched(audit.layout(layout)) < STALE:
+        if not ended and not audit.look and same and not _stale(audit.layout(layout)):
             return audit
     return None
 
@@ -184,7 +185,7 @@ def tidy(layout: DatasetLayout) -> None:
         run = audit.layout(layout)
         if number >= KEPT:
             open_storage().remove_tree(run.folder)
-        elif ended or time.time() - _touched(run) >= STALE:
+        elif ended or _stale(run):
             for name in os.listdir(run.folder):
                 path = run.folder / name
                 if path.is_dir():
@@ -225,6 +226,10 @@ def _touched(run: RunLayout) -> float:
     """When anything was last written there, in seconds since the epoch."""
     paths = [run.folder / "audit.json", *(run.folder / "seen").glob("*.json")]
     return max((path.stat().st_mtime for path in paths), default=0.0)
+
+
+def _stale(run: RunLayout) -> bool:
+    return clock.now(run.folder) - _touched(run) >= STALE
 
 
 def since_whole(layout: DatasetLayout, release: str) -> list[Audit]:

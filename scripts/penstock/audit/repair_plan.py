@@ -13,7 +13,6 @@ from __future__ import annotations
 
 import hashlib
 import json
-import time
 from dataclasses import replace
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING
@@ -27,6 +26,7 @@ from penstock.core.balance import FILE_COST, Cut, Load, decide
 from penstock.core.digests import Digest, of_hex, part_of
 from penstock.core.layout import DATA
 from penstock.core.model import Claim, Entry, Reuse
+from penstock.filesystem import clock
 from penstock.filesystem.errno_map import storage_error
 from penstock.formats.shards import ShardWriter
 from penstock.sources.registry import credentials, open_source
@@ -94,7 +94,7 @@ def standing(layout: DatasetLayout, release: str, repair: str) -> PlanInfo | Non
     """The plan of a repair that was stopped, where it is this one and can be continued."""
     folder = layout.repair(release)
     try:
-        old = time.time() - folder.plan.stat().st_mtime >= STALE
+        old = clock.now(folder.folder) - folder.plan.stat().st_mtime >= STALE
         made = run_documents.plan_info(folder.plan.read_bytes(), folder.plan)
     except (FileNotFoundError, ValueError):
         return None

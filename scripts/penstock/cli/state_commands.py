@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import time
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from functools import partial
@@ -191,13 +190,15 @@ def _pinned(
         return found, pin.words()
     until = None
     if parsed.lasts:
+        from penstock.filesystem import clock
+
         if parsed.lasts > config.gc.longest_pin:
             raise ConfigError(
                 "the pin would last too long",
                 why=f"gc.longest_pin is {human.duration(config.gc.longest_pin)}",
                 hint="give a shorter time, and pin again before it ends",
             )
-        until = time.time() + parsed.lasts
+        until = clock.now(layout.pins) + parsed.lasts
     found, pin = pins.pinned(open_storage(), layout, look, until=until)
     return found, pin.words()
 

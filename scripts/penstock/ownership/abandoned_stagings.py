@@ -21,7 +21,6 @@ from __future__ import annotations
 import contextlib
 import os
 import stat
-import time
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -32,6 +31,7 @@ from penstock.core.documents import taken_mark
 from penstock.core.documents.taken_mark import TakenMark
 from penstock.core.layout import DATA
 from penstock.errors import FailedError, InterruptedRunError, LockedError, NewerFormatError, PenstockError
+from penstock.filesystem import clock
 from penstock.filesystem.errno_map import storage_error
 from penstock.formats.ledger_recorder import Recorder
 from penstock.ownership import liveness
@@ -277,7 +277,7 @@ def described(run: Run) -> list[StagingStatus]:
             with contextlib.suppress(PenstockError):
                 files, size, _ = Progress().total(theirs.folder, "copy", theirs.indices)
                 one["files"], one["bytes"] = files, size
-            one["idle_seconds"] = round(time.time() - _touched(theirs.folder))
+            one["idle_seconds"] = round(clock.now(theirs.folder.folder) - _touched(theirs.folder))
         found.append(one)
     return found
 

@@ -23,6 +23,7 @@ from __future__ import annotations
 import time
 from typing import TYPE_CHECKING
 
+from penstock.filesystem import clock
 from penstock.ownership import promises
 from penstock.ownership.promise_judgement import LIVING, verdict
 
@@ -50,13 +51,13 @@ def begin(context: Context, layout: DatasetLayout, run: str, parts: int) -> None
     if context.ops and own and parts > own.promise.at_once:
         seen = promises.read_all(context.storage, layout)
         own = promises.own_of(seen, layout, run)
-        if any(_others(seen, own)):
+        if any(_others(layout, seen, own)):
             context.stop.wait(SEEN)
 
 
-def _others(seen: Iterable[Seen], own: Seen | None) -> Iterator[Promise]:
+def _others(layout: DatasetLayout, seen: Iterable[Seen], own: Seen | None) -> Iterator[Promise]:
     """Those of the living that have parts."""
-    now = own.made if own else time.time()
+    now = own.made if own else clock.now(layout.promises)
     for one in seen:
         if one is not own and one.promise.at_once > 0 and verdict(one, now) == LIVING:
             yield one.promise
@@ -103,7 +104,7 @@ class OpsShare:
         seen = promises.read_all(self._storage, self._layout)
         own = promises.own_of(seen, self._layout, self._run)
         ops, parts = self._ops, own.promise.at_once or self._parts if own else self._parts
-        others = list(_others(seen, own))
+        others = list(_others(self._layout, seen, own))
         for one in others:
             parts += one.at_once
             ops = min(ops, one.ops or ops)

@@ -41,6 +41,7 @@ from penstock.core.documents import promise as documents
 from penstock.core.documents.promise import ASKED, RESTING, WORKING, Promise, repaired_by
 from penstock.core.step_table import RUN_IN_ELEMENTS
 from penstock.errors import InterruptedRunError, NoSpaceError, PenstockError
+from penstock.filesystem import clock
 from penstock.filesystem.capabilities import facts
 from penstock.locks import holder as holders
 from penstock.locks.heartbeat import HEARTBEAT, PATIENCE, SHORT, stands_still
@@ -212,7 +213,8 @@ class SpacePromise:
 
     def _now(self, seen: Iterable[Seen]) -> float:
         """The file system's time: of this run's own promise, which the lock's heartbeat touches."""
-        return next((one.made for one in seen if one.name == self._name), time.time())
+        own = next((one.made for one in seen if one.name == self._name), None)
+        return clock.now(self._layout.promises) if own is None else own
 
     def _may_go(self, seen: Seen) -> bool:
         """Whether a promise is worth waiting for."""

@@ -24,6 +24,7 @@ from penstock.errors import (
     PenstockError,
     PreflightError,
 )
+from penstock.filesystem import clock
 from penstock.ownership import abandoned_stagings, liveness
 from penstock.ownership.dataset_hold import check_state, holding, lock_of
 from penstock.retention import freeing, interrupted, pins, removals, survey
@@ -161,7 +162,7 @@ def take_back(context: Context, layout: DatasetLayout, name: str) -> Pin:
     `pin_named`."""
     found = pin_named(context, layout, name)
     line = Unpinning(
-        at=removals.now(),
+        at=clock.stamp(layout.releases),
         dataset=layout.dataset,
         release=found.release,
         pin=name,

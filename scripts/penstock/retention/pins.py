@@ -57,6 +57,7 @@ from penstock.core.documents.pin_file import PinFile
 from penstock.core.layout import DATA
 from penstock.core.text import printable
 from penstock.errors import FailedError, FindingsError, PreflightError
+from penstock.filesystem import clock
 from penstock.filesystem.owners import user_name
 from penstock.locks import holder as holders
 from penstock.locks.holder import Holder
@@ -165,8 +166,8 @@ def held(
     scheduler: Callable[[str, str], bool | None],
     now: float | None = None,
 ) -> dict[str, list[Pin]]:
-    """The pins that stand, by release."""
-    now = datetime.now(UTC).timestamp() if now is None else now
+    """The pins that stand, by release, at `now`: by the file system's clock, as the times of pins are."""
+    now = clock.now(layout.pins) if now is None else now
     found: dict[str, list[Pin]] = {}
     for pin in read(storage, layout):
         if not ended(pin, now, longest, scheduler):

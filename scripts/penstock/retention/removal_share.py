@@ -22,6 +22,7 @@ from penstock.core.documents import promise as documents
 from penstock.core.documents.promise import REMOVAL, Promise
 from penstock.engine.shared_memory import spending
 from penstock.errors import PenstockError
+from penstock.filesystem import clock
 from penstock.locks import holder as holders
 from penstock.ownership import promises
 from penstock.ownership.ops_share import EVERY, SEEN, OpsShare
@@ -98,7 +99,8 @@ class _Share:
     def _living(self) -> int:
         """Removals below the root that live, this one among them."""
         seen = promises.read_all(self._storage, self._layout)
-        now = next((one.made for one in seen if one.name == self._name), time.time())
+        own = next((one.made for one in seen if one.name == self._name), None)
+        now = clock.now(self._layout.promises) if own is None else own
         others = (one for one in seen if one.name != self._name and one.promise.run == REMOVAL)
         return 1 + sum(verdict(one, now) == LIVING for one in others)
 

@@ -29,8 +29,6 @@ import os
 import re
 import secrets
 import stat
-import time
-from datetime import UTC, datetime
 from typing import TYPE_CHECKING
 
 from penstock.audit import audit_store
@@ -38,6 +36,7 @@ from penstock.core.documents import removal_mark
 from penstock.core.documents.history_line import Author, Removal
 from penstock.core.documents.removal_mark import RemovalMark
 from penstock.errors import FailedError
+from penstock.filesystem import clock
 from penstock.filesystem.errno_map import storage_error
 from penstock.formats.ledger_recorder import Recorder
 from penstock.state import history
@@ -59,7 +58,8 @@ BARRED = 30 * 86400.0
 def mark(context: Context, layout: DatasetLayout, one: Known, why: str) -> RemovalMark:
     """Say that this release is about to be removed. Durable on return. The caller holds the lock."""
     author = history.this_author()
-    made = RemovalMark(one.release, secrets.token_hex(8), now(), *author, one.run, why, one.files, one.bytes)
+    at = clock.stamp(layout.releases)
+    made = RemovalMark(one.release, secrets.token_hex(8), at, *author, one.run, why, one.files, one.bytes)
     path = layout.removing(one.release)
     try:
         if not context.storage.post(layout.releases, path.name, removal_mark.to_json(made)):
@@ -149,7 +149,7 @@ def clear(context: Context, layout: DatasetLayout, folders: Sequence[Path]) -> N
             context.storage.remove_release(path, moved=noted)
         finally:
             noted.close()
-    before = time.time() - BARRED
+    before = clock.now(layout.releases) - BARRED
     with os.scandir(layout.releases) as entries:
         for one in entries:
             seen = one.stat(follow_symlinks=False) if _REMOVED.fullmatch(one.name) else None
@@ -197,11 +197,6 @@ def _conclude(context: Context, layout: DatasetLayout, one: RemovalMark) -> None
         context.assert_held()
         history.append(layout, line)
     unmark(context, layout, one)
-
-
-def now() -> str:
-    """UTC, ISO 8601."""
-    return datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
 
 
 def _told(layout: DatasetLayout, one: RemovalMark) -> bool:

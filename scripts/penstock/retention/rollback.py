@@ -18,13 +18,13 @@ and renames it, and the rollback, which holds the dataset's lock by then, remove
 from __future__ import annotations
 
 import secrets
-from datetime import UTC, datetime
 from typing import TYPE_CHECKING, NamedTuple
 
 from penstock.core.documents import rollback_intent
 from penstock.core.documents.history_line import Author, Rollback
 from penstock.core.documents.rollback_intent import RollbackIntent
 from penstock.errors import FailedError, FindingsError
+from penstock.filesystem import clock
 from penstock.retention import pins
 from penstock.state import auditor_verdicts, current_pointer, gate, history, run_claims
 
@@ -63,7 +63,8 @@ def lead(context: Context, layout: DatasetLayout, release: str | None) -> Led:
     pins.make_folder(context, layout, wanted)
     auditor_verdicts.make_folder(context, layout, wanted)
     author, claim = history.this_author(), run_claims.number(layout)
-    intent = RollbackIntent(wanted, current or "", secrets.token_hex(8), _now(), *author, claim)
+    at = clock.stamp(layout.releases)
+    intent = RollbackIntent(wanted, current or "", secrets.token_hex(8), at, *author, claim)
     context.storage.write_json(layout.rollback, rollback_intent.to_json(intent))
     context.storage.point(layout, wanted, context.assert_held)
     _tell(context, layout, intent)
@@ -129,7 +130,3 @@ def _wanted(context: Context, layout: DatasetLayout, release: str | None, curren
             hint=f"name the release: `{context.program} rollback {layout.dataset} RELEASE`" if others else "",
         )
     return found
-
-
-def _now() -> str:
-    return datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")

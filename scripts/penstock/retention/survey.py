@@ -6,13 +6,13 @@ from __future__ import annotations
 import contextlib
 import os
 import re
-import time
 from datetime import UTC, datetime
 from functools import partial
 from typing import TYPE_CHECKING, NamedTuple
 
 from penstock.core.documents.history_line import Publication
 from penstock.errors import FailedError, NewerFormatError, PenstockError, PreflightError
+from penstock.filesystem import clock
 from penstock.locks import holder as holders
 from penstock.ownership import liveness
 from penstock.retention import pins
@@ -44,15 +44,17 @@ class Survey(NamedTuple):
     """The one that was published longest ago comes first; before it those of which nobody knows, by name."""
     ended: Mapping[str, str]
     """The name of each pin that stands no more, and why."""
+    now: float
+    """When it was taken, by the file system's clock: ages are judged by it."""
 
 
 def look(context: Context, layout: DatasetLayout, overruled: Container[str] = ()) -> Survey:
     """What is there now. Pins whose names are `overruled` hold nothing. Raises PreflightError where pins
-    cannot be read, and as `current_pointer.moves`."""
+    cannot be read, and as `current_pointer.moves` and `clock.checked`."""
     storage = context.storage
     current = storage.current(layout) if storage.leads(layout) else None
     moves = current_pointer.moves(layout)
-    now = time.time()
+    now = clock.checked(layout.releases)
     pins.check_readable(storage, layout)
     held: dict[str, list[str]] = {}
     ended: dict[str, str] = {}
@@ -75,14 +77,16 @@ def look(context: Context, layout: DatasetLayout, overruled: Container[str] = ()
         ),
         key=lambda one: (one.published or 0.0, place.get(one.release, -1), one.release),
     )
-    return Survey(current, known, ended)
+    return Survey(current, known, ended, now)
 
 
 def pinned(context: Context, layout: DatasetLayout) -> dict[str, list[Pin]]:
-    """The pins that stand now, by release. Raises PreflightError where they cannot be read."""
+    """The pins that stand now, by release. Raises PreflightError where they cannot be read, and as
+    `clock.checked`."""
+    now = clock.checked(layout.releases)
     pins.check_readable(context.storage, layout)
     scheduler = partial(liveness.scheduler, context)
-    return pins.held(context.storage, layout, context.config.gc.longest_pin, scheduler)
+    return pins.held(context.storage, layout, context.config.gc.longest_pin, scheduler, now)
 
 
 def grace(context: Context) -> float:
@@ -157,7 +161,7 @@ def _link_made(layout: DatasetLayout) -> float:
     try:
         return os.lstat(layout.current).st_mtime
     except OSError:
-        return time.time()
+        return clock.now(layout.releases)
 
 
 def _in_use(layout: DatasetLayout) -> list[tuple[str, str]]:
@@ -170,7 +174,7 @@ def _in_use(layout: DatasetLayout) -> list[tuple[str, str]]:
     lock = layout.state / "audit.lock"
     with contextlib.suppress(OSError):
         holder = holders.parse(lock.read_bytes())
-        age = time.time() - lock.stat().st_mtime
+        age = clock.now(layout.state) - lock.stat().st_mtime
         if holder is not None and holder.run and holders.lives(holder) is not False and age < STILL:
             found.append((holder.run, f"audit: {holder.describe()}"))
     return found

@@ -23,12 +23,12 @@ from __future__ import annotations
 import os
 import re
 import stat
-from datetime import UTC, datetime
 from typing import TYPE_CHECKING, NamedTuple
 
 from penstock.core.documents.seal import SealedManifest
 from penstock.core.layout import DATA, MANIFEST, MANIFEST_XXH, SEAL
 from penstock.errors import FailedError, FindingsError, PreflightError
+from penstock.filesystem import clock
 from penstock.filesystem.errno_map import printable
 from penstock.policy import accounts
 from penstock.state import auditor_verdicts, history, receipts, release_signature, seals, verdicts
@@ -36,6 +36,7 @@ from penstock.storage.registry import open_storage
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
+    from datetime import datetime
     from pathlib import Path
 
     from penstock.core.documents.seal import Seal
@@ -153,9 +154,13 @@ def _owned(layout: DatasetLayout, release: str, owners: Sequence[str]) -> None:
 
 
 def _read_within(layout: DatasetLayout, found: Published, since: datetime | None, within: float) -> None:
-    if since is not None and (datetime.now(UTC) - since).total_seconds() <= within:
+    # The folder of pins is the one that readers may touch, for the file system's clock.
+    age = None if since is None else clock.now(layout.pins) - since.timestamp()
+    if age is not None and -clock.BOUND <= age <= within:
         return
     last = "never" if since is None else f"at {since:%Y-%m-%dT%H:%M:%SZ}"
+    if age is not None and age < 0:
+        last += ", which lies ahead of the clock here"
     raise FindingsError(
         "the release was not audited lately enough",
         where=str(found.data.parent),

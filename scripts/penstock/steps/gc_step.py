@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from functools import partial
 from typing import TYPE_CHECKING
 
@@ -86,13 +85,13 @@ def unpin(context: Context, dataset: str, names: Sequence[str]) -> UnpinResult:
 
 def _by_rules(context: Context, dataset: str, seen: Survey) -> list[Decision]:
     rules = context.dataset(dataset).retention
-    return decision.by_rules(seen.known, seen.current, rules, survey.grace(context), time.time())
+    return decision.by_rules(seen.known, seen.current, rules, survey.grace(context), seen.now)
 
 
 def _by_name(context: Context, wanted: Collection[str], now: bool, seen: Survey) -> list[Decision]:
     grace = 0.0 if now else survey.grace(context)
     named = [one for one in seen.known if one.release in wanted]
-    return [decision.by_name(one, seen.current, grace, time.time()) for one in named]
+    return [decision.by_name(one, seen.current, grace, seen.now) for one in named]
 
 
 def _was_removed(layout: DatasetLayout, release: str) -> bool:

@@ -10,7 +10,6 @@ the two renames it checks that the lock and the dataset's claim are its own.
 from __future__ import annotations
 
 import time
-from datetime import UTC, datetime
 from typing import TYPE_CHECKING, TypedDict, cast
 
 from penstock.core import events
@@ -19,6 +18,7 @@ from penstock.core.layout import DATA
 from penstock.description import beside as description
 from penstock.engine.records import journal
 from penstock.errors import FailedError, FindingsError
+from penstock.filesystem import clock
 from penstock.filesystem.errno_map import storage_error
 from penstock.formats.shards import read_shard
 from penstock.ownership import abandoned_stagings, promises, published_state
@@ -98,7 +98,7 @@ def _publish(context: Context, run: Run) -> PublishReceipt:
     if not told or _seal_is_unnamed(run, stored):
         context.assert_held()
         line = Publication(
-            at=datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ"),
+            at=clock.stamp(layout.releases),
             dataset=info.dataset,
             release=info.release,
             run=info.run,

@@ -13,7 +13,6 @@ import contextlib
 import os
 import stat
 import time
-from datetime import UTC, datetime
 from types import MappingProxyType
 from typing import TYPE_CHECKING
 
@@ -23,6 +22,7 @@ from penstock.core.documents.history_line import Repair, RepairCounts
 from penstock.core.findings import EMPTY_FOLDER, REPAIRABLE, Finding
 from penstock.core.layout import DATA, EMPTY_FOLDERS, MANIFEST
 from penstock.errors import FailedError, FindingsError, NoSpaceError, PenstockError
+from penstock.filesystem import clock
 from penstock.filesystem.errno_map import printable, storage_error
 from penstock.formats import empty_folders
 from penstock.formats.manifest import read_manifest
@@ -304,7 +304,7 @@ def _note(layout: DatasetLayout, audit: Audit, done: Sequence[Done], fetched: in
     if not repaired and not failed:
         return
     line = Repair(
-        at=datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ"),
+        at=clock.stamp(layout.releases),
         dataset=layout.dataset,
         release=audit.release,
         author=history.this_author(),

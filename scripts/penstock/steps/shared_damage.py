@@ -12,13 +12,13 @@ from __future__ import annotations
 from collections import Counter
 from contextlib import ExitStack
 from dataclasses import dataclass, field
-from datetime import UTC, datetime
 from typing import TYPE_CHECKING, NamedTuple, Self
 
 from penstock.audit import audit_plan, audit_store
 from penstock.core.documents.history_line import Repair, RepairCounts
 from penstock.core.layout import MANIFEST
 from penstock.errors import PenstockError
+from penstock.filesystem import clock
 from penstock.formats.manifest import with_digests
 from penstock.state import history, verdicts
 from penstock.steps.audit_step import findings_of
@@ -147,7 +147,7 @@ class SharedDamage:
         """A line of the history and the verdict of each release that was repaired."""
         for other, paths in sorted(self.mended.items()):
             line = Repair(
-                at=datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ"),
+                at=clock.stamp(self.layout.releases),
                 dataset=self.layout.dataset,
                 release=other,
                 author=history.this_author(),
