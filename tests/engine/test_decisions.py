@@ -64,6 +64,10 @@ def sized(**changes: Any) -> Any:
         ({"memory": 200 << 20, "local": False}, 3, 4, 4),
         ({"memory": 0}, 1, 1, 1),
         ({"local": False, "limit": 4 << 20, "cpus": 2}, 2, 4, 4),
+        ({"processes": 400}, 8, 8, 32),
+        ({"processes": 20}, 4, 4, 4),
+        ({"processes": 10, "local": False}, 1, 3, 3),
+        ({"processes": 0}, 1, 1, 1),
     ],
 )
 def test_sizing(changes: dict[str, Any], workers: int, streams: int, most: int) -> None:

@@ -11,6 +11,7 @@ import time
 
 from penstock.config.loader import load
 from penstock.errors import PenstockError
+from penstock.runtime import interpreter
 from penstock.steps import dry_run
 from penstock.views import result_texts
 
@@ -59,7 +60,7 @@ def penstock(wildcards, resources):
     """The words that every rule's command begins with. A profile's `default-resources:
     backend=slurm` goes before the configuration, also when the user brings their own file.
     """
-    words = [sys.executable, "-m", "penstock", "--config", CONFIG_FILE]
+    words = [*interpreter.command("penstock"), "--config", CONFIG_FILE]
     backend = resources.get("backend")
     return [*words, "--backend", backend] if backend else words
 

@@ -4,6 +4,7 @@
 |-------------------------------|---------------------|------------------------------------------|
 | any, after SIGINT or SIGTERM  | 128 + the signal's  | a PenstockError's own; else none         |
 | PenstockError                 | the error's own     | the error's own                          |
+| no process, no thread         | 1                   | ulimit -u, pids.max                      |
 | OSError, ENOSPC or EDQUOT     | 6                   | no space or quota is left                |
 | OSError, EACCES, EPERM, EROFS | 3                   | this account has no permission           |
 | OSError, EIO, ESTALE, ...     | 1                   | the file system did not answer           |
@@ -20,6 +21,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from penstock.errors import NoSpaceError, PenstockError, PreflightError
 from penstock.filesystem.errno_map import PASSING, storage_error
+from penstock.runtime import process_limit
 
 if TYPE_CHECKING:
     from penstock.cli.session import Session
@@ -44,7 +46,9 @@ EXAMPLE = ("http://127.0.0.1:9178", "/demo/target")
 def failure(error: BaseException, session: Session) -> CommandFailure:
     """The exit status and message, by the table above. Writes the message to the log, and the traceback of a
     bug beside it."""
-    if isinstance(error, OSError) and error.errno in (errno.ENOSPC, errno.EDQUOT):
+    if (limit := process_limit.refused(error)) is not None:
+        error = limit
+    elif isinstance(error, OSError) and error.errno in (errno.ENOSPC, errno.EDQUOT):
         error = NoSpaceError(
             "no space or quota is left",
             where=str(error.filename or ""),

@@ -9,7 +9,6 @@ import os
 import shutil
 import signal
 import subprocess
-import sys
 import tempfile
 import time
 from pathlib import Path
@@ -20,6 +19,7 @@ from penstock.cli import ancestors, controller, exit_files, output, workflow_rec
 from penstock.cli.log_file import LOG
 from penstock.cli.session import ABOVE, VIEW
 from penstock.errors import FindingsError, PreflightError
+from penstock.runtime import interpreter, process_limit
 
 if TYPE_CHECKING:
     import argparse
@@ -32,6 +32,9 @@ if TYPE_CHECKING:
 
 RESULTS = Path("results")
 STATE = RESULTS / ".workflow"
+PROCESSES = 16
+"""Processes and threads that a run of one dataset needs at least: this one, Snakemake, a step, an element and
+its worker, with their threads."""
 
 
 def run(parsed: argparse.Namespace, session: Session) -> int:
@@ -43,6 +46,8 @@ def run(parsed: argparse.Namespace, session: Session) -> int:
         return _preview(config, names, parsed, session)
     invocation = f"{time.time_ns():020d}"
     controller.refuse_second(STATE)
+    if (room := process_limit.room()) is not None and room < PROCESSES:
+        raise process_limit.too_few()
     folder = _exits_folder()
     try:
         status = _snakemake(_command(parsed, names), invocation, folder.resolve(), session)
@@ -88,7 +93,7 @@ def _preview(config: Config, names: list[str], parsed: argparse.Namespace, sessi
 
 def _command(parsed: argparse.Namespace, names: list[str]) -> list[str]:
     folder = workflow()
-    words = [sys.executable, "-m", "penstock.cli.snakemake_start", "--snakefile", str(folder / "Snakefile")]
+    words = [*interpreter.command("penstock.cli.snakemake_start"), "--snakefile", str(folder / "Snakefile")]
     words += ["--workflow-profile", str(folder / "profiles" / "default")]
     profile = folder / "profiles" / str(parsed.backend)
     if parsed.backend and profile.is_dir():
@@ -147,9 +152,10 @@ def _cache() -> dict[str, str]:
     """The folder of Snakemake's cache: beside the receipts where there is no home, as with service accounts
     or on some nodes."""
     wanted = Path(os.environ.get("XDG_CACHE_HOME") or "~/.cache").expanduser()
-    there = next(folder for folder in (wanted, *wanted.parents) if folder.exists())
-    if there.is_dir() and os.access(there, os.W_OK | os.X_OK):
-        return {}
+    with contextlib.suppress(OSError):
+        wanted.mkdir(parents=True, exist_ok=True)
+        if os.access(wanted, os.W_OK | os.X_OK):
+            return {}
     return {"XDG_CACHE_HOME": str((STATE / "cache").resolve())}
 
 

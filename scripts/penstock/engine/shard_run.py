@@ -12,7 +12,7 @@ from penstock.engine.workers.messages import Setup
 from penstock.engine.workers.pool import Pool
 from penstock.engine.workers.stream_tuning import Tuner
 from penstock.errors import PenstockError
-from penstock.runtime import cgroups, job_environment
+from penstock.runtime import cgroups, job_environment, process_limit
 from penstock.runtime.numa_nodes import numa_nodes
 
 if TYPE_CHECKING:
@@ -42,6 +42,7 @@ class PoolRun:
         given = job_environment.current()
         self.cpus, self.cpus_from = sizing.cpus(given)
         self.memory = sizing.free_memory(given, cgroups.memory_limit())
+        self.processes = process_limit.room()
         self.total = 0
         self._most = 1
         self.pool = Pool(self._size(max(units, shard.rows), shard.bytes, local=True).workers)
@@ -60,6 +61,7 @@ class PoolRun:
             streams=engine.streams,
             limit=self._most_bytes(),
             each=each,
+            processes=self.processes,
         )
 
     def _most_bytes(self) -> int | None:

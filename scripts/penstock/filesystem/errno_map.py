@@ -56,5 +56,6 @@ def storage_error(error: OSError, what: str, path: str) -> PenstockError:
     if number in PASSING:
         return TransientError(what, where=where, why=why)
     if number in _UNSTORABLE:
-        return ObjectError(what, where=where, why=why)
+        large = "the limit is `ulimit -f`, or the file system's own" if number == errno.EFBIG else ""
+        return ObjectError(what, where=where, why=why, hint=large)
     return FailedError(what, where=where, why=why)

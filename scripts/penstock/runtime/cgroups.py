@@ -68,7 +68,7 @@ def memory_peak(name: str, proc: Root = PROC) -> tuple[int, str]:
     """The most memory that was ever charged to the cgroup of this name, one of those that this process is in,
     in bytes, and the file that says so. Cached files are charged to it, too. (0, "") where no mount shows it,
     and of version 2 before Linux 5.19."""
-    for mount, names in _of_memory(proc):
+    for mount, names in _counting("memory", proc):
         if name in names:
             file = _PEAKS[mount.type]
             folder = "/".join([mount.point.rstrip("/"), *names[: names.index(name) + 1]])
@@ -78,24 +78,38 @@ def memory_peak(name: str, proc: Root = PROC) -> tuple[int, str]:
     return 0, ""
 
 
+def process_limits(proc: Root = PROC) -> list[tuple[int, int]]:
+    """Of each cgroup on this process's path that limits processes and threads (`pids.max`): the limit, and
+    how many there are."""
+    limits = []
+    for mount, names in _counting("pids", proc):
+        for folder in _folders_up(mount, names):
+            most, now = (_text(f"{folder}/pids.{name}").strip() for name in ("max", "current"))
+            if most.isdecimal() and now.isdecimal():
+                limits.append((int(most), int(now)))
+    return limits
+
+
 def _limits(proc: Root) -> Iterator[int]:
-    for mount, names in _of_memory(proc):
+    for mount, names in _counting("memory", proc):
         yield from _limits_up(mount, names)
 
 
-def _of_memory(proc: Root) -> Iterator[tuple[Mount, Sequence[str]]]:
-    """This process's cgroups that may count memory: a mount that shows them, and their names below its
-    top."""
+def _counting(controller: str, proc: Root) -> Iterator[tuple[Mount, Sequence[str]]]:
+    """This process's cgroups that may count memory or pids (`controller`): a mount that shows them, and their
+    names below its top."""
     # A later mount hides an earlier one.
     latest = mounts(proc)[::-1]
     for line in _text(f"{proc}/self/cgroup").splitlines():
         _, _, named = line.partition(":")
         controllers, found, path = named.partition(":")
         kind = "cgroup" if controllers else "cgroup2"
-        if not found or (controllers and "memory" not in controllers.split(",")):
+        if not found or (controllers and controller not in controllers.split(",")):
             continue
-        # The hierarchy of version 1 that counts memory is mounted with the controller's name as an option.
-        fitting = [one for one in latest if one.type == kind and (not controllers or "memory" in one.values)]
+        # The hierarchy of version 1 that counts it is mounted with the controller's name as an option.
+        fitting = [
+            one for one in latest if one.type == kind and (not controllers or controller in one.values)
+        ]
         ways = [(mount, names) for mount in fitting if (names := _below(mount.root, path)) is not None]
         # Where no mount shows the process's own cgroup, its top is nearest to it that can be seen.
         yield from [*ways, *((mount, []) for mount in fitting)][:1]
@@ -103,12 +117,15 @@ def _of_memory(proc: Root) -> Iterator[tuple[Mount, Sequence[str]]]:
 
 def _limits_up(mount: Mount, names: Sequence[str]) -> Iterator[int]:
     """The limits of a cgroup, by its names below the mount's top, and of all above it up to that top."""
-    for depth in range(len(names), -1, -1):
-        folder = "/".join([mount.point.rstrip("/"), *names[:depth]])
+    for folder in _folders_up(mount, names):
         for name in _FILES[mount.type]:
             limit = _text(f"{folder}/{name}").strip()
             if limit.isdecimal():
                 yield int(limit)
+
+
+def _folders_up(mount: Mount, names: Sequence[str]) -> list[str]:
+    return ["/".join([mount.point.rstrip("/"), *names[:depth]]) for depth in range(len(names), -1, -1)]
 
 
 def _below(root: str, path: str) -> list[str] | None:

@@ -24,7 +24,7 @@ from penstock.engine.workers.messages import CopyWork, Setup
 from penstock.engine.workers.sizing import asked_ahead
 from penstock.errors import FailedError
 from penstock.policy import pause
-from penstock.runtime import resource_usage, wire
+from penstock.runtime import process_limit, resource_usage, wire
 from penstock.runtime.helper_process import start
 
 if TYPE_CHECKING:
@@ -91,7 +91,9 @@ class Pool:
         try:
             process, channel = start("penstock.engine.workers.worker", self.shared.fd)
         except OSError as error:
-            raise FailedError("cannot start a worker process", why=error.strerror or str(error)) from None
+            why = error.strerror or str(error)
+            limit = process_limit.refused(error)
+            raise limit or FailedError("cannot start a worker process", why=why) from None
         member = Member(process, channel, range(first, first + share))
         self.members.append(member)
         self.selector.register(channel.connection, selectors.EVENT_READ, member)

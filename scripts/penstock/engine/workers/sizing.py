@@ -8,6 +8,7 @@
     parts of objects      one a CPU                        8 a CPU at first, up to 64
     few rows              no more than rows                no more than rows
     little memory         no more than it holds            the same
+    ulimit -u, pids.max   no more than they leave          the same
     a byte limit          -                                no more than the limit feeds
 
 "At first": the pool climbs from there while that helps (see tuning.py). Small objects of S3 are asked for
@@ -17,6 +18,7 @@ ahead, so many by each stream that all have no more than 64 requests out.
 from __future__ import annotations
 
 import os
+import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -28,6 +30,8 @@ AHEAD = 16
 """Small objects that one stream has on their way at most."""
 WORKER_BYTES = 64 << 20
 STREAM_BYTES = 2 << 20
+OWN_THREADS, WORKER_THREADS = 4, 3
+"""Threads beside the streams: of the element (heartbeat, display, a helper), and of each worker."""
 EACH = 4
 EACH_LARGE = 8
 """Streams of each worker at first; more of large objects: a store gives each connection only so much."""
@@ -57,9 +61,12 @@ def size(
     streams: int | None = None,
     limit: int | None = None,
     each: int = 4,
+    processes: int | None = None,
 ) -> Sizing:
     """`rows` and `total` bytes are what is left to do; `memory` bytes are free for the engine; `each`
-    worker begins with so many streams where they wait."""
+    worker begins with so many streams where they wait; so many `processes` and threads may be started (None:
+    any number)."""
+    processes = sys.maxsize if processes is None else max(0, processes - OWN_THREADS)
     mean = total // rows if rows else 0
     words = [f"{cpus} CPUs ({cpus_from})", f"{rows} rows of {mean} bytes on average"]
     # A worker is worth its start from a few dozen small rows on, or for one large one.
@@ -69,6 +76,7 @@ def size(
         (streams or MOST_STREAMS, "the streams configured"),
         (useful, "so few rows"),
         (memory // (WORKER_BYTES + STREAM_BYTES), "so little memory"),
+        (processes // (WORKER_THREADS + 1), "so few processes: ulimit -u, pids.max"),
     ]
     count, why = (workers, "configured") if workers else _least(cpus, "one a CPU", bounds)
     words.append(f"{count} workers ({why})")
@@ -79,6 +87,7 @@ def size(
     bounds = [
         (rows, "so few rows"),
         ((memory - count * WORKER_BYTES) // STREAM_BYTES, "so little memory"),
+        (processes - count * WORKER_THREADS, "so few threads: ulimit -u, pids.max"),
     ]
     if limit is not None:
         # A stream that waits long for its turn would lose its connection.

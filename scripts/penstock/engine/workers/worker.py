@@ -23,7 +23,7 @@ from penstock.engine.pacing import BYTES, REQUESTS, Pace
 from penstock.engine.shared_memory import Limiter, Shared
 from penstock.engine.stream import Stopped, failure, of_row
 from penstock.errors import FailedError, PenstockError
-from penstock.runtime import garbage_collection, wire
+from penstock.runtime import garbage_collection, process_limit, wire
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -249,7 +249,13 @@ def main() -> None:
         worker.fatal(FailedError("a worker met an internal error", where=where, why=why))
 
     threading.excepthook = crashed
-    worker.listen()
+    try:
+        worker.listen()
+    except RuntimeError as error:
+        limit = process_limit.refused(error)
+        if limit is None:
+            raise
+        worker.fatal(limit)
     # Without the interpreter's own shutdown: threads may still hang in a slow call for a dead parent.
     os._exit(0)
 
