@@ -73,11 +73,10 @@ def test_run_says_so_before_it_starts_anything(tmp_path: Path, capfd: pytest.Cap
     """nnUNet#1343: containers and batch systems with a handful of processes."""
     (tmp_path / "source").mkdir()
     config = tmp_path / "my.yaml"
-    config.write_text(
-        f"target: {{root: {tmp_path}/target}}\ndatasets: {{d: {{source: {tmp_path}/source}}}}\n"
-    )
-    for folder in (tmp_path, *tmp_path.parents[:3]):
-        folder.chmod(0o777)
+    config.write_text(f"target: {{root: {tmp_path}/t}}\ndatasets: {{d: {{source: {tmp_path}/source}}}}\n")
+    for folder in tmp_path.parents[:2]:
+        folder.chmod(0o755)
+    os.chown(tmp_path, UID, UID)
 
     def child() -> int:
         os.chdir(tmp_path)
@@ -86,7 +85,7 @@ def test_run_says_so_before_it_starts_anything(tmp_path: Path, capfd: pytest.Cap
 
     assert forked(child, uid=UID) == 1
     assert "`ulimit -u` is 12" in capfd.readouterr().err
-    assert not (tmp_path / "target").exists()
+    assert not (tmp_path / "t").exists()
 
 
 @pytest.mark.parametrize("version", [1, 2])
