@@ -20,9 +20,10 @@ from tests.support.whole_way import InProcess
 
 from penstock.audit import audit_store
 from penstock.config.settings import GcConfig, RetentionConfig
+from penstock.core import events
 from penstock.core.documents import removal_mark
 from penstock.core.layout import SEAL
-from penstock.errors import LockedError, PreflightError
+from penstock.errors import FailedError, LockedError, PreflightError
 from penstock.locks import holder as holders
 from penstock.locks.dataset_lock import DatasetLock
 from penstock.ownership.ops_share import SEEN
@@ -32,15 +33,17 @@ from penstock.retention.removal_share import paced
 from penstock.runtime import job_environment
 from penstock.runtime.job_environment import JobEnvironment
 from penstock.state import gate
-from penstock.steps import gc_step, list_step, plan_step, rollback_step
+from penstock.steps import audit_step, gc_step, list_step, plan_step, repair_step, rollback_step
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable, Iterator, Sequence
     from pathlib import Path
 
     from tests.retention.conftest import Releases
 
     from penstock.core.events import Event
+    from penstock.core.layout import DatasetLayout
+    from penstock.state.context import Context
 
 SOON = GcConfig(grace=0.000001)
 """No grace: a release that left `current` this second may go."""
@@ -364,6 +367,82 @@ def test_an_audit_that_is_at_work_holds_its_release(releases: Releases) -> None:
     (releases.layout.state / "audit.lock").unlink()
     gc_step.gc(releases.context, "data", dry_run=False)
     assert releases.there() == "B"
+
+
+@pytest.mark.parametrize("lock", ["audit.lock", "gate.lock"])
+def test_an_audit_that_begins_after_the_mark_keeps_the_release(releases: Releases, lock: str) -> None:
+    """Its look for a mark came before the mark was there; the last look asks for it (K8)."""
+    releases.stage(*"AB")
+    ruled(releases, GcConfig(grace=0.000001, settle=0.5), last=1)
+    context = releases.context
+
+    def wait(seconds: float) -> None:
+        holder = holders.this_process(releases.names["A"], "audit")
+        (releases.layout.state / lock).write_bytes(holder.to_json())
+
+    context.stop.wait = wait  # type: ignore[method-assign]
+    found = gc_step.gc(context, "data", dry_run=False)
+    assert held(releases, found, "A")[0].startswith("audit: ")
+    assert releases.there() == "AB"
+
+
+def audited(context: Context, release: str) -> object:
+    return audit_step.run(context, "data", audit_step.Request(release))
+
+
+def repaired(context: Context, release: str) -> object:
+    return repair_step.run(context, "data", release)
+
+
+@pytest.mark.parametrize("work", [audited, repaired])
+def test_what_reads_a_release_that_is_marked_ends_before_it_reads(
+    releases: Releases, work: Callable[[Context, str], object]
+) -> None:
+    releases.stage(*"AB")
+    audited(releases.context, releases.names["A"])
+    ruled(releases, GcConfig(grace=0.000001, settle=0.5), last=1)
+    context = releases.context
+    said = []
+
+    def wait(seconds: float) -> None:
+        with pytest.raises(PreflightError, match="the release is being removed") as error:
+            work(context, releases.names["A"])
+        said.append(str(error.value))
+
+    context.stop.wait = wait  # type: ignore[method-assign]
+    gc_step.gc(context, "data", dry_run=False)
+    assert said
+    assert releases.there() == "B"
+
+
+@pytest.mark.parametrize("when", ["locked", "started", "read"])
+def test_an_audit_whose_release_is_gone_says_so_and_finds_nothing(releases: Releases, when: str) -> None:
+    """As by `rm -r`, or under a reader's audit, which no removal sees: it ended with [Errno 2]."""
+    releases.stage(*"AB")
+    context, layout, release = releases.context, releases.layout, releases.names["A"]
+    plain, sink = context.storage.releases, context.sink
+
+    def gone() -> None:
+        if layout.release(release).exists():
+            os.rename(layout.release(release), releases.folder / "away")
+
+    def locked(of: DatasetLayout) -> Sequence[str]:
+        names = plain(of)
+        gone()
+        return names
+
+    def heard(event: Event) -> None:
+        if isinstance(event, events.Started if when == "started" else events.Progressed):
+            gone()
+        sink(event)
+
+    if when == "locked":
+        context.storage.releases = locked  # type: ignore[method-assign]
+    else:
+        context.sink = heard
+    with pytest.raises((PreflightError, FailedError), match=r"the release (was|is being) removed"):
+        audited(context, release)
+    assert not layout.verdict(release).exists()
 
 
 def test_where_current_leads_nowhere_nothing_is_removed(releases: Releases) -> None:

@@ -209,7 +209,7 @@ def _removed(context: Context, layout: DatasetLayout, decisions: Sequence[Decisi
 
 def _since(context: Context, layout: DatasetLayout, release: str) -> list[str]:
     """Who holds a release that is marked."""
-    held = [pin.words() for pin in survey.pinned(context, layout).get(release, [])]
+    held = survey.holders_now(context, layout, release)
     if context.storage.current(layout) == release:
         held.append("current: somebody led it there meanwhile")
     return held

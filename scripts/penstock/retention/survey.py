@@ -23,7 +23,6 @@ if TYPE_CHECKING:
     from collections.abc import Container, Mapping, Sequence
 
     from penstock.core.layout import DatasetLayout
-    from penstock.retention.pins import Pin
     from penstock.state.context import Context
     from penstock.state.current_pointer import Move
 
@@ -80,13 +79,15 @@ def look(context: Context, layout: DatasetLayout, overruled: Container[str] = ()
     return Survey(current, known, ended, now)
 
 
-def pinned(context: Context, layout: DatasetLayout) -> dict[str, list[Pin]]:
-    """The pins that stand now, by release. Raises PreflightError where they cannot be read, and as
-    `clock.checked`."""
+def holders_now(context: Context, layout: DatasetLayout, release: str) -> list[str]:
+    """Who holds a release that is marked for its removal, in words: pins, a run, an audit or repair. Raises
+    PreflightError where pins cannot be read, and as `clock.checked`."""
     now = clock.checked(layout.releases)
     pins.check_readable(context.storage, layout)
     scheduler = partial(liveness.scheduler, context)
-    return pins.held(context.storage, layout, context.config.gc.longest_pin, scheduler, now)
+    longest = context.config.gc.longest_pin
+    placed = pins.held(context.storage, layout, longest, scheduler, now).get(release, [])
+    return [pin.words() for pin in placed] + [words for name, words in _in_use(layout) if name == release]
 
 
 def grace(context: Context) -> float:
@@ -171,12 +172,14 @@ def _in_use(layout: DatasetLayout) -> list[tuple[str, str]]:
         run = run_store.open_run(layout)
         if run.folder.plan.exists() and seals.of_run(run) is None and run.plan.base:
             found.append((run.plan.base, f"base: run {run.id}, which has not ended, links from it"))
-    lock = layout.state / "audit.lock"
-    with contextlib.suppress(OSError):
-        holder = holders.parse(lock.read_bytes())
-        age = clock.now(layout.state) - lock.stat().st_mtime
-        if holder is not None and holder.run and holders.lives(holder) is not False and age < STILL:
-            found.append((holder.run, f"audit: {holder.describe()}"))
+    # Of audits and repairs, and of `gate --mend`, which takes the other one for both of its steps.
+    for name in ("audit.lock", "gate.lock"):
+        lock = layout.state / name
+        with contextlib.suppress(OSError):
+            holder = holders.parse(lock.read_bytes())
+            age = clock.now(layout.state) - lock.stat().st_mtime
+            if holder is not None and holder.run and holders.lives(holder) is not False and age < STILL:
+                found.append((holder.run, f"{holder.command}: {holder.describe()}"))
     return found
 
 

@@ -38,7 +38,7 @@ from penstock.ownership.dataset_hold import lock_of
 from penstock.planning.forecast import element_time
 from penstock.policy import accounts
 from penstock.state import auditor_verdicts, history, own_state, receipts, verdicts
-from penstock.steps.release_choice import released
+from penstock.steps.release_choice import check_stands, released, standing
 from penstock.vendors.registry import data_states
 
 if TYPE_CHECKING:
@@ -123,7 +123,7 @@ def run(context: Context, dataset: str, request: Request | None = None) -> Audit
     else:
         layout = _as_reader(context, layout, request.into)
     began = time.time()
-    with auditing(context, layout, release, STEP):
+    with auditing(context, layout, release, STEP), standing(layout, release, STEP):
         _control_files_are_here(context, layout, release)
         seal, digest = audit_plan.read_seal(layout, release)
         choice = request.choice
@@ -413,6 +413,7 @@ def _close(
             yield finding
 
     audit_store.keep(audit_store.findings(folder), counted())
+    check_stands(layout, audit.release, STEP)
     skipped = _amounts(audit_store.kept_skipped(audit_store.skipped(folder)))
     unopened = sum(one["files"] for one in skipped.values())
     files = plan.files - unopened if plan else 0
@@ -538,7 +539,7 @@ def overrule(context: Context, dataset: str, why: str, release: str | None = Non
     layout = context.layout(dataset)
     context.storage.check_owner(layout)
     release = released(context, layout, release, STEP)
-    with auditing(context, layout, release, STEP):
+    with auditing(context, layout, release, STEP), standing(layout, release, STEP):
         own = verdicts.read(layout, release)
         before = auditor_verdicts.with_auditors(layout, release, own, context.config.target.auditors)
         counts = verdicts.standing(before)

@@ -11,7 +11,7 @@ from penstock.description.registry import FORMS
 from penstock.errors import FindingsError, PreflightError
 from penstock.filesystem.errno_map import storage_error
 from penstock.state import receipts, seals
-from penstock.steps.release_choice import released
+from penstock.steps.release_choice import check_stands, released
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -54,6 +54,7 @@ def run(context: Context, dataset: str, release: str | None, form: str) -> Descr
             hint="ask the dataset's owner for the group that may read it",
         ) from None
     except OSError as error:
+        check_stands(layout, release, "describe")
         raise storage_error(error, "the release cannot be described", str(folder)) from error
     words = context.dataset(dataset).describe or DescribeConfig()
     chosen = FORMS[form]

@@ -30,7 +30,7 @@ from penstock.ownership.dataset_hold import holding
 from penstock.ownership.repair_promise import promised
 from penstock.state import history, receipts, signed_history, verdicts
 from penstock.steps.audit_step import auditing, findings_of
-from penstock.steps.release_choice import released
+from penstock.steps.release_choice import released, standing
 from penstock.steps.repair_array import ALREADY, NAMED, STEP, Done, fetch, mender_of, planned
 from penstock.steps.shared_damage import SharedDamage
 from penstock.views import findings_text as views
@@ -78,6 +78,7 @@ def run(
         )
     with (
         auditing(context, layout, release, STEP),
+        standing(layout, release, STEP),
         holding(context, dataset, "", STEP, release=release),
         promised(context, layout, release),
     ):
