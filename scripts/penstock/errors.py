@@ -112,7 +112,8 @@ class OverloadedError(TransientError):
 
 
 class ExpiredCredentialsError(TransientError):
-    """Temporary credentials ran out: renew them (`sources.registry.credentials`), then retry."""
+    """A store refuses the credentials as ended, or as unknown to it: others may help. They are resolved anew
+    (`sources.renewal`); where that gives none, the work ends with FailedError."""
 
 
 class ObjectError(PenstockError):

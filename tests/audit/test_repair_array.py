@@ -14,14 +14,13 @@ from typing import TYPE_CHECKING
 
 import pytest
 from tests.support.commands import started, until
-from tests.support.hostile import Hostile
 from tests.support.published import content, damage, data_of, flip, published
 from tests.support.s3server import S3Server
 from tests.support.scripted_cluster import DONE, FAILED, ScriptedCluster
 from tests.support.staging_runs import tree
 
 from penstock.cli.main import main
-from penstock.config.settings import EngineConfig, PlanConfig
+from penstock.config.settings import PlanConfig
 from penstock.core.documents import fetched_files, history_line
 from penstock.core.key_paths import TEMPORARY
 from penstock.errors import FailedError, InterruptedRunError, NewerFormatError
@@ -217,19 +216,6 @@ def test_of_a_shortened_giant_its_end_alone_is_fetched(tmp_path: Path) -> None:
         assert (done["status"], done["fetched_bytes"]) == ("REPAIRED", 2 * MIB - 5)
         assert (data_of(context) / "giant").read_bytes() == files["giant"]
         assert left_behind(context) == []
-
-
-def test_credentials_that_run_out_are_waited_for(tmp_path: Path) -> None:
-    good = content(3, 60_000)
-    with Hostile({"a": good}) as server:
-        options = {"endpoint_url": server.endpoint, "anon": True}
-        engine = EngineConfig(workers=1, attempts=1)
-        with published(tmp_path, f"s3://{server.bucket}/", options=options, engine=engine) as context:
-            flip(data_of(context) / "a", 5)
-            assert audit_step.run(context, "data")["counts"] == {"changed": 1}
-            server.modes["a"] = "expired*2"
-            assert repair_step.run(context, "data")["status"] == "REPAIRED"
-            assert (data_of(context) / "a").read_bytes() == good
 
 
 def test_what_an_element_fetched_is_read_as_it_was_written_and_refused_of_a_newer_format() -> None:

@@ -178,10 +178,14 @@ def test_whoever_stops_makes_no_further_try() -> None:
 
 
 def test_credentials_that_ran_out_are_renewed_at_once_and_then_with_pauses() -> None:
-    renewed: list[int] = []
+    renewed: list[bool] = []
     script = Script(*(ExpiredCredentialsError("out") for _ in range(3)))
-    assert retrying(script, 4, script.wait, renew=lambda: renewed.append(1)) == "done"
-    assert (script.calls, len(renewed), len(script.pauses)) == (4, 3, 2)
+    assert retrying(script, 4, script.wait, renew=lambda _, last: renewed.append(last)) == "done"
+    assert (script.calls, renewed, len(script.pauses)) == (4, [False] * 3, 2)
+    script, renewed[:] = Script(*(ExpiredCredentialsError("out") for _ in range(2))), []
+    with pytest.raises(ExpiredCredentialsError):
+        retrying(script, 2, script.wait, renew=lambda _, last: renewed.append(last))
+    assert renewed == [False, True]
 
 
 def objects(*keys: str, following: str = "") -> Objects:

@@ -61,7 +61,7 @@ from urllib.parse import parse_qsl, quote, unquote
 from xml.sax.saxutils import escape
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Callable, Mapping, Sequence
     from pathlib import Path
 
 LOGIN = b"<!DOCTYPE html><html><title>Sign in</title><form>Your session has ended</form></html>"
@@ -113,6 +113,9 @@ class Hostile:
         self.listing_type = "application/xml"
         self.etags: dict[str, str] = {}
         """What stands in place of a key's own etag."""
+        self.ended: Callable[[Asked], str] = lambda _: ""
+        """The code by which the store refuses the keys of a request; "" where it takes them."""
+        self.refused: list[Asked] = []
         self.asked: list[Asked] = []
         self._used: dict[str, int] = {}
         self._lock = threading.Lock()
@@ -217,8 +220,12 @@ class Hostile:
         path, _, query = target.partition("?")
         bucket, _, key = unquote(path).removeprefix("/").partition("/")
         port = int(sock.getpeername()[1])
-        self.asked.append(Asked(method, key, query, headers.get("range", ""), headers, port))
-        if bucket != self.bucket:
+        asked = Asked(method, key, query, headers.get("range", ""), headers, port)
+        self.asked.append(asked)
+        if code := self.ended(asked):
+            self.refused.append(asked)
+            _error(sock, method, 400, code)
+        elif bucket != self.bucket:
             _error(sock, method, 404, "NoSuchBucket")
         elif key:
             self._object(sock, method, path, query, key, headers)

@@ -20,14 +20,13 @@ from penstock.core.model import Pin
 from penstock.engine.holding import rest
 from penstock.engine.open_sources import Sources
 from penstock.engine.records import journal
-from penstock.engine.stream import failure
+from penstock.engine.stream import failure, of_row
 from penstock.engine.tasks import FailedRow, Failure
 from penstock.errors import (
     ObjectError,
     PenstockError,
     SourceChangedError,
 )
-from penstock.sources.backoff import retrying
 from penstock.storage.registry import open_storage
 
 if TYPE_CHECKING:
@@ -59,7 +58,6 @@ class Following:
         """`writer`: how staging is written. `changes`: those of earlier attempts; kept up to date here."""
         self._task, self._outcome, self._credentials = task, outcome, credentials
         self._sources = Sources(task.dataset, credentials.current, task.engine.timeout)
-        self._lock = threading.Lock()
         self._writer = writer
         self.waiting: dict[int, FailedRow] = {}
         """Rows whose object changed, for the next round."""
@@ -180,18 +178,15 @@ class Following:
     def _list_one(self, entry: Entry, ending: threading.Event) -> Listed | PenstockError | None:
         """The object as it is listed now; what remains of the tries."""
 
-        def renew() -> None:
-            with self._lock:
-                self._credentials.renew(expired=True)
-                self._sources.renew(self._credentials.current)
-
-        def attempt() -> Listed | None:
-            return self._sources.get(entry.source).list_one(entry.key)
-
+        attempts = self._task.engine.attempts
         try:
-            return retrying(attempt, self._task.engine.attempts, ending.wait, renew=renew)
+            return self._credentials.asked(
+                self._sources, entry.source, lambda source: source.list_one(entry.key), attempts, ending.wait
+            )
         except PenstockError as error:
-            return error
+            if of_row(error):
+                return error
+            raise
 
     def _limited(self, changed: int, gone: int) -> None:
         """Raises SourceChangedError where so many rows are beyond what may be."""

@@ -31,7 +31,6 @@ if TYPE_CHECKING:
     from penstock.engine.pacing import Allowances
     from penstock.engine.tasks import BatchAnswer, CopyTask, Report, StopCheck
 
-# Temporary credentials are made anew this many seconds before they end.
 VIEW = 128
 """How many pending batches are searched for one in a folder where no other stream writes (some MiB of
 memory)."""
@@ -178,9 +177,7 @@ def _copy(
             keeper.check()
             if follow:
                 follow.check()
-            if credentials.renew(run.pool.expired):
-                run.pool.expired = False
-                run.pool.renew(credentials.current)
+            credentials.tend(run.pool)
 
         def again() -> Iterator[Batch] | None:
             """The rows of a further round, of the version that they have now."""

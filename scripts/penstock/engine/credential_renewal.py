@@ -2,42 +2,151 @@
 
 from __future__ import annotations
 
+import threading
 import time
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
+
+from penstock.errors import PenstockError
+from penstock.sources.backoff import retrying
+from penstock.sources.renewal import ended, failed, renewable, renewed
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from penstock.config.settings import DatasetConfig
+    from penstock.engine.open_sources import Sources
+    from penstock.engine.workers.pool import Pool, Refused
+    from penstock.errors import ExpiredCredentialsError
+    from penstock.sources.port import Source
+
+T = TypeVar("T")
 
 RENEW_BEFORE = 300.0
 """Seconds before their end from which temporary credentials are renewed."""
 RENEW_PAUSE = 15.0
 """Seconds between two attempts to renew."""
+PATIENCE = 60.0
+"""Seconds of refusals, one after another, after which the credentials count as ended. An attempt to renew
+that is on its way then is waited for: what it runs has a limit of its own (`sources.s3.session_keys`)."""
+
+
+class _Attempt(threading.Thread):
+    """One resolution of the secrets: a helper that it runs may take a minute, and the copy goes on."""
+
+    def __init__(self, resolve: Callable[[], list[Any]]) -> None:
+        super().__init__(name="credentials", daemon=True)
+        self._resolve = resolve
+        self.secrets: list[Any] | None = None
+        self.error: BaseException | None = None
+        self.start()
+
+    def run(self) -> None:
+        try:
+            self.secrets = self._resolve()
+        except BaseException as error:  # noqa: BLE001 - `Credentials.tend` raises it
+            self.error = error
 
 
 class Credentials:
     """Resolved once, in the workers' parent, for all workers. Temporary credentials are resolved again before
-    they end, or when a store refuses them as expired."""
+    they end, or when a store refuses the present ones.
+
+    | refused                                      | then                                              |
+    |----------------------------------------------|---------------------------------------------------|
+    | keys of the environment, or none (`anon`)    | FailedError at once: they cannot change           |
+    | others                                       | resolved again every RENEW_PAUSE, and sent to all |
+    | the same, for PATIENCE without an end        | FailedError: what could not be resolved, or ended |
+    """
 
     def __init__(self, dataset: DatasetConfig) -> None:
         self._dataset = dataset
+        self._lock = threading.Lock()
         self._tried = time.monotonic()
         self.current = self._resolve()
+        self._attempt: _Attempt | None = None
+        self._lacking: PenstockError | None = None
+        """Why the last attempt to renew failed."""
+        self._since = self._last = float("-inf")
+        """When refusals began that went on, and when the last one came."""
 
     def _resolve(self) -> list[Any]:
         from penstock.sources.registry import credentials
 
         return [credentials(source) for source in self._dataset.sources]
 
-    def renew(self, expired: bool) -> bool:
-        """Resolve again where that is due; `expired` when a store refused the present ones. True when the
-        credentials changed."""
+    def tend(self, pool: Pool) -> None:
+        """Called several times a second: renews what is due, and sends it to the workers. Raises FailedError
+        where the present credentials are refused and there are no others."""
+        refused, pool.refused_keys = pool.refused_keys, None
+        if refused is not None:
+            self._judge(refused)
+        if self._collected():
+            pool.renew(self.current)
+        if self._attempt is None and (refused is not None or self._near_their_end()):
+            now = time.monotonic()
+            if now - self._tried >= RENEW_PAUSE:
+                self._tried = now
+                self._attempt = _Attempt(self._resolve)
+
+    def _judge(self, refused: Refused) -> None:
+        now = time.monotonic()
+        if now - self._last > PATIENCE:
+            self._since = now
+            self._tried, self._lacking = float("-inf"), None
+        self._last = now
+        secrets = self.current[refused.source]
+        if not renewable(secrets):
+            raise ended(refused.error, secrets)
+        if now - self._since >= PATIENCE and self._attempt is None:
+            raise failed(self._lacking) if self._lacking else ended(refused.error, secrets)
+
+    def _collected(self) -> bool:
+        """Whether an attempt to renew has ended and given secrets."""
+        attempt = self._attempt
+        if attempt is None or attempt.is_alive():
+            return False
+        self._attempt = None
+        if attempt.secrets is not None:
+            self.current, self._lacking = attempt.secrets, None
+            return True
+        if not isinstance(attempt.error, PenstockError):
+            assert attempt.error is not None
+            raise attempt.error
+        self._lacking = attempt.error
+        return False
+
+    def _near_their_end(self) -> bool:
         from penstock.sources.registry import expires
 
         ends = [end for end in map(expires, self.current) if end is not None]
-        if not expired and (not ends or min(ends) - time.time() > RENEW_BEFORE):
-            return False
-        if time.monotonic() - self._tried < RENEW_PAUSE:
-            return False
-        self._tried = time.monotonic()
-        before, self.current = self.current, self._resolve()
-        return self.current != before
+        return bool(ends) and min(ends) - time.time() <= RENEW_BEFORE
+
+    def asked(
+        self,
+        sources: Sources,
+        number: int,
+        ask: Callable[[Source], T],
+        attempts: int,
+        wait: Callable[[float], object],
+    ) -> T:
+        """What `ask` returns of one of the `sources`, for threads of this process that make a few requests
+        themselves: with `retrying`, and with credentials that are resolved anew where a store refuses the
+        present ones. Raises the last error."""
+        from penstock.sources.registry import credentials
+
+        used: Any = None
+
+        def attempt() -> T:
+            nonlocal used
+            used = self.current[number]
+            return ask(sources.get(number))
+
+        def renew(error: ExpiredCredentialsError, last: bool) -> None:
+            with self._lock:
+                if self.current[number] is used:  # no other thread was faster
+                    config = self._dataset.sources[number]
+                    fresh = renewed(error, used, lambda: credentials(config), last=last)
+                    self.current = [*self.current[:number], fresh, *self.current[number + 1 :]]
+                    sources.renew(self.current)
+
+        return retrying(attempt, attempts, wait, renew=renew)

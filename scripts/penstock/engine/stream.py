@@ -8,7 +8,6 @@ not about one row (no space, fenced, configuration) ends the shard.
 from __future__ import annotations
 
 import mmap
-import time
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
@@ -35,11 +34,9 @@ if TYPE_CHECKING:
     from penstock.engine.shared_memory import Limiter
 
 BLOCK = 1 << 20
-RENEWAL = 120.0
-"""Seconds that rows wait for credentials that ran out to be renewed, whatever `attempts` is: a process or a
-sign-on that gives new ones may take that long."""
-FIRST_LOOK, LONGEST_LOOK = 0.1, 1.0
-"""Seconds between two tries while credentials are renewed: at first, and at most."""
+RENEWAL = 1.0
+"""Seconds between two tries of a row while credentials are renewed, whatever `attempts` is. How long that may
+take is the parent's to decide (`credential_renewal`): it stops the workers."""
 
 
 class Stopped(Exception):  # noqa: N818
@@ -62,15 +59,13 @@ class Stream:
         stopping: Event,
         attempts: int,
         limiter: Limiter | Pace | None,
-        tell: Callable[[int], None],
+        tell: Callable[[int, Any], None],
         requests: Pace | None = None,
     ) -> None:
         """`requests`: has its `take` called for each request to the source; None: they have no pace."""
         self.slot, self.counters, self.stopping = slot, counters, stopping
         self.attempts, self.limiter, self.tell = attempts, limiter, tell
         self.requests = requests
-        self._refused_since = -1.0
-        """When credentials were first refused after the last row that was read; -1: they were not."""
         self.retries = self.linked = self.taken = 0
         # One page more than a block, so that a read can find that an object is longer than it was listed.
         self.view = memoryview(mmap.mmap(-1, BLOCK + mmap.PAGESIZE))
@@ -119,12 +114,12 @@ class Stream:
                 error = raised if isinstance(raised, PenstockError) else _nonsense(entry, raised)
                 self.counters[self.slot] = before
                 if isinstance(error, ExpiredCredentialsError):
-                    self.tell(EXPIRED)
-                    if self._renewing():
-                        self.retries += 1
-                        continue
-                elif isinstance(error, OverloadedError):
-                    self.tell(PRESSURE)
+                    self.tell(EXPIRED, (entry.source, error))
+                    self._pause(RENEWAL)
+                    self.retries += 1
+                    continue
+                if isinstance(error, OverloadedError):
+                    self.tell(PRESSURE, None)
                 elif free and isinstance(error, TransientError) and lately_held(self.stopping):
                     free = False
                     self.retries += 1
@@ -132,8 +127,6 @@ class Stream:
                 if error is raised:
                     raise
                 raise error from raised
-            if self._refused_since >= 0:
-                self._refused_since = -1.0
             return done
 
     def _count(self, _: PenstockError) -> None:
@@ -142,19 +135,6 @@ class Stream:
     def _pause(self, seconds: float) -> None:
         if self.stopping.wait(seconds):
             raise Stopped
-
-    def _renewing(self) -> bool:
-        """Wait a little for renewed credentials. False once that took RENEWAL seconds in all: the refusal is
-        then the row's error. Raises Stopped."""
-        now = time.monotonic()
-        if self._refused_since < 0:
-            self._refused_since = now
-        waited = now - self._refused_since
-        if waited >= RENEWAL:
-            return False
-        if self.stopping.wait(min(LONGEST_LOOK, FIRST_LOOK + waited / 4)):
-            raise Stopped
-        return True
 
     def close(self) -> None:
         """Descriptors and connections; the buffer goes with the last view of it."""

@@ -152,9 +152,7 @@ def _survey(
 
     def idle() -> None:
         nonlocal due
-        if credentials.renew(run.pool.expired):
-            run.pool.expired = False
-            run.pool.renew(credentials.current)
+        credentials.tend(run.pool)
         begun = time.monotonic()
         if begun >= due:
             write()

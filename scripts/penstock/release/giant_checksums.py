@@ -6,9 +6,10 @@ from typing import TYPE_CHECKING, TypeVar
 
 from penstock.core import events
 from penstock.engine.checksums import admitted
+from penstock.engine.credential_renewal import Credentials
+from penstock.engine.open_sources import Sources
 from penstock.engine.transfer.upload_parts import as_assumed, part_sizes
 from penstock.errors import ObjectError, SourceChangedError, TransientError
-from penstock.sources.backoff import retrying
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -26,13 +27,14 @@ TRIES = 5
 class GiantClaims:
     """Queries the sources that the run froze, with the options that it froze. They are opened for the first
     giant. A source that cannot be queried, or whose object was replaced since it was copied, counts as one
-    that states no checksum; a warning says so, and publish goes on."""
+    that states no checksum; a warning says so, and publish goes on. Raises FailedError where the source
+    refuses the credentials and there are no others: with others it would state one."""
 
     def __init__(self, context: Context, run: Run) -> None:
         self._context, self._dataset = context, run.dataset
         self._config, self._timeout = run.config.dataset, run.config.engine.timeout
         self._policy = run.config.verify.source_checksum
-        self._sources: list[Source] = []
+        self._opened: tuple[Credentials, Sources] | None = None
 
     def __call__(self, entry: Entry) -> Sequence[Claim]:
         """The object's own claims; () when the source states none."""
@@ -45,18 +47,12 @@ class GiantClaims:
         return as_assumed(self._asked(entry, lambda source: part_sizes(source, entry, claim)) or (), claim)
 
     def _asked(self, entry: Entry, ask: Callable[[Source], T]) -> T | None:
-        from penstock.listing.collection import open_sources
-        from penstock.sources import registry
-
-        if not self._sources:
-            self._sources = open_sources(self._config, self._timeout)
-        source = self._sources[entry.source]
-
-        def renew() -> None:
-            source.renew(registry.credentials(self._config.sources[entry.source]))
-
+        if self._opened is None:
+            credentials = Credentials(self._config)
+            self._opened = credentials, Sources(self._config, credentials.current, self._timeout)
+        credentials, sources = self._opened
         try:
-            return retrying(lambda: ask(source), TRIES, self._context.stop.wait, renew=renew)
+            return credentials.asked(sources, entry.source, ask, TRIES, self._context.stop.wait)
         except TransientError as error:
             text = f"{entry.path!r}: its source's checksum cannot be queried: {error}"
         except (SourceChangedError, ObjectError) as error:

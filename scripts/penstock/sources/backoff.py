@@ -80,7 +80,7 @@ def retrying(
     attempts: int,
     wait: Callable[[float], object],
     *,
-    renew: Callable[[], None] | None = None,
+    renew: Callable[[ExpiredCredentialsError, bool], None] | None = None,
     failed: Callable[[PenstockError], None] | None = None,
     may: Callable[[PenstockError, int], bool] = may_retry,
     first: PenstockError | None = None,
@@ -88,10 +88,11 @@ def retrying(
     """What `ask` gives; it is called up to `attempts` times, with growing pauses, while its error may pass.
 
     `wait` is called with the seconds of a pause; where it returns true there is no further try. `renew` gets
-    new credentials when the old ones ran out; the first time the next try follows at once. `failed` is called
-    with each error that a retry follows. `may` says of an error and the tries so far whether a further one
-    makes sense. `first` is the error of a first try that the caller made himself: rows that are copied at
-    the first try, by the hundred thousand, then never come here. Raises the last error.
+    new credentials when the old ones are refused, or raises what ends the work (`renewal.renewed`); it is
+    called with the refusal and with whether that was the last try. The first time the next try follows at
+    once. `failed` is called with each error that a retry follows. `may` says of an error and the tries so far
+    whether a further one makes sense. `first` is the error of a first try that the caller made himself: rows
+    that are copied at the first try, by the hundred thousand, then never come here. Raises the last error.
     """
     tried, renewed = 0, False
     while True:
@@ -101,14 +102,15 @@ def retrying(
                 raise first
             return ask()
         except PenstockError as error:
-            if tried >= attempts or not may(error, tried):
+            last = tried >= attempts or not may(error, tried)
+            if renew is not None and isinstance(error, ExpiredCredentialsError):
+                renew(error, last)
+            if last:
                 raise
             if failed is not None:
                 failed(error)
-            if renew is not None and isinstance(error, ExpiredCredentialsError):
-                renew()
-                if not renewed:
-                    renewed = True
-                    continue
+            if renew is not None and isinstance(error, ExpiredCredentialsError) and not renewed:
+                renewed = True
+                continue
             if wait(pause_after(error, tried)):
                 raise

@@ -15,12 +15,12 @@ import time
 from collections import deque
 from dataclasses import dataclass, field
 from itertools import count
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from penstock.engine.shared_memory import SLOTS, Shared
 from penstock.engine.tasks import BatchAnswer
 from penstock.engine.workers.cpu_usage import busy_seconds
-from penstock.engine.workers.messages import CopyWork, Setup
+from penstock.engine.workers.messages import ReadWork, Setup
 from penstock.engine.workers.sizing import asked_ahead
 from penstock.errors import FailedError
 from penstock.policy import pause
@@ -35,7 +35,7 @@ if TYPE_CHECKING:
     from penstock.engine.tasks import StopCheck
     from penstock.engine.workers.pinning import Place
     from penstock.engine.workers.stream_tuning import Tuner
-    from penstock.errors import PenstockError
+    from penstock.errors import ExpiredCredentialsError, PenstockError
 
 GRACE = 8.0
 """Seconds that workers get for what is in flight when the engine stops."""
@@ -59,6 +59,13 @@ class Member:
     """It reported its end, or it died."""
 
 
+class Refused(NamedTuple):
+    """A store's refusal of the credentials of a source, by its number in the dataset."""
+
+    source: int
+    error: ExpiredCredentialsError
+
+
 class Pool:
     """Some workers. `start` at once, `set_up` when it is known what to do, `run`, `close`."""
 
@@ -71,8 +78,8 @@ class Pool:
         self.begun = False
         """A worker has answered, or moved a byte."""
         self.pressed = False
-        self.expired = False
-        """A store said that the credentials ended."""
+        self.refused_keys: Refused | None = None
+        """The last refusal of credentials by a store that nobody has looked at."""
         self.fatal: PenstockError | None = None
         self.streams = workers
         self.places: Sequence[Place] = ()
@@ -153,7 +160,7 @@ class Pool:
 
     def renew(self, credentials: Any) -> None:
         """New credentials for all workers, also for those to come."""
-        if self._setup is not None and isinstance(self._setup.work, CopyWork):
+        if self._setup is not None and not isinstance(self._setup.work, ReadWork):
             self._setup = self._setup._replace(work=self._setup.work._replace(credentials=credentials))
         frame = wire.encode(wire.CREDENTIALS, credentials)
         for member in self.alive:
@@ -273,7 +280,7 @@ class Pool:
                 elif kind == wire.PRESSURE:
                     self.pressed = True
                 elif kind == wire.EXPIRED:
-                    self.expired = True
+                    self.refused_keys = Refused(*value)
                 elif kind == wire.FATAL:
                     self.fatal = self.fatal or value
                 elif kind == wire.BYE:

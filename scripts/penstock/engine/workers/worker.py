@@ -105,13 +105,13 @@ class Worker:
             self.threads.append(thread)
             thread.start()
 
-    def tell(self, kind: int) -> None:
+    def tell(self, kind: int, value: Any) -> None:
         """PRESSURE (a store asked for less) or EXPIRED (it refuses the credentials): to the
         parent, not more than a few times a second."""
         now = time.monotonic()
         if now - self.told.get(kind, 0.0) > 0.2:
             self.told[kind] = now
-            self.channel.send(kind)
+            self.channel.send(kind, value)
 
     def take(self, number: int, rows: list[int], kind: int, entries: list[tuple[Any, ...]]) -> None:
         """Cut a batch into slices for idle threads. Where no thread is idle, one thread does the whole batch:

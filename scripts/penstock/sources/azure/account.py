@@ -10,12 +10,13 @@ from __future__ import annotations
 
 import os
 import re
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, NamedTuple
 from urllib.parse import parse_qsl
 
 from penstock.errors import ConfigError, PreflightError
 from penstock.sources.http.endpoint import split
+from penstock.sources.renewal import ENVIRONMENT
 from penstock.sources.secret_file import pairs, read_secret
 
 if TYPE_CHECKING:
@@ -25,7 +26,8 @@ if TYPE_CHECKING:
 
 SCHEMES = ("az", "abfs", "abfss")
 NAMES = ("connection_string", "account_key", "sas_token", "client_id", "client_secret", "tenant_id")
-ENVIRONMENT = "AZURE_STORAGE_"
+SECRETS = frozenset({"connection_string", "account_key", "sas_token", "client_secret"})
+VARIABLES = "AZURE_STORAGE_"
 HINT = "docs/configuration.md has the options of Azure: account_name with credentials_file or anon"
 _CONTAINER = re.compile(r"\$root|\$web|[a-z0-9](?:-?[a-z0-9]){2,62}")
 
@@ -55,6 +57,8 @@ class AzureCredentials:
     """A connection string, complete; "" when tokens come from `principal` or from the environment."""
     principal: Mapping[str, str] = field(default_factory=dict, repr=False)
     """client_id, client_secret and tenant_id, or nothing."""
+    origin: str = ""
+    """See `renewal.origin`."""
 
     @property
     def parts(self) -> dict[str, str]:
@@ -95,8 +99,21 @@ def place(url: str) -> Place:
 def resolve(config: SourceConfig) -> AzureCredentials:
     """Raises PreflightError when secrets are not kept safely, ConfigError for what makes no sense."""
     options = config.storage_options
-    where = place(config.url)
     given = _given(options)
+    if options.get("anon"):
+        origin = ""
+    elif options.get("credentials_file"):
+        origin = os.path.expanduser(str(options["credentials_file"]))
+    elif given.keys() & SECRETS:
+        origin = ENVIRONMENT
+    else:
+        origin = "the account's login (managed identity, workload identity or `az login`)"
+    return replace(_resolved(config, given), origin=origin)
+
+
+def _resolved(config: SourceConfig, given: Mapping[str, str]) -> AzureCredentials:
+    options = config.storage_options
+    where = place(config.url)
     if not given.get("connection_string"):
         endpoint = _endpoint(config, where, given)
         return _by_parts(config, endpoint, given)
@@ -123,14 +140,12 @@ def _given(options: Mapping[str, object]) -> dict[str, str]:
         return {}
     path = options.get("credentials_file")
     if not path:
-        found = {name: os.environ.get(ENVIRONMENT + name.upper(), "") for name in (*NAMES, "account_name")}
+        found = {name: os.environ.get(VARIABLES + name.upper(), "") for name in (*NAMES, "account_name")}
         return {name: value for name, value in found.items() if value}
     path = os.path.expanduser(str(path))
     lines = pairs(read_secret(path))
-    found = {name.lower().removeprefix(ENVIRONMENT.lower()): value for name, value in lines.items()}
-    if not any(
-        found.get(name) for name in ("connection_string", "account_key", "sas_token", "client_secret")
-    ):
+    found = {name.lower().removeprefix(VARIABLES.lower()): value for name, value in lines.items()}
+    if not any(found.get(name) for name in SECRETS):
         raise PreflightError(
             "the credentials file has no secret for Azure",
             where=path,
@@ -167,7 +182,7 @@ def _account(config: SourceConfig, given: Mapping[str, str]) -> str:
     return str(
         config.storage_options.get("account_name")
         or given.get("account_name")
-        or os.environ.get(ENVIRONMENT + "ACCOUNT_NAME")
+        or os.environ.get(VARIABLES + "ACCOUNT_NAME")
         or place(config.url).host.partition(".")[0]
     )
 

@@ -44,12 +44,11 @@ def refused(
     status: int, code: str, message: str, headers: Mapping[bytes, bytes], where: str
 ) -> PenstockError:
     """`refusals.refusal` with Azure's codes. A signature before or after its period is
-    ExpiredCredentialsError; a 401 is FailedError. `message` holds no secret."""
+    ExpiredCredentialsError. `message` holds no secret."""
     if status == 403 and "time frame" in message:
         why = f"status {status} {code}"
         return ExpiredCredentialsError("the signature is not valid at this time", where=where, why=why)
-    codes = CODES if status != 401 else {code: _WRONG_KEYS}
-    return refusal(status, headers, where, code=code, message=message, codes=codes, waits=WAITS)
+    return refusal(status, headers, where, code=code, message=message, codes=CODES, waits=WAITS)
 
 
 def failure(error: BaseException, cleaned: Callable[[str], str], where: str) -> PenstockError:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from typing import TYPE_CHECKING
 
-from penstock.errors import ExpiredCredentialsError, FailedError, PenstockError
+from penstock.errors import FailedError, PenstockError
 from penstock.sources.checksum_headers import COMBINE, google_claims
 from penstock.sources.gcs.credentials import HINT
 from penstock.sources.http.endpoint import endpoint, split
@@ -24,7 +24,6 @@ if TYPE_CHECKING:
     from penstock.sources.objects.client import Request
 
 GOOGLE = "https://storage.googleapis.com"
-_LATE = Meaning(ExpiredCredentialsError, "the credentials ran out")
 _NOBODY = Meaning(FailedError, "there are no credentials for the source", HINT)
 _NO_BUCKET = Meaning(FailedError, "there is no such bucket")
 
@@ -87,6 +86,6 @@ class GcsClient(ObjectClient):
             code, message = str(told["errors"][0]["reason"]), str(told["message"])
         except (ValueError, KeyError, TypeError, IndexError):
             code, message = "", ""
-        meanings = {401: _LATE if self._token else _NOBODY} | ({} if key else {404: _NO_BUCKET})
+        meanings = ({} if self._token else {401: _NOBODY}) | ({} if key else {404: _NO_BUCKET})
         codes = {code: meanings[status]} if status in meanings else {}
         return refusal(status, headers, self.where(key), code=code, message=message, codes=codes)

@@ -44,7 +44,7 @@ def resolve(config: SourceConfig) -> AccessToken:
         line = f"GET /computeMetadata/v1/instance/service-accounts/default/{query}"
         # Never through a proxy.
         there = Endpoint(host.hostname or "", host.port or 80, tls=False, timeout=5.0)
-        return requested(there, line, "Metadata-Flavor: Google\r\n", hint=HINT)
+        return requested(there, line, "Metadata-Flavor: Google\r\n", origin="the metadata server", hint=HINT)
     path = os.path.expanduser(path or os.environ.get("GOOGLE_APPLICATION_CREDENTIALS", ""))
     if not path:
         return AccessToken()
@@ -59,4 +59,5 @@ def resolve(config: SourceConfig) -> AccessToken:
     except (ValueError, KeyError, TypeError):
         raise PreflightError("the file is no service account's", where=path, hint=HINT) from None
     there = endpoint(server, options)
-    return requested(there, f"POST {there.origin}{split(server).path or '/'}", body=body, hint=HINT)
+    line = f"POST {there.origin}{split(server).path or '/'}"
+    return requested(there, line, body=body, origin=path, hint=HINT)

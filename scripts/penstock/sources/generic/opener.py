@@ -50,6 +50,8 @@ class FsspecCredentials:
     """Options that a `credentials_file` holds, for one protocol. Shows nothing of itself."""
 
     options: Mapping[str, str] = field(repr=False)
+    origin: str = ""
+    """See `renewal.origin`."""
 
 
 def resolve(config: SourceConfig) -> FsspecCredentials | None:
@@ -57,7 +59,10 @@ def resolve(config: SourceConfig) -> FsspecCredentials | None:
     from penstock.sources.secret_file import pairs, read_secret
 
     path = config.storage_options.get("credentials_file")
-    return FsspecCredentials(pairs(read_secret(os.path.expanduser(str(path))))) if path else None
+    if not path:
+        return None
+    path = os.path.expanduser(str(path))
+    return FsspecCredentials(pairs(read_secret(path)), path)
 
 
 class Opener:

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 from urllib.parse import urlencode
 
-from penstock.errors import FailedError
+from penstock.errors import ExpiredCredentialsError, FailedError
 from penstock.sources.backoff import TRIES, retrying
 from penstock.sources.http.connection import Connection
 from penstock.sources.objects.refusals import refusal
@@ -27,6 +27,8 @@ class AccessToken:
     """"" where requests are made without any."""
     expires: float | None = None
     """Seconds since the epoch; None: never."""
+    origin: str = ""
+    """See `renewal.origin`."""
 
     @property
     def line(self) -> str:
@@ -52,7 +54,9 @@ def jwt_grant(server: str, issuer: str, scope: str, key: str, key_id: str) -> st
     return urlencode({"grant_type": "urn:ietf:params:oauth:grant-type:jwt-bearer", "assertion": assertion})
 
 
-def requested(server: Endpoint, line: str, lines: str = "", body: str = "", *, hint: str) -> AccessToken:
+def requested(
+    server: Endpoint, line: str, lines: str = "", body: str = "", *, origin: str, hint: str
+) -> AccessToken:
     """The token in a token server's answer (RFC 6749, 5.1). `line` is the request's method and target,
     `lines` are whole header lines, `body` is a form. Tried again while the error may pass; then raises it, or
     FailedError with `hint` where there is no token."""
@@ -67,10 +71,10 @@ def requested(server: Endpoint, line: str, lines: str = "", body: str = "", *, h
             found = json.loads(connection.read_all(ANSWER_LIMIT))
             if status != 200:
                 raise ValueError(status)
-            return AccessToken(str(found["access_token"]), time.time() + float(found["expires_in"]))
+            return AccessToken(str(found["access_token"]), time.time() + float(found["expires_in"]), origin)
         except (ValueError, KeyError, TypeError):
             error = refusal(status, connection.headers, server.url, message=_stated(found), codes={})
-            if error.retry:
+            if error.retry and not isinstance(error, ExpiredCredentialsError):
                 raise error from None
             what = "the server of access tokens gives none"
             raise FailedError(what, where=server.url, why=error.why, hint=hint) from None

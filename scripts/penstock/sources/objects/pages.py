@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
 
     from penstock.core.model import Listed
-    from penstock.errors import PenstockError
+    from penstock.errors import ExpiredCredentialsError, PenstockError
     from penstock.sources.objects.client import ObjectClient
 
 C = TypeVar("C", bound="ObjectClient")
@@ -52,10 +52,14 @@ class Objects(NamedTuple):
 
 
 class Requests(Generic[C]):
-    """Requests that may be made from many threads at once. `renew` gets new credentials for all."""
+    """Requests that may be made from many threads at once. `renew` gets new credentials for all, as that of
+    `backoff.retrying`."""
 
     def __init__(
-        self, client: Callable[[], C], credentials: Callable[[], object], renew: Callable[[], None]
+        self,
+        client: Callable[[], C],
+        credentials: Callable[[], object],
+        renew: Callable[[ExpiredCredentialsError, bool], None],
     ) -> None:
         self._make, self._credentials, self._renew = client, credentials, renew
         self._mine = threading.local()
@@ -80,10 +84,10 @@ class Requests(Generic[C]):
             client.renew(used)
             return ask(client)
 
-        def renew() -> None:
+        def renew(error: ExpiredCredentialsError, last: bool) -> None:
             with self._lock:
                 if self._credentials() is used:  # no other thread was faster
-                    self._renew()
+                    self._renew(error, last)
 
         return retrying(attempt, tries, self._stop.wait, renew=renew, failed=failed)
 

@@ -4,7 +4,13 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, NamedTuple
 
-from penstock.errors import ObjectError, PenstockError, SourceChangedError
+from penstock.errors import (
+    ExpiredCredentialsError,
+    FailedError,
+    ObjectError,
+    PenstockError,
+    SourceChangedError,
+)
 from penstock.sources.backoff import asked_for, retry_after
 
 if TYPE_CHECKING:
@@ -17,6 +23,28 @@ class Meaning(NamedTuple):
     error: type[PenstockError]
     what: str
     hint: str = ""
+
+
+_ENDED = Meaning(ExpiredCredentialsError, "the session's keys ended")
+REFUSED = Meaning(ExpiredCredentialsError, "the store refuses the credentials")
+_CLOCK = Meaning(FailedError, "this machine's clock is wrong", "set it (NTP)")
+CREDENTIALS: Mapping[str, Meaning] = {
+    **dict.fromkeys(
+        ("ExpiredToken", "ExpiredTokenException", "TokenRefreshRequired", "ExpiredAuthenticationToken"),
+        _ENDED,
+    ),
+    **dict.fromkeys(("InvalidAccessKeyId", "InvalidToken", "InvalidTokenId"), REFUSED),
+    **dict.fromkeys(("RequestTimeTooSkewed", "RequestExpired"), _CLOCK),
+}
+"""What codes say of the credentials, in every store. A key that was deleted, or a session that a server no
+longer knows (MinIO: `InvalidTokenId`), may have been replaced where the source takes its keys from."""
+
+STATUSES: Mapping[int, Meaning] = {
+    401: REFUSED,
+    407: Meaning(
+        FailedError, "the proxy asks for a name and a password", "put them into HTTPS_PROXY, or name another"
+    ),
+}
 
 
 def refusal(
@@ -33,14 +61,17 @@ def refusal(
 
     | status, code | error |
     |---|---|
-    | one of `codes` | what it says there |
+    | one of `codes`, one of `CREDENTIALS` | what it says there |
+    | 401 | ExpiredCredentialsError |
+    | 407 | FailedError: every other request is answered so too |
     | 429, 503, `backoff.OVERLOADED_CODES`; one of the next row with a Retry-After | OverloadedError |
     | 408, other 5xx, one of `waits` | TransientError |
     | 412; 404, 410; 416 | SourceChangedError |
     | all else | ObjectError |
     """
     why = " ".join(filter(None, (f"status {status}", code, message[:300])))
-    if (meaning := codes.get(code)) is not None:
+    meaning = codes.get(code) or CREDENTIALS.get(code) or STATUSES.get(status)
+    if meaning is not None:
         return meaning.error(meaning.what, where=where, why=why, hint=meaning.hint)
     if status in (408, 429) or status >= 500 or code in waits:
         return asked_for("the store asks for patience", where, why, status, code, retry_after(headers))

@@ -19,6 +19,7 @@ from penstock.sources.http.dates import http_date
 from penstock.sources.objects.client import ObjectClient
 from penstock.sources.objects.pages import Objects, Requests, ascending, one_by_one
 from penstock.sources.objects.reader import ObjectReader
+from penstock.sources.renewal import renewed
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -94,7 +95,11 @@ class ObjectSource(Generic[C]):
 
     def requests(self) -> Requests[C]:
         """For the requests of one listing; to be closed."""
-        return Requests(self.client, self.credentials, lambda: self.renew(self.resolve()))
+
+        def renew(error: PenstockError, last: bool) -> None:
+            self.renew(renewed(error, self.credentials(), self.resolve, last=last))
+
+        return Requests(self.client, self.credentials, renew)
 
     def check(self) -> None:
         """One page of one object."""

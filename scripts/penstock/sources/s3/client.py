@@ -8,13 +8,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 from urllib.parse import urljoin, urlsplit
 
-from penstock.errors import (
-    ConfigError,
-    ExpiredCredentialsError,
-    FailedError,
-    ObjectError,
-    PenstockError,
-)
+from penstock.errors import ConfigError, FailedError, ObjectError, PenstockError
 from penstock.sources.checksum_headers import s3_claims
 from penstock.sources.http.endpoint import Endpoint, endpoint, split
 from penstock.sources.http.quoting import quoted, quoted_value
@@ -34,14 +28,9 @@ if TYPE_CHECKING:
 AWS = (".amazonaws.com", ".amazonaws.com.cn")
 OTHER_REGION = frozenset({"AuthorizationHeaderMalformed", "IllegalLocationConstraintException"})
 WAITS = frozenset({"SlowDown", "RequestTimeout", "InternalError", "ServiceUnavailable", "Throttling"})
-_EXPIRED = Meaning(ExpiredCredentialsError, "the credentials ran out")
 _WRONG_KEYS = Meaning(FailedError, "the store refuses the credentials")
 CODES = {
-    **dict.fromkeys(("ExpiredToken", "ExpiredTokenException", "TokenRefreshRequired"), _EXPIRED),
-    **dict.fromkeys(
-        ("InvalidAccessKeyId", "SignatureDoesNotMatch", "InvalidToken", "InvalidSecurity"), _WRONG_KEYS
-    ),
-    "RequestTimeTooSkewed": Meaning(FailedError, "this machine's clock is wrong", "set it (NTP)"),
+    **dict.fromkeys(("SignatureDoesNotMatch", "InvalidSecurity"), _WRONG_KEYS),
     "NoSuchBucket": Meaning(FailedError, "there is no such bucket"),
     "InvalidObjectState": Meaning(ObjectError, "the object is archived", "restore it first"),
 }
@@ -104,6 +93,8 @@ class S3Client(ObjectClient):
         self.region = bucket.region
         self._credentials = credentials
         self._stamp = self._own = self._canonical = self._authorization = ""
+        self._last = ("", "", "", "")
+        """Of the request whose head was made last: method, path, query, lines."""
         self._signer = self._sign_with(credentials)
         self._payer = "requester" if bucket.options.get("requester_pays") else ""
         self._prefix = quoted(bucket.prefix)
@@ -137,6 +128,7 @@ class S3Client(ObjectClient):
 
     def head(self, method: str, path: str, query: str, lines: str) -> bytes:
         """`lines` are further headers, which need no signature."""
+        self._last = (method, path, query, lines)
         path = self.root + path
         signer = self._signer
         stamp = signer.stamp() if signer is not None else ""
@@ -211,6 +203,20 @@ class S3Client(ObjectClient):
         virtual = host.startswith(self.bucket.name.lower() + ".")
         self.go_to(server, "/" if virtual else f"/{quoted(self.bucket.name)}/")
         return path
+
+    def failure(self, key: str = "") -> PenstockError:
+        """As that of every client. An answer to HEAD does not say why it is a refusal (keys that ended: 400,
+        without a word): a GET of one byte asks."""
+        method, path, query, lines = self._last
+        if method != "HEAD" or self.connection.status not in (400, 401, 403):
+            return super().failure(key)
+        stated = self.refusal(self.connection.status, self.connection.headers, b"", key)
+        self.connection.finish()
+        self.request("GET", path, query, f"Range: bytes=0-0\r\n{lines}")
+        if self.connection.status >= 400:
+            return super().failure(key)
+        self.connection.abandon()
+        return stated
 
     def refusal(self, status: int, headers: Mapping[bytes, bytes], body: bytes, key: str) -> PenstockError:
         code, message, region = _understood(body)

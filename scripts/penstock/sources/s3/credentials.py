@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from penstock.errors import PreflightError
+from penstock.sources.renewal import ENVIRONMENT
 from penstock.sources.s3.sigv4 import Keys
 from penstock.sources.secret_file import read_secret
 
@@ -45,6 +46,8 @@ class S3Credentials:
     region: str = "us-east-1"
     endpoint: str = ""
     """"": AWS's own endpoint of the region."""
+    origin: str = ""
+    """See `renewal.origin`."""
 
     @property
     def expires(self) -> float | None:
@@ -58,20 +61,20 @@ def resolve(config: SourceConfig) -> S3Credentials:
     region = _option(options, "region", "region_name") or e.get("AWS_REGION") or e.get("AWS_DEFAULT_REGION")
     endpoint = _option(options, "endpoint_url") or e.get("AWS_ENDPOINT_URL_S3") or e.get("AWS_ENDPOINT_URL")
     keys: Keys | None
+    origin = ""
     if options.get("anon"):
         keys = None
     elif options.get("credentials_file"):
-        keys = read_file(
-            os.path.expanduser(str(options["credentials_file"])), str(options.get("profile") or "")
-        )
+        origin = os.path.expanduser(str(options["credentials_file"]))
+        keys = read_file(origin, str(options.get("profile") or ""))
     else:
-        keys = _of_environment(options, decided=bool(region and endpoint))
+        keys, origin = _of_environment(options, decided=bool(region and endpoint)), ENVIRONMENT
         if keys is None:
             session = _session(options)
             region = region or session.get_config_variable("region")
             endpoint = endpoint or _profile_endpoint(session)
-            keys = _botocore_keys(session, config.url, bool(options.get("instance_metadata")))
-    return S3Credentials(keys, str(region or "us-east-1"), str(endpoint or ""))
+            keys, origin = _botocore_keys(session, config.url, bool(options.get("instance_metadata")))
+    return S3Credentials(keys, str(region or "us-east-1"), str(endpoint or ""), origin)
 
 
 def _of_environment(options: Any, *, decided: bool) -> Keys | None:
@@ -167,7 +170,7 @@ def _profile_endpoint(session: Any) -> str:
     return str(scoped.get("endpoint_url") or "")
 
 
-def _botocore_keys(session: Any, url: str, instance_metadata: bool) -> Keys:
+def _botocore_keys(session: Any, url: str, instance_metadata: bool) -> tuple[Keys, str]:
     import botocore.exceptions
 
     resolver = session.get_component("credential_provider")
@@ -182,4 +185,6 @@ def _botocore_keys(session: Any, url: str, instance_metadata: bool) -> Keys:
         raise PreflightError("there are no credentials for the source", where=url, hint=HINT)
     # botocore keeps the end of temporary keys to itself; it is the only place that knows it.
     ends = getattr(found, "_expiry_time", None)
-    return Keys(frozen.access_key, frozen.secret_key, frozen.token or "", ends.timestamp() if ends else None)
+    keys = Keys(frozen.access_key, frozen.secret_key, frozen.token or "", ends.timestamp() if ends else None)
+    profile = session.get_config_variable("profile") or "default"
+    return keys, ENVIRONMENT if found.method == "env" else f"the profile {profile!r}"

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from penstock.errors import PenstockError
+from penstock.errors import ExpiredCredentialsError, PenstockError
 from penstock.sources.backoff import asked_for, retry_after
 from penstock.sources.checksum_headers import s3_claims
 from penstock.sources.objects.reader import ObjectReader
@@ -43,6 +43,8 @@ class S3Reader(ObjectReader[S3Client]):
         self._side.renew(self._credentials())
         try:
             return part_bytes(self._side, entry, parts)
+        except ExpiredCredentialsError:
+            raise  # with others the size is stated
         except PenstockError:
             return 0  # the size only helps a proof: without it the object is copied unproven
 
@@ -84,8 +86,12 @@ def _part_size(client: S3Client, entry: Entry, number: int, *, patient: bool = F
     query = f"partNumber={number}&{query}".rstrip("&")
     connection = client.request("HEAD", path, query, lines)
     length, status, headers = connection.length, connection.status, connection.headers
-    if patient and (status in (403, 408, 429) or status >= 500):
-        # An answer to HEAD does not say why: 403 may be keys that ran out.
+    if status in (400, 401, 403):  # keys that ended, or no such part
+        error = client.failure(entry.key)
+        if isinstance(error, ExpiredCredentialsError) or (patient and status == 403):
+            raise error
+        return 0
+    if patient and (status in (408, 429) or status >= 500):
         where, why = client.where(entry.key), f"status {status}"
         what = "the sizes of the object's parts cannot be queried"
         raise asked_for(what, where, why, status, "", retry_after(headers))

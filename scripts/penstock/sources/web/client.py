@@ -178,7 +178,7 @@ class WebClient(ObjectClient):
     def refusal(self, status: int, headers: Mapping[bytes, bytes], body: bytes, key: str) -> PenstockError:
         del body  # a page for people
         where, why = self.where(key), f"status {status}"
-        if status in (401, 407):
+        if status == 401:
             return ObjectError(
                 "the server asks for a name and a password",
                 where=where,

@@ -80,7 +80,7 @@ class WebListing:
 
     def __init__(self, client: Callable[[], WebClient], url_of: Callable[[str], str]) -> None:
         self._url_of = url_of
-        self._requests = Requests(client, lambda: None, lambda: None)
+        self._requests = Requests(client, lambda: None, lambda _error, _last: None)
         self.unclear = 0
         """Links that may mean a file of a folder, but whose name is ambiguous: see `links`."""
         self._threads = ThreadPoolExecutor(LOOKS, thread_name_prefix="looks")
