@@ -146,7 +146,7 @@ def a_link(folder: Path) -> None:
         (broken_seal, "damaged", "its seal is damaged: it is no JSON", 4),
         (no_seal, "damaged", "its seal is missing", 4),
         (fifo, "damaged", "it is no plain file", 4),
-        (linked_seal, "unreadable", "Too many levels of symbolic links", 0),
+        (linked_seal, "damaged", "it is no plain file", 4),
         (other_seal, "damaged", "its seal is that of another release, other", 4),
         (newer_seal, "newer", "it has format 999", 0),
         (a_link, "damaged", "it is no folder", 4),

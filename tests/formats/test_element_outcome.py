@@ -61,6 +61,10 @@ def test_a_damaged_one_counts_as_missing_and_one_that_cannot_be_read_does_not(ru
         assert stored(run, raw) is None
     run.outcome("copy", 0).unlink()
     run.outcome("copy", 0).mkdir()
+    assert outcomes.find(run, "copy", 0) is None
+    run.outcome("copy", 0).rmdir()
+    run.outcome("copy", 0).parent.rmdir()
+    run.outcome("copy", 0).parent.write_text("")
     with pytest.raises(FailedError, match="cannot be read"):
         outcomes.find(run, "copy", 0)
 

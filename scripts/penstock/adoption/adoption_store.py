@@ -22,9 +22,10 @@ import time
 from typing import TYPE_CHECKING
 
 from penstock.core.differences import from_json, to_json
-from penstock.core.documents import adoption_description
+from penstock.core.documents import adoption_description, bounded_json, typed_json
 from penstock.core.layout import RunLayout
 from penstock.errors import FailedError
+from penstock.filesystem import plain_files
 from penstock.formats import json_lines
 from penstock.storage import durable
 from penstock.storage.registry import open_storage
@@ -84,7 +85,7 @@ def described(run: RunLayout) -> Adoption:
     """What `describe` wrote. Raises FailedError when it is missing or damaged."""
     path = description(run)
     try:
-        return adoption_description.from_json(path.read_bytes(), path)
+        return adoption_description.from_json(plain_files.read(path), path)
     except (OSError, ValueError) as error:
         raise FailedError(
             "a comparison's description cannot be read",
@@ -135,7 +136,7 @@ def note_tree(run: RunLayout, tree: str, data: str, seen: os.stat_result) -> Non
     path = undo(run) / "tree.json"
     durable.make_dirs(undo(run))
     with contextlib.suppress(FileNotFoundError, ValueError):
-        if json.loads(path.read_bytes())["to"] == data:
+        if bounded_json.loads(plain_files.read(path))["to"] == data:
             return
     top = {"mode": seen.st_mode & 0o7777, "uid": seen.st_uid, "gid": seen.st_gid}
     durable.write_json(path, {"moved": tree, "to": data, **top, "mtime_ns": seen.st_mtime_ns})
@@ -168,6 +169,17 @@ class FolderList:
 
     def abandon(self) -> None:
         self._file.abandon()
+
+
+def kept_folders(run: RunLayout) -> Iterator[tuple[str, int, int]]:
+    """Path, uid and gid of each folder that `FolderList` holds. Raises FailedError when the file is missing
+    or damaged."""
+
+    def parse(line: bytes) -> tuple[str, int, int]:
+        raw = typed_json.loads(line)
+        return str(raw["path"]), int(str(raw["uid"])), int(str(raw["gid"]))
+
+    return json_lines.read(folders(run), parse, "a comparison's folders")
 
 
 def tidy(layout: DatasetLayout, but: str) -> None:

@@ -9,6 +9,7 @@ from penstock.core import run_documents
 from penstock.core.balance import FILE_COST, Cut, Load, decide, parts
 from penstock.core.run_documents import RunInfo
 from penstock.engine.checksums import COMBINABLE, listed
+from penstock.filesystem import plain_files
 from penstock.formats.listing_file import read_listing
 from penstock.formats.shards import ShardWriter
 from penstock.sources.registry import may_be_split
@@ -40,7 +41,7 @@ def make(
     """Write the shards, then `plan.json`; one that is there is used as it is. `sources`: their URLs;
     `places`: as of `mark_differed`."""
     if folder.plan.exists():
-        return run_documents.plan_info(folder.plan.read_bytes(), folder.plan)
+        return run_documents.plan_info(plain_files.read(folder.plan), folder.plan)
     limits = context.config.plan
     load = Load(adoption.files * FILE_COST + adoption.bytes, adoption.bytes, adoption.files)
     decision = decide(
@@ -75,7 +76,7 @@ def mark_differed(folder: RunLayout, plan: PlanInfo, adoption: Adoption, places:
     listing of the source. `places`: where comparisons lie. Durable on return."""
     paths: set[str] = set()
     for earlier in adoption_store.of_tree(adoption, places):
-        theirs = run_documents.plan_info(earlier.plan.read_bytes(), earlier.plan)
+        theirs = run_documents.plan_info(plain_files.read(earlier.plan), earlier.plan)
         paths |= surveyed_files.differed(earlier, theirs)
         if adoption_store.differences(earlier).exists():
             paths.update(one.path for one in adoption_store.kept(earlier) if one.kind == "content")

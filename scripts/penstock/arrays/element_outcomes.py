@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 
 from penstock.cluster.port import Cause, State
 from penstock.errors import NAMED_FILES, FailedError, FindingsError, NoSpaceError, SourceChangedError
+from penstock.filesystem import plain_files
 from penstock.filesystem.capabilities import facts
 from penstock.state import outcomes
 from penstock.views import human
@@ -279,7 +280,7 @@ def _look_anew(folder: Path) -> None:
 def _last_lines(log: Path, count: int = 3) -> list[str]:
     """The last lines of an element's log, for an element that left no outcome."""
     try:
-        with log.open("rb") as stream:
+        with plain_files.opened(log) as stream:
             stream.seek(max(0, stream.seek(0, 2) - 2048))
             return stream.read().decode(errors="replace").splitlines()[-count:]
     except OSError:

@@ -22,6 +22,7 @@ import os
 from typing import TYPE_CHECKING
 
 from penstock.errors import FailedError
+from penstock.filesystem import plain_files
 from penstock.state import receipts
 from penstock.state.submission_log import ArrayBook
 from penstock.storage import durable
@@ -70,7 +71,7 @@ def taken(run: RunLayout, array_name: str, known: Mapping[int, int] | None = Non
             if kind == "element" and element.isdecimal() and int(element) not in before:
                 # Empty for the moment in which it is written: the next call reads it.
                 with contextlib.suppress(OSError, ValueError):
-                    found[int((folder / name).read_bytes())] = int(element)
+                    found[int(plain_files.read(folder / name))] = int(element)
     return found
 
 
@@ -78,7 +79,7 @@ def _claim(folder: Path, index: int, indices: Sequence[int], own: Callable[[int]
     durable.make_dirs(folder)
     note = folder / f"element-{index:05d}"
     try:
-        return int(note.read_bytes())
+        return int(plain_files.read(note))
     except (FileNotFoundError, ValueError):
         pass
     taken = set(os.listdir(folder))

@@ -20,6 +20,7 @@ from penstock.core.layout import EMPTY_FOLDERS, MANIFEST, MANIFEST_SHA256, MANIF
 from penstock.core.model import Expected, Record
 from penstock.core.seal_tree import Tree, leaves
 from penstock.errors import FailedError, FindingsError, PreflightError
+from penstock.filesystem import plain_files
 from penstock.formats.manifest import read_files
 from penstock.formats.shards import EXPECTED, ShardWriter
 from penstock.state import history, receipts, release_signature, seals
@@ -89,9 +90,9 @@ def unsound(layout: DatasetLayout, release: str, seal: Seal, digest: str) -> lis
         if told is None:
             continue
         try:
-            found = _stored_digest(folder / name)
+            found = _stored_digest(folder / name, told.bytes)
         except OSError as error:
-            why.append(f"{name}: {os.strerror(error.errno or 0)}")
+            why.append(f"{name}: {error.strerror}")
             continue
         if found != told.sha256:
             why.append(f"{name}: its bytes are not those that were sealed")
@@ -112,10 +113,13 @@ def unsound(layout: DatasetLayout, release: str, seal: Seal, digest: str) -> lis
     return why
 
 
-def _stored_digest(path: Path) -> str:
-    """`sha256:<hex>` of what is stored, not of what this machine still has in memory. Raises OSError."""
-    fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+def _stored_digest(path: Path, size: int | None) -> str:
+    """`sha256:<hex>` of what is stored, not of what this machine still has in memory; "" where it has another
+    size. Raises OSError."""
+    fd = plain_files.descriptor(path)
     try:
+        if size not in (None, os.fstat(fd).st_size):
+            return ""
         os.posix_fadvise(fd, 0, 0, os.POSIX_FADV_DONTNEED)
     finally:
         os.close(fd)
@@ -182,7 +186,7 @@ def plan(
     of an audit that is continued, is used as it is."""
     folder = audit.layout(layout)
     if folder.plan.exists():
-        made = run_documents.plan_info(folder.plan.read_bytes(), folder.plan)
+        made = run_documents.plan_info(plain_files.read(folder.plan), folder.plan)
         _describe(context, layout, audit, seal, made)
         return made
     limits = context.config.plan

@@ -28,7 +28,7 @@ from penstock.core.documents.audit_description import Audit
 from penstock.core.findings import Finding, from_json, to_json
 from penstock.core.layout import RunLayout
 from penstock.errors import FailedError
-from penstock.filesystem import clock
+from penstock.filesystem import clock, plain_files
 from penstock.formats import json_lines
 from penstock.storage import durable
 from penstock.storage.registry import open_storage
@@ -128,7 +128,7 @@ def described(run: RunLayout) -> Audit:
     """What `begin` wrote. Raises FailedError when it is missing or damaged."""
     path = run.folder / "audit.json"
     try:
-        return audit_description.from_json(path.read_bytes(), path)
+        return audit_description.from_json(plain_files.read(path), path)
     except (OSError, ValueError) as error:
         raise FailedError(
             "an audit's description cannot be read",

@@ -26,7 +26,7 @@ from penstock.core.balance import FILE_COST, Cut, Load, decide
 from penstock.core.digests import Digest, of_hex, part_of
 from penstock.core.layout import DATA
 from penstock.core.model import Claim, Entry, Reuse
-from penstock.filesystem import clock
+from penstock.filesystem import clock, plain_files
 from penstock.filesystem.errno_map import storage_error
 from penstock.formats.shards import ShardWriter
 from penstock.sources.registry import credentials, open_source
@@ -95,7 +95,7 @@ def standing(layout: DatasetLayout, release: str, repair: str) -> PlanInfo | Non
     folder = layout.repair(release)
     try:
         old = clock.now(folder.folder) - folder.plan.stat().st_mtime >= STALE
-        made = run_documents.plan_info(folder.plan.read_bytes(), folder.plan)
+        made = run_documents.plan_info(plain_files.read(folder.plan), folder.plan)
     except (FileNotFoundError, ValueError):
         return None
     here = (layout.repair_staging(release) / DATA).is_dir()

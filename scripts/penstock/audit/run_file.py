@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 from penstock.core import run_documents
 from penstock.core.documents import probe_report
 from penstock.errors import NewerFormatError
+from penstock.filesystem import plain_files
 from penstock.storage import durable
 
 if TYPE_CHECKING:
@@ -53,7 +54,7 @@ def _hand_on_probe(published: RunLayout, folder: RunLayout) -> None:
     """What plan saw of the file system. One that cannot be read is left out: then the table of file systems
     counts alone."""
     try:
-        report = probe_report.from_json(published.probe.read_bytes(), published.probe)
+        report = probe_report.from_json(plain_files.read(published.probe), published.probe)
     except (OSError, ValueError, NewerFormatError):
         return
     durable.write_json(folder.probe, probe_report.to_json(report))

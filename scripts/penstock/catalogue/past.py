@@ -9,9 +9,10 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from penstock.catalogue.reading import Folder
-from penstock.core.documents import history_line, typed_json
+from penstock.core.documents import bounded_json, history_line, typed_json
 from penstock.core.documents.history_line import Publication, Removal, Repair, Rollback, Unpinning
 from penstock.errors import NewerFormatError
+from penstock.filesystem import plain_files
 from penstock.views import human
 
 if TYPE_CHECKING:
@@ -24,6 +25,8 @@ if TYPE_CHECKING:
 
 _SHOWN_APART = frozenset({"format", "event", "at", "dataset", "release", "by", "uid", "host", "user"})
 """Fields that have a column of their own, or say nothing to people."""
+MOST = 50_000
+"""Lines."""
 OWNERS_ALONE = "it is readable for the dataset's owner alone"
 
 
@@ -43,20 +46,24 @@ def _lines(layout: DatasetLayout, path: Path) -> History:
     try:
         with Folder(layout.state) as folder:
             content = folder.read(path.name)
+        bounded_json.check(content)
     except FileNotFoundError:
         found["problem"] = "nothing was written there yet"
         return found
     except PermissionError:
         found["problem"] = OWNERS_ALONE
         return found
+    except ValueError as error:  # what is no plain file, too
+        found["problem"] = str(error)
+        return found
     except OSError as error:
         found["problem"] = str(error.strerror)
         return found
-    except ValueError as error:
-        found["problem"] = str(error)
-        return found
-    rows = []
-    for raw in reversed(content.splitlines()):
+    rows: list[HistoryRow] = []
+    for raw in plain_files.backwards(content):
+        if len(rows) + found["damaged"] == MOST:
+            found["problem"] = f"only its last {MOST} lines are shown"
+            break
         try:
             line = typed_json.loads(raw)
         except ValueError:

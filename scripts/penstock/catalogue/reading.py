@@ -6,7 +6,8 @@ from __future__ import annotations
 import os
 from typing import TYPE_CHECKING, Self
 
-from penstock.filesystem.safe_open import OPEN_FOLDER, PLAIN, content, open_beneath
+from penstock.filesystem import plain_files
+from penstock.filesystem.safe_open import OPEN_FOLDER, open_beneath
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -44,6 +45,10 @@ class Folder:
             os.close(fd)
 
     def read(self, below: str) -> bytes:
-        """The bytes of a plain file. Raises OSError; ValueError for what is no plain file, or too large to be
-        a document."""
-        return content(open_beneath(self.fd, below, PLAIN))
+        """The bytes of a document. Raises OSError, `plain_files.NotPlainError` among them."""
+        path = self.path / below
+        try:
+            fd = open_beneath(self.fd, below, plain_files.FLAGS)
+        except OSError as error:
+            raise plain_files.refused(error, path) from None
+        return plain_files.content(fd, path=path)

@@ -151,10 +151,10 @@ def release_row(
     except FileNotFoundError:
         missing = "its seal is missing" if owner else "there is no such release"
         row |= {"state": DAMAGED, "problem": missing}
+    except ValueError as error:  # what is no plain file, too
+        row |= {"state": DAMAGED, "problem": str(error)}
     except OSError as error:
         row |= {"state": UNREADABLE, "problem": _why(error)}
-    except ValueError as error:
-        row |= {"state": DAMAGED, "problem": str(error)}
     top = os.fstat(folder.fd).st_uid
     if owner and owner["uid"] != top:
         why = f"it belongs to {account(owner)}, the dataset to {account(owner_of(os.fstat(folder.fd)))}"
@@ -216,10 +216,10 @@ def _verdict(folder: Folder, layout: DatasetLayout, name: str) -> tuple[Verdict 
         return None, ""
     except NewerFormatError as error:
         why = error.why
+    except ValueError as error:  # what is no plain file, too
+        why = f"it is damaged: {error}"
     except OSError as error:
         why = _why(error)
-    except ValueError as error:
-        why = f"it is damaged: {error}"
     return None, f"what the last audit said cannot be read: {why}"
 
 

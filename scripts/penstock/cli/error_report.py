@@ -8,6 +8,7 @@
 | OSError, ENOSPC or EDQUOT     | 6                   | no space or quota is left                |
 | OSError, EACCES, EPERM, EROFS | 3                   | this account has no permission           |
 | OSError, EIO, ESTALE, ...     | 1                   | the file system did not answer           |
+| NotPlainError                 | 1                   | what stands in a document's place        |
 | anything else                 | 1                   | a bug, and where its traceback is        |
 """
 
@@ -19,8 +20,9 @@ import os
 import sys
 from typing import TYPE_CHECKING, NamedTuple
 
-from penstock.errors import NoSpaceError, PenstockError, PreflightError
-from penstock.filesystem.errno_map import PASSING, storage_error
+from penstock.errors import FailedError, NoSpaceError, PenstockError, PreflightError
+from penstock.filesystem.errno_map import PASSING, printable, storage_error
+from penstock.filesystem.plain_files import NotPlainError
 from penstock.runtime import process_limit
 
 if TYPE_CHECKING:
@@ -60,6 +62,13 @@ def failure(error: BaseException, session: Session) -> CommandFailure:
             where=str(error.filename or ""),
             why=error.strerror or "",
             hint="run as the owner of that path, or ask its owner for the permission",
+        )
+    elif isinstance(error, NotPlainError):
+        error = FailedError(
+            "a file of penstock cannot be read",
+            where=printable(str(error.filename or "")),
+            why=str(error),
+            hint="move it away, or put back what was there",
         )
     elif isinstance(error, OSError) and error.errno in PASSING:
         error = storage_error(error, "the file system did not answer", str(error.filename or ""))

@@ -31,6 +31,7 @@ from penstock.engine.shard_run import PoolRun
 from penstock.engine.tasks import Failure, Outcome
 from penstock.engine.workers.messages import ReadWork
 from penstock.errors import FailedError
+from penstock.filesystem import plain_files
 from penstock.filesystem.errno_map import printable
 from penstock.vendors.registry import data_states
 
@@ -331,7 +332,7 @@ def _note(task: RereadTask, files: int) -> None:
     path = task.damage
     if path is None:
         return
-    before = linked_damage.from_json(path.read_bytes(), path).files if path.exists() else 0
+    before = linked_damage.from_json(plain_files.read(path), path).files if path.exists() else 0
     durable.make_dirs(path.parent)
     durable.write_json(path, linked_damage.to_json(LinkedDamage(before + files)))
 

@@ -25,10 +25,6 @@ MOST_KEPT = 256
 _STREAMS = 64
 _SPARE = 200
 """Descriptors of a process that are for other things than folders."""
-LONGEST = 64 << 20
-"""Bytes of a document: a seal of a million modes by path has less."""
-PLAIN = os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC
-"""How a document is opened that may be another account's: nothing waits for the writer of a FIFO."""
 _openat2_works = True
 
 
@@ -43,32 +39,6 @@ def folders_kept() -> int:
     of the release that it links from: many sites let a process have 1,024 files open."""
     limit, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
     return max(4, min(MOST_KEPT, (limit - _SPARE) // _STREAMS // 3))
-
-
-def read_plain(path: str | os.PathLike[str], most: int = LONGEST) -> bytes:
-    """The bytes of a document that may be another account's, damaged, or put there to deceive: a FIFO would
-    keep its reader for ever. Raises as `content`; a link is no plain file."""
-    try:
-        fd = os.open(path, PLAIN | os.O_NOFOLLOW)
-    except OSError as error:
-        if error.errno in (errno.ELOOP, errno.ENXIO):
-            raise ValueError("it is no plain file") from None
-        raise
-    return content(fd, most)
-
-
-def content(fd: int, most: int = LONGEST) -> bytes:
-    """What a file opened by PLAIN holds; it is closed. Raises OSError; ValueError for what is no plain file,
-    or has more than `most` bytes."""
-    seen = os.fstat(fd)
-    if not stat.S_ISREG(seen.st_mode):
-        # Python opens no folder's descriptor.
-        os.close(fd)
-        raise ValueError("it is no plain file")
-    with open(fd, "rb") as file:
-        if seen.st_size > most:
-            raise ValueError(f"it has {seen.st_size} bytes, too many for such a file")
-        return file.read()
 
 
 def open_beneath(root_fd: int, path: str, flags: int, mode: int = 0) -> int:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, TypeVar
 
 from penstock.errors import FailedError
+from penstock.filesystem import plain_files
 from penstock.storage import durable
 
 if TYPE_CHECKING:
@@ -26,8 +27,8 @@ def read(path: Path, parse: Callable[[bytes], T], what: str) -> Iterator[T]:
     """The lines, each as `parse` has it, which raises ValueError for a damaged one. Raises FailedError where
     the file is damaged or missing: `what` cannot be read."""
     try:
-        with path.open("rb") as stream:
-            for line in stream:
+        with plain_files.opened(path) as stream:
+            for line in plain_files.lines(stream):
                 yield parse(line)
-    except (OSError, ValueError) as error:
+    except (OSError, ValueError, KeyError) as error:
         raise FailedError(f"{what} cannot be read", where=str(path), why=str(error)) from error

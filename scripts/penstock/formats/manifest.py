@@ -10,7 +10,6 @@ import os
 from typing import TYPE_CHECKING, Self
 
 import pyarrow as pa
-import pyarrow.parquet as pq
 
 from penstock.core import digests
 from penstock.core.columns import MANIFEST
@@ -19,13 +18,17 @@ from penstock.errors import FailedError
 from penstock.formats.files import Files
 from penstock.formats.tables import (
     BATCH,
+    UNREADABLE,
     Form,
     OnTable,
     TableWriter,
     group_starts,
+    opened,
     read_batches,
+    reason,
     strings,
 )
+from penstock.runtime import bounded_memory
 from penstock.storage import durable
 
 if TYPE_CHECKING:
@@ -81,19 +84,18 @@ def some_paths(path: Path, count: int) -> Iterator[str]:
     """Up to `count` paths from all over a manifest, in memory one of its row groups at a time. Raises
     FailedError for a damaged one."""
     try:
-        with open(path, "rb") as file, pq.ParquetFile(file, pre_buffer=False) as table:
+        with opened(path) as table:
             rows, begins = table.metadata.num_rows, 0
             places = sorted({rows * number // count for number in range(count)} if rows else ())
             for group in range(table.metadata.num_row_groups):
                 ends = begins + table.metadata.row_group(group).num_rows
                 if wanted := [place - begins for place in places if begins <= place < ends]:
-                    paths = table.read_row_group(group, columns=["path"], use_threads=False)["path"]
+                    with bounded_memory.bounded():
+                        paths = table.read_row_group(group, columns=["path"], use_threads=False)["path"]
                     yield from (os.fsdecode(paths[place].as_py()) for place in wanted)
                 begins = ends
-    except (OSError, KeyError, pa.ArrowException) as error:
-        raise FailedError(
-            "a manifest cannot be read", where=str(path), why=str(error).partition("\n")[0]
-        ) from error
+    except UNREADABLE as error:
+        raise FailedError("a manifest cannot be read", where=str(path), why=reason(error)) from error
 
 
 def read_columns(path: Path, names: Sequence[str]) -> Iterator[pa.RecordBatch]:

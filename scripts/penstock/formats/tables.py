@@ -19,7 +19,9 @@ import pyarrow.parquet as pq
 from penstock.core import columns
 from penstock.core.format_versions import refuse_newer
 from penstock.errors import FailedError
+from penstock.filesystem import plain_files
 from penstock.filesystem.errno_map import storage_error
+from penstock.runtime import bounded_memory
 from penstock.storage import durable
 
 if TYPE_CHECKING:
@@ -256,39 +258,65 @@ def read_batches(
     only those of these row groups. A column that an older version did not write has its default in every
     row. Raises FailedError when the file is missing, damaged or of another kind, and NewerFormatError."""
     try:
-        with open(path, "rb") as file, pq.ParquetFile(file, pre_buffer=False) as table:
+        with opened(path) as table:
             _check_kind(_kind(table.schema_arrow), form.kind, path)
             wanted = list(names) if names else form.schema.names
             there = [name for name in wanted if name in table.schema_arrow.names]
             some = list(groups) if groups is not None else None
-            for rows in table.iter_batches(
-                batch_size=batch, row_groups=some, columns=there, use_threads=False
+            for rows in bounded_memory.each(
+                table.iter_batches(batch_size=batch, row_groups=some, columns=there, use_threads=False)
             ):
                 yield rows if rows.schema.names == wanted else _filled(rows, wanted, form, path)
-    except (OSError, pa.ArrowException) as error:
+    except UNREADABLE as error:
         raise FailedError(
-            "a file of the run cannot be read",
-            where=str(path),
-            why=str(error).partition("\n")[0],
-            hint=hint,
+            "a file of the run cannot be read", where=str(path), why=reason(error), hint=hint
         ) from error
+
+
+UNREADABLE = (OSError, MemoryError, KeyError, ValueError, pa.ArrowException)
+"""What reading a damaged table, or one made to harm its reader, raises."""
+ROWS_A_BYTE = 64
+"""A table has fewer rows than so many for each of its bytes: names differ from row to row."""
+
+
+@contextlib.contextmanager
+def opened(path: Path) -> Iterator[pq.ParquetFile]:
+    """A Parquet file that another account may have made. Raises one of `UNREADABLE`: for what is no plain
+    file, a footer that would take more memory than `bounded_memory.MOST`, and more rows than its size can
+    hold."""
+    with plain_files.opened(path) as file:
+        with bounded_memory.bounded():
+            table = pq.ParquetFile(file, pre_buffer=False)
+        with table:
+            rows, size = table.metadata.num_rows, os.fstat(file.fileno()).st_size
+            if not 0 <= rows <= size * ROWS_A_BYTE:
+                raise ValueError(f"it says that it has {rows} rows, in {size} bytes")
+            yield table
+
+
+def reason(error: BaseException) -> str:
+    """Why a table cannot be read, in one line."""
+    if isinstance(error, MemoryError):
+        return f"it would take more than {bounded_memory.MOST >> 20} MiB of memory"
+    return str(error).partition("\n")[0]
 
 
 def count_of(path: Path) -> int:
     """The rows that a file has by its own words; -1 where it cannot be read."""
     try:
-        return int(pq.read_metadata(path).num_rows)
-    except (OSError, pa.ArrowException):
+        with opened(path) as table:
+            return int(table.metadata.num_rows)
+    except UNREADABLE:
         return -1
 
 
 def group_starts(path: Path, form: Read, name: str) -> list[Any]:
     """The first value of a column in each row group. Raises as `read_batches`."""
     try:
-        with open(path, "rb") as file, pq.ParquetFile(file, pre_buffer=False) as table:
+        with opened(path) as table:
             count = table.num_row_groups
-    except (OSError, pa.ArrowException) as error:
-        raise FailedError("a file of the run cannot be read", where=str(path), why=str(error)) from error
+    except UNREADABLE as error:
+        raise FailedError("a file of the run cannot be read", where=str(path), why=reason(error)) from error
     starts = []
     for group in range(count):
         batches = read_batches(path, form, batch=1, names=[name], groups=[group])
@@ -299,8 +327,9 @@ def group_starts(path: Path, form: Read, name: str) -> list[Any]:
 def kind_of(path: Path) -> str:
     """What a file says that it holds, and in which format; "" where it cannot be read."""
     try:
-        return _kind(pq.read_schema(path))
-    except (OSError, pa.ArrowException):
+        with opened(path) as table:
+            return _kind(table.schema_arrow)
+    except UNREADABLE:
         return ""
 
 

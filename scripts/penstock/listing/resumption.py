@@ -29,6 +29,7 @@ from penstock.core.documents.listing_segment import ListingSegment
 from penstock.core.model import Listed
 from penstock.core.row_codec import filled
 from penstock.errors import FailedError, PenstockError
+from penstock.filesystem import plain_files
 from penstock.formats.listing_file import ListingWriter, read_columns
 from penstock.formats.tables import count_of, values
 from penstock.listing.listers import Refusing
@@ -93,7 +94,7 @@ class Resumption:
             if not name.endswith(".json"):
                 continue
             try:
-                segment = listing_segment.from_json(path.read_bytes(), path)
+                segment = listing_segment.from_json(plain_files.read(path), path)
             except ValueError:
                 continue
             age = time.time() - segment.listed

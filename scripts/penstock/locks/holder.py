@@ -19,6 +19,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
+from penstock.core.documents import bounded_json
 from penstock.filesystem.owners import account
 from penstock.runtime import job_environment
 from penstock.runtime.proc import process_stat
@@ -86,8 +87,8 @@ def this_process(run: str, command: str) -> Holder:
 def parse(content: bytes) -> Holder | None:
     """None for anything but a whole lock file (one that is just being written, a foreign one)."""
     try:
-        return from_json(json.loads(content))
-    except (ValueError, RecursionError):
+        return from_json(bounded_json.loads(content))
+    except ValueError:
         return None
 
 

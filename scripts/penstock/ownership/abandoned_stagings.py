@@ -31,7 +31,7 @@ from penstock.core.documents import taken_mark
 from penstock.core.documents.taken_mark import TakenMark
 from penstock.core.layout import DATA
 from penstock.errors import FailedError, InterruptedRunError, LockedError, NewerFormatError, PenstockError
-from penstock.filesystem import clock
+from penstock.filesystem import clock, plain_files
 from penstock.filesystem.errno_map import storage_error
 from penstock.formats.ledger_recorder import Recorder
 from penstock.ownership import liveness
@@ -335,7 +335,7 @@ def _name(run: Run) -> str:
     """The name of the run's staging, whether the staging is there or not."""
     path = run.folder.taken
     try:
-        marked = taken_mark.from_json(path.read_bytes(), path).staging
+        marked = taken_mark.from_json(plain_files.read(path), path).staging
     except (FileNotFoundError, ValueError):
         marked = ""
     except OSError as error:

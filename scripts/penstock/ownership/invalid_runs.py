@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 
 from penstock.core.run_documents import plan_info
 from penstock.errors import FailedError
+from penstock.filesystem import plain_files
 from penstock.ownership import liveness
 from penstock.state import receipts, run_store
 
@@ -56,7 +57,7 @@ def damage(folder: RunLayout) -> str:
     was planned yet. Raises FailedError when they cannot be read: that says nothing about their content."""
     path = folder.plan
     try:
-        plan = plan_info(path.read_bytes(), path)
+        plan = plan_info(plain_files.read(path), path)
         for shard in plan.shards:
             path = folder.shard(shard.index)
             if not path.exists() or receipts.file_digest(path) != shard.digest:

@@ -12,6 +12,7 @@ from penstock.core.documents import element_receipt
 from penstock.core.job_time import Estimate
 from penstock.core.time_estimate import MeasuredCopy, Rates, rates, seconds
 from penstock.errors import NewerFormatError, NoSpaceError
+from penstock.filesystem import plain_files
 from penstock.filesystem.capabilities import facts
 from penstock.state import history
 from penstock.views import human
@@ -227,7 +228,7 @@ def _history(layout: DatasetLayout) -> Iterable[MeasuredCopy]:
         try:
             folder = layout.run(line.run).receipt("copy", 0).parent
             paths = [path for path in folder.iterdir() if path.suffix == ".json"]
-            receipts = [element_receipt.from_json(path.read_bytes(), path) for path in paths]
+            receipts = [element_receipt.from_json(plain_files.read(path), path) for path in paths]
         except (OSError, ValueError, NewerFormatError):  # removed, half a receipt
             continue
         yield MeasuredCopy(

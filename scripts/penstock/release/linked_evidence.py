@@ -8,6 +8,7 @@ from penstock.core.documents import linked_damage
 from penstock.core.documents.seal import Amount, SealedLinked
 from penstock.core.linked_reading import SAMPLE, at_most_95
 from penstock.errors import FailedError
+from penstock.filesystem import plain_files
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -43,6 +44,6 @@ def deviations(run: Run) -> int:
     path = run.folder.linked_damage
     try:
         marks = sorted(path.iterdir()) if path.is_dir() else []
-        return sum(linked_damage.from_json(one.read_bytes(), one).files for one in marks)
+        return sum(linked_damage.from_json(plain_files.read(one), one).files for one in marks)
     except (OSError, ValueError) as error:
         raise FailedError("a file of the run cannot be read", where=str(path), why=str(error)) from error

@@ -36,7 +36,7 @@ from penstock.core.documents import removal_mark
 from penstock.core.documents.history_line import Author, Removal
 from penstock.core.documents.removal_mark import RemovalMark
 from penstock.errors import FailedError
-from penstock.filesystem import clock
+from penstock.filesystem import clock, plain_files
 from penstock.filesystem.errno_map import storage_error
 from penstock.formats.ledger_recorder import Recorder
 from penstock.state import history
@@ -111,7 +111,7 @@ def settle(context: Context, layout: DatasetLayout) -> None:
     lock."""
     for path in _marks(layout):
         try:
-            one = removal_mark.from_json(path.read_bytes(), path)
+            one = removal_mark.from_json(plain_files.read(path), path)
         except FileNotFoundError:
             continue
         except ValueError:

@@ -24,7 +24,7 @@ from penstock.core.documents import rollback_intent
 from penstock.core.documents.history_line import Author, Rollback
 from penstock.core.documents.rollback_intent import RollbackIntent
 from penstock.errors import FailedError, FindingsError
-from penstock.filesystem import clock
+from penstock.filesystem import clock, plain_files
 from penstock.retention import pins
 from penstock.state import auditor_verdicts, current_pointer, gate, history, run_claims
 
@@ -75,7 +75,7 @@ def settle(context: Context, layout: DatasetLayout) -> RollbackIntent | None:
     """Bring an interrupted rollback to its end, by the table above; returns it where it moved `current`. The
     caller holds the dataset's lock."""
     try:
-        intent = rollback_intent.from_json(layout.rollback.read_bytes(), layout.rollback)
+        intent = rollback_intent.from_json(plain_files.read(layout.rollback), layout.rollback)
     except FileNotFoundError:
         return None
     except ValueError:

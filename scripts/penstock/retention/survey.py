@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from penstock.core.documents.history_line import Publication
 from penstock.errors import FailedError, NewerFormatError, PenstockError, PreflightError
-from penstock.filesystem import clock
+from penstock.filesystem import clock, plain_files
 from penstock.locks import holder as holders
 from penstock.ownership import liveness
 from penstock.retention import pins
@@ -176,7 +176,7 @@ def _in_use(layout: DatasetLayout) -> list[tuple[str, str]]:
     for name in ("audit.lock", "gate.lock"):
         lock = layout.state / name
         with contextlib.suppress(OSError):
-            holder = holders.parse(lock.read_bytes())
+            holder = holders.parse(plain_files.read(lock))
             age = clock.now(layout.state) - lock.stat().st_mtime
             if holder is not None and holder.run and holders.lives(holder) is not False and age < STILL:
                 found.append((holder.run, f"{holder.command}: {holder.describe()}"))

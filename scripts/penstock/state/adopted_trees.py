@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 from penstock.core.documents import adopted_tree
 from penstock.errors import FailedError
+from penstock.filesystem import plain_files
 from penstock.filesystem.errno_map import storage_error
 from penstock.storage import durable
 
@@ -20,7 +21,7 @@ if TYPE_CHECKING:
 def read(run: RunLayout) -> AdoptedTree | None:
     """None where the run adopts nothing. Raises FailedError when the mark is damaged, NewerFormatError."""
     try:
-        return adopted_tree.from_json(run.adopted.read_bytes(), run.adopted)
+        return adopted_tree.from_json(plain_files.read(run.adopted), run.adopted)
     except FileNotFoundError:
         return None
     except (OSError, ValueError) as error:

@@ -19,6 +19,7 @@ from penstock.core.documents import cancel_file
 from penstock.core.documents.cancel_file import Cancellation
 from penstock.core.step_table import CHANGES_AFTER_LIST
 from penstock.errors import FailedError
+from penstock.filesystem import plain_files
 from penstock.state import orders
 
 if TYPE_CHECKING:
@@ -59,7 +60,7 @@ def made_at(layout: DatasetLayout) -> float:
 def _read(layout: DatasetLayout) -> Cancellation:
     where = path(layout)
     try:
-        return cancel_file.from_json(where.read_bytes(), where)
+        return cancel_file.from_json(plain_files.read(where), where)
     except (OSError, ValueError):
         return Cancellation()
 

@@ -28,7 +28,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from penstock.core.documents.seal import SealedManifest
 from penstock.core.layout import DATA, MANIFEST, MANIFEST_XXH, SEAL
 from penstock.errors import FailedError, FindingsError, PreflightError
-from penstock.filesystem import clock
+from penstock.filesystem import clock, plain_files
 from penstock.filesystem.errno_map import printable
 from penstock.policy import accounts
 from penstock.state import auditor_verdicts, history, receipts, release_signature, seals, verdicts
@@ -216,13 +216,15 @@ def _manifest(folder: Path, seal: Seal) -> None:
     path = folder / MANIFEST
     told = seal.manifests.get(MANIFEST, SealedManifest())
     try:
-        size = path.stat().st_size
-        with path.open("rb") as file:
+        with plain_files.opened(path) as file:
+            size = os.fstat(file.fileno()).st_size
             head = file.read(len(_MAGIC))
             file.seek(max(0, size - len(_MAGIC)))
             tail = file.read()
     except FileNotFoundError:
         raise _broken(folder, f"{MANIFEST} is missing") from None
+    except plain_files.NotPlainError as error:
+        raise _broken(folder, f"{MANIFEST} is damaged: {error}") from None
     if told.bytes is not None and size != told.bytes:
         raise _broken(folder, f"{MANIFEST} has {size} bytes, {told.bytes} were sealed")
     if (head, tail) != (_MAGIC, _MAGIC):
@@ -258,17 +260,17 @@ def _sampled(sums: Path) -> Iterator[bytes]:
     """Some names out of a checksum file, from all over it; none where it names none. What damage of the
     checksum file itself leaves unreadable is passed over: an audit compares it."""
     try:
-        size = sums.stat().st_size
-        with sums.open("rb") as file:
+        with plain_files.opened(sums) as file:
+            size = os.fstat(file.fileno()).st_size
             for number in range(SAMPLED):
                 at = size * number // SAMPLED
                 file.seek(at)
                 if at:
-                    file.readline()
-                match = _LINE.fullmatch(file.readline())
+                    file.readline(plain_files.LINE)
+                match = _LINE.fullmatch(file.readline(plain_files.LINE))
                 if match is not None:
                     yield match[1]
-    except FileNotFoundError:
+    except (FileNotFoundError, plain_files.NotPlainError):
         return
 
 

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 from penstock.core.documents import history_line
 from penstock.core.documents.history_line import Author, Publication, Signing
+from penstock.filesystem import plain_files
 from penstock.runtime.job_environment import host_name
 from penstock.state import signed_history
 from penstock.storage import durable
@@ -21,17 +22,27 @@ if TYPE_CHECKING:
     from penstock.core.layout import DatasetLayout
 
 
+MOST_DAMAGED = 1000
+"""Lines: a crash damages one."""
+
+
 def lines(layout: DatasetLayout) -> Iterator[HistoryLine]:
     """The lines, newest first; of no history none. A line that is damaged, as a crash leaves it, is passed
-    over. Raises NewerFormatError, and OSError when the file is there and cannot be read."""
+    over. Raises NewerFormatError, and OSError when the file is there and cannot be read, or is no history."""
     try:
-        content = layout.history.read_bytes()
+        content = plain_files.read(layout.history)
     except FileNotFoundError:
         return
-    for raw in reversed(content.splitlines()):
+    damaged = 0
+    for raw in plain_files.backwards(content):
         try:
             line = history_line.from_json(raw, layout.history)
         except ValueError:
+            damaged += 1
+            if damaged > MOST_DAMAGED:
+                raise plain_files.NotPlainError(
+                    f"more than {MOST_DAMAGED} of its lines are damaged", layout.history
+                ) from None
             continue
         yield line
 
@@ -57,7 +68,7 @@ def accept(layout: DatasetLayout, key: Path, line: Signing) -> None:
 def _with(layout: DatasetLayout, line: Written) -> tuple[bytes, bytes, dict[str, object]]:
     """The history as it is, the same with its last line closed, and the line as it will stand there."""
     try:
-        content = layout.history.read_bytes()
+        content = plain_files.read(layout.history)
     except FileNotFoundError:
         content = b""
     closed = content if content.endswith(b"\n") or not content else content + b"\n"

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 from penstock.core.documents import element_outcome
 from penstock.errors import FailedError
+from penstock.filesystem import plain_files
 from penstock.filesystem.errno_map import storage_error
 from penstock.storage import durable
 
@@ -17,7 +18,7 @@ if TYPE_CHECKING:
 def load(run: RunLayout, step: str, index: int) -> ElementOutcome:
     """Raises OSError when the outcome cannot be read, ValueError when it is damaged, NewerFormatError."""
     path = run.outcome(step, index)
-    return element_outcome.from_json(path.read_bytes(), path)
+    return element_outcome.from_json(plain_files.read(path), path)
 
 
 def find(run: RunLayout, step: str, index: int) -> ElementOutcome | None:

@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, TypeVar
 from penstock.core.documents import element_receipt, step_results
 from penstock.core.documents.element_receipt import ElementReceipt
 from penstock.errors import FailedError
+from penstock.filesystem import plain_files
 from penstock.filesystem.errno_map import storage_error
 from penstock.storage import durable
 
@@ -45,7 +46,7 @@ def step(run: RunLayout, name: str) -> StepReceipt | None:
 
 def _read(path: Path, parse: Callable[[bytes, Path], T]) -> T | None:
     try:
-        return parse(path.read_bytes(), path)
+        return parse(plain_files.read(path), path)
     except (FileNotFoundError, ValueError):
         return None
     except OSError as error:
@@ -170,7 +171,7 @@ def published(run: Run, name: str) -> StepReceipt:
 
 def file_digest(path: Path) -> str:
     """`sha256:<hex>` of a small file of the run."""
-    with path.open("rb") as stream:
+    with plain_files.opened(path) as stream:
         return f"sha256:{hashlib.file_digest(stream, 'sha256').hexdigest()}"
 
 

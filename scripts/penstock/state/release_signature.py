@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from penstock.core.layout import SEAL, SIGNATURE
 from penstock.errors import FindingsError
-from penstock.filesystem import safe_open
+from penstock.filesystem import plain_files
 from penstock.signing import ssh_keygen
 from penstock.state import history, seals, signed_history
 from penstock.storage import durable
@@ -50,7 +50,7 @@ def write(staging: Path, signing: Signing) -> None:
 def made(key: Path, signers: Path | None, folder: Path) -> bytes:
     """The signature of the seal in this folder. Raises OSError, ValueError, PreflightError."""
     stored = seals.in_folder(folder)
-    content = (folder / SEAL).read_bytes()
+    content = plain_files.read(folder / SEAL)
     return ssh_keygen.sign_verified(key, signers, ssh_keygen.RELEASE, content, stored.seal.sealed)
 
 
@@ -132,12 +132,12 @@ def _not_named(release: str) -> str:
 def _unsigned(signers: Path, folder: Path, stored: Stored) -> str:
     """Why the signature does not hold; "" where it does."""
     try:
-        signature = safe_open.read_plain(folder / SIGNATURE)
+        signature = plain_files.read(folder / SIGNATURE)
     except FileNotFoundError:
         return MISSING
     except ValueError as error:
         return str(error)
-    seal = safe_open.read_plain(folder / SEAL)
+    seal = plain_files.read(folder / SEAL)
     if f"sha256:{hashlib.sha256(seal).hexdigest()}" != stored.digest:
         return f"{SEAL} was replaced while it was looked at"
     try:

@@ -13,6 +13,7 @@ from penstock.core.documents.probe_report import ProbeReport
 from penstock.core.layout import DATA
 from penstock.core.run_documents import plan_info, run_info
 from penstock.errors import FailedError, PreflightError
+from penstock.filesystem import plain_files
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -60,7 +61,7 @@ class Run:
         """What plan saw of the target's file system; of older runs a report in which nothing was tried.
         Raises FailedError when it is damaged."""
         try:
-            return probe_report.from_json(self.folder.probe.read_bytes(), self.folder.probe)
+            return probe_report.from_json(plain_files.read(self.folder.probe), self.folder.probe)
         except FileNotFoundError:
             return ProbeReport()
         except (OSError, ValueError) as error:
@@ -99,7 +100,7 @@ def load(layout: DatasetLayout, folder: RunLayout) -> Run:
 def read_run(folder: RunLayout) -> RunInfo:
     """`run.json` of a run's folder. Raises FailedError when it is missing or damaged."""
     try:
-        return run_info(folder.run_file.read_bytes(), folder.run_file)
+        return run_info(plain_files.read(folder.run_file), folder.run_file)
     except (OSError, ValueError) as error:
         raise FailedError(
             "a run's description cannot be read",
@@ -113,7 +114,7 @@ def read_plan(folder: RunLayout) -> PlanInfo:
     """`plan.json` of a run's folder. Raises PreflightError when it was not planned yet, FailedError
     when it is damaged."""
     try:
-        return plan_info(folder.plan.read_bytes(), folder.plan)
+        return plan_info(plain_files.read(folder.plan), folder.plan)
     except FileNotFoundError:
         raise PreflightError(
             "the run has not been planned yet", where=str(folder.folder), hint="run `penstock plan` first"

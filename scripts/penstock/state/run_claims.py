@@ -26,6 +26,7 @@ from typing import TYPE_CHECKING
 from penstock.core.documents import claim_file
 from penstock.core.documents.claim_file import ClaimFile
 from penstock.errors import FailedError, LockedError
+from penstock.filesystem import plain_files
 from penstock.locks import holder as holders
 from penstock.state import history
 from penstock.storage import durable
@@ -166,7 +167,7 @@ def _remove(layout: DatasetLayout, number: int) -> bool:
 def _read(layout: DatasetLayout, number: int, name: str) -> RunClaim:
     path = layout.claims / name
     try:
-        told = claim_file.from_json(path.read_bytes(), path)
+        told = claim_file.from_json(plain_files.read(path), path)
     except (FileNotFoundError, ValueError):
         return RunClaim(number, "")
     except OSError as error:

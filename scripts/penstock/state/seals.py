@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from penstock.core.documents.seal import from_json
 from penstock.core.layout import SEAL
 from penstock.errors import FailedError
-from penstock.filesystem import safe_open
+from penstock.filesystem import plain_files
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -35,7 +35,7 @@ def load(layout: DatasetLayout, release: str) -> Stored:
 def in_folder(folder: Path) -> Stored:
     """The seal in the folder of a release, or of its staging. Raises as `load`."""
     path = folder / SEAL
-    return of_content(safe_open.read_plain(path), path)
+    return of_content(plain_files.read(path), path)
 
 
 def of_content(content: bytes, path: Path) -> Stored:

@@ -32,6 +32,7 @@ from penstock.core.documents import history_line, signed_history
 from penstock.core.documents.signed_history import Extent, SignedHistory, statement
 from penstock.core.layout import SIGNATURE
 from penstock.errors import FindingsError, PreflightError
+from penstock.filesystem import plain_files
 from penstock.signing import ssh_keygen
 from penstock.storage import durable
 
@@ -136,7 +137,7 @@ def digest(content: bytes) -> str:
 
 def _content(layout: DatasetLayout) -> bytes:
     try:
-        return layout.history.read_bytes()
+        return plain_files.read(layout.history)
     except FileNotFoundError:
         return b""
 
@@ -145,7 +146,7 @@ def _signed(layout: DatasetLayout) -> SignedHistory | str | None:
     """None: there is none; a text: why it cannot be read."""
     path = layout.signed_history
     try:
-        return signed_history.from_json(path.read_bytes(), path)
+        return signed_history.from_json(plain_files.read(path), path)
     except FileNotFoundError:
         return None
     except ValueError as error:

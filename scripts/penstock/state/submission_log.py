@@ -6,16 +6,16 @@ name that it wrote down first, so one element is never given to two live arrays.
 
 from __future__ import annotations
 
-import json
 import time
 from dataclasses import asdict, dataclass, field, replace
 from typing import TYPE_CHECKING
 
-from penstock.core.documents import array_line
+from penstock.core.documents import array_line, bounded_json
 from penstock.core.documents.array_line import ArrayLine
 from penstock.core.documents.typed_json import NOTHING
 from penstock.core.layout import REPAIRS
 from penstock.errors import FailedError
+from penstock.filesystem import plain_files
 from penstock.locks import holder as holders
 from penstock.storage import durable
 
@@ -187,12 +187,12 @@ class ArrayBook:
 
     def _lines(self) -> Iterator[ArrayLine]:
         try:
-            content = self._path.read_bytes()
+            content = plain_files.read(self._path)
         except FileNotFoundError:
             return
         for line in content.splitlines():
             try:
-                raw = json.loads(line)
+                raw = bounded_json.loads(line)
             except ValueError:
                 # Torn by a crash while it was appended: what it announced had not begun.
                 continue

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 
 from penstock.core.documents import throttle_file
 from penstock.core.documents.throttle_file import Throttle
+from penstock.filesystem import plain_files
 from penstock.state import orders
 
 if TYPE_CHECKING:
@@ -29,7 +30,7 @@ def make(run: RunLayout, at_once: int) -> None:
 def read(run: RunLayout) -> Throttle:
     """The last word; that of the configuration where nobody changed it, or where it cannot be read."""
     try:
-        return throttle_file.from_json(run.throttle.read_bytes(), run.throttle)
+        return throttle_file.from_json(plain_files.read(run.throttle), run.throttle)
     except (OSError, ValueError):
         return Throttle()
 

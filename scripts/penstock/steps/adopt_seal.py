@@ -8,7 +8,6 @@ anywhere.
 
 from __future__ import annotations
 
-import json
 import os
 import stat
 from datetime import UTC, datetime
@@ -167,20 +166,17 @@ def _refuse_unread(result: AdoptionResult) -> None:
 def _refuse_folders(result: AdoptionResult) -> None:
     """Raises PreflightError for folders of other accounts, whose modes nobody else may set, and for datasets
     of penstock in the tree."""
-    path = adoption_store.folders(RunLayout(Path(result["all_differences"]).parent))
     others = []
-    with path.open("rb") as stream:
-        for line in stream:
-            one = json.loads(line)
-            if os.path.basename(one["path"]) == STATE:
-                raise PreflightError(
-                    "a dataset that penstock staged lies in the tree",
-                    where=result["tree"],
-                    why=f"{one['path']!r} is the state of one",
-                    hint="move that dataset out of the tree first",
-                )
-            if one["uid"] != os.geteuid():
-                others.append(one["path"])
+    for path, uid, _ in adoption_store.kept_folders(RunLayout(Path(result["all_differences"]).parent)):
+        if os.path.basename(path) == STATE:
+            raise PreflightError(
+                "a dataset that penstock staged lies in the tree",
+                where=result["tree"],
+                why=f"{path!r} is the state of one",
+                hint="move that dataset out of the tree first",
+            )
+        if uid != os.geteuid():
+            others.append(path)
     if others:
         raise PreflightError(
             f"{len(others)} folders of the tree are other accounts'",
@@ -198,8 +194,8 @@ def _refuse_groups(context: Context, dataset: str, result: AdoptionResult) -> No
     if os.geteuid() == 0 or not setgid or context.storage.group_id(policy) is not None:
         return
     others = [] if os.stat(result["tree"]).st_gid in mine else ["."]
-    with adoption_store.folders(RunLayout(Path(result["all_differences"]).parent)).open("rb") as stream:
-        others += [one["path"] for one in map(json.loads, stream) if one["gid"] not in mine]
+    kept = adoption_store.kept_folders(RunLayout(Path(result["all_differences"]).parent))
+    others += [path for path, _, gid in kept if gid not in mine]
     if others:
         raise PreflightError(
             f"{human.counted(len(others), 'folder')} of the tree with a group that this account is not in",

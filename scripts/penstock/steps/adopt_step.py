@@ -27,6 +27,7 @@ from penstock.core.grades import SIZE_ONLY
 from penstock.core.layout import EMPTY_FOLDERS, RunLayout
 from penstock.engine.checksums import combine, compose, judge_giant, listed
 from penstock.errors import FindingsError, PreflightError
+from penstock.filesystem import plain_files
 from penstock.filesystem.errno_map import storage_error
 from penstock.formats import empty_folders
 from penstock.listing.collection import folder_of, gather, open_sources, ordered
@@ -216,7 +217,7 @@ def _meet(
             if layout.state_root == context.config.target.state_root:
                 theirs, mine = adoption.layout(own_state.layout_of(layout)), RunLayout(spool)
                 if adoption_store.bring(theirs, mine):
-                    plan = run_documents.plan_info(mine.plan.read_bytes(), mine.plan)
+                    plan = run_documents.plan_info(plain_files.read(mine.plan), mine.plan)
                     survey_plan.mark_differed(mine, plan, adoption, _places(layout))
             context.storage.rename(spool, folder.folder)
         adoption_store.describe(folder, adoption)

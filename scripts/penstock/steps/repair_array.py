@@ -23,6 +23,7 @@ from penstock.core.documents import fetched_files
 from penstock.core.documents.promise import of_repair
 from penstock.core.layout import DATA
 from penstock.errors import FailedError, NoSpaceError, PenstockError
+from penstock.filesystem import plain_files
 from penstock.filesystem.owners import is_mapped, numbers_here
 from penstock.ownership import ops_share, promises
 from penstock.planning import repair_room
@@ -202,7 +203,7 @@ def fetch(
 
 def _fetched(run: Run, index: int) -> FetchedFiles:
     path = run.folder.fetched(index)
-    return fetched_files.from_json(path.read_bytes(), path)
+    return fetched_files.from_json(plain_files.read(path), path)
 
 
 def _staged(run: Run, one: FetchedFile) -> Path:

@@ -10,6 +10,7 @@ from penstock.cluster.abilities import abilities_of
 from penstock.core.documents.seal import Seal
 from penstock.core.step_table import RUN_IN_ELEMENTS
 from penstock.errors import FailedError, PreflightError
+from penstock.filesystem import plain_files
 from penstock.locks import holder
 from penstock.ownership import abandoned_stagings, liveness
 from penstock.policy import pause
@@ -88,7 +89,7 @@ def _seal(layout: DatasetLayout, release: str) -> Seal:
 def held_by(layout: DatasetLayout) -> str:
     """Who holds the dataset's lock, or ""."""
     try:
-        content = layout.lock.read_bytes()
+        content = plain_files.read(layout.lock)
     except OSError:
         return ""
     found = holder.parse(content)

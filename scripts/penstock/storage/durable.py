@@ -16,6 +16,9 @@ import secrets
 import stat
 from typing import TYPE_CHECKING, Any, Self
 
+from penstock.core.documents import bounded_json
+from penstock.filesystem import plain_files
+
 if TYPE_CHECKING:
     from pathlib import Path
 
@@ -23,8 +26,6 @@ NO_LINKS = frozenset({errno.EPERM, errno.EOPNOTSUPP, errno.ENOSYS, errno.EXDEV, 
 """How file systems without hard links refuse one."""
 _STREAMS = re.compile(r"/proc/(self|[0-9]+)(/task/[0-9]+)?/fd(/|$)")
 """Where the names of a process's open files lie; `/dev/stdout` is a link there."""
-UNFINISHED = re.compile(r"\.[0-9a-f]{16}\.tmp")
-"""The name of a file that is being written, or was when its process was killed."""
 
 
 def fsync_dir(path: Path | str, *, dir_fd: int | None = None) -> None:
@@ -174,7 +175,10 @@ def create_file(path: Path, content: bytes, *, mode: int = 0o600) -> bool:
         give_name(temporary, path)
     except FileExistsError:
         # NFS says so too when its first answer was lost.
-        return path.read_bytes() == content
+        try:
+            return plain_files.read(path) == content
+        except plain_files.NotPlainError:
+            return False
     except OSError as error:
         if error.errno not in NO_LINKS:
             raise
@@ -210,7 +214,7 @@ def _json(value: Any) -> bytes:
 
 def read_json(path: Path) -> Any:
     """The content of a file that `write_json` wrote. Raises FileNotFoundError, ValueError."""
-    return json.loads(path.read_bytes())
+    return bounded_json.loads(plain_files.read(path))
 
 
 def json_line(value: Any) -> bytes:

@@ -17,6 +17,7 @@ from penstock.core.layout import CURRENT, DATA, MANIFEST, SEAL
 from penstock.errors import FailedError
 from penstock.filesystem import acl_xattrs
 from penstock.filesystem.errno_map import printable, storage_error
+from penstock.filesystem.plain_files import UNFINISHED
 from penstock.filesystem.safe_open import set_owner_mode
 from penstock.storage import dataset_folders
 from penstock.storage.durable import fsync_dir, rename
@@ -29,7 +30,6 @@ if TYPE_CHECKING:
     from penstock.core.posix_acl import Acl
 
 _TEMPORARY = re.compile(r"\.current\.[0-9a-f]{16}")
-_UNFINISHED = re.compile(r"\.[0-9a-f]{16}\.tmp")
 
 
 def reveal(layout: DatasetLayout, release: str, assert_held: Callable[[], None]) -> None:
@@ -126,7 +126,7 @@ def open_to_readers(staging: Path) -> None:
     with os.scandir(staging) as entries:
         names = sorted(e.name for e in entries if e.name != DATA)
     for name in names:
-        if _UNFINISHED.fullmatch(name):  # of a durable write that was killed
+        if UNFINISHED.fullmatch(name):  # of a durable write that was killed
             os.unlink(staging / name)
             continue
         fd = os.open(staging / name, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)

@@ -30,10 +30,11 @@ import os
 import stat
 from typing import TYPE_CHECKING, Any
 
+from penstock.core.documents import bounded_json
 from penstock.errors import FailedError
-from penstock.filesystem import acl_xattrs
+from penstock.filesystem import acl_xattrs, plain_files
 from penstock.filesystem.errno_map import PASSING, printable
-from penstock.filesystem.safe_open import EXHAUSTED, OPEN_FOLDER, read_plain, set_owner_mode
+from penstock.filesystem.safe_open import EXHAUSTED, OPEN_FOLDER, set_owner_mode
 from penstock.storage import durable
 from penstock.storage.port import Posting, Postings
 
@@ -51,7 +52,6 @@ LONGEST = 1 << 16
 """Bytes of a posting."""
 UNANSWERED = (PASSING | EXHAUSTED) - {errno.EAGAIN, errno.EBUSY}
 """A posting may be there all the same. An account can make its own one answer EAGAIN (by a lease)."""
-_READ = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
 _NEW = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
 
 
@@ -65,8 +65,8 @@ def read_notice(path: Path) -> bytes:
     """The content of a notice, whichever account wrote it. Raises FileNotFoundError, OSError; FailedError for
     what is no plain file, or too large."""
     try:
-        return read_plain(path)
-    except ValueError as error:
+        return plain_files.read(path)
+    except plain_files.NotPlainError as error:
         raise FailedError(
             "a file for readers cannot be read",
             where=printable(str(path)),
@@ -191,7 +191,7 @@ def sweep_unfinished(folder: Path, before: float) -> None:
     """Remove what processes of this account left that were killed while they changed a posting: last written
     before this time, by the file system's clock. Raises OSError."""
     for name in os.listdir(folder):
-        if durable.UNFINISHED.fullmatch(name):
+        if plain_files.UNFINISHED.fullmatch(name):
             with contextlib.suppress(FileNotFoundError):
                 seen = (folder / name).lstat()
                 if stat.S_ISREG(seen.st_mode) and seen.st_uid == os.geteuid() and seen.st_mtime < before:
@@ -213,20 +213,18 @@ def postings(folder: Path, trusted: Callable[[int], bool]) -> Postings:
 
 def _posting(folder: Path, name: str) -> Posting | None:
     try:
-        fd = os.open(folder / name, _READ)
+        fd = plain_files.descriptor(folder / name)
     except OSError as error:
         if error.errno in UNANSWERED:
             raise
-        # Withdrawn since, a link, or of a mode that keeps it from readers.
+        # Withdrawn since, no plain file, or of a mode that keeps it from readers.
+        return None
+    seen = os.fstat(fd)
+    if seen.st_nlink != 1 or seen.st_size > LONGEST:
+        os.close(fd)
         return None
     try:
-        seen = os.fstat(fd)
-        if not stat.S_ISREG(seen.st_mode) or seen.st_nlink != 1 or seen.st_size > LONGEST:
-            return None
-        try:
-            value = json.loads(os.read(fd, LONGEST))
-        except (ValueError, RecursionError):
-            value = None
-        return Posting(name, seen.st_uid, seen.st_mtime, value)
-    finally:
-        os.close(fd)
+        value = bounded_json.loads(plain_files.content(fd, LONGEST))
+    except ValueError:
+        value = None
+    return Posting(name, seen.st_uid, seen.st_mtime, value)

@@ -30,19 +30,20 @@ another shard's journal, and a bad line in a file that was written whole (one th
 from __future__ import annotations
 
 import contextlib
-import json
 import os
 import secrets
 from typing import TYPE_CHECKING, Any
 
 from penstock.core.columns import JOURNAL, file_format
 from penstock.core.digests import is_in_parts
+from penstock.core.documents import bounded_json
 from penstock.core.format_versions import refuse_newer
 from penstock.core.model import Copied
 from penstock.core.row_codec import PART, body_of, copied_of, line, part_of, pin_of
 from penstock.engine.part import DROPPED
 from penstock.engine.records.copied_rows import CopiedRows
 from penstock.errors import FailedError
+from penstock.filesystem import plain_files
 from penstock.filesystem.errno_map import storage_error
 from penstock.storage import durable
 
@@ -297,15 +298,15 @@ def _values(path: Path, told: list[str] | None = None) -> Iterator[Any]:
     NFS, BeeGFS or XFS client that dies while pages are on their way can leave such a hole), `told` gets a
     sentence. A bad line in a file that was written whole (`_FIRST`) raises FailedError."""
     bodies: list[bytes] = []
-    with _telling("cannot read a journal", path), path.open("rb") as stream:
-        for number, raw in enumerate(stream, 1):
+    with _telling("cannot read a journal", path), plain_files.opened(path) as stream:
+        for number, raw in enumerate(plain_files.lines(stream), 1):
             body = body_of(raw)
             if body is None:
                 if path.name.startswith(_FIRST):
                     # First the lines before it: their header may show that the file is another shard's.
                     yield from _parsed(bodies)
                     raise _damaged(path, number)
-                if told is not None and (hole := _hole(path, number, stream)):
+                if told is not None and (hole := _hole(path, number, plain_files.lines(stream))):
                     told.append(hole)
                 break
             bodies.append(body)
@@ -336,7 +337,7 @@ def _hole(path: Path, number: int, rest: Iterable[bytes]) -> str:
 def _parsed(bodies: Sequence[bytes]) -> list[Any]:
     """The values of many lines by one call of the JSON parser: a call for each line costs more than the
     parsing."""
-    values: list[Any] = json.loads(b"[%b]" % b",".join(bodies))
+    values: list[Any] = bounded_json.loads(b"[%b]" % b",".join(bodies))
     return values
 
 

@@ -1,0 +1,54 @@
+"""JSON of other accounts: read as the library reads it, or refused before it takes memory."""
+
+from __future__ import annotations
+
+import json
+import resource
+
+import pytest
+
+from penstock.core.documents import bounded_json, typed_json
+
+HOSTILE = {
+    "deep": b"[" * 100_000 + b"]" * 100_000,
+    "deep-objects": b'{"a":' * 100_000 + b"1" + b"}" * 100_000,
+    "NaN": b'{"a": NaN}',
+    "Infinity": b'{"a": -Infinity}',
+    "digits": b'{"a": ' + b"9" * 5000 + b"}",
+    "lists": b"[" + b"[]," * 5_000_000 + b"[]]",
+    "objects": b"[" + b'{"":0},' * 2_000_000 + b"{}]",
+    "wide": b'["' + "\U0001f600".encode() + b"x" * 45_000_000 + b'"]',
+    "no-utf8": b'{"a": "\xff"}',
+    "half": b'{"a": ',
+}
+
+
+@pytest.mark.parametrize("text", HOSTILE.values(), ids=HOSTILE)
+def test_what_would_harm_its_reader_is_refused(text: bytes) -> None:
+    before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    with pytest.raises(ValueError, match=r".") as told:
+        bounded_json.loads(text)
+    assert not isinstance(told.value, RecursionError)
+    assert resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before < 100 << 10
+
+
+@pytest.mark.parametrize("value", [{"a": [1, 2.5, None, True, "\udcff \U0001f600"]}, [], "x", 10**300, 0])
+def test_what_penstock_writes_is_read(value: object) -> None:
+    assert bounded_json.loads(json.dumps(value).encode()) == value
+
+
+@pytest.mark.parametrize("number", [10**30, -(10**30), 1 << 63])
+def test_a_document_holds_no_number_that_no_table_holds(number: int) -> None:
+    """Seconds and sizes go to the C library, which raises OverflowError."""
+    from penstock.core.documents.seal import Amount
+
+    with pytest.raises(ValueError, match="`files`: it is too large a number"):
+        typed_json.read(Amount, {"files": number, "bytes": 0})
+
+
+def test_an_endless_exponent_is_no_number_of_a_document() -> None:
+    from penstock.core.documents.listing_segment import ListingSegment
+
+    fields = dict.fromkeys(ListingSegment._fields, "") | {"rows": 1}
+    with pytest.raises(ValueError, match="`listed`: it is too large a number"):
+        typed_json.read(ListingSegment, {**fields, **bounded_json.loads(b'{"listed": 1e999}')})
