@@ -5,13 +5,14 @@ from typing import TYPE_CHECKING
 import pytest
 from tests.cluster.fixtures import slurm, slurm_accounting, slurm_confined
 from tests.cluster.place import Place
+from tests.support.wheel import installation
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from tests.cluster.machine import Machine
 
-__all__ = ["place", "slurm", "slurm_accounting", "slurm_confined"]
+__all__ = ["installation", "place", "slurm", "slurm_accounting", "slurm_confined"]
 
 
 @pytest.fixture

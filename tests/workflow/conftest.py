@@ -11,12 +11,15 @@ from typing import TYPE_CHECKING, Any
 import pytest
 import yaml
 from tests.support import commands
+from tests.support.wheel import installation
 
 from penstock.storage import tree_removal
 
 if TYPE_CHECKING:
     import subprocess
     from collections.abc import Iterator
+
+__all__ = ["Place", "digests", "installation", "place"]
 
 
 @dataclass

@@ -1,0 +1,72 @@
+"""A wheel in an environment of its own stages: no checkout is needed, and none of its files is written."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+import tarfile
+import zipfile
+from typing import TYPE_CHECKING
+
+from tests.support.commands import ROOT, run
+from tests.workflow.conftest import Place, digests
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from tests.support.wheel import Installation
+
+ASSETS = ("Snakefile", "config.yaml", "workflow", "profiles", "envs/penstock.yaml")
+
+
+def test_wheel_and_sdist_hold_the_checkouts_files_and_no_links(
+    installation: Installation, tmp_path: Path
+) -> None:
+    wanted = {}
+    for name in ASSETS:
+        path = ROOT / name
+        for file in [path] if path.is_file() else [at for at in path.rglob("*") if at.is_file()]:
+            wanted[f"penstock/assets/{file.relative_to(ROOT)}"] = file.read_bytes()
+    assert len(wanted) > 10
+    with zipfile.ZipFile(installation.wheel) as wheel:
+        assert all(wheel.read(name) == content for name, content in wanted.items())
+        assert not any((info.external_attr >> 28) == 0o12 for info in wheel.infolist())
+    code = "import sys; from setuptools import build_meta; build_meta.build_sdist(sys.argv[1])"
+    words = (sys.executable, "-c", code, str(tmp_path))
+    subprocess.run(words, cwd=installation.sources, check=True, capture_output=True)
+    [sdist] = tmp_path.glob("*.tar.gz")
+    with tarfile.open(sdist) as packed:
+        members = {entry.name.partition("/scripts/")[2]: entry for entry in packed}
+        assert wanted.keys() <= members.keys()
+        assert all(entry.isfile() or entry.isdir() for entry in members.values())
+
+
+def test_an_installation_previews_stages_and_stays_as_it_is(installation: Installation, place: Place) -> None:
+    """P2."""
+    penstock = str(installation.bin / "penstock")
+    before = _state(installation.package)
+    done = run(penstock, "run", "--dry-run", cwd=place.folder)
+    assert done.returncode == 0, done.stderr
+    assert "Would         list the source, and copy, verify and publish all of it\n" in done.stdout
+    done = run(penstock, "run", cwd=place.folder)
+    assert done.returncode == 0, done.stderr
+    assert "STATUS        PASSED\n" in done.stdout
+    assert digests(place.published()) == digests(place.source)
+    done = run(penstock, "submit", cwd=place.folder)
+    assert done.returncode == 2
+    assert "only SLURM takes a controller as a job" in done.stderr
+    assert _state(installation.package) == before
+
+
+def _state(folder: Path) -> dict[Path, tuple[int, int]]:
+    """Inode and ctime of each file: root, too, is seen to write into it."""
+    return {path: (path.stat().st_ino, path.stat().st_ctime_ns) for path in folder.rglob("*")}
+
+
+def test_what_is_packed_in_an_archive_is_refused(installation: Installation, place: Place) -> None:
+    code = f"import sys; sys.path.insert(0, {str(installation.wheel)!r}); "
+    code += "from penstock.__main__ import program; program()"
+    done = run(str(installation.bin / "python"), "-c", code, "run", cwd=place.folder)
+    assert done.returncode == 3, done.stderr
+    assert "the workflow cannot be started out of an archive" in done.stderr
+    assert "Traceback" not in done.stderr
