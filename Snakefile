@@ -3,6 +3,7 @@
 #   snakemake                                  stage every dataset of config.yaml, here
 #   snakemake --configfile my.yaml             ... of another configuration
 #   snakemake --config dataset=imagenet        one of its datasets (or `[a, b]`)
+#   snakemake --config engine='{limit: 1GiB/s}'  what goes before the configuration file
 #   snakemake --profile slurm                  by job arrays on a SLURM cluster
 #   snakemake audit                            read what is published back, and compare
 #

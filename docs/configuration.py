@@ -65,6 +65,13 @@ Only `target.root` and each dataset's `source` (or `sources`) must be given. Unk
 the nearest known one. Relative paths are relative to the working directory. No secret stands in this file:
 name a profile, or a file of mode 0600.
 
+`snakemake --config` goes before the file, for one run: `--config engine='{limit: 1GiB/s}'`. Its values are
+sections, written and checked as those of the file; mappings are merged, anything else is replaced. Quotes
+count: `datasets='{imagenet: {permissions: {file_mode: "0440"}}}'`. Beside them it takes `dataset=NAME` or
+`dataset='[A, B]'`; `new_release=true` and `copy_unchanged=true` of a staging; `fraction`, `sample`, `limit`
+and `release` of `snakemake audit`. Anything else is refused. The steps read the result as a file,
+`results/.workflow/configurations/*.yaml`.
+
 Units are always written out; a bare number is refused, except 0 for sizes and shares.
 
 | kind | written as |

@@ -8,8 +8,9 @@ import json
 import os
 import sys
 import time
+from pathlib import Path
 
-from penstock.config.loader import load
+from penstock.cli import workflow_values
 from penstock.errors import PenstockError
 from penstock.runtime import interpreter
 from penstock.steps import dry_run
@@ -21,9 +22,16 @@ if len(workflow.configfiles) != 1:
         "(profiles/default names config.yaml)"
     )
 
-CONFIG_FILE = os.path.abspath(workflow.configfiles[0])
 try:
-    CONFIG = load(CONFIG_FILE)
+    workflow_values.refuse_doubled(sys.argv[1:])
+    GIVEN = workflow_values.parse(workflow.config_settings.config_args or [])
+    CONFIG, CONFIG_FILE = workflow_values.compose(
+        os.path.abspath(workflow.configfiles[0]),
+        GIVEN,
+        Path("results/.workflow/configurations"),
+        write=not workflow.output_settings.dryrun,
+    )
+    DATASETS = workflow_values.chosen(GIVEN, CONFIG, workflow.configfiles[0])
 except PenstockError as error:
     raise WorkflowError(str(error)) from None
 
@@ -31,29 +39,11 @@ except PenstockError as error:
 INVOCATION = os.environ.setdefault("PENSTOCK_INVOCATION", f"{time.time_ns():020d}")
 
 
-def chosen_datasets():
-    """All of the configuration's, or those of `--config dataset=NAME` or `dataset='[A, B]'`."""
-    chosen = config.get("dataset")
-    if chosen is None:
-        return list(CONFIG.datasets)
-    names = [str(name) for name in (chosen if isinstance(chosen, list) else [chosen])]
-    for name in names:
-        if name not in CONFIG.datasets:
-            known = ", ".join(CONFIG.datasets)
-            raise WorkflowError(
-                f"no dataset is named {name!r}: {CONFIG_FILE} has {known}"
-            )
-    return names
-
-
 wildcard_constraints:
     dataset="[A-Za-z0-9][A-Za-z0-9._-]*",
     run="[0-9a-f]{16}",
     invocation="[0-9]{20}",
     group="[0-9]{2}",
-
-
-DATASETS = chosen_datasets()
 
 
 def penstock(wildcards, resources):
@@ -80,8 +70,13 @@ def listing_of(name):
 
 
 @functools.cache
-def say_what_would_be(step):
-    """Once, in a dry run: Snakemake's own lists no jobs behind a listing that is still to be made."""
+def begin(step):
+    """Once. In a dry run it says what would be: Snakemake's own lists no jobs behind a listing that is still
+    to be made."""
+    try:
+        workflow_values.refuse_unused(GIVEN, workflow.dag_settings.targets)
+    except PenstockError as error:
+        raise WorkflowError(str(error)) from None
     if workflow.dryrun:
         print(
             result_texts.preview(dry_run.run(CONFIG, DATASETS, step), step), flush=True
@@ -100,7 +95,7 @@ def staged(name):
     group = f"{DATASETS.index(name) % LISTINGS:02d}"
 
     def wanted(wildcards):
-        say_what_would_be("run")
+        begin("run")
         listing = checkpoints.list_sources.get(invocation=INVOCATION, group=group)
         found = read_listing(listing.output.receipt)
         if name in found["failed"]:
@@ -114,13 +109,9 @@ def staged(name):
 
 
 def audits(wildcards):
-    say_what_would_be("audit")
+    begin("audit")
     return [f"results/{name}/audit/{INVOCATION}.json" for name in DATASETS]
 
 
 def audit_options(wildcards):
-    """Of `--config`, what `penstock audit` takes; it says what is wrong with a value itself."""
-    names = ("fraction", "sample", "limit", "release")
-    return [
-        f"--{name}={config[name]}" for name in names if config.get(name) is not None
-    ]
+    return [f"--{key}={text}" for key, text in GIVEN.audit.items()]

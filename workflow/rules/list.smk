@@ -15,7 +15,7 @@ checkpoint list_sources:
     params:
         penstock=penstock,
         datasets=lambda wildcards: GROUPS[wildcards.group],
-        options=["--new-release"] if config.get("new_release") else [],
+        options=["--new-release"] if "new_release" in GIVEN.flags else [],
     shell:
         "{params.penstock:q} list-group {params.datasets:q} {params.options:q}"
         " --receipt {output.receipt:q} --log {log:q}"

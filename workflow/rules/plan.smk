@@ -10,7 +10,7 @@ rule plan_shards:
         "../../envs/penstock.yaml"
     params:
         penstock=penstock,
-        options=["--copy-unchanged"] if config.get("copy_unchanged") else [],
+        options=["--copy-unchanged"] if "copy_unchanged" in GIVEN.flags else [],
     shell:
         "{params.penstock:q} plan {wildcards.dataset:q} {params.options:q} --run {wildcards.run:q}"
         " --receipt {output.receipt:q} --log {log:q}"

@@ -1,6 +1,7 @@
 """The workflow's receipts in `results/` against the truth on the target.
 
 results/.workflow/list/<invocation>-<group>.json    what `list-group` found, one run of Snakemake
+results/.workflow/configurations/<digest>.yaml      what the steps read where `--config` gave something
 results/<dataset>/<run>/<step>.json                 what that step returned
 results/<dataset>/<run>/report.html, elements.parquet
 """

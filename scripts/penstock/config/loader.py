@@ -15,7 +15,7 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from penstock.config import quantities, secret_check, site, storage_options, strict_yaml, validation
+from penstock.config import overlay, quantities, secret_check, site, storage_options, strict_yaml, validation
 from penstock.config.backends import BACKENDS
 from penstock.config.section import Section
 from penstock.config.serialization import Readers, read
@@ -28,7 +28,7 @@ from penstock.core.host_lists import host_names
 from penstock.errors import ConfigError
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Sequence
+    from collections.abc import Callable, Iterator, Mapping, Sequence
 
 _SCHEME = re.compile(r"([A-Za-z][A-Za-z0-9+.-]*)://", re.ASCII)
 _BUCKETS = ("s3", "s3a", "gs", "gcs", "az", "abfs", "abfss")
@@ -52,7 +52,25 @@ def load(path: Path | str, backend_override: str | None = None) -> Config:
     word on `cluster.backend`. Raises ConfigError."""
     file = Path(path)
     unclear: dict[KeyPath, str] = {}
+    return _checked(file, _read(file, unclear), unclear, backend_override)
+
+
+def compose(path: Path | str, values: overlay.Values, heading: str) -> tuple[Config, bytes | None]:
+    """The configuration of this file with these values before its own; and the text of a file that says the
+    same, under a comment: None where the values change nothing. Raises ConfigError."""
+    file = Path(path)
+    unclear: dict[KeyPath, str] = {}
     document = _read(file, unclear)
+    made = overlay.laid_over(document, values.sections, heading)
+    replaced = {place for place in unclear if made.line(place) == overlay.LAID_OVER}
+    kept = {place: why for place, why in unclear.items() if place not in replaced}
+    config = _checked(file, made, {**kept, **values.unclear}, None)
+    return config, None if made.content == document.content else made.content
+
+
+def _checked(
+    file: Path, document: Document, unclear: Mapping[KeyPath, str], backend_override: str | None
+) -> Config:
     raw = document.value
     if not isinstance(raw, dict):
         raise ConfigError(
@@ -125,7 +143,9 @@ def _read(file: Path, unclear: dict[KeyPath, str]) -> Document:
 
 def _error(file: Path, document: Document, found: Sequence[Problem], hint: str = "") -> ConfigError:
     def told(problem: Problem) -> str:
-        return f"{dotted(problem.path)} (line {document.line(problem.path)}): {problem.text}"
+        line = document.line(problem.path)
+        place = "--config" if line == overlay.LAID_OVER else f"line {line}"
+        return f"{dotted(problem.path)} ({place}): {problem.text}"
 
     if len(found) == 1:
         return ConfigError(told(found[0]), where=str(file), hint=hint)

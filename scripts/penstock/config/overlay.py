@@ -1,0 +1,80 @@
+"""Values that go before those of a configuration file: Snakemake's `--config`.
+
+Mappings are merged; anything else takes the place of what the file has. The result is a document of its own,
+checked as every configuration is, whose text the steps read as a file.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, NamedTuple
+
+import yaml
+
+from penstock.config import strict_yaml
+from penstock.config.strict_yaml import Document, KeyPath, StrictYamlError
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping
+
+LAID_OVER = 0
+"""The line of what stands in no file."""
+
+
+class Values(NamedTuple):
+    """By the configuration's sections; and by its key path what is wrong with a value that can be read in
+    different ways."""
+
+    sections: Mapping[str, object]
+    unclear: Mapping[KeyPath, str]
+
+
+def parse(words: Iterable[tuple[str, str]]) -> Values:
+    """Of sections with the text of each, read as strictly as the file. Raises StrictYamlError, which names
+    the section."""
+    sections: dict[str, object] = {}
+    unclear: dict[KeyPath, str] = {}
+    for key, text in words:
+        ambiguous: dict[KeyPath, str] = {}
+        try:
+            sections[key] = strict_yaml.parse(text, ambiguous).value
+        except StrictYamlError as error:
+            raise StrictYamlError(f"{key}={text}: {error}", error.line) from error
+        unclear |= {(key, *path): why for path, why in ambiguous.items()}
+    return Values(sections, unclear)
+
+
+def laid_over(document: Document, sections: Mapping[str, object], heading: str) -> Document:
+    """The document with these sections over its own. `heading` is the comment in the first line of its text;
+    where nothing changes, the text is the document's own."""
+    lines = dict(document.lines)
+    made = Document(_merged(document.value, dict(sections), (), lines), lines)
+    same = made.value == document.value
+    made.content = document.content if same else f"# {heading}\n{_text(made.value)}".encode()
+    return made
+
+
+def _merged(below: object, above: object, path: KeyPath, lines: dict[KeyPath, int]) -> object:
+    if isinstance(below, dict) and isinstance(above, dict):
+        new = {key: _merged(below.get(key), value, (*path, key), lines) for key, value in above.items()}
+        return {**below, **new}
+    for place in [place for place in lines if place[: len(path)] == path]:
+        del lines[place]
+    lines[path] = LAID_OVER
+    return above
+
+
+class _Dumper(yaml.SafeDumper):
+    """All text in quotes, so that `strict_yaml` has nothing to doubt."""
+
+
+def _quoted(dumper: yaml.SafeDumper, text: str) -> yaml.ScalarNode:
+    return dumper.represent_scalar("tag:yaml.org,2002:str", text, style='"')
+
+
+_Dumper.add_representer(str, _quoted)
+
+
+def _text(value: object) -> str:
+    return str(
+        yaml.dump(value, Dumper=_Dumper, allow_unicode=True, sort_keys=False, default_flow_style=False)
+    )
