@@ -142,6 +142,35 @@ def test_a_full_output_is_told() -> None:
     assert b"Traceback" not in done.stderr
 
 
+def test_nothing_is_read_from_the_terminal_that_a_step_was_started_on(tmp_path: Path) -> None:
+    """A helper of the source reads what it is given: not the person's terminal, but nothing, at once."""
+    (tmp_path / "config").write_text(
+        "[profile team]\ncredential_process = sh -c 'read line || echo none >&2; exit 1'\n"
+    )
+    config = tmp_path / "config.yaml"
+    config.write_text(
+        f"target: {{root: {tmp_path / 'target'}}}\n"
+        "datasets: {data: {source: 's3://b/', storage_options: {profile: team}}}\n"
+    )
+    done = subprocess.run(
+        [sys.executable, "-m", "penstock", "--config", str(config), "list", "data"],
+        input="typed\n",
+        env=os.environ | {"AWS_CONFIG_FILE": str(tmp_path / "config")},
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+    )
+    assert done.returncode == 3
+    assert "the profile 'team'" in done.stderr
+    assert "its credential_process: none" in done.stderr
+    code = "from penstock.cli import output; output.without_input(); print(repr(input()))"
+    asked = subprocess.run(
+        [sys.executable, "-c", code], input="typed\n", capture_output=True, text=True, check=False
+    )
+    assert "EOFError" in asked.stderr
+
+
 @pytest.mark.parametrize("closed", [">&-", ">&- 2>&-", "<&- >&- 2>&-"])
 def test_an_output_that_was_closed_before_is_told(tmp_path: Path, closed: str) -> None:
     """U11: `penstock path >&-` was "a bug in penstock"."""

@@ -15,7 +15,7 @@ from penstock.sources import registry
 from penstock.sources.generic.opener import FsspecCredentials
 from penstock.sources.generic.source import FsspecSource
 from penstock.sources.posix.source import PosixSource
-from penstock.sources.s3 import credentials
+from penstock.sources.s3 import credentials, session_keys
 from penstock.sources.s3.client import address
 from penstock.sources.s3.credentials import S3Credentials, parse, resolve
 from penstock.sources.s3.source import S3Source, bucket_of
@@ -132,8 +132,13 @@ def test_keys_of_the_environment_are_those_that_botocore_finds(
     for name, value in given.items():
         monkeypatch.setenv(name, value)
     sessions = []
-    made = credentials._session
-    monkeypatch.setattr(credentials, "_session", lambda o: sessions.append(o) or made(o))  # type: ignore[func-returns-value]
+    made = session_keys.found
+
+    def spied(*given: Any, **more: Any) -> Any:
+        sessions.append(given)
+        return made(*given, **more)
+
+    monkeypatch.setattr(session_keys, "found", spied)
     found = resolve(s3())
     assert bool(sessions) == asked
     # And what botocore itself finds.
@@ -156,8 +161,6 @@ def test_a_profile(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     assert found.keys is not None
     assert (found.keys.access, found.region, found.endpoint) == ("A", "eu-9", "http://mine:4")
     assert resolve(s3(profile="plain")).endpoint == "http://plain:5"
-    with pytest.raises(PreflightError, match="AWS configuration"):
-        resolve(s3(profile="nobody"))
 
 
 def test_temporary_keys_tell_their_end(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
@@ -174,9 +177,72 @@ def test_temporary_keys_tell_their_end(monkeypatch: pytest.MonkeyPatch, tmp_path
     assert registry.expires(None) is None
 
 
-def test_no_credentials_at_all() -> None:
-    with pytest.raises(PreflightError, match="no credentials"):
-        resolve(s3())
+LEAK = "wJalrXUtnFEMIK7MDENGbPxRfiCYEXAMPLEKEY"
+HANGS = "sh -c 'echo started >&2; exec sleep 1000'"
+ROLE = "role_arn = arn:aws:iam::1:role/r"
+MFA = f"{ROLE}\nsource_profile = base\nmfa_serial = arn:aws:iam::1:mfa/m"
+WEB = f"{ROLE}\nweb_identity_token_file = /no/such/token"
+SSO = "sso_start_url = https://s\nsso_region = eu-1\nsso_account_id = 1\nsso_role_name = r"
+
+
+@pytest.mark.parametrize(
+    ("profile", "words"),
+    [
+        ("credential_process = /no/such/helper", ["credential_process: /no/such/helper: No such file"]),
+        (f"credential_process = sh -c 'echo no ticket >&2; echo secret={LEAK} >&2; exit 3'", ["no ticket"]),
+        (f"credential_process = echo nonsense {LEAK}", ["credential_process: what it gave is no JSON"]),
+        ("credential_process = echo []", ["credential_process: what it gave makes no sense"]),
+        ("credential_process = echo '{\"Version\": 1}'", ["AccessKeyId"]),
+        (f"credential_process = {HANGS}", ["credential_process: no answer within 2 s"]),
+        (MFA, ["one-time code", "get-session-token", "credential_process"]),
+        (WEB, ["/no/such/token: No such file"]),
+        (SSO, ["sign-on (SSO)", "Token for https://s does not exist", "aws sso login --profile team"]),
+        ("region = eu-1", ["there are no credentials"]),
+        (None, ["could not be found"]),
+        ("[broken", ["Unable to parse config file"]),
+        ("a folder", ["config: Is a directory"]),
+    ],
+)
+def test_a_profile_that_gives_no_keys_is_said_by_name(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, profile: str | None, words: list[str]
+) -> None:
+    """In time, with the helper's words and without a secret; nothing asks on a terminal."""
+    config = tmp_path / "config"
+    if profile == "a folder":
+        config.mkdir()
+    else:
+        base = f"[profile base]\naws_access_key_id = A\naws_secret_access_key = {SECRET}\n"
+        config.write_text(base + (f"[profile team]\n{profile}\n" if profile is not None else ""))
+    monkeypatch.setenv("AWS_CONFIG_FILE", str(config))
+    monkeypatch.setenv("HOME", str(tmp_path))
+    monkeypatch.setattr(session_keys, "LIMIT", 2.0 if HANGS in (profile or "") else 50.0)
+    with pytest.raises(PreflightError, match="profile 'team'") as caught:
+        resolve(s3(profile="team"))
+    assert caught.value.exit_code == 3
+    for word in words:
+        assert word in str(caught.value)
+    assert LEAK not in str(caught.value)
+    assert len(str(caught.value)) < 1000
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        f'"SecretAccessKey": "{LEAK}"',
+        f"AWS_SESSION_TOKEN={LEAK}",
+        f"bad reply {LEAK}",
+        "ASIAEXAMPLEEXAMPLE12 is unknown",
+        "password = 'hunter two'",
+        "eyJhbGciOiJSUzI1NiIsImtpZCI6.abc",
+        "0123456789abcdef0123456789abcdef01234567",
+    ],
+)
+def test_words_of_helpers_hold_no_secret(text: str) -> None:
+    shown = session_keys.cleaned(f"no way\n {text}")
+    assert shown.startswith("no way; ")
+    assert not any(secret in shown for secret in (LEAK, "EXAMPLE12", "hunter", "eyJ", "abcdef"))
+    plain = "token file /usr/local/share/company/helpers/get-aws-keys is missing: status 403"
+    assert session_keys.cleaned(plain) == plain
 
 
 @pytest.mark.parametrize(

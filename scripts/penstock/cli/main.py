@@ -20,6 +20,10 @@ if TYPE_CHECKING:
     from penstock.cli.session import Session
 
 
+SPOKEN_TO = frozenset({"visit", "selftest-peer"})
+"""Commands that penstock itself starts, and speaks to on their standard input. No other reads any."""
+
+
 def program() -> NoReturn:
     """The `penstock` command: `main`, and the end of the process.
 
@@ -58,6 +62,8 @@ def _run(parsed: argparse.Namespace) -> int:
     from penstock.policy import rights
     from penstock.runtime import job_environment
 
+    if parsed.command not in SPOKEN_TO:
+        output.without_input()
     session = Session(parsed)
     output.called_as(session.program)
     previous = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)}

@@ -45,6 +45,14 @@ def open_streams() -> None:
         setattr(sys, name, opened)
 
 
+def without_input() -> None:
+    """Standard input is at its end from now on, for this process and those that it starts: a library or a
+    helper that would ask a person on it fails, and is named, where it would wait."""
+    null = os.open(os.devnull, os.O_RDONLY)
+    os.dup2(null, 0)
+    os.close(null)
+
+
 def say(text: str) -> None:
     """Print a message on standard error, with the program's name before it. A closed standard error is no
     error."""

@@ -29,6 +29,9 @@ SCOPE = "https://storage.azure.com/.default"
 EARLY = 300.0
 """Seconds before a token's end at which a new one is fetched."""
 
+IMPATIENT: Mapping[str, int] = {"connection_timeout": 10, "read_timeout": 10, "retry_total": 1}
+"""For each way that azure-identity tries: its own limits are 300 s, four times. `az` has 10 s as it is."""
+
 
 class Signer(Protocol):
     """What a request carries."""
@@ -107,7 +110,8 @@ class Token:
         principal: Mapping[str, str] = self._credentials.principal
         try:
             if self._source is None:
-                self._source = ClientSecretCredential(**principal) if principal else DefaultAzureCredential()
+                kind = ClientSecretCredential if principal else DefaultAzureCredential
+                self._source = kind(**principal, **IMPATIENT)  # type: ignore[arg-type]
             assert isinstance(self._source, (ClientSecretCredential, DefaultAzureCredential))
             token = self._source.get_token(SCOPE)
         except (AzureError, OSError) as error:

@@ -1,8 +1,8 @@
 """Which keys, region and endpoint an S3 source uses. Resolved once, in the parent process.
 
 The first of these that is there counts: `anon`; `credentials_file`; last what AWS's own tools would take
-(`profile`, the environment, shared files, SSO, a container's role), found by botocore. An instance's metadata
-service is queried only with `instance_metadata: true`.
+(`profile`, the environment, shared files, SSO, a container's role), found by `session_keys`. An instance's
+metadata service is queried only with `instance_metadata: true`.
 """
 
 from __future__ import annotations
@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 from penstock.errors import PreflightError
 from penstock.sources.renewal import ENVIRONMENT
+from penstock.sources.s3 import session_keys
 from penstock.sources.s3.sigv4 import Keys
 from penstock.sources.secret_file import read_secret
 
@@ -34,7 +35,6 @@ _NAMES = {
     "token": "session",
 }
 _ASKS_BOTOCORE = ("AWS_PROFILE", "AWS_DEFAULT_PROFILE", "AWS_CREDENTIAL_EXPIRATION", "BOTO_CONFIG")
-HINT = "docs/configuration.md has the options of S3: profile, credentials_file or anon"
 
 
 @dataclass(frozen=True)
@@ -70,10 +70,13 @@ def resolve(config: SourceConfig) -> S3Credentials:
     else:
         keys, origin = _of_environment(options, decided=bool(region and endpoint)), ENVIRONMENT
         if keys is None:
-            session = _session(options)
-            region = region or session.get_config_variable("region")
-            endpoint = endpoint or _profile_endpoint(session)
-            keys, origin = _botocore_keys(session, config.url, bool(options.get("instance_metadata")))
+            found = session_keys.found(
+                str(options.get("profile") or ""),
+                config.url,
+                instance_metadata=bool(options.get("instance_metadata")),
+            )
+            keys, region, endpoint = found.keys, region or found.region, endpoint or found.endpoint
+            origin = ENVIRONMENT if found.environment else f"the profile {found.profile!r}"
     return S3Credentials(keys, str(region or "us-east-1"), str(endpoint or ""), origin)
 
 
@@ -145,46 +148,3 @@ def parse(text: str, profile: str = "") -> dict[str, str] | None:
             pairs = parser.items(section)
             return {_NAMES[k.lower()]: v.strip().strip("\"'") for k, v in pairs if k.lower() in _NAMES}
     return None
-
-
-def _session(options: Any) -> Any:
-    import botocore.exceptions
-    import botocore.session
-
-    profile = options.get("profile")
-    try:
-        session = botocore.session.Session(profile=profile)
-        session.get_scoped_config()
-    except botocore.exceptions.BotoCoreError as error:
-        raise PreflightError("the AWS configuration cannot be used", why=str(error), hint=HINT) from None
-    return session
-
-
-def _profile_endpoint(session: Any) -> str:
-    """`endpoint_url` of the profile, or of the services section that it names."""
-    scoped = session.get_scoped_config()
-    services = session.full_config.get("services", {}).get(scoped.get("services", ""), {})
-    found = services.get("s3", {}) if isinstance(services, dict) else {}
-    if isinstance(found, dict) and found.get("endpoint_url"):
-        return str(found["endpoint_url"])
-    return str(scoped.get("endpoint_url") or "")
-
-
-def _botocore_keys(session: Any, url: str, instance_metadata: bool) -> tuple[Keys, str]:
-    import botocore.exceptions
-
-    resolver = session.get_component("credential_provider")
-    if not instance_metadata:
-        resolver.remove("iam-role")
-    try:
-        found = session.get_credentials()
-        frozen = found.get_frozen_credentials() if found else None
-    except botocore.exceptions.BotoCoreError as error:
-        raise PreflightError("the credentials cannot be had", where=url, why=str(error), hint=HINT) from None
-    if frozen is None or not frozen.access_key:
-        raise PreflightError("there are no credentials for the source", where=url, hint=HINT)
-    # botocore keeps the end of temporary keys to itself; it is the only place that knows it.
-    ends = getattr(found, "_expiry_time", None)
-    keys = Keys(frozen.access_key, frozen.secret_key, frozen.token or "", ends.timestamp() if ends else None)
-    profile = session.get_config_variable("profile") or "default"
-    return keys, ENVIRONMENT if found.method == "env" else f"the profile {profile!r}"

@@ -1,0 +1,199 @@
+"""Keys, region and endpoint as AWS's own tools find them: by botocore, in a process of its own with a limit.
+
+What botocore calls may wait for ever (a `credential_process`, a sign-on, a metadata service) or want a
+person (a one-time code). Here nothing is read from a terminal, the process ends after LIMIT seconds with all
+that it started, and its answer is the keys, or one sentence in which whoever refused has the word.
+
+`python -m penstock.sources.s3.session_keys REQUEST`: REQUEST and what is printed are JSON.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import signal
+import sys
+import warnings
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from penstock.core.text import printable
+from penstock.errors import PreflightError
+from penstock.runtime import interpreter
+from penstock.sources.s3.sigv4 import Keys
+from penstock.vendors import command
+
+if TYPE_CHECKING:
+    from types import FrameType
+
+LIMIT = 50.0
+"""Seconds that may pass until there are keys."""
+GRACE = 10.0
+"""Seconds more after which the process is killed: it could not even say that time is up."""
+SHOWN = 300
+"""Characters of somebody else's words in a message."""
+HINT = "docs/configuration.md has the options of S3: profile, credentials_file or anon"
+CODE_HINT = (
+    "get a session by `aws sts get-session-token --serial-number ... --token-code ...`, and put its three "
+    "keys into a credentials_file or a profile of their own; or name a credential_process, which needs nobody"
+)
+SIGN_ON = "its sign-on (SSO)"
+_NAMED = re.compile(
+    r"""(?i)(\b\w*(?:secret|passw|token|key)\w*\s*=\s*|"\w*(?:secret|passw|token|key)\w*"\s*:\s*)"""
+    r"""(?:"[^"]*"|'[^']*'|[^\s,}]+)"""
+)
+_SHAPED = re.compile(
+    r"\bA[A-Z]IA[A-Z0-9]{12,}|\beyJ[\w.-]{16,}|(?=[\w+/=]*[a-z])(?=[\w+/=]*[A-Z])[\w+/=]{32,}|\b[0-9a-f]{32,}"
+)
+
+
+class Found(NamedTuple):
+    """What AWS's tools would use."""
+
+    keys: Keys
+    region: str
+    """"" where nothing names one; `endpoint` likewise."""
+    endpoint: str
+    profile: str
+    environment: bool
+    """Whether the keys are those of the environment."""
+
+
+def found(profile: str, url: str, *, instance_metadata: bool) -> Found:
+    """What the profile ("": the one that the environment names, or `default`) leads to. Raises PreflightError
+    that names the profile, what failed, and its words; `url` is the source's."""
+    request = {"profile": profile, "instance_metadata": instance_metadata, "seconds": LIMIT}
+    said = command.run(
+        [*interpreter.command(__name__), json.dumps(request)], deadline=LIMIT + GRACE, more=os.environ
+    )
+    try:
+        answer: dict[str, Any] = json.loads(said.out)
+    except ValueError:
+        answer = {"why": cleaned(said.words)}
+    if "why" in answer:
+        name = answer.get("profile") or profile or os.environ.get("AWS_PROFILE") or "default"
+        what = f"the profile {name!r} of the AWS configuration gives no keys"
+        raise PreflightError(what, where=url, why=answer["why"], hint=answer.get("hint", HINT))
+    keys = Keys(answer["access"], answer["secret"], answer["session"], answer["expires"])
+    environment = answer["method"] == "env"
+    return Found(keys, answer["region"], answer["endpoint"], answer["profile"], environment)
+
+
+def cleaned(text: str) -> str:
+    """Somebody else's words: one line, without what may be a secret, at most SHOWN characters."""
+    line = "; ".join(filter(None, (line.strip() for line in text.splitlines())))
+    line = _SHAPED.sub("...", _NAMED.sub(r"\1...", line))
+    return printable(line[:SHOWN])
+
+
+# ---- in the process
+
+
+class _LateError(Exception):
+    """The time is up."""
+
+
+def main() -> None:
+    """Prints the answer, and ends all that was started on the way."""
+    request = json.loads(sys.argv[1])
+    answer: dict[str, Any] = {"profile": request["profile"] or os.environ.get("AWS_PROFILE") or "default"}
+    answer["by"] = "the configuration"
+
+    def late(_number: int, _frame: FrameType | None) -> None:
+        raise _LateError
+
+    signal.signal(signal.SIGALRM, late)
+    signal.setitimer(signal.ITIMER_REAL, request["seconds"])
+    warnings.simplefilter("ignore")
+    try:
+        _find(request, answer)
+    except _LateError:
+        answer["why"] = f"{answer['by']}: no answer within {request['seconds']:.0f} s"
+    except EOFError:  # of the terminal that there is none of
+        answer["why"] = f"{answer['by']}: it asks for a one-time code, and nobody is there to type it"
+        answer["hint"] = CODE_HINT
+    except Exception as error:  # noqa: BLE001 - whatever botocore and what it calls raise is the answer
+        answer["why"] = f"{answer['by']}: {_words(error)}"
+        if answer["by"] == SIGN_ON:
+            answer["hint"] = f"sign on by `aws sso login --profile {answer['profile']}`"
+    signal.setitimer(signal.ITIMER_REAL, 0)
+    sys.stdout.write(json.dumps(answer))
+    sys.stdout.flush()
+    # A helper that hangs goes with this process: both are of the session that was started for them.
+    os.killpg(0, signal.SIGKILL)
+
+
+def _find(request: dict[str, Any], answer: dict[str, Any]) -> None:
+    import botocore.session
+
+    for name in ("AWS_CONFIG_FILE", "AWS_SHARED_CREDENTIALS_FILE"):
+        default = "~/.aws/config" if name == "AWS_CONFIG_FILE" else "~/.aws/credentials"
+        path = os.path.expanduser(os.environ.get(name) or default)
+        if os.path.lexists(path):  # botocore passes over a file that it cannot read
+            with open(path, "rb") as file:
+                file.read(1)
+    session = botocore.session.Session(profile=request["profile"] or None)
+    scoped = session.get_scoped_config()
+    answer["profile"] = session.get_config_variable("profile") or "default"
+    answer["by"] = _by(scoped)
+    answer["region"] = session.get_config_variable("region") or ""
+    answer["endpoint"] = _endpoint(session, scoped)
+    resolver = session.get_component("credential_provider")
+    if not request["instance_metadata"]:
+        resolver.remove("iam-role")
+    held = session.get_credentials()
+    frozen = held.get_frozen_credentials() if held else None
+    if frozen is None or not frozen.access_key:
+        answer["why"] = (
+            "there are no credentials for the source: neither the profile nor the environment has any"
+        )
+        return
+    # botocore keeps the end of temporary keys to itself; it is the only place that knows it.
+    ends = getattr(held, "_expiry_time", None)
+    answer |= {
+        "access": frozen.access_key,
+        "secret": frozen.secret_key,
+        "session": frozen.token or "",
+        "expires": ends.timestamp() if ends else None,
+        "method": held.method,
+    }
+
+
+def _by(scoped: dict[str, Any]) -> str:
+    """Who gives the keys of a profile, for people."""
+    for key, words in (
+        ("role_arn", "the role that it assumes"),
+        ("credential_process", "its credential_process"),
+        ("sso_session", SIGN_ON),
+        ("sso_start_url", SIGN_ON),
+    ):
+        if scoped.get(key):
+            return words
+    if os.environ.get("AWS_WEB_IDENTITY_TOKEN_FILE"):
+        return "the token of AWS_WEB_IDENTITY_TOKEN_FILE"
+    return "what AWS's tools look through"
+
+
+def _endpoint(session: Any, scoped: dict[str, Any]) -> str:
+    """`endpoint_url` of the profile, or of the services section that it names."""
+    services = session.full_config.get("services", {}).get(scoped.get("services", ""), {})
+    of_s3 = services.get("s3", {}) if isinstance(services, dict) else {}
+    if isinstance(of_s3, dict) and of_s3.get("endpoint_url"):
+        return str(of_s3["endpoint_url"])
+    return str(scoped.get("endpoint_url") or "")
+
+
+def _words(error: Exception) -> str:
+    if isinstance(error, OSError) and error.filename:
+        return f"{printable(str(error.filename))}: {error.strerror}"
+    if isinstance(error, json.JSONDecodeError):
+        return "what it gave is no JSON"
+    if isinstance(error, (AttributeError, KeyError, TypeError)):
+        return f"what it gave makes no sense ({type(error).__name__})"
+    # botocore's errors keep what a helper said beside a preface of their own.
+    stated = getattr(error, "kwargs", {}).get("error_msg") or str(error)
+    return cleaned(str(stated)) or type(error).__name__
+
+
+if __name__ == "__main__":
+    main()
