@@ -35,7 +35,7 @@ from penstock.errors import (
 )
 from penstock.sources.azure.account import AzureCredentials, place, resolve
 from penstock.sources.azure.refusals import failure
-from penstock.sources.azure.signing import EARLY, SCOPE, VERSION, SharedKey, Token
+from penstock.sources.azure.signing import EARLY, IMPATIENT, SCOPE, VERSION, SharedKey, Token
 from penstock.sources.azure.source import AzureSource
 from penstock.sources.http.quoting import query_string, quoted
 from penstock.sources.registry import credentials, open_source
@@ -274,8 +274,9 @@ def test_a_token_is_fetched_once_and_again_before_it_ends(monkeypatch: pytest.Mo
     now = 1_000_000.0
 
     class Principal(ClientSecretCredential):
-        def __init__(self, **given: str) -> None:
-            made.append(tuple(sorted(given)))
+        def __init__(self, **given: Any) -> None:
+            assert given["read_timeout"] == 10  # where the SDK waits 300 s, four times
+            made.append(tuple(sorted(given.keys() - IMPATIENT.keys())))
 
         def get_token(self, *scopes: str, **_: Any) -> AccessToken:
             made.append(scopes)
