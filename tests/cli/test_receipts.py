@@ -78,3 +78,20 @@ def test_what_the_groups_of_one_invocation_found_is_put_together(tmp_path: Path)
     (folder / "2-00.json").write_text(json.dumps({"listed": {"a": {"run": "z"}}}))
     found = workflow_receipts.listings(tmp_path, "1")
     assert found == {"preflight": {}, "listed": {"a": {"run": "x"}, "b": {"run": "y"}}, "failed": {"c": {}}}
+
+
+@pytest.mark.parametrize(
+    ("given", "kept"),
+    [("", False), ("nonsense", False), (f"{7:020d}", False), (f"{8:020d}", True), (f"{9:020d}\n", False)],
+)
+def test_the_number_of_an_earlier_run_is_not_taken(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, given: str, kept: bool
+) -> None:
+    folder = tmp_path / workflow_receipts.LISTINGS
+    folder.mkdir(parents=True)
+    (folder / f"{7:020d}-00.json").touch()
+    monkeypatch.setenv("PENSTOCK_INVOCATION", given)
+    number = workflow_receipts.invocation(tmp_path)
+    assert (number == given) is kept
+    assert len(number) == 20
+    assert number.isdecimal()

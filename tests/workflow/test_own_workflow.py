@@ -60,3 +60,27 @@ def test_settings_for_other_workflows_have_no_say(
     assert "STATUS        PASSED\n" in done.stdout
     assert digests(place.published()) == digests(place.source)
     assert place.receipts("report")
+
+
+@pytest.mark.parametrize(
+    "name", ["results", "results/.workflow", "results/.workflow/list", "results/d", ".snakemake"]
+)
+def test_a_file_where_a_folder_is_needed_is_named(place: Place, name: str) -> None:
+    path = place.folder / name
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.touch()
+    done = place.penstock("run")
+    assert done.returncode == 3, done.stderr
+    assert f"receipts and reports cannot be written [{path}" in done.stderr
+    assert "Traceback" not in done.stderr
+    assert not place.target.exists()
+
+
+def test_a_number_of_another_run_lists_anew(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What stands in the environment of another run's shell: its listing is not taken for today's."""
+    monkeypatch.setenv("PENSTOCK_INVOCATION", "00000000000000000007")
+    for content in (b"alpha", b"omega"):
+        (place.source / "a.txt").write_bytes(content)
+        done = place.snakemake()
+        assert done.returncode == 0, done.stderr
+        assert (place.published() / "a.txt").read_bytes() == content

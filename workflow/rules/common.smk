@@ -7,12 +7,12 @@ import functools
 import json
 import os
 import sys
-import time
 from pathlib import Path
 
-from penstock.cli import workflow_values
+from penstock.cli import workflow_receipts, workflow_values
 from penstock.errors import PenstockError
 from penstock.runtime import interpreter
+from penstock.state.cancel_mark import INVOCATION as INVOCATION_VARIABLE
 from penstock.steps import dry_run
 from penstock.views import result_texts
 
@@ -35,8 +35,10 @@ try:
 except PenstockError as error:
     raise WorkflowError(str(error)) from None
 
-# The same in a Snakemake that runs inside this one, another in the next run.
-INVOCATION = os.environ.setdefault("PENSTOCK_INVOCATION", f"{time.time_ns():020d}")
+# The steps read it in their environment, and so would a Snakemake that ran inside this one.
+if workflow.is_main_process:
+    os.environ[INVOCATION_VARIABLE] = workflow_receipts.invocation(Path("results"))
+INVOCATION = os.environ[INVOCATION_VARIABLE]
 
 
 wildcard_constraints:

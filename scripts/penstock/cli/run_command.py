@@ -20,6 +20,7 @@ from penstock.cli.log_file import LOG
 from penstock.cli.session import ABOVE, VIEW
 from penstock.errors import FindingsError, PreflightError
 from penstock.runtime import interpreter, process_limit
+from penstock.state.cancel_mark import INVOCATION
 
 if TYPE_CHECKING:
     import argparse
@@ -48,7 +49,7 @@ def run(parsed: argparse.Namespace, session: Session) -> int:
     controller.refuse_second(STATE)
     if (room := process_limit.room()) is not None and room < PROCESSES:
         raise process_limit.too_few()
-    folder = _exits_folder()
+    folder = _exits_folder(names)
     try:
         status = _snakemake(_command(parsed, names), invocation, folder.resolve(), session)
         left = exit_files.all_left(folder)
@@ -64,18 +65,32 @@ def run(parsed: argparse.Namespace, session: Session) -> int:
     return code
 
 
-def _exits_folder() -> Path:
-    """Where the steps leave their exit statuses. Raises PreflightError in a folder that is not writable."""
-    try:
-        STATE.mkdir(parents=True, exist_ok=True)
-        return Path(tempfile.mkdtemp(prefix="exits-", dir=STATE))
-    except PermissionError as error:
-        raise PreflightError(
-            "receipts and reports cannot be written",
-            where=str(STATE.absolute()),
-            why=str(error.strerror),
-            hint="run it in a working directory of your own, with `--config` for the configuration",
-        ) from None
+def _exits_folder(names: list[str]) -> Path:
+    """Where the steps leave their exit statuses. Raises PreflightError in a folder where receipts, or
+    Snakemake's own state, cannot be written."""
+    own = Path(".snakemake")
+    # Another account's run may have left some. Snakemake does without a log.
+    later = [RESULTS / name for name in names] + [own / "metadata", own / "incomplete"]
+    needed = [STATE, RESULTS / workflow_receipts.LISTINGS, own, *(at for at in later if at.exists())]
+    for folder in needed:
+        try:
+            folder.mkdir(parents=True, exist_ok=True)
+        except (FileExistsError, NotADirectoryError):
+            raise _unfit(folder, "a file has the name of a folder") from None
+        except PermissionError as error:
+            raise _unfit(folder, str(error.strerror)) from None
+        if not os.access(folder, os.W_OK | os.X_OK):
+            raise _unfit(folder, "this account may not write into it")
+    return Path(tempfile.mkdtemp(prefix="exits-", dir=STATE))
+
+
+def _unfit(folder: Path, why: str) -> PreflightError:
+    return PreflightError(
+        "receipts and reports cannot be written",
+        where=str(folder.absolute()),
+        why=why,
+        hint="run it in a working directory of your own, with `--config` for the configuration",
+    )
 
 
 def _preview(config: Config, names: list[str], parsed: argparse.Namespace, session: Session) -> int:
@@ -125,7 +140,7 @@ def _snakemake(command: list[str], invocation: str, folder: Path, session: Sessi
         **{name: value for name, value in os.environ.items() if not name.startswith("SNAKEMAKE_")},
         ABOVE: " ".join(names),
         exit_files.EXITS: str(folder),
-        "PENSTOCK_INVOCATION": invocation,
+        INVOCATION: invocation,
         VIEW: session.parsed.progress,
         **_cache(),
     }

@@ -9,10 +9,14 @@ results/<dataset>/<run>/report.html, elements.parquet
 from __future__ import annotations
 
 import json
+import os
+import re
+import time
 from pathlib import Path
 from typing import TYPE_CHECKING, TypedDict
 
 from penstock.core.step_table import AFTER_LIST
+from penstock.state.cancel_mark import INVOCATION
 
 if TYPE_CHECKING:
     from penstock.core.documents.step_results import ListResult, PreflightResult
@@ -27,6 +31,15 @@ KEPT = 20
 def results_of(receipt: Path) -> Path:
     """The folder `results` of a group's receipt."""
     return receipt.parents[len(LISTINGS.parts)]
+
+
+def invocation(results: Path) -> str:
+    """The number of this run of the workflow: that of the `penstock run` above, in whose environment it
+    stands. A new one where there is none, or that of an earlier run, whose listings would be taken for this
+    run's."""
+    given = os.environ.get(INVOCATION, "")
+    fresh = re.fullmatch("[0-9]{20}", given) and not any((results / LISTINGS).glob(f"{given}-*"))
+    return given if fresh else f"{time.time_ns():020d}"
 
 
 class Refused(TypedDict):
