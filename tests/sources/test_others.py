@@ -20,7 +20,7 @@ from penstock.errors import ObjectError, PreflightError, SourceChangedError, Tra
 from penstock.sources import checksum_files
 from penstock.sources.generic import info as fsspec_info
 from penstock.sources.registry import open_source
-from penstock.sources.web.listing import links
+from penstock.sources.web.folder_page import links
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -98,7 +98,9 @@ def test_links_of_a_page() -> None:
       <a href=plain>p</a> <a href="/base/dir/">d</a> <a href="http://else/x">x</a> <a href="deep/er">n</a>
       <a href="a%2Fb">hidden slash</a> <a href="&amp;amp">e</a> <a href="#top">t</a> <a href="./dot">.</a>
       <a href="mailto:x@y">m</a> <a href="/other">o</a> <a href="%2e%2e">up</a>"""
-    assert links(page, "http://h/base/") == ({"b c", "plain", "dir/", "&amp", "dot"}, 1)
+    found = links(page, "http://h/base/")
+    assert found.names == {"b c", "plain", "dir/", "&amp", "dot"}
+    assert set(found.left_out) == {"a%2Fb", "deep/er", "http://else/x", "http://h/other"}
 
 
 MD5 = hashlib.md5(b"x").hexdigest()

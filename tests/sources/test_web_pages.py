@@ -18,7 +18,7 @@ from penstock.errors import ObjectError, PenstockError, PreflightError, SourceCh
 from penstock.sources import backoff
 from penstock.sources.registry import open_source
 from penstock.sources.web.client import may_follow
-from penstock.sources.web.listing import closed, links
+from penstock.sources.web.folder_page import closed
 
 if TYPE_CHECKING:
     import http.server
@@ -26,7 +26,8 @@ if TYPE_CHECKING:
 
 
 class Scripted(Quiet):
-    """Pages by their decoded paths; a page may be bytes, or a redirect's `Location`."""
+    """Pages by their decoded paths; a page may be bytes, bytes with their Content-Type, a redirect's
+    `Location`, also with its status, or a status alone. A list: one after another."""
 
     pages: dict[str, Any]
     ends: bool
@@ -45,11 +46,16 @@ class Scripted(Quiet):
             found = found.pop(0) if len(found) > 1 else found[0]
         elif isinstance(found, list):
             found = found[-1]
+        kind, status = "", 302
+        if isinstance(found, tuple) and isinstance(found[0], int):
+            status, found = found
+        elif isinstance(found, tuple):
+            found, kind = found
         if isinstance(found, int):
             self.send_response(found)
             self.send_header("Content-Length", "0")
         elif isinstance(found, str):
-            self.send_response(302)
+            self.send_response(status)
             self.send_header("Location", found.encode().decode("latin-1"))
             self.send_header("Content-Length", "0")
         elif found is None:
@@ -57,6 +63,8 @@ class Scripted(Quiet):
             self.send_header("Content-Length", "0")
         else:
             self.send_response(200)
+            if kind:
+                self.send_header("Content-Type", kind)
             if self.path.endswith("/") and self.ends:
                 self.send_header("Connection", "close")
                 self.close_connection = True
@@ -155,16 +163,11 @@ def test_addresses_that_are_not_plain_ascii() -> None:
         source.check()
         found = listing(source)
         assert {key: item.size for key, item in found.items()} == {"ü b": 1, "ä": 2, "diré/moved": 4}
-        assert source.ignored == {"unclear links": 1}
+        assert source.ignored == {"page link(s) without a clear name, such as http://[x": 1}
         reader = source.reader()
         assert read(reader, entry_of(found["diré/moved"])) == b"4444"
         reader.close()
         assert all(one.isascii() and " " not in one for one in site.seen)
-
-
-def test_links_that_tell_no_name_are_counted() -> None:
-    page = '<a href="a:b">x</a> <a href="a%2Fb">y</a> <a href="/base//z">z</a> <a href="mailto:x@y">m</a>'
-    assert links(page + '<a href="./c:d">c</a>', "http://h/base/") == ({"c:d"}, 3)
 
 
 @pytest.mark.parametrize(

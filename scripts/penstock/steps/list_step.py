@@ -30,6 +30,7 @@ from penstock.ownership.invalid_runs import drop_stale
 from penstock.release.evidence import short
 from penstock.retention import interrupted
 from penstock.sources.origin import origin
+from penstock.sources.web.folder_page import PAGE_LINKS
 from penstock.state import cancel_mark, current_pointer, history, run_store, seals
 from penstock.state.run import Run, read_run
 from penstock.views import human
@@ -209,10 +210,9 @@ def run_of(
 
 def _tell(context: Context, dataset: str, ignored: Mapping[str, int]) -> None:
     """Warn, when a source is listed, of what it holds and no release will hold."""
-    if count := ignored.get("unclear links"):
-        links = human.counted(count, "link")
-        text = f"{links} of the server's pages tell no name (as `a:b` or `a%2Fb`): left out"
-        context.emit(events.Warned(dataset, STEP, text))
+    for what, links in ignored.items():
+        if what.startswith(PAGE_LINKS):
+            context.emit(events.Warned(dataset, STEP, f"left out: {human.count(links)} {what}"))
     if count := ignored.get("empty folders"):
         folders = human.counted(count, "empty folder")
         text = f"{folders} of the source left out: a release is its files"

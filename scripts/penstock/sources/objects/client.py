@@ -71,6 +71,10 @@ class ObjectClient:
         """The checksums that an answer states; `whole`: its body is the whole object."""
         return ()
 
+    def foreign(self, entry: Entry, headers: Mapping[bytes, bytes]) -> PenstockError | None:  # noqa: ARG002
+        """What is wrong with whoever answered a request for an object, if anything."""
+        return None
+
     def refusal(self, status: int, headers: Mapping[bytes, bytes], body: bytes, key: str) -> PenstockError:
         """The error of an answer that was not wanted (`refusals.refusal`); `key` "" is the listing."""
         raise NotImplementedError

@@ -84,6 +84,8 @@ class ObjectReader(Generic[C]):
         headers, length = connection.headers, connection.length
         connection.finish()
         version = client.version(headers, entry.size)
+        if (strange := client.foreign(entry, headers)) is not None:
+            raise strange
         if (error := head_misfit(length, headers, version, entry, client.where(entry.key))) is not None:
             raise error
         return self._claims(client, entry, headers, whole=True)
@@ -113,6 +115,9 @@ class ObjectReader(Generic[C]):
         whole, status, headers = length == entry.size, connection.status, connection.headers
         if status != (200 if whole else 206):
             raise self._refused(client, entry)
+        if (strange := client.foreign(entry, headers)) is not None:
+            connection.abandon()
+            raise strange
         version = client.version(headers, entry.size)
         # These comparisons pass most answers; the others go through the whole table of `misfit`.
         if (

@@ -11,9 +11,9 @@ from __future__ import annotations
 
 import re
 from typing import TYPE_CHECKING
-from urllib.parse import SplitResult, quote, urljoin, urlsplit
+from urllib.parse import SplitResult, urljoin, urlsplit
 
-from penstock.errors import ObjectError, PenstockError
+from penstock.errors import ObjectError, PenstockError, SourceChangedError
 from penstock.filesystem.errno_map import printable
 from penstock.sources.checksum_headers import web_claims
 from penstock.sources.http.connection import Connection
@@ -22,6 +22,8 @@ from penstock.sources.http.endpoint import endpoint, split, without_user
 from penstock.sources.http.response_template import HeaderNames
 from penstock.sources.objects.client import ObjectClient
 from penstock.sources.objects.refusals import refusal
+from penstock.sources.web.folder_page import plain, segments
+from penstock.sources.web.html_answers import is_page, page_name
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
@@ -45,12 +47,6 @@ def token_of(headers: Mapping[bytes, bytes], size: int) -> str:
 def modified(headers: Mapping[bytes, bytes]) -> int:
     """Nanoseconds since the epoch, 0 when not stated."""
     return (http_date(headers.get(b"last-modified", b"").decode("latin-1")) or 0) * 1_000_000_000
-
-
-def plain(text: str) -> str:
-    """A part of a URL as a request may have it: characters that no URL has are quoted, as UTF-8; what is
-    quoted already stays."""
-    return quote(text.encode("utf-8", "surrogateescape"), safe="/%:@!$&'()*+,;=-._~?[]")
 
 
 def may_follow(old: SplitResult, new: SplitResult, named: Sequence[str]) -> bool:
@@ -84,6 +80,10 @@ def _port(parts: SplitResult) -> int:
     return parts.port or (443 if parts.scheme == "https" else 80)
 
 
+def _path(url: str) -> tuple[bytes, ...]:
+    return segments(urlsplit(url).path)
+
+
 class WebClient(ObjectClient):
     """The `ObjectClient` of the web. A path is a whole URL here. Keeps up to CONNECTIONS connections, and
     follows redirects."""
@@ -96,6 +96,7 @@ class WebClient(ObjectClient):
             b"content-digest",
             b"digest",
             b"x-goog-hash",
+            b"content-type",
         )
     )
     ENCODED = False
@@ -109,6 +110,10 @@ class WebClient(ObjectClient):
         named = options.get("redirects")
         self._named = [str(one) for one in named] if isinstance(named, (list, tuple)) else []
         self._connections: dict[tuple[str, int, bool], Connection] = {}
+        self._asked = self._landed = ""
+        self.folder = False
+        """After `request`: whether the answer is a redirect that adds a slash to the path. By that a server
+        says that a folder is there; it is not followed."""
 
     def get(self, entry: Entry) -> Request:
         token = entry.token
@@ -123,6 +128,34 @@ class WebClient(ObjectClient):
 
     def claims(self, headers: Mapping[bytes, bytes], *, whole: bool) -> Sequence[Claim]:
         return web_claims(headers, whole=whole)
+
+    def request(
+        self, method: str, path: str, query: str = "", lines: str = "", room: memoryview | None = None
+    ) -> Connection:
+        self._asked = self._landed = path
+        self.folder = False
+        return super().request(method, path, query, lines, room)
+
+    @property
+    def led_to(self) -> str:
+        """After `request`: the URL to which redirects led, where its path is another one; else ""."""
+        if self._landed == self._asked or _path(self._landed) == _path(self._asked):
+            return ""
+        return self._landed
+
+    def foreign(self, entry: Entry, headers: Mapping[bytes, bytes]) -> PenstockError | None:
+        return None if self._landed == self._asked else self.page_instead(entry.key, headers)
+
+    def page_instead(self, key: str, headers: Mapping[bytes, bytes]) -> PenstockError | None:
+        """The error of an answer that is a page where redirects led, in place of a file."""
+        if not (is_page(headers) and not page_name(key) and (there := self.led_to)):
+            return None
+        return ObjectError(
+            "the server answers with an HTML page in place of the file",
+            where=self.where(key),
+            why=f"it redirects to {printable(without_user(there))}",
+            hint="where that is a login, name a URL that needs none; else leave the file out by `exclude`",
+        )
 
     def head(self, method: str, path: str, query: str, lines: str) -> bytes:  # noqa: ARG002 (a URL has its own)
         parts = split(path)
@@ -145,12 +178,12 @@ class WebClient(ObjectClient):
         return connection
 
     def moved(self, path: str) -> str | None:
-        """Where a redirect leads. Raises ObjectError when it is not followed."""
+        """Where a redirect leads; None where it says that a folder is there. Raises ObjectError when it is
+        not followed."""
         connection = self.connection
         location = connection.headers.get(b"location", b"").decode("latin-1")
         if connection.status not in (301, 302, 303, 307, 308) or not location:
             return None
-        connection.abandon()
         parts = split(path)
         try:
             # By the standard a header's bytes are Latin-1; servers put file names in as UTF-8.
@@ -159,6 +192,10 @@ class WebClient(ObjectClient):
             known = new.scheme in ("http", "https") and bool(new.hostname) and new.port != 0
         except ValueError:
             known = False
+        if known and _path(target) == (*_path(self._asked), b""):
+            self.folder = True
+            return None
+        connection.abandon()
         if not known:
             why = f"to {printable(location[:200])}"
             raise ObjectError(
@@ -173,7 +210,18 @@ class WebClient(ObjectClient):
                 why=f"to {printable(new.netloc.rpartition('@')[2])}",
                 hint="if that server is to be trusted, name it: `redirects: [HOST]` in storage_options",
             )
+        self._landed = target
         return target
+
+    def failure(self, key: str = "") -> PenstockError:
+        if not self.folder:
+            return super().failure(key)
+        self.connection.abandon()
+        return SourceChangedError(
+            "a folder stands where a file was listed",
+            where=self.where(key),
+            why="the server redirects to the same path with a slash",
+        )
 
     def refusal(self, status: int, headers: Mapping[bytes, bytes], body: bytes, key: str) -> PenstockError:
         del body  # a page for people

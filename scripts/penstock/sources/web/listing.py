@@ -6,23 +6,24 @@ many are on their way at a time, and their answers are passed on in the order of
 
 from __future__ import annotations
 
-import html
-import re
+import heapq
 import threading
 import time
 from concurrent.futures import ThreadPoolExecutor
-from typing import TYPE_CHECKING, Self, TypeVar
-from urllib.parse import unquote_to_bytes, urljoin, urlsplit
+from typing import TYPE_CHECKING, NamedTuple, Self, TypeVar
 
 from penstock.core.model import Listed
-from penstock.errors import PreflightError, TransientError
+from penstock.errors import ObjectError, PreflightError, SourceChangedError, TransientError
+from penstock.filesystem.errno_map import printable
 from penstock.sources.decimals import decimal
 from penstock.sources.http.endpoint import without_user
 from penstock.sources.objects.pages import Requests
-from penstock.sources.web.client import modified, plain, token_of
+from penstock.sources.web.client import modified, token_of
+from penstock.sources.web.folder_page import ELSEWHERE, PAGE_LINKS, closed, links
+from penstock.sources.web.html_answers import BEGIN, begins_as_page, data_name, is_page
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Sequence
+    from collections.abc import Callable, Iterator, Mapping, Sequence
 
     from penstock.sources.web.client import WebClient
 
@@ -35,14 +36,20 @@ CALM = 100
 BATCH = 512
 PAGE_LIMIT = 64 << 20
 DEEPEST = 64
-_LINK = re.compile(r"<a\s[^>]*?href\s*=\s*(?:\"([^\"]*)\"|'([^']*)'|([^\s>]+))", re.IGNORECASE)
+REMEMBERED = 10_000
+"""Links that are left out and counted once, on however many pages they stand; those after them are counted on
+each page."""
+_BYTES = ("utf-8", "surrogateescape")
+SHOWN = 80
+"""Characters of a link that are shown."""
 
 
-_CLOSED = re.compile(r"</(?:html|body)\s*>", re.IGNORECASE)
-_WHOLE = re.compile(r"<(?:html|body)[\s>]", re.IGNORECASE)
-_BARE = re.compile(r"</(?:pre|ul|ol|dl|table|div)\s*>\s*$", re.IGNORECASE)
-_ELSEWHERE = frozenset({"mailto", "javascript", "ftp", "ftps", "tel", "data", "irc", "news", "sftp", "rsync"})
-"""Schemes of links that are about something else than a file of the folder."""
+class _Page(NamedTuple):
+    text: str
+    kind: str
+    """A word of a page that says to be something else than HTML; else ""."""
+    led_to: str
+    """As of `WebClient.led_to`."""
 
 
 class Room:
@@ -81,8 +88,8 @@ class WebListing:
     def __init__(self, client: Callable[[], WebClient], url_of: Callable[[str], str]) -> None:
         self._url_of = url_of
         self._requests = Requests(client, lambda: None, lambda _error, _last: None)
-        self.unclear = 0
-        """Links that may mean a file of a folder, but whose name is ambiguous: see `links`."""
+        self._left_out: dict[str, tuple[int, str]] = {}
+        self._remembered: set[tuple[str, str]] = set()
         self._threads = ThreadPoolExecutor(LOOKS, thread_name_prefix="looks")
         self._room = Room(LOOKS)
 
@@ -101,35 +108,92 @@ class WebListing:
             raise PreflightError(
                 "the server's folders never end", where=without_user(self._url_of("")), why=prefix
             )
-        page = self._patiently(self._page, prefix)
-        names, unclear = links(page, self._url_of(prefix))
-        self.unclear += unclear
-        keys: list[str] = []
-        for name in sorted(names, key=lambda name: name.encode("utf-8", "surrogateescape")):
-            if not name.endswith("/"):
-                keys.append(prefix + name)
-                continue
-            yield from self._files(keys)
-            keys.clear()
-            yield from self.folder(prefix + name, depth + 1)
-        yield from self._files(keys)
+        names = self._names(prefix)
+        pending = [name.encode(*_BYTES) for name in names]
+        heapq.heapify(pending)
+        known: dict[bytes, Listed] = {}
+        ready: list[Listed] = []
+        while pending:
+            name = heapq.heappop(pending)
+            if name in known:
+                ready.append(known.pop(name))
+            elif name.endswith(b"/"):
+                if ready:
+                    yield ready
+                    ready = []
+                yield from self.folder(prefix + name.decode(*_BYTES), depth + 1)
+            else:
+                some = [name]
+                while len(some) < BATCH and pending and not pending[0].endswith(b"/"):
+                    some.append(heapq.heappop(pending))
+                looked = self._threads.map(self.look, [prefix + name.decode(*_BYTES) for name in some])
+                for name, listed in zip(some, looked, strict=True):
+                    if listed is not None:
+                        known[name] = listed
+                        heapq.heappush(pending, name)
+                    elif f"{name.decode(*_BYTES)}/" not in names:
+                        # A folder whose link has no slash: its files come where its name with one does.
+                        heapq.heappush(pending, name + b"/")
+            if len(ready) >= BATCH or (ready and not pending):
+                yield ready
+                ready = []
 
     def file(self, key: str) -> Listed:
-        return self._patiently(self._look, key)
+        """Raises SourceChangedError where the server has none, or a folder."""
+        listed = self.look(key)
+        if listed is None:
+            raise SourceChangedError(
+                "a folder stands where a file was listed", where=without_user(self._url_of(key))
+            )
+        return listed
 
     def names(self, key: str) -> bool:
         """Whether the folders' pages, from the root on, link to this file."""
         prefix = ""
         *folders, last = key.split("/")
         for name in (*(f"{folder}/" for folder in folders), last):
-            if name not in links(self._patiently(self._page, prefix), self._url_of(prefix))[0]:
+            linked = self._names(prefix)
+            if name not in linked and name.rstrip("/") not in linked:
                 return False
             prefix += name
         return True
 
-    def _files(self, keys: Sequence[str]) -> Iterator[Sequence[Listed]]:
-        for start in range(0, len(keys), BATCH):
-            yield list(self._threads.map(self.file, keys[start : start + BATCH]))
+    @property
+    def left_out(self) -> Mapping[str, int]:
+        """Links that gave no name, counted by why, with one of them."""
+        return {
+            f"{PAGE_LINKS} {why}, such as {example}": count
+            for why, (count, example) in self._left_out.items()
+        }
+
+    def _names(self, prefix: str) -> set[str]:
+        """What the folder's page links to. Raises PreflightError for a page that is not the folder's."""
+        url = self._url_of(prefix)
+        page = self._patiently(self._page, prefix)
+        names, left_out = links(page.text, url)
+        if not names and (page.led_to or page.kind):
+            why = f"the server redirects to {without_user(page.led_to)}" if page.led_to else page.kind
+            raise PreflightError(
+                "the folder's page is no list of its files",
+                where=without_user(url),
+                why=f"{printable(why)}, and it links to nothing in the folder",
+                hint="have the folder's listing switched on there, or name the URL at which it is",
+            )
+        for link, why in left_out.items():
+            self._leave_out(link if why == ELSEWHERE else prefix + link, why)
+        return names
+
+    def _leave_out(self, link: str, why: str) -> None:
+        if (why, link) in self._remembered:
+            return
+        if len(self._remembered) < REMEMBERED:
+            self._remembered.add((why, link))
+        count, example = self._left_out.get(why, (0, printable(link.partition("?")[0][:SHOWN])))
+        self._left_out[why] = (count + 1, example)
+
+    def look(self, key: str) -> Listed | None:
+        """None where the server says that it is a folder."""
+        return self._patiently(self._look, key)
 
     def _patiently(self, ask: Callable[[WebClient, str], T], key: str) -> T:
         def attempt(client: WebClient) -> T:
@@ -138,12 +202,14 @@ class WebListing:
 
         return self._requests.do(attempt)
 
-    def _page(self, client: WebClient, prefix: str) -> str:
+    def _page(self, client: WebClient, prefix: str) -> _Page:
         url = self._url_of(prefix)
         connection = client.request("GET", url)
         if connection.status != 200:
             raise client.failure(prefix)
+        kind = connection.headers.get(b"content-type", b"").decode("latin-1")
         unbounded = connection.unbounded
+        kind = f"it is {kind}" if kind and not is_page(connection.headers) else ""
         page = connection.read_all(PAGE_LIMIT).decode("utf-8", "surrogateescape")
         if unbounded and not closed(page):
             # Where the server's back end dies, the connection just ends, and half a page looks like a whole
@@ -154,10 +220,11 @@ class WebListing:
                 why=f"its length is not stated, and its {len(page):,} characters do not end by </html>",
                 hint="have the server state Content-Length, or end its pages by </html>",
             )
-        return page
+        return _Page(page, kind, client.led_to)
 
-    def _look(self, client: WebClient, key: str) -> Listed:
-        """Size and version of one file, by HEAD, or by its first byte where HEAD is refused."""
+    def _look(self, client: WebClient, key: str) -> Listed | None:
+        """Size and version of one file, by HEAD, or by its first byte where HEAD is refused. None where the
+        server says that it is a folder. Raises ObjectError for a page in place of a file."""
         url = self._url_of(key)
         connection = client.request("HEAD", url)
         size = connection.length
@@ -171,59 +238,29 @@ class WebListing:
                 connection.read_all(1)  # keeps the connection
             else:
                 connection.abandon()
+        if client.folder:
+            connection.abandon()
+            return None
         if connection.status not in (200, 206):
             raise client.failure(key)
+        headers = connection.headers
+        if (error := client.page_instead(key, headers)) is not None:
+            raise error
+        if is_page(headers) and data_name(key) and self._is_page(client, url):
+            raise ObjectError(
+                "the server answers with an HTML page in place of the file",
+                where=without_user(url),
+                why="its Content-Type and its first bytes are a page's",
+                hint="where it is a login, name a URL that needs none; else leave the file out by `exclude`",
+            )
         if size < 0:
             raise PreflightError("the server does not state the file's size", where=without_user(url))
-        headers = connection.headers
         return Listed(key, size, token_of(headers, size), modified(headers))
 
-
-def closed(page: str) -> bool:
-    """Whether a page is complete: the closing tag of the whole page stands behind its last link. Earlier
-    closing tags do not count: some servers put a header file with tags of its own before the listing."""
-    last = page.lower().rfind("<a ")
-    rest = page[max(0, last) :]
-    if _CLOSED.search(rest):
-        return True
-    return _WHOLE.search(page) is None and _BARE.search(rest) is not None
-
-
-def links(page: str, base: str) -> tuple[set[str], int]:
-    """The names directly below `base` that a folder's page links to (folders end in a slash), and the number
-    of links that may mean such a name but are ambiguous.
-
-    | link, on a page of http://h/base/ | answer |
-    |---|---|
-    | `b%20c`, `./b`, `/base/b`, `dir/` | a name |
-    | `a:b` | unclear: by the standard `a` is a scheme; servers write `./a:b` or `a%3Ab` |
-    | `a%2Fb`, `/base//b`, `http://[x` | unclear |
-    | `?C=N`, `#top`, `..`, `/other`, `http://else/x`, `mailto:x`, `deep/er` | no name of this folder |
-    """
-    here = urlsplit(base)
-    path = plain(here.path)
-    names: set[str] = set()
-    unclear: set[str] = set()
-    for found in _LINK.findall(page):
-        link = html.unescape(found[0] or found[1] or found[2]).strip()
-        try:
-            parts = urlsplit(urljoin(base, link))
-        except ValueError:
-            unclear.add(link)
-            continue
-        if parts.scheme not in ("http", "https"):
-            if parts.scheme not in _ELSEWHERE and "/" not in link[:-1]:
-                unclear.add(link)
-            continue
-        target = plain(parts.path)
-        if parts.query or parts.netloc != here.netloc or not target.startswith(path):
-            continue
-        raw = target[len(path) :]
-        name = unquote_to_bytes(raw).decode("utf-8", "surrogateescape")
-        if not name or name in (".", "..", "./", "../"):
-            continue
-        if raw.startswith("/") or ("/" not in raw[:-1] and "/" in name[:-1]):
-            unclear.add(link)
-        elif "/" not in raw[:-1]:
-            names.add(name)
-    return names, len(unclear)
+    def _is_page(self, client: WebClient, url: str) -> bool:
+        """Whether a file begins as a page does: servers call what they do not know text/html, too."""
+        connection = client.request("GET", url, "", f"Range: bytes=0-{BEGIN - 1}\r\n")
+        begin = bytearray(BEGIN)
+        count = connection.readinto(memoryview(begin)) if connection.status in (200, 206) else 0
+        connection.abandon()
+        return begins_as_page(bytes(begin[:count]))

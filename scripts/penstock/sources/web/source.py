@@ -1,4 +1,5 @@
-"""A web server as a source: one file by its URL, or a folder by the pages that the server makes of it.
+"""A web server as a source: one file by its URL, or a folder by the pages that the server makes of it. A URL
+without a slash at its end is a folder's where the server redirects to the one with a slash.
 
 An object is pinned by its strong etag (If-Match). Where the server states none, its date and size in the
 answer are compared with the listing.
@@ -21,28 +22,27 @@ if TYPE_CHECKING:
 
     from penstock.config.settings import SourceConfig
     from penstock.core.model import Claim, Entry, Listed
+    from penstock.sources.web.listing import WebListing
 
 
 class WebSource:
-    """A URL that ends in a slash is a folder listing; any other is one file."""
-
     def __init__(self, config: SourceConfig, *, timeout: float = 60.0) -> None:
         self.url = without_user(config.url)
         self._base = config.url
         self._options, self._timeout = dict(config.storage_options), timeout
-        path = split(config.url).path
-        self._single = "" if path.endswith("/") else self._name(config.url)
-        self._unclear = 0
-
-    @staticmethod
-    def _name(url: str) -> str:
-        name = urlsplit(url).path.rpartition("/")[2]
-        return unquote_to_bytes(name).decode("utf-8", "surrogateescape") or "index.html"
+        path = split(config.url).path or "/"
+        name = path.rpartition("/")[2]
+        self._name = unquote_to_bytes(name).decode("utf-8", "surrogateescape")
+        """Of the one file; "" of a folder."""
+        folder = path if path.endswith("/") else f"{path}/"
+        self._folder = urlsplit(config.url)._replace(path=folder, query="", fragment="").geturl()
+        """Where the files are, if the URL is a folder's."""
+        self._ignored: Mapping[str, int] = {}
 
     @property
     def ignored(self) -> Mapping[str, int]:
-        """Links of the last listing whose names are ambiguous."""
-        return {"unclear links": self._unclear} if self._unclear else {}
+        """Links on pages of the last listing that gave no file or folder of it."""
+        return self._ignored
 
     def renew(self, credentials: object) -> None:
         """The web needs none."""
@@ -51,15 +51,22 @@ class WebSource:
         return WebClient(self.url_of, self._options, self._timeout)
 
     def url_of(self, key: str) -> str:
-        if self._single:
+        if key == self._name or not key:
             return self._base
-        return self._base + quoted(key)
+        return self._folder + quoted(key)
+
+    def _in_folder(self, key: str) -> str:
+        """As `url_of`, of a source that is a folder."""
+        return self._folder + quoted(key) if key or self._name else self._base
 
     def check(self) -> None:
         client = self.client()
         try:
-            connection = client.request("HEAD" if self._single else "GET", self._base)
-            if connection.status == 405 and self._single:
+            connection = client.request("HEAD" if self._name else "GET", self._base)
+            if client.folder:
+                connection.abandon()
+                connection = client.request("GET", self._folder)
+            elif connection.status == 405 and self._name:
                 return
             if connection.status != 200:
                 raise client.failure()
@@ -77,32 +84,42 @@ class WebSource:
             client.close()
 
     def list(self) -> Iterator[Sequence[Listed]]:
+        if self._name:
+            with self._listing(self.url_of) as listing:
+                listed = listing.look(self._name)
+            if listed is not None:
+                yield [listed]
+                return
+        with self._listing(self._in_folder) as listing:
+            for batch in listing.folder():
+                if self._name and any(listed.key == self._name for listed in batch):
+                    raise PreflightError(
+                        "a file in the folder has the folder's own name",
+                        where=self.url,
+                        hint="write the source's URL with a slash at its end",
+                    )
+                yield batch
+            self._ignored = listing.left_out
+
+    def _listing(self, url_of: Callable[[str], str]) -> WebListing:
         from penstock.sources.web.listing import WebListing
 
-        with WebListing(self.client, self.url_of) as listing:
-            if self._single:
-                yield [listing.file(self._single)]
-            else:
-                yield from listing.folder()
-                self._unclear = listing.unclear
+        return WebListing(self.client, url_of)
 
     def list_one(self, key: str) -> Listed | None:
-        from penstock.sources.web.listing import WebListing
-
-        with WebListing(self.client, self.url_of) as listing:
+        single = key == self._name
+        with self._listing(self.url_of if single else self._in_folder) as listing:
             try:
                 return listing.file(key)
             except SourceChangedError:
-                if self._single or not listing.names(key):
+                if single or not listing.names(key):
                     return None
                 raise
 
     @contextmanager
     def asking(self) -> Iterator[Callable[[str], Listed | None]]:
         """By one HEAD a file. See `port.Askable`."""
-        from penstock.sources.web.listing import WebListing
-
-        with WebListing(self.client, self.url_of) as listing:
+        with self._listing(self.url_of) as listing:
 
             def one(key: str) -> Listed | None:
                 try:

@@ -1,0 +1,140 @@
+"""What a web server's folder page says: the names that it links to, and the links that give no name. Pure."""
+
+from __future__ import annotations
+
+import html
+import re
+from typing import TYPE_CHECKING, NamedTuple
+from urllib.parse import SplitResult, quote, unquote_to_bytes, urljoin, urlsplit
+
+from penstock.sources.http.endpoint import ascii_host, without_user
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+_LINK = re.compile(r"<a\s[^>]*?href\s*=\s*(?:\"([^\"]*)\"|'([^']*)'|([^\s>]+))", re.IGNORECASE)
+_CLOSED = re.compile(r"</(?:html|body)\s*>", re.IGNORECASE)
+_WHOLE = re.compile(r"<(?:html|body)[\s>]", re.IGNORECASE)
+_BARE = re.compile(r"</(?:pre|ul|ol|dl|table|div)\s*>\s*$", re.IGNORECASE)
+_NO_PLACE = frozenset({"mailto", "javascript", "tel", "data", "irc", "news"})
+"""Schemes of links that are about something else than a file."""
+_FILES = frozenset({"ftp", "ftps", "sftp", "rsync"})
+_OWN_PORTS = {"http": 80, "https": 443}
+
+PAGE_LINKS = "page link(s)"
+"""What the names of these begin with in what a listing leaves out (`port.Source.ignored`)."""
+NAMELESS = "without a clear name"
+QUERY = "with a query"
+ELSEWHERE = "out of the folder"
+DEEP = "into a folder that the page does not link to"
+
+
+class Links(NamedTuple):
+    """A page's links, each counted once."""
+
+    names: set[str]
+    """Directly below the folder; those of folders end in a slash."""
+    left_out: Mapping[str, str]
+    """Links that give no name, as they may be shown, and why: one of NAMELESS, QUERY, ELSEWHERE, DEEP."""
+
+
+def links(page: str, base: str) -> Links:
+    """The links of a folder's page, of which `base` is the URL. Hosts are compared without regard to case,
+    ports as numbers, paths by their decoded bytes without `.` and `..`; what follows a `#` does not count.
+
+    | link, on a page of http://h/base/ | answer |
+    |---|---|
+    | `b%20c`, `./b`, `/base/b`, `/b%61se/b`, `//H:80/base/b`, `../base/b#top`, `dir/` | a name |
+    | `?C=N`, `#top`, `..`, `/`, `/base`, `mailto:x` | the folder itself, one above it, no file |
+    | `a:b` | NAMELESS: by the standard `a` is a scheme; servers write `./a:b` or `a%3Ab` |
+    | `a%2Fb`, `/base//b`, `http://[x` | NAMELESS |
+    | `b?x=1` | QUERY, unless the page links to `b` too: another query may be another file |
+    | `deep/er` | DEEP, unless the page links to `deep` or `deep/` too |
+    | `/another`, `http://else/x`, `ftp://h/base/b` | ELSEWHERE |
+    """
+    own = urlsplit(base)
+    folder = segments(own.path)[:-1]
+    names: set[str] = set()
+    left_out: dict[str, str] = {}
+    unsure: dict[str, tuple[str, str]] = {}
+    for found in _LINK.findall(page):
+        link = html.unescape(found[0] or found[1] or found[2]).strip()
+        try:
+            parts = urlsplit(urljoin(base, link))
+            same = _same_server(own, parts)
+        except ValueError:
+            left_out[link] = NAMELESS
+            continue
+        if parts.scheme not in _OWN_PORTS:
+            if parts.scheme in _FILES:
+                left_out[without_user(parts.geturl())] = ELSEWHERE
+            elif parts.scheme not in _NO_PLACE and "/" not in link[:-1]:
+                left_out[link] = NAMELESS
+            continue
+        path = segments(parts.path)
+        if same and path in (folder[: len(path)], (*folder[: len(path) - 1], b"")):
+            continue
+        if not same or path[: len(folder)] != folder:
+            left_out[without_user(parts.geturl())] = ELSEWHERE
+            continue
+        below = path[len(folder) :]
+        shown = _text(b"/".join(below))
+        if (not below[0] and len(below) > 1) or any(b"/" in name for name in below):
+            left_out[link] = NAMELESS
+        elif len(below) > 2 or (len(below) == 2 and below[1]):
+            unsure[shown] = (_text(below[0]), DEEP)
+        elif parts.query:
+            unsure[f"{shown}?{parts.query}"] = (shown.rstrip("/"), QUERY)
+        else:
+            names.add(shown)
+    for shown, (name, why) in unsure.items():
+        if name not in names and f"{name}/" not in names:
+            left_out[shown] = why
+    return Links(names, left_out)
+
+
+def segments(path: str) -> tuple[bytes, ...]:
+    """A URL's path by its slashes, each segment decoded, without `.` and `..`. The last one is b"" where the
+    path ends in a slash."""
+    kept: list[bytes] = []
+    name = b""
+    for raw in path.split("/")[1:] or [""]:
+        name = unquote_to_bytes(plain(raw))
+        if name == b"..":
+            del kept[-1:]
+        elif name != b".":
+            kept.append(name)
+    # A path that ends in dots is a folder's.
+    return (*kept, b"") if name in (b".", b"..") else tuple(kept)
+
+
+def plain(text: str) -> str:
+    """A part of a URL as a request may have it: characters that no URL has are quoted, as UTF-8; what is
+    quoted already stays."""
+    return quote(text.encode("utf-8", "surrogateescape"), safe="/%:@!$&'()*+,;=-._~?[]")
+
+
+def _same_server(one: SplitResult, two: SplitResult) -> bool:
+    """Also where a page of https links by http: servers behind a proxy write that. Raises ValueError."""
+    if _host(one) != _host(two):
+        return False
+    ports = [parts.port or _OWN_PORTS.get(parts.scheme) for parts in (one, two)]
+    return ports[0] == ports[1] or set(ports) == set(_OWN_PORTS.values())
+
+
+def _host(parts: SplitResult) -> str:
+    return ascii_host(parts.hostname or "").lower().rstrip(".")
+
+
+def _text(name: bytes) -> str:
+    return name.decode("utf-8", "surrogateescape")
+
+
+def closed(page: str) -> bool:
+    """Whether a page is complete: the closing tag of the whole page stands behind its last link. Earlier
+    closing tags do not count: some servers put a header file with tags of its own before the listing."""
+    last = page.lower().rfind("<a ")
+    rest = page[max(0, last) :]
+    if _CLOSED.search(rest):
+        return True
+    return _WHOLE.search(page) is None and _BARE.search(rest) is not None

@@ -1,0 +1,56 @@
+"""Whether an answer is an HTML page where a file was asked for: a login, a notice, a folder's page. Pure."""
+
+from __future__ import annotations
+
+import mimetypes
+import re
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+_PAGES = ("text/html", "application/xhtml+xml")
+_PAGE_NAMES = re.compile(r"\.(?:[xs]?html?|xht|shtml|php\d?|aspx?|jspx?|cgi|cfm)\Z", re.IGNORECASE)
+_DATA_NAMES = re.compile(
+    r"\.(?:parquet|arrow|feather|orc|avro|npy|npz|h5|hdf5|nc|zarr|tfrecords?|safetensors|pth?|ckpt|onnx|pkl"
+    r"|zst|lz4|7z|jsonl|ndjson|fastq|fq|fasta|bam|vcf|nii|dcm)\Z",
+    re.IGNORECASE,
+)
+"""Of data, beside what `mimetypes` knows."""
+_TYPES = mimetypes.MimeTypes()
+"""Without the machine's own tables: the same on every host."""
+_BEGIN = re.compile(
+    rb"(?:\xef\xbb\xbf)?(?:\s|<!--.*?-->|<\?xml.*?\?>)*<(?:!doctype\s+html|html|head|body)\b",
+    re.IGNORECASE | re.DOTALL,
+)
+BEGIN = 1024
+"""Bytes by which `begins_as_page` knows a page."""
+
+
+def is_page(headers: Mapping[bytes, bytes]) -> bool:
+    """Whether an answer says that it is an HTML page."""
+    stated = headers.get(b"content-type", b"").partition(b";")[0]
+    return stated.strip().lower().decode("latin-1") in _PAGES
+
+
+def page_name(key: str) -> bool:
+    """Whether a file of this name is expected to be an HTML page."""
+    return _PAGE_NAMES.search(key) is not None
+
+
+def data_name(key: str) -> bool:
+    """Whether a file of this name is known to be something else than an HTML page. Not known: names without
+    an extension, or with one that nobody knows, which servers often call text/html."""
+    if page_name(key):
+        return False
+    kind, encoding = _TYPES.guess_type("/" + key.rpartition("/")[2])
+    return (
+        encoding is not None
+        or (kind is not None and not kind.endswith(("html", "xml")))
+        or bool(_DATA_NAMES.search(key))
+    )
+
+
+def begins_as_page(data: bytes) -> bool:
+    """Whether bytes are the beginning of an HTML page, whatever the server calls them."""
+    return _BEGIN.match(data) is not None

@@ -1,0 +1,206 @@
+"""Links, redirects and pages of web servers that say something else than they seem to: folders without their
+slash, addresses written in another way, a page in a file's place."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from tests.contracts.source_contract import entry_of, listing, read
+from tests.sources.test_web_pages import Site, web
+
+from penstock.core.model import Entry
+from penstock.errors import ObjectError, PreflightError, SourceChangedError
+from penstock.sources.web.folder_page import DEEP, ELSEWHERE, NAMELESS, QUERY, links
+
+
+@pytest.mark.parametrize(
+    ("link", "name"),
+    [
+        ("b%20c", "b c"),
+        ("./b", "b"),
+        ("b#sha256=x", "b"),
+        ("./a:b", "a:b"),
+        ("/ba%73e%20d/b", "b"),
+        ("/base d/b", "b"),
+        ("../base%20d/b", "b"),
+        ("x/../b", "b"),
+        ("%2e/b", "b"),
+        ("//H.Example/base%20d/b", "b"),
+        ("http://h.example:80/base%20d/b", "b"),
+        ("HTTP://H.EXAMPLE./base%20d/./b/", "b/"),
+        ("https://h.example/base%20d/b", "b"),
+        ("http://u@h.example/base%20d/b", "b"),
+        ("a:b", NAMELESS),
+        ("a%2Fb", NAMELESS),
+        ("/base%20d//b", NAMELESS),
+        ("http://[x", NAMELESS),
+        ("http://h.example:99999/base%20d/b", NAMELESS),
+        ("b?x=1", QUERY),
+        ("b/?x=1", QUERY),
+        ("deep/er", DEEP),
+        ("deep/er/", DEEP),
+        ("/other/b", ELSEWHERE),
+        ("/base%20db", ELSEWHERE),
+        ("http://h.example:8080/base%20d/b", ELSEWHERE),
+        ("//else.example/base%20d/b", ELSEWHERE),
+        ("ftp://h.example/base%20d/b", ELSEWHERE),
+        ("?C=N;O=D", ""),
+        ("#top", ""),
+        ("..", ""),
+        ("../", ""),
+        ("%2e%2e/", ""),
+        ("/", ""),
+        ("/base%20d", ""),
+        ("http://H.example", ""),
+        ("mailto:x@y", ""),
+        ("javascript:void(0)", ""),
+    ],
+)
+def test_what_a_link_says(link: str, name: str) -> None:
+    for base in ("http://h.example/base%20d/", "http://H.Example:80/b%61se d/"):
+        found = links(f'<a href="{link}">x</a>', base)
+        assert [*found.names, *found.left_out.values()] == ([name] if name else [])
+
+
+def test_a_link_with_a_query_or_into_a_folder_that_is_listed_is_not_left_out() -> None:
+    page = "".join(f"<a href={link}>x</a>" for link in ("b", "b?x=1", "c/", "c/d", "e", "e/f"))
+    assert links(page, "http://h/base/") == ({"b", "c/", "e"}, {})
+
+
+def page_of(*names: str) -> bytes:
+    return ("<html>" + "".join(f'<a href="{name}">x</a>' for name in names) + "</html>").encode()
+
+
+def test_what_is_left_out_of_pages_is_counted_once_with_one_of_them() -> None:
+    foot = ("https://else.example/?key=secret", "/")
+    pages: dict[str, Any] = {
+        "/d/": page_of("a", "s/", "q?x=1", "r?y", *foot),
+        "/d/s/": page_of("b", "t/u", "../", *foot),
+        "/d/a": b"1",
+        "/d/s/b": b"22",
+    }
+    with Site(pages) as site:
+        source = web(f"{site.url}d/")
+        assert list(listing(source)) == ["a", "s/b"]
+        assert source.ignored == {
+            "page link(s) with a query, such as q": 2,
+            "page link(s) out of the folder, such as https://else.example/": 1,
+            "page link(s) into a folder that the page does not link to, such as s/t/u": 1,
+        }
+
+
+@pytest.mark.parametrize(
+    "redirects",
+    [
+        {"/d/sub": (301, "/d/sub/")},
+        {"/d/sub": (302, "sub/")},
+        {"/d/sub": (303, "./sub/?x=1")},
+        {"/d/sub": (307, "//127.0.0.1:1/d/sub/")},
+        {"/d/sub": (308, "http://localhost/d/s%75b/")},
+        {"/d/sub": (302, "/d/hop"), "/d/hop": (302, "/d/sub/")},
+        {"/d/sub": (301, "/d/sub/"), "/d/sub/": (302, "/d/sub/index.html")},
+    ],
+    ids=["absolute", "relative", "query", "elsewhere", "encoded", "chain", "index"],
+)
+def test_a_redirect_that_adds_the_slash_means_a_folder(redirects: dict[str, Any]) -> None:
+    """Its keys come in the order of all keys: `sub-1` and `sub.x` before `sub/`."""
+    sub = page_of("y", "deep")
+    pages: dict[str, Any] = {
+        "/d/": page_of("a", "sub", "sub-1", "sub.x", "sub0", "z"),
+        "/d/sub/": sub,
+        "/d/sub/index.html": sub,
+        "/d/sub/y": b"4444",
+        "/d/sub/deep": "/d/sub/deep/",
+        "/d/sub/deep/": page_of("x"),
+        "/d/sub/deep/x": b"55555",
+        **dict.fromkeys(("/d/a", "/d/sub-1", "/d/sub.x", "/d/sub0", "/d/z"), b"1"),
+        **redirects,
+    }
+    with Site(pages) as site:
+        source = web(f"{site.url}d/")
+        found = listing(source)
+        assert list(found) == ["a", "sub-1", "sub.x", "sub/deep/x", "sub/y", "sub0", "z"]
+        reader = source.reader()
+        assert read(reader, entry_of(found["sub/y"])) == b"4444"
+        with pytest.raises(SourceChangedError, match="a folder stands where a file was listed"):
+            read(reader, Entry("sub", "sub", 1, "", 0, length=1))
+        reader.close()
+        assert source.list_one("sub/y") == found["sub/y"]
+
+
+@pytest.mark.parametrize("root", ["", "/d", "/d?x=1"])
+def test_a_source_without_its_slash_is_the_folder_that_the_server_says(root: str) -> None:
+    pages: dict[str, Any] = {"/d?x=1": "/d/?x=1", "/d": "/d/"}
+    for path in ("/", "/d/"):
+        pages |= {path: page_of("a", "s/"), f"{path}a": b"1", f"{path}s/": page_of("b"), f"{path}s/b": b"22"}
+    with Site(pages) as site:
+        source = web(site.url.rstrip("/") + root)
+        source.check()
+        found = listing(source)
+        assert list(found) == ["a", "s/b"]
+        reader = source.reader()
+        assert read(reader, entry_of(found["s/b"])) == b"22"
+        reader.close()
+        assert source.list_one("s/b") == found["s/b"]
+        assert source.list_one("gone") is None
+        pages |= {"/d/": page_of("a", "d"), "/d/d": b"1"}
+        if root:
+            with pytest.raises(PreflightError, match="the folder's own name"):
+                listing(source)
+
+
+LOGIN = (b"<!DOCTYPE html><html><form>login</form></html>", "text/html; charset=utf-8")
+
+
+@pytest.mark.parametrize(
+    ("name", "answers", "refused"),
+    [
+        ("b.tar.gz", {"/b.tar.gz": "/login", "/login": LOGIN}, True),
+        ("b", {"/b": (307, "/x"), "/x": "/login", "/login": LOGIN}, True),
+        ("b", {"/b": "/login/", "/login/": (LOGIN[0], "application/xhtml+xml")}, True),
+        ("b.tar.gz", {"/b.tar.gz": LOGIN}, True),
+        ("b.parquet", {"/b.parquet": LOGIN}, True),
+        ("b.tar.gz", {"/b.tar.gz": "/b%2Etar.gz?again", "/b.tar.gz?again": LOGIN}, True),
+        ("b.tar.gz", {"/b.tar.gz": "/store/1", "/store/1": (b"bytes", "application/gzip")}, False),
+        ("b.html", {"/b.html": "/page", "/page": LOGIN}, False),
+        ("b", {"/b": LOGIN}, False),
+        ("b.what", {"/b.what": LOGIN}, False),
+        ("b.bin", {"/b.bin": (b"\0<html>", "text/html")}, False),
+    ],
+)
+def test_a_page_in_place_of_a_file_is_refused_by_name(
+    name: str, answers: dict[str, Any], refused: bool
+) -> None:
+    with Site({"/": page_of(name), **answers}) as site:
+        for url in (site.url, f"{site.url}{name}"):
+            if not refused:
+                assert list(listing(web(url))) == [name]
+                continue
+            with pytest.raises(ObjectError, match="an HTML page in place of the file") as caught:
+                listing(web(url))
+            assert caught.value.where == f"{site.url}{name}"
+
+
+@pytest.mark.parametrize("token", ["", "5 Mon, 01 Jan 2024 00:00:00 GMT"])
+def test_a_page_that_answers_while_it_is_copied_is_refused_by_name(token: str) -> None:
+    """The listing saw the file. Where the page has its own path the version says so."""
+    with Site({"/b.gz": "/login", "/login": LOGIN}) as site:
+        reader = web(site.url).reader()
+        size = len(LOGIN[0])
+        entry = Entry("b.gz", "b.gz", size, token, 0, length=size)
+        with pytest.raises(ObjectError, match="an HTML page in place of the file"):
+            read(reader, entry)
+        with pytest.raises(ObjectError, match="an HTML page in place of the file"):
+            reader.whole(entry, memoryview(bytearray(1 << 16)))
+        with pytest.raises(ObjectError, match="an HTML page in place of the file"):
+            reader.checksum(entry)
+        reader.close()
+
+
+@pytest.mark.parametrize("answer", ["/login", (b"[]", "application/json")])
+def test_a_folder_whose_page_is_none_is_not_taken_for_empty(answer: Any) -> None:
+    pages = {"/": page_of("a", "s/"), "/a": b"1", "/s/": answer, "/login": LOGIN}
+    with Site(pages) as site, pytest.raises(PreflightError, match="no list of its files") as caught:
+        listing(web(site.url))
+    assert caught.value.where == f"{site.url}s/"
