@@ -78,7 +78,7 @@ def with_source(context: Context, dataset: str, one: str | None) -> Compared:
     sources = open_sources(config, context.config.engine.timeout)
     apart(layout, sources)
     for source_config, source in zip(config.sources, sources, strict=True):
-        reach(source_config, source)
+        reach(source_config, source, context.waiting(dataset, "list", source.url))
     urls = [source.url for source in sources]
     judge = ByToken(held.seal.sources, urls)
     found = Difference(judge.keys)

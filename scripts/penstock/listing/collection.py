@@ -196,9 +196,10 @@ class _Gathering:
         try:
             if by_files is not None:
                 self._context.emit(events.Noted(self._dataset.name, "list", by_files.note()))
-            for batch in self._listed(place, lister):
-                self._context.stop.check()
-                self._batch(place, batch)
+            with self._context.waiting(self._dataset.name, "list", place.source.url) as waiting:
+                for batch in waiting.each(self._listed(place, lister)):
+                    self._context.stop.check()
+                    self._batch(place, batch)
         except PreflightError as error:
             # A source raises at its end for items that it refuses. The other sources are listed all the same,
             # so that one run names everything.

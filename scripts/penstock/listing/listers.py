@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Protocol, runtime_checkable
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
+    from contextlib import AbstractContextManager
     from pathlib import Path
 
     from penstock.config.settings import DatasetConfig, SourceConfig
@@ -71,8 +72,10 @@ def stated(
     return None
 
 
-def reach(config: SourceConfig, source: Source) -> None:
+def reach(config: SourceConfig, source: Source, waiting: AbstractContextManager[object]) -> None:
     """Reach a source once, cheaply. One whose objects a list of keys names need not be listable: it is asked
-    about the list's first key (`StatedLister.note`). Raises PreflightError."""
+    about the list's first key (`StatedLister.note`). `waiting`: `Context.waiting`, while that lasts. Raises
+    PreflightError."""
     if not config.list_from:
-        source.check()
+        with waiting:
+            source.check()

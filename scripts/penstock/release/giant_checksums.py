@@ -51,8 +51,10 @@ class GiantClaims:
             credentials = Credentials(self._config)
             self._opened = credentials, Sources(self._config, credentials.current, self._timeout)
         credentials, sources = self._opened
+        where = self._config.sources[entry.source].url
         try:
-            return credentials.asked(sources, entry.source, ask, TRIES, self._context.stop.wait)
+            with self._context.waiting(self._dataset, "publish", f"what {where} states of {entry.path!r}"):
+                return credentials.asked(sources, entry.source, ask, TRIES, self._context.stop.wait)
         except TransientError as error:
             text = f"{entry.path!r}: its source's checksum cannot be queried: {error}"
         except (SourceChangedError, ObjectError) as error:

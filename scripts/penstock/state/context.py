@@ -11,10 +11,11 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from typing import TYPE_CHECKING, Protocol
 
-from penstock.core.events import Event, Sink, silent
+from penstock.core.events import Event, Noted, Sink, silent
 from penstock.core.layout import DatasetLayout, Signing
 from penstock.errors import ConfigError, InterruptedRunError
 from penstock.policy import pause
+from penstock.state.waiting import Waiting
 from penstock.storage.registry import open_storage
 
 if TYPE_CHECKING:
@@ -161,6 +162,10 @@ class Context:
         """Raises LockedError where the step that is under way was overtaken by another run."""
         if self.hold is not None:
             self.hold.assert_held()
+
+    def waiting(self, dataset: str, step: str, what: str) -> Waiting:
+        """For a block that waits for `what`: notes say so while it lasts."""
+        return Waiting(lambda text: self.emit(Noted(dataset, step, text)), what)
 
     def emit(self, event: Event) -> None:
         self.sink(event)

@@ -87,7 +87,7 @@ def run(context: Context, dataset: str, request: Request) -> AdoptionResult:
     sources = open_sources(config, context.config.engine.timeout)
     for one, source in zip(config.sources, sources, strict=True):
         _apart(tree, source)
-        reach(one, source)
+        reach(one, source, context.waiting(dataset, STEP, source.url))
         _not_the_same(tree, source)
     context.emit(events.Started(dataset, STEP))
     context.storage.make_dirs(layout.adoptions)

@@ -65,7 +65,7 @@ def run(context: Context, dataset: str) -> ListResult:
     sources = open_sources(config, context.config.engine.timeout)
     apart(layout, sources)
     for one, source in zip(config.sources, sources, strict=True):
-        reach(one, source)
+        reach(one, source, context.waiting(dataset, STEP, source.url))
     made = [folder for folder in _folders(layout) if not os.path.lexists(folder)]
     context.emit(events.Started(dataset, STEP))
     try:

@@ -35,7 +35,7 @@ def check(
             folder = folder_of(source)
             if folder is not None:
                 answers.require(folder, "the source")
-            reach(one, source)
+            reach(one, source, context.waiting(config.name, "preflight", source.url))
             looks.saw(CheckResult("source", printable(source.url)))
         with looks.at("listing"), tempfile.TemporaryDirectory(prefix="penstock-listing-") as scratch:
             if lister := stated(context, config, one, source, Path(scratch)):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from contextlib import nullcontext
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
@@ -79,7 +80,7 @@ def _source(
         if folder is not None:
             mount = answers.seen(folder)
             answers.require(folder, "the source")
-        reach(config, source)
+        reach(config, source, nullcontext())
     except (PenstockError, OSError) as error:
         return SourceSeen(url, str(error), mount)
     return SourceSeen(url, mount=mount)

@@ -1,0 +1,49 @@
+"""Words for a wait that lasts: what a step waits for, and for how long by now."""
+
+from __future__ import annotations
+
+import threading
+import time
+from typing import TYPE_CHECKING, Self, TypeVar
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Iterator
+
+T = TypeVar("T")
+
+WORD = 25.0
+"""Seconds between two looks whether a wait lasts: it has a word before a minute is over."""
+
+
+class Waiting:
+    """`with Waiting(say, "s3://bucket/"):` calls `say`, from a thread of its own, while the block lasts
+    longer than WORD seconds; with `each` only while the next item is awaited."""
+
+    def __init__(self, say: Callable[[str], None], what: str) -> None:
+        self._say, self._what = say, what
+        self._ended = threading.Event()
+        self._thread = threading.Thread(target=self._watch, name="waiting", daemon=True)
+        self._since: float | None = None
+
+    def __enter__(self) -> Self:
+        self._since = time.monotonic()
+        self._thread.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._ended.set()
+        self._thread.join()
+
+    def each(self, items: Iterable[T]) -> Iterator[T]:
+        """The same items."""
+        for item in items:
+            self._since = None
+            yield item
+            self._since = time.monotonic()
+
+    def _watch(self) -> None:
+        while not self._ended.wait(WORD):
+            since = self._since
+            lasts = 0.0 if since is None else time.monotonic() - since
+            if lasts >= WORD / 2:
+                self._say(f"waiting for {self._what}: no answer for {lasts:.0f} s")
