@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 import pytest
 from tests.support.forked import killed_at_line
 
+from penstock.filesystem import plain_files
 from penstock.storage import durable
 
 if TYPE_CHECKING:
@@ -86,3 +87,11 @@ def test_a_result_replaces_a_file_whole_and_a_link_to_one(place: Path) -> None:
         assert stat.S_ISREG((place / "result").lstat().st_mode)
         assert durable.read_json(place / "result") == {"a": 1}
     assert (place / "other").read_text() == "stays"
+
+
+def test_a_line_is_not_appended_to_what_is_no_plain_file(place: Path) -> None:
+    for number, make in enumerate((os.mkfifo, os.mkdir, lambda path: path.symlink_to("/dev/null"))):
+        path = place / str(number)
+        make(path)
+        with pytest.raises(plain_files.NotPlainError, match="no plain file"):
+            durable.append_line(path, {"a": 1})

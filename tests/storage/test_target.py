@@ -41,7 +41,8 @@ def test_the_state_elsewhere(folder: Path) -> None:
     layout = DatasetLayout(folder / "root", "set", folder / "state")
     dataset_folders.prepare(layout)
     assert mode(folder / "state/set/.penstock") == 0o700
-    assert sorted(os.listdir(layout.folder)) == ["releases"]
+    assert sorted(os.listdir(layout.folder)) == [".penstock", "releases"]
+    assert layout.state_file.is_file()
 
 
 def test_an_inherited_group_stays(folder: Path) -> None:

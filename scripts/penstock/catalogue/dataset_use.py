@@ -85,6 +85,6 @@ def _places(layout: DatasetLayout, folder: Folder, opened: ExitStack, filesystem
     elif layout.state.is_dir():
         state_folder = opened.enter_context(Folder(layout.state.parent))
         yield Place("state", str(layout.state), "", state_folder.fd, [layout.state.name])
-    listed = {layout.releases.name, layout.state.name}
+    listed = {layout.releases.name} | ({layout.state.name} if layout.state_root is None else set())
     rest = [name for name in sorted(os.listdir(folder.fd)) if name not in listed]
     yield Place("other", ", ".join(rest), "", folder.fd, rest, "", ["", above])

@@ -50,6 +50,9 @@ def _lines(layout: DatasetLayout, path: Path) -> History:
     except FileNotFoundError:
         found["problem"] = "nothing was written there yet"
         return found
+    except NotADirectoryError:
+        found["problem"] = "it lies below a `target.state_root` that is not configured here"
+        return found
     except PermissionError:
         found["problem"] = OWNERS_ALONE
         return found

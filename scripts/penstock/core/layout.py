@@ -98,6 +98,12 @@ class DatasetLayout:
         return self.state / "root.json"
 
     @property
+    def state_file(self) -> Path:
+        """Of a dataset whose state lies elsewhere (`state_root`): a file in the place of the state's folder,
+        which says where."""
+        return self.folder / STATE
+
+    @property
     def lock(self) -> Path:
         return self.state / "lock"
 

@@ -35,8 +35,9 @@ LINE = 1 << 20
 FLAGS = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC
 UNFINISHED = re.compile(r"\.[0-9a-f]{16}\.tmp")
 """The name of a file that is being written, or was when its process was killed."""
-_NO_FILE = frozenset({errno.ELOOP, errno.ENXIO, errno.ENODEV})
-"""How kernels refuse to open a link by O_NOFOLLOW, a socket, and a device without a driver."""
+_NO_FILE = frozenset({errno.ELOOP, errno.ENXIO, errno.ENODEV, errno.EISDIR})
+"""How kernels refuse to open a link by O_NOFOLLOW, a socket, a device without a driver, and a folder for
+writing."""
 
 
 class NotPlainError(OSError, ValueError):

@@ -73,19 +73,6 @@ class Hold:
         self._lock.assert_held()
 
 
-def check_state(context: Context, layout: DatasetLayout) -> None:
-    """Raises PreflightError where the folder of the dataset's state is not there."""
-    if not layout.state.is_dir():
-        raise PreflightError(
-            "the dataset's state is missing",
-            where=str(layout.state),
-            why="its lock and its history lie there: without it nobody knows what is at work, and nothing "
-            "was changed",
-            hint="mount it, or correct `target.state_root`; where it is lost, "
-            f"`{context.program} list {layout.dataset}` makes it anew",
-        )
-
-
 @contextlib.contextmanager
 def holding(context: Context, dataset: str, run: str, step: str, *, release: str = "") -> Iterator[Hold]:
     """Hold the dataset's lock for a step of `run` ("" for list, and for a repair, which is of a `release`);
@@ -94,7 +81,7 @@ def holding(context: Context, dataset: str, run: str, step: str, *, release: str
     reported by events. Raises FailedError where the workflow of this step was cancelled."""
     layout = context.layout(dataset)
     context.storage.check_owner(layout)
-    check_state(context, layout)
+    context.storage.need_state(layout)
     promised = run or (of_repair(release) if release else "")
     kept = Kept(context.storage, layout, promised, context.controller) if promised else None
     lock = lock_of(context, layout, run or release, step, beat=kept.beat if kept else _nothing)
@@ -179,7 +166,7 @@ def lock_of(
     context.stop.check()
     if not layout.state.exists() and layout.releases.is_dir():
         if layout.state_root is not None:
-            check_state(context, layout)
+            context.storage.need_state(layout)
         context.storage.make_dirs(layout.state)
     return DatasetLock(
         layout.state / name,

@@ -26,7 +26,7 @@ from penstock.errors import (
 )
 from penstock.filesystem import clock
 from penstock.ownership import abandoned_stagings, liveness
-from penstock.ownership.dataset_hold import check_state, holding, lock_of
+from penstock.ownership.dataset_hold import holding, lock_of
 from penstock.retention import freeing, interrupted, pins, removals, survey
 from penstock.retention.removal_share import paced
 from penstock.state import history, run_store
@@ -99,7 +99,7 @@ def plan(
     whoever is not the dataset's owner, and where releases are there and the dataset's state is not."""
     context.storage.check_owner(layout)
     if context.storage.releases(layout):
-        check_state(context, layout)
+        context.storage.need_state(layout)
     seen = survey.look(context, layout, overruled)
     decisions = decide(seen)
     found = _stagings(context, layout) if stagings else []

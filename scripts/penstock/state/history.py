@@ -31,7 +31,7 @@ def lines(layout: DatasetLayout) -> Iterator[HistoryLine]:
     over. Raises NewerFormatError, and OSError when the file is there and cannot be read, or is no history."""
     try:
         content = plain_files.read(layout.history)
-    except FileNotFoundError:
+    except (FileNotFoundError, NotADirectoryError):  # its state may lie below another `target.state_root`
         return
     damaged = 0
     for raw in plain_files.backwards(content):

@@ -104,9 +104,10 @@ def run(context: Context, dataset: str, request: Request) -> AdoptionResult:
 def _layout(context: Context, dataset: str) -> DatasetLayout:
     """The dataset's own state where this account stages it, else a folder of this account."""
     layout = context.layout(dataset)
-    if os.path.lexists(layout.state) and context.storage.owns(layout):
+    if os.path.lexists(layout.folder) and context.storage.owns(layout):
         context.storage.check_owner(layout)
-        return layout
+        if layout.state.is_dir():
+            return layout
     own = own_state.beside(context.storage, layout, "this comparison")
     context.emit(events.Noted(dataset, STEP, f"what is seen is kept in {own.adoptions}"))
     return own

@@ -13,13 +13,16 @@ import json
 import os
 import pwd
 import re
+import secrets
 import stat
 from typing import TYPE_CHECKING
 
 from penstock.config.access_rules import NO_RULES
+from penstock.core.documents import state_pointer
+from penstock.core.documents.state_pointer import StatePointer
 from penstock.core.layout import DATA
 from penstock.errors import FailedError, PreflightError
-from penstock.filesystem import acl_xattrs
+from penstock.filesystem import acl_xattrs, plain_files
 from penstock.filesystem.capabilities import traits_of_mount
 from penstock.filesystem.errno_map import printable, storage_error
 from penstock.filesystem.owners import account
@@ -72,6 +75,8 @@ def check_owner(layout: DatasetLayout) -> None:
         if root is not None:
             _check_names_stay(root)
     for path in (layout.folder, layout.releases, layout.state.parent, layout.state):
+        if path == layout.state_file and _pointed(layout) is not None:
+            continue  # `check_state` says what it is
         try:
             seen = os.lstat(path)
         except (FileNotFoundError, NotADirectoryError):
@@ -85,8 +90,7 @@ def check_owner(layout: DatasetLayout) -> None:
                 hint="ask the owner of the folder above it, or correct `target.root`",
             ) from None
         _check_own(path, seen)
-    if layout.state_root is not None:
-        _check_root_of_state(layout)
+    check_state(layout)
 
 
 def _check_names_stay(root: Path) -> None:
@@ -168,9 +172,7 @@ def prepare(layout: DatasetLayout) -> None:
         _check_own(path, os.lstat(path))
     _with_mode(layout.state, 0o700)
     if layout.state_root is not None:
-        told = {"format": 1, "root": str(layout.root.absolute())}
-        create_file(layout.root_file, json.dumps(told).encode() + b"\n")
-        _check_root_of_state(layout)
+        _bind_state(layout)
 
 
 def open_staging(
@@ -259,14 +261,113 @@ def leads(layout: DatasetLayout) -> bool:
     return named is not None and layout.release(named).is_dir()
 
 
-def _check_root_of_state(layout: DatasetLayout) -> None:
-    """Raises PreflightError where `target.state_root` holds the state of another root: journals of that root
-    would be taken for this one's."""
+def _pointed(layout: DatasetLayout) -> StatePointer | None:
+    """None where the dataset's folder names no state elsewhere. Raises FailedError for a damaged file."""
     try:
-        named = read_json(layout.root_file)["root"]
-    except FileNotFoundError:
+        kind = os.lstat(layout.state_file).st_mode
+        # Without a state root it is the state's folder, and what else stands there is `_check_own`'s.
+        if stat.S_ISREG(kind) or (layout.state_root is not None and not stat.S_ISDIR(kind)):
+            return state_pointer.from_json(plain_files.read(layout.state_file), layout.state_file)
+    except (FileNotFoundError, NotADirectoryError):
+        return None
+    except ValueError as error:
+        raise FailedError("a state file is damaged", where=str(layout.state_file), why=str(error)) from None
+    return None
+
+
+def _bind_state(layout: DatasetLayout) -> None:
+    """Let the state below `target.state_root` and the dataset's folder name each other: of two nodes that
+    make a dataset's first state at once, of which one does not see the state root, one goes on. Raises
+    PreflightError."""
+    known = _pointed(layout)
+    told = {
+        "format": 1,
+        "id": known.id if known else secrets.token_hex(8),
+        "root": str(layout.root.absolute()),
+    }
+    create_file(layout.root_file, json.dumps(told).encode() + b"\n")
+    pointer = StatePointer(str(layout.state_root), _id_of_state(layout) or "")
+    content = json.dumps(state_pointer.to_json(pointer)).encode() + b"\n"
+    create_file(layout.state_file, content, mode=0o644)
+    check_state(layout)
+
+
+def check_state(layout: DatasetLayout) -> None:
+    """Raises PreflightError where the dataset's state is not here, or is not the one that belongs to it: two
+    nodes must never work on one staging by two states.
+
+    | `.penstock` in the   | `target.    | `.penstock` below it      | answer                            |
+    | dataset's folder     | state_root` |                           |                                   |
+    |----------------------|-------------|---------------------------|-----------------------------------|
+    | a folder, or nothing | none        |                           | used                              |
+    | a file               | none        |                           | refused: set `target.state_root`  |
+    | a folder             | set         |                           | refused: two states               |
+    | a file               | set         | names the same id, or was | used                              |
+    |                      |             | made by hand              |                                   |
+    | a file               | set         | names another id or root  | refused: another's                |
+    | a file               | set         | missing                   | refused: not mounted, or lost     |
+    | nothing, and         | set         | missing                   | refused: not mounted, or lost     |
+    | a release            |             |                           |                                   |
+    | nothing, no release  | set         | missing                   | the first run                     |
+    | nothing              | set         | is there                  | used (killed before it was bound) |
+    """
+    known = _pointed(layout)
+    if layout.state_root is None:
+        if known is not None:
+            raise PreflightError(
+                "the dataset's state lies elsewhere",
+                where=str(layout.state_file),
+                why=f"it lies below {printable(known.state_root)}, and `target.state_root` is not set",
+                hint=f"set `target.state_root: {printable(known.state_root)}`",
+            )
         return
-    except (OSError, ValueError, KeyError, TypeError) as error:
+    if layout.state_file.is_dir():
+        raise PreflightError(
+            "the dataset has a state in its own folder",
+            where=str(layout.state_file),
+            why=f"`target.state_root` is {layout.state_root}",
+            hint=f"leave `target.state_root` out, or move the state: `mv {layout.state_file} "
+            f"{layout.state.parent}/` where there is none, while nothing is at work",
+        )
+    if not layout.state.is_dir():
+        if known is not None or releases(layout):
+            need_state(layout)
+        return
+    there = _id_of_state(layout)
+    if known is not None and there is not None and there != known.id:
+        raise PreflightError(
+            "this state folder is not the dataset's",
+            where=str(layout.state),
+            why=f"the dataset was staged with another one, below {printable(known.state_root)}",
+            hint="mount it, or correct `target.state_root`; this one was made where it was not mounted",
+        )
+
+
+def need_state(layout: DatasetLayout) -> None:
+    """Raises PreflightError where the dataset's state is not there."""
+    if layout.state.is_dir():
+        return
+    made = f"`mkdir -p -m 700 {layout.state}`, and " if layout.state_root is not None else ""
+    raise PreflightError(
+        "the dataset's state is missing",
+        where=str(layout.state),
+        why="its lock and its history lie there: without it nobody knows what is at work, and nothing was "
+        "changed",
+        hint=f"mount it, or correct `target.state_root`; where it is lost, {made}"
+        f"`penstock list {layout.dataset}` makes it anew",
+    )
+
+
+def _id_of_state(layout: DatasetLayout) -> str | None:
+    """The id that the state below `target.state_root` has; None where a person made the folder, or unbound
+    it. Raises PreflightError where it is the state of another root: journals of that root would be taken for
+    this one's."""
+    try:
+        raw = read_json(layout.root_file)
+        named, number = str(raw["root"]), str(raw.get("id", ""))
+    except FileNotFoundError:
+        return None
+    except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
         raise FailedError("a state file is damaged", where=str(layout.root_file), why=str(error)) from None
     if named != str(layout.root.absolute()):
         raise PreflightError(
@@ -276,6 +377,7 @@ def _check_root_of_state(layout: DatasetLayout) -> None:
             hint="give each root a `target.state_root` of its own; where the root itself was moved here, "
             f"remove {layout.root_file}",
         )
+    return number
 
 
 def probe(layout: DatasetLayout) -> ProbeReport:

@@ -224,9 +224,13 @@ def json_line(value: Any) -> bytes:
 
 def append_line(path: Path, value: Any, *, mode: int = 0o600) -> None:
     """Append one JSON line durably. One writer at a time (the lock's holder). A line that a crash
-    left torn is closed first, so that it spoils itself alone."""
+    left torn is closed first, so that it spoils itself alone. Raises OSError, NotPlainError."""
     new = not path.exists()
-    fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_APPEND | os.O_NOFOLLOW | os.O_CLOEXEC, mode)
+    flags = os.O_RDWR | os.O_CREAT | os.O_APPEND | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
+    try:
+        fd = plain_files.checked(os.open(path, flags, mode), path)
+    except OSError as error:
+        raise plain_files.refused(error, path) from None
     try:
         size = os.fstat(fd).st_size
         torn = size > 0 and os.pread(fd, 1, size - 1) != b"\n"

@@ -183,7 +183,10 @@ class Storage(Protocol):
 
     def check_owner(self, layout: DatasetLayout, /) -> None:
         """Changes nothing. Raises PreflightError when the dataset's folders are not plain folders of this
-        account, or others could replace them."""
+        account, or others could replace them; or when its state is another one, or is not mounted."""
+
+    def need_state(self, layout: DatasetLayout, /) -> None:
+        """Raises PreflightError where the dataset's state is not there."""
 
     def owns(self, layout: DatasetLayout, /) -> bool:
         """Whether this account is the one that stages the dataset, or nobody has yet."""

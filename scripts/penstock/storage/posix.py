@@ -18,6 +18,7 @@ if TYPE_CHECKING:
         close_staging,
         current,
         leads,
+        need_state,
         open_staging,
         owns,
         prepare,
@@ -66,8 +67,8 @@ if TYPE_CHECKING:
 _HOMES = {
     "adopted_files": "AdoptedFiles move_tree try_move",
     "barrier": "Barrier",
-    "dataset_folders": "check_owner check_root close_staging current leads open_staging owns prepare probe "
-    "releases",
+    "dataset_folders": "check_owner check_root close_staging current leads need_state open_staging owns "
+    "prepare probe releases",
     "durable": "append_line make_dirs read_json rename write_json",
     "file_replacement": "Mender",
     "paced_writer": "PacedWriter",
@@ -96,7 +97,7 @@ __all__ = [
     "access_rules", "adopted_files",
     "append_line", "barrier", "beat", "check_owner", "check_root", "close_staging",
     "current", "dir_mode", "file_mode", "forget_notice", "group_id", "leads", "make_dirs",
-    "make_folder_as_above", "make_folder_for_readers", "mender", "move_tree",
+    "make_folder_as_above", "make_folder_for_readers", "mender", "move_tree", "need_state",
     "open_folders", "open_staging", "owns",
     "paced_writer", "point", "post", "postings", "prepare", "prepare_process", "probe", "put_beside",
     "read_json", "read_notice", "releases", "remove_empty", "remove_release", "remove_tree", "rename",
