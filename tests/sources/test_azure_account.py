@@ -29,12 +29,13 @@ from penstock.errors import (
     ConfigError,
     ExpiredCredentialsError,
     FailedError,
+    ObjectError,
     PenstockError,
     PreflightError,
     TransientError,
 )
 from penstock.sources.azure.account import AzureCredentials, place, resolve
-from penstock.sources.azure.refusals import failure
+from penstock.sources.azure.refusals import failure, refused
 from penstock.sources.azure.signing import EARLY, IMPATIENT, SCOPE, VERSION, SharedKey, Token
 from penstock.sources.azure.source import AzureSource
 from penstock.sources.http.quoting import query_string, quoted
@@ -267,6 +268,22 @@ def test_shared_keys_sign_as_the_sdk_does(
     policy._add_authorization_header = lambda _, text: signed.append(text)
     policy.on_request(PipelineRequest(request, PipelineContext(None)))
     assert ours == signed[0]
+
+
+@pytest.mark.parametrize(
+    ("status", "code", "kind"),
+    [
+        (403, "AuthenticationFailed", ExpiredCredentialsError),
+        (401, "InvalidAuthenticationInfo", ExpiredCredentialsError),
+        (401, "ExpiredAuthenticationToken", ExpiredCredentialsError),
+        (401, "", ExpiredCredentialsError),
+        (401, "NoAuthenticationInformation", FailedError),
+        (403, "AuthorizationFailure", FailedError),
+        (403, "AuthorizationPermissionMismatch", ObjectError),
+    ],
+)
+def test_what_refusals_of_credentials_mean(status: int, code: str, kind: type) -> None:
+    assert type(refused(status, code, "no", {}, "az://c/x")) is kind
 
 
 def test_a_token_is_fetched_once_and_again_before_it_ends(monkeypatch: pytest.MonkeyPatch) -> None:

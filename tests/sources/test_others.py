@@ -16,7 +16,14 @@ from tests.sources.conftest import dataset
 
 from penstock.config.settings import SourceConfig
 from penstock.core.model import Claim
-from penstock.errors import ObjectError, PreflightError, SourceChangedError, TransientError
+from penstock.errors import (
+    ExpiredCredentialsError,
+    FailedError,
+    ObjectError,
+    PreflightError,
+    SourceChangedError,
+    TransientError,
+)
 from penstock.sources import checksum_files
 from penstock.sources.generic import info as fsspec_info
 from penstock.sources.registry import open_source
@@ -191,3 +198,12 @@ def test_several_files_join() -> None:
     other = hashlib.sha256(b"y").hexdigest()
     with pytest.raises(ObjectError, match="contradict"):
         checksum_files.joined([("A", f"{SHA}  x\n{SHA}  y\n"), ("B", f"{other}  y\n")])
+
+
+@pytest.mark.parametrize(("status", "kind"), [(401, ExpiredCredentialsError), (407, FailedError)])
+def test_credentials_that_a_protocol_refuses_are_no_affair_of_one_object(status: int, kind: type) -> None:
+    error = OSError("Unauthorized")
+    error.status = status  # type: ignore[attr-defined]
+    told = fsspec_info.failure(error, "a/b")
+    assert type(told) is kind
+    assert told.where == "a/b"

@@ -13,7 +13,7 @@ from penstock.errors import (
     TransientError,
 )
 from penstock.sources.azure.account import HINT
-from penstock.sources.objects.refusals import Meaning, refusal
+from penstock.sources.objects.refusals import REFUSED, Meaning, refusal
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -25,8 +25,6 @@ _ARCHIVED = Meaning(ObjectError, "the object is archived", "rehydrate it first")
 CODES = {
     **dict.fromkeys(
         (
-            "AuthenticationFailed",
-            "InvalidAuthenticationInfo",
             "NoAuthenticationInformation",
             "AuthorizationFailure",
             "PublicAccessNotPermitted",
@@ -34,6 +32,8 @@ CODES = {
         ),
         _WRONG_KEYS,
     ),
+    # A key that was made anew, a login that was withdrawn.
+    **dict.fromkeys(("AuthenticationFailed", "InvalidAuthenticationInfo"), REFUSED),
     **dict.fromkeys(("ContainerNotFound", "ContainerBeingDeleted", "ResourceNotFound"), _NO_CONTAINER),
     **dict.fromkeys(("BlobArchived", "BlobBeingRehydrated"), _ARCHIVED),
 }

@@ -13,6 +13,7 @@ from penstock.core.model import Claim
 from penstock.errors import ObjectError, PenstockError, SourceChangedError
 from penstock.sources.backoff import asked_for
 from penstock.sources.checksum_headers import decode
+from penstock.sources.objects.refusals import STATUSES
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -100,7 +101,12 @@ def failure(error: BaseException, key: str) -> PenstockError:
         return SourceChangedError("the object is gone since it was listed", where=key, why=why)
     if isinstance(error, (PermissionError, IsADirectoryError, ftplib.error_perm)):
         return ObjectError("the object cannot be read", where=key, why=why)
-    # aiohttp's errors carry `status`, gcsfs's `code`.
+    # aiohttp's errors carry `status`, gcsfs's `code`, those of requests and httpx the answer.
+    answer = getattr(error, "response", None)
     stated = getattr(error, "status", None) or getattr(error, "code", None)
+    stated = stated or getattr(answer, "status_code", None)
     status = stated if isinstance(stated, int) else 0
+    if status in STATUSES:
+        meaning = STATUSES[status]
+        return meaning.error(meaning.what, where=key, why=why, hint=meaning.hint)
     return asked_for("reading the object failed", key, why, status, "", None)

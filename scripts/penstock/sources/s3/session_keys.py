@@ -26,9 +26,10 @@ from penstock.vendors import command
 if TYPE_CHECKING:
     from types import FrameType
 
-LIMIT = 50.0
-"""Seconds that may pass until there are keys."""
-GRACE = 10.0
+LIMIT = 30.0
+"""Seconds that may pass until there are keys: less than a node has for its answer to preflight, which then
+says who did not answer."""
+GRACE = 5.0
 """Seconds more after which the process is killed: it could not even say that time is up."""
 SHOWN = 300
 """Characters of somebody else's words in a message."""
