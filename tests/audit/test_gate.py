@@ -120,7 +120,7 @@ def no_folder(release: Path) -> None:
         (seal_of_another("dataset"), "that of another dataset, other"),
         (seal_of_another("release"), "that of another release, other"),
         (forged_seal, "is not the one that was published"),
-        (no_folder, "its seal (release.json) is missing"),
+        (no_folder, "which is not there"),
         (nested_seal, "its seal (release.json) is damaged: it is no JSON"),
         (fifo_for_a_seal, "its seal (release.json) is damaged: it is no plain file"),
         (endless_seal, "its seal (release.json) is damaged: it has 1099511627776 bytes"),
@@ -152,7 +152,7 @@ def test_a_missing_folder_is_found_by_the_sample(staged: Context) -> None:
         for path in (data / "d1").iterdir():
             path.unlink()
     with pytest.raises(FindingsError):
-        gate.published(staged.layout("data"))
+        gate.passed(staged.layout("data"))
 
 
 def test_an_older_seal_states_no_size(staged: Context) -> None:
@@ -163,10 +163,10 @@ def test_an_older_seal_states_no_size(staged: Context) -> None:
     release.chmod(0o700)
     durable.write_json(release / "release.json", seal)
     layout.history.unlink()
-    assert gate.published(layout).release == release.name
+    assert gate.passed(layout).release == release.name
     no_manifest(release)
     with pytest.raises(FindingsError):
-        gate.published(layout)
+        gate.passed(layout)
 
 
 def test_a_job_waits_little_for_the_gate(staged: Context) -> None:

@@ -185,7 +185,7 @@ def test_nothing_is_repaired_under_a_reader_that_pinned_the_release(
 ) -> None:
     context, server = fetched
     layout, data = context.layout("data"), data_of(context)
-    _, pin = pins.pinned(context.storage, layout, lambda: gate.published(layout), until=time.time() + 3600)
+    _, pin = pins.pinned(context.storage, layout, lambda: gate.passed(layout), until=time.time() + 3600)
     gone(data, "d0/f000")
     since = len(server.requests())
     with pytest.raises(FindingsError, match="not repaired while others read it") as error:
@@ -199,7 +199,7 @@ def test_nothing_is_repaired_under_a_reader_that_pinned_the_release(
 def test_the_pin_of_this_very_reader_is_no_obstacle(fetched: tuple[Context, S3Server]) -> None:
     context, _ = fetched
     layout = context.layout("data")
-    pins.pinned(context.storage, layout, lambda: gate.published(layout))
+    pins.pinned(context.storage, layout, lambda: gate.passed(layout))
     gone(data_of(context), "d0/f000")
     assert mending.run(context, "data", WHOLE)["status"] == "REPAIRED"
 

@@ -31,7 +31,7 @@ def test_a_file_that_a_pinned_release_shares_is_not_replaced_under_its_readers(t
             publish(context)
             kept.append(data_of(context))
         read, free, current = kept
-        look = lambda: gate.looked_at(layout, read.parent.name)  # noqa: E731
+        look = lambda: gate.passed(layout, release=read.parent.name)  # noqa: E731
         pins.pinned(context.storage, layout, look, until=time.time() + 3600)
         flip(current / "same", 100)
         rotten = (read / "same").stat().st_ino

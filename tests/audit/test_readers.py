@@ -79,7 +79,7 @@ def test_readers_see_and_audit_what_is_published(place: Path) -> None:
     for uid in (MEMBER, STRANGER):
         code, text = said(uid, place, "status", "--config", config)
         assert (code, f"current       {data.parent.name}" in text) == (0, True)
-        assert "another account stages this dataset" in text
+        assert "another account, uid 2001, stages this dataset" in text
         assert said(uid, place, "path", "--config", config) == (0, f"{data}\n")
         assert said(uid, place, "gate", "--config", config)[0] == 0
     code, text = said(MEMBER, place, "audit", "--config", config)
@@ -123,7 +123,7 @@ def test_a_current_that_leads_nowhere_is_not_called_published(place: Path) -> No
     current.unlink()
     current.symlink_to("releases/nowhere")
     code, text = said(MEMBER, place, "status", "--config", config)
-    assert (code, "`current` names nowhere, which is not there" in text) == (0, True)
+    assert (code, "`current` names nowhere, which is not there" in text) == (4, True)
 
 
 @pytest.mark.parametrize("command", ["cancel", "repair", "report", "plan", "publish", "list", "run"])
@@ -141,7 +141,8 @@ def test_who_may_not_read_the_release_is_told_so(place: Path) -> None:
         code, text = said(STRANGER, place, command, "--config", config)
         assert code == 3, text
         assert "cannot be read by this account" in text
-    assert said(STRANGER, place, "status", "--config", config)[0] == 0
+    code, text = said(STRANGER, place, "status", "--config", config)
+    assert (code, "unreadable: the release cannot be read by this account" in text) == (0, True)
     assert said(MEMBER, place, "gate", "--config", config)[0] == 0
     # A root that nobody else may enter.
     shutil.copy(config, place / "penstock.yaml")

@@ -83,12 +83,12 @@ def test_findings_stick_until_they_are_repaired(staged: Context, capsys: pytest.
         # What a sample does not read stays as it was found.
         assert said("audit", "--sample", "0.0001%")[0] == 0
     code, text = said("status")
-    assert code == 0
-    assert "published, findings stand: 1 changed" in text
+    assert code == 4
+    assert "damaged: findings stand against the release: 1 changed" in text
     assert "sample" in text
     told = report_step.gather(staged, run_store.open_run(staged.layout("data")))
     assert (told["status"], told["findings"]) == ("FINDINGS", {"changed": 1})
-    assert said("path")[0] == 0
+    assert said("path")[0] == 4
     assert said("repair")[0] == 0
     assert said("gate")[0] == 0
     code, text = said("repair")

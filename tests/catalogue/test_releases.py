@@ -88,10 +88,11 @@ def test_the_last_audit_and_the_findings_that_stand_are_shown(layout: DatasetLay
     layout.verdict(current).write_text(json.dumps(verdict.to_json(told)))
     row = dataset_row(layout, nobody)
     one = by_name(row)[current]
-    assert (one["findings"], one["problem"]) == ({"changed": 2}, "")
+    assert (one["findings"], one["state"]) == ({"changed": 2}, "damaged")
+    assert (row["state"], row["problem"]) == ("damaged", "")
     assert one["audit_age"] == pytest.approx(5 * 3600, abs=600)
     assert "FINDINGS, 5 h" in " ".join(text(row).split())
-    assert "! findings stand: 2 changed" in text(row)
+    assert "! damaged: findings stand against the release: 2 changed" in text(row)
     shown = details.shown(layout, None, nobody)
     assert "penstock repair data" in shown["advice"]
     assert shown["verdict"] is not None
@@ -143,11 +144,11 @@ def a_link(folder: Path) -> None:
 @pytest.mark.parametrize(
     ("breaks", "state", "says", "status"),
     [
-        (broken_seal, "damaged", "its seal is damaged: it is no JSON", 4),
-        (no_seal, "damaged", "its seal is missing", 4),
+        (broken_seal, "damaged", "its seal (release.json) is damaged: it is no JSON", 4),
+        (no_seal, "damaged", "its seal (release.json) is missing", 4),
         (fifo, "damaged", "it is no plain file", 4),
         (linked_seal, "damaged", "it is no plain file", 4),
-        (other_seal, "damaged", "its seal is that of another release, other", 4),
+        (other_seal, "damaged", "its seal (release.json) is that of another release, other", 4),
         (newer_seal, "newer", "it has format 999", 0),
         (a_link, "damaged", "it is no folder", 4),
     ],
@@ -187,7 +188,7 @@ def test_a_release_folder_of_another_account_is_said_to_be_foreign(layout: Datas
     os.chown(layout.release(other), NOBODY, NOBODY)
     one = by_name(dataset_row(layout, nobody))[other]
     assert one["state"] == "foreign"
-    assert "it belongs to nobody, the dataset to root" in one["problem"]
+    assert "it belongs to nobody (uid 65534); target.owners are root (uid 0)" in one["problem"]
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root can be another account")
@@ -214,7 +215,7 @@ def test_a_dataset_that_cannot_be_read_is_one_line_beside_the_others(root: Path)
         lambda: [dataset_row(DatasetLayout(root, n), nobody) for n in places.datasets(root)], uid=NOBODY
     )
     assert [(one["dataset"], one["problem"], len(one["releases"])) for one in found] == [
-        ("closed", "Permission denied", 0),
+        ("closed", "the dataset cannot be read by this account: Permission denied, for nobody", 0),
         ("data", "", 2),
     ]
     with pytest.raises(PreflightError, match="cannot be read by this account"):
@@ -227,7 +228,9 @@ def test_a_folder_that_is_no_dataset_is_not_listed(root: Path) -> None:
     (root / "a-file").touch()
     (root / "link").symlink_to("data")
     assert places.datasets(root) == ["data", "link"]
-    assert dataset_row(DatasetLayout(root, "link"), nobody)["problem"] == "Not a directory"
+    assert (
+        "link is a link, and must be a folder" in dataset_row(DatasetLayout(root, "link"), nobody)["problem"]
+    )
 
 
 def test_staging_and_what_is_being_removed_stand_apart(layout: DatasetLayout) -> None:
@@ -269,7 +272,7 @@ def test_a_pointer_to_nowhere_is_said(layout: DatasetLayout) -> None:
     assert row["problem"] == "`current` names never, which is not there"
     layout.current.unlink()
     layout.current.symlink_to("/etc")
-    assert "`current` does not lead to a release" in dataset_row(layout, nobody)["problem"]
+    assert dataset_row(layout, nobody)["problem"] == "`current` does not lead to a release: it names /etc"
     assert len(dataset_row(layout, nobody)["releases"]) == 2
 
 

@@ -31,7 +31,7 @@ RUN = "penstock --config c.yaml run d` stages"
         (("history", "d"), 0, "no history"),
         (("du", "d"), 0, "nothing is published or staged here yet"),
         (("releases",), 0, "nothing is published or staged here yet"),
-        (("status", "d"), 0, "nothing staged yet"),
+        (("status", "d"), 0, "run `penstock --config c.yaml run d`"),
     ],
     ids=lambda value: " ".join(value) if isinstance(value, tuple) else None,
 )

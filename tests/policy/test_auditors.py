@@ -92,11 +92,13 @@ def test_an_auditors_findings_close_the_gates_that_list_it(place: Path) -> None:
     assert "findings stand" in said(STRANGER, place, "status", "--config", config)[1]
     # What lists releases shows it, to whom the configuration says so, by name and with what it is worth.
     code, text = said(STRANGER, place, "releases", "--config", config)
-    assert (code, "FINDINGS, " in text, ", auditor" in text) == (0, True, True)
-    assert f"findings stand: 1 changed; by auditor uid {AUDITOR}: 1 changed" in " ".join(text.split())
+    assert (code, "FINDINGS, " in text, ", auditor" in text) == (4, True, True)
+    assert f"findings stand against the release: 1 changed; by auditor uid {AUDITOR}: 1 changed" in " ".join(
+        text.split()
+    )
     code, text = said(STRANGER, place, "show", "--config", config)
     told = " ".join(text.split())
-    assert (code, f"FINDINGS (1 changed), reread, by auditor uid {AUDITOR}" in told) == (0, True), text
+    assert (code, f"FINDINGS (1 changed), reread, by auditor uid {AUDITOR}" in told) == (4, True), text
     assert f"Findings 1 changed; by auditor uid {AUDITOR}: 1 changed" in told
     for command in ("releases", "show"):
         text = said(STRANGER, place, command, "--config", str(plain))[1]

@@ -97,7 +97,10 @@ TABLE: dict[str, tuple[list[str], list[tuple[int, str]]]] = {
     "adopt --seal": ([NAME, TREE, "--seal"], OF_OWNER),
     "describe": ([NAME], READ_DATA),
     "diff": ([NAME], READ_DATA),
-    "show": ([NAME], [(0, "PASSED"), (0, "unreadable: Permission denied"), *[(0, "PASSED")] * 3]),
+    "show": (
+        [NAME],
+        [(0, "PASSED"), (0, "unreadable: the release cannot be read by this account"), *[(0, "PASSED")] * 3],
+    ),
     "history": ([NAME], READ_HISTORY),
     "du": (
         [NAME],

@@ -222,7 +222,7 @@ def test_freed_bytes_are_said_by_user_and_group(tmp_path: Path) -> None:
 def test_a_pin_holds_until_the_owner_overrules_it_by_name(releases: Releases) -> None:
     releases.stage("A")
     pin = pins.pinned(
-        releases.context.storage, releases.layout, lambda: gate.published(releases.layout), until=4e9
+        releases.context.storage, releases.layout, lambda: gate.passed(releases.layout), until=4e9
     )[1]
     releases.stage("B")
     ruled(releases, last=1)
@@ -243,7 +243,7 @@ def test_a_pin_holds_until_the_owner_overrules_it_by_name(releases: Releases) ->
 def test_unpin_takes_a_readers_pin_back_by_name(releases: Releases) -> None:
     releases.stage("A")
     pin = pins.pinned(
-        releases.context.storage, releases.layout, lambda: gate.published(releases.layout), until=4e9
+        releases.context.storage, releases.layout, lambda: gate.passed(releases.layout), until=4e9
     )[1]
     assert releases.command("unpin", "data", "nonsense").returncode == 3
     done = releases.command("unpin", "data", pin.name)
@@ -254,7 +254,7 @@ def test_unpin_takes_a_readers_pin_back_by_name(releases: Releases) -> None:
 
 def test_a_strangers_pin_holds_and_so_does_one_of_an_unknown_cluster(releases: Releases) -> None:
     releases.stage("A")
-    look = lambda: gate.published(releases.layout)  # noqa: E731
+    look = lambda: gate.passed(releases.layout)  # noqa: E731
     job_environment.enter(JobEnvironment(job="17", proven=True, cluster="elsewhere"))
     job = pins.pinned(releases.context.storage, releases.layout, look)[1]
     releases.stage("B")

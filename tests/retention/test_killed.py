@@ -105,7 +105,7 @@ def read(data):
 print("reading", flush=True)
 while not select.select([sys.stdin], [], [], 0)[0]:
     try:
-        found, pin = pins.pinned(storage, layout, lambda: gate.published(layout), until=time.time() + 3600)
+        found, pin = pins.pinned(storage, layout, lambda: gate.passed(layout), until=time.time() + 3600)
     except PenstockError as error:
         wrong.append(f"not pinned: {error}")
         continue

@@ -72,7 +72,7 @@ def test_how_long_a_pin_stands(said: dict[str, Any], age: float, answer: bool | 
 
 
 def look(releases: Releases) -> Any:
-    return lambda: gate.published(releases.layout)
+    return lambda: gate.passed(releases.layout)
 
 
 def in_job(number: str, cluster: str = "alpha", restarts: int = 0) -> None:
@@ -119,7 +119,7 @@ def given(releases: Releases) -> str:
     """The letter of the release that `path --job` gives this process."""
 
     def look_at(release: str) -> Any:
-        return gate.looked_at(releases.layout, release)
+        return gate.passed(releases.layout, release=release)
 
     found, pin = pins.of_this_job(releases.context.storage, releases.layout, look(releases), look_at)
     assert pin.release == found.release
@@ -154,13 +154,13 @@ def test_s32_processes_of_a_job_that_ask_at_once_are_given_one_release(releases:
 
     def look_late() -> Any:
         """`current` is resolved, and then another process of the job is faster."""
-        found = gate.published(layout)
+        found = gate.passed(layout)
         if releases.current() == "A":
             releases.stage("B")
             pins.pinned(storage, layout, look(releases))
         return found
 
-    found, pin = pins.of_this_job(storage, layout, look_late, lambda one: gate.looked_at(layout, one))
+    found, pin = pins.of_this_job(storage, layout, look_late, lambda one: gate.passed(layout, release=one))
     assert releases.letter(found.release) == "B"
     assert pin.release == found.release
     assert [one.release for one in pins.read(storage, layout)] == [releases.names["B"]]
@@ -242,12 +242,12 @@ def test_a_release_that_is_being_removed_is_not_pinned_and_another_one_is(releas
     storage, layout = releases.context.storage, releases.layout
     names = iter([releases.names["A"], releases.names["A"], releases.names["B"]])
     layout.removing(releases.names["A"]).write_text("{}")
-    found, pin = pins.pinned(storage, layout, lambda: gate.looked_at(layout, next(names)))
+    found, pin = pins.pinned(storage, layout, lambda: gate.passed(layout, release=next(names)))
     assert found.release == releases.names["B"]
     assert os.listdir(layout.pins) == [pin.name]
     pins.withdraw_own(storage, layout)
     with pytest.raises(FindingsError, match="is being removed"):
-        pins.pinned(storage, layout, lambda: gate.looked_at(layout, releases.names["A"]))
+        pins.pinned(storage, layout, lambda: gate.passed(layout, release=releases.names["A"]))
     assert os.listdir(layout.pins) == []
 
 

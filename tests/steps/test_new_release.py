@@ -12,7 +12,7 @@ from tests.support.published import flip, writable
 from tests.support.staging_runs import tree
 from tests.support.whole_way import content, go
 
-from penstock.errors import FailedError
+from penstock.errors import FindingsError
 from penstock.storage import tree_removal
 
 if TYPE_CHECKING:
@@ -48,7 +48,7 @@ def test_a_damaged_release_is_replaced_by_a_new_one_and_stays_as_it_is(
             (release / "release.json").unlink()
             if damage == "a forged seal":
                 (release / "release.json").write_text(json.dumps({**seal, "run": "0" * 16}))
-        with pytest.raises(FailedError, match="run --new-release data"):
+        with pytest.raises(FindingsError, match="run --new-release data"):
             go(context)
     before = content(release)
     receipt = anew(context)

@@ -87,14 +87,14 @@ def test_a_release_without_the_text_manifest_is_whole_for_gate_and_audit(
         release = layout.release(receipt["release"])
         assert sorted(os.listdir(release)) == ["data", "manifest.parquet", "release.json"]
         assert sorted(durable.read_json(release / "release.json")["manifests"]) == ["manifest.parquet"]
-        assert gate.published(layout) is not None
+        assert gate.passed(layout) is not None
         assert audit_step.run(context, "data", audit_step.Request())["findings"] == []
         for folder, _, files in os.walk(release / "data"):
             os.chmod(folder, 0o700)
             for name in files:
                 os.unlink(os.path.join(folder, name))
         with pytest.raises(FindingsError, match="is missing"):
-            gate.published(layout)
+            gate.passed(layout)
 
 
 @pytest.mark.parametrize(
@@ -156,7 +156,7 @@ def test_after_a_rollback_an_unchanged_source_does_not_move_current(context: Con
     receipts.drop(folder.receipt("publish"))
     assert go(context)["current"] == first["release"]
     told = status_report.run(context, "data")
-    assert told["state"] == f"{second['release']} is published, current is {first['release']}"
+    assert told["why"] == f"{second['release']} is published, current is {first['release']}"
 
 
 def test_what_was_not_listed_is_refused_and_named(context: Context) -> None:
@@ -282,7 +282,7 @@ def test_steps_refuse_to_run_before_their_turn(context: Context) -> None:
             go(context, after=after)
         assert "first" in str(refused.value)
     assert report_step.run(context, "data")["why"] == "copy has not ended"
-    assert status_report.run(context, "data")["next"] == "copy"
+    assert status_report.run(context, "data")["work"]["step"] == "copy"
 
 
 def test_too_little_evidence_is_a_finding(tmp_path: Path, source: Path) -> None:

@@ -18,6 +18,7 @@ from penstock.vendors.registry import pool_of
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
+    from penstock.core.documents.catalogue_rows import DatasetRow
     from penstock.core.documents.disk_use import DiskUse
     from penstock.core.layout import DatasetLayout
 
@@ -53,7 +54,9 @@ def used(
                     shown = time.monotonic()
                     progress(use.files, use.bytes)
 
-            for place in _places(layout, folder, opened, filesystem):
+            row = dataset_row(layout, nobody)
+            found["problem"] = row["problem"]
+            for place in _places(layout, folder, row, opened, filesystem):
                 use.add(place, spent)
             sums = use.ended()
             found["areas"] = list(use.areas())
@@ -71,8 +74,9 @@ def used(
     return found
 
 
-def _places(layout: DatasetLayout, folder: Folder, opened: ExitStack, filesystem: str) -> Iterator[Place]:
-    row = dataset_row(layout, nobody)
+def _places(
+    layout: DatasetLayout, folder: Folder, row: DatasetRow, opened: ExitStack, filesystem: str
+) -> Iterator[Place]:
     above = layout.releases.name
     for release in row["releases"]:
         name, state = release["release"], "current" if release["current"] else ""

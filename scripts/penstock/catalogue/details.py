@@ -14,8 +14,8 @@ from penstock.core.documents import seal as seal_document
 from penstock.core.documents import verdict as verdict_document
 from penstock.core.grades import EVIDENCE_GRADES, SOURCE_GRADES
 from penstock.core.layout import SIGNATURE
-from penstock.errors import ConfigError, FailedError, PenstockError, PreflightError
-from penstock.state import release_signature, verdicts
+from penstock.errors import ConfigError, FindingsError, PenstockError, PreflightError
+from penstock.state import gate, release_signature, verdicts
 from penstock.storage.registry import open_storage
 
 if TYPE_CHECKING:
@@ -41,22 +41,23 @@ def shown(
     holders: Holders,
     now: datetime | None = None,
     *,
+    owners: Sequence[str] | None = None,
     auditors: Sequence[str] = (),
 ) -> ReleaseShown:
-    """The release, or the one that `current` names, with what these `auditors` found. Raises ConfigError
-    for a release that is not there, PreflightError where nothing is published, FailedError, by
-    `Storage.current`, for a pointer to nowhere."""
+    """The release, or the one that `current` names, judged as in `dataset_row`. Raises ConfigError for a
+    release that is not there, PreflightError where nothing is published, FindingsError for a pointer to
+    nowhere and for damaged folders."""
     now = now or datetime.now(UTC)
     try:
         with Folder(layout.folder) as folder:
             name, current = named(folder, layout, release)
             held = holders(layout).get(name, ())
-            read = release_row(folder, layout, name, current, held, now, auditors=auditors)
+            read = release_row(layout, name, current, held, now, owners=owners, auditors=auditors)
             manifests = _manifests(folder, layout, read)
     except OSError as error:
         raise unreadable(layout, error) from None
     lines = past.history(layout)
-    stored, verdict = read.seal, read.verdict
+    stored, verdict = read.judgement.stored, read.judgement.verdict
     findings = read.row["findings"]
     since = verdicts.read_since(verdict, stored.seal) if stored else None
     return {
@@ -82,18 +83,23 @@ def shown(
 
 def named(folder: Folder, layout: DatasetLayout, release: str | None) -> tuple[str, str | None]:
     """The release that is meant, and the one that `current` names. Raises as `shown`, and OSError."""
-    if release is None:
-        current = open_storage().current(layout)
-        if current is None:
+    open_storage().check_shape(layout)
+    try:
+        current = gate.current(layout)
+    except gate.NothingPublishedError as error:
+        if release is None:
             raise PreflightError(
-                "nothing is published",
-                where=str(layout.current),
+                error.what,
+                where=error.where,
                 hint=f"name a release: `penstock releases {layout.dataset}` lists them",
-            )
-        return current, current
-    current = None
-    with contextlib.suppress(FailedError, PreflightError):
-        current = open_storage().current(layout)
+            ) from None
+        current = None
+    except (FindingsError, PreflightError):
+        if release is None:
+            raise
+        current = None
+    if release is None:
+        return str(current), current
     if "/" in release or release.startswith("."):
         raise ConfigError("this is no release's name", where=release)
     try:
@@ -160,7 +166,7 @@ def _amounts(order: Sequence[str], amounts: Mapping[str, SealedAmount]) -> list[
 
 
 def _manifests(folder: Folder, layout: DatasetLayout, read: Read) -> list[ShownManifest]:
-    seal: Seal | None = read.seal.seal if read.seal else None
+    seal: Seal | None = read.judgement.stored.seal if read.judgement.stored else None
     found: list[ShownManifest] = []
     for name, sealed in (seal.manifests if seal else {}).items():
         size = None

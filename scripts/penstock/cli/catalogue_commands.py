@@ -22,23 +22,25 @@ if TYPE_CHECKING:
     from penstock.core.layout import DatasetLayout
 
 FOUND, BROKEN, DIFFERENT = 0, 4, 4
-"""Exit statuses: all is shown; the seal of what `show` shows is missing or damaged; `diff --exit-code` saw a
-difference."""
+"""Exit statuses: all is shown; `gate` would end with 4 for what `releases` or `show` shows; `diff
+--exit-code` saw a difference."""
 SHOWN_ROWS = 20
 """Of each kind, where nothing else is asked for."""
 
 
 def releases(parsed: argparse.Namespace, session: Session) -> int:
-    """The releases of all datasets below the root, or of those named."""
+    """The releases of all datasets below the root, or of those named. Returns BROKEN where what `current`
+    names of one of them is damaged."""
     from penstock.catalogue.releases import dataset_row
     from penstock.retention import pins
+    from penstock.state.gate import BAD
     from penstock.storage.registry import open_storage
     from penstock.views import release_text
 
     holders = pins.holding(open_storage())
-    auditors = _target(parsed, session)[0].auditors
+    owners, auditors = _trusted(parsed, session)
     found = [
-        dataset_row(layout, holders, auditors=auditors)
+        dataset_row(layout, holders, owners=owners, auditors=auditors)
         for layout in _layouts(parsed, session, parsed.dataset)
     ]
     session.receipt({"datasets": {one["dataset"]: one for one in found}})
@@ -46,26 +48,27 @@ def releases(parsed: argparse.Namespace, session: Session) -> int:
         _lines(found)
     else:
         output.show_lines(release_text.releases(found, output.columns()))
-    return 0
+    return BROKEN if any(one["state"] in BAD for one in found) else FOUND
 
 
 def show(parsed: argparse.Namespace, session: Session) -> int:
-    """One release in detail. Returns BROKEN where its seal is missing or damaged."""
+    """One release in detail. Returns BROKEN where it is damaged."""
     from penstock.catalogue import details
-    from penstock.catalogue.releases import DAMAGED
     from penstock.retention import pins
+    from penstock.state.gate import BAD
     from penstock.storage.registry import open_storage
     from penstock.views import release_text
 
     layout = _layout(parsed, session)
-    auditors = _target(parsed, session)[0].auditors
-    found = details.shown(layout, parsed.release, pins.holding(open_storage()), auditors=auditors)
+    owners, auditors = _trusted(parsed, session)
+    holders = pins.holding(open_storage())
+    found = details.shown(layout, parsed.release, holders, owners=owners, auditors=auditors)
     session.receipt(found)
     if _json(parsed):
         _lines([found])
     else:
         output.show_lines(release_text.shown(found, output.columns()), hints=True)
-    return BROKEN if found["row"]["state"] == DAMAGED else FOUND
+    return BROKEN if found["row"]["state"] in BAD else FOUND
 
 
 def diff(parsed: argparse.Namespace, session: Session) -> int:
@@ -208,6 +211,12 @@ def _target(parsed: argparse.Namespace, session: Session) -> tuple[TargetConfig,
         return TargetConfig(parsed.root.absolute()), []
     config = session.config()
     return config.target, list(config.datasets)
+
+
+def _trusted(parsed: argparse.Namespace, session: Session) -> tuple[Sequence[str] | None, Sequence[str]]:
+    """`target.owners` and `target.auditors`; with --root the owner of each dataset's folder counts."""
+    target, _ = _target(parsed, session)
+    return None if parsed.root is not None else target.owners, target.auditors
 
 
 def _layout(parsed: argparse.Namespace, session: Session) -> DatasetLayout:

@@ -7,8 +7,8 @@
 | no process, no thread         | 1                   | ulimit -u, pids.max                      |
 | OSError, ENOSPC or EDQUOT     | 6                   | no space or quota is left                |
 | OSError, EACCES, EPERM, EROFS | 3                   | this account has no permission           |
+| NotPlainError, ENOTDIR, ELOOP | 4                   | what stands in a document's place        |
 | OSError, EIO, ESTALE, ...     | 1                   | the file system did not answer           |
-| NotPlainError                 | 1                   | what stands in a document's place        |
 | anything else                 | 1                   | a bug, and where its traceback is        |
 """
 
@@ -20,7 +20,7 @@ import os
 import sys
 from typing import TYPE_CHECKING, NamedTuple
 
-from penstock.errors import FailedError, NoSpaceError, PenstockError, PreflightError
+from penstock.errors import FindingsError, NoSpaceError, PenstockError, PreflightError
 from penstock.filesystem.errno_map import PASSING, printable, storage_error
 from penstock.filesystem.plain_files import NotPlainError
 from penstock.runtime import process_limit
@@ -48,30 +48,7 @@ EXAMPLE = ("http://127.0.0.1:9178", "/demo/target")
 def failure(error: BaseException, session: Session) -> CommandFailure:
     """The exit status and message, by the table above. Writes the message to the log, and the traceback of a
     bug beside it."""
-    if (limit := process_limit.refused(error)) is not None:
-        error = limit
-    elif isinstance(error, OSError) and error.errno in (errno.ENOSPC, errno.EDQUOT):
-        error = NoSpaceError(
-            "no space or quota is left",
-            where=str(error.filename or ""),
-            hint="make room and run the same command: it goes on where it stopped",
-        )
-    elif isinstance(error, OSError) and error.errno in (errno.EACCES, errno.EPERM, errno.EROFS):
-        error = PreflightError(
-            f"this account (uid {os.geteuid()}) has no permission",
-            where=str(error.filename or ""),
-            why=error.strerror or "",
-            hint="run as the owner of that path, or ask its owner for the permission",
-        )
-    elif isinstance(error, NotPlainError):
-        error = FailedError(
-            "a file of penstock cannot be read",
-            where=printable(str(error.filename or "")),
-            why=str(error),
-            hint="move it away, or put back what was there",
-        )
-    elif isinstance(error, OSError) and error.errno in PASSING:
-        error = storage_error(error, "the file system did not answer", str(error.filename or ""))
+    error = explained(error)
     stopped = session.stop.event.is_set()
     log = logging.getLogger("penstock")
     if isinstance(error, PenstockError):
@@ -85,6 +62,39 @@ def failure(error: BaseException, session: Session) -> CommandFailure:
     line = " ".join(str(error).split()) or "no message"
     text = f"unexpected {type(error).__name__}: {line}"
     return CommandFailure(1, f"{text}\n  this is a bug in penstock; the traceback is in {where}")
+
+
+def explained(error: BaseException) -> BaseException:
+    """The error, or the PenstockError that the table has in place of it."""
+    if (limit := process_limit.refused(error)) is not None:
+        return limit
+    if not isinstance(error, OSError):
+        return error
+    where = str(error.filename or "")
+    if error.errno in (errno.ENOSPC, errno.EDQUOT):
+        return NoSpaceError(
+            "no space or quota is left",
+            where=where,
+            hint="make room and run the same command: it goes on where it stopped",
+        )
+    if error.errno in (errno.EACCES, errno.EPERM, errno.EROFS):
+        return PreflightError(
+            f"this account (uid {os.geteuid()}) has no permission",
+            where=where,
+            why=error.strerror or "",
+            hint="run as the owner of that path, or ask its owner for the permission",
+        )
+    misplaced = error.errno in (errno.ENOTDIR, errno.EISDIR, errno.ELOOP, errno.ENXIO)
+    if isinstance(error, NotPlainError) or (where and misplaced):
+        return FindingsError(
+            "what lies there is not what it should be",
+            where=printable(where),
+            why=error.strerror or "",
+            hint="move it away, or put back what belongs there",
+        )
+    if error.errno in PASSING:
+        return storage_error(error, "the file system did not answer", where)
+    return error
 
 
 def _of_the_example(error: PenstockError) -> str:

@@ -18,7 +18,7 @@ from penstock.assets import workflow
 from penstock.cli import ancestors, controller, exit_files, output, workflow_receipts
 from penstock.cli.log_file import LOG
 from penstock.cli.session import ABOVE, VIEW
-from penstock.errors import FindingsError, PreflightError
+from penstock.errors import FailedError, FindingsError, PreflightError
 from penstock.runtime import interpreter, process_limit
 from penstock.state.cancel_mark import INVOCATION
 
@@ -39,8 +39,9 @@ its worker, with their threads."""
 
 
 def run(parsed: argparse.Namespace, session: Session) -> int:
-    """Stage the datasets. Returns 0 when all are published; else the status of the first step
-    that failed, 130 or 143 after a signal, 4 where an audit's findings stand against what is published."""
+    """Stage the datasets. Returns 0 when all are PASSED: the run's release stands by its seal, and the gate
+    is open; else the status of the first step that failed, 130 or 143 after a signal, 4 where the gate is
+    closed."""
     config = session.config()
     names = session.names(config, parsed.dataset)
     if parsed.dry_run:
@@ -57,10 +58,16 @@ def run(parsed: argparse.Namespace, session: Session) -> int:
         shutil.rmtree(folder, ignore_errors=True)
     code = _exit_status(status, left, session)
     found = workflow_receipts.listings(RESULTS, invocation)["listed"]
-    results = {name: _judged(_result(name, found.get(name), left, session), config) for name in names}
+    results = {name: _result(name, found.get(name), left, session) for name in names}
+    for name, listed in found.items():
+        results[name] = _judged(results[name], listed, config)
+    _note_stop(results, config, code)
     _summaries(results, parsed)
-    if any(result["status"] == "FINDINGS" for result in results.values()):
+    statuses = {result["status"] for result in results.values()}
+    if "FINDINGS" in statuses:
         code = code or FindingsError.exit_code
+    if statuses != {"PASSED"}:
+        code = code or FailedError.exit_code
     session.receipt({"exit": code, "invocation": invocation, "datasets": results})
     return code
 
@@ -207,15 +214,35 @@ def _exit_status(status: int, left: list[exit_files.Left], session: Session) -> 
     return left[0].exit if left else 1
 
 
-def _judged(result: Result, config: Config) -> Result:
-    """The summary with the last audit's findings, which may be newer than the release's report."""
+def _judged(result: Result, listed: ListResult, config: Config) -> Result:
+    """The summary of a dataset that no step failed for, with what `gate` judges of it now: audits may be
+    newer than the release's report, and the release may be damaged since."""
+    from penstock.state import gate, run_store
     from penstock.state.context import layout_of
-    from penstock.steps.report_step import verdict_of
+    from penstock.steps.report_step import judged
 
-    if result["status"] == "FAILED" or "release" not in result:  # also one that was stopped
+    if result["status"] in ("FAILED", "STOPPED"):
         return result
-    layout = layout_of(config.target, str(result["dataset"]))
-    return {**result, **verdict_of(layout, str(result["release"]), config.target.auditors)}
+    layout = layout_of(config.target, listed["dataset"])
+    if run_store.sealed_run(layout, listed["release"]) != listed["run"]:
+        why = f"release {listed['release']} was listed, and is not published; see above"
+        return {"dataset": listed["dataset"], "status": "FAILED", "why": why}
+    return {**result, **judged(gate.judged(layout, config.target.owners, config.target.auditors))}
+
+
+def _note_stop(results: Mapping[str, Result], config: Config, code: int) -> None:
+    """A signal that came while no step was at work, which would have noted it."""
+    from penstock.core.documents.last_end import LastEnd
+    from penstock.state import last_end
+    from penstock.state.context import layout_of
+    from penstock.steps import run_state
+
+    for name, result in results.items():
+        layout = layout_of(config.target, name)
+        if result["status"] == "STOPPED" and last_end.find(layout) is None:
+            lock = run_state.locked(layout)
+            if lock is None or not lock.lives:
+                last_end.note(layout, LastEnd("", code, "stopped"))
 
 
 def _summaries(results: Mapping[str, Result], parsed: argparse.Namespace) -> None:
@@ -251,7 +278,7 @@ def _result(name: str, listed: ListResult | None, left: list[exit_files.Left], s
 def _unchanged(reported: Result, listed: ListResult) -> Result:
     """The summary of a run that found everything published: without the figures of the earlier copy, which
     this run did not do, and without what audits had found when the report was written (`_judged`)."""
-    kept = ("dataset", "release", "path", "current", "report", "run", "evidence")
+    kept = ("dataset", "release", "current", "report", "run", "evidence")
     nothing: TimedAmount = {"files": 0, "bytes": 0}
     why = f"everything is published already, in {listed['release']}; nothing was copied"
     if listed["current"] != listed["release"]:

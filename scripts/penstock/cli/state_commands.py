@@ -9,22 +9,25 @@ from functools import partial
 from typing import TYPE_CHECKING, cast
 
 from penstock.cli import output
-from penstock.errors import ConfigError
+from penstock.errors import ConfigError, FindingsError, PreflightError
 from penstock.views import human
 
 if TYPE_CHECKING:
     import argparse
-    from collections.abc import Callable
 
     from penstock.cli.session import Session
     from penstock.config.settings import Config
+    from penstock.core.documents.step_results import StatusResult
     from penstock.core.documents.verdict import LastAuditJson
     from penstock.core.layout import DatasetLayout
     from penstock.state.gate import Published
+    from penstock.views.styled_lines import Line
 
 
 def status(parsed: argparse.Namespace, session: Session) -> int:
-    """What is published and what is under way, for each dataset."""
+    """What is published and what is under way, for each dataset. Returns 4 where one is damaged, as `gate`
+    would; else 3 where nothing at all can be seen of one."""
+    from penstock.state import gate
     from penstock.steps import status_report as step
 
     config = session.config()
@@ -36,25 +39,57 @@ def status(parsed: argparse.Namespace, session: Session) -> int:
         for one in found:
             output.show_json(one)
     else:
-        output.show(render(found))
-    return 0
+        output.show_lines(render(found), hints=True)
+    if any(one["state"] in gate.BAD for one in found):
+        return FindingsError.exit_code
+    unseen = any(one["state"] == gate.UNREADABLE and "current" not in one for one in found)
+    return PreflightError.exit_code if unseen else 0
 
 
-def render(found: Sequence[Mapping[str, object]]) -> str:
-    """Plain text, one block a dataset."""
+_SAID = ("dataset", "state", "why", "to_do", "work")
+
+
+def render(found: Sequence[StatusResult]) -> list[Line]:
+    """One block a dataset, each line escaped."""
     from penstock.views import findings_text
+    from penstock.views.styled_lines import Line
 
     lines = []
     for one in found:
-        lines.append(str(one.get("dataset", "")))
-        for key, value in one.items():
-            if key != "dataset" and value not in (None, "", [], {}):
+        work = one.get("work") or {}
+        lines.append(one["dataset"])
+        own = bool(work) and work.get("state") == one["state"]
+        told: dict[str, object] = {"state": _state(work if own else one), "to do": one.get("to_do")}
+        if work and not own:
+            told["last run"] = _state(work)
+        told |= {"step": work.get("step"), "copy": work.get("copy"), "verify": work.get("verify")}
+        told |= {key: value for key, value in one.items() if key not in _SAID}
+        for key, value in told.items():
+            if value not in (None, "", [], {}):
                 if key == "last_audit" and isinstance(value, Mapping):
                     text = findings_text.last(cast("LastAuditJson", value))
                 else:
                     text = _text(value)
-                lines.append(f"  {key.replace('_', ' '):<14}{text}")
-    return "".join(f"{line}\n" for line in lines)
+                lines.append(f"  {key.replace('_', ' '):<14}{human.printable(text)}")
+    return [Line(text) for text in lines]
+
+
+def _state(told: Mapping[str, object]) -> str:
+    """`published`, `damaged: manifest.parquet is missing`, `copying 42.1 %`, `stopped by SIGINT in copy, at
+    42.1 %`, `failed at 2026-11-26T02:14:00Z: copy: no space is left (exit 6)`."""
+    state, why = str(told["state"]), told.get("why", "")
+    step, percent = str(told.get("step", "")), told.get("percent")
+    at = f" at {told['at']}" if "at" in told else ""
+    if "signal" in told:
+        within = f" in {step}" if step else ""
+        return (
+            f"{state} by {told['signal']}{within}{f', {percent} % done' if percent is not None else ''},{at}"
+        )
+    text = f"{state}{at}" if state == "failed" else state
+    if percent is not None and state in ("copying", "verifying"):
+        text += f" {percent} %"
+    text += f": {why}" if why else ""
+    return f"{text} (exit {told['exit']})" if "exit" in told else text
 
 
 def _text(value: object) -> str:
@@ -71,20 +106,11 @@ def _text(value: object) -> str:
 
 
 def path(parsed: argparse.Namespace, session: Session) -> int:
-    """Print the data folder of the release that `current` names now. A job resolves it once, and then reads
-    one release, whatever is published later."""
-    from penstock.state.gate import looked_at, published
-
+    """Print the data folder of the release that `current` names now, where the gate is open (else as `gate`).
+    A job resolves it once, and then reads one release, whatever is published later."""
     config = session.config()
     name = session.only(config, parsed.dataset)
-    layout, owners = _layout(config, name), config.target.owners
-    found, pin = _pinned(
-        parsed,
-        config,
-        layout,
-        partial(published, layout, owners),
-        partial(looked_at, layout, owners=owners),
-    )
+    found, pin = _pinned(parsed, config, name, None)
     output.show_path(found.data)
     if pin:
         output.say(f"{name}: {pin}")
@@ -94,13 +120,10 @@ def path(parsed: argparse.Namespace, session: Session) -> int:
 
 def gate(parsed: argparse.Namespace, session: Session) -> int:
     """Exit 0 when a published, sealed release is there and no findings stand; FindingsError (4) when not."""
-    from penstock.state.gate import looked_at, passed, without_findings
-
     config = session.config()
     name = session.only(config, parsed.dataset)
-    layout = _layout(config, name)
     if parsed.unpin:
-        return _unpinned(parsed, session, layout)
+        return _unpinned(parsed, session, _layout(config, name))
     if parsed.mend:
         if parsed.job:
             raise ConfigError(
@@ -110,14 +133,7 @@ def gate(parsed: argparse.Namespace, session: Session) -> int:
         return _mended(parsed, session, config, name)
     if parsed.sample is not None or parsed.wait is not None:
         raise ConfigError("--sample and --wait are about --mend", hint="give them with --mend")
-    within, owners, auditors = parsed.audited_within, config.target.owners, config.target.auditors
-    look = partial(passed, layout, within=within, owners=owners, auditors=auditors)
-
-    def look_at(release: str) -> Published:
-        there = looked_at(layout, release, owners)
-        return without_findings(layout, there, within=within, auditors=auditors)
-
-    found, pin = _pinned(parsed, config, layout, look, look_at)
+    found, pin = _pinned(parsed, config, name, None)
     output.show(f"{name}: {found.release} is published, in {found.data}")
     if pin:
         output.show(f"  {pin}")
@@ -128,12 +144,10 @@ def gate(parsed: argparse.Namespace, session: Session) -> int:
 def _mended(parsed: argparse.Namespace, session: Session, config: Config, name: str) -> int:
     from penstock.cluster.registry import open_cluster
     from penstock.core.audit_selection import Choice
-    from penstock.state.gate import looked_at
     from penstock.steps import mending
     from penstock.views import findings_text
 
-    layout = _layout(config, name)
-    local, owners = replace(config.cluster, backend="local"), config.target.owners
+    local = replace(config.cluster, backend="local")
     with session.context(config) as context:
         wish = mending.Wish(
             choice=None if parsed.sample is None else Choice("sample", parsed.sample),
@@ -144,8 +158,7 @@ def _mended(parsed: argparse.Namespace, session: Session, config: Config, name: 
         )
         result = mending.run(context, name, wish)
     # What is pinned is what was looked at: `current` may lead elsewhere by now.
-    look_at = partial(looked_at, layout, owners=owners)
-    _, pin = _pinned(parsed, config, layout, partial(look_at, result["release"]), look_at)
+    _, pin = _pinned(parsed, config, name, result["release"])
     output.show(f"{name}: {result['release']} is published, in {result['path']}")
     output.show(
         f"  names, sizes and times of {human.counted(result['files'], 'file')} were compared, and "
@@ -172,12 +185,28 @@ def _mended(parsed: argparse.Namespace, session: Session, config: Config, name: 
 def _pinned(
     parsed: argparse.Namespace,
     config: Config,
-    layout: DatasetLayout,
-    look: Callable[[], Published],
-    look_at: Callable[[str], Published],
+    name: str,
+    release: str | None,
 ) -> tuple[Published, str]:
-    """What `look` names, with --pin pinned; with --job what `look_at` has of the release that the job was
-    given first. And the pin in words, "" without one."""
+    """What passes the gate: `release`, or the one that `current` names, with --pin pinned; with --job the one
+    that the job was given first. And the pin in words, "" without one."""
+    from penstock.state.gate import passed
+
+    layout, target = _layout(config, name), config.target
+    judge = partial(
+        passed,
+        layout,
+        within=getattr(parsed, "audited_within", None),
+        owners=target.owners,
+        auditors=target.auditors,
+    )
+
+    def look() -> Published:
+        return judge(release=release)
+
+    def look_at(first: str) -> Published:
+        return judge(release=first)
+
     if parsed.lasts and (parsed.job or not parsed.pin):
         raise ConfigError("--for is the time of a pin", hint="give it with --pin, and not with --job")
     if not parsed.pin and not parsed.job:

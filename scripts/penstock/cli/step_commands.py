@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
+import contextlib
 import importlib
 from typing import TYPE_CHECKING, cast
 
 from penstock.cli import output
-from penstock.errors import ConfigError, InterruptedRunError, PenstockError
+from penstock.errors import ConfigError, InterruptedRunError, LockedError, PenstockError
 
 if TYPE_CHECKING:
     import argparse
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Iterator, Mapping, Sequence
 
     from penstock.cli.session import Session
     from penstock.config.settings import Config
@@ -95,12 +96,42 @@ def _show(parsed: argparse.Namespace, result: Result) -> None:
 
 
 def one(command: str, context: Context, name: str, **options: object) -> Result:
-    """One step of one dataset, here or on a node as `cluster.on_nodes` says; returns its result."""
+    """One step of one dataset, here or on a node as `cluster.on_nodes` says; returns its result. How a step
+    that does not come to its end ended is noted for `status`."""
     from penstock.steps import remote_step
 
-    if remote_step.wanted(context.config, command):
-        return remote_step.run(context, name, command)
-    return here(command, context, name, **options)
+    with _noted(context, name, command):
+        if remote_step.wanted(context.config, command):
+            return remote_step.run(context, name, command)
+        return here(command, context, name, **options)
+
+
+@contextlib.contextmanager
+def _noted(context: Context, dataset: str, step: str) -> Iterator[None]:
+    """While inside, an error or a signal that ends the step is noted for the dataset: not that another
+    command holds the dataset, nor that a report cannot be written."""
+    from penstock.cli.error_report import explained
+    from penstock.core.documents.last_end import LastEnd
+    from penstock.state import last_end
+
+    try:
+        yield
+    except Exception as raised:
+        error = explained(raised)
+        code = error.exit_code if isinstance(error, PenstockError) else 1
+        if context.stop.event.is_set():
+            code = 128 + context.stop.signal_number
+        first, *more = str(error).splitlines() or [""]
+        # What an element said of itself stands between the message and its hint.
+        why = "; ".join([first, *(line.strip() for line in more[:-1][:1])])
+        hint = more[-1].strip() if more else ""
+        if context.stop.out_of_time:
+            why = "the time limit of its job came"
+        elif not isinstance(error, PenstockError):
+            why = f"unexpected {type(error).__name__}: {why}"
+        if step != "report" and not isinstance(error, LockedError):
+            last_end.note(context.layout(dataset), LastEnd(step, code, why, hint))
+        raise
 
 
 def here(command: str, context: Context, name: str, **options: object) -> Result:

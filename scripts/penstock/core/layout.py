@@ -165,6 +165,27 @@ class DatasetLayout:
         return RunLayout(self.state / REPAIRS / release)
 
     @property
+    def ended(self) -> Path:
+        """How the last command that staged it ended, where that was no success."""
+        return self.state / "ended.json"
+
+    @property
+    def ended_room(self) -> Path:
+        """The same file while there is nothing to say."""
+        return self.state / ".ended.room"
+
+    @property
+    def folders_of_readers(self) -> tuple[Path, ...]:
+        """The folders in `folder` that readers look into: each is one, or is not there."""
+        return (self.releases, self.pins, self.verdict("").parent, self.auditors)
+
+    @property
+    def folders_of_owner(self) -> tuple[Path, ...]:
+        """The same of the state."""
+        state = (self.runs, self.claims, self.audits, self.adoptions, self.segments, self.replaced)
+        return (self.state.parent, self.state, *state, self.state / REPAIRS)
+
+    @property
     def segments(self) -> Path:
         """What was listed so far of a listing that is not done; gone when it is."""
         return self.state / "listing"

@@ -7,11 +7,12 @@ from typing import TYPE_CHECKING
 
 from penstock.core import events
 from penstock.core.documents.promise import of_repair
+from penstock.core.step_table import OF_RUN
 from penstock.errors import FailedError, InterruptedRunError, LockedError, PenstockError, PreflightError
 from penstock.ownership import liveness
 from penstock.ownership.ops_share import OpsShare
 from penstock.ownership.promises import Kept
-from penstock.state import cancel_mark, run_claims
+from penstock.state import cancel_mark, last_end, run_claims
 from penstock.state.run import read_plan, read_run
 
 if TYPE_CHECKING:
@@ -90,6 +91,8 @@ def holding(context: Context, dataset: str, run: str, step: str, *, release: str
         if run:
             run_claims.check(layout, run)
         cancel_mark.refuse(layout, step)
+        if step in OF_RUN:
+            last_end.begin(layout, reserve=bool(run))
         before, context.hold = context.hold, hold
         if kept:
             kept.begin(step)

@@ -60,10 +60,12 @@ def of_claim(context: Context, layout: DatasetLayout, claim: RunClaim) -> str:
         return arrays
     if folder.receipt("publish").exists() or not folder.run_file.exists():
         return ""
-    return _controller(context, claim)
+    return controller_of(context, claim)
 
 
-def _controller(context: Context, claim: RunClaim) -> str:
+def controller_of(context: Context, claim: RunClaim) -> str:
+    """Names the workflow that the claim was made for, where it is seen to live here or by its scheduler; else
+    "", also where it is this process's own."""
     by = claim.by
     if by is None or claim.controller == context.controller:
         return ""

@@ -127,7 +127,8 @@ def check_readable(storage: Storage, layout: DatasetLayout) -> None:
 
 def read(storage: Storage, layout: DatasetLayout) -> list[Pin]:
     """All pins that are whole, by name, also those that stand no more. None where there is no folder, or
-    this account may not look."""
+    this account may not look. Raises FindingsError where the dataset's folders are damaged."""
+    storage.check_shape(layout)
     try:
         found = storage.postings(layout.pins, lambda _: True).obeyed
     except PermissionError:

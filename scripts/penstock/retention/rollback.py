@@ -56,8 +56,7 @@ def lead(context: Context, layout: DatasetLayout, release: str | None) -> Led:
         return Led(finished.release, finished.left, True)
     wanted = _wanted(context, layout, release, current)
     target = context.config.target
-    found = gate.looked_at(layout, wanted, target.owners)
-    gate.without_findings(layout, found, auditors=target.auditors)
+    gate.passed(layout, owners=target.owners, auditors=target.auditors, release=wanted)
     if wanted == current:
         return Led(wanted, "", False)
     pins.make_folder(context, layout, wanted)

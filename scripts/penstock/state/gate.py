@@ -1,33 +1,40 @@
-"""The release that a job may read now, and the checks that `gate` and `path` make before they name it.
+"""The one judgement of a dataset: which release `current` names, and whether a job may read it. `gate`,
+`path`, `run`, `status`, `releases`, `show`, `rollback` and the report take it from here: they cannot differ.
 
 Jobs wait for the answer, so its cost does not depend on the size of the release: a few small files are read,
 and at most `SAMPLED` names of data are looked up. The bytes of the data are checked by audits alone.
 
 | looked at                                             | where it deviates                         |
 |-------------------------------------------------------|-------------------------------------------|
-| the owner of folder, release and seal: one that is    | the release is not of such an account     |
-| trusted (`target.owners`)                             |                                           |
 | `current`: a link into releases/                      | nothing is published, or it leads nowhere |
-| the seal: JSON, of this dataset and release           | the release is not whole                  |
-| its digest, in history.jsonl where this account reads | it is not the seal that was published     |
-| that                                                  |                                           |
-| where `target.signers` is configured: the signature   | the release is not signed                 |
+| the dataset's folders: no links, nothing but folders  | damaged                                   |
+| the owner of folder, release and seal: one that is    | foreign                                   |
+| trusted (`target.owners`)                             |                                           |
+| the seal: JSON, of this dataset and release           | damaged                                   |
+| its digest, in history.jsonl where this account reads | damaged: not the seal that was published  |
+| that, and in the last audit                           |                                           |
+| where `target.signers` is configured: the signature   | damaged: not signed                       |
 | over the seal, and that over the history              |                                           |
-| manifest.parquet: size, both ends; all of it up to    | the release is not whole                  |
+| manifest.parquet: size, both ends; all of it up to    | damaged                                   |
 | `DIGESTED` bytes                                      |                                           |
-| `SAMPLED` files that the manifest names are there     | the release is not whole                  |
+| `SAMPLED` files that the manifest names are there     | damaged                                   |
+| what the last audits said                             | damaged: it cannot be read, or findings   |
+|                                                       | stand                                     |
 """
 
 from __future__ import annotations
 
+import errno
 import os
 import re
 import stat
+from dataclasses import dataclass, field
+from functools import partial
 from typing import TYPE_CHECKING, NamedTuple
 
 from penstock.core.documents.seal import SealedManifest
 from penstock.core.layout import DATA, MANIFEST, MANIFEST_XXH, SEAL
-from penstock.errors import FailedError, FindingsError, PreflightError
+from penstock.errors import FailedError, FindingsError, NewerFormatError, PenstockError, PreflightError
 from penstock.filesystem import clock, plain_files
 from penstock.filesystem.errno_map import printable
 from penstock.policy import accounts
@@ -35,22 +42,44 @@ from penstock.state import auditor_verdicts, history, receipts, release_signatur
 from penstock.storage.registry import open_storage
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
-    from datetime import datetime
+    from collections.abc import Callable, Iterator, Mapping, Sequence
     from pathlib import Path
 
     from penstock.core.documents.seal import Seal
+    from penstock.core.documents.verdict import Verdict
     from penstock.core.layout import DatasetLayout
 
+PUBLISHED, NOTHING, DAMAGED = "published", "nothing published", "damaged"
+FOREIGN, NEWER, UNREADABLE = "foreign", "newer", "unreadable"
+BAD = (DAMAGED, FOREIGN)
+"""States in which a command that shows the dataset ends with 4, as `gate` does."""
 SAMPLED = 32
 DIGESTED = 16 << 20
 """Bytes of a manifest up to which its digest is computed: some 20 ms."""
 _MAGIC = b"PAR1"
 _LINE = re.compile(rb"[0-9a-f]{32}  (data/[^\n]+)\n")
+_NOT_WHOLE = "the release is not whole"
+
+
+class NothingPublishedError(FindingsError):
+    """`current` is not there."""
+
+
+class ForeignError(FindingsError):
+    """Something that a reader would go by belongs to an account that is not trusted."""
+
+
+_STATES = (
+    (NothingPublishedError, NOTHING),
+    (ForeignError, FOREIGN),
+    (FindingsError, DAMAGED),
+    (NewerFormatError, NEWER),
+    (PenstockError, UNREADABLE),
+)
 
 
 class Published(NamedTuple):
-    """A release that was looked at: of `published` and `passed` the one that `current` names."""
+    """A release that passed."""
 
     release: str
     data: Path
@@ -59,36 +88,72 @@ class Published(NamedTuple):
     """`sha256:<hex>` of the seal's bytes."""
 
 
-def published(layout: DatasetLayout, owners: Sequence[str] = ()) -> Published:
-    """The current release, of one of these accounts (`target.owners`; (): the root's owner or this one).
-    Raises FindingsError when nothing is published or what is there is not whole, PreflightError when this
-    account may not read it, NewerFormatError."""
-    return looked_at(layout, current(layout), owners)
+@dataclass
+class Judgement:
+    """What is known of a release, and what stands against it."""
+
+    layout: DatasetLayout
+    release: str = ""
+    """"" where `current` names none."""
+    error: PenstockError | None = None
+    """What `gate` and `path` end with; None: it may be read."""
+    stored: seals.Stored | None = None
+    """The seal and its digest, also of a release with an error, as far as it can be read."""
+    own: Verdict | None = None
+    """What its owner's audits said."""
+    verdict: Verdict | None = None
+    """The same with what auditors said."""
+    auditors_found: str = ""
+    """Which auditor's findings stand, in words."""
+    findings: Mapping[str, int] = field(default_factory=dict)
+    """Those that stand: kind to count."""
+    shaped: bool = True
+    """Whether what has a folder's name, in the dataset's folder, is one."""
+
+    @property
+    def state(self) -> str:
+        """PUBLISHED, or what its error says of it."""
+        if self.error is None:
+            return PUBLISHED
+        return next(state for kind, state in _STATES if isinstance(self.error, kind))
+
+    @property
+    def problem(self) -> str:
+        """What stands against it, in one line; "" where nothing does."""
+        if self.error is None:
+            return ""
+        what, why = self.error.what, self.error.why
+        if what in (_NOT_WHOLE, "the dataset is damaged"):
+            return why
+        return f"{what}: {why}" if why else what
+
+    @property
+    def data(self) -> Path:
+        return self.layout.release(self.release) / DATA
 
 
-def looked_at(layout: DatasetLayout, release: str, owners: Sequence[str] = ()) -> Published:
-    """This release, whether `current` names it or not. Raises as `published`."""
-    folder = layout.release(release)
-    try:
-        _owned(layout, release, owners)
-        seal, digest = _seal(layout, release)
-        _manifest(folder, seal)
-        _data(folder, seal)
-    except PermissionError as error:
-        raise PreflightError(
-            "the release cannot be read by this account",
-            where=str(error.filename or folder),
-            why=str(error.strerror),
-            hint="ask the dataset's owner for the group that may read it",
-        ) from None
-    except OSError as error:
-        raise FailedError(
-            "the release cannot be looked at",
-            where=str(error.filename or folder),
-            why=str(error.strerror or error),
-            hint="see whether the file system is mounted and answers",
-        ) from None
-    return Published(release, folder / DATA, seal, digest)
+def judged(
+    layout: DatasetLayout,
+    owners: Sequence[str] = (),
+    auditors: Sequence[str] = (),
+    *,
+    release: str | None = None,
+    within: float | None = None,
+) -> Judgement:
+    """The judgement of the release that `current` names, or of this one. It counts where it is of one of
+    `owners` (`target.owners`; (): the root's owner or this account). Findings are those of its owner's audits
+    and of `auditors` (`target.auditors`); with `within` (seconds), all of it must have been read back since
+    then (`verdicts.read_since`). Raises nothing for what lies there, whatever it is."""
+    found = Judgement(layout, release or "")
+    found.shaped = _note(found, lambda: open_storage().check_shape(layout))
+    if _note(found, lambda: _named(found, release)):
+        _note(found, lambda: _owned(layout, found.release, owners, pointed=release is None))
+        _note(found, lambda: _sealed(found))
+        _note(found, lambda: _audited(found, auditors))
+    for look in (_proven, _whole, _without_findings, partial(_read_within, within=within)):
+        if found.error is None:
+            _note(found, partial(look, found))
+    return found
 
 
 def passed(
@@ -97,55 +162,80 @@ def passed(
     within: float | None = None,
     owners: Sequence[str] = (),
     auditors: Sequence[str] = (),
+    release: str | None = None,
 ) -> Published:
-    """The current release, when no findings stand against it and, with `within` (seconds), all of it was
-    read back since then (`verdicts.read_since`), by its owner's audits and by those of `auditors`
-    (`target.auditors`). Raises as `published`; FindingsError for these, too."""
-    return without_findings(layout, published(layout, owners), within=within, auditors=auditors)
+    """What `judged` judges, where nothing stands against it. Raises its error: FindingsError where nothing is
+    published or the release is damaged or foreign, PreflightError where this account may not read it,
+    NewerFormatError, FailedError where the file system does not answer."""
+    found = judged(layout, owners, auditors, release=release, within=within)
+    if found.error is not None or found.stored is None:
+        raise found.error or _broken(found.data.parent, "it was replaced while it was looked at")
+    return Published(found.release, found.data, *found.stored)
 
 
-def without_findings(
-    layout: DatasetLayout, found: Published, *, within: float | None = None, auditors: Sequence[str] = ()
-) -> Published:
-    """What `passed` demands beyond `published`, of a release that was looked at. Raises as `passed`."""
-    verdict = verdicts.read(layout, found.release)
-    if verdict is not None and verdict.seal != found.digest:
-        raise _broken(found.data.parent, f"its seal ({SEAL}) is not the one of the last audit's release")
-    own = verdict
-    verdict = auditor_verdicts.joined(layout, found.release, own, found.digest, auditors)
-    counts = verdicts.standing(verdict)
-    if counts:
-        theirs = auditor_verdicts.told(
-            auditor_verdicts.read(layout, found.release, found.digest, auditors), own
+def _note(found: Judgement, look: Callable[[], None]) -> bool:
+    """Whether a look raised nothing; what it raises is the judgement's error, unless it has one already."""
+    try:
+        look()
+    except PenstockError as error:
+        found.error = found.error or error
+    except OSError as error:
+        found.error = found.error or _unanswered(error, found.layout)
+    else:
+        return True
+    return False
+
+
+def _unanswered(error: OSError, layout: DatasetLayout) -> PenstockError:
+    where = str(error.filename or layout.folder)
+    if isinstance(error, plain_files.NotPlainError):
+        return FindingsError(_NOT_WHOLE, where=where, why=f"{printable(where)} is damaged: {error}")
+    if isinstance(error, PermissionError):
+        return PreflightError(
+            "the release cannot be read by this account",
+            where=where,
+            why=str(error.strerror),
+            hint="ask the dataset's owner for the group that may read it",
         )
-        # A repair goes by the owner's audits: what an auditor alone found it would not know.
-        one = f"`penstock audit {layout.dataset} --release {found.release}"
-        first = f"{one}` by its owner sees it, too; then " if theirs else ""
-        raise FindingsError(
-            "findings stand against the release",
-            where=str(found.data.parent),
-            why="; ".join(filter(None, (verdicts.told(counts), theirs))),
-            hint=f"{first}{verdicts.advice(layout.dataset, counts)}; its owner may overrule them by "
-            f"{one} --overrule REASON`",
-        )
-    if within is not None:
-        _read_within(layout, found, verdicts.read_since(verdict, found.seal), within)
-    return found
+    if error.errno in (errno.ENOTDIR, errno.ELOOP, errno.EISDIR, errno.ENXIO):
+        return FindingsError(_NOT_WHOLE, where=where, why=f"{printable(where)}: {error.strerror}")
+    return FailedError(
+        "the release cannot be looked at",
+        where=where,
+        why=str(error.strerror or error),
+        hint="see whether the file system is mounted and answers",
+    )
 
 
-def _owned(layout: DatasetLayout, release: str, owners: Sequence[str]) -> None:
-    """Raises FindingsError where the folder, the release or its seal is of an account that is not trusted:
-    who may make a folder in the root, or in the dataset's, could show readers anything."""
+def _named(found: Judgement, release: str | None) -> None:
+    """Which release is meant, and that it lies in folders."""
+    layout = found.layout
+    found.release = release or current(layout)
+    folder = layout.release(found.release)
+    try:
+        modes = [path.lstat().st_mode for path in (layout.folder, layout.releases, folder)]
+    except FileNotFoundError:
+        what = f"`current` names {printable(found.release)}, which is not there"
+        raise _broken(folder, what if release is None else "there is no such release") from None
+    if not all(map(stat.S_ISDIR, modes)):
+        raise _broken(folder, "it is no folder (links are not followed below the root)")
+
+
+def _owned(layout: DatasetLayout, release: str, owners: Sequence[str], *, pointed: bool) -> None:
+    """Raises ForeignError where the folder, the release or its seal is of an account that is not trusted:
+    who may make a folder in the root, or in the dataset's, could show readers anything. `pointed`: `current`
+    counts, too."""
     trusted = accounts.owners_told(layout.root, owners)
     folder = layout.release(release)
-    for path in (layout.folder, layout.releases, layout.current, folder, folder / DATA, folder / SEAL):
+    above = (layout.folder, layout.releases, *([layout.current] if pointed else []))
+    for path in (*above, folder, folder / DATA, folder / SEAL):
         try:
             uid = path.lstat().st_uid
         except (FileNotFoundError, NotADirectoryError):
             continue
         if not accounts.is_listed(uid, trusted):
             who = accounts.told([str(uid)])
-            raise FindingsError(
+            raise ForeignError(
                 "the release is not of an account that is trusted with it",
                 where=str(path),
                 why=f"it belongs to {who}; target.owners are {accounts.told(trusted)}",
@@ -153,9 +243,85 @@ def _owned(layout: DatasetLayout, release: str, owners: Sequence[str]) -> None:
             )
 
 
-def _read_within(layout: DatasetLayout, found: Published, since: datetime | None, within: float) -> None:
+def _sealed(found: Judgement) -> None:
+    """Raises FindingsError for a seal that is missing, damaged, or of another dataset or release."""
+    layout, folder = found.layout, found.layout.release(found.release)
+    # What this account may not read is not said to be missing: PermissionError passes.
+    try:
+        found.stored = seals.load(layout, found.release)
+    except (FileNotFoundError, NotADirectoryError):
+        raise _broken(folder, f"its seal ({SEAL}) is missing") from None
+    except ValueError as error:
+        raise _broken(folder, f"its seal ({SEAL}) is damaged: {error}") from None
+    seal = found.stored.seal
+    for key, wanted, told in (
+        ("dataset", layout.dataset, seal.dataset),
+        ("release", found.release, seal.release),
+    ):
+        if told != wanted:
+            raise _broken(folder, f"its seal ({SEAL}) is that of another {key}, {printable(told)}")
+
+
+def _audited(found: Judgement, auditors: Sequence[str]) -> None:
+    """What audits said of it. Raises FindingsError where that is damaged: nobody knows then what stands."""
+    layout, release = found.layout, found.release
+    found.own = found.verdict = verdicts.read(layout, release)
+    if found.stored is not None:
+        said = auditor_verdicts.read(layout, release, found.stored.digest, auditors)
+        found.verdict = auditor_verdicts.with_said(layout, release, found.own, found.stored.digest, said)
+        found.auditors_found = auditor_verdicts.told(said, found.own)
+    found.findings = verdicts.standing(found.verdict)
+
+
+def _proven(found: Judgement) -> None:
+    """Raises FindingsError where the seal is not the one that was published, audited or signed."""
+    layout, release, stored = found.layout, found.release, found.stored
+    if stored is None:
+        return
+    folder = layout.release(release)
+    try:
+        known = history.published_seal(layout, release)
+    except PermissionError:
+        # The state is its owner's alone.
+        known = None
+    if known not in (None, stored.digest):
+        why = f"its seal ({SEAL}) is not the one that was published ({known} in the history)"
+        raise _broken(folder, why)
+    if found.own is not None and found.own.seal != stored.digest:
+        raise _broken(folder, f"its seal ({SEAL}) is not the one of the last audit's release")
+    release_signature.demand(layout, release, stored)
+
+
+def _whole(found: Judgement) -> None:
+    if found.stored is not None:
+        folder = found.layout.release(found.release)
+        _manifest(folder, found.stored.seal)
+        _data(folder, found.stored.seal)
+
+
+def _without_findings(found: Judgement) -> None:
+    """Raises FindingsError where findings stand."""
+    if not found.findings:
+        return
+    dataset = found.layout.dataset
+    # A repair goes by the owner's audits: what an auditor alone found it would not know.
+    audit = f"`penstock audit {dataset} --release {found.release}"
+    first = f"{audit}` by its owner sees it, too; then " if found.auditors_found else ""
+    raise FindingsError(
+        "findings stand against the release",
+        where=str(found.data.parent),
+        why="; ".join(filter(None, (verdicts.told(found.findings), found.auditors_found))),
+        hint=f"{first}{verdicts.advice(dataset, found.findings)}; its owner may overrule them by "
+        f"{audit} --overrule REASON`",
+    )
+
+
+def _read_within(found: Judgement, *, within: float | None) -> None:
+    if within is None:
+        return
+    since = verdicts.read_since(found.verdict, found.stored.seal) if found.stored else None
     # The folder of pins is the one that readers may touch, for the file system's clock.
-    age = None if since is None else clock.now(layout.pins) - since.timestamp()
+    age = None if since is None else clock.now(found.layout.pins) - since.timestamp()
     if age is not None and -clock.BOUND <= age <= within:
         return
     last = "never" if since is None else f"at {since:%Y-%m-%dT%H:%M:%SZ}"
@@ -165,7 +331,7 @@ def _read_within(layout: DatasetLayout, found: Published, since: datetime | None
         "the release was not audited lately enough",
         where=str(found.data.parent),
         why=f"all of it was last read back {last}",
-        hint=f"run `penstock audit {layout.dataset}`",
+        hint=f"run `penstock audit {found.layout.dataset}`",
     )
 
 
@@ -174,42 +340,12 @@ def current(layout: DatasetLayout) -> str:
     try:
         release = open_storage().current(layout)
     except FailedError as error:
-        raise FindingsError(
-            "the pointer names no release", where=error.where, why=error.why, hint=error.hint
-        ) from None
+        raise FindingsError(error.what, where=error.where, why=error.why, hint=error.hint) from None
     if release is None:
-        raise FindingsError(
+        raise NothingPublishedError(
             "nothing is published", where=str(layout.current), hint=f"run `penstock run {layout.dataset}`"
         )
     return release
-
-
-def _seal(layout: DatasetLayout, release: str) -> seals.Stored:
-    # What this account may not read is not said to be missing: PermissionError passes.
-    try:
-        stored = seals.load(layout, release)
-    except (FileNotFoundError, NotADirectoryError):
-        raise _broken(layout.release(release), f"its seal ({SEAL}) is missing") from None
-    except ValueError as error:
-        raise _broken(layout.release(release), f"its seal ({SEAL}) is damaged: {error}") from None
-    seal, digest = stored
-    for key, wanted, told in (
-        ("dataset", layout.dataset, seal.dataset),
-        ("release", release, seal.release),
-    ):
-        if told != wanted:
-            why = f"its seal ({SEAL}) is that of another {key}, {printable(told)}"
-            raise _broken(layout.release(release), why)
-    try:
-        known = history.published_seal(layout, release)
-    except PermissionError:
-        # The state is its owner's alone.
-        known = None
-    if known not in (None, digest):
-        why = f"its seal ({SEAL}) is not the one that was published ({known} in the history)"
-        raise _broken(layout.release(release), why)
-    release_signature.demand(layout, release, stored)
-    return stored
 
 
 def _manifest(folder: Path, seal: Seal) -> None:
@@ -287,8 +423,9 @@ def _listed(folder: Path) -> Iterator[bytes]:
 
 def _broken(folder: Path, why: str) -> FindingsError:
     return FindingsError(
-        "the release is not whole",
+        _NOT_WHOLE,
         where=str(folder),
         why=why,
-        hint="`penstock audit` says what else is damaged",
+        hint=f"`penstock audit {folder.parent.parent.name}` says what else is damaged; `penstock run "
+        f"--new-release {folder.parent.parent.name}` stages the same content anew, and leaves this as it is",
     )

@@ -26,7 +26,7 @@ from typing import TYPE_CHECKING
 
 from penstock.core.documents import verdict as document
 from penstock.core.documents.verdict import LastRepair, Overruling, ReadBack, StandingFindings, Verdict
-from penstock.errors import FailedError
+from penstock.errors import FailedError, FindingsError
 from penstock.storage.registry import open_storage
 
 if TYPE_CHECKING:
@@ -43,15 +43,25 @@ MANIFEST = "manifest"
 
 
 def read(layout: DatasetLayout, release: str) -> Verdict | None:
-    """None when the release was never audited. Raises FailedError when it is damaged, NewerFormatError."""
+    """None when the release was never audited. Raises FindingsError when it is damaged, NewerFormatError,
+    PermissionError where this account may not read it, FailedError where the file system does not answer."""
     path = layout.verdict(release)
     try:
         return document.from_json(open_storage().read_notice(path), path)
     except FileNotFoundError:
         return None
-    except (OSError, ValueError) as error:
+    except PermissionError:
+        raise
+    except OSError as error:
         raise FailedError(
-            "what the last audit said cannot be read", where=str(path), why=str(error), hint="audit again"
+            "what the last audit said cannot be read", where=str(path), why=str(error)
+        ) from error
+    except (FailedError, ValueError) as error:
+        raise FindingsError(
+            "what the last audit said is damaged",
+            where=str(path),
+            why=error.why if isinstance(error, FailedError) else str(error),
+            hint=f"nobody knows which findings stand: move it away, then `penstock audit {layout.dataset}`",
         ) from error
 
 

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 from penstock.arrays.live_arrays import live_arrays, unanswered
 from penstock.ownership import promises
 from penstock.state import cancel_mark
-from penstock.steps.status_report import held_by
+from penstock.steps.run_state import held_by
 
 if TYPE_CHECKING:
     from penstock.state.context import Context

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from typing import TYPE_CHECKING, NamedTuple
 
 from penstock.config.settings import DescribeConfig
@@ -45,6 +46,13 @@ def run(context: Context, dataset: str, release: str | None, form: str) -> Descr
     except ValueError as error:
         raise FindingsError(
             "the release's seal is damaged", where=str(folder / SEAL), why=str(error)
+        ) from None
+    except FileNotFoundError as error:
+        raise FindingsError(
+            "the release is not whole",
+            where=str(folder),
+            why=f"{os.path.basename(error.filename or SEAL)} is missing",
+            hint=f"run `penstock audit {dataset}`: it says what else is damaged",
         ) from None
     except PermissionError as error:
         raise PreflightError(

@@ -38,6 +38,8 @@ def _one(context: Context, name: str, step: str) -> Preview:
         return {**told, "problem": str(error)}
     kept = ("state", "current", "files", "bytes", "lock")
     seen = {key: value for key, value in found.items() if key in kept}
+    if why := found.get("why"):
+        seen["state"] = f"{found['state']}: {why}"
     return cast("Preview", {**told, **seen, "would": _would(found, step)})
 
 
@@ -53,7 +55,7 @@ def _would(found: StatusResult, step: str) -> str:
 
     Where another account stages the dataset, a run by this one would do nothing.
     """
-    current, following = found.get("current"), found.get("next")
+    current, following = found.get("current"), found.get("work", {}).get("step")
     if step == "audit":
         return f"read release {current} back and compare it" if current else "nothing: no release to audit"
     if found.get("seen"):

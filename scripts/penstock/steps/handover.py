@@ -15,7 +15,7 @@ from penstock.ownership.promise_judgement import LIVING, verdict
 from penstock.policy import accounts, handover
 from penstock.state import run_store
 from penstock.state.submission_log import ArrayBook
-from penstock.steps.status_report import held_by
+from penstock.steps.run_state import held_by
 
 if TYPE_CHECKING:
     from penstock.core.documents.step_results import HandoverResult

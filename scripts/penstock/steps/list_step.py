@@ -19,7 +19,7 @@ from penstock.config import run_config
 from penstock.config.deciding_keys import deciding
 from penstock.core import events, run_documents
 from penstock.core.layout import EMPTY_FOLDERS
-from penstock.errors import FailedError, FindingsError, PreflightError
+from penstock.errors import FindingsError, PreflightError
 from penstock.filesystem.errno_map import storage_error
 from penstock.formats import empty_folders
 from penstock.listing.collection import Gathered, apart, gather, open_sources, ordered
@@ -116,7 +116,7 @@ def _list(
             context.storage.remove_tree(spool)
     info = run.info
     if run_store.sealed_run(layout, info.release) not in (None, info.run):
-        raise FailedError(
+        raise FindingsError(
             f"release {info.release} stands without a seal of its run",
             where=str(layout.release(info.release)),
             why="its release.json is missing, damaged or another's",

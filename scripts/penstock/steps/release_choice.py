@@ -18,7 +18,8 @@ if TYPE_CHECKING:
 
 def released(context: Context, layout: DatasetLayout, name: str | None, doing: str) -> str:
     """That release, or the current one. `doing` is the command's verb, for the message. Raises PreflightError
-    when it is not there."""
+    when it is not there, FindingsError where the dataset's folders are damaged."""
+    context.storage.check_shape(layout)
     release, there = name or context.storage.current(layout), context.storage.releases(layout)
     if release is None or release not in there:
         stages = f"`{context.program} run {layout.dataset}` stages a release"

@@ -15,10 +15,10 @@ import penstock
 from penstock.arrays import element_accounts
 from penstock.arrays.element_accounts import ElementAccounts
 from penstock.core import element_use, events
-from penstock.core.layout import DATA
 from penstock.core.step_table import RUN_IN_ELEMENTS, WITH_RECEIPT
+from penstock.errors import FindingsError
 from penstock.filesystem.capabilities import facts
-from penstock.state import auditor_verdicts, outcomes, receipts, run_store, seals, verdicts
+from penstock.state import gate, outcomes, receipts, run_store, seals
 from penstock.views import linked_text
 
 if TYPE_CHECKING:
@@ -29,9 +29,10 @@ if TYPE_CHECKING:
     from penstock.core.documents.step_results import StepReceipt
     from penstock.core.element_columns import ElementRow
     from penstock.core.element_use import StepUse
-    from penstock.core.layout import DatasetLayout, RunLayout
+    from penstock.core.layout import RunLayout
     from penstock.core.run_documents import PlanInfo
     from penstock.state.context import Context
+    from penstock.state.gate import Judgement
     from penstock.state.run import Run
     from penstock.views.keys import (
         AmendedFiles,
@@ -130,7 +131,6 @@ def _gathered(context: Context, run: Run) -> tuple[Result, ElementAccounts]:
     if published and stored is not None:
         seal = stored.seal
         result |= {
-            "path": str(layout.release(info.release) / DATA),
             "evidence": cast("EvidenceAmounts", seal.evidence.to_json()),
             "seal": seal.records.root,
             "giants": seal.giants,
@@ -142,12 +142,12 @@ def _gathered(context: Context, run: Run) -> tuple[Result, ElementAccounts]:
         if seal.amended is not None:
             amended = cast("AmendedFiles", seal.amended.to_json())
             result |= {"amended": amended, "files": seal.files, "bytes": seal.bytes}
-        result |= verdict_of(layout, info.release, context.config.target.auditors)
-    current = context.storage.current(layout)
-    result["current"] = str(layout.current) if current else ""
-    result["current_release"] = current
-    if published and current != info.release:
-        result["why"] = f"published, but `current` was moved to {current}"
+        target = context.config.target
+        found = gate.judged(layout, target.owners, target.auditors)
+        result["current"] = str(layout.current) if found.release else ""
+        if found.release != info.release:
+            result["why"] = f"published, but `current` was moved to {found.release}"
+        result |= judged(found)
     ended = max((r["ended"] for r in done.values() if r), default=0.0)
     if ended:
         result["ended"] = _iso(ended)
@@ -156,15 +156,17 @@ def _gathered(context: Context, run: Run) -> tuple[Result, ElementAccounts]:
     return result, accounts
 
 
-def verdict_of(layout: DatasetLayout, release: str, auditors: Sequence[str]) -> Result:
-    """What the audits of a published release add to its result: {last_audit}, and where findings stand
-    {status: FINDINGS, why, findings}."""
-    verdict = auditor_verdicts.with_auditors(layout, release, verdicts.read(layout, release), auditors)
-    counts = verdicts.standing(verdict)
-    told: Result = {"last_audit": verdict.last.to_json()} if verdict and verdict.last else {}
-    if counts:
-        why = f"findings stand: {verdicts.told(counts)}; {verdicts.advice(layout.dataset, counts)}"
-        told |= {"status": "FINDINGS", "why": why, "findings": counts}
+def judged(found: Judgement) -> Result:
+    """What the judgement of a dataset adds to the result of its run: what readers get by `current`, the last
+    audit, and where the gate is closed {status, why, findings}."""
+    last = found.verdict.last if found.verdict else None
+    told: Result = {"last_audit": last.to_json()} if last else {}
+    if found.release:
+        told |= {"current_release": found.release, "path": str(found.data)}
+    if found.error is not None:
+        why = f"{found.problem}; {found.error.hint}" if found.error.hint else found.problem
+        status = "FINDINGS" if isinstance(found.error, FindingsError) else "FAILED"
+        told |= {"status": status, "why": why, "findings": found.findings}
     return told
 
 

@@ -12,7 +12,7 @@ from penstock.core.step_table import IN_ELEMENTS
 from penstock.errors import FailedError, PreflightError
 from penstock.state import run_store, throttle_mark
 from penstock.state.submission_log import books
-from penstock.steps.status_report import held_by
+from penstock.steps.run_state import held_by
 
 if TYPE_CHECKING:
     from penstock.arrays.live_arrays import LiveArray

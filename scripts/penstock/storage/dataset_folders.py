@@ -21,7 +21,7 @@ from penstock.config.access_rules import NO_RULES
 from penstock.core.documents import state_pointer
 from penstock.core.documents.state_pointer import StatePointer
 from penstock.core.layout import DATA
-from penstock.errors import FailedError, PreflightError
+from penstock.errors import FailedError, FindingsError, PreflightError
 from penstock.filesystem import acl_xattrs, plain_files
 from penstock.filesystem.capabilities import traits_of_mount
 from penstock.filesystem.errno_map import printable, storage_error
@@ -30,6 +30,7 @@ from penstock.filesystem.safe_open import OPEN_FOLDER, set_owner_mode
 from penstock.storage.durable import create_file, fsync_dir, read_json
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable
     from pathlib import Path
 
     from penstock.config.access_rules import AccessRules
@@ -37,6 +38,9 @@ if TYPE_CHECKING:
     from penstock.core.layout import DatasetLayout
 
 _POINTER = re.compile(r"releases/([^/]+)")
+_KINDS = {
+    stat.S_IFREG: "a file", stat.S_IFLNK: "a link", stat.S_IFIFO: "a FIFO", stat.S_IFSOCK: "a socket",
+}  # fmt: skip
 
 
 def check_root(root: Path) -> None:
@@ -90,7 +94,34 @@ def check_owner(layout: DatasetLayout) -> None:
                 hint="ask the owner of the folder above it, or correct `target.root`",
             ) from None
         _check_own(path, seen)
+        if path == layout.folder:
+            check_shape(layout)
+            _check_folders(layout, layout.folders_of_owner)
     check_state(layout)
+
+
+def check_shape(layout: DatasetLayout) -> None:
+    """Changes nothing. Raises FindingsError where the dataset's folder, or one in it that readers look into,
+    is something else than a folder. What this account may not look at is passed over."""
+    _check_folders(layout, (layout.folder, *layout.folders_of_readers))
+
+
+def _check_folders(layout: DatasetLayout, folders: Iterable[Path]) -> None:
+    for path in folders:
+        try:
+            mode = os.lstat(path).st_mode
+        except (FileNotFoundError, NotADirectoryError, PermissionError):
+            continue
+        if not stat.S_ISDIR(mode):
+            name = path.relative_to(layout.folder.parent) if layout.state_root is None else path
+            raise FindingsError(
+                "the dataset is damaged",
+                where=printable(str(path)),
+                why=f"{printable(str(name))} is {_KINDS.get(stat.S_IFMT(mode), 'a device')}, and must be a "
+                "folder (links are not followed below the root)",
+                hint="move it away, and put back the folder that belongs there; where that is lost, "
+                f"`penstock run {layout.dataset}` makes it anew",
+            )
 
 
 def _check_names_stay(root: Path) -> None:
@@ -237,12 +268,12 @@ def current(layout: DatasetLayout) -> str | None:
         return None
     except PermissionError as error:
         raise _unreadable(layout.current, error) from None
-    except OSError as error:
+    except OSError:
         raise FailedError(
             "`current` is not a symbolic link",
             where=str(layout.current),
-            why=str(error.strerror),
-            hint="move it away: the same command makes the link anew",
+            why="something else has its name",
+            hint=f"move it away: `penstock run {layout.dataset}` makes the link anew",
         ) from None
     match = _POINTER.fullmatch(text)
     if match is None or match[1].startswith("."):
@@ -250,7 +281,8 @@ def current(layout: DatasetLayout) -> str | None:
             "`current` does not lead to a release",
             where=str(layout.current),
             why=f"it names {printable(text)}",
-            hint="link it to releases/<release>, or remove it: the same command makes it anew",
+            hint="link it to releases/<release>, or remove it: "
+            f"`penstock run {layout.dataset}` makes it anew",
         )
     return match[1]
 

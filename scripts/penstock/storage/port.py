@@ -182,8 +182,13 @@ class Storage(Protocol):
         """Changes nothing. Raises PreflightError unless `root` can be written or made."""
 
     def check_owner(self, layout: DatasetLayout, /) -> None:
-        """Changes nothing. Raises PreflightError when the dataset's folders are not plain folders of this
-        account, or others could replace them; or when its state is another one, or is not mounted."""
+        """Changes nothing. Raises PreflightError when the dataset's folders are not this account's, or others
+        could replace them, or when its state is another one, or is not mounted; FindingsError by
+        `check_shape`."""
+
+    def check_shape(self, layout: DatasetLayout, /) -> None:
+        """Changes nothing. Raises FindingsError where something else than a folder has the name of one of the
+        dataset's folders."""
 
     def need_state(self, layout: DatasetLayout, /) -> None:
         """Raises PreflightError where the dataset's state is not there."""

@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from penstock.storage.dataset_folders import (
         check_owner,
         check_root,
+        check_shape,
         close_staging,
         current,
         leads,
@@ -67,8 +68,8 @@ if TYPE_CHECKING:
 _HOMES = {
     "adopted_files": "AdoptedFiles move_tree try_move",
     "barrier": "Barrier",
-    "dataset_folders": "check_owner check_root close_staging current leads need_state open_staging owns "
-    "prepare probe releases",
+    "dataset_folders": "check_owner check_root check_shape close_staging current leads need_state "
+    "open_staging owns prepare probe releases",
     "durable": "append_line make_dirs read_json rename write_json",
     "file_replacement": "Mender",
     "paced_writer": "PacedWriter",
@@ -95,7 +96,8 @@ _FUNCTIONS = {
 
 __all__ = [
     "access_rules", "adopted_files",
-    "append_line", "barrier", "beat", "check_owner", "check_root", "close_staging",
+    "append_line", "barrier", "beat", "check_owner", "check_root",
+    "check_shape", "close_staging",
     "current", "dir_mode", "file_mode", "forget_notice", "group_id", "leads", "make_dirs",
     "make_folder_as_above", "make_folder_for_readers", "mender", "move_tree", "need_state",
     "open_folders", "open_staging", "owns",

@@ -223,7 +223,7 @@ class Result(TypedDict, total=False):
     """[[seconds since the copy began, bytes so far, files so far], ...], ascending."""
     last_audit: LastAuditJson
     """The last entry of the release's audits, by `state.verdicts`."""
-    findings: dict[str, int]
+    findings: Mapping[str, int]
     """By kind: those of audits that stand."""
     failures: list[Failed]
     """The first hundred at most; `failed` counts all."""

@@ -85,9 +85,6 @@ def _dataset(row: DatasetRow, columns: int) -> Iterator[Line]:
         yield from (Line(text, "green" if one["current"] else "") for text in texts)
         if one["problem"]:
             yield from _said(f"! {_problem(one)}", 4, columns, "red")
-        if one["findings"]:
-            found = "; ".join(filter(None, (_counts(one["findings"]), one["auditors_found"])))
-            yield from _said(f"! findings stand: {found}", 4, columns, "red")
         for who in one["held_by"][:HOLDERS]:
             yield from _said(f"held by {who}", 4, columns, "cyan")
         if len(one["held_by"]) > HOLDERS:

@@ -26,9 +26,13 @@ def render(result: Result) -> str:
     lines += _evidence(result.get("evidence"))
     if result.get("carried"):
         lines.append(("Carried over", human.printable(str(result["carried"]))))
-    for title, key in (("Release", "release"), ("Path", "path"), ("Report", "report")):
-        if value := result.get(key):
-            lines.append((title, human.printable(str(value))))
+    current = result.get("current_release")
+    places = {
+        "Release": result.get("release"),
+        "Current": current if current != result.get("release") else "",
+    }
+    places |= {"Path": result.get("path"), "Report": result.get("report")}
+    lines += [(title, human.printable(str(value))) for title, value in places.items() if value]
     if result.get("last_audit"):
         lines.append(("Last audit", findings_text.last(result["last_audit"])))
     lines += [("Warning", human.printable(str(text))) for text in result.get("warnings") or ()]

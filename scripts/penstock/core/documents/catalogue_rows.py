@@ -29,9 +29,10 @@ class ReleaseRow(TypedDict):
     """Its `data` folder."""
     current: bool
     state: str
-    """`published`, or what keeps it from being shown in full: `damaged`, `newer`, `unreadable`, `foreign`."""
+    """As `gate` judges it: `published`, `damaged` (also by findings that stand), `newer`, `unreadable`,
+    `foreign`."""
     problem: str
-    """Why `state` is not `published`; or what else is not in order. "" where all is."""
+    """Why `state` is not `published`."""
     files: int | None
     bytes: int | None
     sealed: str | None
@@ -76,6 +77,8 @@ class DatasetRow(TypedDict):
     path: str
     owner: OwnerJson | None
     current: str | None
+    state: str
+    """That of the release that `current` names; `nothing published` without one."""
     problem: str
     """What keeps the dataset, or its `current`, from being read. "" where nothing does."""
     pause: str

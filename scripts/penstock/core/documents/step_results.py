@@ -446,16 +446,42 @@ class StagingStatus(TypedDict, total=False):
     """It is what is left of a tree that penstock did not write (`adopt --seal`)."""
 
 
+class RunState(TypedDict, total=False):
+    """What a dataset's last run does, or how it ended (`steps.run_state`); {} where it came to its end."""
+
+    state: str
+    """`listing`, `planning`, `copying`, `setting permissions`, `verifying`, `publishing`, `starting`,
+    `waiting`, `stopped`, `failed`, `unknown`."""
+    step: str
+    percent: float
+    """Of the step's bytes, where elements do it; of its files where it has none."""
+    why: str
+    to_do: str
+    exit: int
+    """By the table of exit statuses, of a run that failed or was stopped."""
+    signal: str
+    """`SIGINT`."""
+    at: str
+    """When it failed or was stopped."""
+    copy: Counts
+    verify: Counts
+
+
 class StatusResult(TypedDict, total=False):
     """Keys without a value are left out."""
 
     dataset: str
-    pause: str
     state: str
+    """As `gate` judges the dataset: `published`, `nothing published`, `damaged`, `foreign`, `newer`,
+    `unreadable`. Where nothing stands against it and its last run is not at its end, that run's state."""
+    why: str
+    to_do: str
+    pause: str
     current: str | None
     releases: Sequence[str]
     lock: str
     path: str
+    """Where `gate` is open."""
     files: int
     bytes: int
     sealed: str
@@ -464,9 +490,10 @@ class StatusResult(TypedDict, total=False):
     seen: str
     run: str
     release: str
-    next: str
-    copy: Counts
-    verify: Counts
+    work: RunState
+    """What the last run does, or how it ended; for the dataset's owner."""
+    problem: str
+    """Why the rest cannot be said."""
     arrays: Sequence[str]
     abandoned: Sequence[str]
     pins: Sequence[str]

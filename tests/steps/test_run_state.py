@@ -1,0 +1,187 @@
+"""What `penstock status` says of the last run: what it does, what it waits for, how it ended."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+import pytest
+from tests.support.staging_runs import tree
+from tests.support.whole_way import FILES, go, staging
+
+from penstock.cli import state_commands, step_commands
+from penstock.core.documents.last_end import LastEnd
+from penstock.errors import FailedError, InterruptedRunError, LockedError, NoSpaceError
+from penstock.locks import holder
+from penstock.ownership.dataset_hold import holding
+from penstock.state import last_end, run_store
+from penstock.steps import status_report
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+
+    from penstock.core.documents.step_results import StatusResult
+    from penstock.core.events import Event
+    from penstock.state.context import Context
+    from penstock.state.run import Run
+
+
+@pytest.fixture
+def context(tmp_path: Path) -> Iterator[Context]:
+    with staging(tmp_path, tree(tmp_path / "source", FILES)) as made:
+        yield made
+
+
+def run_of(context: Context) -> Run:
+    return run_store.open_run(context.layout("data"))
+
+
+def status(context: Context) -> StatusResult:
+    return status_report.run(context, "data")
+
+
+def line(context: Context) -> str:
+    """The text's first line about the dataset."""
+    return state_commands.render([status(context)])[1].text.strip()
+
+
+def ends(context: Context, error: Exception, step: str = "copy") -> None:
+    """The step ends by this error, as the command line calls it: the first event of it raises."""
+
+    def raises(event: Event) -> None:
+        if event.step == step:
+            raise error
+
+    before, context.sink = context.sink, raises
+    try:
+        with pytest.raises(type(error)):
+            step_commands.one(step, context, "data")
+    finally:
+        context.sink = before
+
+
+def test_from_nothing_to_published(context: Context) -> None:
+    assert line(context) == "state         nothing published"
+    go(context, upto="list")
+    assert status(context)["work"]["step"] == "plan"
+    go(context, upto="verify")
+    assert status(context)["work"]["step"] == "publish"
+    go(context)
+    assert (status(context)["state"], "work" in status(context)) == ("published", False)
+
+
+def test_a_step_at_work_says_how_much_is_done(context: Context) -> None:
+    go(context, upto="plan")
+    run = run_of(context)
+    with holding(context, "data", run.id, "copy"):
+        progress = run.folder.progress("copy", 0)
+        progress.parent.mkdir(parents=True, exist_ok=True)
+        progress.write_text(json.dumps({"files": 1, "bytes": run.plan.bytes // 2, "failed": 0}))
+        assert line(context) == "state         copying 50.0 %"
+        assert status(context)["work"]["percent"] == 50.0
+        (context.config.target.root / "PAUSE").write_text("until 18:00")
+        assert line(context).startswith("state         waiting: PAUSE stands at ")
+        assert "until 18:00" in line(context)
+
+
+@pytest.mark.parametrize(
+    ("error", "said", "to_do"),
+    [
+        (NoSpaceError("it is full", where="/t"), "no space: copy: it is full [/t] (exit 6)", "make room"),
+        (FailedError("it broke", why="so", hint="mend it"), "copy: it broke: so (exit 1)", "mend it; then `"),
+        (
+            OSError(28, "No space", "/t"),
+            "no space: copy: no space or quota is left [/t] (exit 6)",
+            "make room",
+        ),
+        (ValueError("odd"), "copy: unexpected ValueError: odd (exit 1)", "`penstock run data` goes on"),
+    ],
+)
+def test_a_run_that_failed_says_why(context: Context, error: Exception, said: str, to_do: str) -> None:
+    go(context, upto="plan")
+    ends(context, error)
+    told = status(context)
+    assert told["state"] == "failed"
+    assert line(context).endswith(said)
+    assert told["to_do"].startswith(to_do)
+    # The note stands until a further step begins, which says so itself when it is killed.
+    with holding(context, "data", run_of(context).id, "copy"):
+        assert last_end.find(context.layout("data")) is None
+    assert "ended without a word before copy did" in line(context)
+    go(context)
+    assert status(context)["state"] == "published"
+
+
+def test_a_failed_look_for_news_is_said_beside_what_is_published(context: Context) -> None:
+    go(context)
+    ends(context, FailedError("the source is away"), "list")
+    told = status(context)
+    assert (told["state"], told["current"]) == ("failed", told["release"])
+    go(context, upto="list")
+    assert status(context)["state"] == "published"
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_a_run_that_was_stopped_names_the_signal(context: Context, number: signal.Signals) -> None:
+    go(context, upto="plan")
+    ends(context, InterruptedRunError(number))
+    told = status(context)
+    assert (told["state"], told["work"]["signal"]) == ("stopped", number.name)
+    assert line(context).startswith(f"state         stopped by {number.name} in copy, 0.0 % done, at ")
+
+
+def test_that_another_command_holds_the_dataset_is_no_end_of_the_run(context: Context) -> None:
+    go(context, upto="plan")
+    ends(context, LockedError("somebody holds it"))
+    assert last_end.find(context.layout("data")) is None
+
+
+def test_a_killed_holder_of_the_lock_is_not_at_work(context: Context) -> None:
+    """kill -9: the lock stays, and the process that it names is gone, or another's number now."""
+    go(context, upto="plan")
+    layout = context.layout("data")
+    me = replace(holder.this_process(run_of(context).id, "copy"), start="1")
+    layout.lock.write_bytes(me.to_json())
+    told = status(context)
+    assert (told["state"], "lock" in told) == ("stopped", False)
+    assert "killed" in told["why"]
+    # On another host its heartbeat counts.
+    layout.lock.write_bytes(replace(me, host="elsewhere").to_json())
+    assert status(context)["state"] == "copying"
+    os.utime(layout.lock, (1, 1))
+    told = status(context)
+    assert (told["state"], "no sign of life" in told["why"]) == ("unknown", True)
+
+
+def test_another_command_that_holds_the_lock_is_waited_for(context: Context) -> None:
+    go(context, upto="plan")
+    layout = context.layout("data")
+    layout.lock.write_bytes(holder.this_process("", "gc").to_json())
+    claim = next(layout.claims.iterdir())
+    start = holder.start_time(os.getpid())
+    claim.write_text(json.dumps({**json.loads(claim.read_text()), "controller": f"{os.getpid()}.{start}"}))
+    assert "waiting: for the dataset's lock: " in line(context)
+    assert "penstock gc" in line(context)
+    layout.lock.unlink()
+    assert line(context) == "state         starting: copy"
+
+
+def test_a_note_has_its_room_before_the_file_system_is_full(context: Context) -> None:
+    """What is written on failure fits into what lies there; what cannot be read is no note."""
+    go(context, upto="plan")
+    layout = context.layout("data")
+    assert layout.ended_room.stat().st_size == last_end.SIZE
+    inode = layout.ended_room.stat().st_ino
+    last_end.note(layout, LastEnd("copy", 6, "w" * 9000, "h" * 9000))
+    assert (layout.ended.stat().st_ino, layout.ended.stat().st_size) == (inode, last_end.SIZE)
+    assert not layout.ended_room.exists()
+    layout.ended.write_bytes(b"[" * 5000)
+    assert last_end.find(layout) is None
+    layout.ended.unlink()
+    os.mkfifo(layout.ended)
+    assert last_end.find(layout) is None
+    assert status(context)["state"] == "stopped"
