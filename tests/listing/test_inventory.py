@@ -7,10 +7,12 @@ import random
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
+import pyarrow as pa
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from tests.listing.conftest import PREFIX
+from tests.support import inventories
 from tests.support.inventories import OPTIONAL, Made, made, row
 from tests.support.staging_runs import context_for, events_of
 
@@ -197,6 +199,18 @@ def test_the_inventory_of_another_bucket_is_refused(tmp_path: Path) -> None:
     text = refusal(tmp_path, write(tmp_path, made(rows, "CSV", bucket="another")))
     assert "the inventory is another bucket's" in text
     assert "'another'" in text
+
+
+def test_times_that_are_numbers_without_a_unit_are_refused(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(inventories._TYPES, "LastModifiedDate", pa.int64())
+    manifest = write(
+        tmp_path, made([row("bucket", "p/", one) for one in numbered(3)], "Parquet", bucket="bucket")
+    )
+    with pytest.raises(PreflightError, match="cannot be read") as caught:
+        listing(offline(tmp_path, manifest), tmp_path / "scratch")
+    assert "its times are numbers (int64)" in str(caught.value)
 
 
 def test_a_key_that_is_listed_twice_is_refused(tmp_path: Path) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import gzip
 import hashlib
+import io
 import os
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
@@ -178,6 +179,12 @@ def test_two_rows_of_one_key_are_joined(one: Listed, other: Listed, both: Listed
     assert joined(one, other) == joined(other, one) == both
 
 
+def numbers_for_times() -> bytes:
+    written = io.BytesIO()
+    pq.write_table(pa.table({"key": ["x"], "mtime": [1706662923]}), written)
+    return written.getvalue()
+
+
 @pytest.mark.parametrize(
     ("name", "content", "told"),
     [
@@ -188,6 +195,8 @@ def test_two_rows_of_one_key_are_joined(one: Listed, other: Listed, both: Listed
         ("keys.csv", b'key,size\n"x,1\n', "unexpected end of data"),
         ("keys.csv", b"key,checksum\nx,md5:12\n", "'x' has the checksum 'md5:12'"),
         ("keys.csv", b"key,modified\nx,yesterday\n", "'x' has the time 'yesterday'"),
+        ("keys.csv", b"key,modified\nx,1706662923\n", "'x' has the time '1706662923'"),
+        ("keys.parquet", numbers_for_times(), "its times are numbers (int64)"),
         ("keys.csv.gz", gzip.compress(b"key\nx\n" * 9000)[:-20], "end-of-stream"),
         ("keys.parquet", b"PAR1PAR1", "a list of keys cannot be read"),
         ("keys", b"x" * 70_000, "this is no such list"),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import datetime as dt
+from typing import TYPE_CHECKING
 from urllib.parse import quote, quote_plus
 from xml.sax.saxutils import escape
 
@@ -17,9 +18,12 @@ from penstock.sources.objects.pages import Requests
 from penstock.sources.objects.xml_text import plain
 from penstock.sources.s3.client import Bucket, S3Client
 from penstock.sources.s3.credentials import S3Credentials
-from penstock.sources.s3.listing import Pages, Times, listed
+from penstock.sources.s3.listing import Pages, listed
 from penstock.sources.s3.listing_ranges import PAGE
 from penstock.sources.s3.page import Page, objects, understand
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
 
 KEY = st.text(st.characters(codec="utf-8", min_codepoint=32), min_size=1, max_size=12)
 
@@ -81,6 +85,23 @@ def test_fields_between_do_not_matter() -> None:
     ]
 
 
+@pytest.mark.parametrize("shape", [usual, odd])
+def test_a_time_has_any_form_of_iso_8601_and_what_is_none_is_refused(
+    shape: Callable[[str, int], str],
+) -> None:
+    def times(text: str) -> list[int]:
+        contents = shape("p/a", 1).replace("2024-02-29T23:59:58.123Z", text)
+        batches = listed(bucket("p/"), iter([understand(page(contents), "w")]))
+        return [item.modified_ns for batch in batches for item in batch]
+
+    assert times("2024-01-01T01:02:08.000+00:00") == [1704070928 * 10**9]
+    assert times("2024-01-01t02:02:08&#43;01") == [1704070928 * 10**9]
+    assert times("") == [0]
+    with pytest.raises(FailedError, match="a time that cannot be read") as caught:
+        times("08.000 at night")
+    assert "08.000 at night" in str(caught.value)
+
+
 def test_the_prefixs_own_marker_is_passed_over_and_others_are_not() -> None:
     text = page(usual("p/", 0) + usual("p/a/", 0))
     assert [item.key for batch in listed(bucket("p/"), iter([understand(text, "w")])) for item in batch] == [
@@ -132,23 +153,6 @@ def test_pages_that_are_wrong(contents: str) -> None:
 )
 def test_entities(text: str, expected: str) -> None:
     assert plain(text) == expected
-
-
-@pytest.mark.parametrize(
-    ("text", "expected"),
-    [
-        ("1970-01-01T00:00:01Z", 10**9),
-        ("1970-01-01T00:01:00.000Z", 60 * 10**9),
-        ("1970-01-01T00:00:00.000000001Z", 1),
-        ("1969-12-31T23:59:59Z", -(10**9)),
-        ("", 0),
-        ("yesterday", 0),
-    ],
-)
-def test_times(text: str, expected: int) -> None:
-    times = Times()
-    assert times.nanoseconds(text) == expected
-    assert times.nanoseconds(text) == expected
 
 
 def full(first: int, count: int = PAGE) -> str:

@@ -307,6 +307,18 @@ def test_folder_markers_are_ignored_and_counted(tmp_path: Path) -> None:
     assert found.ignored == {"markers": 3, "links": 2}
 
 
+@pytest.mark.parametrize(("mtime", "warned"), [("keep", True), ("now", False)])
+def test_files_whose_source_states_no_time_are_told(tmp_path: Path, mtime: str, warned: bool) -> None:
+    source = ScriptedSource([Listed("a", 1, "t", 5), Listed("b", 1, "t", 0), Listed("c", 1, "t", 0)])
+    context = context_for(tmp_path, "s3://bucket/prefix/", permissions=PermissionsConfig(mtime=mtime))
+    dataset = context.dataset("data")
+    gather(context, dataset, ordered(dataset, [source]), tmp_path / "listing")
+    text = (
+        "the source states no time of 'b': 2 files get the time 1970-01-01, unless `permissions.mtime: now`"
+    )
+    assert any(text in getattr(event, "text", "") for event in events_of(context)) is warned
+
+
 def test_filtered_keys_are_counted_and_not_judged(tmp_path: Path) -> None:
     found = gathered(tmp_path, ScriptedSource(["../x", "a", "b.tmp"]), exclude=("*.tmp", "x"))
     assert found.ignored == {"filtered": 2}

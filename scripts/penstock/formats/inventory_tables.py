@@ -28,6 +28,9 @@ Rows = dict[str, list[Any]]
 is not stated. In CSV everything is text, and "" is what is not stated."""
 
 
+TIME = "lastmodifieddate"
+
+
 def canonical(name: str) -> str:
     """A column's name, which CSV writes as `LastModifiedDate` and the others as `last_modified_date`."""
     return name.replace("_", "").lower()
@@ -40,7 +43,9 @@ def read(path: Path, kind: str, columns: Sequence[str], wanted: Sequence[str], w
     ways = {"CSV": _csv, "Parquet": _parquet, "ORC": _orc}
     try:
         for batch in ways[kind](path, columns, by_name, wanted):
-            yield {name: plain_values(batch[by_name[name]]) for name in wanted}
+            yield {
+                name: (plain_times if name == TIME else plain_values)(batch[by_name[name]]) for name in wanted
+            }
     except (OSError, EOFError, KeyError, ValueError, pa.ArrowException) as error:
         raise PreflightError(
             "a file of the inventory cannot be read",
@@ -110,6 +115,13 @@ def _orc(
 def _refuse_missing(names: Sequence[str], there: Sequence[str]) -> None:
     if missing := [name for name in names if name not in there]:
         raise ValueError(f"it has no column {', '.join(missing)}, which the manifest names")
+
+
+def plain_times(column: pa.Array) -> list[Any]:
+    """As `plain_values`, of a column of times. Raises ValueError for one of numbers: nobody says of what."""
+    if pa.types.is_integer(column.type) or pa.types.is_floating(column.type):
+        raise ValueError(f"its times are numbers ({column.type}), and not timestamps or text")
+    return plain_values(column)
 
 
 def plain_values(column: pa.Array) -> list[Any]:

@@ -21,10 +21,10 @@ import csv
 import gzip
 import io
 import os
-from datetime import UTC, datetime
 from typing import IO, TYPE_CHECKING, Any
 
 from penstock.core.model import Claim, Listed
+from penstock.core.timestamps import nanoseconds
 from penstock.errors import PreflightError
 from penstock.formats.inventory_tables import canonical
 
@@ -143,14 +143,17 @@ def _picked(names: Mapping[str, int], rows: Sequence[Sequence[str]]) -> Mapping[
 def _parquet(path: Path) -> Iterator[Mapping[str, Sequence[Any]]]:
     import pyarrow.parquet as pq
 
-    from penstock.formats.inventory_tables import plain_values
+    from penstock.formats.inventory_tables import plain_times, plain_values
 
     with open(path, "rb") as file, pq.ParquetFile(file, pre_buffer=False) as table:
         there = table.schema_arrow.names
         names = _fields(there)
         columns = [there[at] for at in names.values()]
         for batch in table.iter_batches(batch_size=BATCH, columns=columns, use_threads=False):
-            yield {field: plain_values(batch[there[at]]) for field, at in names.items()}
+            yield {
+                field: (plain_times if field == "modified" else plain_values)(batch[there[at]])
+                for field, at in names.items()
+            }
 
 
 def _fields(header: Sequence[str]) -> Mapping[str, int]:
@@ -208,12 +211,9 @@ def _time(value: object, key: object) -> int:
     if isinstance(value, int):
         return value
     try:
-        moment = datetime.fromisoformat(str(value))
+        return nanoseconds(str(value))
     except ValueError:
         raise _NoListError(f"{key!r} has the time {value!r}, which is not as 2026-01-31T12:00:00Z") from None
-    moment = moment if moment.tzinfo else moment.replace(tzinfo=UTC)
-    since = moment - datetime(1970, 1, 1, tzinfo=UTC)
-    return (since.days * 86400 + since.seconds) * 10**9 + since.microseconds * 1000
 
 
 def _claim(value: object, key: object) -> str:

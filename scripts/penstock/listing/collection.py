@@ -148,6 +148,7 @@ def gather(
         for place in placed:
             gathering.one(place, path.parent)
         gathering.judge(placed)
+        gathering.tell()
         digest, files, size = writer.close()
     if dataset.checksums:
         digest, files, size = gathering.state(placed, path)
@@ -183,6 +184,7 @@ class _Gathering:
         self._found: dict[int, list[Listed]] = {}
         self._kept = self._bytes = 0
         self._shown = 0.0
+        self._timeless, self._first_timeless = 0, ""
         self.scanned = 0
         self.ignored: Counter[str] = Counter()
         self.hard_links: Counter[str] = Counter()
@@ -248,12 +250,25 @@ class _Gathering:
         if not self._offenders.total:
             self._writer.add(kept, paths=paths, source=place.number)
         self._kept += len(kept)
+        if timeless := [listed.key for listed in kept if not listed.modified_ns]:
+            self._first_timeless = self._first_timeless or timeless[0]
+            self._timeless += len(timeless)
         for size in [listed.size for listed in kept]:
             slot = ((size - 1).bit_length() - FIRST_BOUND + 1) // 2 if size > 1 << FIRST_BOUND else 0
             self.sizes[slot] += 1
             self.sizes[-1 - slot] += size
             self._bytes += size
         self._show()
+
+    def tell(self) -> None:
+        """Warn of files that get a time which is not theirs."""
+        if self._timeless and self._dataset.permissions.mtime == "keep":
+            files = "1 file gets" if self._timeless == 1 else f"{self._timeless:,} files get"
+            text = (
+                f"the source states no time of {self._first_timeless!r}: {files} the time 1970-01-01, unless "
+                "`permissions.mtime: now` is set"
+            )
+            self._context.emit(events.Warned(self._dataset.name, "list", text))
 
     def _empty(self, place: Placed, folders: Sequence[str]) -> None:
         for key in folders:

@@ -22,13 +22,13 @@ from urllib.parse import unquote_to_bytes
 
 from penstock.core.model import Listed
 from penstock.core.row_codec import filled
+from penstock.core.timestamps import nanoseconds
 from penstock.errors import ConfigError, PreflightError
 from penstock.listing import outside_files
 from penstock.listing.inventory_manifest import Manifest, parse, refuse_other, wanted
 from penstock.sources.external_sort import in_order
 from penstock.sources.objects.pages import ascending
 from penstock.sources.objects.source import bucket_and_prefix
-from penstock.sources.s3.listing import Times
 from penstock.sources.s3.versions import HINT
 
 if TYPE_CHECKING:
@@ -69,7 +69,6 @@ class Inventory:
         self._files, self._name = outside_files.opened(context, dataset, config, config.inventory or "")
         self._stop = context.stop
         self._found: Found | None = None
-        self._times = Times()
         self._ignored: Counter[str] = Counter()
 
     @property
@@ -211,7 +210,7 @@ class Inventory:
             "key": [keys[at][len(prefix) :] for at in picked],
             "size": [self._number(rows["size"][at], keys[at], where) for at in picked],
             "token": [self._etag(rows["etag"][at], keys[at], where) for at in picked],
-            "modified_ns": [self._time(rows["lastmodifieddate"][at]) for at in picked],
+            "modified_ns": [self._time(rows["lastmodifieddate"][at], keys[at], where) for at in picked],
         }
         if self._pinned:
             columns["version"] = [self._version(rows["versionid"][at], keys[at], enabled) for at in picked]
@@ -229,8 +228,13 @@ class Inventory:
             return etag
         raise _bad("etag", value, key, where)
 
-    def _time(self, value: object) -> int:
-        return value if isinstance(value, int) else self._times.nanoseconds(str(value or ""))
+    def _time(self, value: object, key: str, where: str) -> int:
+        if isinstance(value, int):
+            return value
+        try:
+            return nanoseconds(str(value))
+        except ValueError:
+            raise _bad("time", value, key, where) from None
 
     def _version(self, value: object, key: str, enabled: bool | None) -> str:
         if isinstance(value, str) and value and (value != "null" or enabled):

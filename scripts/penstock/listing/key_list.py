@@ -58,7 +58,6 @@ class KeyList:
         self._filter = Filter(dataset.include, dataset.exclude)
         self._sums = Filter(dataset.checksums, ()) if dataset.checksums else None
         self._pinned = dataset.changed == "pinned"
-        self._keeps_times = dataset.permissions.mtime == "keep"
         self._patterns = (dataset.include, dataset.exclude, dataset.checksums)
         self._list: outside_files.Fetched | None = None
         self._ignored: Counter[str] = Counter()
@@ -78,9 +77,7 @@ class KeyList:
             with self._asking() as ask:
                 self._answer(first, ask)
             return f"listed by the keys of {self._where}; the source is asked for what it does not state"
-        timeless = self._keeps_times and not first.modified_ns
-        ends = ", and no times: files get that of 1970, unless `permissions.mtime: now` is set"
-        return f"listed by the keys of {self._where}, with sizes and versions{ends if timeless else ''}"
+        return f"listed by the keys of {self._where}, with sizes and versions"
 
     @property
     def refused(self) -> int:

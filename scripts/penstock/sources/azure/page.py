@@ -9,14 +9,13 @@ from urllib.parse import unquote_to_bytes
 from penstock.core.model import Listed
 from penstock.errors import FailedError, TransientError
 from penstock.sources.decimals import decimal
-from penstock.sources.http.dates import http_date
+from penstock.sources.http.dates import stated_time
 from penstock.sources.objects.pages import Objects
 from penstock.sources.objects.xml_text import plain
 
 if TYPE_CHECKING:
     from penstock.sources.azure.account import Place
 
-SECOND = 1_000_000_000
 _BLOB = re.compile(r"<Blob>(.*?)</Blob>", re.DOTALL)
 _NAME = re.compile(r"\s*<Name( Encoded=\"true\")?>([^<]*)</Name>")
 _FIELD = re.compile(r"<(Last-Modified|Etag|Content-Length)>([^<]*)</")
@@ -60,7 +59,7 @@ def understand(text: str, place: Place) -> Objects:
             continue
         date = fields.get("Last-Modified", "")
         if date not in dates:
-            dates[date] = (http_date(date) or 0) * SECOND
+            dates[date] = stated_time(date, place.url)
         rows.append(Listed(key, size, plain(fields.get("Etag", "")).strip('"'), dates[date]))
     following = _NEXT.search(text)
     return Objects(rows, plain(following[1]) if following else "", markers)

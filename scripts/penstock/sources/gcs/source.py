@@ -8,13 +8,13 @@ from penstock.core.model import Listed
 from penstock.errors import FailedError, PenstockError, SourceChangedError, TransientError
 from penstock.sources.gcs.client import GOOGLE, GcsClient
 from penstock.sources.gcs.credentials import resolve
+from penstock.sources.http.dates import stated_time
 from penstock.sources.http.quoting import query_string
 from penstock.sources.objects.json_text import document
 from penstock.sources.objects.judgement import head_misfit, other_version
 from penstock.sources.objects.pages import Objects
 from penstock.sources.objects.reader import ObjectReader
 from penstock.sources.objects.source import ObjectSource, bucket_and_prefix
-from penstock.sources.s3.listing import Times
 
 if TYPE_CHECKING:
     from penstock.config.settings import SourceConfig
@@ -59,7 +59,7 @@ class GcsSource(ObjectSource[GcsClient]):
         self, config: SourceConfig, credentials: AccessToken | None = None, *, timeout: float = 60.0
     ) -> None:
         bucket, self._prefix = bucket_and_prefix(config.url)
-        self._config, self._times = config, Times()
+        self._config = config
         self._timeout = float(str(config.storage_options.get("timeout") or timeout))
         self.endpoint = str(config.storage_options.get("endpoint_url") or GOOGLE)
         known = credentials if credentials is not None else resolve(config)
@@ -87,7 +87,7 @@ class GcsSource(ObjectSource[GcsClient]):
         name: str = item["name"]
         if not name.startswith(self._prefix):
             raise FailedError("the listing has a key outside of the prefix", where=self.url, why=repr(name))
-        when = self._times.nanoseconds(item["updated"])
+        when = stated_time(item["updated"], self.url)
         return Listed(name[len(self._prefix) :], int(item["size"]), str(item["generation"]), when)
 
     def find(self, client: GcsClient, key: str) -> None:

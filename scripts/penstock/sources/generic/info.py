@@ -6,13 +6,16 @@ from __future__ import annotations
 import base64
 import datetime as dt
 import ftplib
+import re
 import sys
 from typing import TYPE_CHECKING, Any
 
 from penstock.core.model import Claim
-from penstock.errors import ObjectError, PenstockError, SourceChangedError
+from penstock.core.timestamps import of_datetime
+from penstock.errors import FailedError, ObjectError, PenstockError, SourceChangedError
 from penstock.sources.backoff import asked_for
 from penstock.sources.checksum_headers import decode
+from penstock.sources.http.dates import stated_time
 from penstock.sources.objects.refusals import STATUSES
 
 if TYPE_CHECKING:
@@ -24,6 +27,9 @@ if TYPE_CHECKING:
 # Fields in which protocols state an object's version, and its time; the first one that is set counts.
 VERSIONS = ("generation", "version_id", "etag", "ETag", "e_tag", "content_hash")
 TIMES = ("mtime", "last_modified", "LastModified", "modified", "updated", "modify", "created")
+
+_FTP = re.compile(r"(\d{8})(\d{6}(?:\.\d+)?)", re.ASCII)
+"""Of MLSD and MDTM (RFC 3659, 2.3), always UTC."""
 
 
 def protocol_errors() -> tuple[type[BaseException], ...]:
@@ -43,27 +49,25 @@ def protocol_errors() -> tuple[type[BaseException], ...]:
 
 
 def nanoseconds(value: object) -> int:
-    """Nanoseconds since the epoch, from a time as protocols write it: datetime, seconds, ISO 8601, or FTP's
-    YYYYMMDDHHMMSS. 0 for anything else."""
+    """Nanoseconds since the epoch, from a time as protocols write it: datetime, seconds, ISO 8601, HTTP's
+    dates, or FTP's YYYYMMDDHHMMSS with or without a fraction. 0 for anything else."""
     if isinstance(value, dt.datetime):
-        aware = value if value.tzinfo else value.replace(tzinfo=dt.UTC)
-        return int(aware.timestamp()) * 1_000_000_000 + aware.microsecond * 1000
+        return of_datetime(value)
     if isinstance(value, (int, float)):
         # Microseconds are enough: a protocol may give the same time as a float in one answer and as a
         # datetime in another, and both must become the same number.
         return round(value * 1_000_000) * 1000
     if isinstance(value, str):
+        ftp = _FTP.fullmatch(value)
         try:
-            if value.isdigit() and len(value) == 14:
-                return nanoseconds(dt.datetime.strptime(value, "%Y%m%d%H%M%S").replace(tzinfo=dt.UTC))
-            return nanoseconds(dt.datetime.fromisoformat(value))
-        except ValueError:
+            return stated_time(f"{ftp[1]}T{ftp[2]}" if ftp else value, "")
+        except FailedError:
             return 0
     return 0
 
 
 def modified(info: Info) -> int:
-    return next((nanoseconds(info[name]) for name in TIMES if info.get(name)), 0)
+    return next((when for name in TIMES if info.get(name) and (when := nanoseconds(info[name]))), 0)
 
 
 def token_of(info: Info) -> str:

@@ -1,6 +1,9 @@
-"""Dates as HTTP writes them: `Wed, 06 May 2026 07:08:09 GMT`."""
+"""Dates as HTTP writes them: `Wed, 06 May 2026 07:08:09 GMT`; and what stores state in their place."""
 
 from __future__ import annotations
+
+from penstock.core.timestamps import SECOND, nanoseconds
+from penstock.errors import FailedError
 
 
 def http_date(text: str) -> int | None:
@@ -12,3 +15,22 @@ def http_date(text: str) -> int | None:
         return None if parsed is None else email.utils.mktime_tz(parsed)
     except (ValueError, OverflowError):  # a date that no calendar has
         return None
+
+
+def stated_time(text: str, where: str) -> int:
+    """Nanoseconds since the epoch of a time that a store states of an object, as ISO 8601 or HTTP has it; 0
+    where it states none. Raises FailedError for what is neither."""
+    if not text.strip():
+        return 0
+    try:
+        return nanoseconds(text)
+    except ValueError:
+        seconds = http_date(text)
+    if seconds is None:
+        raise FailedError(
+            "the store states a time that cannot be read",
+            where=where,
+            why=repr(text[:60]),
+            hint="times are as 2026-01-31T12:00:00Z, or as Sat, 31 Jan 2026 12:00:00 GMT",
+        )
+    return seconds * SECOND

@@ -15,7 +15,7 @@ from penstock.errors import (
     SourceChangedError,
     TransientError,
 )
-from penstock.sources.http.dates import http_date
+from penstock.sources.http.dates import stated_time
 from penstock.sources.objects.client import ObjectClient
 from penstock.sources.objects.pages import Objects, Requests, ascending, one_by_one
 from penstock.sources.objects.reader import ObjectReader
@@ -178,8 +178,8 @@ class ObjectSource(Generic[C]):
         token = client.version(headers, size)
         if size < 0 or token is None:
             raise FailedError("the answer states no size or no version", where=client.where(key))
-        seconds = http_date(headers.get(b"last-modified", b"").decode("latin-1")) or 0
-        return Listed(key, size, token, seconds * 10**9, self.version_id(headers))
+        modified = stated_time(headers.get(b"last-modified", b"").decode("latin-1"), client.where(key))
+        return Listed(key, size, token, modified, self.version_id(headers))
 
     def version_id(self, headers: Mapping[bytes, bytes]) -> str:  # noqa: ARG002 (of stores with versions)
         """The id by which this version is read, where the listing states one."""

@@ -14,9 +14,10 @@ from typing import TYPE_CHECKING
 
 from penstock.core.model import Listed
 from penstock.errors import FailedError, ObjectError, PreflightError, TransientError
+from penstock.sources.http.dates import stated_time
 from penstock.sources.objects.pages import one_by_one
 from penstock.sources.objects.xml_text import plain
-from penstock.sources.s3.listing import Times, answer
+from penstock.sources.s3.listing import answer
 from penstock.sources.s3.page import Page, encoded, key_of
 
 if TYPE_CHECKING:
@@ -85,7 +86,7 @@ def check(bucket: Bucket, enabled: bool | None) -> None:
 def listed(bucket: Bucket, pages: Iterator[Page], enabled: bool | None) -> Iterator[Sequence[Listed]]:
     """The newest versions, keys relative to the prefix, one batch a page; what was deleted is left out.
     `enabled`: see there. Raises PreflightError for what has no version of its own."""
-    times, last, before = Times(), b"", ""
+    last, before = b"", ""
     for page in pages:
         batch = []
         quoted = encoded(page)
@@ -117,7 +118,7 @@ def listed(bucket: Bucket, pages: Iterator[Page], enabled: bool | None) -> Itera
                     why="the bucket is not versioned, or that is not to be known with these credentials",
                     hint=HINT,
                 )
-            modified = times.nanoseconds(fields.get("LastModified", ""))
+            modified = stated_time(plain(fields.get("LastModified", "")), bucket.url)
             token = plain(fields.get("ETag", "")).strip('"')
             batch.append(Listed(key[len(bucket.prefix) :], int(fields["Size"]), token, modified, version))
         if batch:

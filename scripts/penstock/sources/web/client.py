@@ -13,11 +13,11 @@ import re
 from typing import TYPE_CHECKING
 from urllib.parse import SplitResult, urljoin, urlsplit
 
-from penstock.errors import ObjectError, PenstockError, SourceChangedError
+from penstock.errors import FailedError, ObjectError, PenstockError, SourceChangedError
 from penstock.filesystem.errno_map import printable
 from penstock.sources.checksum_headers import web_claims
 from penstock.sources.http.connection import Connection
-from penstock.sources.http.dates import http_date
+from penstock.sources.http.dates import stated_time
 from penstock.sources.http.endpoint import endpoint, split, without_user
 from penstock.sources.http.response_template import HeaderNames
 from penstock.sources.objects.client import ObjectClient
@@ -45,8 +45,12 @@ def token_of(headers: Mapping[bytes, bytes], size: int) -> str:
 
 
 def modified(headers: Mapping[bytes, bytes]) -> int:
-    """Nanoseconds since the epoch, 0 when not stated."""
-    return (http_date(headers.get(b"last-modified", b"").decode("latin-1")) or 0) * 1_000_000_000
+    """Nanoseconds since the epoch, 0 when not stated. A date that is none is ignored, as a recipient has to
+    (RFC 9110, 8.8.2)."""
+    try:
+        return stated_time(headers.get(b"last-modified", b"").decode("latin-1"), "")
+    except FailedError:
+        return 0
 
 
 def may_follow(old: SplitResult, new: SplitResult, named: Sequence[str]) -> bool:
