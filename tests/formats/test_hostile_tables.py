@@ -11,9 +11,12 @@ import pyarrow.parquet as pq
 import pytest
 
 from penstock.core.columns import MANIFEST, file_format
+from penstock.core.documents.seal import SealedManifest
 from penstock.errors import FailedError
+from penstock.filesystem.plain_files import NotPlainError
 from penstock.formats import manifest
 from penstock.formats.tables import KIND
+from penstock.state import receipts
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -69,3 +72,11 @@ def test_a_manifest_that_is_made_to_harm_is_damage(make: Callable[[Path], None],
     after = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss, resource.getrlimit(resource.RLIMIT_DATA)
     assert after[0] - before[0] < 250 << 10
     assert after[1] == before[1]
+
+
+def test_a_hole_of_a_terabyte_is_not_hashed(tmp_path: Path) -> None:
+    path = tmp_path / "manifest.parquet"
+    sparse(path)
+    assert not receipts.is_sealed(path, SealedManifest(sha256="sha256:0", bytes=1))
+    with pytest.raises(NotPlainError, match="a hole"):
+        receipts.file_digest(path)

@@ -37,9 +37,8 @@ def remake(storage: Storage, layout: DatasetLayout, release: str, seal: Seal) ->
 
 
 def _holds(folder: Path, name: str, seal: Seal) -> bool:
-    sealed = seal.manifests.get(name)
     try:
-        return sealed is not None and receipts.file_digest(folder / name) == sealed.sha256
+        return receipts.is_sealed(folder / name, seal.manifests.get(name))
     except OSError:
         return False
 

@@ -28,6 +28,7 @@ from penstock.bandwidth.holder import (
 from penstock.bandwidth.slots import parse_beat, superseded
 from penstock.core.text import printable
 from penstock.errors import PreflightError
+from penstock.filesystem import plain_files
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -202,8 +203,5 @@ class SlotFolder:
 
 
 def _content(path: Path) -> bytes:
-    fd = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
-    try:
-        return os.read(fd, 1 << 16)
-    finally:
-        os.close(fd)
+    with plain_files.opened(path) as file:
+        return file.read(1 << 16)

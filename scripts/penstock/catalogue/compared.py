@@ -117,7 +117,7 @@ def _held(layout: DatasetLayout, release: str | None) -> _Held:
     manifest = layout.release(name) / MANIFEST
     sealed = seal.manifests.get(MANIFEST)
     try:
-        if sealed is None or receipts.file_digest(manifest) != sealed.sha256:
+        if not receipts.is_sealed(manifest, sealed):
             raise _broken(layout, name, f"{MANIFEST} is not the one that was sealed")
     except OSError as error:
         raise PreflightError(

@@ -22,7 +22,6 @@ A command watches its root (`watching`) once it knows it; steps, engine and arra
 from __future__ import annotations
 
 import contextlib
-import os
 import stat
 import threading
 import time
@@ -30,6 +29,7 @@ from queue import Empty, SimpleQueue
 from typing import TYPE_CHECKING, NamedTuple
 
 from penstock.core.text import printable
+from penstock.filesystem import plain_files
 from penstock.filesystem.owners import user_name
 from penstock.locks.heartbeat import HEARTBEAT
 
@@ -105,13 +105,10 @@ def account(uid: int) -> str:
 
 def _text(path: Path) -> str:
     try:
-        fd = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
+        with plain_files.opened(path) as file:
+            words = file.read(LONGEST).decode("utf-8", "replace").split()
     except OSError:
         return ""
-    try:
-        words = os.read(fd, LONGEST).decode("utf-8", "replace").split()
-    finally:
-        os.close(fd)
     return printable(" ".join(words))
 
 

@@ -11,6 +11,7 @@
 from __future__ import annotations
 
 import hashlib
+import os
 import time
 from functools import partial
 from typing import TYPE_CHECKING, TypeVar
@@ -26,6 +27,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping
     from pathlib import Path
 
+    from penstock.core.documents.seal import SealedManifest
     from penstock.core.documents.step_results import StepReceipt
     from penstock.core.layout import RunLayout
     from penstock.state.run import Run
@@ -170,9 +172,25 @@ def published(run: Run, name: str) -> StepReceipt:
 
 
 def file_digest(path: Path) -> str:
-    """`sha256:<hex>` of a small file of the run."""
+    """`sha256:<hex>` of a small file of the run. Raises OSError, NotPlainError."""
     with plain_files.opened(path) as stream:
+        seen = os.fstat(stream.fileno())
+        if seen.st_size > _LARGE and seen.st_blocks * 512 * _SPARSE < seen.st_size:
+            # A hole of a terabyte is read for half an hour.
+            raise plain_files.NotPlainError(f"nearly all of its {seen.st_size} bytes are a hole", path)
         return f"sha256:{hashlib.file_digest(stream, 'sha256').hexdigest()}"
+
+
+_LARGE, _SPARSE = 1 << 30, 64
+"""Bytes of a file that is looked at for holes; no file system compresses a file of a run to such a part."""
+
+
+def is_sealed(path: Path, sealed: SealedManifest | None) -> bool:
+    """Whether a file beside `data/` is the one that the seal names; one of another size is not read. Raises
+    OSError, NotPlainError."""
+    if sealed is None or sealed.bytes not in (None, os.lstat(path).st_size):
+        return False
+    return file_digest(path) == sealed.sha256
 
 
 def _holds(receipt: ElementReceipt | None, run: Run, index: int) -> bool:

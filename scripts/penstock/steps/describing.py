@@ -37,7 +37,7 @@ def run(context: Context, dataset: str, release: str | None, form: str) -> Descr
     try:
         stored = seals.in_folder(folder)
         sealed = stored.seal.manifests.get(MANIFEST)
-        if sealed is None or receipts.file_digest(folder / MANIFEST) != sealed.sha256:
+        if not receipts.is_sealed(folder / MANIFEST, sealed):
             raise FindingsError(
                 "the manifest is not the one that was sealed: nothing is described by it",
                 where=str(folder / MANIFEST),
