@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import sys
 from typing import TYPE_CHECKING
 
 import pytest
+from tests.support.commands import ROOT, run
 from tests.workflow.conftest import Place, digests
 
 if TYPE_CHECKING:
@@ -84,3 +86,13 @@ def test_a_number_of_another_run_lists_anew(place: Place, monkeypatch: pytest.Mo
         done = place.snakemake()
         assert done.returncode == 0, done.stderr
         assert (place.published() / "a.txt").read_bytes() == content
+
+
+def test_an_installation_below_a_brace_is_refused(place: Place) -> None:
+    """Snakemake takes the path of a rule's environment for a pattern."""
+    (place.folder / "{x}").symlink_to(ROOT / "scripts")
+    code = f"import sys; sys.path.insert(0, {str(place.folder / '{x}')!r}); "
+    code += "from penstock.__main__ import program; program()"
+    done = run(sys.executable, "-I", "-X", "utf8", "-c", code, "run", cwd=place.folder)
+    assert done.returncode == 3, done.stderr
+    assert "below a name with a brace" in done.stderr

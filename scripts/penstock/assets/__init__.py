@@ -13,13 +13,19 @@ from penstock.errors import PreflightError
 
 
 def workflow() -> Path:
-    """The folder of the Snakefile. Raises PreflightError where the package is no folder, as in a zip file:
-    Snakemake reads files alone."""
+    """The folder of the Snakefile. Raises PreflightError where Snakemake cannot read it: in an archive, since
+    it reads files alone, and below a name with a brace, since it takes the paths of rules for patterns."""
     folder = files(__name__)
     if not isinstance(folder, Path):
         raise PreflightError(
             "the workflow cannot be started out of an archive",
             where=str(folder),
             hint="install penstock by pip, which unpacks it",
+        )
+    if set("{}") & set(str(folder)):
+        raise PreflightError(
+            "the workflow cannot be started below a name with a brace",
+            where=str(folder),
+            hint="install penstock elsewhere",
         )
     return folder
