@@ -7,12 +7,13 @@ from typing import TYPE_CHECKING
 import pytest
 from tests.cluster.place import LINKED
 from tests.cluster.processes import wait_for
+from tests.support.wheel import TIMEOUT
 
 if TYPE_CHECKING:
     from tests.cluster.place import Place
     from tests.support.wheel import Installation
 
-pytestmark = pytest.mark.slurm
+pytestmark = [pytest.mark.slurm, TIMEOUT]
 
 
 def test_an_installation_stages_and_submits_without_a_checkout(

@@ -21,8 +21,10 @@ BUILT_FROM = (
     "LICENSE", "README.md", "Snakefile", "config.yaml", "envs", "profiles", "pyproject.toml", "scripts",
     "workflow",
 )  # fmt: skip
-PATIENCE = 280.0
+PATIENCE = 500.0
 """Seconds: packages that are not in pip's cache are fetched."""
+TIMEOUT = pytest.mark.timeout(600)
+"""Of the tests that use it, the first of which waits until it is made."""
 
 
 @dataclass(frozen=True)

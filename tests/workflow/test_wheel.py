@@ -9,6 +9,7 @@ import zipfile
 from typing import TYPE_CHECKING
 
 from tests.support.commands import ROOT, run
+from tests.support.wheel import TIMEOUT
 from tests.workflow.conftest import Place, digests
 
 if TYPE_CHECKING:
@@ -16,6 +17,7 @@ if TYPE_CHECKING:
 
     from tests.support.wheel import Installation
 
+pytestmark = TIMEOUT
 ASSETS = ("Snakefile", "config.yaml", "workflow", "profiles", "envs/penstock.yaml")
 
 
