@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from penstock.cluster.port import State
+from penstock.cluster.slurm import client
 from penstock.cluster.slurm.cluster import SlurmCluster
 from penstock.cluster.slurm.command_line import SlurmCommands
 from penstock.cluster.slurm.job_states import NO_ELEMENT
@@ -174,3 +175,19 @@ def test_keeping_an_array_off_that_has_started_is_no_error(commands: Commands, w
     commands.answers("scontrol", "slurm_update error: Unable to contact slurm controller\n", 1)
     with pytest.raises(TransientError):
         SlurmCommands().keep_off("18", ["n3"])
+
+
+def test_a_command_that_never_ends_is_named_and_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
+    said: list[str] = []
+    monkeypatch.setattr(client, "_say", [said.append])
+    for name, seconds in (("SAID", 0.1), ("AGAIN", 0.2), ("ANSWER_WITHIN", 0.6)):
+        monkeypatch.setattr(client, name, seconds)
+    with pytest.raises(TransientError, match="sleep gave no answer within"):
+        client.call("sleep", "100")
+    assert len(said) >= 2
+    assert all(text.startswith("SLURM's sleep has not answered for ") for text in said)
+
+
+def test_a_slow_command_gets_its_input_once_and_is_waited_for(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(client, "SAID", 0.05)
+    assert client.call("sh", "-c", "sleep 0.3; cat", stdin="#!/bin/sh\n") == (0, "#!/bin/sh\n", "")

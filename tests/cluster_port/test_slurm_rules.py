@@ -279,6 +279,18 @@ def test_a_probe_that_the_cluster_ended_is_over_at_once(state: str) -> None:
     ]
 
 
+def test_an_array_that_is_renamed_as_it_is_submitted_is_followed_by_that_name(tmp_path: Path) -> None:
+    """By a site's job_submit plugin: it was said to run without finishing anything."""
+    slurm = Scripted(known=[seen(0, "RUNNING", State.RUNNING, name="lab-job")], books=False)
+    cluster = cluster_of(slurm)
+    array = cluster.submit(spec(tmp_path))
+    assert cluster.states(array, [0])[0].state is State.RUNNING
+    cluster.cancel(array)
+    assert slurm.cancelled == [(array, None)]
+    slurm.known = [seen(0, "RUNNING", State.RUNNING, name="training")]
+    assert cluster.states(array, [0])[0].state is State.LOST, "slurmctld counts anew"
+
+
 def test_an_id_that_another_job_has_now_is_not_the_arrays(tmp_path: Path) -> None:
     """slurmctld lost its state and counts jobs anew. What is not the array is neither watched nor ended."""
     other = seen(0, "RUNNING", State.RUNNING, name="training")

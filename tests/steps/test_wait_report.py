@@ -21,10 +21,10 @@ def said(report: WaitReport, seconds: range, elements: list[Element]) -> list[tu
     return [(second, line) for second in seconds for line in report.look(second, elements, (0, 0))]
 
 
-def test_a_line_a_minute_while_everything_waits_in_the_queue() -> None:
+def test_a_line_within_a_minute_while_everything_waits_in_the_queue() -> None:
     elements = waiting(Status(PENDING, "Priority"), Status(PENDING, "Licenses"), Status(PENDING, "Priority"))
     lines = said(WaitReport(), range(200), elements)
-    assert [second for second, _ in lines] == [10, 70, 130, 190]
+    assert [second for second, _ in lines] == [10, 55, 100, 145, 190]
     assert lines[0][1] == (
         "nothing has moved for 10 s: 3 elements in the queue: Priority (2), Licenses (1), "
         "no start is foreseen yet"
@@ -48,17 +48,25 @@ def test_nothing_is_said_while_something_moves() -> None:
 def test_elements_that_run_without_moving_anything() -> None:
     elements = waiting(Status(RUNNING, node="n1"), Status(RUNNING, node="n2"))
     lines = said(WaitReport(), range(150), elements)
-    assert [second for second, _ in lines] == [60, 120]
+    assert [second for second, _ in lines] == [45, 90, 135]
     assert "2 elements on n1, n2 run without finishing anything" in lines[0][1]
 
 
 def test_elements_whose_nodes_are_switched_on() -> None:
     elements = waiting(Status(RUNNING, node="n4", starting=True), Status(RUNNING, node="n1"))
-    ((_, line),) = said(WaitReport(), range(61), elements)
+    ((_, line),) = said(WaitReport(), range(46), elements)
     assert line == (
-        "nothing has moved for 1 min 00 s: 1 element on n4 waits for the cluster to switch on or prepare "
+        "nothing has moved for 45 s: 1 element on n4 waits for the cluster to switch on or prepare "
         "its node; 1 element on n1 runs without finishing anything"
     )
+
+
+def test_elements_that_the_cluster_does_not_know_are_not_said_to_run() -> None:
+    elements = waiting(Status(RUNNING, unknown=True), Status(RUNNING, unknown=True))
+    lines = said(WaitReport(), range(60), elements)
+    assert [second for second, _ in lines] == [10, 55]
+    assert "2 elements of array 12 are not known to the cluster now" in lines[0][1]
+    assert "without finishing" not in lines[0][1]
 
 
 def test_what_is_held_is_said_at_once_and_then_with_the_rest() -> None:
@@ -66,7 +74,7 @@ def test_what_is_held_is_said_at_once_and_then_with_the_rest() -> None:
     elements = waiting(Status(RUNNING, node="n1"), Status(PENDING, "JobHeldAdmin", held=True))
     lines = said(report, range(100), elements)
     assert lines[0] == (0, "element 1 is held (JobHeldAdmin): `scontrol release 12_1` lets it go on")
-    assert [second for second, _ in lines] == [0, 60]
+    assert [second for second, _ in lines] == [0, 45, 90]
     assert "`scontrol release 12_1`" in lines[1][1]
     released = waiting(Status(RUNNING, node="n1"), Status(RUNNING, node="n2"))
     assert not report.look(101, released, (0, 0))

@@ -8,13 +8,15 @@ Guarantees:
   other elements of the first one still run.
 - Over all of the step's arrays no more than `cluster.max_elements` elements run at once, or as many as a
   person said by `penstock throttle`.
-- An element counts as done by its receipt, once the cluster says that it ended.
+- An element counts as done by its receipt, once the cluster says that it ended; of a cluster that does not
+  know it, or does not answer, that is not waited for longer than `RECEIPT_GRACE`.
 - What a person cancelled is submitted again only by a new command.
 - While PAUSE stands at the root, nothing is submitted, and nothing fails for that.
 """
 
 from __future__ import annotations
 
+import contextlib
 import secrets
 import time
 from dataclasses import replace
@@ -28,12 +30,23 @@ from penstock.arrays import (
     node_failures,
     unanswered_submissions,
 )
-from penstock.arrays.array_watch import Watch, WatchedArray, ask, patiently, tell, tell_amounts, watch_of
+from penstock.arrays.array_watch import (
+    BETWEEN,
+    RECEIPT_GRACE,
+    Watch,
+    WatchedArray,
+    ask,
+    look,
+    patiently,
+    tell,
+    tell_amounts,
+    watch_of,
+)
 from penstock.cluster.abilities import abilities_of
 from penstock.cluster.port import ArraySpec, State, Status
 from penstock.core import events
 from penstock.core.step_table import BY_NAME
-from penstock.errors import LockedError, QueueFullError
+from penstock.errors import LockedError, QueueFullError, TransientError
 from penstock.policy import pause
 from penstock.runtime import interpreter
 from penstock.state.cancel_mark import cancelled
@@ -98,6 +111,8 @@ def run_array(
             missing = watch.missing()
             if not missing and not watch.live:
                 return watch.statuses
+            if not missing and _ended_by_receipts(watch):
+                return watch.statuses
             paused = pause.standing() is not None
             if not paused and _submit_some(watch, missing):
                 begun = time.monotonic()
@@ -106,7 +121,7 @@ def run_array(
                 error.where = dataset
                 raise error
             else:
-                context.stop.wait(context.cluster.interval(time.monotonic() - begun))
+                _rest(watch, context.cluster.interval(time.monotonic() - begun))
             _look(watch)
     except BaseException:
         _leave(watch)
@@ -320,12 +335,64 @@ def _labels(watch: Watch) -> dict[str, str]:
 
 
 def _look(watch: Watch) -> None:
-    """Query the elements' states, one query for all arrays; report them; drop arrays that have ended."""
-    ask(watch, *watch.live)
-    unanswered_submissions.end_doubles(watch)
+    """Query the elements' states, one query for all arrays; report them; drop arrays that have ended. A
+    cluster that does not answer is not asked once all receipts are there."""
+    if watch.asked_in_vain is None or not watch.all_proven():
+        look(watch)
+    if watch.asked_in_vain is None:
+        unanswered_submissions.end_doubles(watch)
     tell(watch)
     element_ends.judge(watch)
     _close(watch)
+
+
+def _rest(watch: Watch, seconds: float) -> None:
+    """Wait that long for the next query, or until the last receipt is there; report progress meanwhile."""
+    until = time.monotonic() + (seconds if watch.proven_at is None else min(seconds, BETWEEN))
+    while (left := until - time.monotonic()) > 0:
+        watch.context.stop.wait(min(left, BETWEEN))
+        if watch.proven_at is None and watch.all_proven():
+            return
+        if left > BETWEEN:
+            tell(watch)
+
+
+def _ended_by_receipts(watch: Watch) -> bool:
+    """Whether the step is done although arrays of it live, as far as the cluster says.
+
+    | all receipts are there        | elements without an end, as the cluster says | then                   |
+    |-------------------------------|----------------------------------------------|------------------------|
+    | not for RECEIPT_GRACE         | any                                          | no                     |
+    | longer                        | they wait, or run                            | no: they are cancelled |
+    | longer                        | COMPLETING, not known, or nothing at all     | yes                    |
+    """
+    now = time.monotonic()
+    if not watch.all_proven() or watch.proven_at is None or now - watch.proven_at < RECEIPT_GRACE:
+        return False
+    cluster, silent = watch.context.cluster, watch.asked_in_vain is not None
+    for live in watch.live:
+        left = [s for s in live.statuses.values() if not (s.state.ended or s.unknown or s.completing)]
+        if left and not silent and live.array not in watch.superfluous:
+            watch.superfluous.add(live.array)
+            waits = f"{human.counted(len(left), 'element')} of array {live.array}"
+            watch.note(f"all receipts are there, and {waits} did not end: cancelled, since its work is done")
+            with contextlib.suppress(TransientError):
+                cluster.cancel(live.array)
+        if left and not silent:
+            return False
+    for live in watch.live:
+        watch.note(f"all receipts are there: array {live.array} is not waited for ({_shown(watch, live)})")
+        watch.book.ended(live.submission.name, live.starts)
+    watch.live.clear()
+    return True
+
+
+def _shown(watch: Watch, live: WatchedArray) -> str:
+    if watch.asked_in_vain is not None:
+        return "the cluster does not answer"
+    if any(s.unknown for s in live.statuses.values()):
+        return "the cluster does not know it"
+    return "the cluster still cleans up after its processes"
 
 
 def _close(watch: Watch) -> None:

@@ -5,25 +5,29 @@ The states of an array come from one query; `tell` reports what changed.
 
 from __future__ import annotations
 
+import os
 import time
 from collections import Counter
 from dataclasses import dataclass, field
+from functools import partial
 from typing import TYPE_CHECKING, TypeVar
 
 from penstock.arrays import shard_assignment, wait_report
 from penstock.arrays.element_outcomes import Ends
 from penstock.arrays.node_failures import NodeFailures
 from penstock.arrays.queue_places import QueuePlaces
-from penstock.arrays.wait_report import Element, WaitReport
+from penstock.arrays.wait_report import EVERY, Element, WaitReport
 from penstock.cluster.port import State, Status
 from penstock.core import events
 from penstock.core.documents.throttle_file import Throttle
 from penstock.core.job_time import CLOCKS
 from penstock.errors import TransientError
+from penstock.locks import heartbeat
 from penstock.state import throttle_mark
 from penstock.state.cancel_mark import CancelMark
 from penstock.state.element_progress import Progress
 from penstock.state.submission_log import ArrayBook
+from penstock.views import human
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
@@ -39,7 +43,12 @@ DOUBT = 3600.0
 """Seconds for which an array that a cluster does not know counts as alive, at most: one that never forgets
 lost its state."""
 RECEIPT_GRACE = 30.0
-"""Seconds in which a receipt written on another node must become visible here."""
+"""Seconds in which a receipt written on another node must become visible here, and in which the cluster has
+to say of an element with a receipt that it ended."""
+SLOW = 5.0
+"""Seconds for one query from which on a person hears of it: an answer usually takes 50 ms."""
+BETWEEN = 15.0
+"""Seconds, at most, between two looks at receipts and progress, however long the cluster's answers take."""
 
 
 @dataclass
@@ -114,7 +123,10 @@ class Watch:
     """When an element was first seen as DONE without its receipt."""
     progress: Progress = field(default_factory=Progress)
     report: WaitReport = field(default_factory=WaitReport)
-    asked_in_vain: bool = False
+    asked_in_vain: float | None = None
+    """Since when the cluster has not answered; None: it does."""
+    complained: float = float("-inf")
+    """When that was said last."""
     patient: bool = True
     """Whether to wait for a cluster that does not answer."""
     amounts: Callable[[int, int], None] | None = None
@@ -141,12 +153,38 @@ class Watch:
     """Nodes that no further array goes to."""
     exclusion_tried: bool = False
     """Whether nodes that an earlier controller excluded are still spared by the cluster was looked up."""
+    proven: set[int] = field(default_factory=set)
+    """Indices whose good receipt was read, whatever the cluster says of their elements."""
+    unproven_until: float = 0.0
+    """Until when no receipt is read again."""
+    proven_at: float | None = None
+    """When the last of all receipts was read."""
+    moved: dict[int, tuple[int, float]] = field(default_factory=dict)
+    """Of an element that the cluster lost: the time of its progress file, and when that was first read."""
+    superfluous: set[str] = field(default_factory=set)
+    """Arrays that were cancelled since all receipts are there."""
     left: set[int] = field(default_factory=set)
     """Indices that had no receipt when no element of theirs lived. None can come until one is submitted: of
     20,000 elements most wait for an array of their own, and are not to cost a read at each look."""
 
     def note(self, text: str) -> None:
         self.context.emit(events.Noted(self.dataset, self.step, text))
+
+    def all_proven(self) -> bool:
+        """Whether every index has a good receipt: reads, of those that had none, the first, once a second."""
+        now = time.monotonic()
+        if now < self.unproven_until:
+            return False
+        for index in self.indices:
+            if index in self.proven or index in self.done:
+                continue
+            if index in self.left or not self.receipt_ok(index):
+                self.unproven_until = now + 1.0
+                return False
+            self.proven.add(index)
+        if self.proven_at is None:
+            self.proven_at = now
+        return True
 
     def missing(self) -> list[int]:
         """The indices without a good receipt, of which no element is under way."""
@@ -157,7 +195,7 @@ class Watch:
             arrays = [a for a in self.live if index in a.statuses]
             if any(self.under_way(a, index) for a in arrays):
                 continue
-            if index not in self.left and self.receipt_ok(index):
+            if index in self.proven or (index not in self.left and self.receipt_ok(index)):
                 self.done.add(index)
                 continue
             if not arrays and not self.tries[index]:
@@ -196,12 +234,32 @@ def watch_of(
 
 
 def ask(watch: Watch, *arrays: WatchedArray) -> None:
-    """The statuses of all their elements, by one query."""
+    """The statuses of all their elements, by one query; waits until the cluster answers."""
+    patiently(watch, partial(_ask, watch, arrays))
+
+
+def look(watch: Watch) -> None:
+    """The statuses of all living elements, by one query. Where the cluster does not answer, they stay as they
+    were: receipts may end the step meanwhile."""
+    began = time.monotonic()
+    try:
+        _ask(watch, watch.live)
+    except TransientError as error:
+        _in_vain(watch, error)
+        return
+    _answered(watch)
+    now = time.monotonic()
+    if now - began >= SLOW and now - watch.complained >= EVERY:
+        watch.complained = now
+        took = f"the last query took {human.duration(now - began)}"
+        watch.note(f"the cluster answers slowly: {took}; receipts are read meanwhile")
+
+
+def _ask(watch: Watch, arrays: Sequence[WatchedArray]) -> None:
     if not arrays:
         return
     cluster = watch.context.cluster
-    asked = {live.array: live.submission.numbers for live in arrays}
-    found = patiently(watch, lambda: cluster.states_of(asked))
+    found = cluster.states_of({live.array: live.submission.numbers for live in arrays})
     for live in arrays:
         base, indices = live.submission.base, live.submission.indices
         live.statuses = {number + base: status for number, status in found[live.array].items()}
@@ -215,21 +273,47 @@ def ask(watch: Watch, *arrays: WatchedArray) -> None:
 
 def _not_yet_lost(watch: Watch, live: WatchedArray) -> dict[int, Status]:
     """An array that the cluster does not know counts as alive until the cluster may have forgotten it: an
-    earlier answer comes from another controller, or from one that lost its state.
+    earlier answer comes from another controller, or from one that lost its state. An element at work counts
+    as alive after that, too: one whose array was renamed, say.
 
-    | submitted, by the clock of who did       | not known for, by this process's clock | counts as |
-    |------------------------------------------|----------------------------------------|-----------|
-    | longer ago than it remembers, and CLOCKS | any                                    | lost      |
-    | later                                    | longer than it remembers, or DOUBT     | lost      |
-    | later                                    | less                                   | alive     |
+    | submitted, by the clock of who did       | unknown, by this process's clock | progress   | counts as |
+    |------------------------------------------|----------------------------------|------------|-----------|
+    | any                                      | any                              | `_moves`   | alive     |
+    | longer ago than it remembers, and CLOCKS | any                              | stands     | lost      |
+    | later                                    | longer than it remembers, DOUBT  | stands     | lost      |
+    | later                                    | less                             | any        | alive     |
     """
-    remembers = patiently(watch, watch.context.cluster.remembers)
+    remembers = watch.context.cluster.remembers()
     now = time.monotonic()
     first = watch.unknown.setdefault(live.array, now)
     age = time.time() - live.submission.at
     young = remembers > 0 and now - first <= min(remembers, DOUBT) and age <= remembers + CLOCKS
-    unknown = Status(State.RUNNING, reason="not known to the cluster, which forgets none so soon")
-    return {i: unknown if young and s.state is State.LOST else s for i, s in live.statuses.items()}
+    unknown = Status(State.RUNNING, reason="not known to the cluster", unknown=True)
+
+    def alive(index: int) -> bool:
+        element = live.element_of(index)
+        # Read from the first look on, so that it is known at once when it stands still.
+        return _moves(watch, index if element is None else element) or young
+
+    lost = {i for i, s in live.statuses.items() if s.state is State.LOST and i not in watch.proven}
+    return {i: unknown if i in lost and alive(i) else s for i, s in live.statuses.items()}
+
+
+def _moves(watch: Watch, index: int) -> bool:
+    """Whether an element's progress file changed within `heartbeat.PATIENCE`, by this process's own clock: a
+    node's clock is trusted for no more than CLOCKS."""
+    try:
+        written = os.stat(watch.run.progress(watch.step, index)).st_mtime_ns
+    except OSError:
+        return False
+    if time.time() - written / 1e9 > heartbeat.PATIENCE + CLOCKS:
+        return False
+    now = time.monotonic()
+    before, since = watch.moved.get(index, (0, now))
+    if before != written:
+        watch.moved[index] = (written, now)
+        return True
+    return now - since <= heartbeat.PATIENCE
 
 
 def tell(watch: Watch) -> None:
@@ -277,15 +361,30 @@ def patiently(watch: Watch, ask: Callable[[], T]) -> T:
         try:
             answer = ask()
         except TransientError as error:
-            if not watch.patient:
-                raise
-            if not watch.asked_in_vain:
-                watch.asked_in_vain = True
-                text = f"the cluster does not answer, asking on: {error}"
-                watch.context.emit(events.Warned(watch.dataset, watch.step, text))
+            _in_vain(watch, error)
             watch.context.stop.wait(watch.context.cluster.interval(time.monotonic() - begun))
             continue
-        if watch.asked_in_vain:
-            watch.asked_in_vain = False
-            watch.note("the cluster answers again")
+        _answered(watch)
         return answer
+
+
+def _in_vain(watch: Watch, error: TransientError) -> None:
+    """Say that the cluster does not answer, once in EVERY seconds. Raises it where nobody waits."""
+    if not watch.patient:
+        raise error
+    now = time.monotonic()
+    if watch.asked_in_vain is None:
+        watch.asked_in_vain = now
+        text = f"the cluster does not answer, asking on: {error}"
+    elif now - watch.complained < EVERY:
+        return
+    else:
+        text = f"the cluster has not answered for {human.duration(now - watch.asked_in_vain)}: {error}"
+    watch.complained = now
+    watch.context.emit(events.Warned(watch.dataset, watch.step, text))
+
+
+def _answered(watch: Watch) -> None:
+    if watch.asked_in_vain is not None:
+        watch.asked_in_vain = None
+        watch.note("the cluster answers again")

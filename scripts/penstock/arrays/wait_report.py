@@ -22,8 +22,9 @@ if TYPE_CHECKING:
 
 FIRST = 10.0
 """Seconds without anything that runs or moves before the first line."""
-EVERY = 60.0
-"""Seconds between two lines while nothing moves; also until running elements count as stalled."""
+EVERY = 45.0
+"""Seconds between two lines while nothing moves; also until running elements count as stalled. With the time
+between two looks no step is silent for more than a minute."""
 NAMED = 5
 
 
@@ -54,7 +55,7 @@ class WaitReport:
             self._moved, self._moved_at = (moved, states), now
         lines = [*_requeued(elements), *self._newly_held(elements, now)]
         waiting = [e for e in elements if not e.status.state.ended]
-        runs = any(e.status.state is State.RUNNING for e in waiting)
+        runs = any(e.status.state is State.RUNNING and not e.status.unknown for e in waiting)
         still = now - self._moved_at
         if waiting and still >= (EVERY if runs else FIRST) and now - self._said_at >= EVERY:
             self._said_at = now
@@ -86,7 +87,9 @@ def _waits(waiting: Sequence[Element]) -> str:
     pending = [e for e in waiting if e.status.state is State.PENDING and not e.status.held]
     held = [e for e in waiting if e.status.held]
     starting = [e for e in waiting if e.status.starting]
-    running = [e for e in waiting if e.status.state is State.RUNNING and not e.status.starting]
+    unknown = [e for e in waiting if e.status.unknown]
+    running = [e for e in waiting if e.status.state is State.RUNNING]
+    running = [e for e in running if not (e.status.starting or e.status.unknown)]
     parts = []
     if pending:
         reasons = Counter(e.status.reason or "no reason given" for e in pending)
@@ -99,6 +102,13 @@ def _waits(waiting: Sequence[Element]) -> str:
             f"{human.counted(len(starting), 'element')}{_nodes(starting)} "
             f"{_verb(starting, 'waits', 'wait')} for the cluster to switch on or prepare "
             f"{_verb(starting, 'its node', 'their nodes')}"
+        )
+    if unknown:
+        arrays = ", ".join(sorted({e.array for e in unknown}))
+        parts.append(
+            f"{human.counted(len(unknown), 'element')} of array {arrays} {_verb(unknown, 'is', 'are')} not "
+            "known to the cluster now (it lost its last state, or the array was renamed): receipts are "
+            "waited for, and what has none is submitted again once it can be at work no more"
         )
     if running:
         parts.append(
@@ -148,4 +158,8 @@ def _verb(things: Sequence[object], one: str, many: str) -> str:
 
 def states(statuses: Mapping[int, Status]) -> dict[str, int]:
     """How many elements are in which state, for the display."""
-    return dict(Counter("held" if s.held else s.state.value for s in statuses.values()))
+    return dict(Counter(_word(s) for s in statuses.values()))
+
+
+def _word(status: Status) -> str:
+    return "unknown" if status.unknown else "held" if status.held else status.state.value

@@ -35,7 +35,7 @@ def run(parsed: argparse.Namespace, session: Session) -> int:
     else:
         _refuse_others(config, names or list(config.datasets))
     job, met, after = controller_job.run(
-        open_cluster(config.cluster),
+        open_cluster(config.cluster, warn=output.say),
         config,
         parsed.config,
         names,

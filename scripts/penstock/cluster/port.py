@@ -68,6 +68,8 @@ class Status:
     restarts: int = 0
     starting: bool = False
     """Its node is being switched on, rebooted or prepared for it: it runs as soon as that is done."""
+    unknown: bool = False
+    """The cluster does not know it now, too soon for it to have been forgotten: it may be at work or not."""
     completing: bool = False
     """Its processes have ended, or are being ended, and the cluster still cleans up after it."""
     held: bool = False

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 WINDOW_SECONDS = 30.0
 SAMPLES = 120
-STATES = ("running", "pending", "held", "done", "stopped", "failed", "cancelled", "lost")
+STATES = ("running", "pending", "held", "unknown", "done", "stopped", "failed", "cancelled", "lost")
 STALE_SECONDS = 90.0
 """Seconds without progress after which no remaining time is shown. Longer than the longest pause between two
 queries of a cluster."""

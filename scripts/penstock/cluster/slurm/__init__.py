@@ -17,10 +17,13 @@ def open_slurm(
 ) -> SlurmCluster:
     """The cluster that this machine's SLURM commands speak to, in the way of `cluster.slurm_api`. With
     `target`, preflight's probe job checks on a node that this folder is there. `warn` is called where that
-    way is left; None: the log has it."""
+    way is left, and while a command does not answer; None: the log has it."""
+    from penstock.cluster.slurm import client
     from penstock.cluster.slurm.cluster import SlurmCluster
     from penstock.cluster.slurm.command_line import SlurmCommands
 
+    if warn is not None:
+        client.warn_by(warn)
     if config.slurm_api == "commands":
         return SlurmCluster(config, target)
     from penstock.cluster.slurm.bindings.slurm_bindings import SlurmBindings

@@ -8,10 +8,13 @@ sites; `--export=NIL` is not known to every release.)
 
 from __future__ import annotations
 
+import contextlib
+import logging
 import os
 import re
 import shutil
 import subprocess
+import time
 from typing import TYPE_CHECKING, NamedTuple
 
 from penstock.errors import (
@@ -25,11 +28,13 @@ from penstock.errors import (
 from penstock.runtime.parent_death import dies_with
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Callable, Mapping
 
 KEPT = ("PATH", "SLURM_CONF", "TZ")
 ANSWER_WITHIN = 120.0
 """Seconds for one command: above SLURM's own MessageTimeout and its repeats."""
+SAID, AGAIN = 15.0, 45.0
+"""Seconds after which, and between which, a person hears that a command has not answered."""
 
 FINAL = re.compile(
     r"\binvalid [\w /-]*\b(specified|specification|name|request)\b|access/permission denied"
@@ -61,6 +66,20 @@ OVERLOADED = re.compile(r"rate limit exceeded|please retry momentarily", re.IGNO
 """slurmctld's words, from 23.02 on, to a client that asks too often (`query_pace`)."""
 
 
+_say: list[Callable[[str], None]] = [logging.getLogger("penstock").warning]
+
+
+def warn_by(say: Callable[[str], None]) -> None:
+    """From now on `say` is called, from any thread, with a command that a person waits for; before, the log
+    has it."""
+    _say[0] = say
+
+
+def say(text: str) -> None:
+    """What a person who waits should know."""
+    _say[0](text)
+
+
 class CommandOutput(NamedTuple):
     """A command's output and exit status."""
 
@@ -88,23 +107,41 @@ def call(
     it is not installed; the caller judges every other outcome. `outlives`: whether it may end after this
     process, where that one is killed."""
     try:
-        done = subprocess.run(
+        with subprocess.Popen(
             command,
-            input=stdin,
-            capture_output=True,
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
             text=True,
             errors="replace",
             env={**environment(), **(extra or {})},
-            timeout=ANSWER_WITHIN,
-            check=False,
             # This thread waits for its end.
-            preexec_fn=None if outlives else dies_with(os.getpid()),
-        )
-    except subprocess.TimeoutExpired:
-        raise TransientError(f"{command[0]} gave no answer within {ANSWER_WITHIN:.0f} s") from None
+            preexec_fn=None if outlives else dies_with(os.getpid()),  # noqa: PLW1509
+        ) as process:
+            out, err = _answer(process, command[0], stdin)
     except OSError as error:
         raise absent(command[0], error) from error
-    return CommandOutput(done.returncode, done.stdout, done.stderr)
+    return CommandOutput(process.returncode, out, err)
+
+
+def _answer(process: subprocess.Popen[str], program: str, stdin: str) -> tuple[str, str]:
+    """Its standard output and error. Says after SAID, then once in AGAIN, that it is waited for; raises
+    TransientError after ANSWER_WITHIN."""
+    began, given, after = time.monotonic(), iter([stdin]), SAID
+    try:
+        while (left := ANSWER_WITHIN - (time.monotonic() - began)) > 0:
+            with contextlib.suppress(subprocess.TimeoutExpired):
+                return process.communicate(next(given, None), timeout=min(after, left))
+            after = AGAIN
+            waited = time.monotonic() - began
+            if waited < ANSWER_WITHIN:
+                say(
+                    f"SLURM's {program} has not answered for {waited:.0f} s: it is waited for up to "
+                    f"{ANSWER_WITHIN:.0f} s"
+                )
+    finally:
+        process.kill()  # it has no effect on one that has ended
+    raise TransientError(f"{program} gave no answer within {ANSWER_WITHIN:.0f} s")
 
 
 def ask(*command: str, extra: Mapping[str, str] | None = None) -> str:

@@ -43,6 +43,8 @@ if TYPE_CHECKING:
 KILLED_WITHIN = 10.0
 """Seconds in which what was submitting for a controller that was killed has ended, too (`GRACE` of
 `bindings.worker`; a site's own wrapper of sbatch may take longer than sbatch itself)."""
+RENAMED = 60.0
+"""Seconds after a submission in which a job of the answered number is that array, whatever its name."""
 PARTIAL = 60.0
 """Seconds after which slurmdbd is asked again for limits that it did not say."""
 SETTLE = 20.0
@@ -68,6 +70,8 @@ class SlurmCluster:
         """Under which name each array was submitted."""
         self._others: set[str] = set()
         """The ids of arrays that another job has now, as the last look showed."""
+        self._fresh: dict[str, float] = {}
+        """Arrays that were submitted here and not seen yet, and when."""
         self._recalled: set[str] = set()
         """Arrays of earlier controllers."""
         self._unread: dict[str, int] = {}
@@ -146,6 +150,7 @@ class SlurmCluster:
         except QueueFullError as error:
             raise self._full(spec.step, error) from error
         self._names[array] = spec.name
+        self._fresh[array] = time.monotonic()
         if options.spec_cores is not None:
             self._unread[array] = options.spec_cores
             with contextlib.suppress(TransientError):
@@ -263,6 +268,10 @@ class SlurmCluster:
     def _checked(self, array: str, seen: Sequence[SlurmElement]) -> Sequence[SlurmElement]:
         """The elements that are the array's own, and a note of whether its id is another job's now."""
         own = self._own(array, seen)
+        if seen and time.monotonic() - self._fresh.pop(array, -math.inf) < RENAMED and not own:
+            # A plugin of the site renames what is submitted: it is known by that name from now on.
+            self._names[array] = seen[0].name
+            own = list(seen)
         if seen and not own:
             self._others.add(array)
         elif own:
@@ -279,6 +288,8 @@ class SlurmCluster:
         | known            | not read           | the array's            |
         | known            | the same           | the array's            |
         | known            | another            | not known to SLURM     |
+
+        A job that a site's plugin renames as it is submitted has its name from the first answer after that.
         """
         name = self._names.get(array, "")
         return [one for one in seen if not name or one.name in ("", name)]

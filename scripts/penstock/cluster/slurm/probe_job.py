@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from penstock.cluster.port import VISIT_FAILED, State, Written
 from penstock.cluster.slurm.advice import advised
+from penstock.cluster.slurm.client import SAID, say
 from penstock.cluster.slurm.job_states import STATES
 from penstock.cluster.slurm.submission import Account
 from penstock.errors import FailedError, PreflightError, QueueFullError, TransientError
@@ -132,7 +133,12 @@ def _outcomes(slurm: Slurm, probe: Probe, jobs: Sequence[tuple[str, JobOptions]]
     deadlines = {options: began + PROBE_WITHIN for _, options in jobs}
     waiting, outcomes, delay = list(jobs), list[Outcome](), 0.2
     late: dict[JobOptions, Outcome] = {}
+    said = False
     while waiting:
+        if not said and time.monotonic() - began > SAID:
+            said = True
+            numbers = ", ".join(job for job, _ in waiting)
+            say(f"preflight waits for its probe on nodes, up to {PROBE_WITHIN:.0f} s: job {numbers}")
         for job, options in list(waiting):
             over = time.monotonic() > deadlines[options]
             outcome = _outcome(slurm, job, options, probe, over=over)

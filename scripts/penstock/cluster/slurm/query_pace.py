@@ -12,7 +12,8 @@ momentarily". A busy slurmctld answers as late. So a slow answer counts as a req
 | a later answer                 | SHARE times as long as it took                |
 | "Rate limit exceeded"          | twice what it was, and at least FIRST_BACKOFF |
 
-Never more than LONGEST.
+Never more than LONGEST: how elements ended is known a minute later at most. Their receipts are read meanwhile
+(`array_runner`).
 """
 
 from __future__ import annotations
@@ -20,10 +21,9 @@ from __future__ import annotations
 SLOW = 1.0
 """Seconds: the shortest sleep of a command that has to back off. One that need not takes 50 ms."""
 SHARE = 20.0
-"""Where answers take seconds, slurmctld works for this controller 5 % of the time at most."""
+"""Where answers take up to 3 s, slurmctld works for this controller 5 % of the time at most."""
 FIRST_BACKOFF = 15.0
-USUAL_LONGEST = 60.0
-LONGEST = 300.0
+LONGEST = 60.0
 
 
 class QueryPace:
@@ -47,5 +47,5 @@ class QueryPace:
     def interval(self, waited: float) -> float:
         """Seconds until the next query, after `waited` seconds of waiting: 1 s at first, then `poll`, up to a
         minute in runs of an hour."""
-        usual = min(1.0 + waited / 10.0, max(self._poll, min(USUAL_LONGEST, waited / 60.0)))
+        usual = min(1.0 + waited / 10.0, max(self._poll, min(LONGEST, waited / 60.0)))
         return max(usual, self._least)

@@ -15,7 +15,7 @@ import weakref
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from penstock.cluster.slurm.client import ANSWER_WITHIN, environment, kind_of
+from penstock.cluster.slurm.client import AGAIN, ANSWER_WITHIN, SAID, environment, kind_of, say
 from penstock.errors import TransientError
 
 if TYPE_CHECKING:
@@ -151,9 +151,13 @@ class Helper:
     def _wait(self, fd: int, event: int, deadline: float) -> None:
         poll = select.poll()
         poll.register(fd, event)
-        left = deadline - time.monotonic()
-        if left <= 0 or not poll.poll(1000 * left):
-            raise self._lost("it gave no answer in time")
+        after = SAID
+        while (left := deadline - time.monotonic()) > 0:
+            if poll.poll(1000 * min(after, left)):
+                return
+            say(f"pyslurm has not answered: it is waited for {max(0.0, left - after):.0f} s more")
+            after = AGAIN
+        raise self._lost("it gave no answer in time")
 
     def _lost(self, why: str = "") -> HelperLostError:
         """Ends the helper, and says why it is lost: by its exit, and by what it wrote last."""

@@ -1,0 +1,152 @@
+"""A step whose receipts are all there ends, whatever the cluster says of its arrays, or does not say."""
+
+from __future__ import annotations
+
+import os
+import threading
+import time
+from typing import TYPE_CHECKING
+
+import pytest
+from tests.support.scripted_cluster import DONE, LOST, RUNNING, Stage, good
+
+from penstock.arrays import array_runner, array_watch
+from penstock.arrays.array_runner import still_alive
+from penstock.cluster.port import State, Status
+from penstock.errors import TransientError
+from penstock.locks import heartbeat
+from penstock.state.submission_log import ArrayBook
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping, Sequence
+    from pathlib import Path
+
+    from penstock.cluster.port import ArraySpec
+
+
+def how_of(status: Status) -> Callable[[int, int], Status]:
+    return lambda *_: status
+
+
+@pytest.fixture
+def stage(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Stage:
+    """Each element has its receipt at the first query, whatever is said of it."""
+    monkeypatch.setattr(array_runner, "RECEIPT_GRACE", 0.2)
+    made = Stage(tmp_path, how_of(Status(RUNNING)), queries_until_end=10**9)
+    made.cluster.on_query = lambda: [made.receipt(index) for index in (0, 1)] and None  # type: ignore[func-returns-value]
+    return made
+
+
+def says(stage: Stage, status: Status | None) -> None:
+    """The cluster, from now on, of all elements; None: it does not answer."""
+
+    def states(array: str, indices: Sequence[int]) -> Mapping[int, Status]:
+        stage.cluster.on_query()
+        if array in stage.cluster.cancelled:
+            return dict.fromkeys(indices, Status(State.CANCELLED, "CANCELLED"))
+        if status is None:
+            raise TransientError("squeue gave no answer within 120 s")
+        return dict.fromkeys(indices, status)
+
+    stage.cluster.states = states  # type: ignore[method-assign]
+
+
+@pytest.mark.parametrize(
+    ("status", "text"),
+    [
+        (Status(RUNNING, completing=True), "the cluster still cleans up after its processes"),
+        (None, "the cluster does not answer"),
+    ],
+)
+def test_what_cannot_be_seen_to_end_is_not_waited_for(stage: Stage, status: Status | None, text: str) -> None:
+    says(stage, status)
+    stage.go([0, 1])
+    assert f"all receipts are there: array 1 is not waited for ({text})" in stage.texts("note")
+    assert not stage.cluster.cancelled
+    assert ArrayBook(stage.run.arrays).open() == []
+    assert still_alive(stage.context, "data", stage.run, "copy") == [], "the next step goes on"
+
+
+def test_an_array_that_the_cluster_forgot_ends_with_its_receipts(stage: Stage) -> None:
+    """slurmctld that lost its last seconds."""
+    stage.cluster.forgets = 300.0
+    says(stage, Status(LOST))
+    begun = time.monotonic()
+    stage.go([0, 1])
+    assert time.monotonic() - begun < 5
+    assert ArrayBook(stage.run.arrays).open() == []
+
+
+@pytest.mark.parametrize("status", [Status(RUNNING), Status(State.PENDING, "BeginTime")])
+def test_what_the_cluster_would_do_once_more_is_cancelled(stage: Stage, status: Status) -> None:
+    """A requeue after the receipt: the step waited until the element had run again."""
+    says(stage, status)
+    stage.go([0, 1])
+    assert stage.cluster.cancelled == ["1"]
+    assert any("2 elements of array 1 did not end: cancelled" in text for text in stage.texts("note"))
+
+
+def test_receipts_are_read_while_the_next_query_is_waited_for(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A squeue of 5 s: the elements had ended after 13 s, and the step looked again after 100 s."""
+    monkeypatch.setattr(array_runner, "BETWEEN", 0.05)
+    box: list[Stage] = []
+    box.append(stage := Stage(tmp_path, good(box), queries_until_end=2))
+    stage.cluster.interval = lambda _: 60.0  # type: ignore[method-assign]
+    timer = threading.Timer(0.3, stage.receipt, [0])
+    timer.start()
+    begun = time.monotonic()
+    assert stage.go([0])[0].state is DONE
+    timer.join()
+    assert time.monotonic() - begun < 20
+
+
+def test_a_slow_answer_and_none_are_said(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(array_watch, "SLOW", 0.0)
+    monkeypatch.setattr(array_watch, "EVERY", 0.0)
+    box: list[Stage] = []
+    box.append(stage := Stage(tmp_path, good(box), silent=3))
+    stage.go([0])
+    first, *more = stage.texts("warning")
+    assert first == "the cluster does not answer, asking on: slurmctld does not answer"
+    assert len(more) == 2
+    assert all(text.startswith("the cluster has not answered for ") for text in more)
+    noted = stage.texts("note")
+    assert "the cluster answers again" in noted
+    assert any(text.startswith("the cluster answers slowly: the last query took ") for text in noted)
+
+
+def test_an_element_that_is_at_work_is_not_submitted_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """An array that was renamed, or lost by slurmctld: an element of it that moves its progress file is at
+    work, however long the cluster does not know it."""
+    monkeypatch.setattr(heartbeat, "PATIENCE", 0.5)
+    box: list[Stage] = []
+    box.append(stage := Stage(tmp_path, good(box)))
+    progress = stage.run.progress("copy", 0)
+    progress.parent.mkdir(parents=True)
+    looks = 0
+
+    def states(array: str, indices: Sequence[int]) -> Mapping[int, Status]:
+        nonlocal looks
+        looks += 1
+        if array == "1":
+            if looks < 50:
+                progress.write_text(f'{{"files": {looks}}}')
+                os.utime(progress, (looks, time.time() + looks / 10))
+            return dict.fromkeys(indices, Status(LOST))
+        return type(stage.cluster).states(stage.cluster, array, indices)
+
+    submit = stage.cluster.submit
+
+    def submitted(spec: ArraySpec) -> str:
+        assert looks == 0 or looks > 50, "submitted again while it moved"
+        stage.cluster.ended = {"1": {0: Status(LOST)}}
+        return submit(spec)
+
+    stage.cluster.states = states  # type: ignore[method-assign]
+    stage.cluster.submit = submitted  # type: ignore[method-assign]
+    assert stage.go([0])[0].state is DONE
+    assert list(stage.cluster.arrays) == ["1", "2"]
