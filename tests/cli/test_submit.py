@@ -207,3 +207,18 @@ def test_what_a_run_may_be_told_is_handed_to_it(place: Path, capsys: pytest.Capt
     assert "run d --new-release --copy-unchanged" in (place / "script-77").read_text()
     assert main([*WORDS, "--mend", "--copy-unchanged"]) == 2
     assert "--copy-unchanged is of a run" in capsys.readouterr().err
+
+
+def test_status_names_the_job_that_waits(place: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main([*WORDS]) == 0
+    capsys.readouterr()
+    status = [*WORDS[:-2], "status"]
+    assert main(status) == 0
+    told = "state         waiting: for SLURM: the submitted controller, job 77, has not begun"
+    assert told in capsys.readouterr().out
+    (place / "target/d").mkdir(parents=True)
+    (place / "target/d/releases").touch()
+    assert main(status) == 4
+    said = capsys.readouterr().out
+    assert "state         damaged: d/releases is a file" in said
+    assert "last run      waiting: for SLURM" in said

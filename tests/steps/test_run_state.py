@@ -9,15 +9,18 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import pytest
+from tests.support.scripted_cluster import ScriptedCluster
 from tests.support.staging_runs import tree
 from tests.support.whole_way import FILES, go, staging
 
 from penstock.cli import state_commands, step_commands
+from penstock.cluster.port import ArraySpec, State
 from penstock.core.documents.last_end import LastEnd
 from penstock.errors import FailedError, InterruptedRunError, LockedError, NoSpaceError
 from penstock.locks import holder
 from penstock.ownership.dataset_hold import holding
 from penstock.state import last_end, run_store
+from penstock.state.submission_log import ArrayBook
 from penstock.steps import status_report
 
 if TYPE_CHECKING:
@@ -168,6 +171,26 @@ def test_another_command_that_holds_the_lock_is_waited_for(context: Context) -> 
     assert "penstock gc" in line(context)
     layout.lock.unlink()
     assert line(context) == "state         starting: copy"
+
+
+def test_elements_that_wait_for_slurm_give_its_reason(context: Context) -> None:
+    go(context, upto="plan")
+    run = run_of(context)
+    cluster = ScriptedCluster(lambda *_: State.DONE, queries_until_end=99, slot_count=0)
+    context.cluster = cluster
+    array = cluster.submit(ArraySpec("a-name", "copy", run.indices, ["x"], run.folder.logs))
+    book = ArrayBook(run.folder.arrays)
+    book.intend("a-name", "copy", "slurm", run.indices)
+    book.submitted("a-name", array)
+    said = "state         waiting: for SLURM: array 1, JobArrayTaskLimit"
+    assert line(context) == f"{said}; its controller has ended"
+    with holding(context, "data", run.id, "copy"):
+        assert line(context) == said
+        cluster.slot_count = 1
+        assert line(context) == "state         copying 0.0 %"
+        cluster.silent = 1
+        assert "waiting: for SLURM: it does not answer" in line(context)
+    assert status(context)["why"] == "array 1 runs without its controller"
 
 
 def test_a_note_has_its_room_before_the_file_system_is_full(context: Context) -> None:

@@ -72,6 +72,34 @@ def test_a_current_that_was_set_by_hand_stays_and_is_said(place: Place) -> None:
     assert place.published() == first
     for said in (done.stdout, done.stderr):
         assert f"`current` was set to {first.parent.name} since" in said
+    # The path that a job gets, and not that of the release which holds what the source holds.
+    assert f"  Path          {first}\n" in done.stdout
+    assert f"  Current       {first.parent.name}\n" in done.stdout
+
+
+def test_exit_0_is_true(place: Place) -> None:
+    """Each dataset is PASSED by its seal, as the gate has it when the run ends, or the run does not end
+    with 0."""
+    place.config["datasets"]["e"] = {**place.config["datasets"]["d"]}
+    place.write()
+    assert place.penstock("run").returncode == 0
+    release = place.published("e").parent
+    release.chmod(0o700)
+    (release / "release.json").unlink()
+    done = place.penstock("run")
+    assert done.returncode == 4, done.stderr
+    assert "run --new-release e`" in done.stderr
+    assert done.stdout.count("STATUS        PASSED") == 1
+    # No step looks at the manifest of what is published already.
+    (place.published("d").parent / "manifest.parquet").rename(place.folder / "manifest.parquet")
+    done = place.penstock("run", "d")
+    assert done.returncode == 4, done.stderr
+    assert "STATUS        FINDINGS (manifest.parquet is missing; " in done.stdout
+    status = place.penstock("status")
+    assert status.returncode == 4
+    assert "damaged: manifest.parquet is missing" in status.stdout
+    assert "damaged: its seal (release.json) is missing" in status.stdout
+    assert "last run      failed at " in status.stdout
 
 
 def test_a_damaged_release_is_no_dead_end(place: Place) -> None:
@@ -82,7 +110,7 @@ def test_a_damaged_release_is_no_dead_end(place: Place) -> None:
     seal.parent.chmod(0o700)
     seal.write_text("{}")
     done = place.penstock("run")
-    assert done.returncode == 1
+    assert done.returncode == 4
     assert "run --new-release d`" in done.stderr
     done = place.penstock("run", "--new-release", "d")
     assert done.returncode == 0, done.stderr
@@ -239,7 +267,10 @@ def test_findings_of_an_audit_are_said_by_every_run(place: Place) -> None:
     assert place.penstock("audit").returncode == 4
     done = place.penstock("run")
     assert done.returncode == 4, done.stderr
-    assert "STATUS        FINDINGS (findings stand: 1 changed; `penstock repair d`" in done.stdout
+    assert (
+        "STATUS        FINDINGS (findings stand against the release: 1 changed; `penstock repair d`"
+        in done.stdout
+    )
 
 
 def test_findings_that_were_repaired_are_said_no_longer(place: Place) -> None:

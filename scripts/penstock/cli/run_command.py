@@ -59,8 +59,8 @@ def run(parsed: argparse.Namespace, session: Session) -> int:
     code = _exit_status(status, left, session)
     found = workflow_receipts.listings(RESULTS, invocation)["listed"]
     results = {name: _result(name, found.get(name), left, session) for name in names}
-    for name, listed in found.items():
-        results[name] = _judged(results[name], listed, config)
+    for name in found.keys() & results.keys():
+        results[name] = _judged(results[name], found[name], config)
     _note_stop(results, config, code)
     _summaries(results, parsed)
     statuses = {result["status"] for result in results.values()}

@@ -14,12 +14,14 @@ from penstock.views import human
 
 if TYPE_CHECKING:
     import argparse
+    from pathlib import Path
 
     from penstock.cli.session import Session
     from penstock.config.settings import Config
-    from penstock.core.documents.step_results import StatusResult
+    from penstock.core.documents.step_results import RunState, StatusResult
     from penstock.core.documents.verdict import LastAuditJson
     from penstock.core.layout import DatasetLayout
+    from penstock.state.context import Context
     from penstock.state.gate import Published
     from penstock.views.styled_lines import Line
 
@@ -34,6 +36,7 @@ def status(parsed: argparse.Namespace, session: Session) -> int:
     names = session.names(config, parsed.dataset)
     with session.context(config) as context:
         found = [step.run(context, name) for name in names]
+        _submitted(context, parsed.config, found)
     session.receipt(found[0] if len(found) == 1 else {"datasets": {one["dataset"]: one for one in found}})
     if parsed.progress == "json":
         for one in found:
@@ -44,6 +47,28 @@ def status(parsed: argparse.Namespace, session: Session) -> int:
         return FindingsError.exit_code
     unseen = any(one["state"] == gate.UNREADABLE and "current" not in one for one in found)
     return PreflightError.exit_code if unseen else 0
+
+
+def _submitted(context: Context, file: Path, found: Sequence[StatusResult]) -> None:
+    """What waits for a controller that was submitted, and that SLURM has not begun."""
+    from penstock.errors import PenstockError
+    from penstock.state import gate
+    from penstock.steps import controller_job
+
+    try:
+        jobs = controller_job.waiting(context.cluster, file)
+    except PenstockError as error:
+        output.say(f"whether a submitted controller waits is not known: {error}")
+        return
+    for job, datasets in jobs.items():
+        for one in found:
+            if one["dataset"] in datasets and "lock" not in one:
+                why = f"for SLURM: the submitted controller, job {job}, has not begun"
+                work: RunState = {"state": "waiting", "why": why}
+                own = one.get("work", {}).get("state", gate.PUBLISHED)
+                if one["state"] in (own, gate.PUBLISHED, gate.NOTHING):
+                    one |= {"state": "waiting", "why": why, "to_do": ""}
+                one["work"] = work
 
 
 _SAID = ("dataset", "state", "why", "to_do", "work")

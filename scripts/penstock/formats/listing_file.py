@@ -94,7 +94,7 @@ def read_listing(path: Path) -> Iterator[list[Entry]]:
 def read_columns(path: Path) -> Iterator[pa.RecordBatch]:
     """The same, as it is stored: the columns of `FORM`."""
     return read_batches(
-        path, FORM, hint=f"if it is damaged, remove {path.parent}: the same command makes it anew"
+        path, FORM, hint=f"if it is damaged, remove {path.parent}: `penstock run` makes it anew"
     )
 
 

@@ -106,7 +106,7 @@ def read_run(folder: RunLayout) -> RunInfo:
             "a run's description cannot be read",
             where=str(folder.run_file),
             why=str(error),
-            hint=f"remove {folder.folder}: the same command makes it anew",
+            hint=f"remove {folder.folder}: `penstock run` makes it anew",
         ) from error
 
 

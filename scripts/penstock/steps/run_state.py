@@ -109,6 +109,9 @@ def _now(context: Context, layout: DatasetLayout, run: Run, step: str, lock: Loc
     waits = _queue(context, run, step)
     if waits.arrays:
         again = f"`penstock run {layout.dataset}` watches it again"
+        if waits.reason:
+            why = f"for SLURM: {waits.reason}; its controller has ended"
+            return {"state": "waiting", "why": why, "to_do": again}
         why = f"array {', '.join(waits.arrays)} runs without its controller"
         return {"state": DOING[step], "why": why, "to_do": again}
     if end := last_end.find(layout):

@@ -322,7 +322,7 @@ def _damaged(path: Path, number: int) -> FailedError:
         "a journal that takes records back is damaged",
         where=str(path),
         why=f"line {number} is not as it was written",
-        hint=f"remove {path.parent.parent.parent}: the same command copies this release anew",
+        hint=f"remove {path.parent.parent.parent}: `penstock run` copies this release anew",
     )
 
 
