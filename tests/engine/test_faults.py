@@ -298,6 +298,34 @@ def test_a_hostile_store_costs_its_own_rows_alone(tmp_path: Path) -> None:
     assert "asked for less" in outcome.why
 
 
+def test_a_source_that_is_away_ends_the_shard_and_not_each_row(
+    bench: Bench, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    copier = bench.copier(Script(SMALL))
+    now = [0.0]
+    monkeypatch.setattr(stream.time, "monotonic", lambda: now[0])
+    away, gone = TransientError("no answer", where="k", why="reset"), SourceChangedError("gone")
+
+    def after(seconds: float, error: PenstockError = away, rows: int = 0, moved: int = 0) -> bool:
+        now[0] += seconds
+        return copier.gives_up(error, rows, moved) is not None
+
+    assert not after(900)  # the first one
+    assert not after(100)
+    assert after(100)
+    assert not after(100, moved=1)
+    assert not after(179, moved=1)
+    assert not after(900, rows=1, moved=1)
+    assert not after(900, gone, rows=1, moved=1)
+    assert not after(900, gone, rows=1, moved=1)
+    assert not after(100, rows=1, moved=1)
+    now[0] += 100
+    error = copier.gives_up(away, 1, 1)
+    assert error is not None
+    assert error.retry
+    assert "no answer: reset" in str(error)
+
+
 def test_ranges_and_drips_end_in_a_refusal_of_that_object(tmp_path: Path) -> None:
     """Ranged requests answered by another range or by all of the object; bytes that hardly come."""
     modes = {

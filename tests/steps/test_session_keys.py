@@ -7,6 +7,7 @@ import threading
 import time
 from collections import Counter
 from contextlib import contextmanager
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -269,3 +270,29 @@ def test_files_and_helpers_are_asked_for_a_minute(tmp_path: Path, monkeypatch: p
     with pytest.raises(FailedError, match="the keys ended") as caught:
         refuse(15)
     assert f"renew them in {keys}" in str(caught.value)
+
+
+def test_checksum_files_are_read_with_keys_that_a_file_has_anew(tmp_path: Path, sessions: Sessions) -> None:
+    server, keys = sessions.server, tmp_path / "keys"
+    server.objects["sums.sha256"] = b""
+
+    def write() -> None:
+        keys.write_text(f"aws_access_key_id=A\naws_secret_access_key=S\naws_session_token={sessions.new()}\n")
+        keys.chmod(0o600)
+
+    write()
+    answer = server.ended
+
+    def ended(asked: Asked) -> str:
+        refusal = answer(asked)
+        if refusal:
+            write()
+        return refusal
+
+    server.ended = ended
+    sessions.after(0)
+    with staged(tmp_path, server, credentials_file=str(keys)) as context:
+        data = replace(context.config.datasets["data"], checksums=("*.sha256",))
+        context.config = replace(context.config, datasets={"data": data})
+        assert list_step.run(context, "data")["files"] == len(SMALL | GIANTS) + 1
+    assert [one.key for one in server.refused] == ["sums.sha256"]

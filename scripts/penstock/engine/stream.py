@@ -8,6 +8,7 @@ not about one row (no space, fenced, configuration) ends the shard.
 from __future__ import annotations
 
 import mmap
+import time
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
@@ -39,6 +40,13 @@ RENEWAL = 1.0
 take is the parent's to decide (`credential_renewal`): it stops the workers."""
 
 
+GIVEN_UP = 180.0
+VAIN = 2
+"""A shard ends once VAIN rows of a stream have failed, one after another, for what may pass, and no stream of
+the element has moved a byte for GIVEN_UP seconds. Else a million rows of a source that is away would each be
+tried for minutes."""
+
+
 class Stopped(Exception):  # noqa: N818
     """Leave the row as it is: the engine stops."""
 
@@ -67,6 +75,7 @@ class Stream:
         self.attempts, self.limiter, self.tell = attempts, limiter, tell
         self.requests = requests
         self.retries = self.linked = self.taken = 0
+        self._vain, self._done, self._moved, self._moved_at = 0, -1, -1, 0.0
         # One page more than a block, so that a read can find that an object is longer than it was listed.
         self.view = memoryview(mmap.mmap(-1, BLOCK + mmap.PAGESIZE))
 
@@ -128,6 +137,22 @@ class Stream:
                     raise
                 raise error from raised
             return done
+
+    def gives_up(self, error: PenstockError, rows: int, moved: int) -> TransientError | None:
+        """The error of the shard, if this error of a row means it: see GIVEN_UP. `rows`: what this stream has
+        done of its slice; `moved`: bytes that all streams of the element have moved."""
+        now = time.monotonic()
+        if not error.retry or rows != self._done or moved > self._moved:
+            self._done, self._moved, self._moved_at, self._vain = rows, moved, now, 0
+        self._vain += error.retry
+        if self._vain < VAIN or now - self._moved_at < GIVEN_UP:
+            return None
+        return TransientError(
+            "the source gives nothing any more",
+            where=error.where,
+            why=f"for {now - self._moved_at:.0f} s: {error.what}: {error.why}",
+            hint="what was done is kept; the same command goes on",
+        )
 
     def _count(self, _: PenstockError) -> None:
         self.retries += 1

@@ -15,6 +15,7 @@ from penstock.core.model import Entry, Listed
 from penstock.errors import ObjectError, PreflightError
 from penstock.formats.listing_file import ListingWriter, read_listing
 from penstock.sources.backoff import retrying
+from penstock.sources.port import renewal
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -65,4 +66,4 @@ def _text(context: Context, source: Source, listed: Listed) -> str:
     from penstock.sources.checksum_files import read
 
     attempts, wait = context.config.engine.attempts, context.stop.wait
-    return os.fsdecode(retrying(lambda: read(source, listed), attempts, wait))
+    return os.fsdecode(retrying(lambda: read(source, listed), attempts, wait, renew=renewal(source)))

@@ -15,6 +15,7 @@ from penstock.core.model import Entry
 from penstock.errors import ObjectError, PenstockError, PreflightError, SourceChangedError, TransientError
 from penstock.sources import registry
 from penstock.sources.backoff import retrying
+from penstock.sources.port import renewal
 from penstock.sources.whole_object import reading
 
 if TYPE_CHECKING:
@@ -126,7 +127,9 @@ class StoreFiles:
 
     def fetch(self, name: str, into: Path) -> Fetched | None:
         with self._readable(name):
-            return retrying(lambda: self._fetched(name, into), self._attempts, self._wait)
+            return retrying(
+                lambda: self._fetched(name, into), self._attempts, self._wait, renew=renewal(self._source)
+            )
 
     def names(self, folder: str) -> Iterator[str]:
         with self._readable(folder):

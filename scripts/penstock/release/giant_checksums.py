@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from typing import TYPE_CHECKING, TypeVar
 
 from penstock.core import events
@@ -22,12 +23,14 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 
 TRIES = 5
+SILENT = 60.0
 
 
 class GiantClaims:
     """Queries the sources that the run froze, with the options that it froze. They are opened for the first
     giant. A source that cannot be queried, or whose object was replaced since it was copied, counts as one
-    that states no checksum; a warning says so, and publish goes on. Raises FailedError where the source
+    that states no checksum; a warning says so, and publish goes on. One that was silent for SILENT seconds is
+    not asked again: there may be thousands of giants. Raises FailedError where the source
     refuses the credentials and there are no others: with others it would state one."""
 
     def __init__(self, context: Context, run: Run) -> None:
@@ -35,6 +38,7 @@ class GiantClaims:
         self._config, self._timeout = run.config.dataset, run.config.engine.timeout
         self._policy = run.config.verify.source_checksum
         self._opened: tuple[Credentials, Sources] | None = None
+        self._silent: dict[int, TransientError] = {}
 
     def __call__(self, entry: Entry) -> Sequence[Claim]:
         """The object's own claims; () when the source states none."""
@@ -51,11 +55,15 @@ class GiantClaims:
             credentials = Credentials(self._config)
             self._opened = credentials, Sources(self._config, credentials.current, self._timeout)
         credentials, sources = self._opened
-        where = self._config.sources[entry.source].url
+        where, began = self._config.sources[entry.source].url, time.monotonic()
         try:
+            if entry.source in self._silent:
+                raise self._silent[entry.source]
             with self._context.waiting(self._dataset, "publish", f"what {where} states of {entry.path!r}"):
                 return credentials.asked(sources, entry.source, ask, TRIES, self._context.stop.wait)
         except TransientError as error:
+            if time.monotonic() - began >= SILENT:
+                self._silent[entry.source] = error
             text = f"{entry.path!r}: its source's checksum cannot be queried: {error}"
         except (SourceChangedError, ObjectError) as error:
             text = f"{entry.path!r}: nothing can prove its parts together any more: {error}"

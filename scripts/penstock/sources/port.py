@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from contextlib import AbstractContextManager
 
     from penstock.core.model import Claim, Entry, Listed
+    from penstock.errors import ExpiredCredentialsError
 
 REQUEST = 8 << 20
 """Bytes of one request of a source that cannot stream a whole object."""
@@ -145,6 +146,19 @@ class Askable(Protocol):
         """A function for many threads at once, over connections that are kept. It states the object of a key
         as `list` does, but for its time, which may lack the fractions of a second; None when the store does
         not find it. It retries what may pass, and raises what else `list_one` does."""
+
+
+@runtime_checkable
+class Renewable(Protocol):
+    """A source that resolves its credentials anew by itself."""
+
+    def renew_refused(self, error: ExpiredCredentialsError, last: bool) -> None:
+        """The `renew` of `backoff.retrying`, for one thread at a time."""
+
+
+def renewal(source: Source) -> Callable[[ExpiredCredentialsError, bool], None] | None:
+    """The `renew` of `backoff.retrying` for requests to a source; None where it has none."""
+    return source.renew_refused if isinstance(source, Renewable) else None
 
 
 class Source(Protocol):

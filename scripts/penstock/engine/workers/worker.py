@@ -163,6 +163,9 @@ class Worker:
                     if not of_row(error):
                         raise
                     batch.failures.append((row, *failure(entry.path, error)))
+                    ended = stream.gives_up(error, len(results), self.shared.total())
+                    if ended is not None:
+                        raise ended from error
         except Stopped:
             pass
         except PenstockError as error:

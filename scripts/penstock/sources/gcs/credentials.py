@@ -20,7 +20,7 @@ from urllib.parse import urlencode
 
 from penstock.errors import PreflightError
 from penstock.sources.http.endpoint import Endpoint, endpoint, split
-from penstock.sources.objects.access_token import AccessToken, jwt_grant, requested
+from penstock.sources.objects.access_token import TIMEOUT, AccessToken, jwt_grant, requested
 from penstock.sources.secret_file import pairs, read_secret
 
 if TYPE_CHECKING:
@@ -58,6 +58,6 @@ def resolve(config: SourceConfig) -> AccessToken:
         body = jwt_grant(server, sender, SCOPE, key, account["private_key_id"])
     except (ValueError, KeyError, TypeError):
         raise PreflightError("the file is no service account's", where=path, hint=HINT) from None
-    there = endpoint(server, options)
+    there = endpoint(server, options, timeout=TIMEOUT)
     line = f"POST {there.origin}{split(server).path or '/'}"
     return requested(there, line, body=body, origin=path, hint=HINT)

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from urllib.parse import urlencode
 
 from penstock.errors import ExpiredCredentialsError, FailedError
-from penstock.sources.backoff import TRIES, retrying
+from penstock.sources.backoff import retrying
 from penstock.sources.http.connection import Connection
 from penstock.sources.objects.refusals import refusal
 
@@ -17,6 +17,8 @@ if TYPE_CHECKING:
     from penstock.sources.http.endpoint import Endpoint
 
 ANSWER_LIMIT = 1 << 16
+TRIES, TIMEOUT = 4, 10.0
+"""A token server that does not answer is named within a minute: so many tries, of so many seconds each."""
 
 
 @dataclass(frozen=True)

@@ -95,11 +95,11 @@ class ObjectSource(Generic[C]):
 
     def requests(self) -> Requests[C]:
         """For the requests of one listing; to be closed."""
+        return Requests(self.client, self.credentials, self.renew_refused)
 
-        def renew(error: PenstockError, last: bool) -> None:
-            self.renew(renewed(error, self.credentials(), self.resolve, last=last))
-
-        return Requests(self.client, self.credentials, renew)
+    def renew_refused(self, error: PenstockError, last: bool) -> None:
+        """See `port.Renewable`."""
+        self.renew(renewed(error, self.credentials(), self.resolve, last=last))
 
     def check(self) -> None:
         """One page of one object."""
