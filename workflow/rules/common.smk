@@ -12,7 +12,7 @@ from pathlib import Path
 from penstock.cli import workflow_receipts, workflow_values
 from penstock.errors import PenstockError
 from penstock.runtime import interpreter
-from penstock.state.cancel_mark import INVOCATION as INVOCATION_VARIABLE
+from penstock.state import cancel_mark
 from penstock.steps import dry_run
 from penstock.views import result_texts
 
@@ -37,8 +37,8 @@ except PenstockError as error:
 
 # The steps read it in their environment, and so would a Snakemake that ran inside this one.
 if workflow.is_main_process:
-    os.environ[INVOCATION_VARIABLE] = workflow_receipts.invocation(Path("results"))
-INVOCATION = os.environ[INVOCATION_VARIABLE]
+    os.environ[cancel_mark.INVOCATION] = workflow_receipts.invocation(Path("results"))
+INVOCATION = os.environ[cancel_mark.INVOCATION]
 
 
 wildcard_constraints:
