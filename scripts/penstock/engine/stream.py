@@ -142,7 +142,7 @@ class Stream:
         """The error of the shard, if this error of a row means it: see GIVEN_UP. `rows`: what this stream has
         done of its slice; `moved`: bytes that all streams of the element have moved."""
         now = time.monotonic()
-        if not error.retry or rows != self._done or moved > self._moved:
+        if not error.retry or rows != self._done or moved > self._moved or lately_held(self.stopping):
             self._done, self._moved, self._moved_at, self._vain = rows, moved, now, 0
         self._vain += error.retry
         if self._vain < VAIN or now - self._moved_at < GIVEN_UP:

@@ -12,6 +12,7 @@ from __future__ import annotations
 import json
 import os
 import re
+import resource
 import signal
 import sys
 import warnings
@@ -31,6 +32,8 @@ LIMIT = 30.0
 says who did not answer."""
 GRACE = 5.0
 """Seconds more after which the process is killed: it could not even say that time is up."""
+MOST = 1 << 30
+"""Bytes of memory that the process may take: a helper may print without an end."""
 SHOWN = 300
 """Characters of somebody else's words in a message."""
 HINT = "docs/configuration.md has the options of S3: profile, credentials_file or anon"
@@ -103,6 +106,9 @@ def main() -> None:
     def late(_number: int, _frame: FrameType | None) -> None:
         raise _LateError
 
+    most = resource.getrlimit(resource.RLIMIT_DATA)[1]
+    within = MOST if most == resource.RLIM_INFINITY else min(MOST, most)
+    resource.setrlimit(resource.RLIMIT_DATA, (within, most))
     signal.signal(signal.SIGALRM, late)
     signal.setitimer(signal.ITIMER_REAL, request["seconds"])
     warnings.simplefilter("ignore")
@@ -187,6 +193,8 @@ def _endpoint(session: Any, scoped: dict[str, Any]) -> str:
 def _words(error: Exception) -> str:
     if isinstance(error, OSError) and error.filename:
         return f"{printable(str(error.filename))}: {error.strerror}"
+    if isinstance(error, MemoryError):
+        return f"what it gave is larger than {MOST >> 20} MiB"
     if isinstance(error, json.JSONDecodeError):
         return "what it gave is no JSON"
     if isinstance(error, (AttributeError, KeyError, TypeError)):
