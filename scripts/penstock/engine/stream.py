@@ -35,9 +35,10 @@ if TYPE_CHECKING:
     from penstock.engine.shared_memory import Limiter
 
 BLOCK = 1 << 20
-RENEWAL = 1.0
-"""Seconds between two tries of a row while credentials are renewed, whatever `attempts` is. How long that may
-take is the parent's to decide (`credential_renewal`): it stops the workers."""
+RENEWAL, LOOKS = 1.0, 5
+"""Seconds between two tries of a row while credentials are renewed, whatever `attempts` is: more each time,
+up to LOOKS times as many. How long that may take is the parent's to decide (`credential_renewal`): it stops
+the workers."""
 
 
 GIVEN_UP = 180.0
@@ -115,7 +116,7 @@ class Stream:
         """`do`, repeated while it waits for renewed credentials, and once after a hold. Reports to the
         parent when a store is overloaded."""
         before = self.counters[self.slot]
-        free = True
+        free, refused = True, 0
         while True:
             try:
                 done = self.do(row, entry)
@@ -124,7 +125,8 @@ class Stream:
                 self.counters[self.slot] = before
                 if isinstance(error, ExpiredCredentialsError):
                     self.tell(EXPIRED, (entry.source, error))
-                    self._pause(RENEWAL)
+                    refused += 1
+                    self._pause(RENEWAL * min(refused, LOOKS))
                     self.retries += 1
                     continue
                 if isinstance(error, OverloadedError):
