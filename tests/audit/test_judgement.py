@@ -149,3 +149,15 @@ def test_findings_close_path_and_show_in_every_command(
     verdicts.write(layout, verdicts.overruled(told, "known", "me"))
     for command in ("gate", "path", "status", "releases", "show"):
         assert main([command, "data", "--config", config]) == 0, command
+
+
+def test_a_damaged_state_is_its_owners_alone(staged: Context, capsys: pytest.CaptureFixture[str]) -> None:
+    """Readers get what they got; status ends with 4, and names it."""
+    config, layout = configured(staged, staged.config.target.root.parent), staged.layout("data")
+    shutil.rmtree(layout.claims)
+    os.mkfifo(layout.claims)
+    assert main(["gate", "--config", config]) == 0
+    assert main(["status", "--config", config]) == 4
+    said = capsys.readouterr().out
+    assert "state         published\n" in said
+    assert "last run      damaged: data/.penstock/claims is a FIFO" in said

@@ -43,7 +43,7 @@ def status(parsed: argparse.Namespace, session: Session) -> int:
             output.show_json(one)
     else:
         output.show_lines(render(found), hints=True)
-    if any(one["state"] in gate.BAD for one in found):
+    if any({one["state"], one.get("work", {}).get("state")}.intersection(gate.BAD) for one in found):
         return FindingsError.exit_code
     unseen = any(one["state"] == gate.UNREADABLE and "current" not in one for one in found)
     return PreflightError.exit_code if unseen else 0
@@ -84,7 +84,8 @@ def render(found: Sequence[StatusResult]) -> list[Line]:
         work = one.get("work") or {}
         lines.append(one["dataset"])
         own = bool(work) and work.get("state") == one["state"]
-        told: dict[str, object] = {"state": _state(work if own else one), "to do": one.get("to_do")}
+        to_do = one.get("to_do") or work.get("to_do")
+        told: dict[str, object] = {"state": _state(work if own else one), "to do": to_do}
         if work and not own:
             told["last run"] = _state(work)
         told |= {"step": work.get("step"), "copy": work.get("copy"), "verify": work.get("verify")}

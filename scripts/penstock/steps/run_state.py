@@ -11,7 +11,8 @@
 | its arrays alone                      | any                   | as the step: a run watches them again   |
 | nobody                                | of a signal           | `stopped`                               |
 | nobody                                | of an error           | `failed`                                |
-| nobody                                | none                  | `stopped`, without a word: killed       |
+| nobody                                | none                  | `stopped`, without a word: killed, or   |
+|                                       |                       | between two steps that a person calls   |
 | a process of another host, silent     | none                  | `unknown`                               |
 
 A run that came to its end has no state, unless a later command left a note.
@@ -123,6 +124,8 @@ def _now(context: Context, layout: DatasetLayout, run: Run, step: str, lock: Loc
         why = f"no step is at work; its controller, on {claim.by.host}, cannot be seen from here"
         return {"state": "unknown", "why": why, "to_do": _goes_on(layout)}
     why = f"it ended without a word before {step} did: killed, or its machine went down"
+    if claim and not claim.controller:
+        why = f"no command is at work, and {step} has not ended"
     return {"state": "stopped", "why": why, "to_do": _goes_on(layout)}
 
 

@@ -9,7 +9,7 @@ from functools import partial
 from typing import TYPE_CHECKING, cast
 
 from penstock.cluster.abilities import abilities_of
-from penstock.errors import PenstockError, PreflightError
+from penstock.errors import FindingsError, PenstockError, PreflightError
 from penstock.ownership import abandoned_stagings, liveness
 from penstock.policy import accounts, pause
 from penstock.retention import pins
@@ -45,6 +45,9 @@ def run(context: Context, dataset: str) -> StatusResult:
             answer["releases"] = context.storage.releases(layout)
             answer["pins"] = _pins(context, layout)
             answer |= _work(context, layout, found)
+        except FindingsError as error:
+            # Of the owner's own folders: readers get what they got.
+            answer["work"] = {"state": gate.DAMAGED, "why": error.why, "to_do": error.hint}
         except (PenstockError, OSError) as error:
             answer["problem"] = str(error)
     return cast("StatusResult", {key: value for key, value in answer.items() if value})

@@ -451,7 +451,7 @@ class RunState(TypedDict, total=False):
 
     state: str
     """`listing`, `planning`, `copying`, `setting permissions`, `verifying`, `publishing`, `starting`,
-    `waiting`, `stopped`, `failed`, `unknown`."""
+    `waiting`, `stopped`, `failed`, `unknown`; `damaged` where its state lies in no folder."""
     step: str
     percent: float
     """Of the step's bytes, where elements do it; of its files where it has none."""
