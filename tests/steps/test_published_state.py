@@ -13,7 +13,7 @@ from tests.support.published import flip
 from tests.support.staging_runs import tree
 from tests.support.whole_way import content, go
 
-from penstock.errors import FailedError
+from penstock.errors import FindingsError
 from penstock.formats.manifest import read_manifest
 from penstock.ownership import published_state
 from penstock.state import run_store
@@ -129,7 +129,7 @@ def test_a_release_with_a_damaged_seal_is_not_made_anew(context: Context) -> Non
     release.chmod(0o700)
     (release / "release.json").unlink()
     (release / "release.json").write_text(json.dumps(seal)[:-9])
-    with pytest.raises(FailedError, match="without a seal of its run"):
+    with pytest.raises(FindingsError, match="without a seal of its run"):
         list_step.run(context, "data")
     assert len([record for batch in read_manifest(release / "manifest.parquet") for record in batch]) == len(
         FILES

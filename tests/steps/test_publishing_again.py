@@ -116,7 +116,7 @@ def test_a_release_without_its_seal_is_told(context: Context) -> None:
     layout = context.layout("data")
     release = layout.release(go(context)["release"])
     os.unlink(release / "release.json")
-    with pytest.raises(FailedError, match="without a seal") as told:
+    with pytest.raises(FindingsError, match="without a seal") as told:
         go(context)
     assert "penstock run --new-release data" in str(told.value)
     release.rename(layout.folder / "away")

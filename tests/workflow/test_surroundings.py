@@ -73,7 +73,7 @@ def test_modules_of_the_surroundings_are_not_imported(
     surroundings = {"PYTHONPATH": str(shadows)} if where == "PYTHONPATH" else {}
     done = called("status", cwd=place.folder, surroundings=surroundings, program=program)
     assert (done.returncode, done.stderr) == (0, "")
-    assert "nothing staged yet" in done.stdout
+    assert "nothing published" in done.stdout
 
 
 def test_an_installation_on_pythonpath_is_refused_by_name(tmp_path: Path) -> None:
