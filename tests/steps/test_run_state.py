@@ -141,6 +141,9 @@ def test_that_another_command_holds_the_dataset_is_no_end_of_the_run(context: Co
     go(context, upto="plan")
     ends(context, LockedError("somebody holds it"))
     assert last_end.find(context.layout("data")) is None
+    with holding(context, "data", run_of(context).id, "copy"):
+        ends(context, FailedError("a second command of the same step"), "list")
+        assert last_end.find(context.layout("data")) is None
 
 
 def test_a_killed_holder_of_the_lock_is_not_at_work(context: Context) -> None:

@@ -240,9 +240,7 @@ def _note_stop(results: Mapping[str, Result], config: Config, code: int) -> None
     for name, result in results.items():
         layout = layout_of(config.target, name)
         if result["status"] == "STOPPED" and last_end.find(layout) is None:
-            lock = run_state.locked(layout)
-            if lock is None or not lock.lives:
-                last_end.note(layout, LastEnd("", code, "stopped"))
+            run_state.note(layout, LastEnd("", code, "stopped"))
 
 
 def _summaries(results: Mapping[str, Result], parsed: argparse.Namespace) -> None:

@@ -112,7 +112,7 @@ def _noted(context: Context, dataset: str, step: str) -> Iterator[None]:
     command holds the dataset, nor that a report cannot be written."""
     from penstock.cli.error_report import explained
     from penstock.core.documents.last_end import LastEnd
-    from penstock.state import last_end
+    from penstock.steps import run_state
 
     try:
         yield
@@ -130,7 +130,7 @@ def _noted(context: Context, dataset: str, step: str) -> Iterator[None]:
         elif not isinstance(error, PenstockError):
             why = f"unexpected {type(error).__name__}: {why}"
         if step != "report" and not isinstance(error, LockedError):
-            last_end.note(context.layout(dataset), LastEnd(step, code, why, hint))
+            run_state.note(context.layout(dataset), LastEnd(step, code, why, hint))
         raise
 
 

@@ -79,6 +79,14 @@ def locked(layout: DatasetLayout) -> Locked | None:
     return Locked(holder, lives)
 
 
+def note(layout: DatasetLayout, end: LastEnd) -> None:
+    """Leave a note of this end (`last_end`), unless another command is at work for the dataset: that one goes
+    on, and says how it ends."""
+    lock = locked(layout)
+    if lock is None or lock.lives is False:
+        last_end.note(layout, end)
+
+
 def of(context: Context, layout: DatasetLayout, run: Run | None) -> RunState:
     """By the table above; {} of a run that came to its end, and where nothing was listed yet. Raises
     FailedError where the run's state cannot be read."""
