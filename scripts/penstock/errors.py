@@ -5,6 +5,8 @@ Exit statuses are a promise (README, "Exit status"): scripts branch on them.
 
 from __future__ import annotations
 
+MAKE_ROOM = "make room (`penstock gc --dry-run` says what may go, `penstock gc` removes it)"
+"""What to do where a file system or a quota is full."""
 NAMED_FILES = 20
 """How many files one error names; it counts all."""
 

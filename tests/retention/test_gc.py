@@ -416,7 +416,9 @@ def test_what_reads_a_release_that_is_marked_ends_before_it_reads(
 
 
 @pytest.mark.parametrize("when", ["locked", "started", "read"])
-def test_an_audit_whose_release_is_gone_says_so_and_finds_nothing(releases: Releases, when: str) -> None:
+def test_an_audit_whose_release_is_gone_says_so_and_finds_nothing(
+    releases: Releases, when: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """As by `rm -r`, or under a reader's audit, which no removal sees: it ended with [Errno 2]."""
     releases.stage(*"AB")
     context, layout, release = releases.context, releases.layout, releases.names["A"]
@@ -437,7 +439,7 @@ def test_an_audit_whose_release_is_gone_says_so_and_finds_nothing(releases: Rele
         sink(event)
 
     if when == "locked":
-        context.storage.releases = locked  # type: ignore[method-assign]
+        monkeypatch.setattr(context.storage, "releases", locked)
     else:
         context.sink = heard
     with pytest.raises((PreflightError, FailedError), match=r"the release (was|is being) removed"):
@@ -672,7 +674,7 @@ def test_who_wakes_after_its_lock_was_taken_over_removes_nothing(releases: Relea
     rollback_step.run(context, "data", releases.names["A"])
     assert not layout.removing(releases.names["A"]).exists()
     with pytest.raises(Exception, match="cannot be renamed"):
-        removals.carry_out(context, layout, mark)
+        removals.take_name(context, layout, mark)
     releases.check()
     assert releases.current() == "A"
     assert releases.told()[-1] == "rollback A"

@@ -12,7 +12,14 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from penstock.cluster.port import Cause, State
-from penstock.errors import NAMED_FILES, FailedError, FindingsError, NoSpaceError, SourceChangedError
+from penstock.errors import (
+    MAKE_ROOM,
+    NAMED_FILES,
+    FailedError,
+    FindingsError,
+    NoSpaceError,
+    SourceChangedError,
+)
 from penstock.filesystem import plain_files
 from penstock.filesystem.capabilities import facts
 from penstock.state import outcomes
@@ -187,7 +194,7 @@ class Ends:
             what = f"{number} {'was' if len(missing) == 1 else 'were'} cancelled"
             hint = f"somebody ended them (scancel), so they are not submitted again unasked; {GOES_ON}"
         elif 6 in codes:
-            kind, hint = NoSpaceError, "make room (or raise the quota); the same command goes on"
+            kind, hint = NoSpaceError, f"{MAKE_ROOM}, or raise the quota; the same command goes on"
             lines += [free] if (free := self._free()) else []
         elif codes == {5}:
             kind = SourceChangedError

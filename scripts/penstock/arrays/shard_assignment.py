@@ -21,8 +21,8 @@ import contextlib
 import os
 from typing import TYPE_CHECKING
 
-from penstock.errors import FailedError
 from penstock.filesystem import plain_files
+from penstock.filesystem.errno_map import storage_error
 from penstock.state import receipts
 from penstock.state.submission_log import ArrayBook
 from penstock.storage import durable
@@ -51,7 +51,7 @@ def shard_for(run: RunLayout, step: str, index: int, host: str, environment: Job
     try:
         return _claim(run.folder / "claims" / STEP / name, index, indices, lambda s: _writer(run, s) == host)
     except OSError as error:
-        raise FailedError("a shard cannot be claimed", where=str(run.folder), why=str(error)) from error
+        raise storage_error(error, "a shard cannot be claimed", str(run.folder)) from error
 
 
 def shared_out(step: str, indices: Sequence[int]) -> bool:

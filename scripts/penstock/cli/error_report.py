@@ -20,7 +20,7 @@ import os
 import sys
 from typing import TYPE_CHECKING, NamedTuple
 
-from penstock.errors import FindingsError, NoSpaceError, PenstockError, PreflightError
+from penstock.errors import MAKE_ROOM, FindingsError, NoSpaceError, PenstockError, PreflightError
 from penstock.filesystem.errno_map import PASSING, printable, storage_error
 from penstock.filesystem.plain_files import NotPlainError
 from penstock.runtime import process_limit
@@ -75,7 +75,7 @@ def explained(error: BaseException) -> BaseException:
         return NoSpaceError(
             "no space or quota is left",
             where=where,
-            hint="make room and run the same command: it goes on where it stopped",
+            hint=f"{MAKE_ROOM} and run the same command: it goes on where it stopped",
         )
     if error.errno in (errno.EACCES, errno.EPERM, errno.EROFS):
         return PreflightError(

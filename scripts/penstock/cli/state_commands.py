@@ -9,7 +9,7 @@ from functools import partial
 from typing import TYPE_CHECKING, cast
 
 from penstock.cli import output
-from penstock.errors import ConfigError, FindingsError, PreflightError
+from penstock.errors import ConfigError, FindingsError, NoSpaceError, PreflightError
 from penstock.views import human
 
 if TYPE_CHECKING:
@@ -254,7 +254,16 @@ def _pinned(
                 hint="give a shorter time, and pin again before it ends",
             )
         until = clock.now(layout.pins) + parsed.lasts
-    found, pin = pins.pinned(open_storage(), layout, look, until=until)
+    try:
+        found, pin = pins.pinned(open_storage(), layout, look, until=until)
+    except NoSpaceError as error:
+        output.say(
+            f"warning: {layout.dataset}: the release is not pinned: {error}\n"
+            "  the command goes on without: the release stays while `current` names it, and for gc.grace "
+            f"after that ({human.duration(config.gc.grace)}, or the longest time of a job), unless its owner "
+            "removes it with --now"
+        )
+        return look(), ""
     return found, pin.words()
 
 

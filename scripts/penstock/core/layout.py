@@ -156,6 +156,16 @@ class DatasetLayout:
         """What readers say that they read."""
         return self.folder / "pins"
 
+    @property
+    def readers_reserve(self) -> Path:
+        """Files that are removed for pins where no space is left."""
+        return self.folder / ".reserve"
+
+    @property
+    def reserve(self) -> Path:
+        """Files that are removed for removals where no space is left."""
+        return self.state / "reserve"
+
     def removing(self, release: str) -> Path:
         """There while this release is about to be removed: no reader pins it any more."""
         return self.releases / f".removing-{release}"

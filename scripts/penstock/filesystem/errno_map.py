@@ -16,7 +16,7 @@ import os
 from typing import TYPE_CHECKING
 
 from penstock.core import text
-from penstock.errors import FailedError, NoSpaceError, ObjectError, TransientError
+from penstock.errors import MAKE_ROOM, FailedError, NoSpaceError, ObjectError, TransientError
 
 if TYPE_CHECKING:
     from penstock.errors import PenstockError
@@ -51,7 +51,7 @@ def storage_error(error: OSError, what: str, path: str) -> PenstockError:
     if number in NO_SPACE:
         cause = "the quota is used up" if number == errno.EDQUOT else "no space or no inodes left"
         return NoSpaceError(
-            what, where=where, why=cause, hint="make room; the same command goes on where this one stopped"
+            what, where=where, why=cause, hint=f"{MAKE_ROOM}; the same command goes on where this one stopped"
         )
     if number in PASSING:
         return TransientError(what, where=where, why=why)

@@ -4,9 +4,11 @@ written."""
 from __future__ import annotations
 
 import time
+from contextlib import suppress
 from threading import Lock
 from typing import TYPE_CHECKING
 
+from penstock.errors import NoSpaceError
 from penstock.formats.ledger_segments import Moves
 
 if TYPE_CHECKING:
@@ -34,7 +36,7 @@ class Recorder:
         self._write(due)
 
     def close(self) -> None:
-        """All is written down. Raises NoSpaceError, FailedError."""
+        """All is written down. Raises FailedError."""
         due, self._moves = self._moves, Moves()
         self._write(due)
 
@@ -42,4 +44,6 @@ class Recorder:
         if self._folder is not None and moves:
             from penstock.formats.ledger_file import write
 
-            write(self._folder, self._name, moves)
+            # Where no space is left the removal goes on: it makes room, and the files are read back.
+            with suppress(NoSpaceError):
+                write(self._folder, self._name, moves)

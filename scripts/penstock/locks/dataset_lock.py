@@ -34,7 +34,7 @@ import threading
 import time
 from typing import TYPE_CHECKING, NamedTuple, Self
 
-from penstock.errors import LockedError, PenstockError, PreflightError
+from penstock.errors import LockedError, NoSpaceError, PenstockError, PreflightError
 from penstock.filesystem.errno_map import storage_error
 from penstock.locks import holder as holders
 from penstock.locks.heartbeat import HEARTBEAT, PATIENCE, SHORT, stands_still
@@ -356,6 +356,8 @@ def try_out(folder: Path, dataset: str) -> None:
             lock.assert_held()
             if not lock.beats():
                 raise LockedError("a heartbeat cannot be seen", why="the file's time stays as it is")
+    except NoSpaceError:
+        raise
     except PenstockError as error:
         raise PreflightError(
             "this file system cannot hold the dataset's lock",

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from penstock.core.documents import element_receipt
 from penstock.core.job_time import Estimate
 from penstock.core.time_estimate import MeasuredCopy, Rates, rates, seconds
-from penstock.errors import NewerFormatError, NoSpaceError
+from penstock.errors import MAKE_ROOM, NewerFormatError, NoSpaceError
 from penstock.filesystem import plain_files
 from penstock.filesystem.capabilities import facts
 from penstock.state import history
@@ -131,7 +131,7 @@ def room(layout: DatasetLayout, totals: Totals, keep: int, promised: Sequence[Pr
             why=f"it needs {human.size(totals.blocks)} ({totals.blocks:,} bytes) and leaves "
             f"{human.size(keep)} (target.keep_free); {human.size(seen.free_bytes)} "
             f"({seen.free_bytes:,} bytes) are free on {seen.kind}{other}",
-            hint="make room, lower target.keep_free, or stage less; nothing was copied",
+            hint=f"{MAKE_ROOM}, lower target.keep_free, or stage less; nothing was copied",
         )
     if seen.free_inodes is not None and files + their_files > seen.free_inodes:
         other = f", {their_files:,} of them promised to other runs" if their_files else ""
@@ -140,7 +140,7 @@ def room(layout: DatasetLayout, totals: Totals, keep: int, promised: Sequence[Pr
             where=str(layout.root),
             why=f"it needs {files:,} for files and folders; {seen.free_inodes:,} are free on "
             f"{seen.kind}{other}",
-            hint="make room, or stage less; nothing was copied",
+            hint=f"{MAKE_ROOM}, or stage less; nothing was copied",
         )
     text = f"takes {human.size(totals.blocks)} of {human.size(seen.free_bytes)} free on {seen.kind}"
     return f"{text}; other runs will still write {human.size(their_bytes)}" if their_bytes else text

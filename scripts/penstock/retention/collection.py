@@ -21,11 +21,12 @@ from penstock.errors import (
     InterruptedRunError,
     LockedError,
     NewerFormatError,
+    NoSpaceError,
     PenstockError,
     PreflightError,
 )
 from penstock.filesystem import clock
-from penstock.ownership import abandoned_stagings, liveness
+from penstock.ownership import abandoned_stagings, liveness, reserve
 from penstock.ownership.dataset_hold import holding, lock_of
 from penstock.retention import freeing, interrupted, pins, removals, survey
 from penstock.retention.removal_share import paced
@@ -35,6 +36,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Sequence
     from pathlib import Path
 
+    from penstock.core.documents.removal_mark import RemovalMark
     from penstock.core.layout import DatasetLayout
     from penstock.retention.decision import Decision
     from penstock.retention.freeing import Freed
@@ -120,12 +122,57 @@ def carry_out(
     *,
     overruled: Collection[str] = (),
 ) -> Done:
-    """Do what was planned, as far as it still holds. Raises LockedError while a run holds the dataset."""
+    """Do what was planned, as far as it still holds. Raises LockedError while a run holds the dataset.
+
+    Where no space is left for what has to be written, files that lost their name already go first, then the
+    dataset's reserve; then it begins again with what is left. What was renamed and could not be noted in the
+    history has its mark, by which the line is written then (`removals.settle`).
+    """
+    gone: dict[str, Decision] = {}
+    waiting = list(overruled)
+    cleared = 0
+
+    def rounds() -> Done:
+        nonlocal cleared
+        while True:
+            full: PenstockError | OSError | None = None
+            decisions: Sequence[Decision] = ()
+            try:
+                decisions = _named_away(context, layout, planned, decide, step, waiting, gone)
+            except (PenstockError, OSError) as error:
+                if not reserve.is_full(error):
+                    raise
+                full = error
+            more, waits = _clear(context, layout, step)
+            cleared += more
+            if full is None:
+                stay = {one.known.release for one in decisions}
+                return Done(
+                    [*(one for name, one in gone.items() if name not in stay), *decisions], cleared, waits
+                )
+            if not more:
+                raise full
+
+    return reserve.sparing(context, layout, step, rounds, removal=True)
+
+
+def _named_away(
+    context: Context,
+    layout: DatasetLayout,
+    planned: Plan,
+    decide: Callable[[Survey], list[Decision]],
+    step: str,
+    overruled: list[str],
+    gone: dict[str, Decision],
+) -> list[Decision]:
+    """All that needs the dataset's lock. What has lost its name is in `gone` from then on, also where this
+    raises, and what was taken back of pins is in `overruled` no more."""
     storage = context.storage
     with holding(context, layout.dataset, "", step):
         interrupted.settle(context, layout)
-        for name in overruled:
-            take_back(context, layout, name)
+        while overruled:
+            take_back(context, layout, overruled[0])
+            overruled.pop(0)
         seen = survey.look(context, layout)
         agreed = {one.known.release for one in planned.doomed}
         decisions = [
@@ -134,15 +181,14 @@ def carry_out(
             else one._replace(held_by=("changed: it was held when this command began",))
             for one in decide(seen)
         ]
-        decisions = _removed(context, layout, decisions)
+        decisions = _removed(context, layout, decisions, gone)
         for name in seen.ended:
             with contextlib.suppress(OSError):
                 storage.withdraw(layout.pins, name)
         run = _latest(layout) if any(not one.stays for one in planned.stagings) else None
         if run is not None:
             abandoned_stagings.clean(context, run, step=step, remove=partial(removals.set_aside, context))
-    cleared, waits = _clear(context, layout, step)
-    return Done(decisions, cleared, waits)
+    return decisions
 
 
 def pin_named(context: Context, layout: DatasetLayout, name: str) -> Pin:
@@ -176,14 +222,21 @@ def take_back(context: Context, layout: DatasetLayout, name: str) -> Pin:
     return found
 
 
-def _removed(context: Context, layout: DatasetLayout, decisions: Sequence[Decision]) -> list[Decision]:
-    """Take the names of those that nothing holds. Returns the decisions with what was seen at the last
-    look."""
-    marked = {}
+def _removed(
+    context: Context, layout: DatasetLayout, decisions: Sequence[Decision], gone: dict[str, Decision]
+) -> list[Decision]:
+    """Take the names of those that nothing holds; where no space is left for all marks, of those that are
+    marked, before it raises. Returns the decisions with what was seen at the last look."""
+    marked: dict[str, RemovalMark] = {}
+    full: NoSpaceError | None = None
     try:
         for one in decisions:
             if not one.held_by:
-                marked[one.known.release] = removals.mark(context, layout, one.known, "no rule holds it")
+                try:
+                    marked[one.known.release] = removals.mark(context, layout, one.known, "no rule holds it")
+                except NoSpaceError as error:
+                    full = error
+                    break
         if marked and (seconds := settling(context)):
             text = f"{len(marked)} releases are marked; their readers have {seconds:.0f} s to be seen"
             context.emit(events.Noted(layout.dataset, "gc", text))
@@ -191,12 +244,16 @@ def _removed(context: Context, layout: DatasetLayout, decisions: Sequence[Decisi
         found = []
         for one in decisions:
             mark = marked.get(one.known.release)
-            held = _since(context, layout, one.known.release) if mark else ()
+            held = survey.holders_now(context, layout, one.known.release) if mark else []
+            if mark and context.storage.current(layout) == mark.release:
+                held.append("current: somebody led it there meanwhile")
             if mark and held:
                 removals.unmark(context, layout, marked.pop(mark.release))
                 one = one._replace(held_by=held)
             elif mark:
-                removals.carry_out(context, layout, mark)
+                removals.take_name(context, layout, mark)
+                gone[mark.release] = one
+                removals.conclude(context, layout, mark)
                 marked.pop(mark.release)
             found.append(one)
     except BaseException:
@@ -204,15 +261,9 @@ def _removed(context: Context, layout: DatasetLayout, decisions: Sequence[Decisi
             with contextlib.suppress(PenstockError, OSError):
                 removals.give_up(context, layout, mark)
         raise
+    if full is not None:
+        raise full
     return found
-
-
-def _since(context: Context, layout: DatasetLayout, release: str) -> list[str]:
-    """Who holds a release that is marked."""
-    held = survey.holders_now(context, layout, release)
-    if context.storage.current(layout) == release:
-        held.append("current: somebody led it there meanwhile")
-    return held
 
 
 def settling(context: Context) -> float:
@@ -232,7 +283,11 @@ def _clear(context: Context, layout: DatasetLayout, step: str) -> tuple[int, str
     if not folders:
         return 0, ""
     try:
-        with lock_of(context, layout, "", step, GC_LOCK), paced(context, layout):
+        with contextlib.ExitStack() as held:
+            # Where no space is left for this lock, files go without it: of two that remove each goes on.
+            with contextlib.suppress(NoSpaceError):
+                held.enter_context(lock_of(context, layout, "", step, GC_LOCK))
+            held.enter_context(paced(context, layout))
             removals.clear(context, layout, folders)
     except LockedError as error:
         return 0, f"the files are being removed already: {error.why or error.what}"

@@ -58,9 +58,11 @@ from penstock.core.layout import DATA
 from penstock.core.text import printable
 from penstock.errors import FailedError, FindingsError, PreflightError
 from penstock.filesystem import clock
+from penstock.filesystem.errno_map import storage_error
 from penstock.filesystem.owners import user_name
 from penstock.locks import holder as holders
 from penstock.locks.holder import Holder
+from penstock.ownership import reserve
 from penstock.retention.pin_owner import this_owner
 
 if TYPE_CHECKING:
@@ -311,8 +313,14 @@ def _place(storage: Storage, layout: DatasetLayout, release: str, until: float |
     try:
         if not os.path.lexists(layout.pins) and storage.owns(layout):
             storage.make_folder_for_readers(layout.pins, layout.release(release) / DATA)
-        if not storage.post(layout.pins, name, pin_file.to_json(said)):
-            raise FileExistsError(errno.EEXIST, "its name is taken", str(layout.pins))
+        while True:
+            try:
+                if not storage.post(layout.pins, name, pin_file.to_json(said)):
+                    raise FileExistsError(errno.EEXIST, "its name is taken", str(layout.pins))
+                break
+            except OSError as error:
+                if not reserve.is_full(error) or not reserve.give(layout.readers_reserve, 1):
+                    raise
     except FileNotFoundError:
         raise PreflightError(
             "this dataset takes no pins yet",
@@ -321,6 +329,8 @@ def _place(storage: Storage, layout: DatasetLayout, release: str, until: float |
             hint="the next publish or rollback of its owner makes the folder",
         ) from None
     except OSError as error:
+        if reserve.is_full(error):
+            raise storage_error(error, "there is no room for a pin", str(layout.pins)) from None
         raise PreflightError(
             "this account cannot pin a release",
             where=str(layout.pins),

@@ -81,9 +81,9 @@ def give_up(context: Context, layout: DatasetLayout, one: RemovalMark) -> None:
         unmark(context, layout, one)
 
 
-def carry_out(context: Context, layout: DatasetLayout, one: RemovalMark) -> None:
-    """Take a marked release's name away, by one rename, and all that follows but its files. The caller holds
-    the lock, and has looked at pins and `current` since the mark."""
+def take_name(context: Context, layout: DatasetLayout, one: RemovalMark) -> None:
+    """Take a marked release's name away, by one rename. The caller holds the lock, and has looked at pins and
+    `current` since the mark; `conclude` follows."""
     removed = _removed(layout, one)
     try:
         context.assert_held()
@@ -91,7 +91,6 @@ def carry_out(context: Context, layout: DatasetLayout, one: RemovalMark) -> None
     except OSError as error:
         context.assert_held()
         raise storage_error(error, "a release cannot be renamed", str(layout.release(one.release))) from error
-    _conclude(context, layout, one)
 
 
 def set_aside(context: Context, staging: Path, state: Path) -> None:
@@ -120,7 +119,7 @@ def settle(context: Context, layout: DatasetLayout) -> None:
             continue
         context.assert_held()
         if _was_renamed(context, layout, one):
-            _conclude(context, layout, one)
+            conclude(context, layout, one)
         else:
             unmark(context, layout, one)
 
@@ -158,18 +157,19 @@ def clear(context: Context, layout: DatasetLayout, folders: Sequence[Path]) -> N
 
 
 def _was_renamed(context: Context, layout: DatasetLayout, one: RemovalMark) -> bool:
-    """Whether the release of a mark has lost its name. Where it has not, nobody can take it any more by this
-    mark."""
+    """Whether the release of a mark has lost its name, and perhaps its files. Where it has not, nobody can
+    take it any more by this mark."""
     removed = _removed(layout, one)
-    if removed.is_dir() or _told(layout, one):
+    if removed.is_dir() or _told(layout, one) or not os.path.lexists(layout.release(one.release)):
         return True
     value = {"release": one.release, "why": "the removal was taken back"}
     # Of two that meet here one makes the name, and both see which.
     return not context.storage.post(layout.releases, removed.name, value) and removed.is_dir()
 
 
-def _conclude(context: Context, layout: DatasetLayout, one: RemovalMark) -> None:
-    """What follows the rename. May be done again."""
+def conclude(context: Context, layout: DatasetLayout, one: RemovalMark) -> None:
+    """What follows the rename: all but the files. May be done again. Raises NoSpaceError where the history's
+    line cannot be written: the mark stays, and `settle` writes it."""
     gone = not os.path.lexists(layout.release(one.release)) and not os.path.lexists(
         layout.staging(one.release)
     )
@@ -195,7 +195,10 @@ def _conclude(context: Context, layout: DatasetLayout, one: RemovalMark) -> None
             author=Author(one.by, one.uid, one.host),
         )
         context.assert_held()
-        history.append(layout, line)
+        try:
+            history.append(layout, line)
+        except OSError as error:
+            raise storage_error(error, "a removal cannot be noted", str(layout.history)) from error
     unmark(context, layout, one)
 
 

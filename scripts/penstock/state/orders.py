@@ -9,6 +9,7 @@ import time
 from typing import TYPE_CHECKING, NamedTuple
 
 from penstock.errors import FailedError
+from penstock.filesystem.errno_map import NO_SPACE, storage_error
 from penstock.filesystem.owners import account
 from penstock.storage import durable
 
@@ -32,11 +33,13 @@ def given() -> Given:
 
 
 def write(where: Path, content: Mapping[str, object], what: str, verb: str) -> None:
-    """Write the order's file, durably. Raises FailedError: `what` cannot be written; do `verb` as the account
-    that stages the dataset."""
+    """Write the order's file, durably. Raises NoSpaceError, and FailedError: `what` cannot be written; do
+    `verb` as the account that stages the dataset."""
     try:
         durable.write_json(where, content)
     except OSError as error:
+        if error.errno in NO_SPACE:
+            raise storage_error(error, f"{what} cannot be written", str(where)) from error
         raise FailedError(
             f"{what} cannot be written",
             where=str(where),

@@ -27,6 +27,7 @@ from penstock.core.documents import claim_file
 from penstock.core.documents.claim_file import ClaimFile
 from penstock.errors import FailedError, LockedError
 from penstock.filesystem import plain_files
+from penstock.filesystem.errno_map import storage_error
 from penstock.locks import holder as holders
 from penstock.state import history
 from penstock.storage import durable
@@ -109,9 +110,7 @@ def make(layout: DatasetLayout, run: str, above: RunClaim | None, controller: st
             if not _remove(layout, old):
                 break
     except OSError as error:
-        raise FailedError(
-            "the dataset cannot be claimed", where=str(layout.claims), why=str(error)
-        ) from error
+        raise storage_error(error, "the dataset cannot be claimed", str(layout.claims)) from error
     return claim
 
 

@@ -16,6 +16,7 @@ from penstock.core.documents.typed_json import NOTHING
 from penstock.core.layout import REPAIRS
 from penstock.errors import FailedError
 from penstock.filesystem import plain_files
+from penstock.filesystem.errno_map import storage_error
 from penstock.locks import holder as holders
 from penstock.storage import durable
 
@@ -183,7 +184,7 @@ class ArrayBook:
         try:
             durable.append_line(self._path, array_line.to_json(line._replace(at=time.time())))
         except OSError as error:
-            raise FailedError("cannot note an array", where=str(self._path), why=str(error)) from error
+            raise storage_error(error, "cannot note an array", str(self._path)) from error
 
     def _lines(self) -> Iterator[ArrayLine]:
         try:

@@ -34,6 +34,7 @@ from penstock.core.layout import DATA, EMPTY_FOLDERS, MANIFEST, MANIFEST_SHA256,
 from penstock.engine.audit_shard import AuditedRows
 from penstock.errors import ConfigError, FailedError, FindingsError, InterruptedRunError, PreflightError
 from penstock.formats.shards import read_expected
+from penstock.ownership import reserve
 from penstock.ownership.dataset_hold import lock_of
 from penstock.planning.forecast import element_time
 from penstock.policy import accounts
@@ -122,7 +123,13 @@ def run(context: Context, dataset: str, request: Request | None = None) -> Audit
             )
     else:
         layout = _as_reader(context, layout, request.into)
-    began = time.time()
+    return reserve.sparing(
+        context, layout, STEP, lambda: _run(context, layout, release, request), keep=reserve.KEPT
+    )
+
+
+def _run(context: Context, layout: DatasetLayout, release: str, request: Request) -> AuditResult:
+    dataset, began = layout.dataset, time.time()
     with auditing(context, layout, release, STEP), standing(layout, release, STEP):
         _control_files_are_here(context, layout, release)
         seal, digest = audit_plan.read_seal(layout, release)

@@ -24,7 +24,7 @@ from penstock.filesystem.errno_map import storage_error
 from penstock.formats import empty_folders
 from penstock.listing.collection import Gathered, apart, gather, open_sources, ordered
 from penstock.listing.listers import reach
-from penstock.ownership import abandoned_stagings, published_state
+from penstock.ownership import abandoned_stagings, published_state, reserve
 from penstock.ownership.dataset_hold import holding
 from penstock.ownership.invalid_runs import drop_stale
 from penstock.release.evidence import short
@@ -74,6 +74,7 @@ def run(context: Context, dataset: str) -> ListResult:
             cancel_mark.clear(layout)
             interrupted.settle(context, layout)
             receipt = _list(context, config, layout, sources, hold)
+            reserve.fill(layout)
     except BaseException:
         _undo(made)
         raise

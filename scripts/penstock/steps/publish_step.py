@@ -21,7 +21,7 @@ from penstock.errors import FailedError, FindingsError
 from penstock.filesystem import clock
 from penstock.filesystem.errno_map import storage_error
 from penstock.formats.shards import read_shard
-from penstock.ownership import abandoned_stagings, promises, published_state
+from penstock.ownership import abandoned_stagings, promises, published_state, reserve
 from penstock.ownership.dataset_hold import holding
 from penstock.release.sealing import RecordsError, seal_staging
 from penstock.retention import interrupted, pins
@@ -127,6 +127,7 @@ def _publish(context: Context, run: Run) -> PublishReceipt:
     receipts.write_step(run.folder, receipt)
     abandoned_stagings.clean(context, run)
     published_state.tidy(context, run)
+    reserve.fill(layout)
     promises.withdraw(context, layout, lambda one: not one.repairs)
     receipt["published"] = True
     context.emit(events.Ended(dataset, STEP, receipt))

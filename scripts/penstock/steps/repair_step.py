@@ -26,6 +26,7 @@ from penstock.filesystem import clock
 from penstock.filesystem.errno_map import printable, storage_error
 from penstock.formats import empty_folders
 from penstock.formats.manifest import read_manifest
+from penstock.ownership import reserve
 from penstock.ownership.dataset_hold import holding
 from penstock.ownership.repair_promise import promised
 from penstock.state import history, receipts, signed_history, verdicts
@@ -76,13 +77,17 @@ def run(
             where=f"{dataset}/{release}",
             hint=f"run `penstock audit {dataset}` first: it tells what is damaged",
         )
-    with (
-        auditing(context, layout, release, STEP),
-        standing(layout, release, STEP),
-        holding(context, dataset, "", STEP, release=release),
-        promised(context, layout, release),
-    ):
-        return _repair(context, layout, audits, spared)
+
+    def repair() -> RepairResult:
+        with (
+            auditing(context, layout, release, STEP),
+            standing(layout, release, STEP),
+            holding(context, dataset, "", STEP, release=release),
+            promised(context, layout, release),
+        ):
+            return _repair(context, layout, audits, spared)
+
+    return reserve.sparing(context, layout, STEP, repair, keep=reserve.KEPT)
 
 
 def _repair(

@@ -7,11 +7,13 @@ from typing import TYPE_CHECKING
 
 from penstock.core.layout import DATA
 from penstock.errors import FindingsError
+from penstock.ownership import reserve
 from penstock.ownership.dataset_hold import holding
 from penstock.retention import removals, rollback
 
 if TYPE_CHECKING:
     from penstock.core.documents.step_results import RollbackResult
+    from penstock.retention.rollback import Led
     from penstock.state.context import Context
 
 STEP = "rollback"
@@ -28,9 +30,13 @@ def run(context: Context, dataset: str, release: str | None) -> RollbackResult:
             where=str(layout.releases),
             hint=f"`{context.program} run {dataset}` stages it",
         )
-    with holding(context, dataset, "", STEP):
-        removals.settle(context, layout)
-        led = rollback.lead(context, layout, release)
+
+    def lead() -> Led:
+        with holding(context, dataset, "", STEP):
+            removals.settle(context, layout)
+            return rollback.lead(context, layout, release)
+
+    led = reserve.sparing(context, layout, STEP, lead)
     return {
         "dataset": dataset,
         "release": led.release,

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Self
 
 from penstock.errors import FailedError
 from penstock.filesystem import libc
+from penstock.filesystem.errno_map import NO_SPACE, storage_error
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -25,11 +26,15 @@ class Barrier:
         self._fd = os.open(data, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
 
     def wait(self) -> None:
-        """One syncfs. Raises FailedError for any error: what was written since is to be written anew,
-        never synced again."""
+        """One syncfs. Raises NoSpaceError of a full target, FailedError for any other error: what was written
+        since is to be written anew, never synced again."""
         try:
             libc.syncfs(self._fd)
         except OSError as error:
+            if error.errno in NO_SPACE:
+                raise storage_error(
+                    error, "the written data did not reach the disk", str(self._data)
+                ) from None
             raise FailedError(
                 "the written data did not reach the disk",
                 where=str(self._data),

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from penstock.core.checks import CheckResult
 from penstock.core.text import printable
-from penstock.errors import NoSpaceError, PreflightError
+from penstock.errors import MAKE_ROOM, NoSpaceError, PreflightError
 from penstock.locks import dataset_lock
 from penstock.policy import accounts, rights
 from penstock.steps.preflight.answers import roots
@@ -45,7 +45,7 @@ def check(context: Context, layout: DatasetLayout, answers: Answers, looks: Look
             "the target has no room",
             where=str(layout.root),
             why=f"{human.size(seen.free_bytes)} are free, and target.keep_free is {human.size(keep)}",
-            hint="make room, or lower target.keep_free",
+            hint=f"{MAKE_ROOM}, or lower target.keep_free",
         )
     for folder in (layout.state, layout.state.parent, layout.state.parent.parent):
         if folder.is_dir():

@@ -1,0 +1,139 @@
+"""Room that each dataset holds for the day on which its file system, or its owner's quota, is full.
+
+A removal writes before it frees: a lock, a mark, a line of the history; so does a pin. Where no file can be
+made any more nothing could make room, and no job could start. So files lie ready to be removed in their
+place, and are made again when there is room.
+
+| lies in                 | is given up by                      | when nothing is left of it             |
+|-------------------------|-------------------------------------|----------------------------------------|
+| `.penstock/reserve/`    | gc, remove                          | the reserve of readers                 |
+| `<dataset>/.reserve/`   | pins, a file each; rollback, audit, | NoSpaceError; a job starts without its |
+|                         | repair: all of it (but KEPT)        | pin, and is warned                     |
+
+Those may empty the reserve of readers who may pin, and nobody but the owner the other one. Between a file's
+removal and what takes its place another process may take the room: the work is tried again as long as there
+is a file to give up. What quotas count, they count for the dataset's owner; a reader whose own quota is full
+has no reserve.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import stat
+from typing import TYPE_CHECKING, TypeVar
+
+from penstock.core import events
+from penstock.errors import NoSpaceError, PenstockError
+from penstock.filesystem.errno_map import NO_SPACE
+from penstock.storage import durable
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from pathlib import Path
+
+    from penstock.core.layout import DatasetLayout
+    from penstock.state.context import Context
+
+T = TypeVar("T")
+
+OF_REMOVALS, OF_READERS = (16, 32 << 10), (64, 8 << 10)
+"""Files of each, and bytes of a file. XFS makes a file where some 200 KiB are free; an audit makes 30."""
+AT_ONCE = 4
+"""Files that are given before the work is tried again."""
+KEPT = 16
+"""Files that an audit and a repair leave of the reserve of readers, to pins and rollback."""
+
+
+def fill(layout: DatasetLayout) -> None:
+    """Make what is missing of both, as far as there is room for it. By the dataset's owner. Raises nothing:
+    without a reserve all works as long as there is room."""
+    with contextlib.suppress(OSError):
+        _fill(layout.reserve, *OF_REMOVALS, 0o700)
+    with contextlib.suppress(OSError):
+        pins = layout.pins.stat()
+        _fill(layout.readers_reserve, *OF_READERS, stat.S_IMODE(pins.st_mode) & 0o777, pins.st_gid)
+
+
+def _fill(folder: Path, files: int, size: int, mode: int, gid: int = -1) -> None:
+    durable.make_dirs(folder, mode)
+    seen = folder.stat()
+    if gid not in (-1, seen.st_gid):
+        os.chown(folder, -1, gid)
+    if stat.S_IMODE(seen.st_mode) & 0o777 != mode:
+        os.chmod(folder, mode)
+    missing = {f"{number:02d}" for number in range(files)} - set(os.listdir(folder))
+    for name in sorted(missing):
+        fd = os.open(
+            folder / name, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600
+        )
+        try:
+            # Bytes that no file system leaves out, compresses or shares.
+            os.write(fd, os.urandom(size))
+        except OSError:
+            os.unlink(folder / name)
+            raise
+        finally:
+            os.close(fd)
+
+
+def give(folder: Path, most: int | None = None, *, keep: int = 0) -> bool:
+    """Remove so many files of a reserve at most (None: all), and leave so many. Returns whether any was
+    removed: False also for whoever may not."""
+    given = 0
+    with contextlib.suppress(OSError):
+        names = sorted(os.listdir(folder))
+        for name in names[: max(0, len(names) - keep)][:most]:
+            with contextlib.suppress(FileNotFoundError):
+                os.unlink(folder / name)
+                given += 1
+        # Until the removal is durable, blocks may not be free.
+        durable.fsync_dir(folder)
+    return given > 0
+
+
+def is_full(error: BaseException) -> bool:
+    """Whether this is how a full file system, or a full quota, answers."""
+    return isinstance(error, NoSpaceError) or (isinstance(error, OSError) and error.errno in NO_SPACE)
+
+
+def sparing(
+    context: Context,
+    layout: DatasetLayout,
+    step: str,
+    work: Callable[[], T],
+    *,
+    removal: bool = False,
+    keep: int = 0,
+) -> T:
+    """What `work` returns; where there is no space for what it writes, it is called again once the reserve
+    was given up. It must be work that goes on where it stopped. So
+    many files of the reserve are left (`keep`). Of another account's dataset nothing is
+    given. Raises what `work` raises."""
+    folders = [layout.reserve, layout.readers_reserve] if removal else [layout.readers_reserve]
+    given = False
+    try:
+        while True:
+            try:
+                return work()
+            except (PenstockError, OSError) as error:
+                if not is_full(error) or not context.storage.owns(layout):
+                    raise
+                while folders and not give(folders[0], AT_ONCE, keep=keep):
+                    folders.pop(0)
+                if not folders and removal:
+                    raise NoSpaceError(
+                        "no room is left, not even for what a removal has to write",
+                        where=str(layout.folder),
+                        why=str(error).partition("\n")[0],
+                        hint="remove some files of your own there by hand, or have the quota raised: 1 MiB "
+                        "and 20 files are enough; then the same command makes room",
+                    ) from error
+                if not folders:
+                    raise
+                text = "no space is left: the dataset's reserve is given up for what has to be written"
+                context.emit(events.Noted(layout.dataset, step, text))
+                given = True
+    finally:
+        if given:
+            fill(layout)
