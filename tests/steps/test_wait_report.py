@@ -69,6 +69,15 @@ def test_elements_that_the_cluster_does_not_know_are_not_said_to_run() -> None:
     assert "without finishing" not in lines[0][1]
 
 
+def test_why_nothing_is_submitted_is_said_where_nothing_waits() -> None:
+    """A queue that is full of other jobs, or PAUSE: a step was silent until it had passed."""
+    report = WaitReport()
+    lines = [line for second in range(110) for line in report.look(second, [], 0, "the queue is full: QOS")]
+    assert len(lines) == 3
+    assert lines[0] == "nothing has moved for 10 s: the queue is full: QOS"
+    assert not report.look(300, [], 0)
+
+
 def test_what_is_held_is_said_at_once_and_then_with_the_rest() -> None:
     report = WaitReport()
     elements = waiting(Status(RUNNING, node="n1"), Status(PENDING, "JobHeldAdmin", held=True))

@@ -23,6 +23,7 @@ from penstock.core.documents.throttle_file import Throttle
 from penstock.core.job_time import CLOCKS
 from penstock.errors import TransientError
 from penstock.locks import heartbeat
+from penstock.policy import pause
 from penstock.state import throttle_mark
 from penstock.state.cancel_mark import CancelMark
 from penstock.state.element_progress import Progress
@@ -274,7 +275,7 @@ def _ask(watch: Watch, arrays: Sequence[WatchedArray]) -> None:
 def _not_yet_lost(watch: Watch, live: WatchedArray) -> dict[int, Status]:
     """An array that the cluster does not know counts as alive until the cluster may have forgotten it: an
     earlier answer comes from another controller, or from one that lost its state. An element at work counts
-    as alive after that, too: one whose array was renamed, say.
+    as alive after that, too: one whose array was renamed, say. One with a receipt is done.
 
     | submitted, by the clock of who did       | unknown, by this process's clock | progress   | counts as |
     |------------------------------------------|----------------------------------|------------|-----------|
@@ -295,8 +296,14 @@ def _not_yet_lost(watch: Watch, live: WatchedArray) -> dict[int, Status]:
         # Read from the first look on, so that it is known at once when it stands still.
         return _moves(watch, index if element is None else element) or young
 
-    lost = {i for i, s in live.statuses.items() if s.state is State.LOST and i not in watch.proven}
-    return {i: unknown if i in lost and alive(i) else s for i, s in live.statuses.items()}
+    def counts(index: int, status: Status) -> Status:
+        if status.state is not State.LOST:
+            return status
+        if index in watch.proven:
+            return Status(State.DONE, reason="by its receipt")
+        return unknown if alive(index) else status
+
+    return {index: counts(index, status) for index, status in live.statuses.items()}
 
 
 def _moves(watch: Watch, index: int) -> bool:
@@ -330,7 +337,10 @@ def tell(watch: Watch) -> None:
         if old is None or (old.state, old.reason, old.node) != (status.state, status.reason, status.node):
             _tell_change(watch, index, status)
     files, size = tell_amounts(watch)
-    for text in watch.report.look(time.monotonic(), elements, (files, size)):
+    idle = f"no array is submitted, since the queue is full: {watch.queue.full}" if watch.queue.full else ""
+    if pause.standing() is not None:
+        idle = "no array is submitted while PAUSE stands at the root"
+    for text in watch.report.look(time.monotonic(), elements, (files, size), idle):
         watch.note(text)
 
 

@@ -48,8 +48,9 @@ class WaitReport:
     _said_at: float = float("-inf")
     _held: set[tuple[str, int]] = field(default_factory=set)
 
-    def look(self, now: float, elements: Sequence[Element], moved: object) -> list[str]:
-        """`moved` is anything that changes when work was done (counts of files and bytes)."""
+    def look(self, now: float, elements: Sequence[Element], moved: object, idle: str = "") -> list[str]:
+        """`moved` is anything that changes when work was done (counts of files and bytes); `idle` says why
+        nothing is submitted where no element waits or runs."""
         states = tuple(sorted((e.array, e.index, e.status.state.value) for e in elements))
         if (moved, states) != self._moved:
             self._moved, self._moved_at = (moved, states), now
@@ -57,9 +58,10 @@ class WaitReport:
         waiting = [e for e in elements if not e.status.state.ended]
         runs = any(e.status.state is State.RUNNING and not e.status.unknown for e in waiting)
         still = now - self._moved_at
-        if waiting and still >= (EVERY if runs else FIRST) and now - self._said_at >= EVERY:
+        why = _waits(waiting) or idle
+        if why and still >= (EVERY if runs else FIRST) and now - self._said_at >= EVERY:
             self._said_at = now
-            lines.append(f"nothing has moved for {human.duration(still)}: {_waits(waiting)}")
+            lines.append(f"nothing has moved for {human.duration(still)}: {why}")
         return lines
 
     def _newly_held(self, elements: Iterable[Element], now: float) -> list[str]:
