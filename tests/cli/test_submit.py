@@ -37,8 +37,12 @@ done < {folder}/jobs
 """
 SCONTROL = """\
 #!/bin/sh
-printf 'ClusterName             = penstock\\nMaxArraySize            = 1001\\n'
+case "$2" in
+node) cat {folder}/nodes ;;
+*) printf 'ClusterName             = penstock\\nMaxArraySize            = 1001\\n' ;;
+esac
 """
+NODE = "NodeName={name} CPUTot=8 CoresPerSocket=8 Sockets=1 RealMemory=8000 Partitions=data State=IDLE\n"
 
 
 @pytest.fixture
@@ -49,10 +53,19 @@ def place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     commands = tmp_path / "commands"
     commands.mkdir()
     (tmp_path / "jobs").touch()
+    (tmp_path / "nodes").write_text(NODE.format(name="n1") + NODE.format(name="n2"))
     scancel = f'#!/bin/sh\necho "$*" >> {tmp_path}/ended\n'
-    bodies = {"sbatch": SBATCH, "squeue": SQUEUE, "scontrol": SCONTROL, "scancel": scancel}
+    bodies = {
+        "sbatch": SBATCH,
+        "squeue": SQUEUE,
+        "scontrol": SCONTROL,
+        "scancel": scancel,
+        "sinfo": "#!/bin/sh\necho data*\n",
+    }
     for name, text in bodies.items():
-        (commands / name).write_text(text.format(folder=tmp_path) if name[1] in "bq" else text)
+        (commands / name).write_text(
+            text.replace("{folder}", str(tmp_path)).replace("{{", "{").replace("}}", "}")
+        )
         (commands / name).chmod(0o755)
     monkeypatch.setenv("PATH", f"{commands}:/usr/bin:/bin")
     monkeypatch.chdir(tmp_path)
@@ -222,3 +235,32 @@ def test_status_names_the_job_that_waits(place: Path, capsys: pytest.CaptureFixt
     said = capsys.readouterr().out
     assert "state         damaged: d/releases is a file" in said
     assert "last run      waiting: for SLURM" in said
+
+
+@pytest.mark.parametrize(
+    ("nodes", "cluster", "stops"),
+    [
+        (["n1"], {}, True),
+        (["n1", "n2"], {}, False),
+        (["n1", "n2"], {"nodelist": "n1"}, True),
+        (["n1", "n2"], {"steps": {"verify": {"nodelist": "n1"}, "submit": {"nodelist": "n1"}}}, True),
+        (["n1", "n2"], {"steps": {"verify": {"nodelist": "n1"}}}, False),
+        (["n1"], {"core_spec": "none", "cpus": 4, "memory": "1GiB"}, False),
+        (["n1"], {"core_spec": "none", "cpus": 8, "memory": "1GiB"}, True),
+        (["n1"], {"core_spec": "none", "cpus": 4, "memory": "7500MiB"}, True),
+    ],
+)
+def test_a_controller_that_would_keep_its_elements_out_is_not_submitted(
+    place: Path,
+    capsys: pytest.CaptureFixture[str],
+    nodes: list[str],
+    cluster: dict[str, object],
+    stops: bool,
+) -> None:
+    """On the only node that elements of whole nodes may use."""
+    (place / "nodes").write_text("".join(NODE.format(name=name) for name in nodes))
+    config = json.loads((place / "my.yaml").read_text())
+    (place / "my.yaml").write_text(json.dumps({**config, "cluster": cluster}))
+    assert main([*WORDS]) == (3 if stops else 0)
+    assert ("n1 is the only node that elements may use" in capsys.readouterr().err) is stops
+    assert bool((place / "jobs").read_text()) is not stops

@@ -23,6 +23,7 @@ from penstock.errors import ConfigError, FailedError, PreflightError, TransientE
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    from penstock.cluster.slurm.controller_room import QueuedJob
     from penstock.cluster.slurm.port import Slurm
 
 
@@ -133,6 +134,9 @@ class Scripted:
 
     def ended_states(self, job: str) -> list[str]:
         return ["COMPLETED"]
+
+    def jobs(self) -> list[QueuedJob]:
+        return []
 
     def cancel(self, job: str, indices: Sequence[int] | None = None) -> None:
         self.cancelled.append((job, None if indices is None else tuple(indices)))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import sys
 from typing import TYPE_CHECKING
 
 import pytest
@@ -40,3 +41,15 @@ def test_further_datasets_get_a_job_of_their_own_that_follows(place: Place) -> N
     for name in ("a", "b"):
         release = place.published(name).parent.name
     assert told_after.read_text().strip() == f"releases/{release}"
+
+
+def test_a_controller_on_the_only_node_of_its_elements_is_refused(place: Place) -> None:
+    """Before it is submitted; and at its start where a person's own job has `penstock run` in it."""
+    place.fill("a", 5)
+    place.configure(["a"], cluster={"probe": False, "nodelist": "n3"})
+    said = place.ends(place.penstock("submit", "a"), 3)
+    assert "n3 is the only node that elements may use" in said
+    command = f"{sys.executable} -m penstock --config my.yaml --backend slurm run a"
+    words = ("sbatch", "--wait", "--export=ALL", "--mem=500M", "--nodelist=n3", f"--chdir={place.work}")
+    place.ends(place.start(*words, "--output=own.log", f"--wrap={command}"), 3)
+    assert "n3 is the only node that elements may use" in (place.work / "own.log").read_text()

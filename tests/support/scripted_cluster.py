@@ -77,6 +77,8 @@ class ScriptedCluster:
     late: float = 0.0
     """Seconds after a submission without an answer in which its array may yet appear."""
     finds: int = 0
+    keeps_out: str = ""
+    """Why the controller's own job keeps elements from starting."""
     recalled: dict[str, tuple[str, int | None]] = field(default_factory=dict)
 
     @property
@@ -206,6 +208,9 @@ class ScriptedCluster:
 
     def fit_results(self, steps: Sequence[str]) -> Sequence[CheckResult]:
         return ()
+
+    def kept_out(self, steps: Sequence[str], arrays: Sequence[str] = ()) -> str:
+        return self.keeps_out
 
     def max_queued(self, step: str) -> int | None:
         return self.queued

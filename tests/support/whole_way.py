@@ -82,6 +82,9 @@ class InProcess:
     ) -> Mapping[str, Sequence[CheckResult]]:
         return {}
 
+    def kept_out(self, steps: Sequence[str], arrays: Sequence[str] = ()) -> str:
+        return ""
+
     def max_queued(self, step: str) -> int | None:
         return None
 

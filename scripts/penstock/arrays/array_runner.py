@@ -42,6 +42,7 @@ from penstock.arrays.array_watch import (
     tell_amounts,
     watch_of,
 )
+from penstock.arrays.kept_out import KeptOut
 from penstock.cluster.abilities import abilities_of
 from penstock.cluster.port import ArraySpec, State, Status
 from penstock.core import events
@@ -90,10 +91,11 @@ def run_array(
     elements, before more than ever run at once since a person said so. `expected` estimates how long the
     element of an index takes: what it asks for where `cluster.time` is `auto`.
 
-    Raises FailedError that names the elements, reasons and files (exit status 5 when every failure is a
-    changed source, 6 when one is a full target), also when a person cancelled the dataset or elements of it;
-    LockedError where elements may live that only another cluster or backend can end; and InterruptedRunError
-    on a signal: local elements have ended tidily by then, SLURM's run on, and the next call finds them.
+    Raises PreflightError where the job that this process is keeps its elements from starting; FailedError
+    that names the elements, reasons and files (exit status 5 when every failure is a changed source, 6 when
+    one is a full target), also when a person cancelled the dataset or elements of it; LockedError where
+    elements may live that only another cluster or backend can end; and InterruptedRunError on a signal:
+    local elements have ended tidily by then, SLURM's run on, and the next call finds them.
     """
     words = command or element_command(context, run, step)
     watch = watch_of(context, dataset, run, step, receipt_ok, indices, words)
@@ -102,6 +104,7 @@ def run_array(
         watch.excluded = [*watch.book.excluded(time.time() - node_failures.HOURS * 3600)]
         watch.limits = watch.book.raised(step)
     begun = time.monotonic()
+    room = KeptOut(watch)
     try:
         _meet(watch)
         while True:
@@ -123,6 +126,7 @@ def run_array(
             else:
                 _rest(watch, context.cluster.interval(time.monotonic() - begun))
             _look(watch)
+            room.check()
     except BaseException:
         _leave(watch)
         raise

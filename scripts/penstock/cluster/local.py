@@ -204,6 +204,10 @@ class LocalCluster:
         del steps
         return ()
 
+    def kept_out(self, steps: Sequence[str], arrays: Sequence[str] = ()) -> str:
+        del steps, arrays
+        return ""
+
     def max_queued(self, step: str) -> int | None:
         del step
         return None

@@ -21,7 +21,8 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from penstock.cluster.port import ArraySpec, Mail, State
 from penstock.core.layout import DatasetLayout
-from penstock.errors import ConfigError, LockedError, PreflightError
+from penstock.core.step_table import RUN_IN_ELEMENTS
+from penstock.errors import ConfigError, FailedError, LockedError, PreflightError, TransientError
 from penstock.policy import rights
 from penstock.runtime import interpreter
 from penstock.state import cancel_mark
@@ -124,7 +125,8 @@ def run(
     | any other, also one whose processes are ended (COMPLETING)   | a job that starts when they have ended |
 
     Raises ConfigError where the backend is not SLURM, PreflightError where the working directory cannot be
-    written, LockedError where another `penstock submit` is at work in it.
+    written, or the job would keep its elements from ever starting, LockedError where another `penstock
+    submit` is at work in it.
     """
     if cluster.abilities.elements_end_with_controller:
         raise ConfigError(
@@ -142,6 +144,8 @@ def run(
                 return Submitted(job, met=True)
         if not living:
             may_begin()
+        if not look:
+            _refuse_alone(cluster, [*RUN_IN_ELEMENTS, *config.cluster.on_nodes])
         # The job begins in `/`, which every node has; PROGRAM then changes to this working directory.
         python = config.cluster.python
         words = [*interpreter.command("penstock", python), "--config", wanted.file]
@@ -153,6 +157,22 @@ def run(
         job = cluster.submit(spec)
         _note(cluster, job, wanted)
     return Submitted(job, met=False, after=spec.after)
+
+
+def _refuse_alone(cluster: Cluster, steps: Sequence[str]) -> None:
+    """Raises PreflightError where the controller's job would leave no node to elements of these steps. What
+    the cluster does not say, preflight in that job finds."""
+    why = ""
+    with contextlib.suppress(TransientError, FailedError, PreflightError):
+        why = cluster.kept_out(steps)
+    if why:
+        raise PreflightError(
+            "the controller's own job would keep its elements from starting",
+            where="cluster",
+            why=why,
+            hint="run `penstock run` where it takes no node of theirs (a login node), or give the controller "
+            "another partition: cluster.steps.submit.partition",
+        )
 
 
 def waiting(cluster: Cluster, file: Path) -> Mapping[str, Sequence[str]]:

@@ -15,7 +15,15 @@ from typing import TYPE_CHECKING
 
 from penstock.cluster.abilities import abilities_of
 from penstock.cluster.port import Cause, State, Status
-from penstock.cluster.slurm import core_choice, core_doctor, job_limits, placement, queue_fit, site
+from penstock.cluster.slurm import (
+    controller_room,
+    core_choice,
+    core_doctor,
+    job_limits,
+    placement,
+    queue_fit,
+    site,
+)
 from penstock.cluster.slurm.advice import advised
 from penstock.cluster.slurm.client import ANSWER_WITHIN, names_queue
 from penstock.cluster.slurm.command_line import SlurmCommands
@@ -28,6 +36,7 @@ from penstock.config.settings import AUTO_CORES, AUTO_TIME
 from penstock.core import job_time
 from penstock.core.host_lists import host_names
 from penstock.errors import FailedError, OverloadedError, PreflightError, QueueFullError, TransientError
+from penstock.runtime import job_environment
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -40,6 +49,8 @@ if TYPE_CHECKING:
     from penstock.core.checks import CheckResult
     from penstock.core.documents.node_cores import NodeCores
 
+SUBMIT = "submit"
+"""The step of a submitted controller's job."""
 KILLED_WITHIN = 10.0
 """Seconds in which what was submitting for a controller that was killed has ended, too (`GRACE` of
 `bindings.worker`; a site's own wrapper of sbatch may take longer than sbatch itself)."""
@@ -388,8 +399,45 @@ class SlurmCluster:
     def fit_results(self, steps: Sequence[str]) -> Sequence[CheckResult]:
         if self._facts is None:
             return ()  # SLURM could not be reached: `check` has said so
-        asked = dict.fromkeys(map(self._options, steps))
-        return queue_fit.results(self._slurm, list(asked), self._facts)
+        asked = list(dict.fromkeys(map(self._options, steps)))
+        return [*queue_fit.results(self._slurm, asked, self._facts), *self._beside(asked)]
+
+    def _beside(self, asked: Sequence[JobOptions]) -> Sequence[CheckResult]:
+        """What the node of the job that this process is in leaves to elements."""
+        own = job_environment.current()
+        if not (own.proven and own.node):
+            return []
+        nodes, default = self._slurm.nodes(), self._slurm.default_partition()
+        shares = site.shares_memory(self._slurm.settings())
+        found: dict[CheckResult, None] = {}
+        for options in filter(site.known, asked):
+            able = placement.able(options, nodes, default)
+            found |= dict.fromkeys(
+                controller_room.leaves_none(options, able, [own.node], shares_memory=shares)
+            )
+        return list(found)
+
+    def kept_out(self, steps: Sequence[str], arrays: Sequence[str] = ()) -> str:
+        nodes, default = self._slurm.nodes(), self._slurm.default_partition()
+        shares = site.shares_memory(self._slurm.settings())
+        jobs = self._slurm.jobs() if arrays else []
+        place = [node.name for node in placement.able(self._config.of(SUBMIT), nodes, default)]
+        for step in steps:
+            options = self._options(step)
+            if not site.known(options):
+                continue
+            able = placement.able(options, nodes, default)
+            if arrays:
+                own = job_environment.current()
+                found = own.proven and controller_room.kept_out(
+                    options, able, jobs, arrays, own.job, shares_memory=shares
+                )
+            else:
+                stops = controller_room.leaves_none(options, able, place, shares_memory=shares)
+                found = stops[0].found if stops else ""
+            if found:
+                return found
+        return ""
 
     def max_queued(self, step: str) -> int | None:
         return job_limits.queued(self._bounds(step).submitted)

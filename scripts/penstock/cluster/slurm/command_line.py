@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 
 from penstock.cluster.slurm.accounting import USAGE_FIELDS, read_usage
 from penstock.cluster.slurm.client import CommandOutput, ask, call, problem, require
+from penstock.cluster.slurm.controller_room import QueuedJob
 from penstock.cluster.slurm.job_states import (
     SACCT_FIELDS,
     SQUEUE_FIELDS,
@@ -34,7 +35,7 @@ from penstock.cluster.slurm.submission import (
     single_arguments,
     validated,
 )
-from penstock.core.host_lists import host_list
+from penstock.core.host_lists import host_list, host_names
 from penstock.errors import FailedError, QueueFullError, TransientError
 
 if TYPE_CHECKING:
@@ -209,6 +210,10 @@ class SlurmCommands:
         listed = ask("sacct", "-X", "-P", "-n", "-j", job, "-o", "State")
         return [line.split()[0].rstrip("+") for line in listed.splitlines() if line.strip()]
 
+    def jobs(self) -> list[QueuedJob]:
+        text = ask("squeue", ALL, "-h", "--states=PD,R,S,CF,CG", "-o", "%A|%F|%t|%u|%q|%N|%r|%j")
+        return [_queued(line) for line in text.splitlines() if line.count("|") >= 7]
+
     def cancel(self, job: str, indices: Sequence[int] | None = None) -> None:
         answer = call("scancel", job if indices is None else f"{job}_[{compressed(indices)}]")
         if answer.code != 0 and not _gone(answer):
@@ -225,6 +230,11 @@ class SlurmCommands:
         # No error where all elements of the array have started or ended: nothing is left to hold back.
         if answer.code != 0 and not _gone(answer):
             raise problem("scontrol update", answer)
+
+
+def _queued(line: str) -> QueuedJob:
+    job, array, state, user, qos, nodes, reason, name = line.split("|", 7)
+    return QueuedJob(job, array, state != "PD", user, qos, frozenset(host_names(nodes)), reason, name)
 
 
 def _configuration() -> dict[str, str]:

@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     from penstock.cluster.port import Accounted, ArraySpec
+    from penstock.cluster.slurm.controller_room import QueuedJob
     from penstock.cluster.slurm.job_states import SlurmElement
     from penstock.cluster.slurm.nodes import Node
     from penstock.config.settings import JobOptions
@@ -239,6 +240,9 @@ class Slurm(Protocol):
 
     def ended_states(self, job: str) -> list[str]:
         """The same by accounting. To be asked only where `Facts.accounting`."""
+
+    def jobs(self) -> list[QueuedJob]:
+        """All jobs that wait or run, of everybody whom this account may see."""
 
     def cancel(self, job: str, indices: Sequence[int] | None = None) -> None:
         """End a job, or these elements of an array. One that has ended is no error."""

@@ -19,7 +19,7 @@ from penstock.errors import FailedError, PreflightError, QueueFullError, Transie
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
-    from penstock.cluster.slurm.port import Facts, Slurm
+    from penstock.cluster.slurm.port import Facts, Settings, Slurm
     from penstock.cluster.slurm.probe_job import Probe
     from penstock.config.settings import ClusterConfig, JobOptions
 
@@ -159,7 +159,7 @@ def able(slurm: Slurm, options: JobOptions, nodes: Sequence[Node]) -> list[Node]
 def _probed(options: JobOptions, there: Sequence[Node]) -> list[str]:
     """The nodes that the probe is sent to by name: as many as elements run at once, at most PROBED. None
     where it is not known which nodes the job may run on, or where no such node is idle: SLURM chooses one."""
-    if not _known(options):
+    if not known(options):
         return []
     return spread(there, min(PROBED, options.max_elements))
 
@@ -206,7 +206,7 @@ def _gpus(config: ClusterConfig, options: JobOptions, step: str, candidates: Seq
         return []
     others = f" and {len(found) - 1} more have" if len(found) > 1 else " has"
     why = f"{found[0].name}{others} GPUs ({found[0].gpus}), and core-spec or --exclusive takes whole nodes"
-    if not _known(options):
+    if not known(options):
         return [f"elements may take whole nodes with all their GPUs: {why}, where the job may run there"]
     raise PreflightError(
         "elements would take whole nodes with all their GPUs",
@@ -216,10 +216,17 @@ def _gpus(config: ClusterConfig, options: JobOptions, step: str, candidates: Seq
     )
 
 
-def _known(options: JobOptions) -> bool:
+def known(options: JobOptions) -> bool:
     """Whether `able` is exact: a reservation, and a constraint of several features, leave fewer nodes."""
     plain = options.constraint is None or placement.PLAIN.fullmatch(options.constraint) is not None
     return options.reservation is None and plain
+
+
+def shares_memory(settings: Settings) -> bool:
+    """Whether a job that asks for no memory leaves some of its node's to others."""
+    by_memory = any("MEMORY" in word.upper() for word in settings.words("SelectTypeParameters"))
+    bounds = [settings.values.get(f"DefMemPer{unit}", "UNLIMITED").upper() for unit in ("Node", "CPU", "Cpu")]
+    return not by_memory or any(bound not in ("UNLIMITED", "0") for bound in bounds)
 
 
 def _first_reason(words: str) -> str:

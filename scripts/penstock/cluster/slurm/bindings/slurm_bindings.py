@@ -65,6 +65,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
     from penstock.cluster.port import Accounted, ArraySpec
+    from penstock.cluster.slurm.controller_room import QueuedJob
     from penstock.cluster.slurm.job_states import SlurmElement
     from penstock.cluster.slurm.port import Association, Qos, Reservation, Settings, Slurm
     from penstock.config.settings import JobOptions
@@ -306,6 +307,9 @@ class SlurmBindings:
         return self._by(
             "ended", {"job": int(job)}, lambda told: [_state(one["state"]) for one in told], instead
         )
+
+    def jobs(self) -> list[QueuedJob]:
+        return self._commands.jobs()
 
     def cancel(self, job: str, indices: Sequence[int] | None = None) -> None:
         def instead() -> None:
