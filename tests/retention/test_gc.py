@@ -23,7 +23,7 @@ from penstock.config.settings import GcConfig, RetentionConfig
 from penstock.core import events
 from penstock.core.documents import removal_mark
 from penstock.core.layout import SEAL
-from penstock.errors import FailedError, LockedError, PreflightError
+from penstock.errors import FailedError, FindingsError, LockedError, PreflightError
 from penstock.locks import holder as holders
 from penstock.locks.dataset_lock import DatasetLock
 from penstock.ownership.ops_share import SEEN
@@ -472,11 +472,13 @@ def test_a_history_that_cannot_be_read_is_an_error_that_names_it(releases: Relea
     releases.stage(*"AB")
     releases.layout.history.unlink()
     releases.layout.history.mkdir()
-    for words in ("gc --dry-run", "gc", "rollback data", "status data"):
+    for words in ("gc --dry-run", "gc", "rollback data"):
         done = releases.command(*words.split())
         assert done.returncode == 1
         assert f"the history cannot be read [{releases.layout.history}]" in done.stderr
         assert "bug" not in done.stderr
+    done = releases.command("status", "data")
+    assert (done.returncode, f"damaged: {releases.layout.history}" in done.stdout) == (4, True)
     assert releases.there() == "AB"
 
 
@@ -486,7 +488,7 @@ def test_where_pins_cannot_be_read_nothing_is_removed(releases: Releases) -> Non
     shutil.rmtree(releases.layout.pins)
     releases.layout.pins.write_text("")  # root reads every folder, but no file is one
     for dry_run in (True, False):
-        with pytest.raises(PreflightError, match="the pins cannot be read"):
+        with pytest.raises(FindingsError, match="data/pins is a file"):
             gc_step.gc(releases.context, "data", dry_run=dry_run)
     assert releases.there() == "AB"
 
