@@ -28,7 +28,7 @@ from penstock.engine.copy_shard import copy_shard
 from penstock.engine.shared_memory import Limiter, Shared
 from penstock.locks import holder as holders
 from penstock.ownership import ops_share, promises
-from penstock.ownership.ops_share import EVERY, SEEN, OpsShare
+from penstock.ownership.ops_share import EVERY, SEEN, OpsShare, holders_of
 from penstock.state import run_store
 from penstock.steps import audit_step, repair_step
 from penstock.storage import shared_files
@@ -296,7 +296,7 @@ def test_s11_a_repairs_last_steps_are_within_the_budget(tmp_path: Path) -> None:
 
 
 def test_s11_the_share_by_what_the_promises_say(tmp_path: Path) -> None:
-    """Read again after five seconds: of living runs alone, and by the smallest budget."""
+    """Read again after five seconds: of living runs alone, and by the account's smallest budget."""
     now = 0.0
     layout = promised(tmp_path, "own", at_once=2)
     share = OpsShare(open_storage(), layout, "own", OPS, 7, clock=lambda: now)
@@ -312,6 +312,18 @@ def test_s11_the_share_by_what_the_promises_say(tmp_path: Path) -> None:
     promised(tmp_path, "smaller", at_once=2, ops=100)
     now += EVERY
     assert share() == 100 / 10
+    strangers = ((4242, {"at_once": 1000}), (4243, {"ops": 1}))
+    for number, (uid, what) in enumerate(strangers):
+        # One promise of another account took all but a thousandth, or all but one operation (K9).
+        promised(tmp_path, f"stranger-{number}", uid=uid, **what)
+        os.chown(layout.promises / f"1.stranger-{number}", uid, uid)
+        promised(tmp_path, f"again-{number}", uid=uid, at_once=500)
+        os.chown(layout.promises / f"1.again-{number}", uid, uid)
+        now += EVERY
+        assert share() == 100 / (2 + number) / 10
+    told = holders_of(open_storage(), layout)
+    assert any(one.startswith("uid 4242: 1,000 elements at once, dataset stranger-0 on ") for one in told)
+    assert all(" since " in one for one in told)
     assert OpsShare(open_storage(), DatasetLayout(tmp_path / "else", "x"), "x", OPS, 3)() == OPS / 3
 
 

@@ -29,11 +29,12 @@ from penstock.locks.dataset_lock import DatasetLock
 from penstock.ownership.ops_share import SEEN
 from penstock.policy import pause
 from penstock.retention import freeing, pins, removals, survey
-from penstock.retention.removal_share import paced
+from penstock.retention.removal_share import _Share, paced
 from penstock.runtime import job_environment
 from penstock.runtime.job_environment import JobEnvironment
 from penstock.state import gate
 from penstock.steps import audit_step, gc_step, list_step, plan_step, repair_step, rollback_step
+from penstock.storage.registry import open_storage
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
@@ -763,3 +764,18 @@ def test_a_removal_that_begins_beside_another_waits_until_that_one_has_read_it(r
             began = time.monotonic()
             context.storage.remove_tree(second)
             assert time.monotonic() - began >= SEEN
+
+
+def test_removals_of_another_account_take_its_share_and_no_more(releases: Releases) -> None:
+    """Fifty promises of a stranger took all but a fiftieth."""
+    releases.stage("A")
+    context, layout = releases.context, releases.layout
+    with paced(context, layout):
+        (own,) = layout.promises.iterdir()
+        value = json.loads(own.read_bytes())
+        for number in range(50):
+            other = layout.promises / f"{number}.removal.x"
+            other.write_text(json.dumps({**value, "uid": 4242}))
+            os.chown(other, 4242, 4242)
+        share = _Share(open_storage(), layout, own.name, 0, 100, lambda _: None)
+        assert share() == 50

@@ -1,9 +1,11 @@
 """How many metadata operations a second this process may make below a root, of what `target.ops` allows all.
 
 Each run's promise (`ownership.promises`) says how many of its elements may run at once; 0 while none does; so
-does a repair's. An element, and a step that removes a tree, sets modes or puts repaired files in their
-places, takes the budget divided by all parts of the living runs, and its own. The smallest budget that any
-of them names counts.
+does a repair's. The accounts that have living parts share the budget evenly, so that no account takes more
+than its share, however many parts its promises name. An element, and a step that removes a tree, sets modes
+or puts repaired files in their places, takes its account's share divided by the parts of this account's
+living runs, and its own. The smallest budget that one of this account's runs names counts; what another
+account names is its own.
 
 The promises are read again after EVERY seconds: a listing, and an open for each run. A run whose process dies
 on this machine loses its part within that time; one that dies elsewhere within PATIENCE (120 s) more. Until a
@@ -20,12 +22,17 @@ and verify only read, and have no part.
 
 from __future__ import annotations
 
+import os
 import time
 from typing import TYPE_CHECKING
 
+from penstock.core.documents.promise import REMOVAL
+from penstock.core.text import printable
 from penstock.filesystem import clock
+from penstock.filesystem.owners import user_name
 from penstock.ownership import promises
 from penstock.ownership.promise_judgement import LIVING, verdict
+from penstock.views import human
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
@@ -38,6 +45,9 @@ if TYPE_CHECKING:
 
 EVERY = 5.0
 """Seconds between two readings of the promises."""
+NAMED = 20
+"""Promises that `holders_of` names, each in LONGEST characters at most: what they say is not ours."""
+LONGEST = 300
 SEEN = EVERY + 1.0
 """Seconds after which all living runs have read a part: they look at the clock several times a second."""
 
@@ -61,6 +71,24 @@ def _others(layout: DatasetLayout, seen: Iterable[Seen], own: Seen | None) -> It
     for one in seen:
         if one is not own and one.promise.at_once > 0 and verdict(one, now) == LIVING:
             yield one.promise
+
+
+def holders_of(storage: Storage, layout: DatasetLayout) -> list[str]:
+    """Who has parts of the budget now, in words: account, host, since when, how much; of more than NAMED the
+    rest is counted. None where the promises cannot be read."""
+    seen = promises.read_all(storage, layout)
+    now = clock.now(layout.promises)
+    living = [one for one in seen if one.promise.at_once > 0 and verdict(one, now) == LIVING]
+    words = [_words(one) for one in living[:NAMED]]
+    return [*words, f"and {len(living) - NAMED} more"] if len(living) > NAMED else words
+
+
+def _words(one: Seen) -> str:
+    by = one.by
+    who = user_name(one.promise.uid) or f"uid {one.promise.uid}"
+    where = f" on {by.host} since {by.since}" if by else ""
+    work = "a removal" if one.promise.run == REMOVAL else human.counted(one.promise.at_once, "element")
+    return printable(f"{who}: {work} at once, dataset {one.promise.dataset}{where}"[:LONGEST])
 
 
 class OpsShare:
@@ -92,20 +120,22 @@ class OpsShare:
         return self._share
 
     def _reckoned(self) -> float:
-        ops, parts, new = self._counted()
+        share, new = self._counted()
         if new and self._wait is not None:
             self._wait(SEEN)
-            ops, parts, _ = self._counted()
+            share, _ = self._counted()
         self._wait = None
-        return ops / parts
+        return share
 
-    def _counted(self) -> tuple[int, int, bool]:
-        """The budget, all parts, and whether this run's is one beside others'."""
+    def _counted(self) -> tuple[float, bool]:
+        """The share, and whether this run's part is one beside others'."""
         seen = promises.read_all(self._storage, self._layout)
         own = promises.own_of(seen, self._layout, self._run)
         ops, parts = self._ops, own.promise.at_once or self._parts if own else self._parts
         others = list(_others(self._layout, seen, own))
         for one in others:
-            parts += one.at_once
-            ops = min(ops, one.ops or ops)
-        return ops, parts, own is not None and bool(others)
+            if one.uid == os.geteuid():
+                parts += one.at_once
+                ops = min(ops, one.ops or ops)
+        accounts = len({os.geteuid(), *(one.uid for one in others)})
+        return ops / accounts / parts, own is not None and bool(others)

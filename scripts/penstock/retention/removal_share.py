@@ -1,8 +1,9 @@
 """How many names this process may remove a second: its part of `gc.ops`, and of `target.ops`.
 
 Each removal below a root posts a promise (`ownership.promises`) of no bytes, whose run is called `removal`.
-Of `gc.ops` a removal takes the budget divided by the living ones; the smallest budget that one of them is
-configured with is not known to the others, so accounts that share a root agree on it (or a site's file does).
+Of `gc.ops` each account with living removals has the same share, and a removal takes its account's share
+divided by those of this account; the smallest budget that one of them is configured with is not known to the
+others, so accounts that share a root agree on it (or a site's file does).
 One that begins beside others waits for SEEN seconds, by when these have read its promise (`ops_share`): else
 the sum would be beyond the budget for EVERY seconds. Each is one part of `target.ops`, too, beside the
 elements of runs: the smaller of both shares counts.
@@ -14,6 +15,7 @@ import contextlib
 import os
 import secrets
 import time
+from collections import Counter
 from dataclasses import asdict
 from typing import TYPE_CHECKING
 
@@ -85,24 +87,25 @@ class _Share:
             if self._name:
                 with contextlib.suppress(OSError):
                     self._storage.beat(self._layout.promises, self._name)
-            self._share = self._ops / self._counted() if self._ops else float("inf")
+            self._share = self._counted() if self._ops else float("inf")
         return min(self._share, self._of_target()) if self._of_target else self._share
 
-    def _counted(self) -> int:
-        living = self._living()
-        if living > 1 and self._wait is not None:
+    def _counted(self) -> float:
+        accounts = self._living()
+        if accounts.total() > 1 and self._wait is not None:
             self._wait(SEEN)
-            living, self._read = self._living(), time.monotonic()
+            accounts, self._read = self._living(), time.monotonic()
         self._wait = None
-        return living
+        return self._ops / len(accounts) / accounts[os.geteuid()]
 
-    def _living(self) -> int:
-        """Removals below the root that live, this one among them."""
+    def _living(self) -> Counter[int]:
+        """How many removals of each account live below the root, this one among them."""
         seen = promises.read_all(self._storage, self._layout)
         own = next((one.made for one in seen if one.name == self._name), None)
         now = clock.now(self._layout.promises) if own is None else own
         others = (one for one in seen if one.name != self._name and one.promise.run == REMOVAL)
-        return 1 + sum(verdict(one, now) == LIVING for one in others)
+        living = [one.promise.uid for one in others if verdict(one, now) == LIVING]
+        return Counter([os.geteuid(), *living])
 
 
 def _posted(context: Context, layout: DatasetLayout) -> str:

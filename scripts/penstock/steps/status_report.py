@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, cast
 
 from penstock.cluster.abilities import abilities_of
 from penstock.errors import FindingsError, PenstockError, PreflightError
-from penstock.ownership import abandoned_stagings, liveness
+from penstock.ownership import abandoned_stagings, liveness, ops_share
 from penstock.policy import accounts, pause
 from penstock.retention import pins
 from penstock.state import gate, run_store
@@ -39,6 +39,8 @@ def run(context: Context, dataset: str) -> StatusResult:
     answer["lock"] = run_state.held_by(layout)
     if found.error is None:
         answer["path"] = str(found.data)
+    if context.ops:
+        answer["ops"] = ops_share.holders_of(context.storage, layout)
     answer |= _published(found)
     if found.shaped:
         try:
