@@ -16,6 +16,7 @@ from penstock.errors import (
     NoSpaceError,
     SourceChangedError,
 )
+from penstock.runtime import interpreter
 from penstock.state.submission_log import ArrayBook
 
 if TYPE_CHECKING:
@@ -39,8 +40,9 @@ def test_an_elements_command_names_the_runs_folder_and_the_configured_root(tmp_p
     stage.go([0])
     command = list(stage.cluster.arrays["1"].command)
     assert command[0].startswith("/")
-    assert command[1:] == [
-        "-m", "penstock", "element", "--run", str(stage.run.folder),
+    assert command[: command.index("element")] == interpreter.command("penstock")
+    assert command[command.index("element") :] == [
+        "element", "--run", str(stage.run.folder),
         "--root", str(stage.context.config.target.root), "--step", "copy", "--attempt", "auto",
     ]  # fmt: skip
 
