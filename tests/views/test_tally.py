@@ -1,10 +1,16 @@
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 from penstock.core.documents.element_receipt import ElementReceipt
-from penstock.core.events import Progressed, Started
-from penstock.steps.report_step import _earlier
-from penstock.views import summary
+from penstock.core.events import Ended, Progressed, Started
+from penstock.state import receipts
+from penstock.views import html_report, plots, summary
 from penstock.views.event_totals import Tally
+from penstock.views.line_view import finished
+
+if TYPE_CHECKING:
+    from penstock.views.keys import TimedAmount
 
 
 def test_a_step_that_counts_files_alone_has_its_share() -> None:
@@ -19,16 +25,42 @@ def test_a_step_that_counts_files_alone_has_its_share() -> None:
     assert copied.share() == 0.0
 
 
-def test_what_an_earlier_command_copied_is_no_speed_of_this_one() -> None:
-    """U9: 5.53 MiB/s beside a chart at 512 KiB/s."""
-    receipt = {"ended": 1000.0, "seconds": 50.0}
+def test_what_an_earlier_command_moved_is_no_speed_of_this_one() -> None:
+    """5.53 MiB/s beside a chart at 512 KiB/s."""
     elements = [
-        ElementReceipt(bytes=700, done_bytes=700, ended=900.0),  # by the command before
-        ElementReceipt(bytes=500, done_bytes=200, ended=990.0),  # resumed by this one
-        ElementReceipt(bytes=300, done_bytes=300, ended=999.0),
+        ElementReceipt(bytes=700, done_bytes=700, started=100.0, ended=900.0),  # by the command before
+        ElementReceipt(bytes=500, done_bytes=200, started=955.0, ended=990.0),  # resumed by this one
+        ElementReceipt(bytes=300, done_bytes=300, linked_bytes=100, started=955.0, ended=999.0),
+        # It ran on when its controller was killed: 450 bytes were there when this one began.
+        ElementReceipt(
+            bytes=600, done_bytes=550, started=800.0, ended=999.0, samples=((0.0, 0, 0), (140.0, 1, 450))
+        ),
     ]
-    assert _earlier(receipt, elements) == 1000
-    assert _earlier(None, elements) == 300
+    assert receipts.moved(elements, 950.0) == 200 + 200 + 150
+    assert receipts.moved(elements) == 700 + 200 + 200 + 550
+
+
+def test_a_rate_is_of_what_this_command_moved_in_its_time() -> None:
+    def line(**result: float) -> str:
+        tally = Tally()
+        tally.take(Started("d", "copy", 100, 80 << 20), 0.0)
+        return finished(tally.take(Ended("d", "copy", {"files": 100, "bytes": 80 << 20, **result}), 20.0))
+
+    done = "done: 100 files, 80.0 MiB"
+    assert line(seconds=10.0) == f"{done} in 10 s (8.00 MiB/s)"
+    assert line(seconds=10.0, moved_bytes=80 << 20, moved_seconds=10.0) == f"{done} in 10 s (8.00 MiB/s)"
+    now = line(seconds=30.0, moved_bytes=48 << 20, moved_seconds=6.0)
+    assert now == f"{done}, of them 48.0 MiB now in 6.0 s (8.00 MiB/s)"
+    assert line(seconds=30.0, moved_bytes=0, moved_seconds=0.5) == f"{done} in 0.50 s"
+    copied: TimedAmount = {"bytes": 80 << 20, "seconds": 36.0, "moved_bytes": 48 << 20, "moved_seconds": 6.0}
+    assert summary.rate(copied) == "8.00 MiB/s"
+    assert summary.amount({"files": 100, **copied}) == (
+        "100 files, 80.0 MiB, of them 48.0 MiB by the last command in 6.0 s"
+    )
+    assert ("8.00 MiB/s", "copied") in html_report._figures({"copied": copied})
+    assert "8.00 MiB/s (48.0 MiB)" in summary.render({"dataset": "d", "copied": copied, "bytes_in": 48 << 20})
+    element = {"bytes": 80 << 20, "moved_bytes": 48 << 20, "started": 0.0, "ended": 6.0}
+    assert ", 80.0 MiB, of them 48.0 MiB by this attempt, 8.00 MiB/s" in plots._about(element)  # type: ignore[arg-type]
 
 
 def test_the_time_of_a_resumed_run_says_so() -> None:

@@ -153,16 +153,36 @@ def head(run: Run, name: str, started: float) -> StepReceipt:
     }
 
 
-def keep(run: Run, receipt: StepReceipt) -> None:
+def moved(elements: Iterable[ElementReceipt], since: float = 0.0) -> int:
+    """Bytes that elements copied or read themselves after `since`, in seconds since the epoch: by the attempt
+    that finished each; not what it found done, linked or carried over. What an attempt moved that was killed
+    is not among them, so a rate made of them is never too high."""
+    return sum(one.bytes - _before(one, since) for one in elements if one.ended > since)
+
+
+def _before(one: ElementReceipt, since: float) -> int:
+    """An element that outlives its controller had moved some when the next one came."""
+    at_first = one.bytes - one.done_bytes + one.linked_bytes
+    return max([at_first, *(size for after, _, size in one.samples if one.started + after <= since)])
+
+
+def keep(run: Run, receipt: StepReceipt, elements: Iterable[ElementReceipt] = ()) -> None:
     """Write a step's receipt, which is durable on return. `started` and `seconds` of `receipt` are set so
-    that earlier calls of the step count too."""
+    that earlier calls of the step count too; what its `elements` moved is that of this call, and in the file
+    that of the last call that moved any."""
     before = step(run.folder, receipt["step"])
     seconds = receipt["ended"] - receipt["started"]
+    if elements:
+        receipt["moved_bytes"] = moved(elements, receipt["started"])
+        receipt["moved_seconds"] = round(seconds, 3)
     if before is not None:
         receipt["started"] = before.get("started", receipt["started"])
         seconds += before.get("seconds", 0.0)
     receipt["seconds"] = round(seconds, 3)
-    write_step(run.folder, receipt)
+    kept = receipt
+    if before is not None and "moved_bytes" in before and not receipt.get("moved_bytes"):
+        kept = {**receipt, "moved_bytes": before["moved_bytes"], "moved_seconds": before["moved_seconds"]}
+    write_step(run.folder, kept)
 
 
 def published(run: Run, name: str) -> StepReceipt:

@@ -46,6 +46,7 @@ if TYPE_CHECKING:
     from penstock.adoption.surveyed_files import File
     from penstock.config.settings import DatasetConfig
     from penstock.core.differences import Difference
+    from penstock.core.documents.element_receipt import ElementReceipt
     from penstock.core.documents.step_results import AdoptionResult, Amount, DifferenceJson
     from penstock.core.layout import DatasetLayout
     from penstock.core.model import Surveyed
@@ -303,6 +304,10 @@ class _Comparison:
         receipt = receipts.element(self._folder, STEP, index)
         return receipt is not None and receipt.shard == self._plan.by_index()[index].digest
 
+    def _receipts(self) -> list[ElementReceipt]:
+        found = (receipts.element(self._folder, STEP, shard.index) for shard in self._plan.shards)
+        return [receipt for receipt in found if receipt is not None]
+
     def _reread(self, stale: dict[int, list[Surveyed]]) -> None:
         """Have these rows, by shard, read again by the next elements."""
         surveyed_files.mark_stale(self._folder, stale)
@@ -374,6 +379,7 @@ class _Comparison:
             "earlier": walk.earlier,
             "elements": len(self._plan.shards),
             "began": adoption.created,
+            "moved_bytes": receipts.moved(self._receipts(), began),
             "seconds": round(time.time() - began, 3),
         }
         self._context.storage.write_json(adoption_store.result(self._folder), result)

@@ -409,6 +409,7 @@ def _close(
     resumed: int = 0,
 ) -> AuditResult:
     folder = audit.layout(layout)
+    read = [receipts.element(folder, STEP, shard.index) for shard in plan.shards] if plan else []
     counts: Counter[str] = Counter()
     shown: list[FindingJson] = []
 
@@ -448,6 +449,7 @@ def _close(
         "owner": context.storage.owns(layout),
         "promise": _promise(audit, unopened) if plan else "no file was read",
         "began": audit.created,
+        "moved_bytes": receipts.moved(filter(None, read), began),
         "seconds": round(time.time() - began, 3),
     }
     _tell(context, layout, audit, result, compared=plan is not None)

@@ -112,7 +112,7 @@ def copy(context: Context, run: Run) -> CopyReceipt:
         "hosts": sorted({r.host for r in told}),
         "slurm_api": context.cluster.way,
     }
-    receipts.keep(run, receipt)
+    receipts.keep(run, receipt, told)
     context.emit(events.Ended(run.dataset, STEP, receipt))
     return receipt
 

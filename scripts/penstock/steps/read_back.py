@@ -71,7 +71,7 @@ def read_back(context: Context, run: Run, copy_again: Callable[[], None]) -> Ver
         "carried_files": sum(one.carried[0] for one in told),
         "carried_bytes": sum(one.carried[1] for one in told),
     }
-    receipts.keep(run, receipt)
+    receipts.keep(run, receipt, told)
     context.emit(events.Ended(run.dataset, STEP, receipt))
     return receipt
 

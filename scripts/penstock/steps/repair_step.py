@@ -42,6 +42,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from penstock.core.documents.audit_description import Audit
+    from penstock.core.documents.element_receipt import ElementReceipt
     from penstock.core.documents.step_results import RepairResult
     from penstock.core.layout import DatasetLayout
     from penstock.core.model import Record
@@ -136,13 +137,14 @@ def _repair(
             fetch(context, run, seal, records, done, sizes, shared)
     except PenstockError:
         # What was done until it was stopped was done.
-        _note(layout, audit, done, sum(sizes), _fsync_ends(run))
-        shared.note(audit, _fsync_ends(run))
+        ends = receipts.fsync_ends(_elements(run))
+        _note(layout, audit, done, sum(sizes), ends)
+        shared.note(audit, ends)
         raise
     except OSError as error:
         raise storage_error(error, "the release cannot be repaired", str(data)) from error
     kinds = {path: finding.kind for path, finding in wanted.items()} | dict.fromkeys(folders, EMPTY_FOLDER)
-    result = _close(context, layout, audit, done, left, kinds, shared, sum(sizes), began, _fsync_ends(run))
+    result = _close(context, layout, audit, done, left, kinds, shared, sum(sizes), began, run)
     repair_plan.clear(context.storage, layout, audit.release)
     return result
 
@@ -262,11 +264,13 @@ def _close(
     shared: SharedDamage,
     fetched: int,
     began: float,
-    ends: str,
+    run: Run | None,
 ) -> RepairResult:
     """`kinds`: what was found of each path that was to be made anew; of others their mode was.
-    `ends`: where fsyncs ended, as `_fsync_ends`."""
+    `run`: what fetched files; None where nothing was fetched."""
     failed = [[d.path, d.why] for d in done if d.why]
+    elements = _elements(run)
+    ends = receipts.fsync_ends(elements)
     result: RepairResult = {
         "dataset": layout.dataset,
         "release": audit.release,
@@ -278,6 +282,7 @@ def _close(
         "also_repaired": {name: sorted(paths) for name, paths in sorted(shared.mended.items())},
         "also_in": {name: len(paths) for name, paths in sorted(shared.failed.items())},
         "fetched_bytes": fetched,
+        "moved_bytes": receipts.moved(elements, began),
         "seconds": round(time.time() - began, 3),
     }
     if ends:
@@ -298,9 +303,9 @@ def _close(
     return result
 
 
-def _fsync_ends(run: Run | None) -> str:
-    """Where fsyncs ended on the nodes that fetched files; "" where none did, or they reached the disks."""
-    return receipts.fsync_ends(receipts.of_elements(run, STEP)) if run is not None else ""
+def _elements(run: Run | None) -> list[ElementReceipt]:
+    """Of what fetched files."""
+    return receipts.of_elements(run, STEP) if run is not None else []
 
 
 def _note(layout: DatasetLayout, audit: Audit, done: Sequence[Done], fetched: int, ends: str) -> None:

@@ -204,9 +204,9 @@ def _amounts(
             "bytes": sum(e.bytes - e.done_bytes for e in copies),
         }
         amounts["resumed"] = resumed
-        earlier = _earlier(done.get("copy"), copies)
-        if not earlier or not linked + taken:  # else nobody knows which of the bytes moved when
-            amounts |= {"bytes_in": max(0, read - earlier), "bytes_out": max(0, read - earlier)}
+        amounts["copied"] |= _moved(done.get("copy"), copies)
+        now = amounts["copied"]["moved_bytes"]
+        amounts |= {"bytes_in": now, "bytes_out": now}
         amounts["durability"] = next((e.durability for e in copies if e.durability), "")
         if ends := receipts.fsync_ends(copies):
             amounts["durability"] += f", which ended {ends}"
@@ -217,15 +217,17 @@ def _amounts(
             "files": (plan.files if whole else sum(e.files for e in verified)) - sum(c[0] for c in carried),
             "bytes": sum(e.bytes for e in verified) - sum(c[1] for c in carried),
             "seconds": _wall(done.get("verify"), verified),
+            **_moved(done.get("verify"), verified),
         }
     return amounts
 
 
-def _earlier(receipt: StepReceipt | None, copies: Iterable[ElementReceipt]) -> int:
-    """Bytes that were copied before the command began whose wall time the step's receipt has: by elements
-    that had ended, and by earlier attempts of the others."""
-    began = receipt["ended"] - receipt["seconds"] if receipt and receipt.get("ended") else 0.0
-    return sum(e.bytes - (e.done_bytes if e.ended >= began else 0) for e in copies)
+def _moved(receipt: StepReceipt | None, elements: Sequence[ElementReceipt]) -> TimedAmount:
+    """What the last command moved itself that moved any; before the step's end, what the attempts moved that
+    finished its shards."""
+    if receipt is not None and "moved_bytes" in receipt:
+        return {"moved_bytes": receipt["moved_bytes"], "moved_seconds": receipt["moved_seconds"]}
+    return {"moved_bytes": receipts.moved(elements), "moved_seconds": _wall(receipt, elements)}
 
 
 def _wall(receipt: StepReceipt | None, elements: Iterable[ElementReceipt]) -> float:
@@ -280,6 +282,7 @@ def _shown(receipt: ElementReceipt, row: ElementRow | None) -> ElementResult:
         "ended": receipt.ended,
         "files": receipt.files,
         "bytes": receipt.bytes,
+        "moved_bytes": receipts.moved([receipt]),
         "state": "done",
         "restarts": receipt.restarts,
         "job": receipt.job,
@@ -373,7 +376,7 @@ def _step(name: str, receipt: StepReceipt, moved: TimedAmount | None) -> StepRes
     }
     known = cast("StepResult", {k: receipt[k] for k in ("files", "bytes", "elements") if k in receipt})
     if moved is not None:
-        known |= {"files": moved["files"], "bytes": moved["bytes"]}
+        known |= cast("StepResult", {name: amount for name, amount in moved.items() if name != "seconds"})
     return out | known
 
 

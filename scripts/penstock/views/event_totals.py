@@ -48,6 +48,8 @@ class Task:
     ended: float | None = None
     seconds: float | None = None
     """Of the whole step, as its result says; None while it does not."""
+    moved: tuple[int, float] | None = None
+    """What this command moved itself, in bytes, and in how many seconds, where the result says it."""
     _moved: float = 0.0
     """When files or bytes last grew."""
     _samples: deque[tuple[float, int, int]] = field(default_factory=lambda: deque(maxlen=SAMPLES))
@@ -72,6 +74,10 @@ class Task:
                 )
                 seconds = result.get("seconds")
                 self.seconds = seconds if isinstance(seconds, (int, float)) else None
+                if "moved_bytes" in result and self.seconds is not None:
+                    took = result.get("moved_seconds", seconds)
+                    took = float(took) if isinstance(took, (int, float)) else self.seconds
+                    self.moved = whole(result, "moved_bytes"), took
 
     def _progress(self, event: Progressed, now: float) -> None:
         before = self.files, self.bytes

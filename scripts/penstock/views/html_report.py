@@ -148,8 +148,8 @@ def _figures(data: Result) -> list[tuple[str, str]]:
         figures.append((human.size(data["bytes"]), "in the release"))
     if data.get("seconds") is not None:
         figures.append((human.duration(data["seconds"]), "total time"))
-    if copied.get("seconds") and copied.get("bytes"):
-        figures.append((human.speed(copied["bytes"], copied["seconds"]), "copied"))
+    if speed := summary.rate(copied):
+        figures.append((speed, "copied"))
     labels = {
         "unchanged": "unchanged, not fetched",
         "renamed": "of them renamed, known by their checksums",
@@ -193,7 +193,7 @@ def _step(step: StepResult) -> StepRow:
         time=human.duration(seconds) if seconds is not None else "",
         files=human.count(step["files"]) if step.get("files") is not None else "",
         size=human.size(size) if size is not None else "",
-        rate=human.speed(size, seconds) if size and seconds and moves else "",
+        rate=summary.rate(step) if moves else "",
         elements=human.count(step["elements"]) if step.get("elements") else "",
         why=str(step.get("why", "")),
     )

@@ -20,6 +20,9 @@ class TimedAmount(TypedDict, total=False):
     files: int
     bytes: int
     seconds: float
+    moved_bytes: int
+    """What the last command that moved any moved itself, in `moved_seconds`: rates are made of these."""
+    moved_seconds: float
 
 
 class StepResult(TypedDict, total=False):
@@ -33,6 +36,9 @@ class StepResult(TypedDict, total=False):
     seconds: float
     files: int
     bytes: int
+    moved_bytes: int
+    """As of `TimedAmount`, with `moved_seconds`."""
+    moved_seconds: float
     elements: int
     why: str
     """One line: what decided (workers, streams, what limited it), or what failed."""
@@ -61,6 +67,8 @@ class ElementResult(TypedDict, total=False):
     ended: float
     files: int
     bytes: int
+    moved_bytes: int
+    """Of `bytes`, those that this attempt moved itself."""
     state: str
     """`done`, `failed`, `cancelled`, `lost`, `running`."""
     restarts: int
@@ -200,7 +208,7 @@ class Result(TypedDict, total=False):
     parts: int
     failed: int
     bytes_in: int
-    """Read from the source, retries included."""
+    """Read from the source by the last command that copied any."""
     bytes_out: int
     """Written to the target."""
     retries: int

@@ -283,5 +283,9 @@ def _about(element: ElementResult) -> str:
         text += f", attempt {element['attempt']}"
     text += f": {element.get('state', 'done')}, {human.duration(seconds)}"
     if element.get("bytes"):
-        text += f", {human.size(element['bytes'])}, {human.speed(element['bytes'], seconds)}"
+        text += f", {human.size(element['bytes'])}"
+        moved = element.get("moved_bytes", element["bytes"])
+        if moved < element["bytes"]:
+            text += f", of them {human.size(moved)} by this attempt"
+        text += f", {human.speed(moved, seconds)}" if moved else ""
     return text

@@ -13,7 +13,7 @@ from penstock.core.grades import EVIDENCE_GRADES, SOURCE_GRADES
 from penstock.views import findings_text, human, usage_text
 
 if TYPE_CHECKING:
-    from penstock.views.keys import AmendedFiles, Result
+    from penstock.views.keys import AmendedFiles, Result, StepResult, TimedAmount
 
 WIDTH = 14
 SHOWN_FAILURES = 10
@@ -53,7 +53,11 @@ def amount(value: object, noun: str = "file") -> str:
     text = human.counted(int(value["files"]), noun)
     if value.get("bytes") is not None:
         text += f", {human.size(value['bytes'])}"
-    if value.get("seconds"):
+    moved = value.get("moved_bytes")
+    if moved is not None and moved < value.get("bytes", 0):
+        now = f", of them {human.size(moved)} by the last command in {human.duration(value['moved_seconds'])}"
+        text += now if moved else ""
+    elif value.get("seconds"):
         text += f" in {human.duration(value['seconds'])}"
     return text
 
@@ -113,9 +117,18 @@ def _total(result: Result) -> str:
     return human.duration(result["seconds"]) + resumed
 
 
+def rate(moved: TimedAmount | StepResult) -> str:
+    """Of a TimedAmount or a step: what one command moved itself over the time that it took; "" where nothing
+    was moved, or nobody knows."""
+    size = moved.get("moved_bytes", moved.get("bytes"))
+    seconds = moved.get("moved_seconds", moved.get("seconds"))
+    return human.speed(size, seconds) if size and seconds else ""
+
+
 def _speed(count: object, copied: object) -> str:
-    """In: read from the source. Out: written to the target. Both over the copy's wall time."""
-    seconds = copied.get("seconds") if isinstance(copied, Mapping) else None
+    """In: read from the source. Out: written to the target. Both by the command that copied last, over the
+    time that its copy took."""
+    seconds = copied.get("moved_seconds", copied.get("seconds")) if isinstance(copied, Mapping) else None
     if not isinstance(count, int) or not seconds:
         return ""
     return f"{human.speed(count, seconds)} ({human.size(count)})"

@@ -29,6 +29,11 @@ class StepReceipt(TypedDict):
     ended: float
     seconds: NotRequired[float]
     """Of all commands that worked on the step."""
+    moved_bytes: NotRequired[int]
+    """What the last command that copied or read any moved itself: not what it found done, linked or carried
+    over."""
+    moved_seconds: NotRequired[float]
+    """Of that command."""
     files: NotRequired[int]
     bytes: NotRequired[int]
     elements: NotRequired[int]
@@ -211,6 +216,8 @@ class AuditResult(TypedDict):
     promise: str
     began: str
     """UTC, ISO 8601."""
+    moved_bytes: int
+    """Of `bytes`, those that this command read, in `seconds`."""
     seconds: float
     touched: NotRequired[int]
     """Of an audit that compared modification times, too: files that were read since theirs is another."""
@@ -269,6 +276,8 @@ class AdoptionResult(TypedDict):
     elements: int
     began: str
     """UTC, ISO 8601: when this tree was first compared with this listing."""
+    moved_bytes: int
+    """Those of the tree that this command read, in `seconds`."""
     seconds: float
 
 
@@ -352,6 +361,8 @@ class RepairResult(TypedDict):
     also_in: Mapping[str, int]
     """Other releases to how many of the damaged files they still have, since they could not be repaired."""
     fetched_bytes: int
+    moved_bytes: int
+    """Those that this command fetched, in `seconds`."""
     seconds: float
     fsync_ends: NotRequired[str]
     """Where an fsync of the fetched files ended, if not on the servers' disks: what the nodes' mounts say."""
