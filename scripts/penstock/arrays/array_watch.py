@@ -284,6 +284,9 @@ def _not_yet_lost(watch: Watch, live: WatchedArray) -> dict[int, Status]:
     | later                                    | longer than it remembers, DOUBT  | stands     | lost      |
     | later                                    | less                             | any        | alive     |
     """
+    if watch.context.cluster.abilities.elements_end_with_controller:
+        # Whether one of them may still write was judged when the array was met, by its processes.
+        return live.statuses
     remembers = watch.context.cluster.remembers()
     now = time.monotonic()
     first = watch.unknown.setdefault(live.array, now)
