@@ -272,7 +272,7 @@ def _ask(watch: Watch, arrays: Sequence[WatchedArray]) -> None:
             live.taken = shard_assignment.taken(watch.run, live.submission.name, live.taken)
 
 
-def _not_yet_lost(watch: Watch, live: WatchedArray) -> dict[int, Status]:
+def _not_yet_lost(watch: Watch, live: WatchedArray) -> Mapping[int, Status]:
     """An array that the cluster does not know counts as alive until the cluster may have forgotten it: an
     earlier answer comes from another controller, or from one that lost its state. An element at work counts
     as alive after that, too: one whose array was renamed, say. One with a receipt is done.
