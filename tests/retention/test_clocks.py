@@ -5,12 +5,14 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
+import time
 from typing import TYPE_CHECKING
 
 import pytest
 from tests.support.clocks import ahead
 from tests.support.commands import ROOT
 
+from penstock.adoption import adoption_store
 from penstock.audit import audit_store
 from penstock.retention import pins
 from penstock.state import gate
@@ -23,6 +25,7 @@ if TYPE_CHECKING:
 DAY = 86400
 STEPS = """
 import sys
+import time
 from penstock.cli.main import main
 for step in ("list", "plan", "copy", "permissions", "verify", "publish"):
     if code := main(["--config", sys.argv[1], step, "data"]):
@@ -46,7 +49,7 @@ def test_a_host_whose_clock_is_wrong_removes_nothing_and_says_so(
 ) -> None:
     """A pin of a process that lives was too old by such a clock (K2)."""
     releases.stage("A")
-    pins.pinned(releases.context.storage, releases.layout, lambda: gate.published(releases.layout))
+    pins.pinned(releases.context.storage, releases.layout, lambda: gate.passed(releases.layout))
     releases.stage("B")
     releases.configure(dataset=", retention: {last: 1, named: false}", more="gc: {grace: 1ms}\n")
     for words in (("gc",), ("gc", "--dry-run"), ("remove", "data", releases.names["A"], "--now")):
@@ -95,3 +98,23 @@ def test_audits_are_read_in_the_order_in_which_they_began(releases: Releases, tm
     first = [audit.id for audit, _ in audit_store.audits(releases.layout)]
     assert releases.command("audit", "data").returncode == 0
     assert [audit.id for audit, _ in audit_store.audits(releases.layout)][1:] == first
+
+
+@pytest.mark.parametrize(("days", "old"), [(0, False), (6, False), (8, True), (-1, True)])
+def test_what_a_comparison_read_counts_for_a_week_and_not_when_it_was_read_in_the_future(
+    days: float, old: bool
+) -> None:
+    assert adoption_store.too_old(time.time_ns() - int(days * DAY * 1e9)) is old
+
+
+def test_a_reading_that_lies_in_the_future_opens_no_gate(releases: Releases) -> None:
+    """As a host wrote it whose clock was ahead."""
+    releases.stage("A")
+    assert releases.command("audit", "data").returncode == 0
+    verdict = releases.layout.verdict(releases.names["A"])
+    year = f"{time.gmtime().tm_year}-"
+    assert releases.command("gate", "data", "--audited-within", "1d").returncode == 0
+    verdict.write_text(verdict.read_text().replace(f'"{year}', f'"{int(year[:-1]) + 1}-'))
+    done = releases.command("gate", "data", "--audited-within", "1d")
+    assert done.returncode == 4
+    assert "lies ahead of the clock here" in done.stderr
