@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import h11
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
 from penstock.errors import TransientError
@@ -244,6 +244,7 @@ def passed(refusal: str, found: Answer, stream: bytes) -> bool:
 
 
 @settings(max_examples=1500, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@example(stream=b"HTTP/1.1 100 Continue\n\r\nHTTP/1.1 200 OK\r\n\r\n", cuts=[], head=False)
 @given(stream=streams(), cuts=st.lists(st.integers(0, 150), max_size=4), head=st.booleans())
 def test_agrees_with_h11(stream: bytes, cuts: list[int], head: bool) -> None:
     pieces = pieces_of(stream, cuts)

@@ -212,9 +212,10 @@ class Connection:
                 self._end -= stop + 4
                 stop = self._buffer.find(b"\r\n\r\n", 0, self._end)
             seen = max(0, self._end - 3)
-            self._more_head()
+            self._more_head(begun=interim > 0)
 
-    def _more_head(self) -> None:
+    def _more_head(self, *, begun: bool = False) -> None:
+        """`begun`: an interim answer came, so the server saw the request."""
         assert self._socket is not None
         if self._end == len(self._buffer):
             if self._end >= HEAD_LIMIT:
@@ -222,7 +223,7 @@ class Connection:
             self._grow()
         count = self._socket.recv_into(self._view[self._end :])
         if not count:
-            if self._end:
+            if self._end or begun:
                 raise OSError("the connection was closed within the answer's head")
             raise BrokenPipeError
         self._end += count
