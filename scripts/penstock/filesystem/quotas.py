@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Literal, NamedTuple
 
 from penstock.core.amounts import size as _size
 from penstock.core.checks import ADMINISTRATOR, CheckResult
+from penstock.errors import MAKE_ROOM
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -89,7 +90,7 @@ def judge(about: str, quota: Quota, need: int, files: int, counted: str = "files
     |                    | passed, and its grace is over           | stop              |
     |                    | would be passed, or its grace is running | warning           |
     """
-    mend = f"stage less, or have the quota raised: {ADMINISTRATOR}"
+    mend = f"{MAKE_ROOM}, stage less, or have the quota raised: {ADMINISTRATOR}"
 
     def number(count: int) -> str:
         return f"{count:,} {counted}"
