@@ -48,7 +48,7 @@ COLORS = {"list": "#1668b8", "plan": "#2f9e6b", "rerun": "#b8741a", "diff": "#8a
 CONFIG = """\
 target: {{root: {root}, keep_free: 0B}}
 gc: {{grace: 1s, ops: 0}}
-verify: {{linked: {{within: 30d, sample: 0.01}}}}
+verify: {{linked: 30d}}
 datasets:
   many:
     source: "s3://{bucket}/"

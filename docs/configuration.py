@@ -43,7 +43,6 @@ TYPES: dict[str, tuple[type, ...]] = {
     "plan": (settings.PlanConfig,),
     "engine": (settings.EngineConfig,),
     "verify": (settings.VerifyConfig,),
-    "verify.linked": (settings.LinkedConfig,),
     "audit": (settings.AuditConfig,),
     "bandwidth": (settings.BandwidthConfig,),
     "gc": (settings.GcConfig,),
@@ -52,6 +51,7 @@ TYPES: dict[str, tuple[type, ...]] = {
 """Where the default of a mapping's keys stands."""
 UNITS = {"size": "size, in bytes", "rate": "rate, in bytes per second", "duration": "time", "share": "share"}
 UNITS["time_limit"] = "`auto`, or a time"
+UNITS["reading_age"] = "`all`, or a time"
 HEAD = """\
 # Configuration
 
@@ -163,7 +163,7 @@ def _written(value: Any, part: Part) -> str:
             return f"{value >> 10 * power}{['', 'Ki', 'Mi', 'Gi', 'Ti'][power]}B"
         case "time_limit" if value == 0:
             return "auto"
-        case "duration" | "time_limit":
+        case "duration" | "time_limit" | "reading_age":
             units = (("d", 86400), ("h", 3600), ("m", 60))
             unit, seconds = next(((u, n) for u, n in units if value >= n and value % n == 0), ("s", 1))
             return f"{value / seconds:g}{unit}"

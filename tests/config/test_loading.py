@@ -53,26 +53,21 @@ def refused(path: Path) -> str:
 # What is accepted --------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize(
-    ("given", "linked"),
-    [
-        (None, settings.LinkedConfig(30 * 86_400.0, 0.01, None)),
-        ("all", settings.LinkedConfig(None)),
-        ({"within": "7d"}, settings.LinkedConfig(7 * 86_400.0)),
-        ({"within": "7d", "sample": 0.5, "limit": "1GiB"}, settings.LinkedConfig(7 * 86_400.0, 0.5, 1 << 30)),
-    ],
-)
-def test_which_linked_files_are_read(write: Any, given: Any, linked: settings.LinkedConfig) -> None:
+@pytest.mark.parametrize(("given", "linked"), [(None, 30 * 86_400.0), ("all", None), ("7d", 7 * 86_400.0)])
+def test_which_linked_files_are_read(write: Any, given: Any, linked: float | None) -> None:
     config = load(write(GOOD if given is None else changed("verify.linked", given)))
     assert config.verify.linked == linked
-
-
-def test_a_run_of_a_version_without_the_key_reads_all_linked_files(write: Any) -> None:
-    config = load(write(GOOD))
     frozen = json.loads(json.dumps(run_config.freeze(config, config.datasets["d"])))
     assert run_config.RunConfig(frozen, "run.json").verify == config.verify
-    del frozen["verify"]["linked"]
-    assert run_config.RunConfig(frozen, "run.json").verify.linked == settings.LinkedConfig(None)
+
+
+@pytest.mark.parametrize(
+    "given", [{"within": "7d"}, {"within": "30d", "sample": 0.01, "limit": "1TiB"}, "none", 30, "0d", None]
+)
+def test_what_is_no_age_of_a_reading_is_refused_with_what_to_write(write: Any, given: Any) -> None:
+    text = refused(write(changed("verify.linked", given)))
+    assert "verify.linked" in text
+    assert "such as `linked: 30d`, without `within`, `sample` or `limit`" in text
 
 
 def test_the_least(write: Any) -> None:

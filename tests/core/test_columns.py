@@ -61,4 +61,4 @@ def test_the_seal_covers_the_data_and_no_fact_of_one_file_system() -> None:
 def test_the_formats_of_the_files() -> None:
     formats = {file: columns.file_format(file) for file, _ in FILES}
     assert formats == {"listing": 1, "shard": 1, "records": 1, "manifest": 1, "audit shard": 1, "survey": 1}
-    assert columns.file_format(columns.JOURNAL) == 2
+    assert columns.file_format(columns.JOURNAL) == 3

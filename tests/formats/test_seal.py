@@ -147,9 +147,6 @@ def test_a_field_that_is_missing_has_its_default_and_one_of_later_versions_is_pa
     older = read({"run": "r"})
     assert older == Seal(run="r")
     assert older.records.fields == SEALED_FIELDS
-    assert not older.evidence.all_read
-    assert read({"evidence": {"methods": {}}}).evidence.all_read
-    assert not read({"evidence": {"methods": {"unread": {}}}}).evidence.all_read
     assert read({"run": "r", "later": {"deep": [1]}}) == older
 
 

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
+import subprocess
 import time
-from collections import Counter
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
@@ -14,35 +15,42 @@ from tests.support.published import flip
 from tests.support.staging_runs import tree
 from tests.support.whole_way import content, go, records, texts
 
-from penstock.config.settings import LinkedConfig
+from penstock.core.audit_selection import Choice
 from penstock.errors import FindingsError
-from penstock.formats import ledger_file, ledger_segments
+from penstock.filesystem import clock
 from penstock.retention import removals
-from penstock.state import seals
-from penstock.steps import audit_step, preflight_step, report_step
+from penstock.state import gate, history, seals, verdicts
+from penstock.steps import audit_step, report_step
+from penstock.steps.audit_step import Request
 from penstock.storage import durable
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
     from pathlib import Path
 
     from penstock.core.documents.seal import Seal
+    from penstock.core.model import Record
     from penstock.state.context import Context
 
 DAY = 86_400.0
 FILES = {f"d{n % 4}/{n:03}": bytes([n]) * (100 + n) for n in range(100)}
+ROTTEN = "d1/017"
 
 
-def asked(context: Context, **linked: Any) -> None:
-    """`verify.linked` of all runs from now on."""
-    wanted = LinkedConfig(**{"within": 30 * DAY, "sample": 0.05, **linked})
-    verify = replace(context.config.verify, linked=wanted)
-    context.config = replace(context.config, verify=verify)
+@pytest.fixture
+def days(monkeypatch: pytest.MonkeyPatch) -> Callable[[float], None]:
+    """Sets this host's clock so many days ahead; the file system's stays."""
+    right = time.time
+
+    def ahead(by: float) -> None:
+        monkeypatch.setattr(time, "time", lambda: right() + by * DAY)
+
+    return ahead
 
 
-def later(context: Context, days: float) -> None:
-    """So many days from now, by the clock that plan goes by."""
-    now = time.time() + days * DAY
-    context.clock = lambda: now
+def asked(context: Context, **verify: Any) -> None:
+    """The section `verify` of all runs from now on."""
+    context.config = replace(context.config, verify=replace(context.config.verify, **verify))
 
 
 def following(context: Context, source: Path, number: int) -> Seal:
@@ -57,257 +65,389 @@ def current(context: Context) -> Seal:
     return seals.load(layout, os.readlink(layout.current).rpartition("/")[2]).seal
 
 
+def carried(context: Context) -> dict[str, Record]:
+    return {path: record for path, record in records(context).items() if record.carried}
+
+
+def data(context: Context) -> Path:
+    return context.layout("data").current.resolve() / "data"
+
+
 @pytest.fixture
-def carrying(context: Context) -> Context:
+def released(context: Context) -> Context:
     """The first release stands."""
-    asked(context)
     go(context)
     return context
 
 
-def test_the_steps_of_a_report_count_what_was_copied_and_read_alone(carrying: Context, source: Path) -> None:
-    following(carrying, source, 1)
-    told = report_step.run(carrying, "data")
-    steps = {step["step"]: (step["files"], step["bytes"]) for step in told["steps"] if "bytes" in step}
-    assert steps["copy"] == (1, 5)
-    assert steps["verify"] == (told["verified"]["files"], told["verified"]["bytes"])
-    assert told["verified"]["files"] < 40 < told["files"]
-
-
 def test_a_file_that_was_read_lately_is_carried_over_and_counted_as_that(
-    carrying: Context, source: Path
+    released: Context, source: Path
 ) -> None:
-    before = records(carrying)
-    later(carrying, 1)
-    seal = following(carrying, source, 1)
-    after = records(carrying)
-    carried = {path for path, record in after.items() if record.carried}
-    assert seal.linked is not None
-    assert 60 < len(carried) == seal.linked.carried.files < 100
-    assert seal.linked.files == 100
-    assert seal.evidence.storage["carried"].files == len(carried)
+    before = records(released)
+    seal = following(released, source, 1)
+    after = carried(released)
+    assert seal.carried is not None
+    assert len(after) == seal.carried.files == 100
+    assert seal.evidence.storage["carried"].files == 100
     assert seal.evidence.methods is not None
-    assert seal.evidence.methods["carried"].files == len(carried)
+    assert seal.evidence.methods["carried"].files == 100
     assert sum(amount.files for amount in seal.evidence.storage.values()) == 101
-    assert durable.read_json(carrying.layout("data").current / "release.json")["format"] == 4
-    for path in carried:
-        kept = (
-            "digest",
-            "storage_grade",
-            "method",
-            "verified_host",
-            "attempt",
-            "read_at",
-            "mtime_ns",
-            "inode",
-        )
-        assert [getattr(after[path], name) for name in kept] == [getattr(before[path], name) for name in kept]
-        assert after[path].ctime_ns > before[path].ctime_ns
-    read = Counter({why: amount.files for why, amount in seal.linked.read_now.items()})
-    assert read.total() + len(carried) == 100
-    assert set(read) <= {"due", "sample"}
-    assert 0 < read["due"] < 20
-    assert not seal.evidence.all_read
+    assert durable.read_json(released.layout("data").current / "release.json")["format"] == 4
+    kept = ("digest", "storage_grade", "method", "verified_host", "attempt", "read_at", "mtime_ns", "inode")
+    for path, record in after.items():
+        assert [getattr(record, name) for name in kept] == [getattr(before[path], name) for name in kept]
+        assert record.ctime_ns > before[path].ctime_ns
+    assert seal.carried.oldest_read == seal.evidence.oldest_read
+    told = report_step.run(released, "data")
+    day = seal.carried.oldest_read[:10]
+    assert told["carried"] == f"carried 100 files, the oldest reading of {day}"
+    steps = {step["step"]: (step["files"], step["bytes"]) for step in told["steps"] if "bytes" in step}
+    assert steps["copy"] == steps["verify"] == (1, 5)
+    assert not audit_step.run(released, "data")["counts"]
 
 
 def test_all_reads_each_file_and_its_seal_is_of_a_format_that_older_versions_read(
     context: Context, source: Path
 ) -> None:
-    verify = replace(context.config.verify, linked=LinkedConfig(None))
-    context.config = replace(context.config, verify=verify)
+    asked(context, linked=None)
     go(context)
-    seal = following(context, source, 1)
-    assert seal.linked is None
+    assert following(context, source, 1).carried is None
     assert durable.read_json(context.layout("data").current / "release.json")["format"] == 1
-    assert not any(record.carried for record in records(context).values())
+    assert not carried(context)
 
 
-def read_now(seal: Seal) -> Counter[str]:
-    """Linked files that were read for this release, by the reason."""
-    assert seal.linked is not None
-    return Counter({why: amount.files for why, amount in seal.linked.read_now.items()})
-
-
-def test_what_falls_due_is_spread_over_the_nights_and_all_is_read_in_time(
-    carrying: Context, source: Path
+def test_files_fall_due_one_by_one_in_the_second_half_of_the_time(
+    released: Context, source: Path, days: Callable[[float], None]
 ) -> None:
-    asked(carrying, within=5 * DAY, sample=1e-9)
-    first = {path: record.attempt for path, record in records(carrying).items()}
-    for night in range(1, 7):
-        later(carrying, night - 0.01)
-        seal = following(carrying, source, night)
-        assert 5 < read_now(seal)["due"] < 45
-    after = records(carrying)
-    assert not [path for path, attempt in first.items() if after[path].attempt == attempt]
+    left = set(FILES)
+    for number, (day, fewest, most) in enumerate([(14, 100, 100), (20, 50, 80), (26, 10, 40), (31, 0, 0)]):
+        days(day)
+        tree(source, {f"new/{number}": b"new"})
+        go(released)
+        old = {path for path, record in records(released).items() if record.carried and path in left}
+        assert fewest <= len(old) <= most
+        assert old <= left
+        left = old
 
 
-def test_a_file_whose_time_has_run_out_is_read_whatever_the_limit_is(carrying: Context, source: Path) -> None:
-    asked(carrying, limit=1, sample=1e-9)
-    later(carrying, 1)
-    assert read_now(following(carrying, source, 1)) == {}
-    later(carrying, 31)
-    rot(carrying, "d1/017")
-    seal = following(carrying, source, 2)
-    assert seal.linked is not None
-    assert seal.linked.deviations == 1
-    assert any("older than `verify.linked.within`" in text for text in texts(carrying, "note"))
-    assert content(carrying.layout("data").current / "data") == content(source)
+def test_dues_are_judged_when_verify_reads_not_when_plan_planned(
+    released: Context, source: Path, days: Callable[[float], None]
+) -> None:
+    rot(data(released) / ROTTEN, released)
+    tree(source, {"new/1": b"new 1"})
+    go(released, upto="permissions")
+    days(100)
+    go(released, after="permissions")
+    assert not carried(released)
+    assert content(data(released)) == content(source)
 
 
-def test_the_sample_keeps_within_the_limit_too(carrying: Context, source: Path) -> None:
-    asked(carrying, sample=0.5, limit=sum(map(len, FILES.values())) // 20)
-    later(carrying, 1)
-    seal = following(carrying, source, 1)
-    assert seal.linked is not None
-    assert set(seal.linked.read_now) <= {"sample"}
-    assert seal.linked.carried.files > 75
-    assert any("and 5.00% of the others" in text for text in texts(carrying, "note"))
+def test_a_file_that_is_overdue_at_the_seal_goes_back_to_verify(
+    released: Context, source: Path, days: Callable[[float], None]
+) -> None:
+    rot(data(released) / ROTTEN, released)
+    tree(source, {"new/1": b"new 1"})
+    go(released, upto="verify")
+    days(100)
+    go(released, after="verify")
+    assert not carried(released)
+    assert content(data(released)) == content(source)
 
 
-def test_preflight_says_what_verify_will_read_when_the_time_of_all_has_run_out(carrying: Context) -> None:
-    def notes() -> list[str]:
-        return [
-            row["found"]
-            for row in preflight_step.run(carrying, "data")["results"]
-            if row["verdict"] == "note" and "verify.linked.within" in row["found"]
-        ]
-
-    later(carrying, 29)
-    assert not notes()
-    later(carrying, 31)
-    (text,) = notes()
-    assert "verify reads all that are linked from it, up to 14.6 KiB, about " in text
-    asked(carrying, within=None)
-    assert not notes()
+def test_where_verify_has_another_clock_than_publish_it_goes_back_once_and_its_date_is_stated(
+    released: Context, source: Path
+) -> None:
+    tree(source, {"new/1": b"new 1"})
+    go(released, upto="verify")
+    late = time.time() + 100 * DAY
+    released.clock = lambda: late
+    go(released, after="verify")
+    (text,) = [text for text in texts(released) if "verified again" in text]
+    assert "it was last read longer ago than `verify.linked`" in text
+    assert len(carried(released)) == 100
+    assert current(released).evidence.oldest_read < current(released).sealed
 
 
-def rot(context: Context, path: str) -> None:
-    """Other bytes at rest, with all that a stat shows as it was, but the ctime: as if penstock had moved
-    it."""
+def test_the_date_of_a_reading_is_when_the_bytes_were_read(
+    context: Context, days: Callable[[float], None]
+) -> None:
+    days(-100)
+    before = time.time()
+    go(context, upto="verify")
+    days(0)
+    go(context, after="verify")
     layout = context.layout("data")
-    file = layout.current.resolve() / "data" / path
-    before = file.stat()
-    flip(file)
-    moved = ledger_segments.Moves()
-    moved.add(before.st_ino, before.st_ctime_ns, file.stat().st_ctime_ns)
-    ledger_file.write(layout.ledger, "rot", moved)
+    seal = current(context)
+    since = verdicts.read_since(None, seal)
+    assert since is not None
+    assert abs(since.timestamp() - before) < DAY
+    assert gate.passed(layout, within=101 * DAY).release == seal.release
+    with pytest.raises(FindingsError, match="not audited lately enough"):
+        gate.passed(layout, within=30 * DAY)
 
 
-def test_a_damaged_linked_file_that_is_read_has_all_linked_files_read(
-    carrying: Context, source: Path
+@pytest.mark.parametrize("wrong", ["host", "file system"])
+def test_a_clock_that_is_ahead_dates_no_reading_into_the_future(
+    context: Context, source: Path, days: Callable[[float], None], monkeypatch: pytest.MonkeyPatch, wrong: str
 ) -> None:
-    asked(carrying, sample=1 / 3)
-    later(carrying, 0.001)
-    for path in FILES:
-        rot(carrying, path) if path.startswith("d1/") else None
-    seal = following(carrying, source, 1)
-    assert seal.linked is not None
-    assert seal.linked.deviations == 25
-    assert seal.linked.carried.files == 0
-    assert read_now(seal) == {"all": 75}
-    assert content(carrying.layout("data").current / "data") == content(source)
-    later(carrying, 0.002)
-    assert following(carrying, source, 2).linked.carried.files > 40  # type: ignore[union-attr]
+    right, touch = time.time(), clock.touch
+    if wrong == "host":
+        days(7)
+    else:
+        monkeypatch.setattr(clock, "touch", lambda folder: touch(folder) + int(7 * DAY * 1e9))
+    go(context)
+    assert {record.read_at for record in records(context).values()} <= set(
+        range(int(right), int(right) + 300)
+    )
+    # Half of the duration is not over yet, also by the clock that is ahead.
+    asked(context, linked=15 * DAY)
+    assert following(context, source, 1).carried is not None
+    asked(context, linked=7 * DAY)
+    assert following(context, source, 2).carried is None
 
 
-def test_a_file_that_was_touched_is_read_and_is_no_deviation(carrying: Context, source: Path) -> None:
-    asked(carrying, sample=1e-9)
-    data = carrying.layout("data").current.resolve() / "data"
-    for path in ("d0/000", "d0/004", "d1/001"):
-        os.chmod(data / path, 0o600)
-        os.chmod(data / path, 0o440)
-    later(carrying, 0.001)
-    seal = following(carrying, source, 1)
-    assert seal.linked is not None
-    assert (read_now(seal)["unfit"], seal.linked.deviations) == (3, 0)
+def test_a_reading_that_lies_in_the_future_counts_as_none(
+    context: Context, source: Path, days: Callable[[float], None], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    days(7)
+    with monkeypatch.context() as ahead:
+        touch = clock.touch
+        ahead.setattr(clock, "touch", lambda folder: touch(folder) + int(7 * DAY * 1e9))
+        go(context)
+    days(0)
+    with pytest.raises(FindingsError, match="not audited lately enough"):
+        gate.passed(context.layout("data"), within=30 * DAY)
+    assert following(context, source, 1).carried is None
+    assert following(context, source, 2).carried is not None
 
 
-def test_after_a_kill_and_after_removals_files_are_known_again(carrying: Context, source: Path) -> None:
+def test_clocks_that_were_behind_cost_reading_alone(
+    context: Context, source: Path, days: Callable[[float], None]
+) -> None:
+    days(-7)
+    go(context)
+    days(0)
+    seal = following(context, source, 1)
+    assert seal.carried is not None
+    assert seal.carried.files == 100
+    assert time.time() - 8 * DAY < verdicts.read_since(None, seal).timestamp() < time.time() - 6 * DAY  # type: ignore[union-attr]
+
+
+def rot(file: Path, context: Context) -> None:
+    """Other bytes at rest, with all that a stat shows as it was but the ctime, which looks as if penstock had
+    moved it."""
+    flip(file)
+    layout = context.layout("data")
+    with history.moving(layout, "rotten") as moved:
+        moved(file.stat().st_ctime_ns)
+
+
+def test_what_rotted_unseen_keeps_its_date_until_it_is_read_and_then_all_are_read(
+    released: Context, source: Path, days: Callable[[float], None]
+) -> None:
+    last = records(released)[ROTTEN].read_at
+    rot(data(released) / ROTTEN, released)
+    following(released, source, 1)
+    assert carried(released)[ROTTEN].read_at == last
+    # Its turn comes at an age of its own; from the day on at which it does, all are read.
+    for number, day in enumerate(range(16, 32, 3), start=2):
+        days(day)
+        following(released, source, number)
+        record = records(released)[ROTTEN]
+        if not record.carried:
+            break
+        assert record.read_at == last
+    assert not carried(released)
+    assert content(data(released)) == content(source)
+    assert any("read back with other bytes" in text or "cannot be linked" in text for text in texts(released))
+    days(day + 0.001)
+    assert following(released, source, 9).carried is not None
+
+
+def write_over(folder: Path, spare: Path) -> set[str]:
+    """Write files anew, with the bytes and the times that they have, in the ways of other tools; which."""
+    ways = ("cp -p", "rm, cp -p", "rsync --inplace", "flipped and back")
+    for file, way in zip(sorted(folder.glob("d1/*"))[3:], ways, strict=False):
+        shutil.copy2(file, spare)
+        times = spare.stat()
+        os.chmod(file.parent, 0o755)
+        os.chmod(file, 0o640)
+        if way == "rm, cp -p":
+            file.unlink()
+        if way == "flipped and back":
+            flip(file)
+            flip(file)
+        elif way == "rsync --inplace":
+            with file.open("r+b") as stream:
+                stream.write(spare.read_bytes())
+            os.utime(file, ns=(times.st_atime_ns, times.st_mtime_ns))
+        else:
+            subprocess.run(["cp", "-p", spare, file], check=True)
+        os.chmod(file, 0o440)
+        assert (file.stat().st_size, file.stat().st_mtime_ns) == (times.st_size, times.st_mtime_ns)
+    return {f"d1/{file.name}" for file in sorted(folder.glob("d1/*"))[3:7]}
+
+
+@pytest.mark.parametrize("moment", ["before the link", "after it", "before an unlink of which nothing tells"])
+def test_a_file_that_was_written_with_inode_size_and_time_kept_is_known_by_its_ctime_and_read(
+    released: Context, source: Path, tmp_path: Path, moment: str
+) -> None:
+    tree(source, {"new/1": b"new 1"})
+    folder = data(released)
+    if moment == "after it":
+        go(released, upto="permissions")
+        folder = released.layout("data").staging(staged(released)) / "data"
+    written = write_over(folder, tmp_path / "spare")
+    if moment == "before an unlink of which nothing tells":
+        for path in written:
+            os.link(folder / path, tmp_path / "name")
+            os.unlink(tmp_path / "name")
+    go(released, after="permissions" if moment == "after it" else "")
+    assert FILES.keys() - carried(released).keys() == written
+    assert content(data(released)) == content(source)
+
+
+def test_damage_that_is_seen_by_the_ctime_has_all_linked_files_read(released: Context, source: Path) -> None:
+    flip(data(released) / ROTTEN)
+    following(released, source, 1)
+    assert not carried(released)
+    assert any(ROTTEN in text and "cannot be linked" in text for text in texts(released))
+    assert content(data(released)) == content(source)
+
+
+def staged(context: Context) -> str:
+    """Of the release that is being staged."""
+    (name,) = [n for n in os.listdir(context.layout("data").releases) if n.endswith(".staging")]
+    return name.strip(".").removesuffix(".staging")
+
+
+def test_a_file_that_was_touched_is_read_and_is_no_deviation(released: Context, source: Path) -> None:
+    touched = {"d0/000", "d0/004", "d1/001"}
+    for path in touched:
+        os.chmod(data(released) / path, 0o600)
+        os.chmod(data(released) / path, 0o440)
+    following(released, source, 1)
+    assert FILES.keys() - carried(released).keys() == touched
+    assert not texts(released)
+    assert following(released, source, 2).carried.files == 101  # type: ignore[union-attr]
+
+
+def test_links_that_somebody_made_by_hand_cost_reading_alone(
+    released: Context, source: Path, tmp_path: Path
+) -> None:
+    subprocess.run(["cp", "-al", data(released) / "d1", tmp_path / "mine"], check=True)
+    following(released, source, 1)
+    assert {path[:2] for path in FILES.keys() - carried(released).keys()} == {"d1"}
+    assert content(data(released)) == content(source)
+
+
+def test_after_a_kill_and_after_removals_files_are_known_again(released: Context, source: Path) -> None:
     """Each night the run is killed after it linked, and the release before last is removed."""
-    asked(carrying, sample=1e-9)
-    layout = carrying.layout("data")
+    layout = released.layout("data")
     for night in range(1, 4):
-        later(carrying, night / 1000)
         tree(source, {f"killed/{night}": b"never published"})
         before = os.readlink(layout.current)
-        go(carrying, upto="copy")
+        go(released, upto="copy")
         (source / f"killed/{night}").unlink()
-        seal = following(carrying, source, night)
-        assert seal.linked is not None
-        assert seal.linked.carried.files > 90
-        assert read_now(seal)["unfit"] == 0
+        following(released, source, night)
+        assert len(carried(released)) == 99 + night
         assert not [name for name in os.listdir(layout.releases) if name.startswith(".")]
         release = layout.folder / before
-        removed = release.with_name(f".removed-{release.name}")
+        removed = release.with_name(f".removed-{release.name}-{night:016x}")
         release.rename(removed)
-        removals.clear(carrying, layout, [removed])
-    assert content(layout.current / "data") == content(source)
+        removals.clear(released, layout, [removed])
+    assert content(data(released)) == content(source)
+    lines = [line for line in history.lines(layout) if line.event == "interval"]
+    assert 6 <= len(lines) <= 7 * 4
+    assert not any(line.event == "?" for line in history.lines(layout))
 
 
-def test_the_ledger_does_not_grow_with_the_releases(carrying: Context, source: Path) -> None:
-    """Each release removes what the manifest of the release before covers."""
-    asked(carrying, sample=1e-9)
-    held = []
-    for night in range(1, 9):
-        later(carrying, night / 1000)
-        following(carrying, source, night)
-        held.append(len(ledger_segments.segments(carrying.layout("data").ledger)))
-    assert held[0] > 0
-    assert max(held[4:]) <= max(held[:4])
-
-
-def test_a_damaged_ledger_costs_no_more_than_reading(carrying: Context, source: Path) -> None:
-    asked(carrying, sample=1e-9)
-    later(carrying, 0.001)
-    ledger = carrying.layout("data").ledger
+def test_an_attempt_that_died_before_its_journal_has_its_links_read(released: Context, source: Path) -> None:
     tree(source, {"new/1": b"new 1"})
-    go(carrying, upto="copy")
-    for path in ledger_segments.segments(ledger):
-        os.truncate(path, 100)
-    (ledger / "other.parquet").write_bytes(b"no segment")
-    go(carrying, after="copy")
-    seal = current(carrying)
-    assert seal.linked is not None
-    assert (read_now(seal), seal.linked.deviations) == ({"unfit": 100}, 0)
-    later(carrying, 0.002)
-    assert following(carrying, source, 2).linked.carried.files > 90  # type: ignore[union-attr]
+    go(released, upto="plan")
+    staging = released.layout("data").staging(staged(released)) / "data"
+    (staging / "d1").mkdir(exist_ok=True)
+    os.link(data(released) / ROTTEN, staging / ROTTEN)
+    go(released, after="plan")
+    assert FILES.keys() - carried(released).keys() == {ROTTEN}
 
 
-def test_a_manifest_that_was_changed_carries_nothing(carrying: Context, source: Path) -> None:
-    later(carrying, 0.001)
-    release = carrying.layout("data").current.resolve()
+def test_names_of_one_file_are_carried_over_together(context: Context, source: Path) -> None:
+    go(context)
+    os.rename(source / "d1/017", source / "d1/017 renamed")
+    shutil.copy2(source / "d1/017 renamed", source / "d1/017")
+    go(context)
+    following(context, source, 1)
+    following(context, source, 2)
+    assert len(carried(context)) >= 100
+
+
+def test_intervals_that_are_lost_cost_reading_alone(released: Context, source: Path) -> None:
+    layout = released.layout("data")
+    following(released, source, 1)
+    kept = [raw for raw in layout.history.read_bytes().splitlines(True) if b'"interval"' not in raw]
+    layout.history.write_bytes(b"".join(kept))
+    # The manifest has the ctimes of before.
+    following(released, source, 2)
+    assert len(carried(released)) == 101
+    tree(source, {"new/3": b"new 3"})
+    go(released, upto="permissions")
+    for path in layout.intervals.iterdir():
+        path.write_bytes(b"{")
+    go(released, after="permissions")
+    assert not carried(released)
+    assert content(data(released)) == content(source)
+
+
+def test_what_an_audit_read_needs_not_be_read_again(
+    context: Context, source: Path, days: Callable[[float], None]
+) -> None:
+    days(-40)
+    go(context)
+    days(0)
+    first = current(context).release
+    audit_step.run(context, "data", Request(choice=Choice("slice", turn=0, turns=2)))
+    audit_step.run(context, "data", Request(choice=Choice("sample", 0.2, "seed")))
+    following(context, source, 1)
+    known = carried(context)
+    assert 40 < len(known) < 80
+    assert all(time.time() - record.read_at < DAY for record in known.values())
+    assert current(context).base == first
+
+
+def test_an_audit_that_finds_other_bytes_has_all_linked_files_read(released: Context, source: Path) -> None:
+    flip(data(released) / ROTTEN)
+    assert audit_step.run(released, "data")["counts"] == {"changed": 1}
+    following(released, source, 1)
+    assert not carried(released)
+    assert any("an audit found other bytes" in text for text in texts(released, "note"))
+    assert content(data(released)) == content(source)
+
+
+def test_a_manifest_that_was_changed_carries_nothing(released: Context, source: Path) -> None:
+    release = released.layout("data").current.resolve()
     os.chmod(release, 0o700)
     seal = json.loads((release / "release.json").read_text())
     seal["manifests"]["manifest.parquet"]["sha256"] = "sha256:00"
     os.chmod(release / "release.json", 0o600)
     (release / "release.json").write_text(json.dumps(seal))
-    assert following(carrying, source, 1).linked is None
+    assert following(released, source, 1).carried is None
 
 
 @pytest.mark.parametrize("grade", ["cold", "reread"])
-def test_a_grade_that_is_asked_for_by_name_has_all_read(carrying: Context, source: Path, grade: str) -> None:
-    verify = replace(carrying.config.verify, minimum_grade=grade)
-    carrying.config = replace(carrying.config, verify=verify)
-    later(carrying, 0.001)
-    assert following(carrying, source, 1).linked is None
+def test_a_grade_that_is_asked_for_by_name_has_all_read(released: Context, source: Path, grade: str) -> None:
+    asked(released, minimum_grade=grade)
+    assert following(released, source, 1).carried is None
     assert any(
         f"all linked files are read back: `verify.minimum_grade` is {grade}" in t
-        for t in texts(carrying, "note")
+        for t in texts(released, "note")
     )
 
 
 def test_what_was_carried_over_lacks_a_grade_that_is_asked_for_afterwards(
-    carrying: Context, source: Path
+    released: Context, source: Path
 ) -> None:
-    later(carrying, 0.001)
-    following(carrying, source, 1)
-    verify = replace(carrying.config.verify, minimum_grade="reread")
-    carrying.config = replace(carrying.config, verify=verify)
+    following(released, source, 1)
+    asked(released, minimum_grade="reread")
     with pytest.raises(FindingsError, match="files of which is known no more than `carried`"):
-        go(carrying)
-
-
-def test_an_audit_passes_over_a_release_with_carried_files(carrying: Context, source: Path) -> None:
-    later(carrying, 0.001)
-    following(carrying, source, 1)
-    assert not audit_step.run(carrying, "data")["counts"]
+        go(released)

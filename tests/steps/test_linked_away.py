@@ -10,7 +10,7 @@ import pytest
 from tests.support.whole_way import content, go, records, texts
 from tests.vendors.tiers import RELEASED, Tiers
 
-from penstock.config.settings import AuditConfig, LinkedConfig, VerifyConfig
+from penstock.config.settings import AuditConfig, VerifyConfig
 from penstock.errors import FailedError, FindingsError
 
 if TYPE_CHECKING:
@@ -28,7 +28,7 @@ def on(context: Context, filesystem: str, *, recall: int = 0, minimum: str = "au
         config,
         target=replace(config.target, filesystem=filesystem),
         audit=AuditConfig(recall),
-        verify=VerifyConfig(minimum_grade=minimum, linked=LinkedConfig(None)),
+        verify=VerifyConfig(minimum_grade=minimum, linked=None),
     )
 
 

@@ -116,7 +116,8 @@ def begin(
     name = f"{now:%Y%m%dT%H%M%S.%fZ}-{release}-{secrets.token_hex(3)}"
     if choice.kind == "sample" and not choice.seed:
         choice = Choice("sample", choice.share, secrets.token_hex(8))
-    created = f"{now:%Y-%m-%dT%H:%M:%SZ}"
+    # What it reads is read later than that, whichever clock is wrong.
+    created = f"{datetime.fromtimestamp(clock.both(layout.state).earliest, UTC):%Y-%m-%dT%H:%M:%SZ}"
     audit = Audit(name, layout.dataset, release, seal, created, choice, limit, recall, filesystem, look)
     run = audit.layout(layout)
     durable.make_dirs(run.folder)
@@ -138,13 +139,15 @@ def described(run: RunLayout) -> Audit:
         ) from error
 
 
-def audits(layout: DatasetLayout) -> Iterator[tuple[Audit, bool]]:
-    """All audits that are there, newest first, each with whether it has ended."""
+def audits(layout: DatasetLayout, release: str | None = None) -> Iterator[tuple[Audit, bool]]:
+    """All audits that are there, or those of a release, newest first, each with whether it has ended."""
     try:
         names = sorted((p.name for p in layout.audits.iterdir()), reverse=True)
     except FileNotFoundError:
         return
     for name in names:
+        if release not in (None, _release_of(name)):
+            continue
         run = RunLayout(layout.audits / name)
         if not (run.folder / "audit.json").exists():
             continue
@@ -207,11 +210,13 @@ def forget(layout: DatasetLayout, release: str) -> None:
     # What a kill left of such a removal has lost its description; the name says the release, too (`begin`).
     with contextlib.suppress(FileNotFoundError):
         for path in layout.audits.iterdir():
-            if (
-                path.name.partition("Z-")[2].rpartition("-")[0] == release
-                and not (path / "audit.json").exists()
-            ):
+            if _release_of(path.name) == release and not (path / "audit.json").exists():
                 open_storage().remove_tree(path)
+
+
+def _release_of(name: str) -> str:
+    """Of an audit's name, as `begin` makes it."""
+    return name.partition("Z-")[2].rpartition("-")[0]
 
 
 def drop_looks(layout: DatasetLayout, release: str) -> None:

@@ -10,7 +10,14 @@ from typing import TYPE_CHECKING
 
 from penstock.catalogue.reading import Folder
 from penstock.core.documents import bounded_json, history_line, typed_json
-from penstock.core.documents.history_line import Publication, Removal, Repair, Rollback, Unpinning
+from penstock.core.documents.history_line import (
+    CtimeInterval,
+    Publication,
+    Removal,
+    Repair,
+    Rollback,
+    Unpinning,
+)
 from penstock.errors import NewerFormatError
 from penstock.filesystem import plain_files
 from penstock.views import human
@@ -31,8 +38,8 @@ OWNERS_ALONE = "it is readable for the dataset's owner alone"
 
 
 def history(layout: DatasetLayout) -> History:
-    """All lines of `history.jsonl`, newest first. A history that is missing or cannot be read has none, and
-    `problem` says why."""
+    """The lines of `history.jsonl`, newest first, but the intervals, which tell people nothing. A history
+    that is missing or cannot be read has none, and `problem` says why."""
     return _lines(layout, layout.history)
 
 
@@ -72,7 +79,8 @@ def _lines(layout: DatasetLayout, path: Path) -> History:
         except ValueError:
             found["damaged"] += 1
             continue
-        rows.append(_row(raw, line, path))
+        if line.get("event") != CtimeInterval.event:
+            rows.append(_row(raw, line, path))
     found["lines"] = rows
     return found
 

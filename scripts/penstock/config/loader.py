@@ -396,11 +396,6 @@ def _striping(value: object) -> object:
     return {"auto": value == "auto"}
 
 
-def _linked(value: object) -> object:
-    """`all` or a mapping, as `LinkedConfig` has it."""
-    return value if isinstance(value, dict) else {"within": None}
-
-
 def _accounts(value: object) -> list[str]:
     """Names and numbers, as text."""
     return [str(one) for one in value] if isinstance(value, (list, tuple)) else []
@@ -426,7 +421,7 @@ _READERS: Readers = {
     "auto": _none_for("auto"),
     "none": _none_for("none"),
     "striping": _striping,
-    "linked": _linked,
+    "reading_age": quantities.reading_age,
     "digests": partial(sorted, key=lambda name: name != "xxh3_128"),
 }
 """By the names with which `settings` annotates its fields."""

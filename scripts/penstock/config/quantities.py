@@ -31,6 +31,9 @@ SIZE_HELP = "a size with its unit, such as 256MiB, 1TiB or 500GB"
 RATE_HELP = "a rate with its unit, such as 1GiB/s or 20Gbit/s"
 TIME_LIMIT_HELP = "auto, or a time with its unit, such as 30min, 4h or 2d"
 DURATION_HELP = "a time with its unit, such as 30s, 30min, 4h or 2d"
+READING_AGE_HELP = (
+    "`all`, or one time with its unit, such as `linked: 30d`, without `within`, `sample` or `limit`"
+)
 SHARE_HELP = "a share from 0% to 100%, such as 5% or 0.1%"
 MODE_HELP = 'an octal mode in quotes, such as "0440"'
 
@@ -66,6 +69,16 @@ def duration(value: object) -> float:
     if seconds <= 0:
         raise ValueError("must be more than nothing")
     return seconds
+
+
+def reading_age(value: object) -> float | None:
+    """Seconds, more than 0; None of `all`."""
+    if value == "all":
+        return None
+    try:
+        return duration(value)
+    except ValueError:
+        raise ValueError(f"must be {READING_AGE_HELP}") from None
 
 
 def time_limit(value: object) -> int:

@@ -3,8 +3,6 @@ file says by then."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import replace
 from functools import cached_property
 from typing import TYPE_CHECKING, TypeVar
 
@@ -13,13 +11,14 @@ from penstock.config.settings import (
     AuditConfig,
     DatasetConfig,
     EngineConfig,
-    LinkedConfig,
     PlanConfig,
     VerifyConfig,
 )
 from penstock.errors import FailedError
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     from penstock.config.settings import Config
 
 T = TypeVar("T")
@@ -60,11 +59,7 @@ class RunConfig:
 
     @cached_property
     def verify(self) -> VerifyConfig:
-        found, raw = self._part("verify", VerifyConfig), self._raw["verify"]
-        if isinstance(raw, Mapping) and "linked" not in raw:
-            # Versions that did not know the key read all linked files.
-            return replace(found, linked=LinkedConfig(None))
-        return found
+        return self._part("verify", VerifyConfig)
 
     @cached_property
     def audit(self) -> AuditConfig:

@@ -395,18 +395,6 @@ class EngineConfig:
 
 
 @dataclass(frozen=True)
-class LinkedConfig:
-    """Which linked files verify reads back."""
-
-    within: Duration | None = 30 * 86_400.0
-    """Seconds: a file is read again before its last reading is so old. None (`all`): every file is read."""
-    sample: float = 0.01
-    """The share of the others that is read each time, drawn at random."""
-    limit: Size | None = None
-    """Bytes that one release reads of files whose time has not run out yet."""
-
-
-@dataclass(frozen=True)
 class VerifyConfig:
     """What a release must prove before it is published, and how."""
 
@@ -419,12 +407,18 @@ class VerifyConfig:
     """`all`, `unproven` (only files without a full source checksum), or `sample`."""
     sample: Apart[float] = 0.01
     digests: Decides[Annotated[tuple[str, ...], "digests"]] = ("xxh3_128",)
-    linked: Apart[Annotated[LinkedConfig, "linked"]] = LinkedConfig()
+    linked: Apart[Annotated[float | None, "reading_age"]] = 30 * 86_400.0
+    """Seconds: a linked file is read again before its last reading is so old. None (`all`): each time."""
     whole_file_digest: Decides[bool] = False
     """Giants get a whole-file digest too, made while they are verified."""
     text_manifest: Apart[str] = "auto"
     """Whether a release has `manifest.xxh128` for `xxhsum -c`: `auto` (below MOST_LINES files), `always`,
     `never`."""
+
+    @property
+    def carries_for(self) -> float | None:
+        """`linked`, where a release may hold a file that was not read back for it; None: all are read."""
+        return self.linked if self.minimum_grade in ("auto", "written") else None
 
     def writes_text(self, files: int) -> bool:
         """Whether a release of so many files has that text."""

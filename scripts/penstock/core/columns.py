@@ -114,6 +114,7 @@ COLUMNS = (
     Column("method", WORD, _SEEN | _SURVEYED, sealed=1, repeats=True),
     Column("written_host", WORD, {JOURNAL: 2, **_SEEN}, "", sealed=1, repeats=True, joined=each),
     Column("staging", WORD, {JOURNAL: 2}, "", repeats=True),
+    Column("touched", WORD, {JOURNAL: 3}, "", repeats=True),
     Column("verified_host", WORD, _SEEN | _SURVEYED, sealed=1, repeats=True, joined=each),
     Column("attempt", WORD, _SEEN, repeats=True, joined=last),
     Column("mtime_ns", NUMBER, _SEEN | _SURVEYED, rises=True),

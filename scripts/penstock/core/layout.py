@@ -122,9 +122,9 @@ class DatasetLayout:
         return self.state / "history-signed.json"
 
     @property
-    def ledger(self) -> Path:
-        """How each link and unlink by penstock moved the ctime of files that releases share."""
-        return self.state / "ledger"
+    def intervals(self) -> Path:
+        """When processes linked or unlinked files that releases share, as far as the history lacks it."""
+        return self.state / "intervals"
 
     @property
     def audits(self) -> Path:

@@ -1,93 +1,47 @@
-"""Which linked files verify reads back, where they may be carried over (`verify.linked`).
+"""When a linked file is read back again (`verify.linked`).
 
-The problem: all files of a release were read in one night, so their time runs out in one night, too. Each
-release therefore reads some of them early: the bytes that were read longest ago, so much of all as the time
-since the release before is of `within`. With a release each night and `within: 30d` that is a thirtieth a
-night.
+The problem: all files of a first release were read in one night, so all would fall due in one night. So each
+file falls due at an age of its own, between half of the duration and all of it, which its path decides.
+
+| the last reading                                    | the file is                |
+|-----------------------------------------------------|----------------------------|
+| is not known, or lies more than `AHEAD` ahead       | due                        |
+| is as old as the duration, or older                 | due                        |
+| is younger than half of it                          | not due                    |
+| else                                                | due from the file's own age|
 """
 
-# Annotations are read at run time (`core.documents.typed_json`): no `from __future__ import annotations`.
-import math
-from collections.abc import Mapping
-from dataclasses import dataclass
+from __future__ import annotations
+
 from typing import NamedTuple
 
-AHEAD = 86_400
+AHEAD = 86_400.0
 """Seconds: a reading that lies further in the future than clocks differ counts as none."""
-DUE, SAMPLE = "due", "sample"
 
 
-@dataclass(frozen=True)
-class LinkedReading:
-    """What plan decided for all shards of a run. Times are seconds since the epoch."""
+class Now(NamedTuple):
+    """The time, in seconds since the epoch, of a host and of a file system whose clocks may differ. Each is
+    used so that a wrong clock has files read early, and a reading stated too old."""
 
-    at: float
-    """When it was decided."""
-    within: float
-    """Seconds after which a file is read in any case."""
-    sample: float
-    """The share of the others that is read."""
-    until: int = 0
-    """What was last read before is due."""
-    share: float = 0.0
-    """The share that is due of what was last read at `until`."""
-    salt: int = 0
-    """Drawn anew for each plan: nobody can know which files will be sampled."""
-
-    def overdue(self, read_at: int) -> bool:
-        """Whether the file's time has run out, or nothing is known of its last reading."""
-        return read_at <= self.at - self.within or read_at > self.at + AHEAD
-
-    def is_due(self, read_at: int) -> bool:
-        """Whether all files are due that were last read then; of those at `until`, a `share` is."""
-        return self.overdue(read_at) or read_at < self.until
+    earliest: float
+    """What a reading is dated with, and what the future is measured from."""
+    latest: float
+    """What ages are measured to."""
 
 
-class Share(NamedTuple):
-    """What of a release is read early."""
-
-    until: int
-    share: float
-    due_bytes: int
-    """What is due, with what is overdue."""
-    overdue_bytes: int
-    sample: float
-    """The share of what is not due that is drawn: less than was asked for where `limit` leaves less."""
+def is_known(read_at: float, now: Now) -> bool:
+    """Whether this can be the time of a reading; 0 stands for none."""
+    return 0 < read_at <= now.earliest + AHEAD
 
 
-def share_due(
-    ages: Mapping[int, int], now: float, last: float, within: float, limit: int | None, sample: float
-) -> Share:
-    """`ages`: bytes by the time of their last reading; `last`: when the release before was sealed.
-
-    | bytes                                                         | are read                     |
-    |---------------------------------------------------------------|------------------------------|
-    | last read `within` ago or longer, or nobody knows when        | all                          |
-    | of the others a random `sample`                               | as many as `limit` allows    |
-    | of the others, oldest first: (now - last) / within of all     | as many as `limit` leaves    |
-    |                                                               | beside the sample            |
-    """
-    rule = LinkedReading(now, within, sample)
-    total = sum(ages.values())
-    overdue = sum(size for read_at, size in ages.items() if rule.overdue(read_at))
-    wanted = min(1.0, max(0.0, now - last) / within) * total
-    if limit is not None and total > overdue:
-        sample = min(sample, limit / (total - overdue))
-        wanted = min(wanted, limit - sample * (total - overdue))
-    left = max(0.0, wanted - overdue)
-    due = overdue
-    for read_at in sorted(read_at for read_at in ages if not rule.overdue(read_at)):
-        size = ages[read_at]
-        if left < size:
-            return Share(read_at, left / size, due + int(left), overdue, sample)
-        left -= size
-        due += size
-    return Share(math.ceil(now) + 1, 0.0, due, overdue, sample)
+def is_overdue(read_at: float, now: Now, longest: float) -> bool:
+    """Whether any file is due that was last read then."""
+    return not is_known(read_at, now) or now.latest - read_at >= longest
 
 
-def at_most_95(carried: int, sampled: int) -> int | None:
-    """How many of so many files that were not read can have other bytes, with 95 % confidence, when a random
-    draw of as many as `sampled` found none: by the rule of three. None without a draw."""
-    if not sampled:
-        return None
-    return min(carried, math.ceil(3 * (carried + sampled) / sampled))
+def due_share(read_at: float, now: Now, longest: float) -> float:
+    """Of files that were last read then, the share that is due: 0 to 1. A file is due where its own share,
+    by its path, is below."""
+    if is_overdue(read_at, now, longest):
+        return 1.0
+    return max(0.0, 2.0 * (now.latest - read_at) / longest - 1.0)

@@ -234,6 +234,9 @@ class Pin(NamedTuple):
         return entry._replace(**self._asdict(), length=self.size, reuse="")
 
 
+TOUCHED = "yes"
+
+
 class Copied(NamedTuple):
     """What the copy of one row became: one line of a shard's journal."""
 
@@ -259,6 +262,9 @@ class Copied(NamedTuple):
     """The run whose staging a linked row was taken over from; "": the plan's base release."""
     owed: Proof | None = None
     """Of a file that was copied in parts: what only verify can judge, and the grade that it gives then."""
+    touched: str = ""
+    """`TOUCHED` of a linked row whose file's ctime, before it was linked, was neither as recorded nor as
+    penstock had moved it, or was not looked at; else ""."""
 
 
 class PartLine(NamedTuple):

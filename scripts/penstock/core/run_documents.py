@@ -8,7 +8,6 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 from penstock.core.documents import typed_json
-from penstock.core.linked_reading import LinkedReading
 
 FORMAT = 1
 
@@ -98,8 +97,8 @@ class PlanInfo:
     """How the files of `base` come into this release: `link`, `reflink` or `copy`."""
     giants_taken: Sequence[Sequence[str]] = ()
     """[run, path, size] of each giant that is moved here from such a staging before its parts are copied."""
-    linked: LinkedReading | None = None
-    """Which linked files are read back; None: all."""
+    carries: bool = False
+    """Whether linked files may be carried over, if `verify.linked` says so; else all are read back."""
 
     def by_index(self) -> dict[int, ShardInfo]:
         return {shard.index: shard for shard in self.shards}

@@ -4,8 +4,15 @@ A link is three calls, and no byte is moved: to hand each row to a worker and ta
 than the calls themselves. The element links by itself, in the order of the paths, a folder at a time; by
 threads where the file system answers slowly (`Calls`).
 
-What it linked is in the journal as any row, once the names are durable; and in the dataset's ledger, with
-the ctime before and after, so that verify knows the file again.
+What it linked is in the journal as any row, once the names are durable. A link moves the ctime of all names
+of a file, so this is the moment to compare it: a row is `touched`, and verify reads it, unless its ctime was
+
+- the one that the release's manifest has, or
+- inside an interval in which penstock itself linked or unlinked (`formats.ctime_intervals`), or
+- moved by this very attempt, through another name of the file.
+
+What an attempt linked that died before its journal said so is `touched`. From when to when this attempt
+linked is an interval, too.
 """
 
 from __future__ import annotations
@@ -14,15 +21,16 @@ import threading
 import time
 from contextlib import ExitStack, closing
 from itertools import compress
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from penstock.core.digests import hex_of, proof_of
-from penstock.core.model import Copied, Reuse
+from penstock.core.layout import MANIFEST
+from penstock.core.model import TOUCHED, Copied, Reuse
 from penstock.core.row_codec import copied_line, text_line
 from penstock.filesystem.adaptive_threads import Calls
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Container, Iterable, Sequence
+    from collections.abc import Callable, Container, Iterable, Iterator, Sequence
 
     import pyarrow as pa
 
@@ -66,7 +74,7 @@ def link_rows(
     if base is None or task.way != "link" or not task.shard.reused:
         return linked
     from penstock.engine.shared_memory import spending
-    from penstock.formats.ledger_recorder import Recorder
+    from penstock.formats.ctime_intervals import Recorder
     from penstock.formats.shards import reused
     from penstock.formats.tables import strings
     from penstock.storage.registry import open_storage
@@ -92,7 +100,10 @@ def link_rows(
             return writer().link_many(base, files)
 
         calls = stack.enter_context(Calls())
-        moved = Recorder(task.ledger, f"{task.run}-{task.shard.index:05d}")
+        moved = Recorder(task.moves, task.moved) if task.moves and task.moved else None
+        if moved is not None:
+            stack.callback(moved.close)
+        known = _KnownTimes(task)
         for numbers, batch in shard:
             stop()
             reuse = reused(batch)
@@ -110,17 +121,23 @@ def link_rows(
             there = list(compress(reuse, wanted))
             sizes = list(compress(batch["size"].to_pylist(), wanted))
             times = compress(batch["modified_ns"].to_pylist(), wanted)
+            names = list(compress(batch["path"].to_pylist(), wanted))
             paths = compress(strings(batch["path"]), wanted)
             files = [
                 (path, size, _time(one, listed))
                 for path, size, listed, one in zip(paths, sizes, times, there, strict=True)
             ]
+            made = list(calls.each(some, files))
+            if moves := [link.after_ns for link in made if link is not None]:
+                known.moved(min(moves), max(moves))
+                if moved is not None:
+                    moved(min(moves))
+                    moved(max(moves))
             lines = []
-            for row, size, one, made in zip(rows, sizes, there, calls.each(some, files), strict=True):
-                if made is not None:
+            for row, size, name, one, link in zip(rows, sizes, names, there, made, strict=True):
+                if link is not None:
                     linked.add(row, size)
-                    moved(*made)
-                    lines.append(_line(row, one))
+                    lines.append(_line(row, one, touched=not known(name, link.before_ns)))
             for each in writers:
                 each.settle()
             outcome.files += len(lines)
@@ -129,10 +146,39 @@ def link_rows(
             keeper.add("".join(lines).encode())
             keeper.check()
             told()
-        moved.close()
     outcome.linked_bytes = linked.bytes
     outcome.link_seconds = time.monotonic() - began
     return linked
+
+
+class _KnownTimes:
+    """Which ctimes say nothing about a file's bytes, by the rule above. The names come in ascending order."""
+
+    def __init__(self, task: CopyTask) -> None:
+        from penstock.engine.reading.carried_rows import recorded
+
+        self._intervals = task.intervals
+        self._recorded: Iterator[tuple[bytes, tuple[Any, ...]]] | None = None
+        if task.intervals is not None and task.base is not None:
+            self._recorded = recorded(task.base.parent / MANIFEST, task.rows, ("ctime_ns",))
+        self._path = b""
+        self._ctime: tuple[Any, ...] = (0,)
+        self._first = self._last = 0
+
+    def moved(self, first_ns: int, last_ns: int) -> None:
+        """This attempt moved ctimes to these, and to others between."""
+        self._first, self._last = min(self._first or first_ns, first_ns), max(self._last, last_ns)
+
+    def __call__(self, name: bytes, before_ns: int) -> bool:
+        if self._recorded is None or self._intervals is None:
+            return True
+        while self._path < name:
+            self._path, self._ctime = next(self._recorded)
+        return (
+            (self._path == name and self._ctime[0] == before_ns)
+            or before_ns in self._intervals
+            or self._first <= before_ns <= self._last
+        )
 
 
 _WORDS = 5
@@ -148,15 +194,16 @@ def _time(reuse: str, listed: int) -> int:
     return listed if words[3] == "-" else int(words[3])
 
 
-def _line(row: int, reuse: str) -> str:
+def _line(row: int, reuse: str, *, touched: bool = False) -> str:
     """`copied_line` of a linked row; of words without anything to escape at once, as `fresh_line` is made."""
     words = reuse.split(" ")
-    if len(words) == _WORDS and reuse.isascii() and not _ESCAPED & set(reuse):
+    if not touched and len(words) == _WORDS and reuse.isascii() and not _ESCAPED & set(reuse):
         digest, grade, proof, _, host = ("" if word == "-" else word for word in words)
         return text_line(f'[{row},"{hex_of(digest)}","{grade}","{proof}","{host}"]')
     there = Reuse.parse(reuse)
     claim, owed = proof_of(there.proof)
-    return copied_line(Copied(row, there.digest, there.grade, claim, there.host, linked=True, owed=owed))
+    line = Copied(row, there.digest, there.grade, claim, there.host, linked=True, owed=owed)
+    return copied_line(line._replace(touched=TOUCHED) if touched else line)
 
 
 _ESCAPED = frozenset('"\\+\x7f') | frozenset(map(chr, range(32)))

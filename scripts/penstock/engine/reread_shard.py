@@ -10,7 +10,6 @@ from __future__ import annotations
 import contextlib
 import hashlib
 import os
-import time
 from array import array
 from collections import Counter
 from dataclasses import replace
@@ -31,7 +30,6 @@ from penstock.engine.shard_run import PoolRun
 from penstock.engine.tasks import Failure, Outcome
 from penstock.engine.workers.messages import ReadWork
 from penstock.errors import FailedError
-from penstock.filesystem import plain_files
 from penstock.filesystem.errno_map import printable
 from penstock.vendors.registry import data_states
 
@@ -247,6 +245,7 @@ def _reread(task: RereadTask, run: PoolRun, stop: StopCheck) -> None:
     outcome = run.outcome
     from penstock.engine.batches import batches
     from penstock.engine.reading.carried_rows import judge
+    from penstock.filesystem import clock
     from penstock.filesystem.capabilities import facts
     from penstock.filesystem.probe.judgement import limited
     from penstock.formats.shards import read_shard
@@ -259,9 +258,10 @@ def _reread(task: RereadTask, run: PoolRun, stop: StopCheck) -> None:
     absent: set[int] = set()
     rows = len(copied) - changes.gone
     missing = task.shard.rows - len(copied) - len(changes.voids)
-    carried, adopted = judge(task, copied), _Adopted(task, copied)
-    outcome.read_links = {why: (carried.files[why], carried.bytes[why]) for why in carried.files if why}
-    outcome.carried = carried.files[""], carried.bytes[""]
+    # What is read below is read from here on.
+    now = clock.both(task.records.parent)
+    carried, adopted = judge(task, copied, now), _Adopted(task, copied)
+    outcome.carried = carried.files, carried.bytes
     outcome.resumed_files, outcome.resumed_bytes = outcome.carried
     if missing:
         outcome.failures.append(Failure(str(task.journals), f"{missing} rows were not copied yet", 1, True))
@@ -285,7 +285,7 @@ def _reread(task: RereadTask, run: PoolRun, stop: StopCheck) -> None:
             contradicted.update(one.row for one in answer.failures if one.failure.contradicts)
             linked = [one.failure for one in answer.failures if _from_release(copied[one.row])]
             if linked:
-                _note(task, len(linked))
+                _note(task)
             outcome.linked_failures += linked
             outcome.files += answer.rows
             outcome.bytes += answer.bytes
@@ -320,21 +320,16 @@ def _reread(task: RereadTask, run: PoolRun, stop: StopCheck) -> None:
         run.rest()
     outcome.amended, outcome.gone, outcome.left_out = changes.changed, changes.gone, task.shard.rows - rows
     if not outcome.failures:
-        _write(task, copied, changes, seen, carried, outcome, adopted.read)
+        _write(task, copied, changes, seen, carried, outcome, adopted.read, int(now.earliest))
 
 
-def _note(task: RereadTask, files: int) -> None:
-    """Durably note so many further linked rows that are not as their release states."""
-    from penstock.core.documents import linked_damage
-    from penstock.core.documents.linked_damage import LinkedDamage
+def _note(task: RereadTask) -> None:
+    """Durably note that a linked row is not as its release states."""
     from penstock.storage import durable
 
-    path = task.damage
-    if path is None:
-        return
-    before = linked_damage.from_json(plain_files.read(path), path).files if path.exists() else 0
-    durable.make_dirs(path.parent)
-    durable.write_json(path, linked_damage.to_json(LinkedDamage(before + files)))
+    if task.damage is not None:
+        durable.make_dirs(task.damage.parent)
+        durable.write_file(task.damage, b"")
 
 
 def _not_gone(task: RereadTask, changes: Amendments, outcome: Outcome) -> list[int]:
@@ -478,13 +473,14 @@ def _write(
     carried: CarriedRows,
     outcome: Outcome,
     adopted: Mapping[int, Surveyed],
+    read_at: int,
 ) -> None:
+    """The shard's records. What was read was read at `read_at`, in seconds since the epoch, or later."""
     from penstock.formats.records import extend_shard
     from penstock.formats.shards import numbered
 
     host = task.host
     grades, passed = Counter[str](), Counter[str]()
-    read_at = int(max(time.time(), task.linked.at if task.linked else 0.0))
 
     def columns(rows: Sequence[int]) -> Mapping[str, Sequence[object]]:
         count = len(rows)

@@ -15,8 +15,9 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from penstock.config.settings import DatasetConfig, EngineConfig, VerifyConfig
-    from penstock.core.linked_reading import LinkedReading
+    from penstock.core.documents.history_line import CtimeInterval
     from penstock.core.run_documents import ShardInfo
+    from penstock.formats.ctime_intervals import Intervals
     from penstock.storage.port import Abandoned
 
     Report = Callable[[int, int, int], None]
@@ -94,8 +95,12 @@ class CopyTask:
     """`data` of the release whose unchanged files are linked, if any."""
     way: str = "link"
     """How they come into staging: `link`, `reflink` or `copy`."""
-    ledger: Path | None = None
-    """`DatasetLayout.ledger`: where links are noted; None: nowhere."""
+    moves: Path | None = None
+    """`DatasetLayout.intervals`: where it is noted when rows were linked; None: nowhere."""
+    moved: CtimeInterval | None = None
+    """What it is noted with."""
+    intervals: Intervals | None = None
+    """When penstock linked and unlinked before; None: no linked row will be carried over."""
     stated: Path | None = None
     """`RunLayout.stated`, where there are checksum files beside the data."""
     probe: ProbeReport = field(default_factory=ProbeReport)
@@ -133,12 +138,15 @@ class RereadTask:
     """The kind of file system whose rules hold, as in `target.filesystem`."""
     recall: int = 0
     """Bytes of tiered files of a release that may be fetched back to be read."""
-    linked: LinkedReading | None = None
-    """Which linked rows may be carried over; None: none."""
+    longest: float | None = None
+    """`verify.linked`; None: no linked row may be carried over."""
     base_manifest: Path | None = None
     """Of the release that rows are linked from."""
-    ledger: Path | None = None
-    """As of `CopyTask`."""
+    intervals: Intervals | None = None
+    """When penstock linked and unlinked; None: never."""
+    audited: Callable[[Sequence[bytes], Sequence[int]], Sequence[int]] | None = None
+    """When audits of that release last read files of these paths and sizes, in seconds since the epoch; 0:
+    none did. None: there was no audit."""
     damage: Path | None = None
     """Where it is noted that linked rows had other bytes, before anything else follows from it."""
     adopted: Path | None = None
@@ -186,8 +194,6 @@ class Outcome:
     durability: str = ""
     fsync_ends: str = ""
     """Where an fsync ends on this node, if not on the servers' disks; "" where its mount does not say so."""
-    read_links: dict[str, tuple[int, int]] = field(default_factory=dict)
-    """Linked rows that were read, and their bytes, by the reason (reread)."""
     carried: tuple[int, int] = (0, 0)
     """Linked rows that were not, and their bytes (reread)."""
     grades: dict[str, int] = field(default_factory=dict)

@@ -18,6 +18,7 @@ import time
 from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING
 
+from penstock.core.linked_reading import Now
 from penstock.errors import PreflightError
 from penstock.filesystem.safe_open import OPEN_FOLDER
 
@@ -37,12 +38,23 @@ def now(folder: Path) -> float:
     try:
         fd = os.open(folder, OPEN_FOLDER)
         try:
-            os.utime(fd)
-            return os.fstat(fd).st_ctime
+            return touch(fd) / 1e9
         finally:
             os.close(fd)
     except OSError:
         return time.time()
+
+
+def touch(folder: int) -> int:
+    """As `now`, of the folder of a descriptor, in nanoseconds. Raises OSError."""
+    os.utime(folder)
+    return os.fstat(folder).st_ctime_ns
+
+
+def both(folder: Path) -> Now:
+    """By the file system and by this host."""
+    times = time.time(), now(folder)
+    return Now(min(times), max(times))
 
 
 def checked(folder: Path) -> float:

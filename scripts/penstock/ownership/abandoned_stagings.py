@@ -33,10 +33,9 @@ from penstock.core.layout import DATA
 from penstock.errors import FailedError, InterruptedRunError, LockedError, NewerFormatError, PenstockError
 from penstock.filesystem import clock, plain_files
 from penstock.filesystem.errno_map import storage_error
-from penstock.formats.ledger_recorder import Recorder
 from penstock.ownership import liveness
 from penstock.ownership.invalid_runs import damage
-from penstock.state import adopted_trees, run_claims, run_store, seals
+from penstock.state import adopted_trees, history, run_claims, run_store, seals
 from penstock.state.element_progress import Progress
 from penstock.state.run import load
 from penstock.state.submission_log import ArrayBook
@@ -160,13 +159,10 @@ def clear_own(context: Context, run: Run) -> None:
 
 
 def remove_noting(context: Context, layout: DatasetLayout, tree: Path) -> None:
-    """Remove a staging or a release. What other releases share of it is noted in the dataset's ledger, so
-    that their files are known again. Raises as `Storage.remove_tree`."""
-    noted = Recorder(layout.ledger, f"removed-{tree.name.strip('.')}")
-    try:
-        context.storage.remove_tree(tree, moved=noted)
-    finally:
-        noted.close()
+    """Remove a staging or a release; it is noted when, so that files are known again that others share with
+    it. Raises as `Storage.remove_tree`."""
+    with history.moving(layout, tree.name.strip(".").removesuffix(_SUFFIX)) as moved:
+        context.storage.remove_tree(tree, moved=moved)
 
 
 def _holds_tree(run: Run, data: Path | None = None) -> bool:

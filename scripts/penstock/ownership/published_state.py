@@ -17,9 +17,7 @@ import os
 from typing import TYPE_CHECKING
 
 from penstock.core import events
-from penstock.core.layout import SEAL
 from penstock.errors import FailedError, LockedError, NewerFormatError, PenstockError
-from penstock.formats import ledger_segments
 from penstock.state import seals
 from penstock.state.run import load
 from penstock.storage import durable
@@ -33,12 +31,10 @@ if TYPE_CHECKING:
 
 
 def tidy(context: Context, run: Run) -> None:
-    """Both of the below, right after a publication. A run that is overtaken meanwhile leaves the rest to the
-    run that overtook it: its release is published all the same."""
+    """`prune`, right after a publication. A run that is overtaken meanwhile leaves the rest to the run that
+    overtook it: its release is published all the same."""
     try:
         prune(context, run.layout)
-        context.assert_held()
-        prune_ledger(context, run)
     except LockedError as error:
         text = f"state that the manifest covers stays: {error}"
         context.emit(events.Warned(run.dataset, "publish", text=text))
@@ -66,18 +62,6 @@ def prune(context: Context, layout: DatasetLayout) -> None:
             context.assert_held()
             text = f"state of run {key} that its manifest covers stays: {error}"
             context.emit(events.Warned(layout.dataset, "publish", text=text))
-
-
-def prune_ledger(context: Context, run: Run) -> None:
-    """Remove from the ledger what was moved before the release was published that this run links from: its
-    manifest, and that of the new release, have ctimes of later."""
-    base = run.plan.base if run.folder.plan.exists() else None
-    since = run.layout.release(base) / SEAL if base else run.folder.plan
-    try:
-        ledger_segments.prune(run.layout.ledger, since.stat().st_mtime)
-    except OSError as error:
-        text = f"old parts of the ledger stay: {error}"
-        context.emit(events.Warned(run.dataset, "publish", text=text))
 
 
 def covered(folder: RunLayout) -> list[Path]:

@@ -62,8 +62,10 @@ class Evidence:
     """Whether the weakest grade was asked for by name: then a file that was carried over lacks it."""
     _seen: dict[tuple[str, str, str, int], _Amount] = field(default_factory=dict)
     """By source grade, storage grade, method, and whether it was carried over: few."""
-    _ages: dict[int, None] = field(default_factory=dict)
-    """When files that were carried over were last read: few."""
+    _read: set[int] = field(default_factory=set)
+    """When files were last read: few times."""
+    _carried: set[int] = field(default_factory=set)
+    """The same of those that were carried over."""
 
     def add(self, files: Files) -> list[Weak]:
         """Count these records. Returns the files with too little evidence."""
@@ -76,8 +78,8 @@ class Evidence:
             amount.bytes += size
             if amount.lacks and size:
                 weak.append(Weak(path, amount.lacks, amount.in_memory))
-        if any(carried):
-            self._ages |= dict.fromkeys(compress(files["read_at"], carried))
+        self._read.update(files["read_at"])
+        self._carried.update(compress(files["read_at"], carried))
         return weak
 
     def _new(self, kind: tuple[str, str, str, int]) -> _Amount:
@@ -101,21 +103,13 @@ class Evidence:
             amounts[name] = Amount(amount.files + seen.files, amount.bytes + seen.bytes)
         return amounts
 
-    def carried(self) -> SealedCarried:
-        """What was not read back for this release."""
-        then: dict[str, Amount] = {}
-        for (_, stored, _, carried), seen in self._seen.items():
-            if carried:
-                amount = then.get(stored, Amount())
-                then[stored] = Amount(amount.files + seen.files, amount.bytes + seen.bytes)
-        files, size = (sum(amount[place] for amount in then.values()) for place in (0, 1))
-        if not files:
-            return SealedCarried()
-        oldest, newest = (
-            datetime.fromtimestamp(read_at, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
-            for read_at in (min(self._ages), max(self._ages))
-        )
-        return SealedCarried(files, size, oldest, newest, then)
+    def carried(self) -> SealedCarried | None:
+        """What was not read back for this release; None where all was."""
+        amounts = [seen for (*_, carried), seen in self._seen.items() if carried]
+        if not amounts:
+            return None
+        oldest = _utc(min(self._carried))
+        return SealedCarried(sum(one.files for one in amounts), sum(one.bytes for one in amounts), oldest)
 
     def sealed(self) -> SealedEvidence:
         """For the seal."""
@@ -123,10 +117,16 @@ class Evidence:
             source=self._by(0),
             storage=self._by(1),
             methods=self._by(2),
+            oldest_read=_utc(min(self._read, default=0)),
             required_storage=self.minimum,
             required_source="any checksum" if self.proven else "none",
             fsync_ends=self.fsync_ends,
         )
+
+
+def _utc(seconds: int) -> str:
+    """ISO 8601; "" of 0, which stands for a file that was never read."""
+    return datetime.fromtimestamp(seconds, UTC).strftime("%Y-%m-%dT%H:%M:%SZ") if seconds else ""
 
 
 def required(verify: VerifyConfig, *, direct: bool) -> Evidence:

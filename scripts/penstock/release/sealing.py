@@ -6,6 +6,7 @@ import contextlib
 import os
 from dataclasses import replace
 from datetime import UTC, datetime
+from functools import cache
 from typing import TYPE_CHECKING
 
 import penstock
@@ -21,16 +22,17 @@ from penstock.core.documents.seal import (
     to_json,
 )
 from penstock.core.layout import EMPTY_FOLDERS, MANIFEST, MANIFEST_SHA256, MANIFEST_XXH, SEAL
+from penstock.core.linked_reading import Now, is_overdue
 from penstock.core.seal_tree import CARRYING_FIELDS, SEALED_FIELDS, Tree, leaves
 from penstock.errors import FailedError
-from penstock.filesystem import owners
+from penstock.filesystem import clock, owners
 from penstock.filesystem.capabilities import facts
 from penstock.filesystem.errno_map import storage_error
 from penstock.formats import empty_folders
 from penstock.formats.listing_file import read_columns
 from penstock.formats.manifest import ChecksumFile, ManifestWriter, checksums
 from penstock.formats.records import read_records
-from penstock.release import amended_listing, linked_evidence
+from penstock.release import amended_listing
 from penstock.release.evidence import required
 from penstock.release.giant_checksums import GiantClaims
 from penstock.release.reconciliation import close
@@ -38,7 +40,7 @@ from penstock.release.tree_comparison import Deviations
 from penstock.state import receipts
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterator
 
     from penstock.core.documents.step_results import StepReceipt
     from penstock.formats.files import Files
@@ -54,20 +56,21 @@ class RecordsError(FailedError):
 SHOWN_EVERY = 8192
 
 
-def seal_staging(context: Context, run: Run, *, in_memory: bool = False) -> Deviations:
+def seal_staging(context: Context, run: Run, *, in_memory: bool = False, overdue: bool = True) -> Deviations:
     """Write the manifests and the seal into staging, durably; nothing is sealed when the answer
     holds deviations. `in_memory`: with the grade that `auto` asks for, a linked file may have less, since a
     job that reads or maps it through another release keeps its pages in memory; the seal says `reread` of
-    it. What an earlier attempt sealed is replaced only under the lock, file by file, and
+    it. `overdue`: a file that was carried over and whose last reading is by now older than `verify.linked` is
+    a deviation. What an earlier attempt sealed is replaced only under the lock, file by file, and
     never missing meanwhile: that attempt may be about to reveal it. Raises FailedError, RecordsError."""
     context.storage.close_staging(run.layout, run.release)
     try:
-        return _seal(context, run, in_memory)
+        return _seal(context, run, in_memory, overdue)
     except OSError as error:
         raise storage_error(error, "the release cannot be sealed", str(run.staging)) from error
 
 
-def _seal(context: Context, run: Run, in_memory: bool) -> Deviations:
+def _seal(context: Context, run: Run, in_memory: bool, overdue: bool) -> Deviations:
     info, folder, plan, staging = run.info, run.folder, run.plan, run.staging
     verify = run.config.verify
     evidence = required(verify, direct=facts(run.data).direct)
@@ -75,6 +78,7 @@ def _seal(context: Context, run: Run, in_memory: bool) -> Deviations:
     deviations, tree = Deviations(), Tree()
     verified = receipts.of_elements(run, "verify")
     fields = CARRYING_FIELDS if any(one.carried[0] for one in verified) else SEALED_FIELDS
+    late = _late(context, run) if overdue else None
     giants = shown = kept = 0
     with contextlib.ExitStack() as stack:
         parquet = stack.enter_context(ManifestWriter(staging / MANIFEST))
@@ -102,6 +106,9 @@ def _seal(context: Context, run: Run, in_memory: bool) -> Deviations:
                     kept += 1
                 else:
                     deviations.add("weak", f"{path!r}: {why}", shards)
+            for path in late(files) if late else ():
+                why = "it was last read longer ago than `verify.linked`"
+                deviations.add("overdue", f"{path!r}: {why}", shards)
             tree.extend(leaves(files, fields))
             giants += len(files) - files["parts"].count(b"")
             for text in texts.values():
@@ -173,7 +180,7 @@ def _seal(context: Context, run: Run, in_memory: bool) -> Deviations:
         records=SealedRecords(tree.root(), tree.count, fields),
         manifests=manifests,
         evidence=evidence.sealed(),
-        linked=linked_evidence.sealed(run, verified, evidence.carried()),
+        carried=evidence.carried(),
         amended=amended.sealed(info.created, _ended(receipts.step(folder, "copy"))) if amended else None,
     )
     context.storage.write_json(staging / SEAL, to_json(seal))
@@ -184,6 +191,27 @@ def _seal(context: Context, run: Run, in_memory: bool) -> Deviations:
         )
         context.emit(events.Warned(run.dataset, "publish", told))
     return deviations
+
+
+def _late(context: Context, run: Run) -> Callable[[Files], list[str]] | None:
+    """What names the files that were carried over and are overdue by now. None where none can be."""
+    longest = run.config.verify.carries_for
+    if longest is None:
+        return None
+    seen, here = clock.both(run.folder.folder), context.clock()
+    now = Now(min(seen.earliest, here), max(seen.latest, here))
+
+    @cache
+    def overdue(read_at: int) -> bool:
+        return is_overdue(read_at, now, longest)
+
+    def late(files: Files) -> list[str]:
+        if not any(files["carried"]):
+            return []
+        rows = zip(files["path"], files["carried"], files["read_at"], strict=True)
+        return [path for path, carried, read_at in rows if carried and overdue(read_at)]
+
+    return late
 
 
 def _ended(receipt: StepReceipt | None) -> str:

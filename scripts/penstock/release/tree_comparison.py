@@ -38,8 +38,10 @@ class Deviations:
     """Their paths, and the shards that hold their parts: to be copied again."""
     weak: list[str] = field(default_factory=list)
     """Read back, but with less evidence than this file system can give: a page stayed in a cache."""
+    overdue: list[str] = field(default_factory=list)
+    """Carried over, and last read longer ago than `verify.linked` by now."""
     shards: set[int] = field(default_factory=set)
-    """Shards of what is missing, touched, contradicted or weak."""
+    """Shards of what is missing, touched, contradicted, weak or overdue."""
     counts: dict[str, int] = field(default_factory=dict)
 
     def add(self, kind: str, text: str, shards: Iterable[int] = ()) -> None:

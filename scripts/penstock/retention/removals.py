@@ -38,7 +38,6 @@ from penstock.core.documents.removal_mark import RemovalMark
 from penstock.errors import FailedError
 from penstock.filesystem import clock, plain_files
 from penstock.filesystem.errno_map import storage_error
-from penstock.formats.ledger_recorder import Recorder
 from penstock.state import history
 
 if TYPE_CHECKING:
@@ -50,7 +49,7 @@ if TYPE_CHECKING:
     from penstock.state.context import Context
 
 _REMOVING = ".removing-"
-_REMOVED = re.compile(r"\.removed-.+-[0-9a-f]{16}")
+_REMOVED = re.compile(r"\.removed-(.+)-[0-9a-f]{16}")
 BARRED = 30 * 86400.0
 """Seconds for which the file stays that keeps a frozen process from a rename."""
 
@@ -142,12 +141,8 @@ def clear(context: Context, layout: DatasetLayout, folders: Sequence[Path]) -> N
     files that kept frozen processes from a rename long ago."""
     for path in folders:
         context.stop.check()
-        # Of files that another release shares: how this moves their ctimes.
-        noted = Recorder(layout.ledger, path.name.strip("."))
-        try:
-            context.storage.remove_release(path, moved=noted)
-        finally:
-            noted.close()
+        with history.moving(layout, _REMOVED.sub(r"\1", path.name)) as moved:
+            context.storage.remove_release(path, moved=moved)
     before = clock.now(layout.releases) - BARRED
     with os.scandir(layout.releases) as entries:
         for one in entries:
@@ -197,6 +192,7 @@ def conclude(context: Context, layout: DatasetLayout, one: RemovalMark) -> None:
         context.assert_held()
         try:
             history.append(layout, line)
+            history.note_intervals(layout)
         except OSError as error:
             raise storage_error(error, "a removal cannot be noted", str(layout.history)) from error
     unmark(context, layout, one)

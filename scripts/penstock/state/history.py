@@ -3,13 +3,18 @@ apart from them. Its one reader and writer."""
 
 from __future__ import annotations
 
+import contextlib
 import getpass
 import os
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from penstock.core.documents import history_line
-from penstock.core.documents.history_line import Author, Publication, Signing
+from penstock.core.documents.history_line import Author, CtimeInterval, Publication, Signing
+from penstock.errors import NewerFormatError
 from penstock.filesystem import plain_files
+from penstock.formats import ctime_intervals
+from penstock.formats.ctime_intervals import LINES, Intervals, Recorder, merged
 from penstock.runtime.job_environment import host_name
 from penstock.state import signed_history
 from penstock.storage import durable
@@ -73,6 +78,45 @@ def _with(layout: DatasetLayout, line: Written) -> tuple[bytes, bytes, dict[str,
         content = b""
     closed = content if content.endswith(b"\n") or not content else content + b"\n"
     return content, closed, {**history_line.to_json(line), "before": signed_history.digest(closed)}
+
+
+def intervals(layout: DatasetLayout) -> Intervals:
+    """When penstock moved ctimes of files that releases share: by the history, and by what processes wrote
+    down since. What cannot be read excuses nothing."""
+    known: list[HistoryLine] = list(ctime_intervals.pending(layout.intervals).values())
+    with contextlib.suppress(OSError, NewerFormatError):
+        known += lines(layout)
+    return Intervals((one.first_ns, one.last_ns) for one in known if isinstance(one, CtimeInterval))
+
+
+@contextlib.contextmanager
+def moving(layout: DatasetLayout, release: str) -> Iterator[Recorder]:
+    """What is to be called with each ctime, in nanoseconds, that the body moves of files that releases share;
+    `release`: what they are linked into, or removed from."""
+    moved = Recorder(layout.intervals, moves_of(layout, release))
+    try:
+        yield moved
+    finally:
+        moved.close()
+
+
+def moves_of(layout: DatasetLayout, release: str) -> CtimeInterval:
+    """What an interval of this process is noted with."""
+    return CtimeInterval(dataset=layout.dataset, release=release, author=this_author())
+
+
+def note_intervals(layout: DatasetLayout) -> None:
+    """Make lines of the intervals that processes wrote down, a few for each release. The caller holds the
+    dataset's lock. May be done again after a kill. Raises as `append`, and OSError."""
+    pending = ctime_intervals.pending(layout.intervals)
+    for release in dict.fromkeys(line.release for line in pending.values()):
+        of_release = {path: line for path, line in pending.items() if line.release == release}
+        last = next(reversed(of_release.values()))
+        ends = [(one.first_ns, one.last_ns) for one in of_release.values()]
+        for first_ns, last_ns in merged(ends, LINES):
+            append(layout, replace(last, first_ns=first_ns, last_ns=last_ns))
+        for path in of_release:
+            path.unlink(missing_ok=True)
 
 
 def this_author() -> Author:

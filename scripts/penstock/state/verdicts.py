@@ -169,11 +169,12 @@ def overruled(verdict: Verdict, why: str, by: str) -> Verdict:
 
 
 def read_since(verdict: Verdict | None, seal: Seal) -> datetime | None:
-    """Since when every byte was read back and compared, by one audit, by all slices of a rotation, or by
-    verify before the release was published; the latest of them, None if it never was."""
+    """Since when every byte was read back and compared, by one audit, by all slices of a rotation, or before
+    the release was published; the latest of them, None if it never was. Each by the moment when the file was
+    read that was read first."""
     found: list[datetime] = []
-    if seal.sealed and seal.evidence.all_read:
-        found.append(_time(seal.sealed))
+    if seal.evidence.oldest_read:
+        found.append(_time(seal.evidence.oldest_read))
     read = verdict.read if verdict else ReadBack()
     if read.whole:
         found.append(_time(read.whole))

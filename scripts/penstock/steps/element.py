@@ -32,7 +32,7 @@ from penstock.policy import pause
 from penstock.runtime import cgroups, job_environment
 from penstock.runtime.job_environment import host_name
 from penstock.runtime.resource_usage import Meter
-from penstock.state import outcomes, receipts, run_claims
+from penstock.state import history, outcomes, receipts, run_claims
 from penstock.state.element_progress import Reporter, usage_of
 from penstock.state.run import Run, read_run
 from penstock.steps.element_account import Account
@@ -236,7 +236,9 @@ def _work(
             _copy_task(run, shard, attempt, data),
             base=run.layout.release(base) / DATA if base else None,
             way=run.plan.way,
-            ledger=run.layout.ledger,
+            moves=run.layout.intervals,
+            moved=history.moves_of(run.layout, run.release),
+            intervals=history.intervals(run.layout) if run.plan.carries else None,
             stated=folder.stated if folder.stated.exists() else None,
             stagings=abandoned_stagings.planned(run),
             may_change=config.dataset.follow_limit.allowed(run.info.files),
@@ -264,12 +266,19 @@ def _work(
         probe=run.probe,
         named=config.filesystem,
         recall=_share(config.audit.recall, shard, run),
-        # Where a linked file had other bytes all are read.
-        linked=None if folder.linked_damage.exists() else run.plan.linked,
-        base_manifest=run.layout.release(run.plan.base) / MANIFEST if run.plan.base else None,
-        ledger=run.layout.ledger,
-        damage=folder.linked_damage / f"{shard.index:05d}.json",
+        damage=folder.linked_damage / f"{shard.index:05d}",
     )
+    # Where a linked file had other bytes all are read.
+    if (base := run.plan.base) and run.plan.carries and not folder.linked_damage.exists():
+        from penstock.audit import counted_readings
+
+        reread = replace(
+            reread,
+            longest=config.verify.carries_for,
+            base_manifest=run.layout.release(base) / MANIFEST,
+            intervals=history.intervals(run.layout),
+            audited=counted_readings.of(run.layout, base),
+        )
     if (adopted := folder.survey(shard.index)).is_dir():
         reread = replace(reread, adopted=adopted)
     outcome = reread_shard(reread, reporter, stop.signalled)
@@ -281,7 +290,6 @@ def _work(
         amended=outcome.amended,
         gone=outcome.gone,
         left_out=outcome.left_out,
-        read_links=outcome.read_links,
         carried=outcome.carried,
     )
 

@@ -94,7 +94,7 @@ def _then(context: Context, layout: DatasetLayout, old: int, new: int) -> list[s
         f"{name} must be allowed to write in {root}; from then on it stages, and {before} no more",
         "bytes and files move to the quota of the new owner: look at its limits before",
         "profiles, credential files and SLURM's accounts are those of the new account",
-        "each ctime moves: with `verify.linked: {within: ...}` the next release reads all linked files",
+        "each ctime moves: with `verify.linked: 30d` the next release reads all linked files",
     ]
     if target.sign_with is not None:
         told.append("target.sign_with is a key of the old account: give the new one its own, and list it")

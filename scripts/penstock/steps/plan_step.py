@@ -28,8 +28,8 @@ from penstock.ownership.invalid_runs import drop_stale
 from penstock.ownership.promises import SpacePromise
 from penstock.planning import (
     adopted_tree,
+    carrying,
     forecast,
-    linked_share,
     plan_refusals,
     row_sums,
     ticket_life,
@@ -341,16 +341,9 @@ def _make(
     ticket = ticket_life.of_folders([layout.root, *ticket_life.source_folders(info.sources)])
     late = ticket_life.outlasted(ticket, takes.seconds, takes.sentence, time.time())
     _warn(context, info, late)
-    linked = linked_share.decide(
-        run,
-        planner.base,
-        totals,
-        context.clock(),
-        stable=tried.keeps_inodes,
-        bytes_per_second=forecast.measured(layout).bytes_per_second,
-    )
-    if linked.sentence:
-        context.emit(events.Noted(info.dataset, STEP, text=linked.sentence))
+    carries, linked = carrying.decide(run, planner.base, totals, stable=tried.keeps_inodes)
+    if linked:
+        context.emit(events.Noted(info.dataset, STEP, text=linked))
     plan = run_documents.PlanInfo(
         run=info.run,
         release=info.release,
@@ -370,7 +363,7 @@ def _make(
         taken_bytes=totals.taken_bytes,
         stagings={one.key: one.name for one in used},
         staging_inodes={one.key: one.inode for one in used},
-        linked=linked.rule,
+        carries=carries,
         giants_taken=[[run, path, str(size)] for path, (run, size, _) in sorted(planner.over.giants.items())],
         why=(
             f"{human.counted(len(shards), 'shard')}: {decision.why}",
@@ -380,8 +373,8 @@ def _make(
             *([links] if links else []),
             *([planner.recall] if planner.recall else []),
             *tried.sentences(),
-            f"{takes.sentence}; verify reads {'what is copied' if linked.rule else 'it all'} once more",
-            *([linked.sentence] if linked.sentence else []),
+            f"{takes.sentence}; verify reads it once more",
+            *([linked] if linked else []),
             enough,
             *(told(result) for result in (*seen, *late)),
         ),

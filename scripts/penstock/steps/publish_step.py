@@ -115,6 +115,8 @@ def _publish(context: Context, run: Run) -> PublishReceipt:
         if not fresh and not told:
             text = f"the source holds again what release {info.release} was published of: `current` names it"
             context.emit(events.Noted(dataset, STEP, text=text))
+    context.assert_held()
+    history.note_intervals(layout)
     if told and (kept := current_pointer.kept(run)):
         context.emit(events.Noted(dataset, STEP, text=kept))
     receipt: PublishReceipt = {
@@ -141,7 +143,7 @@ def _seal(context: Context, run: Run) -> None:
         ensure_verified(context, run)
         try:
             # Once more is tried to pass the pages that a job keeps in memory; a mapped file's never go.
-            deviations = seal_staging(context, run, in_memory=attempt > 0)
+            deviations = seal_staging(context, run, in_memory=attempt > 0, overdue=attempt == 0)
         except RecordsError as error:
             if attempt == ROUNDS:
                 raise

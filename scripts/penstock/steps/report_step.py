@@ -135,10 +135,8 @@ def _gathered(context: Context, run: Run) -> tuple[Result, ElementAccounts]:
             "seal": seal.records.root,
             "giants": seal.giants,
         }
-        if seal.linked is not None:
-            result["linked"] = seal.linked.to_json()
-        if carried := linked_text.words(result.get("linked"), seal.evidence.storage):
-            result["carried"] = carried
+        if seal.carried is not None:
+            result["carried"] = linked_text.words(seal.carried._asdict())
         if seal.amended is not None:
             amended = cast("AmendedFiles", seal.amended.to_json())
             result |= {"amended": amended, "files": seal.files, "bytes": seal.bytes}

@@ -24,10 +24,10 @@ class PacedStorage:
     def __getattr__(self, name: str) -> Any:
         return getattr(self._plain, name)
 
-    def remove_tree(self, path: Path, /, *, moved: Callable[[int, int, int], None] | None = None) -> None:
+    def remove_tree(self, path: Path, /, *, moved: Callable[[int], None] | None = None) -> None:
         self._plain.remove_tree(path, self._spend, moved=moved)
 
-    def remove_release(self, path: Path, /, *, moved: Callable[[int, int, int], None] | None = None) -> None:
+    def remove_release(self, path: Path, /, *, moved: Callable[[int], None] | None = None) -> None:
         self._plain.remove_release(path, self._spend, moved=moved)
 
     def set_permissions(self, staging: Path, policy: PermissionsConfig, gid: int | None, /) -> ModesSet:

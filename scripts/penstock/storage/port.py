@@ -331,12 +331,11 @@ class Storage(Protocol):
     ) -> Mender:
         """Replaces files below `data`, with the mode, group, owner and ACL that were published."""
 
-    def remove_tree(self, path: Path, /, *, moved: Callable[[int, int, int], None] | None = None) -> None:
-        """Remove a folder and all below it, never through a link. Durable on return. `moved` is called, from
-        several threads, for each file that has another name left: its inode, and its ctime before and
-        after."""
+    def remove_tree(self, path: Path, /, *, moved: Callable[[int], None] | None = None) -> None:
+        """Remove a folder and all below it, never through a link. Durable on return. `moved` is called with
+        times of the file system's clock, in nanoseconds, from before the first unlink to after the last."""
 
-    def remove_release(self, path: Path, /, *, moved: Callable[[int, int, int], None] | None = None) -> None:
+    def remove_release(self, path: Path, /, *, moved: Callable[[int], None] | None = None) -> None:
         """The same of what was a release, its seal first."""
 
     # Small files for other accounts (`shared_files`)

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING
 from penstock.core.key_paths import TEMPORARY
 from penstock.core.layout import SEAL
 from penstock.errors import FailedError
+from penstock.filesystem import clock
 from penstock.filesystem.adaptive_threads import Calls
 from penstock.filesystem.errno_map import printable, storage_error
 from penstock.filesystem.safe_open import OPEN_FOLDER, Folders
@@ -26,6 +27,8 @@ if TYPE_CHECKING:
 
 AGAIN = (0.2, 1.0, 3.0)
 """Seconds before each further attempt to remove a tree in which something stands still."""
+TIMED = 8192
+"""Files after whose removal the time is looked at."""
 _STANDING = frozenset({errno.ENOTEMPTY, errno.EEXIST, errno.EBUSY})
 
 
@@ -120,12 +123,13 @@ def remove_tree(
     path: Path,
     spend: Callable[[int], None] | None = None,
     *,
-    moved: Callable[[int, int, int], None] | None = None,
+    moved: Callable[[int], None] | None = None,
 ) -> None:
     """Remove a folder and all below it, by descriptors, never through a link; folders without a write
     bit are opened to their owner first. A tree that is not there is removed. Durable on return. `spend`
-    is called before each of so many metadata operations, from several threads. `moved` is called, from
-    several threads, for each file that has another name left: its inode, and its ctime before and after.
+    is called before each of so many metadata operations, from several threads. `moved` is called with times
+    of the file system's clock, in nanoseconds since the epoch, from before the first unlink to after the
+    last.
 
     A file that a process of this node still has open stays on NFS, as .nfsXXXX beside the others, until it is
     closed: its folder is tried again for some seconds (`AGAIN`), as is one in which a late writer makes a
@@ -169,7 +173,7 @@ def remove_release(
     path: Path,
     spend: Callable[[int], None] | None = None,
     *,
-    moved: Callable[[int, int, int], None] | None = None,
+    moved: Callable[[int], None] | None = None,
 ) -> None:
     """`remove_tree` of what was a release, its seal first: no seal ever stands beside half a tree."""
     try:
@@ -193,33 +197,20 @@ def remove_release(
 
 
 def _empty(
-    folders: Folders, spend: Callable[[int], None] | None, moved: Callable[[int, int, int], None] | None
+    folders: Folders, spend: Callable[[int], None] | None, moved: Callable[[int], None] | None
 ) -> None:
     """Remove all that lies below. Raises OSError."""
-    unlink = os.unlink if moved is None else partial(_unlink, moved)
     with Calls() as calls:
         for folder, files, lower in _depth_first(folders):
             fd = folders.get(folder)
-            calls.each(partial(_remove, unlink, fd, spend), files)
+            if moved is not None and files:
+                moved(clock.touch(fd))
+            for at in range(0, len(files), TIMED):
+                calls.each(partial(_remove, os.unlink, fd, spend), files[at : at + TIMED])
+                if moved is not None:
+                    # An unlink moves its folder's times, too.
+                    moved(os.fstat(fd).st_ctime_ns)
             calls.each(partial(_remove, os.rmdir, fd, spend), lower)
-
-
-def _unlink(moved: Callable[[int, int, int], None], name: str, *, dir_fd: int) -> None:
-    """Removes a name; `moved` gets how that moved the ctime of a file that other names lead to. Raises
-    OSError."""
-    before = os.stat(name, dir_fd=dir_fd, follow_symlinks=False)
-    if not stat.S_ISREG(before.st_mode) or before.st_nlink < 2:
-        os.unlink(name, dir_fd=dir_fd)
-        return
-    held = os.open(name, os.O_PATH | os.O_NOFOLLOW | os.O_CLOEXEC, dir_fd=dir_fd)
-    try:
-        os.unlink(name, dir_fd=dir_fd)
-        with contextlib.suppress(OSError):  # a file system that forgot it: then it is read back
-            after = os.fstat(held)
-            if after.st_ino == before.st_ino:
-                moved(before.st_ino, before.st_ctime_ns, after.st_ctime_ns)
-    finally:
-        os.close(held)
 
 
 def _held_open(folders: Folders) -> str:

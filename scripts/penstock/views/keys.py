@@ -216,10 +216,9 @@ class Result(TypedDict, total=False):
     """Hours of the last attempts of all elements, as if each had a node for itself; see `usage`."""
     usage: Usage
     evidence: EvidenceAmounts
-    linked: Mapping[str, object]
-    """Of linked files that were read back and of those that were carried over, as in the seal."""
     carried: str
-    """What that means, in words; not there where none was carried over."""
+    """How many linked files were not read back, and when the one was that was read longest ago; not there
+    where all were read."""
     seal: str
     """The root of the seal's tree over the records, `sha256:<hex>`."""
     listing_digest: str

@@ -186,7 +186,7 @@ def _sealed(found: ReleaseShown, seal: Mapping[str, object]) -> Iterator[tuple[s
     evidence = _map(seal.get("evidence"))
     yield "Source proof", _evidence(found["source_evidence"], evidence.get("required_source"))
     yield "Stored proof", _evidence(found["storage_evidence"], evidence.get("required_storage"))
-    if carried := linked_text.words(seal.get("linked"), evidence.get("storage")):
+    if carried := linked_text.words(seal.get("carried")):
         yield "Carried over", carried
     if evidence.get("fsync_ends"):
         yield "Durable", f"each fsync ended {evidence['fsync_ends']}"

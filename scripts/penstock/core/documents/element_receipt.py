@@ -74,9 +74,6 @@ class ElementReceipt:
     """`sha256:<hex>` of the records that verify wrote."""
     left_out: int = 0
     """Rows of the shard without a record: their objects are gone; of verify."""
-    read_links: Mapping[str, tuple[int, int]] = field(default_factory=dict)
-    """Linked rows that were read back, and their bytes, by the reason (`core.documents.seal.SealedLinked`);
-    of verify. Empty in receipts of versions that read all."""
     carried: tuple[int, int] = (0, 0)
     """Linked rows that were not read back, and their bytes: they count in `files` and `bytes`, too; of
     verify."""

@@ -108,6 +108,17 @@ class Signing(HistoryLine):
     """Why a history that was not the signed one was accepted; "" where it was."""
 
 
+@dataclass(frozen=True)
+class CtimeInterval(HistoryLine):
+    """Penstock linked files of a release, or removed names of them, and so moved the ctimes that other
+    releases show of the same files (`formats.ctime_intervals`)."""
+
+    event: str = "interval"
+    first_ns: int = 0
+    """The first ctime that was so moved, in nanoseconds since the epoch, by the target's file system."""
+    last_ns: int = 0
+
+
 class RepairCounts(NamedTuple):
     repaired: int = 0
     unrepairable: int = 0
@@ -130,7 +141,7 @@ class Repair(HistoryLine):
     """Where an fsync of the fetched files ended, if not on the servers' disks; "" where no node says so."""
 
 
-Written = Publication | Rollback | Repair | Removal | Unpinning | Signing
+Written = Publication | Rollback | Repair | Removal | Unpinning | Signing | CtimeInterval
 """What this version writes."""
 
 
@@ -162,6 +173,8 @@ def to_json(line: Written) -> Json:
         return common | told | {"nonce": line.nonce}
     if isinstance(line, Unpinning):
         return common | {"pin": line.pin, "of": line.of, "told": line.told}
+    if isinstance(line, CtimeInterval):
+        return common | {"first_ns": line.first_ns, "last_ns": line.last_ns}
     if isinstance(line, Signing):
         return common | {"seal": line.seal, "reason": line.reason}
     return common | {
@@ -182,5 +195,5 @@ def from_json(content: bytes, where: object) -> HistoryLine:
 
 
 _KINDS: dict[str, type[HistoryLine]] = {
-    kind.event: kind for kind in (Publication, Rollback, Repair, Removal, Unpinning, Signing)
+    kind.event: kind for kind in (Publication, Rollback, Repair, Removal, Unpinning, Signing, CtimeInterval)
 }

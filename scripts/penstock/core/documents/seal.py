@@ -12,7 +12,7 @@ from typing import Annotated, NamedTuple
 from penstock.core import posix_acl
 from penstock.core.columns import CARRYING, sealed_fields
 from penstock.core.documents import typed_json
-from penstock.core.grades import CARRIED, EVIDENCE_GRADES, SOURCE_GRADES
+from penstock.core.grades import EVIDENCE_GRADES, SOURCE_GRADES
 from penstock.core.seal_tree import SEALED_FIELDS
 
 PLAIN, AMENDED, RULED = 1, 2, 3
@@ -115,14 +115,12 @@ class SealedEvidence(NamedTuple):
     """By how the caches were passed when the files were read back. None: the seal does not say."""
     required_storage: str = ""
     required_source: str = ""
+    oldest_read: str = ""
+    """When the file that was read longest ago was last read back, of all that hold anything, UTC in ISO 8601;
+    "" where one was never read, or none holds anything."""
     fsync_ends: str = ""
     """Where an fsync ended while the files were written, if not on the servers' disks, by the mounts of the
     nodes that wrote them; "" where none said so, and in seals of before."""
-
-    @property
-    def all_read(self) -> bool:
-        """Whether every byte was read back before the release was published."""
-        return self.methods is not None and not {"unread", CARRIED} & self.methods.keys()
 
     @property
     def weakest_source(self) -> str:
@@ -142,6 +140,7 @@ class SealedEvidence(NamedTuple):
             "weakest_storage": _weakest(self.weakest_storage, self.storage),
             "required_storage": self.required_storage,
             "required_source": self.required_source,
+            **({"oldest_read": self.oldest_read} if self.oldest_read else {}),
             **({"fsync_ends": self.fsync_ends} if self.fsync_ends else {}),
         }
 
@@ -175,39 +174,6 @@ class SealedCarried(NamedTuple):
     bytes: int = 0
     oldest_read: str = ""
     """When the one that was read longest ago was last read back, UTC in ISO 8601."""
-    newest_read: str = ""
-    grades_then: Mapping[str, Amount] = typed_json.NOTHING
-    """By the storage grade of that reading."""
-
-    def to_json(self) -> Json:
-        return {**self._asdict(), "grades_then": _amounts(self.grades_then)}
-
-
-class SealedLinked(NamedTuple):
-    """The files that are linked from the release before, by what was done about their bytes."""
-
-    files: int = 0
-    bytes: int = 0
-    read_now: Mapping[str, Amount] = typed_json.NOTHING
-    """`due`: read since their turn had come; `sample`: drawn at random; `unfit`: read since inode, size or
-    times are not as they were left, or a checksum was to be held; `all`: read since a linked file had other
-    bytes."""
-    carried: SealedCarried = SealedCarried()
-    deviations: int = 0
-    """Linked files that had other bytes than their release states: then all are read, and these copied."""
-    at_most_95: int | None = None
-    """How many of the carried files can have other bytes, with 95 % confidence, by the random sample; None:
-    nothing was drawn."""
-
-    def to_json(self) -> Json:
-        return {
-            "files": self.files,
-            "bytes": self.bytes,
-            "read_now": _amounts(self.read_now),
-            "carried": self.carried.to_json(),
-            "deviations": self.deviations,
-            "at_most_95": self.at_most_95,
-        }
 
 
 class Seal(NamedTuple):
@@ -248,8 +214,8 @@ class Seal(NamedTuple):
     evidence: SealedEvidence = SealedEvidence()
     amended: SealedAmendment | None = None
     """Where the source was followed while it changed: the release is no snapshot of one moment."""
-    linked: SealedLinked | None = None
-    """Where linked files may be carried over (`verify.linked`): which were read back, and which were not."""
+    carried: SealedCarried | None = None
+    """What was not read back for this release (`verify.linked`); None where all was."""
 
 
 def to_json(seal: Seal) -> Json:
@@ -277,10 +243,8 @@ def to_json(seal: Seal) -> Json:
         written |= {"format": AMENDED, "snapshot": False, "amended": seal.amended.to_json()}
     if seal.permissions.modes or seal.permissions.acl:
         written["format"] = RULED
-    if seal.linked is not None:
-        written["linked"] = seal.linked.to_json()
-        if seal.linked.carried.files:
-            written["format"] = CARRYING
+    if seal.carried is not None:
+        written |= {"format": CARRYING, "carried": seal.carried._asdict()}
     return written
 
 

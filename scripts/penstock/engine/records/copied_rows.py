@@ -129,10 +129,12 @@ class CopiedRows(Mapping[int, Copied]):
                 found[name] = [one[place] for one in alike]
         return found
 
-    def links(self) -> Container[int]:
-        """The rows that are linked from the base release."""
-        linked, staging = _ALIKE.index("linked"), _ALIKE.index("staging")
-        told = bytes(bool(one[linked]) and not one[staging] for one in self._told)
+    def links(self, *, untouched: bool = False) -> Container[int]:
+        """The rows that are linked from the base release. `untouched`: and are not `touched`."""
+        linked, staging, touched = map(_ALIKE.index, ("linked", "staging", "touched"))
+        told = bytes(
+            bool(one[linked]) and not one[staging] and not (untouched and one[touched]) for one in self._told
+        )
         return _Links(self._kinds, self._alike, told) if any(told) else ()
 
     def __getitem__(self, row: int) -> Copied:

@@ -14,7 +14,7 @@ import xxhash
 
 from penstock.core.digests import proof_of
 from penstock.core.grades import SIZE_ONLY
-from penstock.core.model import Copied, Part, Reuse
+from penstock.core.model import TOUCHED, Copied, Part, Reuse
 from penstock.core.row_codec import copied_line, fresh_line, line_of
 from penstock.engine.checksums import Sums, judge_at_once
 from penstock.engine.stream import BLOCK, Stream
@@ -136,7 +136,16 @@ class Copier(Stream):
         self.counters[self.slot] += entry.length if entry.part >= 0 else entry.size
         claim, owed = proof_of(there.proof)
         return Copied(
-            row, there.digest, there.grade, claim, there.host, linked=True, staging=there.staging, owed=owed
+            row,
+            there.digest,
+            there.grade,
+            claim,
+            there.host,
+            linked=True,
+            staging=there.staging,
+            owed=owed,
+            # Its ctime was not looked at.
+            touched="" if there.staging else TOUCHED,
         )
 
     def copy_here(self, base: Path, entry: Entry, mtime_ns: int | None, way: str) -> bool:

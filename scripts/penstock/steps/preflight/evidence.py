@@ -32,7 +32,6 @@ def check(
         )
     if not answers.silent(layout.root):
         check_grade(context, config, answers.facts(layout.root, "the target").kind)
-        _linked(context, layout, looks)
     asked = []
     if verify.source_checksum == "require":
         asked.append("a checksum of the source for each file")
@@ -40,18 +39,6 @@ def check(
         asked.append(f"the grade {verify.minimum_grade}")
     if asked:
         looks.saw(CheckResult("evidence", f"nothing rules out what is required: {', '.join(asked)}"))
-
-
-def _linked(context: Context, layout: DatasetLayout, looks: Looks) -> None:
-    """Reports where the time of all linked files has run out (`verify.linked`)."""
-    if context.config.verify.linked.within is None or (current := context.storage.current(layout)) is None:
-        return
-    # pyarrow comes with it, and a first preflight does without.
-    from penstock.planning import forecast, linked_share
-
-    rate = forecast.measured(layout).bytes_per_second
-    if text := linked_share.all_overdue(layout, current, context.config.verify, context.clock(), rate):
-        looks.saw(CheckResult("evidence", text, "note"))
 
 
 def check_grade(context: Context, config: DatasetConfig, kind: str, where: str = "") -> None:
