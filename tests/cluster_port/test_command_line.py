@@ -191,3 +191,21 @@ def test_a_command_that_never_ends_is_named_and_bounded(monkeypatch: pytest.Monk
 def test_a_slow_command_gets_its_input_once_and_is_waited_for(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(client, "SAID", 0.05)
     assert client.call("sh", "-c", "sleep 0.3; cat", stdin="#!/bin/sh\n") == (0, "#!/bin/sh\n", "")
+
+
+def test_jobs_of_everybody_are_read_with_their_nodes(commands: Commands) -> None:
+    commands.answers(
+        "squeue",
+        "70|70|R|me|normal|n[1-2]|None|penstock-submit-1\n"
+        "91|90|PD|you|long||QOSMaxJobsPerUserLimit|a|b\n"
+        "92|92|CG|you|long|(null)|None|x\n",
+    )
+    first, second, third = SlurmCommands().jobs()
+    assert (first.running, first.nodes, first.controls("1")) == (True, {"n1", "n2"}, True)
+    assert (second.job, second.array, second.running, second.name) == ("91", "90", False, "a|b")
+    assert (second.reason, second.controls("91"), second.controls("1")) == (
+        "QOSMaxJobsPerUserLimit",
+        True,
+        False,
+    )
+    assert (third.running, third.nodes) == (True, frozenset())

@@ -234,7 +234,11 @@ class SlurmCommands:
 
 def _queued(line: str) -> QueuedJob:
     job, array, state, user, qos, nodes, reason, name = line.split("|", 7)
-    return QueuedJob(job, array, state != "PD", user, qos, frozenset(host_names(nodes)), reason, name)
+    try:
+        names = frozenset(host_names(nodes))
+    except ValueError:
+        names = frozenset()  # `(null)`, or a form that is not known: no node is said to be kept by it
+    return QueuedJob(job, array, state != "PD", user, qos, names, reason, name)
 
 
 def _configuration() -> dict[str, str]:
