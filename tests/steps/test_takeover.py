@@ -144,7 +144,8 @@ def test_where_links_are_refused_the_room_for_copies_is_asked_for(
     assert any(text.startswith(f"takes {human.size(blocks)} of ") for text in plan["why"])
     receipt = go(context, upto="copy", after="plan")
     assert (receipt["linked"], receipt["copied_rows"]) == (0, len(FILES) + 1)
-    assert sorted(os.listdir(context.layout("data").folder)) == [".penstock", "current", "pins", "releases"]
+    names = [".penstock", ".reserve", "current", "pins", "releases"]
+    assert sorted(os.listdir(context.layout("data").folder)) == names
 
 
 def late_writer(data: Path) -> StagingWriter:
