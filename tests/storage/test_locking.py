@@ -12,7 +12,7 @@ import pytest
 from tests.support.forked import killed_at_line
 
 from penstock.cluster.slurm import environment
-from penstock.errors import LockedError
+from penstock.errors import FailedError, LockedError
 from penstock.locks import dataset_lock
 from penstock.locks import holder as holders
 from penstock.locks.dataset_lock import DatasetLock
@@ -307,3 +307,20 @@ def test_without_hard_links(layout: DatasetLayout, made: str, monkeypatch: pytes
         with pytest.raises(LockedError), lock(layout):
             pass
     assert clean(layout)
+
+
+def endless(path: Path) -> None:
+    path.symlink_to("/dev/zero")
+
+
+def large(path: Path) -> None:
+    path.write_bytes(b" " * 70_000)
+
+
+@pytest.mark.parametrize("make", [os.mkfifo, os.mkdir, endless, large])
+def test_what_no_lock_ever_was_is_damage_and_not_waited_for(
+    place: Path, make: Callable[[Path], None]
+) -> None:
+    make(place / "lock")
+    with pytest.raises(FailedError, match=r"cannot take the dataset.s lock(.|\n)*(no plain file|too many)"):
+        DatasetLock(place / "lock", "data", run="r", command="plan", holder_ended=lambda *_: None).__enter__()

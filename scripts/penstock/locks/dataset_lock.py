@@ -35,6 +35,7 @@ import time
 from typing import TYPE_CHECKING, NamedTuple, Self
 
 from penstock.errors import LockedError, NoSpaceError, PenstockError, PreflightError
+from penstock.filesystem import plain_files
 from penstock.filesystem.errno_map import storage_error
 from penstock.locks import holder as holders
 from penstock.locks.heartbeat import HEARTBEAT, PATIENCE, SHORT, stands_still
@@ -50,6 +51,10 @@ if TYPE_CHECKING:
 _NEW = os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
 _LEFT = re.compile(r"\.(dead|lock)\.[0-9a-f]{32}|\.try-[0-9a-f]{16}")
 """Files that a process leaves when it is killed while it takes a lock over."""
+_TEMPORARY = ".lock."
+"""What the name of a lock begins with that is being made."""
+LONGEST = 65_536
+"""Bytes of a lock."""
 STALE_LOOKS = 3
 """Looks at a lock of which each one meets a file that was just replaced; then the mount itself is stale."""
 
@@ -182,7 +187,7 @@ class DatasetLock:
     def _create(self, me: Holder) -> bool:
         """False where another lock is there. The lock appears with all its content or not at all; on a file
         system without hard links it is empty for a moment."""
-        temporary = self._path.with_name(f".lock.{me.nonce}")
+        temporary = self._path.with_name(f"{_TEMPORARY}{me.nonce}")
         fd = os.open(temporary, _NEW, 0o600)
         try:
             _write(fd, me.to_json())
@@ -391,18 +396,18 @@ def _state(path: Path) -> _LockState:
 
 def _read_state(path: Path) -> _LockState:
     """A lock that is a symbolic link for a moment (`durable.give_name`), or since its maker was killed then,
-    is nobody's that can be named."""
+    is nobody's that can be named. Any other link, and what else no lock ever was, is waited for by nobody:
+    NotPlainError."""
     try:
-        fd = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC | os.O_NONBLOCK)
+        fd = os.open(path, plain_files.FLAGS)
     except OSError as error:
-        if error.errno != errno.ELOOP:
-            raise
-        return _LockState(os.lstat(path).st_mtime_ns, os.fsencode(os.readlink(path)))
-    try:
-        seen = os.fstat(fd)
-        return _LockState(seen.st_mtime_ns, os.read(fd, 65536))
-    finally:
-        os.close(fd)
+        if error.errno == errno.ELOOP:
+            seen, target = os.lstat(path), os.readlink(path)
+            if os.path.basename(target).startswith(_TEMPORARY):
+                return _LockState(seen.st_mtime_ns, os.fsencode(target))
+        raise plain_files.refused(error, path) from None
+    seen = os.fstat(plain_files.checked(fd, path))
+    return _LockState(seen.st_mtime_ns, plain_files.content(fd, LONGEST, path))
 
 
 def _nonce(content: bytes) -> str:
