@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
+from tests.support import injected
 from tests.support.s3server import S3Server
 from tests.support.staging_runs import tree
 from tests.support.whole_way import content
@@ -271,13 +272,10 @@ def test_a_takeover_that_is_killed_goes_on_and_fetches_nothing_twice(
     """The first run has copied all when its source changes; the second is killed at many moments."""
     if links == "moved":
         # A file system that refuses links between folders: BeeGFS up to 7.3.
-        site = tmp_path / "site"
-        site.mkdir()
         refuse = (
             "import os\n\n\ndef link(*_, **__):\n    raise PermissionError(1, 'no')\n\n\nos.link = link\n"
         )
-        (site / "sitecustomize.py").write_text(refuse)
-        monkeypatch.setenv("PYTHONPATH", str(site))
+        monkeypatch.setattr(sys, "executable", injected.python(tmp_path / "python", refuse))
     process = staging.start()
     reach(staging, process, lambda: some(staging.state("receipts/copy.json")))
     recorded = staging.journaled()

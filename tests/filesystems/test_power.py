@@ -7,12 +7,14 @@ controls are the product with a guard off, which the oracle must find out.
 
 from __future__ import annotations
 
+import sys
 from typing import TYPE_CHECKING, Any
 
 import pytest
 from tests.faults.test_power_cut import MOMENTS, Staging, judge
 from tests.filesystems.bed import Bed
 from tests.filesystems.sets import SETS
+from tests.support import injected
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -89,8 +91,8 @@ def test_the_oracle_sees_names_that_were_never_synced(
 ) -> None:
     with Bed(names_by_fsync=True, power=True) as bed:
         staging = staging_on(bed, tmp_path)
-        (tmp_path / "sitecustomize.py").write_text(NO_FOLDER_FSYNC)
-        monkeypatch.setenv("PYTHONPATH", str(tmp_path))
+        python = injected.python(tmp_path / "python", NO_FOLDER_FSYNC)
+        monkeypatch.setattr(sys, "executable", python)
         staging.change(0)
         assert staging.run_until("end", 0)
         bed.again()

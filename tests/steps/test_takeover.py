@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import errno
 import os
+import sys
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import pytest
+from tests.support import injected
 from tests.support.abandoned import FILES, PLAN, inodes, named, opened, stagings
 from tests.support.s3server import S3Server
 from tests.support.staging_runs import tree
@@ -103,12 +105,8 @@ def test_other_permissions_are_set_on_what_is_moved(context: Context, source: Pa
 @pytest.fixture
 def no_links(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Workers on a file system that refuses links between folders, as BeeGFS up to 7.3 does."""
-    folder = tmp_path / "site"
-    folder.mkdir()
-    (folder / "sitecustomize.py").write_text(
-        "import os\n\ndef link(*_, **__):\n    raise PermissionError(1, 'no')\n\nos.link = link\n"
-    )
-    monkeypatch.setenv("PYTHONPATH", str(folder))
+    lines = "import os\n\ndef link(*_, **__):\n    raise PermissionError(1, 'no')\n\nos.link = link\n"
+    monkeypatch.setattr(sys, "executable", injected.python(tmp_path / "python", lines))
 
 
 def test_where_links_are_refused_files_are_moved(context: Context, source: Path, no_links: None) -> None:

@@ -45,6 +45,9 @@ if TYPE_CHECKING:
 BLOCK = 512
 PASS = 1 << 20
 """Rows that are added up at once."""
+_MIXER = pa.scalar(0x9E3779B97F4A7C15, pa.uint64())
+"""An inode's number times it, wrapped, differs in its upper half also where numbers have a stride in common,
+as of a file system that hands them out by turns."""
 _SCHEMA = pa.schema(
     [("device", pa.uint64()), ("inode", pa.uint64())]
     + [(name, pa.int64()) for name in ("bytes", "links", "uid", "gid", "area")]
@@ -211,8 +214,9 @@ class Use:
         for number in range(passes):
             found = []
             for _, chunk in self._rows.chunks():
-                low = pc.bit_wise_and(chunk["inode"], pa.scalar(passes - 1, pa.uint64()))
-                found.append(chunk.filter(pc.equal(low, pa.scalar(number, pa.uint64()))))
+                mixed = pc.shift_right(pc.multiply(chunk["inode"], _MIXER), pa.scalar(32, pa.uint64()))
+                part = pc.bit_wise_and(mixed, pa.scalar(passes - 1, pa.uint64()))
+                found.append(chunk.filter(pc.equal(part, pa.scalar(number, pa.uint64()))))
             if found:
                 yield pa.Table.from_batches(found)
 
