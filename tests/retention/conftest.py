@@ -75,7 +75,8 @@ class Releases:
         return "".join(sorted(self.letter(one) for one in self.context.storage.releases(self.layout)))
 
     def history(self) -> list[dict[str, Any]]:
-        return [json.loads(line) for line in self.layout.history.read_text().splitlines()]
+        lines = [json.loads(line) for line in self.layout.history.read_text().splitlines()]
+        return [line for line in lines if line["event"] != "interval"]
 
     def told(self) -> list[str]:
         """The history's lines as `event letter`."""
