@@ -202,7 +202,8 @@ def opened() -> Iterator[Path]:
 
 
 def test_a_fifo_in_each_documents_place_keeps_nobody_waiting(dataset: Path, opened: Path) -> None:
-    for number, document in enumerate(documents(dataset)):
+    """A third of them: the kinds below take each one."""
+    for number, document in enumerate(list(documents(dataset))[::3]):
         top = copied(dataset, opened, document, os.mkfifo)
         check(top, (CHANGES[number % len(CHANGES)],), OWNER)
         if ".penstock" not in document:
