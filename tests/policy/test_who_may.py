@@ -106,7 +106,7 @@ TABLE: dict[str, tuple[list[str], list[tuple[int, str]]]] = {
         [NAME],
         [
             (0, "not counted: 1 name"),
-            (0, "not counted: 4 names"),
+            (0, "not counted: 5 names"),
             (0, "not counted: 1 name"),
             (0, ""),
             (0, ""),

@@ -467,7 +467,7 @@ def test_s17_what_a_repair_fetched_before_is_not_counted_again(root: Path, tmp_p
             os._exit(1)
     assert os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) == 9
     assert (context.layout("repaired").repair_staging(release) / "data/a/file").stat().st_size == HALF
-    (root / "filler").write_bytes(b"1" * (ROOM - 2 * HALF - MIB))
+    (root / "filler").write_bytes(b"1" * (ROOM - 2 * HALF - 3 * MIB))
     context.cluster = local
     assert repair_step.run(context, "repaired")["status"] == "REPAIRED"
 

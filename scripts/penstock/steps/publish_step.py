@@ -90,6 +90,8 @@ def _publish(context: Context, run: Run) -> PublishReceipt:
         )
     seal = stored.seal
     interrupted.settle(context, layout)
+    context.assert_held()
+    history.note_intervals(layout)
     before = context.storage.current(layout)
     told = current_pointer.settled(run)
     if not told:
@@ -115,8 +117,6 @@ def _publish(context: Context, run: Run) -> PublishReceipt:
         if not fresh and not told:
             text = f"the source holds again what release {info.release} was published of: `current` names it"
             context.emit(events.Noted(dataset, STEP, text=text))
-    context.assert_held()
-    history.note_intervals(layout)
     if told and (kept := current_pointer.kept(run)):
         context.emit(events.Noted(dataset, STEP, text=kept))
     receipt: PublishReceipt = {
