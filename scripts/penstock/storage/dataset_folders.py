@@ -78,9 +78,8 @@ def check_owner(layout: DatasetLayout) -> None:
     for root in (layout.root, layout.state_root):
         if root is not None:
             _check_names_stay(root)
-    for path in (layout.folder, layout.releases, layout.state.parent, layout.state):
-        if path == layout.state_file and _pointed(layout) is not None:
-            continue  # `check_state` says what it is
+    away = layout.state == layout.state_file and _pointed(layout) is not None  # `check_state` says it
+    for path in (layout.folder, layout.releases, *(() if away else (layout.state.parent, layout.state))):
         try:
             seen = os.lstat(path)
         except (FileNotFoundError, NotADirectoryError):
@@ -96,7 +95,7 @@ def check_owner(layout: DatasetLayout) -> None:
         _check_own(path, seen)
         if path == layout.folder:
             check_shape(layout)
-            _check_folders(layout, layout.folders_of_owner)
+            _check_folders(layout, () if away else layout.folders_of_owner)
     check_state(layout)
 
 
