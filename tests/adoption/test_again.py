@@ -110,7 +110,8 @@ def killed(folder: Path, config: Path, copy: Path, moment: Callable[[Path], bool
 
 
 def _listing(path: Path) -> bool:
-    return path.name.startswith(adoption_store.NEW)
+    # It lasts some milliseconds: on a loaded machine it can pass unseen, and the next moment counts.
+    return path.name.startswith(adoption_store.NEW) or _planned(path)
 
 
 def _planned(path: Path) -> bool:

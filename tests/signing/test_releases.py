@@ -19,6 +19,7 @@ from tests.support.staging_runs import context_for, tree
 from penstock.catalogue import details
 from penstock.cluster.local import LocalCluster
 from penstock.core.documents import signed_history as document
+from penstock.core.documents.history_line import Publication
 from penstock.core.layout import NO_SIGNING
 from penstock.errors import ConfigError, FailedError, FindingsError, PreflightError
 from penstock.state import gate, history, release_signature, signed_history
@@ -29,6 +30,9 @@ from penstock.views import release_text
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
+
+    from penstock.core.layout import DatasetLayout
+    from penstock.state.history import Written
 
 FILES = {"a": b"aa", "b/c": b"ccc", "b/d": b"dddd"}
 
@@ -364,8 +368,12 @@ def test_publish_that_was_killed_before_the_history_is_refused_until_it_ran_agai
     monkeypatch.setattr(release_signature, "LATE", 0.0)
     tree(tmp_path / "source", {"new": b"new"})
 
-    def stop(*_: object) -> None:
-        raise KeyboardInterrupt
+    append = history.append
+
+    def stop(layout: DatasetLayout, line: Written) -> None:
+        if isinstance(line, Publication):
+            raise KeyboardInterrupt
+        append(layout, line)
 
     with monkeypatch.context() as patch:
         patch.setattr(history, "append", stop)
