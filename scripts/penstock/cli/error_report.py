@@ -21,7 +21,7 @@ import sys
 from typing import TYPE_CHECKING, NamedTuple
 
 from penstock.errors import MAKE_ROOM, FindingsError, NoSpaceError, PenstockError, PreflightError
-from penstock.filesystem.errno_map import PASSING, printable, storage_error
+from penstock.filesystem.errno_map import MISPLACED, NO_SPACE, PASSING, printable, storage_error
 from penstock.filesystem.plain_files import NotPlainError
 from penstock.runtime import process_limit
 
@@ -71,7 +71,7 @@ def explained(error: BaseException) -> BaseException:
     if not isinstance(error, OSError):
         return error
     where = str(error.filename or "")
-    if error.errno in (errno.ENOSPC, errno.EDQUOT):
+    if error.errno in NO_SPACE:
         return NoSpaceError(
             "no space or quota is left",
             where=where,
@@ -84,8 +84,7 @@ def explained(error: BaseException) -> BaseException:
             why=error.strerror or "",
             hint="run as the owner of that path, or ask its owner for the permission",
         )
-    misplaced = error.errno in (errno.ENOTDIR, errno.EISDIR, errno.ELOOP, errno.ENXIO)
-    if isinstance(error, NotPlainError) or (where and misplaced):
+    if isinstance(error, NotPlainError) or (where and error.errno in MISPLACED):
         return FindingsError(
             "what lies there is not what it should be",
             where=printable(where),

@@ -39,6 +39,9 @@ PASSING = frozenset(
         errno.ENFILE,
     }
 )
+MISPLACED = frozenset({errno.ENOTDIR, errno.EISDIR, errno.ELOOP, errno.ENXIO})
+"""A link, FIFO, socket, device or folder where a file belongs, or the reverse: damage, where it concerns what
+penstock keeps."""
 printable = text.printable
 _UNSTORABLE = frozenset({errno.ENAMETOOLONG, errno.EILSEQ, errno.EFBIG})
 

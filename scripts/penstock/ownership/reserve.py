@@ -106,10 +106,9 @@ def sparing(
     removal: bool = False,
     keep: int = 0,
 ) -> T:
-    """What `work` returns; where there is no space for what it writes, it is called again once the reserve
-    was given up. It must be work that goes on where it stopped. So
-    many files of the reserve are left (`keep`). Of another account's dataset nothing is
-    given. Raises what `work` raises."""
+    """What `work` returns; where there is no space for what it writes, it is called again once some of the
+    reserve was given up: so it must be work that goes on where it stopped. `keep`: files of the reserve that
+    are left. The reserve of another account's dataset is not given. Raises what `work` raises."""
     folders = [layout.reserve, layout.readers_reserve] if removal else [layout.readers_reserve]
     given = False
     try:

@@ -24,7 +24,6 @@ and at most `SAMPLED` names of data are looked up. The bytes of the data are che
 
 from __future__ import annotations
 
-import errno
 import os
 import re
 import stat
@@ -35,7 +34,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from penstock.core.documents.seal import SealedManifest
 from penstock.core.layout import DATA, MANIFEST, MANIFEST_XXH, SEAL
 from penstock.errors import FailedError, FindingsError, NewerFormatError, PenstockError, PreflightError
-from penstock.filesystem import clock, plain_files
+from penstock.filesystem import clock, errno_map, plain_files
 from penstock.filesystem.errno_map import printable
 from penstock.policy import accounts
 from penstock.state import auditor_verdicts, history, receipts, release_signature, seals, verdicts
@@ -197,7 +196,7 @@ def _unanswered(error: OSError, layout: DatasetLayout) -> PenstockError:
             why=str(error.strerror),
             hint="ask the dataset's owner for the group that may read it",
         )
-    if error.errno in (errno.ENOTDIR, errno.ELOOP, errno.EISDIR, errno.ENXIO):
+    if error.errno in errno_map.MISPLACED:
         return FindingsError(_NOT_WHOLE, where=where, why=f"{printable(where)}: {error.strerror}")
     return FailedError(
         "the release cannot be looked at",
