@@ -10,7 +10,7 @@ from functools import cache
 from importlib.resources import files
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from penstock.config import quantities
+from penstock.config import quantities, removed_keys
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
@@ -95,7 +95,13 @@ def _problems_of(error: ValidationError) -> Iterator[Problem]:
         case "additionalProperties":
             known = list(part.get("properties", {}))
             for key in sorted(set(instance) - set(known)):
-                yield Problem((*path, key), f"unknown key{_nearest(key, known)}")
+                instead = removed_keys.instead((*path, key))
+                text = (
+                    f"unknown key{_nearest(key, known)}"
+                    if instead is None
+                    else f"is no longer a key: {instead}"
+                )
+                yield Problem((*path, key), text)
         case "required":
             for key in wanted:
                 if key not in instance:

@@ -1,0 +1,34 @@
+"""Keys that configurations had before 1.0, and what stands in their place: a configuration that still has one
+is refused by a message that says so. A row may go with 1.1."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from penstock.config.strict_yaml import KeyPath
+
+INSTEAD: Mapping[str, str] = {}
+"""By key, as docs/configuration.md would write it (`datasets.<dataset>.sources[].url`; a key of
+`cluster.steps.<step>` stands as one of `cluster`): what to do instead, as the end of a sentence."""
+
+
+def instead(path: KeyPath) -> str | None:
+    """What a person does instead of setting this key; None for a key that never was."""
+    return INSTEAD.get(_as_documented(path))
+
+
+def _as_documented(path: KeyPath) -> str:
+    names: list[str] = []
+    for part in path:
+        if isinstance(part, int):
+            names[-1] += "[]"
+        else:
+            names.append(str(part))
+    if names[0] == "datasets" and len(names) > 1:
+        names[1] = "<dataset>"
+    if names[:2] == ["cluster", "steps"] and len(names) > 3:
+        del names[1:3]
+    return ".".join(names)

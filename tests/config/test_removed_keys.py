@@ -1,0 +1,41 @@
+"""A key that went is refused by a message that says what to do instead."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from penstock.config import removed_keys, validation
+
+
+def value_at(key: str) -> dict[str, Any]:
+    """A configuration that holds this key alone."""
+    names = key.replace("<dataset>", "d").split(".")
+    value: Any = 1
+    for name in reversed(names):
+        value = {name[:-2]: [value]} if name.endswith("[]") else {name: value}
+    return dict(value)
+
+
+@pytest.mark.parametrize("key", removed_keys.INSTEAD)
+def test_a_key_that_went_is_refused_by_name(key: str) -> None:
+    told = [problem for problem in validation.problems(value_at(key)) if "no longer a key" in problem.text]
+    assert [problem.text for problem in told] == [f"is no longer a key: {removed_keys.INSTEAD[key]}"]
+
+
+@pytest.mark.parametrize(
+    ("path", "key"),
+    [
+        (("target", "auditors"), "target.auditors"),
+        (("datasets", "d.e", "sources", 3, "list_format"), "datasets.<dataset>.sources[].list_format"),
+        (("cluster", "steps", "copy", "nice"), "cluster.nice"),
+        (("cluster", "steps"), "cluster.steps"),
+    ],
+)
+def test_a_key_is_known_wherever_it_may_stand(
+    path: tuple[str | int, ...], key: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(removed_keys, "INSTEAD", {key: "set nothing"})
+    assert removed_keys.instead(path) == "set nothing"
+    assert removed_keys.instead((*path[:-1], "never")) is None
