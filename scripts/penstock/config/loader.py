@@ -15,7 +15,16 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from penstock.config import overlay, quantities, secret_check, site, storage_options, strict_yaml, validation
+from penstock.config import (
+    fixed_settings,
+    overlay,
+    quantities,
+    secret_check,
+    site,
+    storage_options,
+    strict_yaml,
+    validation,
+)
 from penstock.config.backends import BACKENDS
 from penstock.config.section import Section
 from penstock.config.serialization import Readers, read
@@ -355,6 +364,7 @@ _FILE_OPTIONS = ("ca_bundle", "credentials_file", "key_filename")
 
 def _build(root: Section, backend: str | None) -> Config:
     """Of what is all right: brought into the form of the dataclasses, which say how each value is read."""
+    root = Section(fixed_settings.laid_over(root.values))
     given = root.at("cluster").values
     common = {key: value for key, value in given.items() if key in JobOptions.__dataclass_fields__}
     cluster = {

@@ -28,6 +28,8 @@ DecidesIfSet = Annotated[T, "decides if set"]
 so that runs of those versions are found again."""
 Apart = Annotated[T, "apart"]
 """Not part of a run's identity: the same run is found again whatever the value."""
+Fixed = Annotated[T, "fixed"]
+"""A setting without a key: its default holds everywhere, but in tests (`config.fixed_settings`)."""
 Size = Annotated[int, "size"]
 Rate = Annotated[int, "rate"]
 Duration = Annotated[float, "duration"]
