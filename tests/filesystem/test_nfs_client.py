@@ -36,7 +36,6 @@ def test_a_line_becomes_facts() -> None:
         soft=False,
         local_lock="none",
         local_cache=False,
-        address="10.0.0.1",
         directory_seconds=0,
     )
     old = parse_mount(Mount("0:32", "/x", "nfs", "ro,relatime,ro,vers=3,soft,fsc,acdirmax=5", "[fe80::1]:/x"))
@@ -47,8 +46,6 @@ def test_a_line_becomes_facts() -> None:
         True,
         True,
     )
-    assert old.address == "fe80::1"
-    assert parse_mount(line("rw")).address == "filer.example"
     assert (old.directory_seconds, parse_mount(line("rw")).directory_seconds) == (5, 60)
     assert (parse_mount(line("rw")).version, parse_mount(line("rw", "nfs")).version) == ("4", "")
 

@@ -33,7 +33,7 @@ WHOLE = ElementReceipt(
     files=2,
     grades={"cold": 2},
     samples=((0.0, 0, 0), (1.5, 2, 9)),
-    granted=Granted("0-3,8", 100 << 20, "0"),
+    granted=Granted("0-3,8", 100 << 20),
 )
 
 

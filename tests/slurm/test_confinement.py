@@ -12,7 +12,6 @@ from tests.cluster.place import Place
 from tests.cluster.settings import CONFINED
 
 from penstock.core import cpu_lists
-from penstock.runtime.numa_nodes import numa_nodes
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -67,17 +66,16 @@ def test_an_element_gets_what_it_was_promised_and_its_receipt_says_so(place: Pla
     cores = cores_of_jobs(place.machine)
     assert of_a_job(place) == (cores, PROMISED << 20)
     here = set(cpu_lists.cpus(cores))
-    nodes = cpu_lists.listed(number for number, cpus in numa_nodes().items() if cpus & here)
     for step in ("copy", "verify"):
         (receipt,) = place.receipts("a", step)
-        assert receipt["granted"] == {"cores": cores, "memory": PROMISED << 20, "numa_nodes": nodes}
+        assert receipt["granted"] == {"cores": cores, "memory": PROMISED << 20}
         assert receipt["cpus"] == len(here), "the engine sized itself by it"
         usage = receipt["usage"]
         assert usage["job_memory_file"] in ("memory.max_usage_in_bytes", "memory.peak")
         assert 10 << 20 < usage["job_memory_peak"] <= PROMISED << 20, "of the job's own control group"
     place.ends(place.penstock("report", "a", "--html", "report.html"))
     page = (place.work / "report.html").read_text()
-    assert re.search(rf"{CONFINED}: cores? {cores} of NUMA nodes? {nodes}, {PROMISED} MiB of memory", page)
+    assert re.search(rf"{CONFINED}: cores? {cores}, {PROMISED} MiB of memory", page)
 
 
 def test_one_that_runs_out_of_memory_is_told_in_a_line_and_goes_on_with_more(place: Place) -> None:

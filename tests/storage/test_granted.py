@@ -1,4 +1,4 @@
-"""What the kernel lets an element use, read from a /proc and /sys of the test's own: cgroups of both versions
+"""What the kernel lets an element use, read from a /proc of the test's own: cgroups of both versions
 as SLURM, systemd and containers make them."""
 
 from __future__ import annotations
@@ -11,7 +11,6 @@ import pytest
 from penstock.core import cpu_lists
 from penstock.core.documents.granted import Granted
 from penstock.runtime import cgroups
-from penstock.runtime.numa_nodes import numa_nodes
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -22,17 +21,13 @@ MIB = 1 << 20
 
 
 class Kernel(NamedTuple):
-    """A /proc, a /sys and mounts of cgroups below one folder."""
+    """A /proc and mounts of cgroups below one folder."""
 
     root: Path
 
     @property
     def proc(self) -> Path:
         return self.root / "proc"
-
-    @property
-    def sys(self) -> Path:
-        return self.root / "sys"
 
     def write(self, path: str, text: object) -> None:
         file = self.root / path
@@ -51,22 +46,19 @@ class Kernel(NamedTuple):
         ]
         self.write("proc/self/mountinfo", "\n".join(["23 1 8:1 / / rw - ext4 /dev/sda1 rw", *lines]))
 
-    def machine(self, memory: int, cpus: str, nodes: dict[int, str]) -> None:
+    def machine(self, memory: int, cpus: str) -> None:
         self.write("proc/meminfo", f"MemTotal:       {memory >> 10} kB\nMemFree:        1000 kB")
         self.write("proc/self/status", f"Name:\tpython\nCpus_allowed:\tff\nCpus_allowed_list:\t{cpus}")
-        for number, listed in nodes.items():
-            self.write(f"sys/devices/system/node/node{number}/cpulist", listed)
-        self.write("sys/devices/system/node/online", "0-1")
 
     def granted(self) -> Granted:
-        return cgroups.granted(self.proc, self.sys)
+        return cgroups.granted(self.proc)
 
 
 @pytest.fixture
 def kernel(tmp_path: Path) -> Kernel:
     """Two sockets of 18 cores, 256 GiB; SLURM keeps the last core of each."""
     made = Kernel(tmp_path)
-    made.machine(256 << 30, "0-16,18-34", {0: "0-17", 1: "18-35"})
+    made.machine(256 << 30, "0-16,18-34")
     return made
 
 
@@ -130,7 +122,7 @@ def test_the_least_limit_on_the_path_holds(kernel: Kernel, cgroup: object) -> No
     """The leaf says that there is no limit, and the job's cgroup has it."""
     assert callable(cgroup)
     cgroup(kernel)
-    assert kernel.granted() == Granted("0-16,18-34", 100 * MIB, "0-1")
+    assert kernel.granted() == Granted("0-16,18-34", 100 * MIB)
 
 
 def test_without_a_limit_below_the_machine_s_memory_there_is_none(kernel: Kernel) -> None:
@@ -143,19 +135,12 @@ def test_without_a_limit_below_the_machine_s_memory_there_is_none(kernel: Kernel
     assert kernel.granted().memory is None
 
 
-def test_only_nodes_of_granted_cores_count(kernel: Kernel) -> None:
-    kernel.machine(1 << 30, "18-20", {0: "0-17", 1: "18-35", 2: ""})
-    assert kernel.granted() == Granted("18-20", None, "1")
-    assert numa_nodes(kernel.sys) == {0: frozenset(range(18)), 1: frozenset(range(18, 36))}
-
-
 def test_what_cannot_be_read_is_not_known(tmp_path: Path) -> None:
     kernel = Kernel(tmp_path)
     assert kernel.granted() == Granted()
     kernel.write("proc/self/status", "Cpus_allowed_list:\tnone")
     kernel.is_in("torn", "4:memory", "0::/x")
     kernel.write("proc/self/mountinfo", "40 30 0:29 / /nowhere rw - cgroup2\n")
-    kernel.write("sys/devices/system/node/node0/cpulist", "x-y")
     assert kernel.granted() == Granted()
 
 

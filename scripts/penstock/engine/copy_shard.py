@@ -7,11 +7,9 @@ power cut) costs at most the rows of the last seconds, and the next attempt goes
 from __future__ import annotations
 
 from contextlib import ExitStack
-from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from penstock.core.model import Pin
-from penstock.engine import source_route
 from penstock.engine.credential_renewal import Credentials
 from penstock.engine.linking import link_rows
 from penstock.engine.records import journal
@@ -137,7 +135,6 @@ def _copy(
         large = units > rows
         each = sizing.EACH_LARGE if large else sizing.EACH
         ahead = share is None and _ahead(task, rows, total)
-        near = partial(source_route.numa_node_of_sources, task.dataset, credentials.current)
         run.start(
             work,
             rows=units,
@@ -147,7 +144,6 @@ def _copy(
             ahead=ahead,
             ops=ops,
             share=share,
-            near=near,
             before=linked.bytes,
         )
         run.tuner.probing = large

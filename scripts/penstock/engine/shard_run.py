@@ -7,13 +7,12 @@ import time
 from typing import TYPE_CHECKING
 
 from penstock.engine.batches import Ahead
-from penstock.engine.workers import pinning, sizing
+from penstock.engine.workers import sizing
 from penstock.engine.workers.messages import Setup
 from penstock.engine.workers.pool import Pool
 from penstock.engine.workers.stream_tuning import Tuner
 from penstock.errors import PenstockError
 from penstock.runtime import cgroups, job_environment, process_limit
-from penstock.runtime.numa_nodes import numa_nodes
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
@@ -82,14 +81,13 @@ class PoolRun:
         ahead: bool = False,
         ops: Callable[[], float] | None = None,
         share: Allowances | None = None,
-        near: Callable[[], int | None] = lambda: None,
         before: int = 0,
     ) -> None:
         """Start the workers, in a number that suits the `rows` that are left and can be done side by side.
         `ahead`: each stream asks for small objects before their turn. `ops`: the metadata operations a
         second that they may make on the target, called now and then; None: there is no budget. `share`: what
         they may read of the source: from now on handed to the workers by its own thread; None: `engine.limit`
-        alone holds. `near`: see `pinning.places`. `before`: bytes that this call did before."""
+        alone holds. `before`: bytes that this call did before."""
         self._ops, self._share = ops, share
         if share is not None:
             share.hand_to(self._allow)
@@ -114,14 +112,10 @@ class PoolRun:
             self.outcome.why += (
                 f"; each asks for up to {sizing.asked_ahead(self.tuner.streams)} objects ahead at first"
             )
-        given = job_environment.current()
-        self.pool.places = pinning.places(given, self.cpus, cgroups.allowed_cpus(), numa_nodes(), near)
         setup = Setup(
             work, self.engine.limit, self.engine.attempts, share=share is not None, ops=ops is not None
         )
         self.pool.set_up(setup, self.tuner.streams, ahead=ahead)
-        if text := pinning.told(self.pool.places, workers, self.pool.refused):
-            self.outcome.why += f"; {text}"
 
     def go(
         self,

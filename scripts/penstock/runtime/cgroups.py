@@ -1,4 +1,4 @@
-"""What the kernel lets this process use: CPUs, NUMA nodes, and memory by the limits of its cgroups.
+"""What the kernel lets this process use: CPUs, and memory by the limits of its cgroups.
 
 A limit of a cgroup holds for everything below it, so a process has the least of the limits on the whole path
 from its own cgroup to the root. SLURM sets the memory limit of the job's cgroup; those of the step and the
@@ -15,7 +15,7 @@ each controller is in one of them. A limit of at least the machine's memory is n
 The CPUs are those of Cpus_allowed_list in /proc/self/status: the kernel keeps them within the cpuset of the
 process's cgroup, of either version, and `sched_setaffinity` (SLURM's task/affinity) takes further ones away.
 
-`proc` and `sys` are the folders to read: tests give some of their own.
+`proc` is the folder to read: tests give one of their own.
 """
 
 from __future__ import annotations
@@ -26,7 +26,6 @@ from typing import TYPE_CHECKING
 from penstock.core import cpu_lists
 from penstock.core.documents.granted import Granted
 from penstock.runtime.mounts import mounts
-from penstock.runtime.numa_nodes import SYS, numa_nodes
 from penstock.runtime.proc import PROC, Root
 
 if TYPE_CHECKING:
@@ -40,11 +39,9 @@ _ENDLESS = 1 << 62
 """A limit from here on is none, where the machine's memory is not known."""
 
 
-def granted(proc: Root = PROC, sys: Root = SYS) -> Granted:
+def granted(proc: Root = PROC) -> Granted:
     """What this process got. What cannot be read counts as not known."""
-    cores = allowed_cpus(proc)
-    numbers = [number for number, cpus in numa_nodes(sys).items() if cpus & cores]
-    return Granted(cpu_lists.listed(cores), memory_limit(proc), cpu_lists.listed(numbers))
+    return Granted(cpu_lists.listed(allowed_cpus(proc)), memory_limit(proc))
 
 
 def allowed_cpus(proc: Root = PROC) -> frozenset[int]:

@@ -6,17 +6,18 @@ from __future__ import annotations
 
 import json
 import os
+import re
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from penstock.core import cpu_lists
 from penstock.core.documents.node_cores import Machine, Nic
 from penstock.core.text import printable
-from penstock.runtime.numa_nodes import SYS, numa_nodes
 
 if TYPE_CHECKING:
     from collections.abc import Hashable, Iterable, Mapping
 
+SYS = "/sys"
 LSCPU = ("lscpu", "-J", "-e")
 """Its output is what `from_lscpu` reads."""
 
@@ -39,7 +40,7 @@ def read(sys: str | os.PathLike[str] = SYS) -> Machine:
         if below := _below_l3(at / "cache"):
             caches.setdefault(below, []).append(cpu)
     here = frozenset(online)
-    nodes = {number: tuple(sorted(here & cpus)) for number, cpus in numa_nodes(sys).items() if here & cpus}
+    nodes = {number: tuple(sorted(here & cpus)) for number, cpus in _numa_nodes(sys).items() if here & cpus}
     return Machine(_groups(cores), _groups(sockets), _groups(caches), nodes, _nics(sys))
 
 
@@ -75,6 +76,26 @@ def from_lscpu(out: str, nics: Iterable[Nic] = ()) -> Machine:
         {node: tuple(sorted(found)) for node, found in sorted(nodes.items())},
         tuple(nics),
     )
+
+
+def _numa_nodes(sys: str | os.PathLike[str]) -> dict[int, frozenset[int]]:
+    """The CPUs of each node by its number, ascending; a node without CPUs is left out. {} where the kernel
+    does not say."""
+    folder = f"{sys}/devices/system/node"
+    try:
+        names = os.listdir(folder)
+    except OSError:
+        return {}
+    found: dict[int, frozenset[int]] = {}
+    for number in sorted(int(name[4:]) for name in names if re.fullmatch(r"node\d+", name)):
+        try:
+            with open(f"{folder}/node{number}/cpulist", encoding="ascii") as stream:
+                cpus = frozenset(cpu_lists.cpus(stream.read()))
+        except (OSError, ValueError):
+            return {}
+        if cpus:
+            found[number] = cpus
+    return found
 
 
 def _groups(found: Mapping[Hashable, list[int]]) -> tuple[tuple[int, ...], ...]:

@@ -287,11 +287,7 @@ def _shown(receipt: ElementReceipt, row: ElementRow | None) -> ElementResult:
         "seconds": receipt.seconds,
         "cpu_seconds": receipt.cpu_seconds,
         "cpus": receipt.cpus,
-        "granted": {
-            "cores": receipt.granted.cores,
-            "memory": receipt.granted.memory,
-            "numa_nodes": receipt.granted.numa_nodes,
-        },
+        "granted": {"cores": receipt.granted.cores, "memory": receipt.granted.memory},
         "workers": receipt.workers,
         "streams": receipt.streams,
         "why": receipt.why,

@@ -262,11 +262,9 @@ def _details(data: Result) -> list[tuple[str, str]]:
 def _granted(element: ElementResult) -> str:
     """What its node let an element of a job use; "" where that is not known."""
     granted = element.get("granted") or {}
-    cores, memory, nodes = granted.get("cores"), granted.get("memory"), granted.get("numa_nodes")
+    cores, memory = granted.get("cores"), granted.get("memory")
     if not cores or not element.get("job"):
         return ""
     many = "," in cores or "-" in cores
     text = f"{element.get('node', '')}: core{'s' if many else ''} {cores}"
-    if nodes:
-        text += f" of NUMA node{'s' if ',' in nodes or '-' in nodes else ''} {nodes}"
     return f"{text}, {human.size(memory) if memory else 'no limit'} of memory"

@@ -51,7 +51,6 @@ class GrantedAmounts(TypedDict, total=False):
     """The CPUs, as the kernel lists them: `0-3,8`."""
     memory: int | None
     """Bytes; null also where nothing limits it."""
-    numa_nodes: str
 
 
 class ElementResult(TypedDict, total=False):

@@ -12,8 +12,6 @@ class Granted(NamedTuple):
     memory: int | None = None
     """Bytes that its cgroup, or one above it, limits it to. None: no limit below the node's own memory, or
     not known."""
-    numa_nodes: str = ""
-    """The NUMA nodes that these CPUs belong to: `0-1`. "": not known."""
 
 
 NOT_KNOWN = Granted()

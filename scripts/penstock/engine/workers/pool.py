@@ -7,14 +7,12 @@ batches are done again; a batch that ends two workers ends the run, clearly.
 
 from __future__ import annotations
 
-import os
 import selectors
 import signal
 import subprocess
 import time
 from collections import deque
 from dataclasses import dataclass, field
-from itertools import count
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from penstock.engine.shared_memory import SLOTS, Shared
@@ -28,12 +26,11 @@ from penstock.runtime import process_limit, resource_usage, wire
 from penstock.runtime.helper_process import start
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable
 
     from penstock.engine.batch import Batch
     from penstock.engine.batches import Ahead
     from penstock.engine.tasks import StopCheck
-    from penstock.engine.workers.pinning import Place
     from penstock.engine.workers.stream_tuning import Tuner
     from penstock.errors import ExpiredCredentialsError, PenstockError
 
@@ -52,8 +49,6 @@ class Member:
     slots: range
     jobs: dict[int, Batch] = field(default_factory=dict)
     rows: int = 0
-    place: int = -1
-    """Which of the pool's places it has; -1: none."""
     set_up: bool = False
     gone: bool = False
     """It reported its end, or it died."""
@@ -82,10 +77,6 @@ class Pool:
         """The last refusal of credentials by a store that nobody has looked at."""
         self.fatal: PenstockError | None = None
         self.streams = workers
-        self.places: Sequence[Place] = ()
-        """Where workers run (`pinning.places`); () before they are pinned, and where they are not."""
-        self.refused = ""
-        """Why the kernel did not pin a worker; "" where it pinned all."""
         self.ahead = False
         self._setup: Setup | None = None
         self._again: deque[Batch] = deque()
@@ -128,22 +119,9 @@ class Pool:
         if self._setup is None:
             return
         member.set_up = True
-        # Before its set-up a worker has one thread; those that it starts then inherit its cores.
-        self._pin(member)
         streams, ahead = self._share(member)
         setup = self._setup._replace(streams=streams, ahead=ahead, first_slot=member.slots.start)
         self._send(member, wire.encode(wire.SETUP, setup))
-
-    def _pin(self, member: Member) -> None:
-        """Pin a worker to the first place that no other has. Where the kernel refuses, it stays as it is."""
-        if not self.places:
-            return
-        taken = {one.place for one in self.alive if one is not member}
-        member.place = next(number for number in count() if number not in taken)
-        try:
-            os.sched_setaffinity(member.process.pid, self.places[member.place % len(self.places)].cores)
-        except OSError as error:
-            self.refused = error.strerror or str(error)
 
     def _share(self, member: Member) -> tuple[int, int]:
         """The streams of this worker, and how many objects each asks for before their turn."""

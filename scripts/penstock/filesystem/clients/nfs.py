@@ -38,8 +38,6 @@ class NfsMount(NamedTuple):
     """Which locks stay on this node: `none`, `flock`, `posix`, `all`; "" where the mount does not say."""
     local_cache: bool
     """`fsc`: what was read is kept on a disk of this node, too."""
-    address: str
-    """Of the server that the mount was made with; else its name in `server`, without brackets."""
     directory_seconds: int
     """How long a folder may be seen as it was (`acdirmax`)."""
 
@@ -61,7 +59,6 @@ def parse_mount(mount: Mount) -> NfsMount:
         soft="soft" in values or "softerr" in values,
         local_lock=one_of(values.get("local_lock")),
         local_cache="fsc" in values,
-        address=one_of(values.get("addr")) or server.strip("[]"),
         directory_seconds=0 if "noac" in values else DIRECTORY_SECONDS if seconds is None else seconds,
     )
 

@@ -70,16 +70,6 @@ def check_chunk(
     return list(dict.fromkeys(beegfs.judge_chunk(about, one, chunk) for one in clients if one.rdma))
 
 
-def server_address(path: str, proc: str | os.PathLike[str] = PROC) -> str:
-    """The one host to which the client of the mount that holds a real path connects, by its address or name;
-    "" where the mount is of no client, or of one that has many servers."""
-    mount = mount_of(path, proc)
-    # The mount table alone: statfs would wait for a server that is away.
-    if kind_of(0, mount.type).client == "nfs":
-        return nfs.parse_mount(mount).address
-    return ""
-
-
 def _row(real: str, mount: Mount) -> Kind:
     return kind_of(libc.statfs_type(real), mount.type)
 

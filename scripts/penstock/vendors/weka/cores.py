@@ -26,9 +26,9 @@ from penstock.core.text import printable
 from penstock.filesystem.clients.weka import parse_mount
 from penstock.filesystem.clients.weka_processes import cores_of_containers
 from penstock.runtime.mounts import mounts
-from penstock.runtime.numa_nodes import SYS
 from penstock.runtime.proc import PROC, Root
 from penstock.runtime.setting_files import setting
+from penstock.runtime.topology import SYS
 from penstock.vendors import command
 from penstock.vendors.weka import cli
 
