@@ -87,7 +87,6 @@ REQUIRED = {
     "adopt": ("d", "folder"),
     "remove": ("d", "r"),
     "unpin": ("d", "p"),
-    "handover": ("d", "somebody"),
 }
 """Arguments that a command cannot do without."""
 

@@ -51,7 +51,6 @@ TREE, RELEASE = "TREE", "RELEASE"
 TABLE: dict[str, tuple[list[str], list[tuple[int, str]]]] = {
     "status": ([NAME], READ),
     "releases": ([NAME], READ),
-    "handover": ([NAME, "4321"], READ),
     "path": ([NAME], READ_DATA),
     "gate": ([NAME], READ_DATA),
     "audit": (
@@ -229,7 +228,6 @@ OF_ITS_OWNER: dict[str, tuple[int, str]] = {
     "limit RATE": (3, NO_CAP),
     "run --dry-run": (0, "Dry run"),
     "status": (0, NAME),
-    "handover": (0, "chown"),
 }
 
 

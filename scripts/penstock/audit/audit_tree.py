@@ -46,7 +46,7 @@ class Policy:
     """The modes, owner, group and ACLs that the files and folders of the release were published with.
     `mapped`: whether numbers of owners are mapped here (`owners.mapping`); ACLs, which name numbers, are not
     compared then. `owner`: the account that owns the dataset now. What is its own is no other account's, also
-    where another one published it: the dataset was handed over since (`penstock handover`)."""
+    where another one published it: root gave the dataset to another account since."""
 
     def __init__(
         self, published: SealedPermissions, *, owner: int | None = None, mapped: bool = False

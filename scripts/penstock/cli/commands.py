@@ -78,12 +78,6 @@ COMMANDS = (
     Command("remove", "remove releases, by name", "retention_commands:remove", "apart"),
     Command("unpin", "take readers' pins back, by name", "retention_commands:unpin", "apart"),
     Command("rollback", "make an earlier release current again", "retention_commands:rollback", "apart"),
-    Command(
-        "handover",
-        "print what root has to do so that another account owns a dataset",
-        "handover_command:run",
-        "apart",
-    ),
     Command("sign", "sign a release that was published without a signature", "sign_command:run", "apart"),
     Command("selftest", "try a folder's file system, and print what it does as a table", _SELFTEST, "apart"),
     Command(

@@ -206,9 +206,6 @@ def _own_arguments(parser: argparse.ArgumentParser, command: Command) -> None:
             "--now", action="store_true",
             help="do not wait for gc.grace: readers that have not pinned may still read it",
         )  # fmt: skip
-    elif command.name == "handover":
-        parser.add_argument("name", metavar="DATASET", help="which one")
-        parser.add_argument("account", metavar="NEWOWNER", help="a name, or a number")
     elif command.name == "unpin":
         parser.add_argument("name", metavar="DATASET", help="of which dataset")
         parser.add_argument("pin", nargs="+", metavar="PIN", help="the pin's name, as `releases` shows it")

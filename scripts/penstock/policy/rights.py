@@ -72,7 +72,6 @@ NEEDS: Mapping[str, Needs] = {
     "remove": Needs(DECIDES, {"dry_run": READS}),
     "unpin": Needs(DECIDES),
     "sign": Needs(DECIDES),
-    "handover": Needs(READS),  # it prints what root does then
     "selftest": Needs(READS),
     "selftest-writer": Needs(ORDERED),
     "selftest-peer": Needs(ORDERED),

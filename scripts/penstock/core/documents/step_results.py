@@ -281,20 +281,6 @@ class AdoptionResult(TypedDict):
     seconds: float
 
 
-class HandoverResult(TypedDict):
-    """What `penstock handover` prints; nothing of it was done."""
-
-    dataset: str
-    old: str
-    new: str
-    alive: Sequence[str]
-    """What works for the dataset, or may."""
-    commands: Sequence[str]
-    """For root's shell, in this order."""
-    then: Sequence[str]
-    """What else has to be changed."""
-
-
 class SealingResult(TypedDict):
     """What became of a tree that `penstock adopt --seal` made a release."""
 
