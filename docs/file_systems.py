@@ -84,11 +84,9 @@ READ = (
         "NFS",
         "mount options",
         (
-            "version (3 as a source is a warning), noatime, soft, sec (Kerberos: `klist -f` of MIT's krb5, "
-            "here and on a node, says until when the ticket can be renewed, which preflight compares with "
-            "`cluster.time`, and plan, of this machine's ticket, with the time that the copy takes; "
-            "AUTH_SYS: more than 16 groups, and root, which exports squash), local_lock, acdirmax, fsc (a "
-            "cache on the node's disk: O_DIRECT alone is cold)"
+            "version (3 as a source is a warning), noatime, soft, sec (Kerberos: a note that each node needs "
+            "a ticket; AUTH_SYS: more than 16 groups, and root, which exports squash), local_lock, acdirmax, "
+            "fsc (a cache on the node's disk: O_DIRECT alone is cold)"
         ),
     ),
     (
@@ -125,9 +123,6 @@ SHOWN = (
     Shown("A5", "BeeGFS: what the metadata need", "vendors/test_space.py"),
     Shown("L9", "WEKA: the kernel's command line, notes only", "storage/test_host_tuning.py"),
     Shown("S20", "NFS sources: Kerberos, 16 groups, root", "filesystem/test_nfs_client.py"),
-    Shown("S20", "the Kerberos ticket's renewable life beside the run", "vendors/test_kerberos.py"),
-    Shown("S20", "the same beside the copy that plan forecasts", "vendors/test_kerberos.py"),
-    Shown("S20", "the ticket of a node", "steps/test_node_view.py"),
     Shown("S20", "a mount that hangs", "filesystem/test_watched_facts.py"),
     Shown("S19", "owners by number and by name; an id-mapped mount", "filesystem/test_owners.py"),
     Shown("S19", "a file of a node, seen there and here", "steps/test_node_view.py"),
@@ -261,8 +256,7 @@ TOOLS = (
     "has been passed is not said by it. A quota's folder is compared with where the target lies in the file "
     "system: below a bind mount of a folder (`/proc/self/mountinfo`) that is another path than the one below "
     "the mount. Keys are those of WEKA's REST API (`weka/csi-wekafs`, `apiclient`) "
-    "and of outputs that sites publish. The licence of BeeGFS 8 (`beegfs license`, by root alone) is "
-    "asked where a run stands on quotas or on a pool of its own: one that ended is a warning.\n\n"
+    "and of outputs that sites publish.\n\n"
     "None of this was run on a BeeGFS, a Lustre or a WEKA. The tests call stand-ins of these commands "
     "(`tests/vendors`), written from their sources and as strict as these: ThinkParQ/beegfs 7.4.7 and "
     "beegfs-go 8.4; lustre-release of 2.15 and later (`lustre/utils/lfs.c`: `showdf`, `print_quota`; "

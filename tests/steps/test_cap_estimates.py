@@ -54,9 +54,8 @@ def test_a_plan_takes_no_less_than_its_bytes_at_the_cap(tmp_path: Path) -> None:
     context = context_for(tmp_path, tree(tmp_path / "source", {"a": b"1"}))
     totals = Totals(files=1000, bytes=3600 * GB)
     takes = copy_time(context.layout("data"), totals, 100, GB)
-    assert takes.seconds == 3600
-    assert takes.sentence.startswith("copy takes about 1 h")
-    assert takes.sentence.endswith(", at the bandwidth cap of 954 MiB/s")
+    assert takes.startswith("copy takes about 1 h")
+    assert takes.endswith(", at the bandwidth cap of 954 MiB/s")
     assert copy_time(context.layout("data"), totals, 100, 1000 * GB) == copy_time(
         context.layout("data"), totals, 100
     )
@@ -66,15 +65,15 @@ def test_a_plan_counts_the_limit_of_each_element_and_links(tmp_path: Path) -> No
     context = context_for(tmp_path, tree(tmp_path / "source", {"a": b"1"}))
     layout = context.layout("data")
     takes = copy_time(layout, Totals(files=1000, bytes=3600 * GB), 2, limit=GB)
-    assert takes.seconds == 1800.5
+    assert takes.startswith("copy takes about 30 min 00 s with")
     totals = Totals(files=1000, bytes=3600 * GB)
     takes = copy_time(layout, totals, 2, limit=GB // 2)
-    assert takes.seconds == 3600
-    assert takes.sentence.endswith(", at `engine.limit`: 477 MiB/s each")
+    assert takes.startswith("copy takes about 1 h 00 min with")
+    assert takes.endswith(", at `engine.limit`: 477 MiB/s each")
     totals = Totals(files=1_000_000, unchanged=1_000_000, bytes=GB, unchanged_bytes=GB)
     takes = copy_time(layout, totals, 1, tried={"files": 9000.0, "links": 20_000.0})
-    assert takes.seconds == 50
-    assert "9,000 files/s each, 20,000 links/s" in takes.sentence
+    assert takes.startswith("copy takes about 50 s with")
+    assert "9,000 files/s each, 20,000 links/s" in takes
 
 
 def test_the_plan_goes_by_the_cap_file(tmp_path: Path) -> None:

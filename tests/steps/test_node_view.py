@@ -7,7 +7,6 @@ import os
 import shutil
 import subprocess
 import sys
-import time
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -257,21 +256,6 @@ def test_s19_a_probe_file_that_is_seen_with_another_number_is_id_mapped(tmp_path
         "id-mapped: the owner of a file that it made is 0 (root) there and 123456 here"
     )
     assert "nodemap" in row["mend"]
-
-
-def test_s20_the_ticket_of_a_node_is_compared_with_the_run(tmp_path: Path) -> None:
-    """S20: the probe's job says until when the ticket lasts on the node; `cluster.time` says how long a run
-    takes."""
-    ends = int(time.time()) + 3600
-    said: dict[str, object] = {"held": True, "principal": "anna@X", "expires": ends, "renewable_until": ends}
-    context = context_on(tmp_path, Carried(root=tmp_path / "target", says={"ticket": said}))
-    options = replace(context.config.cluster.options, time=7200)
-    context.config = replace(context.config, cluster=replace(context.config.cluster, options=options))
-    result, _ = preflight_step.look(context, "data")
-    (row,) = [row for row in result["results"] if row["about"] == "ticket on n1"]
-    assert (row["verdict"], row["wanted"].partition(" (")[0]) == ("warning", "4 h 00 min")
-    (node,) = result["nodes"]
-    assert node["ticket"] == said | {"error": ""}
 
 
 LAB = ("group:0:r-X",)

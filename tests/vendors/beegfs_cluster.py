@@ -55,7 +55,6 @@ class Cluster:
         self.description: dict[str, Any] = {
             "version": "7.4.7" if version == 7 else "8.4.0",
             "management": True,
-            "licensed_until": 4_000_000_000,
             "root": os.geteuid() == 0,
             "uid": os.geteuid(),
             "gid": os.getegid(),

@@ -408,12 +408,10 @@ def v8(cluster: Json, arguments: list[str], described: str) -> int:
                 raise RefusedError(f"Error: flag needs an argument: {name}", 1)
             value = lowered.pop(0)
         given[name] = value
-    if words[:1] == ["license"]:
-        words[1:1] = [""]
     command, left = tuple(words[:2]), words[2:]
     commands = {("target", "list"): target_list, ("node", "list"): node_list, ("pool", "list"): pool_list,
                 ("entry", "info"): entry_info, ("entry", "set"): entry_set,
-                ("quota", "list-usage"): list_usage, ("license", ""): show_licence}  # fmt: skip
+                ("quota", "list-usage"): list_usage}  # fmt: skip
     if command not in commands:
         raise RefusedError(f'Error: unknown command {" ".join(command)!r} for "beegfs"', 1)
     form = given.pop("--output", "table")
@@ -505,25 +503,6 @@ def node_list(cluster: Json, given: dict[str, str], left: list[str], _: str, *, 
     show(rows, form)
     if "--reachability-error" in given and not all(server["reachable"] for server in cluster["servers"]):
         raise RefusedError("Error: at least one node is unreachable", 5)
-    return 0
-
-
-def show_licence(
-    cluster: Json, given: dict[str, str], left: list[str], _: str, *, form: str, raw: bool
-) -> int:
-    known(given, "--reload", "--get")
-    if left:
-        raise RefusedError(f'Error: unknown command {left[0]!r} for "beegfs license"', 1)
-    del raw
-    if not cluster["root"]:
-        raise RefusedError("Error: only root can run this command", 1)  # words of this stand-in
-    if cluster["licensed_until"] is None:
-        raise RefusedError("Error: the license certificate is not loaded", 1)  # words of this stand-in
-    until = {"seconds": cluster["licensed_until"]}
-    show(
-        [{"result": 3, "data": {"common_name": "x", "valid_until": until, "dns_names": ["io.beegfs.quota"]}}],
-        form,
-    )
     return 0
 
 

@@ -334,37 +334,3 @@ def test_s18_a_group_quota_asks_for_the_group(beegfs: Cluster, target_folder: Pa
     beegfs.write(quotas=[quota | {"limit": None, "files": 5, "file_limit": None}])
     target_folder.chmod(0o755)
     assert gravest(registry.check_target(target_folder)) == "ok"
-
-
-@pytest.mark.skipif(os.geteuid() != 0, reason="a licence is root's to see")
-@pytest.mark.parametrize(
-    ("pool", "limit", "until", "verdict"),
-    [
-        (1, TIB, 4_000_000_000, "ok"),
-        (1, TIB, 1_700_000_000, "warning"),
-        (2, None, 1_700_000_000, "warning"),
-        (1, None, 1_700_000_000, "ok"),
-        (1, TIB, None, "note"),
-    ],
-)
-def test_a_licence_that_a_run_stands_on(
-    beegfs8: Cluster, target_folder: Path, pool: int, limit: int | None, until: int | None, verdict: str
-) -> None:
-    """The rows of `vendors.beegfs.licence`: asked only where the run has quotas, or a pool of its own."""
-    quota = {
-        "scope": "group",
-        "id": 4711,
-        "pool": pool,
-        "used": 5,
-        "limit": limit,
-        "files": 5,
-        "file_limit": None,
-    }
-    beegfs8.write(quotas=[quota], licensed_until=until)
-    beegfs8.write(pattern={"kind": "raid0", "chunk": 512 << 10, "targets": 4, "pool": pool})
-    found = registry.check_target(target_folder, gid=4711)
-    assert gravest(found) == verdict, found
-    told = [one.found for one in found if "licence" in one.about and one.verdict == "warning"]
-    assert [text.partition(",")[0] for text in told] == ["it ended on 2023-11-14"] * (verdict == "warning")
-    asked = [call for call in beegfs8.calls() if "license" in call["argv"]]
-    assert len(asked) == (1 if pool == 2 or limit else 0)

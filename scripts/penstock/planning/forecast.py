@@ -146,15 +146,6 @@ def room(layout: DatasetLayout, totals: Totals, keep: int, promised: Sequence[Pr
     return f"{text}; other runs will still write {human.size(their_bytes)}" if their_bytes else text
 
 
-class CopyTime(NamedTuple):
-    """How long the copy will take."""
-
-    seconds: float
-    """Of the copy alone; 0 where nothing is copied."""
-    sentence: str
-    """For people: with so many elements at once, and from which rate it is computed."""
-
-
 def copy_time(
     layout: DatasetLayout,
     totals: Totals,
@@ -163,10 +154,10 @@ def copy_time(
     *,
     limit: int | None = None,
     tried: Mapping[str, float] = MappingProxyType({}),
-) -> CopyTime:
-    """By the rate of the newest run that was measured, else by what the probe `tried` or an assumed one, with
-    `slots` elements at once; no less than all bytes take where each element reads at most `limit` bytes a
-    second, and all together `cap`."""
+) -> str:
+    """How long the copy will take, for people: by the rate of the newest run that was measured, else by what
+    the probe `tried` or an assumed one, with `slots` elements at once; no less than all bytes take where each
+    element reads at most `limit` bytes a second, and all together `cap`."""
     basis = rates(_history(layout), tried)
     files, size = totals.to_copy
     links = totals.unchanged - totals.own_files
@@ -184,7 +175,7 @@ def copy_time(
     known = f"measured with release {basis.measured}" if basis.measured else "assumed: nothing measured yet"
     if not basis.measured and basis.tried:
         known = "files/s as the target made them just now, bytes/s assumed: nothing measured yet"
-    return CopyTime(takes, f"copy takes about {took} with {at_once}, {each} ({known}){bounded}")
+    return f"copy takes about {took} with {at_once}, {each} ({known}){bounded}"
 
 
 def measured(layout: DatasetLayout) -> Rates:

@@ -32,7 +32,6 @@ from penstock.planning import (
     forecast,
     plan_refusals,
     row_sums,
-    ticket_life,
 )
 from penstock.planning import previous_release as bases
 from penstock.planning.adopted_tree import AdoptedRows
@@ -338,9 +337,6 @@ def _make(
     cap = cap_now(context.config.bandwidth).rate
     limit, at_once = run.config.engine.limit, min(slots, len(shards))
     takes = forecast.copy_time(layout, totals, at_once, cap, limit=limit, tried=tried.rates)
-    ticket = ticket_life.of_folders([layout.root, *ticket_life.source_folders(info.sources)])
-    late = ticket_life.outlasted(ticket, takes.seconds, takes.sentence, time.time())
-    _warn(context, info, late)
     carries, linked = carrying.decide(run, planner.base, totals, stable=tried.keeps_inodes)
     if linked:
         context.emit(events.Noted(info.dataset, STEP, text=linked))
@@ -373,10 +369,10 @@ def _make(
             *([links] if links else []),
             *([planner.recall] if planner.recall else []),
             *tried.sentences(),
-            f"{takes.sentence}; verify reads it once more",
+            f"{takes}; verify reads it once more",
             *([linked] if linked else []),
             enough,
-            *(told(result) for result in (*seen, *late)),
+            *map(told, seen),
         ),
     )
     context.storage.write_json(folder.plan, run_documents.to_json(plan))

@@ -22,7 +22,6 @@ from penstock.steps.preflight import (
     signing_key,
     sources,
     target,
-    ticket,
     vendor_tools,
 )
 from penstock.steps.preflight.answers import Answers, folders, roots, shared
@@ -71,8 +70,6 @@ def look(context: Context, dataset: str) -> Preflighted:
         signing_key.check(context, layout, looks)
     with looks.at("mounts"):
         mounts.check(context, config, answers, looks)
-    with looks.at("ticket"):
-        ticket.check(context, config, answers, looks)
     with looks.at("group"):
         group.check(context, config, looks)
     with looks.at("ACL"):

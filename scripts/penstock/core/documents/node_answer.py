@@ -59,18 +59,6 @@ class OwnerSeen(NamedTuple):
     group: str = ""
 
 
-class TicketSeen(NamedTuple):
-    """This account's Kerberos ticket on one machine."""
-
-    held: bool | None = None
-    """None: not known, and `error` says why."""
-    principal: str = ""
-    expires: int | None = None
-    """When it ends, and `renewable_until` until when it can be renewed: seconds since 1970."""
-    renewable_until: int | None = None
-    error: str = ""
-
-
 class AclEntrySeen(NamedTuple):
     """A user or group that the dataset's ACL names, as one machine knows it."""
 
@@ -128,8 +116,6 @@ class NodeAnswer(NamedTuple):
     """The version on the node."""
     written: OwnerSeen | None = None
     """Of the file that holds this answer, which the node made; None of older versions."""
-    ticket: TicketSeen | None = None
-    """None where no mount wants one."""
     acls: AclsSeen | None = None
     """None where the dataset is to have none, and of older versions."""
     cores: NodeCores | None = None

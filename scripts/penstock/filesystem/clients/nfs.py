@@ -156,8 +156,7 @@ def _judge_security(about: str, mount: NfsMount, groups: int) -> Iterable[CheckR
             "submission to the end of the run",
             "note",
             "",
-            "the rows `ticket` compare its renewable life, by `klist`, with the run; the queue's wait comes "
-            "on top",
+            "compare until when it can be renewed (`klist -f`) with the queue's wait and the run",
         )
     elif mount.security in ("", "sys") and groups > GROUPS:
         yield CheckResult(

@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import json
 import os
-import time
 from typing import TYPE_CHECKING, NamedTuple
 
 from penstock.arrays.live_arrays import live_arrays
@@ -19,7 +18,7 @@ from penstock.core.step_table import RUN_IN_ELEMENTS
 from penstock.core.text import printable
 from penstock.errors import FailedError, TransientError
 from penstock.filesystem import owners
-from penstock.steps.preflight import acl, bandwidth, evidence, mounts, node_cores, node_view, ticket
+from penstock.steps.preflight import acl, bandwidth, evidence, mounts, node_cores, node_view
 from penstock.steps.preflight.answers import folders, roots
 from penstock.views import human
 
@@ -127,9 +126,6 @@ def _node(context: Context, config: DatasetConfig, heard: Heard, answers: Answer
     results = node_view.judged(node, answer, here, sources, mounts.found(target, config, answers))
     if answer.written is not None:
         results += node_view.owner_results(f"ids on {node}", answer.written, heard.owner)
-    if answer.ticket is not None:
-        need = ticket.needed(context.config.cluster)
-        results += ticket.judged(f"ticket on {node}", answer.ticket, need, time.time())
     place = f"on the node {node}"
     looks.heard(answer)
     looks.saw(*results, what="a mount is not in order", node=node)

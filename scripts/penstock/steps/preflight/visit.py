@@ -12,7 +12,7 @@ from penstock.core.documents.node_answer import HostSeen, NodeAnswer, SourceSeen
 from penstock.errors import PenstockError
 from penstock.listing.collection import folder_of, open_sources
 from penstock.listing.listers import reach
-from penstock.steps.preflight import acl, bandwidth, mounts, node_cores, ticket
+from penstock.steps.preflight import acl, bandwidth, mounts, node_cores
 from penstock.steps.preflight.answers import Answers, folders, roots
 
 if TYPE_CHECKING:
@@ -44,7 +44,6 @@ def answer(
     return NodeAnswer(
         host=host(),
         target=answers.seen(target.root),
-        ticket=ticket.held(ticket.mounts(target, dataset, answers)),
         sources=sources,
         checks=[one._asdict() for one in mounts.found(target, dataset, answers)],
         penstock=penstock.__version__,

@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import os
 import re
-import time
 from typing import TYPE_CHECKING, Literal, NamedTuple
 
 from penstock.runtime.mounts import mounts
 from penstock.runtime.proc import PROC
 from penstock.vendors import command
-from penstock.vendors.beegfs import addresses, licence, v7, v8
+from penstock.vendors.beegfs import addresses, v7, v8
 from penstock.vendors.beegfs.addresses import Addresses
 from penstock.vendors.facts import Silence, Survey
 
@@ -179,10 +178,6 @@ def _survey_8(tools: Tools, asking: _Asking, folder: str, uid: int, gid: int) ->
         for quota in quotas
         if quota.id == (uid if quota.scope == "user" else gid) and quota.pool in ("", pool)
     ]
-    found = []
-    if root and (need := licence.needed(pattern, owned)):
-        ends = v8.read_licence_end(asking.ask("licence", v8.show_licence(mount)).out)
-        found = licence.judge(tools.product, need, ends, time.time())
     return Survey(
         tools.product,
         tuple(targets),
@@ -191,5 +186,4 @@ def _survey_8(tools: Tools, asking: _Asking, folder: str, uid: int, gid: int) ->
         tuple(owned),
         tuple(asking.silences),
         tuple((number, name) for name, number in pools.items()),
-        found=tuple(found),
     )

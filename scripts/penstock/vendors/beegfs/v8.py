@@ -44,11 +44,6 @@ def list_pools(mount: tuple[str, ...] = ()) -> list[str]:
     return [BEEGFS, "pool", "list", *LINES, *_mounted(mount)]
 
 
-def show_licence(mount: tuple[str, ...] = ()) -> list[str]:
-    """For root alone. Its exit status is 1 where there is none."""
-    return [BEEGFS, "license", *LINES, *_mounted(mount)]
-
-
 def entry_info(folder: str, mount: tuple[str, ...] = ()) -> list[str]:
     return [BEEGFS, "entry", "info", *LINES, *_mounted(mount), folder]
 
@@ -211,18 +206,6 @@ def _used_of(text: str) -> tuple[int | None, int | None]:
     used, _, limit = text.partition("/")
     most = int(limit) if limit.isdigit() else None
     return (int(used) if used.isdigit() else None), (None if most is None or most >= UNLIMITED else most)
-
-
-def read_licence_end(out: str) -> float | None:
-    """When the licence of `show_licence` ends, in seconds of the epoch (`data.valid_until.seconds`: it prints
-    its protobuf message as Go's JSON has it)."""
-    for row in rows(out):
-        data = row.get("data")
-        until = data.get("valid_until") if isinstance(data, dict) else None
-        seconds = until.get("seconds") if isinstance(until, dict) else None
-        if isinstance(seconds, int | float):
-            return float(seconds)
-    return None
 
 
 def refused(words: str) -> bool:
