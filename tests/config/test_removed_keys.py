@@ -28,7 +28,7 @@ def test_a_key_that_went_is_refused_by_name(key: str) -> None:
     ("path", "key"),
     [
         (("target", "auditors"), "target.auditors"),
-        (("datasets", "d.e", "sources", 3, "list_format"), "datasets.<dataset>.sources[].list_format"),
+        (("datasets", "d.e", "sources", 3, "gone"), "datasets.<dataset>.sources[].gone"),
         (("cluster", "steps", "copy", "nice"), "cluster.nice"),
         (("cluster", "steps"), "cluster.steps"),
     ],

@@ -47,13 +47,13 @@ FILES = {
 }
 
 
-def folder_context(tmp_path: Path, listed: Path, kind: str = "auto", **changes: Any) -> Context:
+def folder_context(tmp_path: Path, listed: Path, **changes: Any) -> Context:
     """A folder with FILES and one more, of which the list names what is staged."""
     source = tmp_path / "source"
     if not source.exists():
         tree(source, {**FILES, "unlisted": b"6"})
     context = context_for(tmp_path, source, **changes)
-    config = SourceConfig(str(source), list_from=str(listed), list_format=kind)
+    config = SourceConfig(str(source), list_from=str(listed))
     dataset = replace(context.dataset("data"), sources=(config,))
     return replace(context, config=replace(context.config, datasets={"data": dataset}))
 
@@ -90,17 +90,17 @@ def plain(path: Path, keys: Sequence[str], end: bytes, *, compressed: bool = Fal
     return path
 
 
-@pytest.mark.parametrize("kind", ["lines", "nul", "csv", "parquet", "auto"])
-def test_what_a_list_names_is_listed_as_the_folder_itself_lists_it(tmp_path: Path, kind: str) -> None:
-    keys = [key for key in reversed(FILES) if kind != "lines" or "\n" not in key]
-    path = tmp_path / "keys"
-    if kind == "csv":
+@pytest.mark.parametrize("name", ["keys", "keys.nul", "keys.gz", "keys.csv", "keys.parquet", "table"])
+def test_what_a_list_names_is_listed_as_the_folder_itself_lists_it(tmp_path: Path, name: str) -> None:
+    keys = [key for key in reversed(FILES) if name != "keys" or "\n" not in key]
+    path = tmp_path / name
+    if name == "keys.csv":
         in_csv(path, ["name of it", "Key"], [[1, key] for key in keys])
-    elif kind == "parquet":
+    elif name in ("keys.parquet", "table"):
         pq.write_table(pa.table({"key": [os.fsencode(key) for key in keys]}), path)
     else:
-        plain(path, keys, b"\n" if kind == "lines" else b"\0", compressed=kind == "auto")
-    context = folder_context(tmp_path, path, kind)
+        plain(path, keys, b"\n" if name == "keys" else b"\0", compressed=name == "keys.gz")
+    context = folder_context(tmp_path, path)
     receipt = list_step.run(context, "data")
     layout = context.layout("data")
     found = [one for batch in read_listing(layout.run(receipt["run"]).listing) for one in batch]
@@ -288,14 +288,14 @@ def test_what_a_list_states_is_read_byte_for_byte(
     path = tmp_path / "list"
     bare = [Listed(one.key, UNKNOWN, "", 0) for one in listed]
     plain(path, [one.key for one in listed], b"\0", compressed=compressed)
-    assert [one for batch in key_lists.read(path, "nul", "list") for one in batch] == bare
+    assert [one for batch in key_lists.read(path, "list") for one in batch] == bare
     in_csv(
         path,
         ["key", "size", "token", "version"],
         [[one.key, one.size, one.token, one.version] for one in listed],
     )
-    assert [one for batch in key_lists.read(path, "csv", "list") for one in batch] == listed
+    assert [one for batch in key_lists.read(path, "list.csv") for one in batch] == listed
     columns = {"key": [os.fsencode(one.key) for one in listed], "size": [one.size for one in listed]}
     pq.write_table(pa.table(columns), path)
     sizes = [Listed(one.key, one.size, "", 0) for one in listed]
-    assert [one for batch in key_lists.read(path, "auto", "list") for one in batch] == sizes
+    assert [one for batch in key_lists.read(path, "list") for one in batch] == sizes

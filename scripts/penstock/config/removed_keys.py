@@ -10,7 +10,13 @@ if TYPE_CHECKING:
 
     from penstock.config.strict_yaml import KeyPath
 
-INSTEAD: Mapping[str, str] = {}
+_LIST_FORMAT = (
+    "a list's name says what it is (.csv, .csv.gz, .parquet); any other is read as lines, or by its NULs"
+)
+INSTEAD: Mapping[str, str] = {
+    "datasets.<dataset>.list_format": _LIST_FORMAT,
+    "datasets.<dataset>.sources[].list_format": _LIST_FORMAT,
+}
 """By key, as docs/configuration.md would write it (`datasets.<dataset>.sources[].url`; a key of
 `cluster.steps.<step>` stands as one of `cluster`): what to do instead, as the end of a sentence."""
 

@@ -117,8 +117,6 @@ class SourceConfig:
     """An S3 Inventory that is read in place of the listing: its manifest, or a folder with it."""
     list_from: Annotated[str | None, "place"] = None
     """A list of keys that is read in place of the listing."""
-    list_format: str = "auto"
-    """How that list is written: `auto`, `lines`, `nul`, `csv` or `parquet`."""
 
 
 @dataclass(frozen=True)

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from penstock.config.strict_yaml import KeyPath
 
 _COMMON = "storage_options"
-OF_ONE_SOURCE = ("inventory", "list_from", "list_format")
+OF_ONE_SOURCE = ("inventory", "list_from")
 """Keys of a source that stand in the dataset where that has one `source`."""
 
 

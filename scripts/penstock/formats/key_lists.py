@@ -38,7 +38,6 @@ LONGEST = 64 << 10
 """Bytes between two keys, at most: what has more is no list of keys."""
 UNKNOWN = -1
 """The size of an object whose size the list does not state."""
-FORMATS = ("auto", "lines", "nul", "csv", "parquet")
 COLUMNS: Mapping[str, str] = {
     "key": "key", "path": "key", "size": "size", "bytes": "size", "etag": "token", "token": "token",
     "modified": "modified", "lastmodified": "modified", "lastmodifieddate": "modified", "mtime": "modified",
@@ -51,6 +50,7 @@ _LENGTHS = {
 }  # fmt: skip
 """Hex digits of each checksum that is computed."""
 _HEX = frozenset("0123456789abcdef")
+_KINDS = "its name says what it is (.csv, .csv.gz, .parquet); any other list is lines, or keys between NULs"
 _HINT = "the columns of a list are key, size, etag, modified, version and checksum"
 
 
@@ -58,11 +58,11 @@ class _NoListError(ValueError):
     """What is wrong with a list, without its name."""
 
 
-def read(path: Path, kind: str, where: str) -> Iterator[Sequence[Listed]]:
-    """The rows of a list, in its own order; `UNKNOWN` and "" stand for what it does not state. `kind` is one
-    of FORMATS; `auto` goes by the name `where` and by NULs in the first MiB. Raises PreflightError."""
+def read(path: Path, where: str) -> Iterator[Sequence[Listed]]:
+    """The rows of a list, in its own order; `UNKNOWN` and "" stand for what it does not state. What the list
+    is, its name `where` and NULs in its first MiB tell. Raises PreflightError."""
     try:
-        kind = kind if kind != "auto" else _kind(path, where)
+        kind = _kind(path, where)
         if kind == "parquet":
             yield from map(_rows, _parquet(path))
         elif kind == "csv":
@@ -80,7 +80,7 @@ def read(path: Path, kind: str, where: str) -> Iterator[Sequence[Listed]]:
             "a list of keys cannot be read",
             where=where,
             why=str(error).partition("\n")[0],
-            hint=_HINT if isinstance(error, _NoListError) else "see docs/sources.md, and `list_format`",
+            hint=_HINT if isinstance(error, _NoListError) else _KINDS,
         ) from error
 
 

@@ -88,7 +88,7 @@ class KeyList:
         """What decides which objects are listed, beside the source."""
         self._fetch()
         assert self._list is not None
-        return f"{self._list.md5} {self._list.size} {self._config.list_format} {self._patterns}"
+        return f"{self._list.md5} {self._list.size} {self._patterns}"
 
     def list(self) -> Iterator[Sequence[Listed]]:
         return self.list_between(b"", None)
@@ -135,7 +135,7 @@ class KeyList:
         path = self._fetch()
         top = self._source.url if self._source.url.endswith("/") else f"{self._source.url}/"
         tops = tuple({top, top.removeprefix("file://")})
-        for batch in read(path, self._config.list_format, self._where):
+        for batch in read(path, self._where):
             if any(row.key.startswith(tops) for row in batch):
                 yield [_below(row, tops) for row in batch]
             else:
