@@ -196,9 +196,7 @@ def test_what_decides_the_identity_of_a_run() -> None:
 
 def test_the_schema_names_the_steps_of_the_table() -> None:
     cluster = validation.schema()["properties"]["cluster"]["properties"]
-    jobs = [step.name for step in step_table.TABLE if step.name != "report"]
-    assert list(cluster["steps"]["properties"]) == [*jobs, "submit"]
-    assert tuple(cluster["on_nodes"]["items"]["enum"]) == step_table.MAY_GO_TO_NODE
+    assert list(cluster["steps"]["properties"]) == [*step_table.IN_ELEMENTS, "submit"]
 
 
 def test_the_workflow_holds_the_same_schema() -> None:
@@ -225,7 +223,7 @@ def test_units_and_words(write: Any) -> None:
                 "target": {"root": "/scratch", "keep_free": "10GiB", "state_root": "/state"},
                 "cluster": {
                     "backend": "slurm", "partition": "data,cpu", "time": "4h", "memory": "16GiB",
-                    "licenses": ["wan:1"], "poll": "500ms", "core_spec": "none", "on_nodes": ["list"],
+                    "licenses": ["wan:1"], "poll": "500ms", "core_spec": "none",
                     "exclude": "n[1-4]", "nodelist": "n[3-8],m1", "gres": ["nvme:1"], "tmp": "1GiB",
                     "begin": "2030-01-31T20:00:00", "nice": 10, "wckey": "ingest", "comment": "ticket 4711",
                     "mail": {"to": "alice@example.org"},
@@ -244,7 +242,7 @@ def test_units_and_words(write: Any) -> None:
     assert config.target.keep_free == 10 << 30
     assert config.target.state_root == Path("/state")
     cluster = config.cluster
-    assert (cluster.backend, cluster.poll, cluster.on_nodes) == ("slurm", 0.5, ("list",))
+    assert (cluster.backend, cluster.poll) == ("slurm", 0.5)
     assert cluster.options == settings.JobOptions(
         partition="data,cpu", time=14400, memory=16 << 30, licenses=("wan:1",), core_spec=None,
         exclude="n[1-4]", nodelist="n[3-8],m1", gres=("nvme:1",), tmp=1 << 30, begin="2030-01-31T20:00:00",
@@ -377,7 +375,6 @@ def test_relative_folders_are_relative_to_the_working_directory(
         ("cluster.max_elements", True, "a number of nodes"),
         ("cluster.python", "python3", "the absolute path"),
         ("cluster.python", "/usr/bin/python3 -c x", "the absolute path"),
-        ("cluster.on_nodes", ["copy"], "one of list, plan"),
         ("cluster.steps", {"verfy": {}}, "did you mean `verify`?"),
         ("cluster.steps", {"verify": {"backend": "local"}}, "unknown key"),
         ("cluster.steps", {"verify": {"time": "soon"}}, "a time with its unit"),

@@ -38,7 +38,7 @@ def names_in(module: Path) -> set[str]:
 
 
 def test_each_file_that_the_layout_names_stands_in_formats() -> None:
-    names = names_in(Path(layout.__file__)) | {"cancelled.json", "nodes"}
+    names = names_in(Path(layout.__file__)) | {"cancelled.json"}
     names |= {one for one in names_in(Path(audit_store.__file__)) if "." in one}
     assert {"lock", "claims", "plan.json", "seen", "manifest.parquet"} <= names | {"seen"}
     missing = {one for one in names if not re.search(rf"[`/.]{re.escape(one)}\b", FORMATS)}

@@ -313,21 +313,6 @@ def test_a_key_that_cannot_sign_stops_preflight(unsigned: Context, key: ssh_keys
         preflight_step.run(context, "data")
 
 
-def test_a_key_of_the_agent_stops_preflight_where_publish_runs_on_a_node(
-    unsigned: Context, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    key = ssh_keys.key(tmp_path / "keys", "locked", "open sesame")
-    (tmp_path / "keys/signers").write_text(key.line())
-    with ssh_keys.agent(tmp_path / "keys", key, "open sesame") as socket:
-        monkeypatch.setenv("SSH_AUTH_SOCK", socket)
-        context = signing(unsigned, key)
-        preflight_step.run(context, "data")
-        on_nodes = replace(context.config.cluster, on_nodes=("publish",))
-        context.config = replace(context.config, cluster=on_nodes)
-        with pytest.raises(PreflightError, match="this machine's agent, and publish runs on a node"):
-            preflight_step.run(context, "data")
-
-
 @pytest.mark.parametrize("torn", [0, 1, 100])
 def test_a_kill_between_signature_and_line_leaves_a_history_that_holds(signed: Context, torn: int) -> None:
     """The signature is durable first; of the line nothing, or its beginning, stands there."""

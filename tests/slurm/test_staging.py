@@ -349,13 +349,13 @@ def accounted(machine: Machine) -> list[list[str]]:
     return [row.split("|") for row in machine.run(*words).stdout.splitlines()]
 
 
-def test_with_accounting_light_steps_on_nodes_and_the_controller_as_a_job(slurm_accounting: Machine) -> None:
+def test_with_accounting_the_controller_as_a_job(slurm_accounting: Machine) -> None:
     earlier = {row[0] for row in accounted(slurm_accounting)}
     with Place(slurm_accounting) as place:
         place.fill("a", 60)
         place.configure(
             ["a"],
-            cluster={"account": "ml", "qos": "bulk", "on_nodes": ["list", "plan", "permissions", "publish"]},
+            cluster={"account": "ml", "qos": "bulk"},
             plan={"shard_files": 20},
             # SLURM samples memory every 5 s: elements of copy last longer.
             engine={"limit": "120KiB/s"},
@@ -379,7 +379,7 @@ def test_with_accounting_light_steps_on_nodes_and_the_controller_as_a_job(slurm_
         release = place.published("a").parent.name
         wait_for(lambda: told_after.exists() and told_after.read_text(), "the job after it", seconds=60)
         assert told_after.read_text().strip() == f"releases/{release}"
-        steps = ("list", "plan", "permissions", "publish", "copy", "verify")
+        steps = ("copy", "verify")
 
         def told() -> dict[str, list[list[str]]]:
             """The accounting's rows by step."""

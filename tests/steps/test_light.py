@@ -16,7 +16,7 @@ HEAVY = ("pyarrow", "numpy", "rich", "jsonschema", "fsspec", "botocore", "pathsp
         ("cli.main, cli.step_commands, cli.parser, cli.session, cli.run_command", ()),
         ("steps.preflight_step, listing.collection, sources.s3.source, sources.posix.source", ()),
         ("steps.copy_step, steps.permissions_step, steps.verify_step", ()),
-        ("steps.remote_step, arrays.array_runner", ()),
+        ("arrays.array_runner", ()),
         ("steps.report_step, views.html_report, views.summary, steps.status_report, state.gate", ()),
         ("config.loader", ()),
         ("steps.list_step, steps.plan_step, steps.publish_step", ("pyarrow",)),

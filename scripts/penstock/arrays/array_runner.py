@@ -80,13 +80,11 @@ def run_array(
     step: str,
     indices: Sequence[int],
     receipt_ok: Callable[[int], bool],
-    command: Sequence[str] | None = None,
     amounts: Callable[[int, int], None] = _nothing,
     widen: Callable[[int], None] = lambda _: None,
     expected: Callable[[int], Estimate] | None = None,
 ) -> Mapping[int, Status]:
-    """Returns, when every index has a good receipt, the last status of each element that ran. `command` is
-    the command line of an element without its index; by default that of a shard's element. `amounts` is
+    """Returns, when every index has a good receipt, the last status of each element that ran. `amounts` is
     called with the files and bytes that are done, at each look at the elements; `widen` with a number of
     elements, before more than ever run at once since a person said so. `expected` estimates how long the
     element of an index takes: what it asks for where `cluster.time` is `auto`.
@@ -97,12 +95,10 @@ def run_array(
     elements may live that only another cluster or backend can end; and InterruptedRunError on a signal:
     local elements have ended tidily by then, SLURM's run on, and the next call finds them.
     """
-    words = command or element_command(context, run, step)
-    watch = watch_of(context, dataset, run, step, receipt_ok, indices, words)
+    watch = watch_of(context, dataset, run, step, receipt_ok, indices, element_command(context, run, step))
     watch.amounts, watch.widen, watch.expected = amounts, widen, expected
-    if command is None:  # the book of a light step is not of one run alone
-        watch.excluded = [*watch.book.excluded(time.time() - node_failures.HOURS * 3600)]
-        watch.limits = watch.book.raised(step)
+    watch.excluded = [*watch.book.excluded(time.time() - node_failures.HOURS * 3600)]
+    watch.limits = watch.book.raised(step)
     begun = time.monotonic()
     room = KeptOut(watch)
     try:
@@ -334,7 +330,7 @@ def _labels(watch: Watch) -> dict[str, str]:
     try:
         release = durable.read_json(watch.run.run_file).get("release")
     except (OSError, ValueError, AttributeError):
-        release = None  # a light step on a node has no run of its own
+        release = None  # the array goes without this label
     return {**labels, "release": release} if isinstance(release, str) and release else labels
 
 

@@ -87,13 +87,10 @@ def _own_arguments(parser: argparse.ArgumentParser, command: Command) -> None:
         parser.add_argument("dataset", nargs="?", metavar="DATASET", help="default: the only one")
     elif command.datasets == "some":
         parser.add_argument("dataset", nargs="*", metavar="DATASET", help="default: all of them")
-    if command.where == "step_commands:run":
-        # A step that the controller sent to a node: its configuration is the frozen one.
-        parser.add_argument("--joined", type=int, metavar="INDEX", help=argparse.SUPPRESS)
-        if command.name in step_table.AFTER_LIST:
-            parser.add_argument(
-                "--run", type=_run, metavar="RUN", help="work on this run (default: what list met last)"
-            )
+    if command.where == "step_commands:run" and command.name in step_table.AFTER_LIST:
+        parser.add_argument(
+            "--run", type=_run, metavar="RUN", help="work on this run (default: what list met last)"
+        )
     if command.name == "preflight":
         parser.add_argument(
             "--json", action="store_true", help="print all that was looked at as JSON, a line a dataset"

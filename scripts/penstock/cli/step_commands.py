@@ -26,10 +26,7 @@ if TYPE_CHECKING:
 def run(parsed: argparse.Namespace, session: Session) -> int:
     """Run the step for each dataset in turn, also after one that failed. Returns the first failure's exit
     status."""
-    from penstock.steps import remote_step
-
-    joined = parsed.joined is not None
-    config = remote_step.joined_config(parsed.config) if joined else session.config()
+    config = session.config()
     names = session.names(config, parsed.dataset)
     one_receipt(parsed, names)
     html = getattr(parsed, "html", None)
@@ -42,15 +39,10 @@ def run(parsed: argparse.Namespace, session: Session) -> int:
         context.copy_unchanged = getattr(parsed, "copy_unchanged", False)
         for name in names:
             try:
-                work = here if joined else one
-                result = work(parsed.command, context, name, **options)
-            except InterruptedRunError as error:
-                if joined:
-                    remote_step.note_failure(parsed.receipt, parsed.command, error)
+                result = one(parsed.command, context, name, **options)
+            except InterruptedRunError:
                 raise
             except PenstockError as error:
-                if joined:
-                    remote_step.note_failure(parsed.receipt, parsed.command, error)
                 if len(names) == 1:
                     add_name(error, name, config)
                     raise
@@ -96,14 +88,12 @@ def _show(parsed: argparse.Namespace, result: Result) -> None:
 
 
 def one(command: str, context: Context, name: str, **options: object) -> Result:
-    """One step of one dataset, here or on a node as `cluster.on_nodes` says; returns its result. How a step
-    that does not come to its end ended is noted for `status`."""
-    from penstock.steps import remote_step
-
+    """One step of one dataset; returns its result. How a step ended that did not come to its end is noted for
+    `status`."""
+    step = importlib.import_module(f"penstock.steps.{command}_step")
     with _noted(context, name, command):
-        if remote_step.wanted(context.config, command):
-            return remote_step.run(context, name, command)
-        return here(command, context, name, **options)
+        result: Result = step.run(context, name, **options)
+        return result
 
 
 @contextlib.contextmanager
@@ -132,10 +122,3 @@ def _noted(context: Context, dataset: str, step: str) -> Iterator[None]:
         if step != "report" and not isinstance(error, LockedError):
             run_state.note(context.layout(dataset), LastEnd(step, code, why, hint))
         raise
-
-
-def here(command: str, context: Context, name: str, **options: object) -> Result:
-    """The same, in this process."""
-    step = importlib.import_module(f"penstock.steps.{command}_step")
-    result: Result = step.run(context, name, **options)
-    return result

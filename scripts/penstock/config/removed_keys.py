@@ -10,10 +10,17 @@ if TYPE_CHECKING:
 
     from penstock.config.strict_yaml import KeyPath
 
+_OF_CONTROLLER = "`penstock run --submit` does this step in the controller's job: `cluster.steps.submit`"
 _LIST_FORMAT = (
     "a list's name says what it is (.csv, .csv.gz, .parquet); any other is read as lines, or by its NULs"
 )
 INSTEAD: Mapping[str, str] = {
+    "cluster.on_nodes": "`penstock run --submit` has the controller list, plan and publish in a job",
+    "cluster.steps.preflight": "the jobs of copy and verify are what preflight tries",
+    "cluster.steps.list": _OF_CONTROLLER,
+    "cluster.steps.plan": _OF_CONTROLLER,
+    "cluster.steps.permissions": _OF_CONTROLLER,
+    "cluster.steps.publish": _OF_CONTROLLER,
     "datasets.<dataset>.list_format": _LIST_FORMAT,
     "datasets.<dataset>.sources[].list_format": _LIST_FORMAT,
 }

@@ -327,8 +327,6 @@ class ClusterConfig:
     options: JobOptions = JobOptions()
     steps: Mapping[str, JobOptions] = field(default_factory=dict)
     """Whole options for a step: `options` with that step's keys laid over."""
-    on_nodes: tuple[str, ...] = ()
-    """Light steps that run on a node: of list, plan, permissions, publish."""
     python: str | None = None
     """Interpreter on the nodes; default: the one that runs now."""
     poll: Duration = 15.0

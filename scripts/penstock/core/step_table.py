@@ -31,8 +31,6 @@ class Step(NamedTuple):
     """Its elements read the source, within `bandwidth`."""
     moves_bytes: bool = False
     """Reads or writes the data itself, so that a rate in bytes means something."""
-    may_go_to_node: bool = False
-    """`cluster.on_nodes` takes it: as a job of its own instead of a process of the controller."""
     colour: str = "d"
     """The colour of its bars in the report, as a class of the style sheet."""
 
@@ -43,14 +41,12 @@ TABLE = (
         "list",
         "list the source and freeze what is to be staged",
         makes_change=True,
-        may_go_to_node=True,
     ),
     Step(
         "plan",
         "check names, compare with the current release, balance shards",
         after_list=True,
         makes_change=True,
-        may_go_to_node=True,
     ),
     Step(
         "copy",
@@ -70,7 +66,6 @@ TABLE = (
         after_list=True,
         leaves_receipt=True,
         makes_change=True,
-        may_go_to_node=True,
         colour="c",
     ),
     Step(
@@ -89,7 +84,6 @@ TABLE = (
         after_list=True,
         leaves_receipt=True,
         makes_change=True,
-        may_go_to_node=True,
     ),
     Step("report", "write the HTML report and the closing summary", after_list=True),
     Step(
@@ -130,7 +124,6 @@ WITH_RECEIPT = tuple(step.name for step in TABLE if step.leaves_receipt)
 IN_ELEMENTS = tuple(step.name for step in TABLE if step.in_elements)
 RUN_IN_ELEMENTS = tuple(step.name for step in TABLE if step.in_elements and step.of_run)
 MOVES_BYTES = frozenset(step.name for step in TABLE if step.moves_bytes)
-MAY_GO_TO_NODE = tuple(step.name for step in TABLE if step.may_go_to_node)
 
 
 def colour(name: str) -> str:

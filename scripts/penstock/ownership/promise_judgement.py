@@ -100,8 +100,7 @@ def _controller(one: Promise, by: Holder | None) -> bool | None:
 
 
 def controller_here(controller: str) -> str:
-    """`controller` where that process lives on this machine; else "": a step that is done on a node has its
-    workflow elsewhere."""
+    """`controller` where that process lives on this machine; else ""."""
     pid, _, start = controller.partition(".")
     return controller if pid.isdecimal() and holders.start_time(int(pid)) == start else ""
 

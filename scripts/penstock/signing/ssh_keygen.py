@@ -64,12 +64,11 @@ def check_signers(path: Path) -> None:
         )
 
 
-def sign(path: Path, namespace: str, content: bytes, *, agent: bool = True) -> bytes:
-    """The armored signature of these bytes. With `agent` False the agent is not asked. Raises PreflightError
-    for a key that cannot sign."""
+def sign(path: Path, namespace: str, content: bytes) -> bytes:
+    """The armored signature of these bytes. Raises PreflightError for a key that cannot sign."""
     check_key(path)
     argv = (PROGRAM, "-Y", "sign", "-q", "-n", namespace, "-f", str(path))
-    answer = command.run(argv, deadline=DEADLINE, more=_environment(agent=agent), given=content.decode())
+    answer = command.run(argv, deadline=DEADLINE, more=_environment(), given=content.decode())
     if not answer.there:
         raise _not_there(answer)
     made = answer.out.encode()
@@ -171,8 +170,8 @@ def _is_public(path: Path) -> bool:
         return not file.read(64).startswith(b"-----BEGIN")
 
 
-def _environment(*, agent: bool) -> dict[str, str]:
-    socket = os.environ.get("SSH_AUTH_SOCK") if agent else None
+def _environment() -> dict[str, str]:
+    socket = os.environ.get("SSH_AUTH_SOCK")
     never = {"SSH_ASKPASS_REQUIRE": "never"}
     return {**never, "SSH_AUTH_SOCK": socket} if socket else never
 

@@ -206,6 +206,6 @@ class ArrayBook:
 
 
 def books(layout: DatasetLayout) -> list[ArrayBook]:
-    """The books of every run, light step, audit, repair and comparison of the dataset."""
-    folders = (layout.runs, layout.state / "nodes", layout.audits, layout.state / REPAIRS, layout.adoptions)
+    """The books of every run, audit, repair and comparison of the dataset."""
+    folders = (layout.runs, layout.audits, layout.state / REPAIRS, layout.adoptions)
     return [ArrayBook(book) for folder in folders for book in sorted(folder.glob("*/arrays.jsonl"))]

@@ -145,7 +145,7 @@ def run(
         if not living:
             may_begin()
         if not look:
-            _refuse_alone(cluster, [*RUN_IN_ELEMENTS, *config.cluster.on_nodes])
+            _refuse_alone(cluster, RUN_IN_ELEMENTS)
         # The job begins in `/`, which every node has; PROGRAM then changes to this working directory.
         python = config.cluster.python
         words = [*interpreter.command("penstock", python), "--config", wanted.file]

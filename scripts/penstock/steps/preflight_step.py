@@ -67,7 +67,7 @@ def look(context: Context, dataset: str) -> Preflighted:
     with looks.at("target"):
         target.check(context, layout, answers, looks)
     with looks.at("signing key"):
-        signing_key.check(context, layout, looks)
+        signing_key.check(layout, looks)
     with looks.at("mounts"):
         mounts.check(context, config, answers, looks)
     with looks.at("group"):

@@ -34,8 +34,8 @@ if TYPE_CHECKING:
     from penstock.cluster.slurm.port import Association, Facts, Partition, Qos, Slurm
     from penstock.config.settings import JobOptions
 
-BESIDE = 2
-"""Places in the queue that are left to the controller's own job and to a step on a node."""
+BESIDE = 1
+"""Places in the queue that are left to the controller's own job."""
 OF_ALL = "MaxJobCount of slurm.conf, for all users"
 _SUBMITTED = (("MaxSubmitPU", "MaxSubmit"), ("MaxSubmitPA", ""), ("GrpSubmit", "GrpSubmit"))
 _RUNNING = (("MaxJobsPU", "MaxJobs"), ("MaxJobsPA", ""), ("GrpJobs", "GrpJobs"))

@@ -1,4 +1,4 @@
-"""`outcomes/<step>/<index>.json`: why an element, or a step that ran on a node, ended without a receipt."""
+"""`outcomes/<step>/<index>.json`: why an element ended without a receipt."""
 
 # Annotations are read at run time (`typed_json`): no `from __future__ import annotations`.
 from collections.abc import Sequence
@@ -36,12 +36,6 @@ class ElementOutcome(NamedTuple):
     split: Sequence[int] = ()
     """Rows of the shard that are parts of giants whose object changed during the copy: the copy step has such
     giants copied whole."""
-    what: str = ""
-    """Where a light step ran on a node: the four parts of its error (`PenstockError`), which the command that
-    waits for the step raises again. "" in the outcomes of elements."""
-    where: str = ""
-    why: str = ""
-    hint: str = ""
 
 
 def to_json(outcome: ElementOutcome) -> dict[str, object]:

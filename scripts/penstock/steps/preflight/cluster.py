@@ -65,7 +65,7 @@ def check(context: Context, config: DatasetConfig, answers: Answers, looks: Look
         # Arrays are noted on the target, and a node writes its answer there.
         looks.saw(CheckResult("cluster", "not looked at, since the target does not answer", "note"))
         return
-    steps = [*RUN_IN_ELEMENTS, *context.config.cluster.on_nodes]
+    steps = RUN_IN_ELEMENTS
     met: list[str] = []
     if not context.cluster.abilities.elements_end_with_controller:
         # Where the cluster does not answer, `cluster.check` below reports that, in the words of preflight.

@@ -6,27 +6,24 @@ from datetime import UTC, datetime
 from typing import TYPE_CHECKING
 
 from penstock.core.checks import CheckResult
-from penstock.errors import PreflightError
 from penstock.signing import ssh_keygen
 from penstock.state import signed_history
 
 if TYPE_CHECKING:
     from penstock.core.layout import DatasetLayout
-    from penstock.state.context import Context
     from penstock.steps.preflight.looks import Looks
 
 PROBE = b"penstock preflight\n"
 
 
-def check(context: Context, layout: DatasetLayout, looks: Looks) -> None:
+def check(layout: DatasetLayout, looks: Looks) -> None:
     """Reports nothing where no signature is configured. Raises PreflightError, FindingsError.
 
-    | `sign_with` | the key                                    | publish runs      | verdict |
-    |-------------|--------------------------------------------|-------------------|---------|
-    | no          |                                            |                   | a note  |
-    | yes         | cannot sign, or by none of `signers`       | anywhere          | stop    |
-    | yes         | signs through this machine's agent alone   | on a node         | stop    |
-    | yes         | signs                                      | anywhere          | ok      |
+    | `sign_with` | the key                                    | verdict |
+    |-------------|--------------------------------------------|---------|
+    | no          |                                            | a note  |
+    | yes         | cannot sign, or by none of `signers`       | stop    |
+    | yes         | signs                                      | ok      |
 
     A history that is there and was never signed is a note: publish signs it as it stands.
     """
@@ -42,24 +39,7 @@ def check(context: Context, layout: DatasetLayout, looks: Looks) -> None:
     at = datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
     for namespace in (ssh_keygen.RELEASE, ssh_keygen.HISTORY):
         ssh_keygen.sign_verified(signing.key, signing.signers, namespace, PROBE, at)
-    if "publish" in context.config.cluster.on_nodes:
-        _signs_elsewhere(layout)
     signed_history.check(layout)
     looks.saw(CheckResult("signing key", f"{signing.key} signs, and {signing.signers} has it"))
     if trusted := signed_history.trusted(layout):
         looks.saw(CheckResult("signed history", trusted, "note"))
-
-
-def _signs_elsewhere(layout: DatasetLayout) -> None:
-    """Raises PreflightError for a key whose secret this machine's agent has."""
-    key = layout.signing.key
-    assert key is not None
-    try:
-        ssh_keygen.sign(key, ssh_keygen.RELEASE, PROBE, agent=False)
-    except PreflightError as error:
-        raise PreflightError(
-            "the key signs through this machine's agent, and publish runs on a node",
-            where=f"target.sign_with: {key}",
-            why=error.why,
-            hint="leave `publish` out of cluster.on_nodes, or name a private key without a passphrase",
-        ) from None
