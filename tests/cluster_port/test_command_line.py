@@ -13,7 +13,7 @@ from penstock.cluster.slurm import client
 from penstock.cluster.slurm.cluster import SlurmCluster
 from penstock.cluster.slurm.command_line import SlurmCommands
 from penstock.cluster.slurm.job_states import NO_ELEMENT
-from penstock.cluster.slurm.port import Facts
+from penstock.cluster.slurm.port import Facts, Trial
 from penstock.cluster.slurm.submission import single_arguments
 from penstock.config.settings import ClusterConfig, JobOptions
 from penstock.errors import ConfigError, FailedError, TransientError
@@ -137,11 +137,10 @@ def test_what_lies_in_hidden_partitions_is_asked_for_too(commands: Commands) -> 
     slurm.node_states(["n1"])
     slurm.default_partition()
     slurm.partitions()
-    slurm.reservations()
     asked = [
         words.split() for program in ("squeue", "sinfo", "scontrol") for words in commands.words(program)
     ]
-    assert len(asked) == 10
+    assert len(asked) == 9
     assert [words for words in asked if "--all" not in words] == []
 
 
@@ -157,7 +156,7 @@ def test_nodes_that_failed_are_excluded_by_name(commands: Commands) -> None:
     slurm.keep_off("18", ["n3", "n4", "gpu_01"])
     assert commands.words("scontrol") == ["update JobId=18 ExcNodeList=gpu_01,n[3-4]"]
     assert "--nodelist=gpu_01" in single_arguments("penstock-probe", JobOptions(core_spec=None), "gpu_01")
-    assert slurm.refusal(JobOptions(core_spec=None), exclude=["n3", "n4"]) == ""
+    assert slurm.trial(JobOptions(core_spec=None), exclude=["n3", "n4"]) == Trial()
     assert "--exclude=n[3-4]" in commands.words("sbatch")[0].split()
     with pytest.raises(ConfigError):
         slurm.keep_off("18", ["n3 JobId=1"])
@@ -196,9 +195,9 @@ def test_a_slow_command_gets_its_input_once_and_is_waited_for(monkeypatch: pytes
 def test_jobs_of_everybody_are_read_with_their_nodes(commands: Commands) -> None:
     commands.answers(
         "squeue",
-        "70|70|R|me|normal|n[1-2]|None|penstock-submit-1\n"
-        "91|90|PD|you|long||QOSMaxJobsPerUserLimit|a|b\n"
-        "92|92|CG|you|long|(null)|None|x\n",
+        "70|70|R|me|ml|normal|n[1-2]|None|penstock-submit-1\n"
+        "91|90|PD|you|bio|long||QOSMaxJobsPerUserLimit|a|b\n"
+        "92|92|CG|you|bio|long|(null)|None|x\n",
     )
     first, second, third = SlurmCommands().jobs()
     assert (first.running, first.nodes, first.controls("1")) == (True, {"n1", "n2"}, True)
@@ -209,3 +208,14 @@ def test_jobs_of_everybody_are_read_with_their_nodes(commands: Commands) -> None
         False,
     )
     assert (third.running, third.nodes) == (True, frozenset())
+    assert (first.account, second.account, second.qos) == ("ml", "bio", "long")
+
+
+def test_when_a_job_that_is_not_submitted_would_start(commands: Commands) -> None:
+    """Slurm 22.05.8, with SLURM_TIME_FORMAT=%s; 24.11.5 has the same words."""
+    commands.answers("sbatch", "sbatch: Job 6 to start at 1795669828 using 1 processors on nodes n3\n")
+    assert SlurmCommands().trial(JobOptions(core_spec=None)) == Trial(start=1795669828.0)
+    commands.answers("sbatch", "allocation failure: Invalid node name specified\n", 1)
+    assert SlurmCommands().trial(JobOptions(core_spec=None)) == Trial(
+        "allocation failure: Invalid node name specified"
+    )

@@ -23,12 +23,14 @@ def node(name: str, state: str = "MIXED") -> Node:
     return Node(name, 8, 8, 0, 8 * GIB, frozenset({"data"}), frozenset(), state)
 
 
-def runs(job: str, where: str, *, name: str = "penstock-submit-1", user: str = "me") -> QueuedJob:
-    return QueuedJob(job, job, True, user, "normal", frozenset({where}), "None", name)
+def runs(
+    job: str, where: str, *, name: str = "penstock-submit-1", user: str = "me", account: str = "ml"
+) -> QueuedJob:
+    return QueuedJob(job, job, True, user, account, "normal", frozenset({where}), "None", name)
 
 
 def waits(reason: str) -> QueuedJob:
-    return QueuedJob("90", "90", False, "me", "normal", frozenset(), reason, "penstock-a-r-copy-1")
+    return QueuedJob("90", "90", False, "me", "ml", "normal", frozenset(), reason, "penstock-a-r-copy-1")
 
 
 ONE, TWO = [node("n1")], [node("n1"), node("n2")]
@@ -59,6 +61,15 @@ ORDINARY = runs("60", "n2", name="train")
         (WHOLE, TWO, [OWN, runs("60", "n2", name="train")], "QOSMaxJobsPerUserLimit", False),
         (WHOLE, TWO, [OWN, LATER], "QOSMaxJobsPerUserLimit", True),
         (WHOLE, TWO, [OWN, runs("71", "n2")], "QOSMaxJobsPerUserLimit", False),
+        (WHOLE, TWO, [OWN], "QOSGrpJobsLimit", True),
+        (WHOLE, TWO, [OWN, LATER], "QOSGrpJobsLimit", False),
+        (WHOLE, TWO, [OWN, EARLIER], "QOSGrpJobsLimit", True),
+        (WHOLE, TWO, [OWN, EARLIER, ORDINARY], "QOSGrpJobsLimit", False),
+        (WHOLE, TWO, [OWN], "AssocGrpJobsLimit", True),
+        (WHOLE, TWO, [OWN, runs("60", "n2", name="train", user="you")], "AssocGrpJobsLimit", False),
+        (WHOLE, TWO, [OWN, runs("60", "n2", name="train", account="bio")], "AssocGrpJobsLimit", True),
+        (WHOLE, TWO, [OWN], "MaxJobsPerAccount", True),
+        (WHOLE, TWO, [runs("70", "n1", account="bio")], "AssocGrpJobsLimit", False),
         (WHOLE, ONE, [runs("69", "n1")], "Resources", False),
     ],
 )
@@ -97,5 +108,5 @@ def test_preflight_in_a_job_looks_at_its_node(
     monkeypatch.setattr(job_environment, "_entered", [JobEnvironment(job="70", proven=proven, node=where)])
     cluster = cluster_of(Single())
     cluster.check(["copy"], met=True)
-    found = [one for one in cluster.fit_results(["copy", "verify"]) if one.about == "the controller's node"]
+    found = [one for one in cluster.start_results(["copy", "verify"]) if one.about == "the controller's node"]
     assert [one.verdict for one in found] == ["stop"] * stops

@@ -11,7 +11,7 @@ from penstock.cluster.slurm import probe_job
 from penstock.cluster.slurm.client import CommandOutput, problem
 from penstock.cluster.slurm.job_states import read_squeue
 from penstock.cluster.slurm.nodes import is_lost
-from penstock.cluster.slurm.port import Facts, Qos
+from penstock.cluster.slurm.port import Trial
 from penstock.config.settings import ClusterConfig, JobOptions
 from penstock.errors import FailedError, PenstockError, QueueFullError, TransientError
 
@@ -56,33 +56,30 @@ def test_what_words_stand_for(words: str, kind: type[PenstockError]) -> None:
 class Full(Scripted):
     """Its QOS lets this account have no more jobs, or none of this size."""
 
-    def __init__(self, why: str, **limits: int) -> None:
+    def __init__(self, why: str, tried: str = "") -> None:
         super().__init__()
-        self.why, self.limits = why, limits
+        self.why, self.tried = why, tried
 
-    def facts(self) -> Facts:
-        return super().facts()._replace(enforced=frozenset({"limits"}), max_jobs=10_000)
-
-    def qos(self, name: str) -> Qos | None:
-        return Qos(name, limits=self.limits)
-
-    def refusal(self, options: JobOptions, exclude: Sequence[str] = ()) -> str:
+    def trial(self, options: JobOptions, exclude: Sequence[str] = ()) -> Trial:
+        if self.tried:
+            return Trial(self.tried)
         raise QueueFullError("sbatch failed", why=self.why)
 
     def submit_array(self, spec: ArraySpec, at_once: int, options: JobOptions, script: str) -> str:
         raise QueueFullError("sbatch failed", why=self.why)
 
 
-def test_a_full_queue_says_which_limit_is_reached(tmp_path: Path) -> None:
+def test_a_full_queue_is_told_from_a_job_that_is_too_large(tmp_path: Path) -> None:
     with pytest.raises(QueueFullError) as full:
-        cluster_of(Full(POLICY, MaxSubmitPU=9)).submit(spec(tmp_path))
-    assert full.value.where == "MaxSubmitPU of the QOS normal"
-    with pytest.raises(QueueFullError):
         cluster_of(Full(f"QOSMaxSubmitJobPerUserLimit; {POLICY}")).submit(spec(tmp_path))
+    assert full.value.why == f"QOSMaxSubmitJobPerUserLimit; {POLICY}"
+    with pytest.raises(QueueFullError):
+        cluster_of(Full(POLICY)).submit(spec(tmp_path))
+    # pyslurm names no limit, and sbatch does.
     with pytest.raises(FailedError, match="by a limit of its QOS or account") as refused:
-        cluster_of(Full(POLICY, MaxWall=60)).submit(spec(tmp_path))
+        cluster_of(Full(POLICY, f"QOSMaxWallDurationPerJobLimit; {POLICY}")).submit(spec(tmp_path))
     assert type(refused.value) is FailedError
-    assert refused.value.why == POLICY
+    assert refused.value.why == f"QOSMaxWallDurationPerJobLimit; {POLICY}"
 
 
 def test_preflight_passes_while_the_queue_is_full() -> None:

@@ -10,12 +10,11 @@ from typing import TYPE_CHECKING
 import pytest
 
 from penstock.cluster.port import VISIT_FAILED, Accounted, ArraySpec, Cause, State, Status, Visit, Written
-from penstock.cluster.slurm import cluster as slurm_cluster
 from penstock.cluster.slurm import probe_job
 from penstock.cluster.slurm.cluster import SlurmCluster
 from penstock.cluster.slurm.job_states import SlurmElement
 from penstock.cluster.slurm.nodes import Node
-from penstock.cluster.slurm.port import Association, Facts, JobSeen, Partition, Qos, Reservation, Settings
+from penstock.cluster.slurm.port import Association, Facts, JobSeen, Partition, Qos, Settings, Trial
 from penstock.cluster.slurm.submission import single_arguments, together_arguments
 from penstock.config.settings import AUTO_TIME, ClusterConfig, JobOptions
 from penstock.errors import ConfigError, FailedError, PreflightError, TransientError
@@ -80,20 +79,14 @@ class Scripted:
     def partitions(self) -> list[Partition]:
         return self.parts
 
-    def reservations(self) -> list[Reservation]:
-        return []
-
-    def default_account(self, user: str) -> str:
-        return ""
-
-    def associations(self, cluster: str, account: str) -> list[Association]:
-        return []
+    def association(self, cluster: str, user: str, options: JobOptions) -> Association:
+        return Association()
 
     def qos(self, name: str) -> Qos | None:
         return None
 
-    def refusal(self, options: JobOptions, exclude: Sequence[str] = ()) -> str:
-        return "no nodes are left" if set(exclude) >= {"n1", "n2"} else self.refused
+    def trial(self, options: JobOptions, exclude: Sequence[str] = ()) -> Trial:
+        return Trial("no nodes are left" if set(exclude) >= {"n1", "n2"} else self.refused)
 
     def submit_array(self, spec: ArraySpec, at_once: int, options: JobOptions, script: str) -> str:
         if self.refused:
@@ -220,7 +213,7 @@ def test_a_dropped_core_spec_is_seen_until_the_array_is_ended(tmp_path: Path) ->
     assert third.states("77", [0])[0].state is State.CANCELLED, "it stops no run any more"
 
 
-def test_limits_are_asked_for_again_where_slurmdbd_was_away(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_longest_time_is_asked_for_again_where_slurmdbd_was_away() -> None:
     class Away(Scripted):
         away = True
 
@@ -230,21 +223,15 @@ def test_limits_are_asked_for_again_where_slurmdbd_was_away(monkeypatch: pytest.
         def qos(self, name: str) -> Qos | None:
             if self.away:
                 raise TransientError("slurmdbd is away")
-            return Qos(name, limits={"MaxWall": 3600, "MaxSubmitPU": 10})
+            return Qos(name, max_wall=3600)
 
-    slurm = Away()
+    slurm = Away(parts=[Partition("data", default=True, max_time=7200.0)])
     cluster = cluster_of(slurm)
-    assert (cluster.longest("copy"), cluster.max_queued("copy")) == (0.0, None)
+    assert cluster.longest("copy") == 7200.0, "what slurmctld says"
     slurm.away = False
-    assert cluster.longest("copy") == 0.0, "it is not asked at each look"
-    monkeypatch.setattr(slurm_cluster, "PARTIAL", 0.0)
+    assert cluster.longest("copy") == 3600.0
     slurm.away = True
-    again = cluster_of(slurm)
-    assert again.longest("copy") == 0.0
-    slurm.away = False
-    assert (again.longest("copy"), again.max_queued("copy")) == (3600.0, 8)
-    slurm.away = True
-    assert again.longest("copy") == 3600.0, "what it said holds"
+    assert cluster.longest("copy") == 3600.0, "what it said holds"
 
 
 def test_an_array_has_no_more_elements_than_max_array_tasks() -> None:
@@ -252,12 +239,14 @@ def test_an_array_has_no_more_elements_than_max_array_tasks() -> None:
         most: int | None = 20
 
         def facts(self) -> Facts:
-            return super().facts()._replace(max_tasks=self.most)
+            return super().facts()._replace(max_tasks=self.most, max_jobs=10_000)
 
     slurm = Few()
     assert (cluster_of(slurm).max_elements(), cluster_of(slurm).max_array()) == (20, 1001)
     slurm.most = None
     assert cluster_of(slurm).max_elements() == 1001
+    slurm.facts = lambda: Facts("24.11", 1001, True, True, max_jobs=100)  # type: ignore[method-assign]
+    assert cluster_of(slurm).max_elements() == 99, "MaxJobCount"
 
 
 def test_a_way_that_is_tried_while_slurm_is_away_is_no_fault_of_it() -> None:
@@ -393,7 +382,7 @@ def test_s29_the_time_of_an_array(
 def test_s29_the_longest_time_is_the_partitions(
     partition: str | None, longest: list[float | None], seconds: float
 ) -> None:
-    """QOS and associations: `test_queue_fit`."""
+    """QOS and associations: `test_time_limits`."""
     config = ClusterConfig("slurm", JobOptions(core_spec=None, partition=partition))
     parts = [Partition(f"p{n}", default=n == 0, max_time=one) for n, one in enumerate(longest)]
     assert SlurmCluster(config, slurm=Scripted(parts=parts)).longest("copy") == seconds

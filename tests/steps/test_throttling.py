@@ -185,12 +185,6 @@ def test_an_audit_is_never_raised_above_the_configuration(tmp_path: Path) -> Non
     assert [slots(one.context, one.run, step) for step in ("audit", "copy")] == [2, 2]
 
 
-def test_no_more_elements_wait_than_the_cluster_takes(tmp_path: Path) -> None:
-    one = stage(tmp_path, done, slot_count=2, queued=3)
-    one.go(range(8))
-    assert [list(spec.indices) for spec in one.cluster.arrays.values()] == [[0, 1, 2], [3, 4, 5], [6, 7]]
-
-
 def test_a_mark_that_cannot_be_read_changes_nothing(tmp_path: Path) -> None:
     run = RunLayout(tmp_path)
     assert throttle_mark.read(run).at_once == 0

@@ -44,7 +44,6 @@ class ScriptedCluster:
     most: int = 1000
     tasks: int = 0
     """The most elements of an array; 0: `most`."""
-    queued: int | None = None
     reason: str = "so"
     exit_code: int | None = None
     """Of every element that ended."""
@@ -206,14 +205,11 @@ class ScriptedCluster:
     def holder_ended(self, job: str) -> bool:
         return False
 
-    def fit_results(self, steps: Sequence[str]) -> Sequence[CheckResult]:
+    def start_results(self, steps: Sequence[str]) -> Sequence[CheckResult]:
         return ()
 
     def kept_out(self, steps: Sequence[str], arrays: Sequence[str] = ()) -> str:
         return self.keeps_out
-
-    def max_queued(self, step: str) -> int | None:
-        return self.queued
 
 
 class Stage:

@@ -74,7 +74,7 @@ class InProcess:
     def check(self, steps: Sequence[str], visit: Visit | None = None, *, met: bool = False) -> Sequence[str]:
         return ()
 
-    def fit_results(self, steps: Sequence[str]) -> Sequence[CheckResult]:
+    def start_results(self, steps: Sequence[str]) -> Sequence[CheckResult]:
         return ()
 
     def core_results(
@@ -84,9 +84,6 @@ class InProcess:
 
     def kept_out(self, steps: Sequence[str], arrays: Sequence[str] = ()) -> str:
         return ""
-
-    def max_queued(self, step: str) -> int | None:
-        return None
 
     def slots(self, step: str) -> int:
         return 1

@@ -254,13 +254,9 @@ def _submit_some(watch: Watch, missing: Sequence[int]) -> bool:
 
 
 def _places(watch: Watch) -> int:
-    """How many elements a further array may have, beside those of the living arrays; 0 for some looks after
-    the cluster refused an array since its queue is full."""
-    free = min(watch.queue.free(), patiently(watch, watch.context.cluster.max_elements))
-    most = patiently(watch, partial(watch.context.cluster.max_queued, watch.step)) if free else 0
-    if most is None:
-        return free
-    return min(free, most - sum(live.alive for live in watch.live))
+    """How many elements a further array may have; 0 for some looks after the cluster refused even one, since
+    its queue is full."""
+    return min(watch.queue.free(), patiently(watch, watch.context.cluster.max_elements))
 
 
 def _room(watch: Watch, *, retry: bool) -> int:

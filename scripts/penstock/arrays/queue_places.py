@@ -11,9 +11,10 @@ PAUSE = 8
 
 @dataclass
 class QueuePlaces:
-    """A queue that is full for this account: other jobs of it, or of its group, wait there, too, and nobody
-    says how many. So the next array has half as many elements as the one that was refused, and is
-    submitted after some looks: after 2, then 4, then 8.
+    """A queue that is full for this account: its limits count other jobs of it, or of its group, too, so the
+    cluster's refusals say best how much room there is. The next array has half as many elements as the one
+    that was refused, and twice as many as the last one that was taken. A single element that is refused is
+    tried again after some looks: after 2, then 4, then 8.
     """
 
     most: int = sys.maxsize
@@ -31,7 +32,8 @@ class QueuePlaces:
 
     def refused(self, elements: int, why: str) -> None:
         self.most, self.full = max(1, elements // 2), why
-        self._pause = self._left = min(PAUSE, 2 * self._pause)
+        if elements == 1:
+            self._pause = self._left = min(PAUSE, 2 * self._pause)
 
     def taken(self) -> None:
-        self.most, self.full, self._pause = sys.maxsize, "", 1
+        self.most, self.full, self._pause = min(sys.maxsize, 2 * self.most), "", 1

@@ -200,17 +200,13 @@ class LocalCluster:
         del job
         return None
 
-    def fit_results(self, steps: Sequence[str]) -> Sequence[CheckResult]:
+    def start_results(self, steps: Sequence[str]) -> Sequence[CheckResult]:
         del steps
         return ()
 
     def kept_out(self, steps: Sequence[str], arrays: Sequence[str] = ()) -> str:
         del steps, arrays
         return ""
-
-    def max_queued(self, step: str) -> int | None:
-        del step
-        return None
 
     def close(self) -> None:
         """End every element and the supervising thread."""

@@ -310,17 +310,12 @@ class Cluster(Protocol):
         it as alive (suspended is alive). None for a job that it does not know or may not show: that is
         not ended either, and the lock watches the heartbeat instead."""
 
-    def fit_results(self, steps: Sequence[str]) -> Sequence[CheckResult]:
-        """After `check`: what of the cluster's limits, reservations and nodes keeps elements of these steps
-        from starting, or some of them. Empty where the cluster was not reached. Raises TransientError and
-        FailedError."""
+    def start_results(self, steps: Sequence[str]) -> Sequence[CheckResult]:
+        """After `check`: when elements of these steps would start, and what would keep them from it. Empty
+        where the cluster was not reached. Raises TransientError and FailedError."""
 
     def kept_out(self, steps: Sequence[str], arrays: Sequence[str] = ()) -> str:
         """Why the controller's own job keeps elements of one of these steps from ever starting: without
         `arrays` a job of the step `submit` that is still to be submitted; else the job that this process is
         in, and elements of these arrays, which wait. "" where it does not, or that is not known. Raises
         TransientError and FailedError."""
-
-    def max_queued(self, step: str) -> int | None:
-        """How many elements of this step may wait or run at once, in all its arrays; None: any number.
-        Raises TransientError."""

@@ -23,7 +23,11 @@ ADVICE = (
     ("reservation", "cluster.reservation: `scontrol show reservation` lists them"),
     (
         "node configuration",
-        "no node of the partition has that: cluster.memory, cpus, core_spec, gres, tmp or constraint",
+        "no node that is left has that: cluster.memory, cpus, core_spec, gres, tmp, constraint, exclude",
+    ),
+    (
+        "invalid time specified",
+        "cluster.reservation: `scontrol show reservation` has when it begins and ends",
     ),
     ("array", "MaxArraySize: larger plan.shard_bytes and plan.shard_files give fewer elements"),
     ("memory", "cluster.memory: what one element may use"),

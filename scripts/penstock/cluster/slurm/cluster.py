@@ -19,10 +19,10 @@ from penstock.cluster.slurm import (
     controller_room,
     core_choice,
     core_doctor,
-    job_limits,
     placement,
-    queue_fit,
     site,
+    start_forecast,
+    time_limits,
 )
 from penstock.cluster.slurm.advice import advised
 from penstock.cluster.slurm.client import ANSWER_WITHIN, names_queue
@@ -44,7 +44,8 @@ if TYPE_CHECKING:
 
     from penstock.cluster.port import Accounted, ArraySpec, Visit
     from penstock.cluster.slurm.job_states import SlurmElement
-    from penstock.cluster.slurm.port import Facts, Limits, Slurm
+    from penstock.cluster.slurm.port import Facts, Slurm
+    from penstock.cluster.slurm.time_limits import TimeLimit
     from penstock.config.settings import ClusterConfig, JobOptions
     from penstock.core.checks import CheckResult
     from penstock.core.documents.node_cores import NodeCores
@@ -56,8 +57,8 @@ KILLED_WITHIN = 10.0
 `bindings.worker`; a site's own wrapper of sbatch may take longer than sbatch itself)."""
 RENAMED = 60.0
 """Seconds after a submission in which a job of the answered number is that array, whatever its name."""
-PARTIAL = 60.0
-"""Seconds after which slurmdbd is asked again for limits that it did not say."""
+BESIDE = 1
+"""Places in the queue that are left to the controller's own job."""
 SETTLE = 20.0
 """Seconds that an element may show NODE_FAIL or PREEMPTED before it counts as failed: a requeue
 follows within a few."""
@@ -75,8 +76,7 @@ class SlurmCluster:
         self._target = target
         self._facts: Facts | None = None
         self._settled_options: dict[JobOptions, JobOptions] = {}
-        self._limits: dict[JobOptions, Limits] = {}
-        self._limits_until: dict[JobOptions, float] = {}
+        self._longest: dict[JobOptions, TimeLimit | None] = {}
         self._names: dict[str, str] = {}
         """Under which name each array was submitted."""
         self._others: set[str] = set()
@@ -135,8 +135,9 @@ class SlurmCluster:
         return self._known().max_array
 
     def max_elements(self) -> int:
-        most = self._known().max_tasks
-        return self.max_array() if most is None else max(1, min(most, self.max_array()))
+        known = self._known()
+        jobs = None if known.max_jobs is None else known.max_jobs - BESIDE
+        return max(1, min(most for most in (known.max_array, known.max_tasks, jobs) if most is not None))
 
     def submit(self, spec: ArraySpec) -> str:
         """Raises TransientError when nothing is known of the outcome: `find` it first, then
@@ -159,7 +160,7 @@ class SlurmCluster:
             with advised():
                 array = self._slurm.submit_array(spec, at_once, options, lines)
         except QueueFullError as error:
-            raise self._full(spec.step, error) from error
+            raise self._full(options, error) from error
         self._names[array] = spec.name
         self._fresh[array] = time.monotonic()
         if options.spec_cores is not None:
@@ -168,24 +169,24 @@ class SlurmCluster:
                 self._query(array)
         return array
 
-    def _full(self, step: str, refused: QueueFullError) -> FailedError:
-        """What a refusal by the limits of QOS and association is.
+    def _full(self, options: JobOptions, refused: QueueFullError) -> FailedError:
+        """What a refusal by the limits of QOS and association is. pyslurm names no limit: a trial does.
 
-        | SLURM names a limit of submitted jobs | such a limit is known | error          |
-        |---------------------------------------|-----------------------|----------------|
-        | yes                                   | any                   | QueueFullError |
-        | no limit at all (pyslurm)             | yes                   | QueueFullError |
-        | no limit at all (pyslurm)             | no                    | FailedError    |
+        | SLURM names a limit of submitted jobs | a trial of one job | error          |
+        |---------------------------------------|--------------------|----------------|
+        | yes                                   | not asked for      | QueueFullError |
+        | no limit at all                       | is refused         | FailedError    |
+        | no limit at all                       | any other          | QueueFullError |
         """
-        bound = None
-        with contextlib.suppress(TransientError):
-            bound = self._bounds(step).submitted
-        by = "" if bound is None or bound.by == job_limits.OF_ALL else bound.by
-        if by or names_queue(refused.why):
-            return QueueFullError("SLURM takes no more jobs of this account now", where=by, why=refused.why)
+        words = ""
+        if not names_queue(refused.why):
+            with contextlib.suppress(TransientError, QueueFullError):
+                words = self._slurm.trial(options).refusal
+        if not words:
+            return QueueFullError("SLURM takes no more jobs of this account now", why=refused.why)
         return FailedError(
             "SLURM refuses the job by a limit of its QOS or account",
-            why=refused.why,
+            why=words,
             hint="`sacctmgr show qos` and `sacctmgr show assoc` list the limits of time, memory and nodes",
         )
 
@@ -359,8 +360,8 @@ class SlurmCluster:
 
     def longest(self, step: str) -> float:
         """As partition, QOS and association say."""
-        wall = self._bounds(step).wall
-        return 0.0 if wall is None else float(wall.value)
+        limit = self._time_limit(self._config.of(step))
+        return 0.0 if limit is None else float(limit.seconds)
 
     def longest_anywhere(self) -> float:
         """Of hidden partitions, too."""
@@ -369,7 +370,7 @@ class SlurmCluster:
     def spares(self, step: str, nodes: Sequence[str]) -> bool:
         """By SLURM's own judgement: nodes that are drained or down now do not count as others."""
         try:
-            return not self._slurm.refusal(self._options(step), exclude=nodes)
+            return not self._slurm.trial(self._options(step), exclude=nodes).refusal
         except FailedError:
             return False
 
@@ -396,11 +397,17 @@ class SlurmCluster:
             return None
         return all(STATES.get(word, State.RUNNING).ended for word in words)
 
-    def fit_results(self, steps: Sequence[str]) -> Sequence[CheckResult]:
+    def start_results(self, steps: Sequence[str]) -> Sequence[CheckResult]:
         if self._facts is None:
             return ()  # SLURM could not be reached: `check` has said so
         asked = list(dict.fromkeys(map(self._options, steps)))
-        return [*queue_fit.results(self._slurm, asked, self._facts), *self._beside(asked)]
+        results: dict[CheckResult, None] = {}
+        for options in asked:
+            limit = self._time_limit(options)
+            stops = time_limits.judged(options, limit)
+            longest = 0.0 if limit is None else limit.seconds
+            results |= dict.fromkeys(stops or start_forecast.results(self._slurm, options, longest))
+        return [*results, *self._beside(asked)]
 
     def _beside(self, asked: Sequence[JobOptions]) -> Sequence[CheckResult]:
         """What the node of the job that this process is in leaves to elements."""
@@ -439,20 +446,16 @@ class SlurmCluster:
                 return found
         return ""
 
-    def max_queued(self, step: str) -> int | None:
-        return job_limits.queued(self._bounds(step).submitted)
-
-    def _bounds(self, step: str) -> Limits:
-        """The limits of a step's jobs, asked for once; none where SLURM refuses to say. While slurmdbd is
-        away, those that slurmctld says: slurmdbd is asked again after PARTIAL seconds."""
-        options = self._config.of(step)
-        if time.monotonic() > self._limits_until.get(options, 0.0):
-            places = job_limits.Places()
-            with contextlib.suppress(FailedError):
-                places = job_limits.places(self._slurm, options, self._known(), Account.own().name)
-            self._limits[options] = job_limits.limits(self._known(), places)
-            self._limits_until[options] = math.inf if places.complete else time.monotonic() + PARTIAL
-        return self._limits[options]
+    def _time_limit(self, options: JobOptions) -> TimeLimit | None:
+        """Asked for once. While slurmdbd is away, what slurmctld says: slurmdbd is asked again next time."""
+        if options not in self._longest:
+            known, user = self._known(), Account.own().name
+            try:
+                self._longest[options] = time_limits.longest(self._slurm, options, known, user)
+            except TransientError:
+                asked = time_limits.partitions(self._slurm.partitions(), options)
+                return time_limits.of_partitions(asked)
+        return self._longest[options]
 
     def _known(self) -> Facts:
         if self._facts is None:

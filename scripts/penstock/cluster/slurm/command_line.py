@@ -19,14 +19,13 @@ from penstock.cluster.slurm.job_states import (
     wait_status,
 )
 from penstock.cluster.slurm.nodes import read_nodes
-from penstock.cluster.slurm.port import Facts, JobSeen, Settings
+from penstock.cluster.slurm.port import Facts, JobSeen, Settings, Trial
 from penstock.cluster.slurm.site_answers import (
     ASSOCIATION_FIELDS,
     QOS_FIELDS,
-    read_associations,
+    read_association,
     read_partitions,
     read_qos,
-    read_reservations,
 )
 from penstock.cluster.slurm.submission import (
     array_arguments,
@@ -44,7 +43,7 @@ if TYPE_CHECKING:
     from penstock.cluster.port import Accounted, ArraySpec
     from penstock.cluster.slurm.job_states import SlurmElement
     from penstock.cluster.slurm.nodes import Node
-    from penstock.cluster.slurm.port import Association, Partition, Qos, Reservation
+    from penstock.cluster.slurm.port import Association, Partition, Qos
     from penstock.config.settings import JobOptions
 
 EPOCH = {"SLURM_TIME_FORMAT": "%s"}
@@ -54,6 +53,7 @@ slurmctld leaves an account's own jobs there out of what it answers about severa
 and their nodes out of what it shows."""
 _JOB_FIELDS = "State:|,exit_code:|,NodeList:|,Reason:|"
 _TASKS = re.compile(r"(?:^|,)max_array_tasks=([0-9]+)")
+_START = re.compile(r"\bto start at ([0-9]+)")
 _UNKNOWN = "Invalid job id"
 
 
@@ -107,20 +107,12 @@ class SlurmCommands:
     def partitions(self) -> list[Partition]:
         return read_partitions(ask("scontrol", "show", "partition", "--oneliner", ALL))
 
-    def reservations(self) -> list[Reservation]:
-        return read_reservations(ask("scontrol", "show", "reservation", "--oneliner", ALL, extra=EPOCH))
-
-    def default_account(self, user: str) -> str:
-        words = ask("sacctmgr", "-nP", "show", "user", f"name={user}", "format=DefaultAccount")
-        return words.strip().partition("\n")[0]
-
-    def associations(self, cluster: str, account: str) -> list[Association]:
-        return read_associations(
-            ask(
-                "sacctmgr", "-nP", "show", "assoc", f"cluster={cluster}", f"account={account}",
-                f"format={','.join(ASSOCIATION_FIELDS)}",
-            )
-        )  # fmt: skip
+    def association(self, cluster: str, user: str, options: JobOptions) -> Association:
+        shown = f"format={','.join(ASSOCIATION_FIELDS)}"
+        text = ask(
+            "sacctmgr", "-nP", "show", "user", "withassoc", f"name={user}", f"cluster={cluster}", shown
+        )
+        return read_association(text, options.account, options.partition)
 
     def qos(self, name: str) -> Qos | None:
         found = read_qos(
@@ -128,7 +120,7 @@ class SlurmCommands:
         )
         return next((one for one in found if one.name == name), None)
 
-    def refusal(self, options: JobOptions, exclude: Sequence[str] = ()) -> str:
+    def trial(self, options: JobOptions, exclude: Sequence[str] = ()) -> Trial:
         answer = call(
             "sbatch",
             "--test-only",
@@ -137,13 +129,15 @@ class SlurmCommands:
             "--output=/dev/null",
             *job_arguments(options, exclude=exclude),
             stdin="#!/bin/sh\nexit 0\n",
+            extra=EPOCH,
         )
         if answer.code == 0:
-            return ""
+            start = _START.search(answer.words)
+            return Trial(start=float(start[1]) if start else 0.0)
         error = problem("sbatch", answer)
         if isinstance(error, TransientError | QueueFullError):
             raise error
-        return answer.words
+        return Trial(refusal=answer.words)
 
     def submit_array(self, spec: ArraySpec, at_once: int, options: JobOptions, script: str) -> str:
         return self._sbatch(array_arguments(spec, at_once, options), script)
@@ -211,8 +205,8 @@ class SlurmCommands:
         return [line.split()[0].rstrip("+") for line in listed.splitlines() if line.strip()]
 
     def jobs(self) -> list[QueuedJob]:
-        text = ask("squeue", ALL, "-h", "--states=PD,R,S,CF,CG", "-o", "%A|%F|%t|%u|%q|%N|%r|%j")
-        return [_queued(line) for line in text.splitlines() if line.count("|") >= 7]
+        text = ask("squeue", ALL, "-h", "--states=PD,R,S,CF,CG", "-o", "%A|%F|%t|%u|%a|%q|%N|%r|%j")
+        return [_queued(line) for line in text.splitlines() if line.count("|") >= 8]
 
     def cancel(self, job: str, indices: Sequence[int] | None = None) -> None:
         answer = call("scancel", job if indices is None else f"{job}_[{compressed(indices)}]")
@@ -233,12 +227,12 @@ class SlurmCommands:
 
 
 def _queued(line: str) -> QueuedJob:
-    job, array, state, user, qos, nodes, reason, name = line.split("|", 7)
+    job, array, state, user, account, qos, nodes, reason, name = line.split("|", 8)
     try:
         names = frozenset(host_names(nodes))
     except ValueError:
         names = frozenset()  # `(null)`, or a form that is not known: no node is said to be kept by it
-    return QueuedJob(job, array, state != "PD", user, qos, names, reason, name)
+    return QueuedJob(job, array, state != "PD", user, account, qos, names, reason, name)
 
 
 def _configuration() -> dict[str, str]:

@@ -24,8 +24,14 @@ NAMES = ("penstock-submit-", "penstock-look-")
 """How the names of controllers' jobs begin (`steps.controller_job`)."""
 WAITS_FOR_NODES = re.compile(r"Resources|Priority|None|ReqNodeNotAvail|Nodes.required", re.IGNORECASE)
 """Reasons of elements that wait for a node; not of those that wait for a moment, a licence or a person."""
-WAITS_FOR_JOBS = re.compile(r"QOSMax\w+PerUser(Limit)?|AssocMaxJobsLimit")
-"""Reasons of elements that wait until other jobs of this user have ended."""
+COUNTED = {
+    re.compile(r"QOSMax\w+PerUser"): ("user", "qos"),
+    re.compile(r"QOSGrpJobsLimit"): ("qos",),
+    re.compile(r"MaxJobsPerAccount"): ("account", "qos"),
+    re.compile(r"AssocMaxJobsLimit"): ("user", "account"),
+    re.compile(r"AssocGrpJobsLimit"): ("account",),
+}
+"""Reasons of elements that wait until other jobs have ended, and what these jobs have in common with them."""
 HINT = (
     "run `penstock run` where it takes no such node (a login node), or give the controller another partition "
     "(cluster.steps.submit.partition)"
@@ -39,6 +45,7 @@ class QueuedJob(NamedTuple):
     array: str
     running: bool
     user: str
+    account: str
     qos: str
     nodes: frozenset[str]
     reason: str
@@ -47,6 +54,16 @@ class QueuedJob(NamedTuple):
     def controls(self, own: str) -> bool:
         """Whether a controller is in it; the job `own` has one in any case."""
         return self.name.startswith(NAMES) or self.job == own
+
+
+def _common(reasons: Sequence[str]) -> list[Sequence[str]]:
+    """By what each of these limits counts jobs; [] where one of the reasons is another."""
+    counts = [[by for words, by in COUNTED.items() if words.match(reason)] for reason in reasons]
+    return [by for found in counts for by in found] if all(counts) else []
+
+
+def _alike(job: QueuedJob, waiting: QueuedJob, common: Sequence[Sequence[str]]) -> bool:
+    return any(all(getattr(job, name) == getattr(waiting, name) for name in by) for by in common)
 
 
 def leaves_none(
@@ -108,8 +125,10 @@ def kept_out(
     | a node                | one fits an element beside controllers | any                   | ""    |
     | a node                | all are kept by controllers            | a later one is there  | ""    |
     | a node                | all are kept by controllers            | this is the last      | why   |
-    | an end of user's jobs | any; a running one is no controller    | any                   | ""    |
-    | an end of user's jobs | any; all running ones are controllers  | this is the last      | why   |
+    | an end of other jobs  | any; a running one is no controller    | any                   | ""    |
+    | an end of other jobs  | any; all running ones are controllers  | this is the last      | why   |
+
+    "Other jobs" are those that the limit counts, which the reason names (COUNTED).
     """
     waiting = [job for job in jobs if not job.running and job.array in arrays]
     mine = next((job for job in jobs if job.running and job.job == own), None)
@@ -127,8 +146,8 @@ def kept_out(
         away = host_list(sorted(node.name for node in candidates if node.away))
         why = f"each node that elements may use now ({host_list(sorted(names))}) holds a controller's job"
         why += f"; {away} cannot be used" if away else ""
-    elif all(map(WAITS_FOR_JOBS.match, reasons)):
-        keepers = [job for job in jobs if job.running and (job.user, job.qos) == (mine.user, mine.qos)]
+    elif common := _common(reasons):
+        keepers = [job for job in jobs if job.running and _alike(job, waiting[0], common)]
         if not all(job.controls(own) for job in keepers):
             return ""
         why = f"this account may run no job beside controllers now ({', '.join(reasons)})"

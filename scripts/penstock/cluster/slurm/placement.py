@@ -9,13 +9,10 @@ elements may run on, is said to SLURM as `--exclude` of the other ones.
 from __future__ import annotations
 
 import re
-from collections import Counter
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from penstock.cluster.slurm.nodes import has_gres
-from penstock.core.amounts import size
-from penstock.core.checks import CheckResult
 from penstock.core.host_lists import host_list, host_names
 from penstock.errors import PreflightError
 
@@ -64,69 +61,3 @@ def confined(options: JobOptions, nodes: Sequence[Node]) -> JobOptions:
         return options
     others = known.difference(wanted) | set(host_names(options.exclude or ""))
     return replace(options, nodelist=None, exclude=host_list(others) or None)
-
-
-def none_left(options: JobOptions, nodes: Sequence[Node], partition: str | None) -> list[CheckResult]:
-    """Stops where `exclude`, `nodelist`, `gres` and `tmp` leave none of the nodes that partition and
-    constraint allow."""
-    before = able(replace(options, exclude=None, nodelist=None, gres=(), tmp=None), nodes, partition)
-    if not before or able(options, nodes, partition):
-        return []
-    given = {
-        "exclude": options.exclude,
-        "nodelist": options.nodelist,
-        "gres": ",".join(options.gres),
-        "tmp": None if options.tmp is None else size(options.tmp),
-    }
-    asked = ", ".join(f"{key}: {value}" for key, value in given.items() if value)
-    return [
-        CheckResult(
-            "nodes",
-            f"none of {host_list(node.name for node in before)} is left by {asked}",
-            "stop",
-            "a node that elements may run on",
-            "`scontrol show node` has each node's Gres and TmpDisk; change these keys of cluster",
-        )
-    ]
-
-
-def differences(options: JobOptions, candidates: Sequence[Node]) -> list[CheckResult]:
-    """In what the nodes differ, where an element gets what its node has.
-
-    | the nodes' CPUs and memory | elements get            | verdict                             |
-    |----------------------------|-------------------------|-------------------------------------|
-    | all alike                  | any                     | none                                |
-    | differ                     | what the node has       | note, with what the smallest gives  |
-    | differ                     | `cpus` and `memory`     | none: all elements get the same     |
-    """
-    whole = options.spec_cores is not None or options.whole_nodes
-    shapes = Counter(
-        (node.cpus if whole else 0, node.memory if options.memory is None else 0) for node in candidates
-    )
-    if len(shapes) < 2:
-        return []
-
-    def told(shape: tuple[int, int]) -> str:
-        cpus, memory = shape
-        return " and ".join([*([f"{cpus} CPUs"] if cpus else []), *([size(memory)] if memory else [])])
-
-    shown = [f"{shapes[shape]} of {told(shape)}" for shape in sorted(shapes, reverse=True)]
-    more = f" and {len(shown) - 8} more kinds" if len(shown) > 8 else ""
-    smallest = min(candidates, key=lambda node: (node.cpus, node.memory))
-    taken = (options.spec_cores or 0) * (smallest.cpus // max(1, smallest.cores))
-    gives = []
-    if whole:
-        gives.append(f"{smallest.cpus - taken} CPUs")
-    if options.memory is None:
-        gives.append(f"at most {size(smallest.memory)}")
-    return [
-        CheckResult(
-            "nodes",
-            f"they differ: {', '.join(shown[:8])}{more}; the smallest, {smallest.name}, gives an element "
-            f"{' and '.join(gives)}",
-            "note",
-            "",
-            "each element sizes itself by what it gets; cluster.partition, constraint or nodelist choose "
-            "nodes that are alike",
-        )
-    ]

@@ -63,46 +63,17 @@ class Partition(NamedTuple):
     """Where jobs go that name none."""
     max_time: float | None = None
     """Seconds that a job of it may run; None: no limit."""
-    default_time: float | None = None
-    """Seconds of a job that asks for no time; None: `max_time`."""
-    min_nodes: int = 0
-    max_nodes: int | None = None
-    """Nodes that one job may have; None: no limit."""
     qos: str = ""
     """The QOS whose limits hold for all its jobs; "" where it has none."""
 
 
-class Reservation(NamedTuple):
-    """Nodes that are kept for somebody, or for maintenance, for a while."""
-
-    name: str
-    start: float
-    """Seconds since the epoch; so is `end`."""
-    end: float
-    nodes: frozenset[str] = frozenset()
-    """Empty of a reservation of licences alone."""
-    flags: frozenset[str] = frozenset()
-    """SLURM's words: MAINT, SPEC_NODES, DAILY."""
-    cores: int = 0
-    """Cores that it takes, of all its nodes together; 0: not known."""
-    accounts: str = ""
-    """Those that may use it, with commas, as SLURM writes them; "" where it names none. So `users`."""
-    users: str = ""
-
-
 class Association(NamedTuple):
-    """What sacctmgr says of an account (`user` is ""), or of a user of it."""
+    """What sacctmgr says of a user in an account."""
 
-    account: str
-    user: str = ""
-    partition: str = ""
-    """Only for jobs of this partition; "": of any."""
-    parent: str = ""
-    """The account above; "" of the root, and of users."""
+    account: str = ""
     default_qos: str = ""
-    limits: Mapping[str, int] = {}
-    """The limits that are set, by sacctmgr's names of them (`LIMITS_OF_ASSOCIATIONS`); times in seconds. Of a
-    user's the Max limits are those that hold: inherited ones, too."""
+    max_wall: int = 0
+    """MaxWall, in seconds, also where it is inherited of the account; 0: none is set."""
 
 
 class Qos(NamedTuple):
@@ -111,31 +82,18 @@ class Qos(NamedTuple):
     name: str
     flags: frozenset[str] = frozenset()
     """Such as OverPartQOS, PartitionTimeLimit."""
-    limits: Mapping[str, int] = {}
-    """The limits that are set, by sacctmgr's names of them (`LIMITS_OF_QOS`); times in seconds."""
+    max_wall: int = 0
+    """As in `Association`."""
 
 
-LIMITS_OF_ASSOCIATIONS = ("MaxJobs", "MaxSubmit", "MaxWall", "GrpJobs", "GrpSubmit")
-LIMITS_OF_QOS = ("MaxJobsPU", "MaxSubmitPU", "MaxJobsPA", "MaxSubmitPA", "MaxWall", "GrpJobs", "GrpSubmit")
+class Trial(NamedTuple):
+    """What SLURM says of a job that is not submitted."""
 
-
-class Bound(NamedTuple):
-    """A number that something sets."""
-
-    value: int
-    by: str
-    """What sets it, for people: `MaxSubmitPU of the QOS bulk`."""
-
-
-class Limits(NamedTuple):
-    """What the jobs of one step may be on this cluster (`job_limits.limits`). None: no limit is known."""
-
-    submitted: Bound | None = None
-    """Elements that may wait or run at once, all of this user's (or account's) other jobs included."""
-    running: Bound | None = None
-    """Jobs that may run at once, other jobs included."""
-    wall: Bound | None = None
-    """Seconds that an element may ask for by `--time`; a job that asks for more waits for ever."""
+    refusal: str = ""
+    """SLURM's own words where it would refuse the job; "" where it would take it."""
+    start: float = 0.0
+    """When it would start, by the jobs that run now and by reservations, in seconds since the epoch; 0 where
+    SLURM does not say."""
 
 
 class Settings(NamedTuple):
@@ -192,23 +150,16 @@ class Slurm(Protocol):
     def partitions(self) -> list[Partition]:
         """All partitions that this account may see."""
 
-    def reservations(self) -> list[Reservation]:
-        """All reservations, also those that begin later."""
-
-    def default_account(self, user: str) -> str:
-        """The account of jobs that name none; "" where accounting knows none. To be asked, as the next two,
-        only where `Facts.accounting`."""
-
-    def associations(self, cluster: str, account: str) -> list[Association]:
-        """The account's own row and those of its users."""
+    def association(self, cluster: str, user: str, options: JobOptions) -> Association:
+        """Of this user, for jobs with these options; empty where accounting knows none. To be asked, as the
+        next one, only where `Facts.accounting`."""
 
     def qos(self, name: str) -> Qos | None:
         """The QOS of this name; None where accounting knows none."""
 
-    def refusal(self, options: JobOptions, exclude: Sequence[str] = ()) -> str:
-        """SLURM's own words where it would refuse such a job, which may run on none of the nodes `exclude`,
-        now; "" where it would take it. Raises QueueFullError where it judges none, since this account has
-        too many."""
+    def trial(self, options: JobOptions, exclude: Sequence[str] = ()) -> Trial:
+        """What SLURM would do now with such a job, which may run on none of the nodes `exclude`. Raises
+        QueueFullError where it judges none, since this account has too many."""
 
     def submit_array(self, spec: ArraySpec, at_once: int, options: JobOptions, script: str) -> str:
         """Submit once; the array's id. After a TransientError nothing is known of the outcome. Raises

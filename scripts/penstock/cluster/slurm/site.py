@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 from penstock.cluster.slurm import core_choice, core_settings, placement, probe_job
 from penstock.cluster.slurm.advice import advice
-from penstock.cluster.slurm.nodes import MIB, Node, fits, spread
+from penstock.cluster.slurm.nodes import Node, fits, spread
 from penstock.config.settings import AUTO_CORES
 from penstock.errors import FailedError, PreflightError, QueueFullError, TransientError
 
@@ -116,28 +116,12 @@ def _check_options(
                 "or ask the site to allow it",
             )
         _check_core_spec(wanted, where, candidates)
-    if options.memory is not None and candidates:
-        largest = max(candidates, key=lambda node: node.memory)
-        if largest.memory < options.memory:
-            raise PreflightError(
-                f"no node has {options.memory // MIB} MiB of memory",
-                where=f"{where}: memory",
-                why=f"the largest, {largest.name}, has RealMemory={largest.memory // MIB}",
-                hint="set cluster.memory lower, or another cluster.partition",
-            )
-    warnings += _judged(slurm, options, where, candidates)
-    return warnings
+    if options.wckey is not None and not known.tracks_wckeys:
+        warnings.append("this cluster ignores cluster.wckey: TrackWCKey=No in its slurm.conf")
+    return [*warnings, *_judged(slurm, options, where, candidates)]
 
 
 def _check_core_spec(wanted: int, where: str, candidates: Sequence[Node]) -> None:
-    if candidates and all(node.cores <= wanted for node in candidates):
-        largest = max(candidates, key=lambda node: node.cores)
-        raise PreflightError(
-            f"--core-spec={wanted} leaves no core of any node for the job",
-            where=f"{where}: core_spec",
-            why=f"the largest node, {largest.name}, has {largest.cores} cores (CPUTot={largest.cpus})",
-            hint="set cluster.core_spec lower, or none",
-        )
     below = [node for node in candidates if wanted < node.reserved]
     if below:
         most = max(node.reserved for node in below)
@@ -169,7 +153,7 @@ def _judged(slurm: Slurm, options: JobOptions, where: str, candidates: Sequence[
     judge a job whose nodes are all drained or down, though it would queue the job: that is a warning. Raises
     PreflightError for any other refusal."""
     try:
-        words = slurm.refusal(options)
+        words = slurm.trial(options).refusal
     except QueueFullError as error:
         return [f"SLURM did not judge such jobs: this account has as many as it may now ({error.why})"]
     if not words:

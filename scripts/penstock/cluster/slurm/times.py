@@ -14,10 +14,3 @@ def read_time(word: str) -> float:
         return float(int(days or 0) * 86400 + total)
     except ValueError:
         return 0.0
-
-
-def written(seconds: float) -> str:
-    """The inverse, for people: `4:00:00`, `2-00:00:00`."""
-    days, rest = divmod(int(seconds), 86400)
-    text = f"{rest // 3600}:{rest // 60 % 60:02}:{rest % 60:02}"
-    return f"{days}-{text}" if days else text

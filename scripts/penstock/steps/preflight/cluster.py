@@ -83,7 +83,7 @@ def check(context: Context, config: DatasetConfig, answers: Answers, looks: Look
             _node(context, config, one, answers, looks)
         with contextlib.suppress(TransientError, FailedError):
             node_cores.check(context, steps, {one.node: one.answer.cores for one in heard}, looks)
-        _fit(context, steps, looks, met=bool(met))
+        _start(context, steps, looks, met=bool(met))
     at_once = human.counted(context.cluster.slots("copy"), "element")
     looks.saw(CheckResult("cluster", f"{_talked_to(context.cluster)}, {at_once} at once"))
     looks.saw(*(CheckResult("cluster", printable(text), "warning") for text in warnings))
@@ -97,15 +97,13 @@ def _mark(context: Context, answers: Answers) -> AbstractContextManager[str]:
     return marked(link)
 
 
-def _fit(context: Context, steps: Sequence[str], looks: Looks, *, met: bool) -> None:
-    """Whether elements fit the cluster's limits. `met`: elements of an earlier submission still live, so that
+def _start(context: Context, steps: Sequence[str], looks: Looks, *, met: bool) -> None:
+    """When elements would start. `met`: elements of an earlier submission still live, so that
     nothing stops the run."""
     try:
-        results = context.cluster.fit_results(steps)
+        results = context.cluster.start_results(steps)
     except (TransientError, FailedError) as error:
-        looks.saw(
-            CheckResult("limits of the cluster", f"not known: {printable(error.why or error.what)}", "note")
-        )
+        looks.saw(CheckResult("start", f"not known: {printable(error.why or error.what)}", "note"))
         return
     if met:
         results = [one._replace(verdict="warning") if one.verdict == "stop" else one for one in results]

@@ -67,7 +67,7 @@ if TYPE_CHECKING:
     from penstock.cluster.port import Accounted, ArraySpec
     from penstock.cluster.slurm.controller_room import QueuedJob
     from penstock.cluster.slurm.job_states import SlurmElement
-    from penstock.cluster.slurm.port import Association, Qos, Reservation, Settings, Slurm
+    from penstock.cluster.slurm.port import Association, Qos, Settings, Slurm, Trial
     from penstock.config.settings import JobOptions
 
 T = TypeVar("T")
@@ -239,20 +239,14 @@ class SlurmBindings:
             "partitions", {}, lambda told: [_partition(one) for one in told], self._commands.partitions
         )
 
-    def reservations(self) -> list[Reservation]:
-        return self._commands.reservations()
-
-    def default_account(self, user: str) -> str:
-        return self._commands.default_account(user)
-
-    def associations(self, cluster: str, account: str) -> list[Association]:
-        return self._commands.associations(cluster, account)
+    def association(self, cluster: str, user: str, options: JobOptions) -> Association:
+        return self._commands.association(cluster, user, options)
 
     def qos(self, name: str) -> Qos | None:
         return self._commands.qos(name)
 
-    def refusal(self, options: JobOptions, exclude: Sequence[str] = ()) -> str:
-        return self._commands.refusal(options, exclude)
+    def trial(self, options: JobOptions, exclude: Sequence[str] = ()) -> Trial:
+        return self._commands.trial(options, exclude)
 
     def submit_array(self, spec: ArraySpec, at_once: int, options: JobOptions, script: str) -> str:
         return self._submit(
@@ -419,9 +413,6 @@ def _partition(one: Mapping[str, Any]) -> Partition:
         name=one["name"],
         default=bool(one["default"]),
         max_time=_seconds(one["minutes"]),
-        default_time=_seconds(one["default_minutes"]),
-        min_nodes=int(one["min_nodes"] or 0),
-        max_nodes=one["max_nodes"] if isinstance(one["max_nodes"], int) else None,
         qos=one["qos"] or "",
     )
 

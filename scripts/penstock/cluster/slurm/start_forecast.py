@@ -1,0 +1,75 @@
+"""When an element would start, and whether one with less time would start sooner: as SLURM says.
+
+`sbatch --test-only` names the start by the jobs that run, and by reservations. Jobs that wait in the queue do
+not count, nor does how many elements an array has: hence "not before".
+"""
+
+from __future__ import annotations
+
+import time
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+from penstock.cluster.slurm.time_limits import span
+from penstock.config.settings import AUTO_TIME
+from penstock.core import job_time
+from penstock.core.checks import CheckResult
+from penstock.errors import QueueFullError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from penstock.cluster.slurm.port import Slurm
+    from penstock.config.settings import JobOptions
+
+LATE = 15 * 60.0
+"""Seconds from now on that a start counts as late."""
+
+
+def results(slurm: Slurm, options: JobOptions, longest: float) -> list[CheckResult]:
+    """Of elements with these options; `longest` as in `job_time.first`. Raises as the port to SLURM."""
+    seconds = job_time.first(None, longest) if options.time == AUTO_TIME else options.time
+    try:
+        return judged(lambda asked: slurm.trial(replace(options, time=asked)).start, seconds, time.time())
+    except QueueFullError:
+        return []  # SLURM judges no further job of this account now: `site.check` has said so
+
+
+def judged(start: Callable[[int | None], float], seconds: int | None, now: float) -> list[CheckResult]:
+    """`start` returns when an element of so many seconds would start, 0 where SLURM does not say. `seconds`:
+    what elements ask for; None: the partition's default.
+
+    | the start      | `seconds` | asked again                | verdict                               |
+    |----------------|-----------|----------------------------|---------------------------------------|
+    | is not said    | any       | no                         | none                                  |
+    | within LATE    | any       | no                         | ok: now                               |
+    | is late        | None      | no                         | note                                  |
+    | is late        | given     | with a half and a quarter  | note; what to do, where one is sooner |
+    """
+    first = start(seconds)
+    if not first:
+        return []
+    if first <= now + LATE:
+        return [CheckResult("start", "now, but for jobs that are ahead in the queue")]
+    shorter = [part for part in (seconds // 120 * 60, seconds // 240 * 60) if part] if seconds else []
+    starts = {part: found for part in shorter if (found := start(part))}
+    sooner = next((part for part, found in starts.items() if found <= first - LATE), None)
+    told = [f"{span(part)}: {_moment(found, now)}" for part, found in starts.items()]
+    whole = f"{span(seconds)}: " if seconds else ""
+    return [
+        CheckResult(
+            "start",
+            f"{whole}not before {_moment(first, now)}"
+            + "".join(f"; {text}" for text in told)
+            + " (jobs that are ahead in the queue are not counted)",
+            "note",
+            "",
+            ""
+            if sooner is None
+            else f"cluster.time: {sooner // 60}min starts sooner, and an element goes on where it stopped",
+        )
+    ]
+
+
+def _moment(when: float, now: float) -> str:
+    return "now" if when <= now + LATE else time.strftime("%a %Y-%m-%d %H:%M", time.localtime(when))

@@ -1,0 +1,94 @@
+"""The longest time that an element may ask for.
+
+SLURM refuses a job beyond it only where the site says so (EnforcePartLimits, a QOS's DenyOnLimit). By default
+the job waits in the queue for ever (PartitionTimeLimit, QOSMaxWallDurationPerJobLimit), and
+`sbatch --test-only` names a start of it all the same.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from typing import TYPE_CHECKING, NamedTuple
+
+from penstock.core.checks import CheckResult
+from penstock.errors import FailedError, PreflightError
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from penstock.cluster.slurm.port import Facts, Partition, Slurm
+    from penstock.config.settings import JobOptions
+
+
+class TimeLimit(NamedTuple):
+    seconds: int
+    by: str
+    """What sets it, for people: `MaxWall of the QOS bulk`."""
+
+
+def longest(slurm: Slurm, options: JobOptions, known: Facts, user: str) -> TimeLimit | None:
+    """The partitions' MaxTime, or MaxWall where that is less; None: no limit is known. MaxWall counts where
+    accounting enforces limits. Raises TransientError where slurmctld or slurmdbd does not answer."""
+    asked = partitions(slurm.partitions(), options)
+    wall, lifted = None, False
+    if known.enforces_limits:
+        with contextlib.suppress(FailedError, PreflightError):
+            wall, lifted = _wall(slurm, options, asked, known.cluster, user)
+    limits = [limit for limit in (wall, None if lifted else of_partitions(asked)) if limit]
+    return min(limits, default=None)
+
+
+def _wall(
+    slurm: Slurm, options: JobOptions, asked: Sequence[Partition], cluster: str, user: str
+) -> tuple[TimeLimit | None, bool]:
+    """MaxWall of the partition's QOS, else of the job's (this one first with OverPartQOS), else of the user's
+    association; and whether the job's QOS lifts MaxTime (PartitionTimeLimit)."""
+    mine = slurm.association(cluster, user, options)
+    of_job = slurm.qos(options.qos or mine.default_qos or "normal")
+    # Of several partitions the job runs in any: the limit of one alone cannot be named.
+    alone = asked[0].qos if len(asked) == 1 else ""
+    of_partition = slurm.qos(alone) if alone else None
+    flags = of_job.flags if of_job else frozenset()
+    ordered = [of_job, of_partition] if "OverPartQOS" in flags else [of_partition, of_job]
+    walls = [
+        TimeLimit(qos.max_wall, f"MaxWall of the QOS {qos.name}") for qos in ordered if qos and qos.max_wall
+    ]
+    if mine.max_wall:
+        walls.append(TimeLimit(mine.max_wall, f"MaxWall of {user} in the account {mine.account}"))
+    return next(iter(walls), None), "PartitionTimeLimit" in flags
+
+
+def partitions(every: Sequence[Partition], options: JobOptions) -> list[Partition]:
+    """Those that such a job names, or the default one."""
+    named = set(options.partition.split(",")) if options.partition else set()
+    return [one for one in every if (one.name in named if named else one.default)]
+
+
+def of_partitions(asked: Sequence[Partition]) -> TimeLimit | None:
+    """Of several partitions the longest counts: the job waits for one that lets it run."""
+    times = {one.max_time or 0.0: one.name for one in asked}
+    if not times or 0.0 in times:
+        return None
+    return TimeLimit(int(max(times)), f"MaxTime of the partition {times[max(times)]}")
+
+
+def judged(options: JobOptions, limit: TimeLimit | None) -> list[CheckResult]:
+    """Stops where `cluster.time` is above it."""
+    if limit is None or not options.time or options.time <= limit.seconds:
+        return []
+    return [
+        CheckResult(
+            "cluster.time",
+            f"{span(options.time)} is more than such jobs may take: they would wait for ever",
+            "stop",
+            f"at most {span(limit.seconds)}: {limit.by}",
+            f"set cluster.time to {limit.seconds}s or less (an element goes on where it stopped), or choose "
+            "another partition or QOS",
+        )
+    ]
+
+
+def span(seconds: int) -> str:
+    """`4 h`, `1 h 30 min`, `20 min`: whole minutes, rounded up, as SLURM counts time limits."""
+    hours, minutes = divmod(-(-seconds // 60), 60)
+    return " ".join([f"{hours} h"] * bool(hours) + [f"{minutes} min"] * bool(minutes or not hours))
