@@ -130,7 +130,7 @@ def documents(top: Path) -> Iterator[str]:
                 met.add(sort)
                 yield path
     yield from (".promises/x", "data/pins/x", "data/verdicts/x", f"data/{current}/release.json.sig")
-    for name in ("rollback.json", "history-signed.json", "cancelled.json", "root.json"):
+    for name in ("rollback.json", "cancelled.json", "root.json"):
         yield f"data/.penstock/{name}"
 
 

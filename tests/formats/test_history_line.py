@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import hashlib
 import json
 import os
-from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import pytest
@@ -75,11 +73,7 @@ def test_what_is_appended_is_read_back_newest_first(layout: DatasetLayout) -> No
     assert list(history.lines(layout)) == []
     history.append(layout, PUBLISHED)
     history.append(layout, REPAIRED)
-    first = layout.history.read_bytes().partition(b"\n")[0] + b"\n"
-    assert list(history.lines(layout)) == [
-        replace(REPAIRED, before=f"sha256:{hashlib.sha256(first).hexdigest()}"),
-        replace(PUBLISHED, before=f"sha256:{hashlib.sha256().hexdigest()}"),
-    ]
+    assert list(history.lines(layout)) == [REPAIRED, PUBLISHED]
     assert {json.loads(line)["format"] for line in layout.history.read_text().splitlines()} == {1}
     assert history.published_seal(layout, "v2") == "sha256:aa"
     assert history.published_seal(layout, "v1") is None

@@ -16,7 +16,7 @@ from penstock.core import run_documents
 from penstock.core.audit_selection import WHOLE, Choice
 from penstock.core.balance import Cut, Load, decide
 from penstock.core.digests import Digest, of_hex, part_of
-from penstock.core.layout import EMPTY_FOLDERS, MANIFEST, MANIFEST_SHA256, MANIFEST_XXH, SEAL
+from penstock.core.layout import EMPTY_FOLDERS, MANIFEST, MANIFEST_SHA256, MANIFEST_XXH, SEAL, SIGNATURE
 from penstock.core.model import Expected, Record
 from penstock.core.seal_tree import Tree, leaves
 from penstock.errors import FailedError, FindingsError, PreflightError
@@ -73,7 +73,7 @@ def unsound(layout: DatasetLayout, release: str, seal: Seal, digest: str) -> lis
     | looked at                      | compared with                                    |
     |--------------------------------|--------------------------------------------------|
     | the seal's bytes               | its digest in history.jsonl, off the release     |
-    | signatures of seal and history | `target.signers`, where it is configured         |
+    | the seal's signature           | `target.signers`, where it is configured         |
     | each manifest's bytes          | their digests in the seal                        |
     | the records, one by one        | the root of the seal's tree; only where the      |
     |                                | history does not have the seal's digest          |
@@ -83,7 +83,8 @@ def unsound(layout: DatasetLayout, release: str, seal: Seal, digest: str) -> lis
     if known is not None and known != digest:
         why.append(f"{SEAL}: it is not the one that was published ({known} in the history)")
     stored = seals.Stored(seal, digest)
-    why += [f"{one.name}: {one.why}" for one in release_signature.problems(layout, release, stored)]
+    if unsigned := release_signature.problem(layout, release, stored):
+        why.append(f"{SIGNATURE}: {unsigned}")
     folder = layout.release(release)
     for name in (MANIFEST, MANIFEST_XXH, MANIFEST_SHA256, EMPTY_FOLDERS):
         told = seal.manifests.get(name)

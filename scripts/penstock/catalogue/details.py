@@ -69,7 +69,7 @@ def shown(
         "seal_in_history": _in_history(
             lines["lines"], name, stored.digest if stored else "", lines["problem"]
         ),
-        "signature": _signature(layout, name, stored, lines["problem"]) if stored else "",
+        "signature": _signature(layout, name, stored) if stored else "",
         "source_evidence": _amounts(SOURCE_GRADES, stored.seal.evidence.source) if stored else [],
         "storage_evidence": _amounts(EVIDENCE_GRADES, stored.seal.evidence.storage) if stored else [],
         "manifests": manifests,
@@ -138,18 +138,15 @@ def _in_history(lines: Sequence[HistoryRow], release: str, digest: str, problem:
     return "none"
 
 
-def _signature(layout: DatasetLayout, release: str, stored: Stored, problem: str) -> str:
+def _signature(layout: DatasetLayout, release: str, stored: Stored) -> str:
     if layout.signing.signers is None:
         there = os.path.lexists(layout.release(release) / SIGNATURE)
         return f"{SIGNATURE} is there, and not verified: that needs `target.signers`" if there else ""
     try:
-        found = release_signature.problems(layout, release, stored)
+        why = release_signature.problem(layout, release, stored)
     except (PenstockError, OSError) as error:
         return f"not verified: {error}"
-    if found:
-        return "DOES NOT HOLD: " + "; ".join(f"{one.name}: {one.why}" for one in found)
-    unseen = "; that of the history is verified for its owner alone" if problem == past.OWNERS_ALONE else ""
-    return f"holds, by `target.signers`{unseen}"
+    return f"DOES NOT HOLD: {why}" if why else "holds, by `target.signers`"
 
 
 def _of(lines: Sequence[HistoryRow], release: str) -> list[HistoryRow]:

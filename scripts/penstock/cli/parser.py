@@ -144,10 +144,6 @@ def _own_arguments(parser: argparse.ArgumentParser, command: Command) -> None:
         parser.add_argument(
             "release", metavar="RELEASE", nargs="?", help="default: the one that `current` names"
         )
-        parser.add_argument(
-            "--accept", type=_reason, metavar="REASON",
-            help="sign the history as it stands, though it is not the one that was signed",
-        )  # fmt: skip
     elif command.name == "submit":
         parser.add_argument("--parsable", action="store_true", help="print the job's id alone")
         parser.add_argument(

@@ -85,7 +85,7 @@ class TargetConfig:
     """Whether releases may vanish with a job: else a BeeOND as target stops the run."""
     striping: Annotated[StripingConfig, "striping"] = field(default_factory=StripingConfig)
     sign_with: Folder | None = None
-    """The key that releases and histories are signed with; None: they are not."""
+    """The key that releases are signed with; None: they are not."""
     signers: Folder | None = None
     """Whose signatures hold, as ssh-keygen(1) has it under ALLOWED SIGNERS; None: none is asked for."""
 

@@ -41,14 +41,12 @@ ADOPTED = "adopted.json"
 
 
 class Signing(NamedTuple):
-    """Where the keys lie that seal and history are signed and verified with."""
+    """Where the keys lie that seals are signed and verified with."""
 
     key: Path | None = None
     """`target.sign_with`; None: this configuration signs nothing."""
     signers: Path | None = None
     """`target.signers`; None: no signature is asked for."""
-    of_owner: bool = True
-    """Whether the state is the one in which the dataset's owner writes the history."""
 
 
 NO_SIGNING = Signing()
@@ -115,11 +113,6 @@ class DatasetLayout:
     def rollback(self) -> Path:
         """Where `current` is about to be led back to; gone once the history says that it was."""
         return self.state / "rollback.json"
-
-    @property
-    def signed_history(self) -> Path:
-        """Up to where the history is signed."""
-        return self.state / "history-signed.json"
 
     @property
     def intervals(self) -> Path:

@@ -102,7 +102,7 @@ def find(storage: Storage, run: Run, tried: TargetProbe, *, copy_unchanged: bool
     if sealed in run_store.replaced(layout):
         return none(f"`--new-release` replaces release {current}, and trusts nothing of it")
     stored = seals.find(layout, current)
-    if stored is None or release_signature.problems(layout, current, stored):
+    if stored is None or release_signature.problem(layout, current, stored):
         return none(f"release {current} is not signed as target.signers asks")
     if other_digests:
         twice = f"up to {human.size(run.info.bytes)} are stored a second time"

@@ -24,8 +24,8 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 PROGRAM = "ssh-keygen"
-RELEASE, HISTORY = "penstock-release", "penstock-history"
-"""The namespaces, as `namespaces=` in a file of signers has them: of seals, and of histories."""
+NAMESPACE = "penstock-release"
+"""Of seals, as `namespaces=` in a file of signers has it."""
 DEADLINE = 60.0
 """Seconds: an agent may ask a person."""
 LARGEST = 1 << 16
@@ -64,10 +64,10 @@ def check_signers(path: Path) -> None:
         )
 
 
-def sign(path: Path, namespace: str, content: bytes) -> bytes:
+def sign(path: Path, content: bytes) -> bytes:
     """The armored signature of these bytes. Raises PreflightError for a key that cannot sign."""
     check_key(path)
-    argv = (PROGRAM, "-Y", "sign", "-q", "-n", namespace, "-f", str(path))
+    argv = (PROGRAM, "-Y", "sign", "-q", "-n", NAMESPACE, "-f", str(path))
     answer = command.run(argv, deadline=DEADLINE, more=_environment(), given=content.decode())
     if not answer.there:
         raise _not_there(answer)
@@ -85,25 +85,25 @@ def sign(path: Path, namespace: str, content: bytes) -> bytes:
     return made
 
 
-def sign_verified(key: Path, signers: Path | None, namespace: str, content: bytes, at: str) -> bytes:
+def sign_verified(key: Path, signers: Path | None, content: bytes, at: str) -> bytes:
     """`sign`, and the signature holds by the file of signers: a signature that readers would refuse is not
     handed out. Raises PreflightError."""
-    made = sign(key, namespace, content)
+    made = sign(key, content)
     try:
         if signers is not None:
-            signer(signers, namespace, content, made, at)
+            signer(signers, content, made, at)
     except SignatureError as error:
         raise PreflightError(
             "the key's signatures are not those that `target.signers` asks for",
             where=f"target.sign_with: {key}",
             why=str(error),
-            hint=f"add its public key to {signers}, with both namespaces where the line names any: "
-            f'namespaces="{RELEASE},{HISTORY}"',
+            hint=f"add its public key to {signers}, with the namespace where the line names any: "
+            f'namespaces="{NAMESPACE}"',
         ) from None
     return made
 
 
-def signer(signers: Path, namespace: str, content: bytes, signature: bytes, at: str) -> str:
+def signer(signers: Path, content: bytes, signature: bytes, at: str) -> str:
     """Who signed these bytes, by the name in the file of signers. `at`: when, UTC in ISO 8601, which
     `valid-after` and `valid-before` of that file are compared with. Raises SignatureError for what does not
     hold, PreflightError where it cannot be verified here."""
@@ -130,7 +130,7 @@ def signer(signers: Path, namespace: str, content: bytes, signature: bytes, at: 
                 hint="ssh-keygen works for accounts alone that this machine knows by name (getent passwd)",
             )
         for name in _names(found.out) if found.ok else ():
-            argv = (PROGRAM, "-Y", "verify", "-n", namespace, "-I", name, *asked)
+            argv = (PROGRAM, "-Y", "verify", "-n", NAMESPACE, "-I", name, *asked)
             said = run(argv, given=text)
             if said.ok:
                 return name

@@ -14,7 +14,7 @@ and at most `SAMPLED` names of data are looked up. The bytes of the data are che
 | its digest, in history.jsonl where this account reads | damaged: not the seal that was published  |
 | that, and in the last audit                           |                                           |
 | where `target.signers` is configured: the signature   | damaged: not signed                       |
-| over the seal, and that over the history              |                                           |
+| over the seal                                         |                                           |
 | manifest.parquet: size, both ends; all of it up to    | damaged                                   |
 | `DIGESTED` bytes                                      |                                           |
 | `SAMPLED` files that the manifest names are there     | damaged                                   |

@@ -16,12 +16,10 @@ from penstock.filesystem import plain_files
 from penstock.formats import ctime_intervals
 from penstock.formats.ctime_intervals import LINES, Intervals, Recorder, merged
 from penstock.runtime.job_environment import host_name
-from penstock.state import signed_history
 from penstock.storage import durable
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
-    from pathlib import Path
 
     from penstock.core.documents.history_line import HistoryLine, Written
     from penstock.core.layout import DatasetLayout
@@ -53,31 +51,8 @@ def lines(layout: DatasetLayout) -> Iterator[HistoryLine]:
 
 
 def append(layout: DatasetLayout, line: Written) -> None:
-    """Add a line, durably; where `target.sign_with` names a key the history is signed with it. The caller
-    holds the dataset's lock. Raises as `signed_history.extend`."""
-    content, closed, value = _with(layout, line)
-    signed_history.extend(layout, content, closed + durable.json_line(value), line.release)
-    durable.append_line(layout.history, value)
-    signed_history.settle(layout)
-
-
-def accept(layout: DatasetLayout, key: Path, line: Signing) -> None:
-    """Add a line and sign the history with it, whatever it was before. The caller holds the dataset's lock.
-    Raises PreflightError for a key that cannot sign."""
-    content, closed, value = _with(layout, line)
-    signed_history.write(layout, key, content, closed + durable.json_line(value))
-    durable.append_line(layout.history, value)
-    signed_history.settle(layout)
-
-
-def _with(layout: DatasetLayout, line: Written) -> tuple[bytes, bytes, dict[str, object]]:
-    """The history as it is, the same with its last line closed, and the line as it will stand there."""
-    try:
-        content = plain_files.read(layout.history)
-    except FileNotFoundError:
-        content = b""
-    closed = content if content.endswith(b"\n") or not content else content + b"\n"
-    return content, closed, {**history_line.to_json(line), "before": signed_history.digest(closed)}
+    """Add a line, durably. The caller holds the dataset's lock. Raises OSError."""
+    durable.append_line(layout.history, history_line.to_json(line))
 
 
 def intervals(layout: DatasetLayout) -> Intervals:

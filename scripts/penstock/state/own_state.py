@@ -20,8 +20,7 @@ def layout_of(layout: DatasetLayout, into: Path | None = None) -> DatasetLayout:
     home = Path(os.environ.get("XDG_STATE_HOME") or "~/.local/state").expanduser() / "penstock"
     home = home if into is None else into.absolute()
     place = hashlib.sha256(os.fsencode(layout.root.absolute())).hexdigest()[:16]
-    signing = layout.signing._replace(of_owner=False)
-    return replace(layout, state_root=home / place, signing=signing)
+    return replace(layout, state_root=home / place)
 
 
 def beside(storage: Storage, layout: DatasetLayout, what: str, into: Path | None = None) -> DatasetLayout:

@@ -34,7 +34,6 @@ from penstock.state import (
     release_signature,
     run_store,
     seals,
-    signed_history,
     verdicts,
 )
 from penstock.steps.step_chain import ensure_verified
@@ -213,10 +212,7 @@ def _demand_signature(layout: DatasetLayout, stored: seals.Stored) -> None:
     was published before may be unsigned. Raises FindingsError."""
     if layout.signing.key is None:
         return
-    release = stored.seal.release
-    signed_history.check(layout, release)
-    if found := release_signature.seal_problems(layout, release, stored):
-        raise release_signature.refusal(layout, release, found)
+    release_signature.demand(layout, stored.seal.release, stored)
 
 
 def _seal_is_unnamed(run: Run, stored: seals.Stored) -> bool:

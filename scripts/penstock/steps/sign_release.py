@@ -1,8 +1,7 @@
-"""sign: a release that was published without a signature gets one; a history is signed as it stands.
+"""sign: a release that was published without a signature gets one.
 
 Guarantees: nothing is signed that is not as it was published. The seal must be the one that the history
-names, manifests and records those of the seal; only the bytes of the data are not read (an audit does). A
-history that is not the signed one is signed by `accept` alone, with a reason that stands in it.
+names, manifests and records those of the seal; only the bytes of the data are not read (an audit does).
 """
 
 from __future__ import annotations
@@ -14,7 +13,7 @@ from penstock.audit import audit_plan
 from penstock.core.documents.history_line import Signing
 from penstock.errors import ConfigError, FindingsError
 from penstock.ownership.dataset_hold import holding
-from penstock.state import history, release_signature, signed_history
+from penstock.state import history, release_signature
 from penstock.steps.release_choice import released
 
 if TYPE_CHECKING:
@@ -29,15 +28,12 @@ STEP = "sign"
 class Signed(TypedDict):
     dataset: str
     release: str
-    """"" where the history alone was signed."""
     signed: bool
     """False: the signature was there already, and holds."""
-    trusted: str
-    """What the history's first signature had to take as it stood, in a sentence; "" where it had not."""
 
 
 def run(context: Context, dataset: str, release: str | None) -> Signed:
-    """Sign a release, and the history. Raises ConfigError without `target.sign_with`, FindingsError for a
+    """Sign a release. Raises ConfigError without `target.sign_with`, FindingsError for a
     release that is not as it was published, PreflightError for a key that cannot sign, LockedError."""
     layout = context.layout(dataset)
     key = _key(layout)
@@ -45,8 +41,8 @@ def run(context: Context, dataset: str, release: str | None) -> Signed:
     release = released(context, layout, release, STEP)
     with holding(context, dataset, "", STEP):
         stored = audit_plan.read_seal(layout, release)
-        if not release_signature.problems(layout, release, stored):
-            return {"dataset": dataset, "release": release, "signed": False, "trusted": ""}
+        if not release_signature.problem(layout, release, stored):
+            return {"dataset": dataset, "release": release, "signed": False}
         unsigned = layout.without_signers()
         if damaged := audit_plan.unsound(unsigned, release, *stored):
             raise FindingsError(
@@ -56,25 +52,19 @@ def run(context: Context, dataset: str, release: str | None) -> Signed:
                 hint="stage the same content as a new release: "
                 f"`{context.program} run --new-release {dataset}`",
             )
-        trusted = signed_history.trusted(layout)
         made = release_signature.made(key, layout.signing.signers, layout.release(release))
-        history.append(layout, _line(context, layout, release, seal=stored.digest))
+        line = Signing(
+            at=datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ"),
+            dataset=dataset,
+            release=release,
+            claim=context.hold.number if context.hold else 0,
+            author=history.this_author(),
+            seal=stored.digest,
+        )
+        history.append(layout, line)
         context.assert_held()
         release_signature.put(context.storage, layout, release, made)
-    return {"dataset": dataset, "release": release, "signed": True, "trusted": trusted}
-
-
-def accept(context: Context, dataset: str, reason: str) -> Signed:
-    """Sign the history as it stands, with a line that says why. Raises as `run`."""
-    layout = context.layout(dataset)
-    key = _key(layout)
-    context.storage.check_owner(layout)
-    with holding(context, dataset, "", STEP):
-        if not signed_history.problems(layout):
-            return {"dataset": dataset, "release": "", "signed": False, "trusted": ""}
-        context.assert_held()
-        history.accept(layout, key, _line(context, layout, "", reason=reason))
-    return {"dataset": dataset, "release": "", "signed": True, "trusted": ""}
+    return {"dataset": dataset, "release": release, "signed": True}
 
 
 def _key(layout: DatasetLayout) -> Path:
@@ -85,17 +75,3 @@ def _key(layout: DatasetLayout) -> Path:
             hint="give the path of an OpenSSH key, and `target.signers` (docs/signatures.md)",
         )
     return layout.signing.key
-
-
-def _line(
-    context: Context, layout: DatasetLayout, release: str, *, seal: str = "", reason: str = ""
-) -> Signing:
-    return Signing(
-        at=datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ"),
-        dataset=layout.dataset,
-        release=release,
-        claim=context.hold.number if context.hold else 0,
-        author=history.this_author(),
-        seal=seal,
-        reason=reason,
-    )

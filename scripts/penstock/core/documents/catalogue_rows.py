@@ -145,8 +145,8 @@ class ReleaseShown(TypedDict):
     seal_in_history: str
     """`same`, `differs`, `none` (no line names it), or `unreadable`: the history is its owner's alone."""
     signature: str
-    """Whether the signatures over the seal and, for its owner, over the history hold, in words; "" where the
-    release has none and none is asked for."""
+    """Whether the signature over the seal holds, in words; "" where the release has none and none is asked
+    for."""
     source_evidence: Sequence[Amount]
     storage_evidence: Sequence[Amount]
     manifests: Sequence[ShownManifest]

@@ -38,8 +38,6 @@ class HistoryLine:
     claim: int | None = None
     """The number of the claim under which it was done; None where the line has none."""
     author: Author = field(default_factory=Author)
-    before: str = ""
-    """`sha256:<hex>` of all bytes of the history before this line; "" in lines of older versions."""
 
 
 @dataclass(frozen=True)
@@ -99,13 +97,11 @@ class Unpinning(HistoryLine):
 
 @dataclass(frozen=True)
 class Signing(HistoryLine):
-    """A release that was published unsigned, or a history as it stood, was signed."""
+    """A release that was published unsigned was signed."""
 
     event: str = "sign"
     seal: str = ""
-    """`sha256:<hex>` of the seal's bytes; "" where the history alone was signed."""
-    reason: str = ""
-    """Why a history that was not the signed one was accepted; "" where it was."""
+    """`sha256:<hex>` of the seal's bytes."""
 
 
 @dataclass(frozen=True)
@@ -176,7 +172,7 @@ def to_json(line: Written) -> Json:
     if isinstance(line, CtimeInterval):
         return common | {"first_ns": line.first_ns, "last_ns": line.last_ns}
     if isinstance(line, Signing):
-        return common | {"seal": line.seal, "reason": line.reason}
+        return common | {"seal": line.seal}
     return common | {
         "audit": line.audit,
         "repaired": list(line.repaired),

@@ -1,4 +1,4 @@
-"""The key that releases are signed with, tried before anything is copied; and the history that it signs."""
+"""The key that releases are signed with, tried before anything is copied."""
 
 from __future__ import annotations
 
@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING
 
 from penstock.core.checks import CheckResult
 from penstock.signing import ssh_keygen
-from penstock.state import signed_history
 
 if TYPE_CHECKING:
     from penstock.core.layout import DatasetLayout
@@ -17,15 +16,13 @@ PROBE = b"penstock preflight\n"
 
 
 def check(layout: DatasetLayout, looks: Looks) -> None:
-    """Reports nothing where no signature is configured. Raises PreflightError, FindingsError.
+    """Reports nothing where no signature is configured. Raises PreflightError.
 
     | `sign_with` | the key                                    | verdict |
     |-------------|--------------------------------------------|---------|
     | no          |                                            | a note  |
     | yes         | cannot sign, or by none of `signers`       | stop    |
     | yes         | signs                                      | ok      |
-
-    A history that is there and was never signed is a note: publish signs it as it stands.
     """
     signing = layout.signing
     if signing.signers is None:
@@ -37,9 +34,5 @@ def check(layout: DatasetLayout, looks: Looks) -> None:
         looks.saw(CheckResult("signing key", found, "note", mend=mend))
         return
     at = datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
-    for namespace in (ssh_keygen.RELEASE, ssh_keygen.HISTORY):
-        ssh_keygen.sign_verified(signing.key, signing.signers, namespace, PROBE, at)
-    signed_history.check(layout)
+    ssh_keygen.sign_verified(signing.key, signing.signers, PROBE, at)
     looks.saw(CheckResult("signing key", f"{signing.key} signs, and {signing.signers} has it"))
-    if trusted := signed_history.trusted(layout):
-        looks.saw(CheckResult("signed history", trusted, "note"))
