@@ -175,14 +175,6 @@ def test_a_release_that_is_broken_is_one_row_that_says_so(
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root can give a folder away")
-def test_an_auditors_word_of_a_newer_format_is_said_in_its_row(layout: DatasetLayout) -> None:
-    layout.auditors.mkdir(exist_ok=True)
-    (layout.auditors / "newer").write_text('{"format": 99}')
-    row = dataset_row(layout, nobody, auditors=(str(os.geteuid()),))
-    assert all("newer format than this penstock reads" in one["problem"] for one in row["releases"])
-    assert len(row["releases"]) == 2
-
-
 def test_a_release_folder_of_another_account_is_said_to_be_foreign(layout: DatasetLayout) -> None:
     _, other = names(layout)
     os.chown(layout.release(other), NOBODY, NOBODY)

@@ -95,10 +95,3 @@ def test_s16_what_an_audit_skipped_is_written_where_there_is_any() -> None:
     )
     written = document.to_json(Verdict("d", "r", "s", last=last))
     assert document.from_json(json.dumps(written).encode(), "there").last == last
-
-
-def test_which_audit_read_everything_is_written_where_one_did() -> None:
-    whole = Verdict("d", "r", "s", read=ReadBack("2026-01-01T00:00:00Z", audit="a4"))
-    written = document.to_json(whole)
-    assert written["read"] == {"whole": "2026-01-01T00:00:00Z", "slices": {}, "audit": "a4"}
-    assert read(written) == whole

@@ -42,7 +42,6 @@ def shown(
     now: datetime | None = None,
     *,
     owners: Sequence[str] | None = None,
-    auditors: Sequence[str] = (),
 ) -> ReleaseShown:
     """The release, or the one that `current` names, judged as in `dataset_row`. Raises ConfigError for a
     release that is not there, PreflightError where nothing is published, FindingsError for a pointer to
@@ -52,7 +51,7 @@ def shown(
         with Folder(layout.folder) as folder:
             name, current = named(folder, layout, release)
             held = holders(layout).get(name, ())
-            read = release_row(layout, name, current, held, now, owners=owners, auditors=auditors)
+            read = release_row(layout, name, current, held, now, owners=owners)
             manifests = _manifests(folder, layout, read)
     except OSError as error:
         raise unreadable(layout, error) from None

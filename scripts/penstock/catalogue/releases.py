@@ -45,15 +45,14 @@ def dataset_row(
     now: datetime | None = None,
     *,
     owners: Sequence[str] | None = None,
-    auditors: Sequence[str] = (),
 ) -> DatasetRow:
     """The dataset, its releases (the newest first) and the hidden folders beside them, judged as `gate` does
-    for these `owners` and `auditors`; None: the owner of the dataset's folder is trusted. Raises nothing for
+    for these `owners`; None: the owner of the dataset's folder is trusted. Raises nothing for
     what lies there, whatever it is."""
     now = now or datetime.now(UTC)
     owner = _owner(layout.folder)
     trusted = _trusted(owner, owners)
-    whole = gate.judged(layout, trusted, auditors)
+    whole = gate.judged(layout, trusted)
     row: DatasetRow = {
         "dataset": layout.dataset,
         "path": str(layout.folder),
@@ -84,7 +83,7 @@ def dataset_row(
     found = []
     for name in names:
         if not name.startswith("."):
-            one = whole if name == whole.release else gate.judged(layout, trusted, auditors, release=name)
+            one = whole if name == whole.release else gate.judged(layout, trusted, release=name)
             found.append(_row(one, row["current"], held.get(name, ()), now))
     row["releases"] = sorted(found, key=lambda one: (one["sealed"] or "", one["release"]), reverse=True)
     row["files"] = sum(one["files"] or 0 for one in found)
@@ -100,11 +99,10 @@ def release_row(
     now: datetime,
     *,
     owners: Sequence[str] | None = None,
-    auditors: Sequence[str] = (),
 ) -> Read:
     """One release below the dataset's folder, judged as in `dataset_row`."""
     trusted = _trusted(_owner(layout.folder), owners)
-    judgement = gate.judged(layout, trusted, auditors, release=None if name == current else name)
+    judgement = gate.judged(layout, trusted, release=None if name == current else name)
     return Read(_row(judgement, current, held, now), _owner(layout.release(name)), judgement)
 
 
@@ -141,8 +139,6 @@ def _row(judgement: Judgement, current: str | None, held: Sequence[str], now: da
         "last_audit": last.to_json() if last else None,
         "audit_age": age_of(last.ended, now) if last else None,
         "findings": judgement.findings,
-        "auditor": last.by if last and last != (judgement.own and judgement.own.last) else "",
-        "auditors_found": judgement.auditors_found,
         "held_by": list(held),
     }
     if judgement.stored is not None:

@@ -38,10 +38,9 @@ def releases(parsed: argparse.Namespace, session: Session) -> int:
     from penstock.views import release_text
 
     holders = pins.holding(open_storage())
-    owners, auditors = _trusted(parsed, session)
+    owners = _owners(parsed, session)
     found = [
-        dataset_row(layout, holders, owners=owners, auditors=auditors)
-        for layout in _layouts(parsed, session, parsed.dataset)
+        dataset_row(layout, holders, owners=owners) for layout in _layouts(parsed, session, parsed.dataset)
     ]
     session.receipt({"datasets": {one["dataset"]: one for one in found}})
     if _json(parsed):
@@ -60,9 +59,9 @@ def show(parsed: argparse.Namespace, session: Session) -> int:
     from penstock.views import release_text
 
     layout = _layout(parsed, session)
-    owners, auditors = _trusted(parsed, session)
+    owners = _owners(parsed, session)
     holders = pins.holding(open_storage())
-    found = details.shown(layout, parsed.release, holders, owners=owners, auditors=auditors)
+    found = details.shown(layout, parsed.release, holders, owners=owners)
     session.receipt(found)
     if _json(parsed):
         _lines([found])
@@ -213,10 +212,9 @@ def _target(parsed: argparse.Namespace, session: Session) -> tuple[TargetConfig,
     return config.target, list(config.datasets)
 
 
-def _trusted(parsed: argparse.Namespace, session: Session) -> tuple[Sequence[str] | None, Sequence[str]]:
-    """`target.owners` and `target.auditors`; with --root the owner of each dataset's folder counts."""
-    target, _ = _target(parsed, session)
-    return None if parsed.root is not None else target.owners, target.auditors
+def _owners(parsed: argparse.Namespace, session: Session) -> Sequence[str] | None:
+    """`target.owners`; None with --root: the owner of each dataset's folder counts."""
+    return None if parsed.root is not None else session.config().target.owners
 
 
 def _layout(parsed: argparse.Namespace, session: Session) -> DatasetLayout:

@@ -227,7 +227,7 @@ def _judged(result: Result, listed: ListResult, config: Config) -> Result:
     if run_store.sealed_run(layout, listed["release"]) != listed["run"]:
         why = f"release {listed['release']} was listed, and is not published; see above"
         return {"dataset": listed["dataset"], "status": "FAILED", "why": why}
-    return {**result, **judged(gate.judged(layout, config.target.owners, config.target.auditors))}
+    return {**result, **judged(gate.judged(layout, config.target.owners))}
 
 
 def _note_stop(results: Mapping[str, Result], config: Config, code: int) -> None:

@@ -224,7 +224,6 @@ def _pinned(
         layout,
         within=getattr(parsed, "audited_within", None),
         owners=target.owners,
-        auditors=target.auditors,
     )
 
     def look() -> Published:

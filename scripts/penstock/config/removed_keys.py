@@ -23,6 +23,8 @@ INSTEAD: Mapping[str, str] = {
     "cluster.steps.publish": _OF_CONTROLLER,
     "datasets.<dataset>.list_format": _LIST_FORMAT,
     "datasets.<dataset>.sources[].list_format": _LIST_FORMAT,
+    "target.auditors": "whoever can read a release audits it by the same command; the owner's audits "
+    "alone speak at the gate",
 }
 """By key, as docs/configuration.md would write it (`datasets.<dataset>.sources[].url`; a key of
 `cluster.steps.<step>` stands as one of `cluster`): what to do instead, as the end of a sentence."""

@@ -79,8 +79,6 @@ class TargetConfig:
     """Metadata operations a second of all runs below the root; 0: no budget, None: by the file system."""
     owners: Annotated[tuple[str, ...], "accounts"] = ()
     """Accounts, by name or number, whose releases gate and path take; (): the root's owner and the caller."""
-    auditors: Annotated[tuple[str, ...], "accounts"] = ()
-    """Accounts, by name or number, whose audits count at the gate beside the owner's."""
     ephemeral: bool = False
     """Whether releases may vanish with a job: else a BeeOND as target stops the run."""
     striping: Annotated[StripingConfig, "striping"] = field(default_factory=StripingConfig)

@@ -118,7 +118,7 @@ def filled(config: Config, site: Site) -> Config:
     |--------------------------------------------|------------------------------------------------------|
     | `cluster.partition`                        | the first of the site's                              |
     | `cluster.max_elements`                     | at its default: the lower one of that and the site's |
-    | `target.ops`, `owners` and `auditors`      | the site's                                           |
+    | `target.ops`, `target.owners`              | the site's                                           |
     | `bandwidth.*`                              | the site's                                           |
     | `gc.grace`                                 | at its default: the longer one of that and the site's |
     | `gc.ops`                                   | at its default: the lower one of that and the site's |
@@ -126,8 +126,7 @@ def filled(config: Config, site: Site) -> Config:
     bounds, target, bandwidth = site.bounds, config.target, config.bandwidth
     if target.ops is None:
         target = replace(target, ops=bounds.target.ops)
-    said = bounds.target
-    target = replace(target, owners=target.owners or said.owners, auditors=target.auditors or said.auditors)
+    target = replace(target, owners=target.owners or bounds.target.owners)
     own = bounds.bandwidth
     bandwidth = replace(
         bandwidth,
@@ -165,7 +164,7 @@ def problems(config: Config, site: Site) -> Iterator[Problem]:
     |-------------------------|------------------------------------------------------|
     | `target.roots`          | one of them, or a folder below one, links followed   |
     | `target.ops`            | that or less; not 0, which is no budget              |
-    | `target.owners`, `target.auditors` | some of them, as they are written there   |
+    | `target.owners`         | some of them, as they are written there              |
     | `cluster.partitions`    | these, several as `a,b`, for each step too           |
     | `cluster.max_elements`  | that or less, for each step too                      |
     | `bandwidth.folder`      | this one                                             |
@@ -201,12 +200,8 @@ def _target(config: Config, site: Site) -> Iterator[Problem]:
     if not _is_given(site, target.root):
         names = " and ".join(map(str, bounds.roots))
         yield _refused(site, ("target", "root"), shown(str(target.root)), names, "roots")
-    for key, asked, given in (
-        ("owners", target.owners, bounds.owners),
-        ("auditors", target.auditors, bounds.auditors),
-    ):
-        if given and not set(asked) <= set(given):
-            yield _refused(site, ("target", key), shown(", ".join(asked)), ", ".join(given))
+    if bounds.owners and not set(target.owners) <= set(bounds.owners):
+        yield _refused(site, ("target", "owners"), shown(", ".join(target.owners)), ", ".join(bounds.owners))
     if bounds.ops is not None and not 0 < (target.ops or 0) <= bounds.ops:
         spent = f"{target.ops:,} operations a second" if target.ops else "no budget"
         yield _at_most(site, ("target", "ops"), spent)

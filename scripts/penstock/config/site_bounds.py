@@ -16,8 +16,7 @@ class SiteTarget:
     """Where roots may lie; (): anywhere."""
     ops: int | None = None
     owners: Annotated[tuple[str, ...], "accounts"] = ()
-    """(): any. `auditors` likewise."""
-    auditors: Annotated[tuple[str, ...], "accounts"] = ()
+    """(): any."""
 
 
 @dataclass(frozen=True)

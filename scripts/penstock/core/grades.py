@@ -42,15 +42,6 @@ def audit_grade(methods: Iterable[str], *, whole: bool, owner: bool = True) -> s
     return grade if whole else f"{grade}, of the files that were read"
 
 
-def at_most_reread(grade: str) -> str:
-    """An audit's grade, bounded as that of another account than the owner is.
-
-    >>> at_most_reread("cold, of the files that were read")
-    'reread, of the files that were read'
-    """
-    return f"reread{grade.removeprefix('cold')}" if grade.startswith("cold") else grade
-
-
 def is_proven(source_grade: str) -> bool:
     """Whether a checksum of the source proved the file. Older rows have "" for what nothing proved."""
     return source_grade not in (SIZE_ONLY, "")

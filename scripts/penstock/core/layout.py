@@ -140,11 +140,6 @@ class DatasetLayout:
         return self.folder / "audits" / f"{release}.json"
 
     @property
-    def auditors(self) -> Path:
-        """What accounts that audit, and do not stage, say of the releases."""
-        return self.folder / "verdicts"
-
-    @property
     def pins(self) -> Path:
         """What readers say that they read."""
         return self.folder / "pins"
@@ -180,7 +175,7 @@ class DatasetLayout:
     @property
     def folders_of_readers(self) -> tuple[Path, ...]:
         """The folders in `folder` that readers look into: each is one, or is not there."""
-        return (self.releases, self.pins, self.verdict("").parent, self.auditors)
+        return (self.releases, self.pins, self.verdict("").parent)
 
     @property
     def folders_of_owner(self) -> tuple[Path, ...]:

@@ -26,7 +26,7 @@ from penstock.core.documents.rollback_intent import RollbackIntent
 from penstock.errors import FailedError, FindingsError
 from penstock.filesystem import clock, plain_files
 from penstock.retention import pins
-from penstock.state import auditor_verdicts, current_pointer, gate, history, run_claims
+from penstock.state import current_pointer, gate, history, run_claims
 
 if TYPE_CHECKING:
     from penstock.core.layout import DatasetLayout
@@ -56,11 +56,10 @@ def lead(context: Context, layout: DatasetLayout, release: str | None) -> Led:
         return Led(finished.release, finished.left, True)
     wanted = _wanted(context, layout, release, current)
     target = context.config.target
-    gate.passed(layout, owners=target.owners, auditors=target.auditors, release=wanted)
+    gate.passed(layout, owners=target.owners, release=wanted)
     if wanted == current:
         return Led(wanted, "", False)
     pins.make_folder(context, layout, wanted)
-    auditor_verdicts.make_folder(context, layout, wanted)
     author, claim = history.this_author(), run_claims.number(layout)
     at = clock.stamp(layout.releases)
     intent = RollbackIntent(wanted, current or "", secrets.token_hex(8), at, *author, claim)

@@ -37,7 +37,7 @@ from penstock.errors import FailedError, FindingsError, NewerFormatError, Pensto
 from penstock.filesystem import clock, errno_map, plain_files
 from penstock.filesystem.errno_map import printable
 from penstock.policy import accounts
-from penstock.state import auditor_verdicts, history, receipts, release_signature, seals, verdicts
+from penstock.state import history, receipts, release_signature, seals, verdicts
 from penstock.storage.registry import open_storage
 
 if TYPE_CHECKING:
@@ -98,12 +98,8 @@ class Judgement:
     """What `gate` and `path` end with; None: it may be read."""
     stored: seals.Stored | None = None
     """The seal and its digest, also of a release with an error, as far as it can be read."""
-    own: Verdict | None = None
-    """What its owner's audits said."""
     verdict: Verdict | None = None
-    """The same with what auditors said."""
-    auditors_found: str = ""
-    """Which auditor's findings stand, in words."""
+    """What its owner's audits said."""
     findings: Mapping[str, int] = field(default_factory=dict)
     """Those that stand: kind to count."""
     shaped: bool = True
@@ -134,21 +130,20 @@ class Judgement:
 def judged(
     layout: DatasetLayout,
     owners: Sequence[str] = (),
-    auditors: Sequence[str] = (),
     *,
     release: str | None = None,
     within: float | None = None,
 ) -> Judgement:
     """The judgement of the release that `current` names, or of this one. It counts where it is of one of
-    `owners` (`target.owners`; (): the root's owner or this account). Findings are those of its owner's audits
-    and of `auditors` (`target.auditors`); with `within` (seconds), all of it must have been read back since
-    then (`verdicts.read_since`). Raises nothing for what lies there, whatever it is."""
+    `owners` (`target.owners`; (): the root's owner or this account). Findings are those of its owner's
+    audits; with `within` (seconds), all of it must have been read back since then (`verdicts.read_since`).
+    Raises nothing for what lies there, whatever it is."""
     found = Judgement(layout, release or "")
     found.shaped = _note(found, lambda: open_storage().check_shape(layout))
     if _note(found, lambda: _named(found, release)):
         _note(found, lambda: _owned(layout, found.release, owners, pointed=release is None))
         _note(found, lambda: _sealed(found))
-        _note(found, lambda: _audited(found, auditors))
+        _note(found, lambda: _audited(found))
     for look in (_proven, _whole, _without_findings, partial(_read_within, within=within)):
         if found.error is None:
             _note(found, partial(look, found))
@@ -160,13 +155,12 @@ def passed(
     *,
     within: float | None = None,
     owners: Sequence[str] = (),
-    auditors: Sequence[str] = (),
     release: str | None = None,
 ) -> Published:
     """What `judged` judges, where nothing stands against it. Raises its error: FindingsError where nothing is
     published or the release is damaged or foreign, PreflightError where this account may not read it,
     NewerFormatError, FailedError where the file system does not answer."""
-    found = judged(layout, owners, auditors, release=release, within=within)
+    found = judged(layout, owners, release=release, within=within)
     if found.error is not None or found.stored is None:
         raise found.error or _broken(found.data.parent, "it was replaced while it was looked at")
     return Published(found.release, found.data, *found.stored)
@@ -261,14 +255,9 @@ def _sealed(found: Judgement) -> None:
             raise _broken(folder, f"its seal ({SEAL}) is that of another {key}, {printable(told)}")
 
 
-def _audited(found: Judgement, auditors: Sequence[str]) -> None:
+def _audited(found: Judgement) -> None:
     """What audits said of it. Raises FindingsError where that is damaged: nobody knows then what stands."""
-    layout, release = found.layout, found.release
-    found.own = found.verdict = verdicts.read(layout, release)
-    if found.stored is not None:
-        said = auditor_verdicts.read(layout, release, found.stored.digest, auditors)
-        found.verdict = auditor_verdicts.with_said(layout, release, found.own, found.stored.digest, said)
-        found.auditors_found = auditor_verdicts.told(said, found.own)
+    found.verdict = verdicts.read(found.layout, found.release)
     found.findings = verdicts.standing(found.verdict)
 
 
@@ -286,7 +275,7 @@ def _proven(found: Judgement) -> None:
     if known not in (None, stored.digest):
         why = f"its seal ({SEAL}) is not the one that was published ({known} in the history)"
         raise _broken(folder, why)
-    if found.own is not None and found.own.seal != stored.digest:
+    if found.verdict is not None and found.verdict.seal != stored.digest:
         raise _broken(folder, f"its seal ({SEAL}) is not the one of the last audit's release")
     release_signature.demand(layout, release, stored)
 
@@ -303,15 +292,12 @@ def _without_findings(found: Judgement) -> None:
     if not found.findings:
         return
     dataset = found.layout.dataset
-    # A repair goes by the owner's audits: what an auditor alone found it would not know.
-    audit = f"`penstock audit {dataset} --release {found.release}"
-    first = f"{audit}` by its owner sees it, too; then " if found.auditors_found else ""
     raise FindingsError(
         "findings stand against the release",
         where=str(found.data.parent),
-        why="; ".join(filter(None, (verdicts.told(found.findings), found.auditors_found))),
-        hint=f"{first}{verdicts.advice(dataset, found.findings)}; its owner may overrule them by "
-        f"{audit} --overrule REASON`",
+        why=verdicts.told(found.findings),
+        hint=f"{verdicts.advice(dataset, found.findings)}; its owner may overrule them by "
+        f"`penstock audit {dataset} --release {found.release} --overrule REASON`",
     )
 
 

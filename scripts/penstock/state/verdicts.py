@@ -136,7 +136,7 @@ def audited(verdict: Verdict, audit: LastAudit, choice: Choice, *, compared: boo
 def _read(before: ReadBack, audit: LastAudit, choice: Choice) -> ReadBack:
     """With what an audit of this choice read."""
     if choice.kind == "whole":
-        return before._replace(whole=audit.began, audit=audit.audit)
+        return before._replace(whole=audit.began)
     if choice.kind != "slice":
         return before
     turn = {**before.slices.get(choice.turns, {}), choice.turn: audit.began}

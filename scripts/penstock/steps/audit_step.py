@@ -37,8 +37,7 @@ from penstock.formats.shards import read_expected
 from penstock.ownership import reserve
 from penstock.ownership.dataset_hold import lock_of
 from penstock.planning.forecast import element_time
-from penstock.policy import accounts
-from penstock.state import auditor_verdicts, history, own_state, receipts, verdicts
+from penstock.state import history, own_state, receipts, verdicts
 from penstock.steps.release_choice import check_stands, released, standing
 from penstock.vendors.registry import data_states
 
@@ -184,12 +183,10 @@ def _states(context: Context, folder: Path) -> Iterator[DataStates | None]:
 
 def _as_reader(context: Context, layout: DatasetLayout, into: Path | None) -> DatasetLayout:
     """Of another account's dataset: what an audit sees lies with who made it, and decides nothing at the
-    gate, but for that of an auditor. What this account may not read is a finding; which pages stay in
-    memory the kernel hides from it, so it claims `reread` at most."""
+    gate. What this account may not read is a finding; which pages stay in memory the kernel hides from it, so
+    it claims `reread` at most."""
     own = own_state.beside(context.storage, layout, "this audit", into)
-    text = f"another account stages this dataset: what is found stands in {own.audits}, and "
-    auditor = accounts.is_listed(os.geteuid(), context.config.target.auditors)
-    text += "at the gates that list this account in target.auditors" if auditor else "not at the gate"
+    text = f"another account stages this dataset: what is found stands in {own.audits}, and not at the gate"
     context.emit(events.Noted(layout.dataset, STEP, text))
     return own
 
@@ -487,8 +484,10 @@ def _amounts(found: Iterable[SkippedFile]) -> dict[str, SkippedJson]:
 def _tell(
     context: Context, layout: DatasetLayout, audit: Audit, result: AuditResult, *, compared: bool
 ) -> None:
-    """Write the result where the gate reads it, and append it to the history of audits. An audit that is
-    stopped between the two may append its line twice."""
+    """Write the result where the gate reads it, and append it to the history of audits; only where the
+    dataset's owner audits. An audit that is stopped between the two may append its line twice."""
+    if not result["owner"]:
+        return
     last = LastAudit(
         audit=audit.id,
         began=audit.created,
@@ -505,15 +504,11 @@ def _tell(
         skipped={kind: one["files"] for kind, one in result["skipped"].items()},
         grade=result["grade"],
     )
-    if not result["owner"]:
-        _post(context, layout, audit, last, compared=compared)
-        return
     known = history.published_seal(layout, audit.release) or audit.seal
     before = verdicts.read(layout, audit.release)
     if before is None or before.seal != known:
         before = verdicts.new(layout, audit.release, known)
     verdicts.write(layout, verdicts.audited(before, last, audit.choice, compared=compared))
-    auditor_verdicts.make_folder(context, layout, audit.release)
     kept = ("dataset", "release", "audit", "choice", "status", "counts", "files", "bytes", "began", "seconds")
     line: dict[str, object] = {key: told for key, told in result.items() if key in kept}
     if last.skipped:
@@ -523,25 +518,6 @@ def _tell(
     )
 
 
-def _post(context: Context, layout: DatasetLayout, audit: Audit, last: LastAudit, *, compared: bool) -> None:
-    """Say it to the gates that trust this account as an auditor; where the owner made no place for it, a
-    warning says so."""
-    if not accounts.is_listed(os.geteuid(), context.config.target.auditors):
-        return
-    try:
-        before = auditor_verdicts.of_this_account(layout, audit.release, audit.seal)
-        verdict = before.verdict if before else verdicts.new(layout, audit.release, audit.seal)
-        said = verdicts.audited(verdict, last, audit.choice, compared=compared)
-        auditor_verdicts.post(layout, said, before)
-    except (OSError, FailedError) as error:
-        why = error.strerror if isinstance(error, OSError) else error.why
-        text = (
-            f"no gate hears of this audit: {layout.auditors}: {why}; the dataset's owner makes that folder "
-            "by any publication or audit with `target.auditors`"
-        )
-        context.emit(events.Warned(layout.dataset, STEP, text))
-
-
 def overrule(context: Context, dataset: str, why: str, release: str | None = None) -> OverruleResult:
     """Overrule the findings that stand against a release, on its owner's word. Returns {dataset, release,
     status, counts, why}; `counts` are those that stood. Raises FailedError, LockedError."""
@@ -549,17 +525,13 @@ def overrule(context: Context, dataset: str, why: str, release: str | None = Non
     context.storage.check_owner(layout)
     release = released(context, layout, release, STEP)
     with auditing(context, layout, release, STEP), standing(layout, release, STEP):
-        own = verdicts.read(layout, release)
-        before = auditor_verdicts.with_auditors(layout, release, own, context.config.target.auditors)
+        before = verdicts.read(layout, release)
         counts = verdicts.standing(before)
         result: OverruleResult = {
             "dataset": dataset, "release": release, "status": "OVERRULED", "counts": counts, "why": why,
         }  # fmt: skip
         if before is not None and counts:
-            written = verdicts.overruled(before, why, history.user())
-            # What auditors read stays theirs to say.
-            mine = own or verdicts.new(layout, release, before.seal)
-            verdicts.write(layout, written._replace(read=mine.read, last=mine.last))
+            verdicts.write(layout, verdicts.overruled(before, why, history.user()))
             line = {"event": "overrule", "at": verdicts.now(), **result, **history.this_author()._asdict()}
             context.storage.append_line(layout.audit_history, line)
     return result

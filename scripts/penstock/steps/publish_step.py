@@ -27,7 +27,6 @@ from penstock.release.sealing import RecordsError, seal_staging
 from penstock.retention import interrupted, pins
 from penstock.runtime.job_environment import host_name
 from penstock.state import (
-    auditor_verdicts,
     current_pointer,
     history,
     receipts,
@@ -80,7 +79,6 @@ def _publish(context: Context, run: Run) -> PublishReceipt:
     # Also for what an attempt revealed that died before it could say so: it may not be durable.
     context.storage.reveal(layout, info.release, context.assert_held)
     pins.make_folder(context, layout, info.release)
-    auditor_verdicts.make_folder(context, layout, info.release)
     stored = seals.of_run(run)
     if stored is None:
         context.assert_held()

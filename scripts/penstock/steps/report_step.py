@@ -141,7 +141,7 @@ def _gathered(context: Context, run: Run) -> tuple[Result, ElementAccounts]:
             amended = cast("AmendedFiles", seal.amended.to_json())
             result |= {"amended": amended, "files": seal.files, "bytes": seal.bytes}
         target = context.config.target
-        found = gate.judged(layout, target.owners, target.auditors)
+        found = gate.judged(layout, target.owners)
         result["current"] = str(layout.current) if found.release else ""
         if found.release != info.release:
             result["why"] = f"published, but `current` was moved to {found.release}"

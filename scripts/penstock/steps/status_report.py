@@ -30,7 +30,7 @@ def run(context: Context, dataset: str) -> StatusResult:
     that of `gate`, unless nothing stands against what is published and a run is not at its end: then it is
     the run's."""
     layout, target = context.layout(dataset), context.config.target
-    found = gate.judged(layout, target.owners, target.auditors)
+    found = gate.judged(layout, target.owners)
     answer: StatusResult = {"dataset": dataset, "state": found.state}
     if found.error is not None and found.state != gate.NOTHING:
         answer |= {"why": found.problem, "to_do": found.error.hint}

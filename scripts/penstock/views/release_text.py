@@ -96,7 +96,6 @@ def _dataset(row: DatasetRow, columns: int) -> Iterator[Line]:
 def _cells(row: ReleaseRow) -> list[str]:
     audit = row["last_audit"]
     audited = f"{audit['status']}, {human.age(row['audit_age'])}" if audit else "never"
-    audited += ", auditor" if row["auditor"] else ""
     known = row["files"] is not None
     return [
         "*" if row["current"] else "",
@@ -144,16 +143,14 @@ def _facts(found: ReleaseShown) -> Iterator[tuple[str, str]]:
     if seal is not None:
         yield from _sealed(found, seal)
     if row["last_audit"]:
-        by = f", {row['last_audit']['grade']}, by auditor {row['auditor']}" if row["auditor"] else ""
-        yield "Last audit", f"{findings_text.last(row['last_audit'])}{by}"
+        yield "Last audit", findings_text.last(row["last_audit"])
     elif seal is not None:
         yield "Last audit", "never"
     if seal is not None:
         since = found["read_back"]
         yield "Read back", f"all of it, last at {_time(since)}" if since else "never all of it"
     if row["findings"]:
-        counts = "; ".join(filter(None, (_counts(row["findings"]), row["auditors_found"])))
-        yield "Findings", f"{counts}: {found['advice']}"
+        yield "Findings", f"{_counts(row['findings'])}: {found['advice']}"
     yield from _verdict(found["verdict"] or {})
     for one in row["held_by"]:
         yield "Held by", one

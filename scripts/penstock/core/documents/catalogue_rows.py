@@ -47,11 +47,7 @@ class ReleaseRow(TypedDict):
     audit_age: float | None
     """Seconds since the last audit ended."""
     findings: Mapping[str, int]
-    """Those that stand, by kind: the owner's, and those of auditors."""
-    auditor: str
-    """The account of the last audit where it is one of `target.auditors`; "" where the owner's is last."""
-    auditors_found: str
-    """Which auditor's findings stand, in words; "" where none do."""
+    """Those that stand, by kind."""
     held_by: Sequence[str]
     """Who keeps it from being removed, in words."""
 

@@ -78,9 +78,6 @@ class ReadBack(NamedTuple):
     """All of them by one audit; None if never."""
     slices: Mapping[int, Mapping[int, str]] = typed_json.NOTHING
     """By rotations of so many slices: when each slice was."""
-    audit: str = ""
-    """The audit that read all of them, as the findings of others are compared with it; "" where a version
-    wrote it that kept none."""
 
 
 class LastRepair(NamedTuple):
@@ -117,8 +114,6 @@ def to_json(verdict: Verdict) -> Json:
     """What the file holds; what never happened is left out."""
     slices = {str(of): {str(one): at for one, at in seen.items()} for of, seen in verdict.read.slices.items()}
     read: Json = {"whole": verdict.read.whole, "slices": slices}
-    if verdict.read.audit:
-        read["audit"] = verdict.read.audit
     written: Json = {
         "format": FORMAT,
         "dataset": verdict.dataset,
