@@ -16,16 +16,13 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from tests.cluster.processes import born, wait_for
 from tests.support.paper_slurm import PaperSlurm
-from tests.support.pyslurm_python import stand_in
+from tests.support.pyslurm_python import of_kind, that_loses_answers
 
-from penstock.cluster.port import ArraySpec, Mail, State
-from penstock.cluster.slurm import open_slurm
-from penstock.cluster.slurm.bindings import helper, worker
-from penstock.cluster.slurm.bindings.helper import Helper, release
+from penstock.cluster.port import ArraySpec
+from penstock.cluster.slurm import client, open_slurm
 from penstock.cluster.slurm.bindings.job_description import attributes
-from penstock.cluster.slurm.bindings.slurm_bindings import SlurmBindings
+from penstock.cluster.slurm.bindings.slurm_bindings import HELPER, SlurmBindings, release
 from penstock.cluster.slurm.command_line import SlurmCommands
-from penstock.cluster.slurm.port import JobSeen
 from penstock.cluster.slurm.submission import array_arguments, job_arguments, single_arguments
 from penstock.config.settings import ClusterConfig, JobOptions
 from penstock.errors import FailedError, PreflightError, TransientError
@@ -41,7 +38,6 @@ OPTIONS = JobOptions(
 )  # fmt: skip
 SPEC = ArraySpec(
     "penstock-x", "copy", (0, 1, 2, 7), ("/bin/true",), Path("/logs"), {"dataset": "d"},
-    mail=Mail("alice@example.org", ("end", "fail")),
 )  # fmt: skip
 SCRIPT = "#!/bin/sh\nexit 0\n"
 
@@ -64,7 +60,7 @@ def way(paper: PaperSlurm, tmp_path: Path) -> Callable[..., SlurmBindings]:
 
     def made(*, wanted: bool = True, **faults: object) -> SlurmBindings:
         faults.setdefault("log", str(tmp_path / "called"))
-        return SlurmBindings(SlurmCommands(), stand_in(tmp_path, **faults), wanted=wanted)
+        return SlurmBindings(of_kind("stand-in", tmp_path, **faults), wanted=wanted)
 
     return made
 
@@ -78,16 +74,16 @@ def called(folder: Path) -> list[str]:
 # What goes which way --------------------------------------------------------------------------
 
 
-def test_what_pyslurm_says_of_a_cluster_is_what_the_commands_say(way: Callable[..., SlurmBindings]) -> None:
+def test_what_pyslurm_says_of_a_cluster_is_what_the_commands_say(
+    way: Callable[..., SlurmBindings], tmp_path: Path
+) -> None:
     by = way()
     commands = SlurmCommands()
-    assert by.facts() == commands.facts()
     assert by.nodes() == commands.nodes()
     assert [(node.away, node.reason) for node in by.nodes()] == [(True, "new disk"), (True, "")]
     assert by.partitions() == commands.partitions()
-    assert by.node_states(["n2"]) == {"n2": "down*"}
-    assert by.default_partition() == "data"
     assert [one.max_time for one in by.partitions()] == [None, 95400.0]
+    assert called(tmp_path) == ["nodes", "nodes", "partitions", "partitions"]
     assert by.way == "pyslurm 24.11.9"
 
 
@@ -143,15 +139,13 @@ def _words(line: str) -> list[str]:
         ("--begin=2030-01-31T20:00", {"begin_time": "2030-01-31T20:00"}),
         ("--nice=50", {"nice": 50}),
         ("--wckey=ingest", {"wckey": "ingest"}),
-        ("--mail-user=alice", {"mail_user": "alice"}),
-        ("--mail-type=END,TIME_LIMIT_90", {"mail_types": ["END", "TIME_LIMIT_90"]}),
         # Never sent, or not carried: sbatch's.
         ("--gres=nvme", None),
         ("--gres=none", None),
         ("--gres=nvme:0", None),
         ("--gres=nvme:1,nvme:2", None),
         ("--nice=0", None),
-        ("--mail-type=ALL", None),
+        ("--mail-user=alice", None),
         ("--core-spec=0", None),
         ("--signal=USR1@120", None),
         ("--export=NONE", None),
@@ -199,45 +193,21 @@ def test_a_core_spec_of_0_goes_through_sbatch(
     assert "--core-spec=0" in paper.lines("jobs")[0]
 
 
-def test_elements_that_ended_are_read_from_accounting(
-    way: Callable[..., SlurmBindings], tmp_path: Path
-) -> None:
-    """pyslurm has None for the index 0, and one record for elements that never began."""
-    found = {one.element: one.status for one in way().ended_elements("90")}
-    assert called(tmp_path) == ["ended"]
-    assert {index: status.state for index, status in found.items()} == {
-        0: State.DONE, 1: State.CANCELLED, 2: State.CANCELLED, 3: State.CANCELLED, 4: State.CANCELLED,
-    }  # fmt: skip
-    assert (found[0].node, found[0].started, found[0].ended) == ("n1", 1700000000.0, 1700000100.0)
-    assert way().ended_states("90") == ["COMPLETED", "CANCELLED", "CANCELLED"]
-
-
-def test_the_exit_status_of_what_failed_is_the_commands(
-    way: Callable[..., SlurmBindings], paper: PaperSlurm
-) -> None:
-    """pyslurm takes 128 off: 143 would read 15."""
-    (paper.folder / "sacct").write_text(
-        "#!/bin/sh\ncase $* in *JobIDRaw*) echo '100|90_0|FAILED|1|2|n1';;\n"
-        "*) echo '90_0|FAILED|143:0|1|2|n1';; esac\n"
-    )
-    (one,) = way().ended_elements("90")
-    assert one.status.exit_code == 143
-    paper.job("FAILED", 143)
-    (paper.folder / "squeue").write_text("#!/bin/sh\necho 'FAILED|143:0|n1|None'\n")
-    assert way().job("7") == JobSeen("FAILED", 143, "n1", "None")
-
-
-def test_a_job_is_asked_of_pyslurm_and_single_elements_of_the_commands(
+def test_what_pyslurm_does_and_what_the_commands(
     way: Callable[..., SlurmBindings], paper: PaperSlurm, tmp_path: Path
 ) -> None:
     by = way()
-    assert by.job("7") == JobSeen("RUNNING", 0, "n1", "None")
     by.cancel("7")
     by.cancel("7", [2, 3])
-    assert called(tmp_path) == ["job", "cancel"]
-    assert paper.lines("scancel.calls") == ["7", "7_[2-3]"]
     paper.job(at_once=3)
     by.throttle("7", 3)
+    by.find("a")
+    by.job("7")
+    by.elements_of(["7"])
+    by.ended_elements("7")
+    assert by.trial(OPTIONS).refusal == ""
+    assert called(tmp_path) == ["cancel", "throttle"]
+    assert paper.lines("scancel.calls") == ["7", "7_[2-3]"]
     assert [line for line in paper.lines("scontrol.calls") if "update" in line] == [
         "update JobId=7 ArrayTaskThrottle=3"
     ]
@@ -264,69 +234,68 @@ def test_a_cancel_that_looks_like_a_failure_is_judged_by_the_commands(
 
 
 @pytest.mark.parametrize("fault", ["dies", "raises"])
-def test_a_query_that_fails_at_pyslurm_is_answered_by_the_commands(
+def test_a_helper_that_fails_is_replaced_by_the_commands(
     fault: str, way: Callable[..., SlurmBindings], tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     by = way(**{fault: ["nodes"]})
     assert by.nodes() == SlurmCommands().nodes()
     assert by.nodes() == SlurmCommands().nodes()
-    assert called(tmp_path) == ["nodes"]
-    assert len(caplog.records) == 1
     by.cancel("7")
-    assert called(tmp_path) == (["nodes"] if fault == "dies" else ["nodes", "cancel"])
-    assert by.way == ("pyslurm 24.11.9, then commands" if fault == "dies" else "pyslurm 24.11.9")
+    assert called(tmp_path) == ["nodes"]
+    assert by.way == "pyslurm 24.11.9, then commands"
+    (record,) = caplog.records
+    assert ("it ended with signal 11" if fault == "dies" else "has no attribute 'that'") in record.message
 
 
 def test_a_helper_that_hangs_is_ended_and_the_commands_take_over(
-    way: Callable[..., SlurmBindings], monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+    way: Callable[..., SlurmBindings],
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
 ) -> None:
-    by = way(hangs=["partitions"])
+    by = way(hangs=["partitions"], pids=str(tmp_path / "pid"))
     by.nodes()
-    pid = by._helper.pid if by._helper else 0
-    monkeypatch.setattr(helper, "CALL_WITHIN", 1)
-    assert by.default_partition() is None
-    assert born(pid) == 0
-    assert "gave no answer in time" in caplog.text
+    monkeypatch.setattr(client, "ANSWER_WITHIN", 3.0)
+    assert by.partitions() == SlurmCommands().partitions()
+    assert born(int((tmp_path / "pid").read_text())) == 0
+    assert "pyslurm gave no answer within 3 s" in caplog.text
     assert by.way.endswith("then commands")
 
 
-@pytest.mark.parametrize("fault", ["dies", "raises", "dies_after"])
-def test_a_submission_of_unknown_outcome_is_found_by_its_name_and_made_once(
+@pytest.mark.parametrize("fault", ["dies", "raises"])
+def test_a_submission_of_unknown_outcome_is_looked_for_by_its_name(
     fault: str, way: Callable[..., SlurmBindings], paper: PaperSlurm, caplog: pytest.LogCaptureFixture
 ) -> None:
     by = way(**{fault: ["submit"]})
     with pytest.raises(TransientError, match="nothing is known"):
         by.submit_array(SPEC, 2, OPTIONS, SCRIPT)
-    assert len(paper.lines("jobs")) == (1 if fault == "dies_after" else 0)
+    assert paper.lines("jobs") == []
     array = str((by.find(SPEC.name) or [by.submit_array(SPEC, 2, OPTIONS, SCRIPT)])[0])
     assert array == "1"
     assert len(paper.lines("jobs")) == 1
     assert len(caplog.records) == 1
 
 
-def test_a_helper_that_is_killed_between_two_calls_is_replaced_by_the_commands(
-    way: Callable[..., SlurmBindings], caplog: pytest.LogCaptureFixture
-) -> None:
-    by = way()
-    by.nodes()
-    assert by._helper is not None
-    os.kill(by._helper.pid, signal.SIGKILL)
-    assert by.nodes() == SlurmCommands().nodes()
-    assert "it ended with signal 9" in caplog.text
-    by.cancel("7")
-    assert len(caplog.records) == 1
+def test_an_answer_that_was_lost_leaves_an_array_of_that_name(paper: PaperSlurm, tmp_path: Path) -> None:
+    by = SlurmBindings(that_loses_answers("stand-in", tmp_path, "true"), wanted=True)
+    with pytest.raises(TransientError, match="nothing is known"):
+        by.submit_array(SPEC, 2, OPTIONS, SCRIPT)
+    assert len(paper.lines("jobs")) == 1
+    assert by.find(SPEC.name) == [1]
+    assert by.way == "pyslurm 24.11.9, then commands"
 
 
 def test_slurm_that_is_away_is_no_fault_of_pyslurm(
     way: Callable[..., SlurmBindings], paper: PaperSlurm, caplog: pytest.LogCaptureFixture
 ) -> None:
-    by = way()
+    by = way(version="24.11.9")
     by.nodes()
     words = "slurm_load_node error: Unable to contact slurm controller (connect failure)"
-    for command in ("scontrol", "sbatch"):
+    for command in ("scontrol", "sbatch", "scancel"):
         paper.refuse(command, words)
-    with pytest.raises(TransientError, match="did not reach SLURM"):
-        by.nodes()
+    for call in (by.nodes, by.partitions, lambda: by.cancel("7"), lambda: by.throttle("7", 3)):
+        with pytest.raises(TransientError, match="did not reach SLURM"):
+            call()
     with pytest.raises(TransientError, match="did not reach SLURM"):
         by.submit_array(SPEC, 2, OPTIONS, SCRIPT)
     assert not caplog.records
@@ -356,7 +325,9 @@ def test_a_refusal_has_slurms_own_words(way: Callable[..., SlurmBindings], paper
 
 
 def test_what_libslurm_prints_is_no_answer(way: Callable[..., SlurmBindings]) -> None:
-    assert way(prints=["nodes"]).nodes() == SlurmCommands().nodes()
+    by = way(prints=["nodes"])
+    assert by.nodes() == SlurmCommands().nodes()
+    assert by.way == "pyslurm 24.11.9"
 
 
 # Whether pyslurm is taken ---------------------------------------------------------------------
@@ -366,10 +337,10 @@ def test_what_libslurm_prints_is_no_answer(way: Callable[..., SlurmBindings]) ->
     ("faults", "why"),
     [
         ({"version": "25.11.2"}, "pyslurm 25.11.2 is not of this cluster's release, 24.11.5"),
-        ({"facts": {"cluster_name": "other"}}, "says cluster='other' of the cluster, its commands 'lab'"),
+        ({"cluster": "other"}, "pyslurm 24.11.9 speaks to the cluster 'other', the commands to 'lab'"),
         ({"without_conf": True}, "it ended with status 1: .*Could not establish a configuration source"),
-        ({"dies": ["facts"]}, "it ended with signal 11"),
-        ({"raises": ["facts"]}, "AttributeError"),
+        ({"dies": ["cluster"]}, "it ended with signal 11"),
+        ({"raises": ["cluster"]}, "AttributeError"),
     ],
 )
 def test_a_pyslurm_that_does_not_fit_is_not_taken(
@@ -391,19 +362,10 @@ def test_a_pyslurm_that_does_not_fit_is_not_taken(
     assert len(caplog.records) == 1
 
 
-def test_an_import_that_hangs_is_given_up(
-    way: Callable[..., SlurmBindings], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(helper, "START_WITHIN", 1)
-    by = way(wrong_conf=True)
-    with pytest.raises(PreflightError, match="gave no answer in time"):
-        by.require()
-
-
 def test_an_interpreter_that_is_not_there_or_lacks_pyslurm_is_said(tmp_path: Path, paper: PaperSlurm) -> None:
     for python, why in ((str(tmp_path / "none"), "cannot be run"), (sys.executable, "No module named")):
         with pytest.raises(PreflightError, match=why):
-            SlurmBindings(SlurmCommands(), python, wanted=True).require()
+            SlurmBindings(python, wanted=True).require()
 
 
 @pytest.mark.parametrize(
@@ -412,7 +374,7 @@ def test_an_interpreter_that_is_not_there_or_lacks_pyslurm_is_said(tmp_path: Pat
 def test_the_configuration_chooses_the_way(api: str, way: str, paper: PaperSlurm, tmp_path: Path) -> None:
     """S26: the commands are the default."""
     assert ClusterConfig().slurm_api == "commands"
-    config = ClusterConfig(backend="slurm", slurm_api=api, pyslurm_python=stand_in(tmp_path))
+    config = ClusterConfig(backend="slurm", slurm_api=api, pyslurm_python=of_kind("stand-in", tmp_path))
     assert open_slurm(config).way == way
 
 
@@ -428,7 +390,7 @@ def test_releases_are_compared_by_their_first_two_numbers(version: str, numbers:
 
 
 def test_the_helper_is_of_python_3_6_and_imports_nothing_of_penstock() -> None:
-    text = Path(worker.__file__).read_text()
+    text = HELPER.read_text()
     tree = ast.parse(text, feature_version=(3, 6))
     imported = {
         name
@@ -436,29 +398,8 @@ def test_the_helper_is_of_python_3_6_and_imports_nothing_of_penstock() -> None:
         if isinstance(node, ast.Import | ast.ImportFrom)
         for name in ([node.module] if isinstance(node, ast.ImportFrom) else [one.name for one in node.names])
     }
-    standard = {"fcntl", "json", "os", "platform", "select", "signal", "sys", "typing"}
+    standard = {"json", "os", "signal", "sys", "typing"}
     assert imported == {*standard, "pyslurm"}
-
-
-def test_the_helper_ends_with_its_parent(paper: PaperSlurm, tmp_path: Path) -> None:
-    """Also by kill -9, and while libslurm keeps it."""
-    python = stand_in(tmp_path, hangs=["nodes"])
-    program = (
-        "import sys\nfrom penstock.cluster.slurm.bindings.helper import Helper\n"
-        "one = Helper(sys.argv[1])\nprint(one.pid, flush=True)\nsys.stdin.read()\n"
-    )
-    parent = subprocess.Popen(
-        [sys.executable, "-c", program, python], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
-    )
-    assert parent.stdin is not None
-    assert parent.stdout is not None
-    pid = int(parent.stdout.readline())
-    assert born(pid)
-    parent.kill()
-    parent.wait()
-    parent.stdin.close()
-    parent.stdout.close()
-    wait_for(lambda: not born(pid), "the helper's end")
 
 
 SUBMITS = """\
@@ -470,8 +411,7 @@ from penstock.cluster.slurm.command_line import SlurmCommands
 from penstock.config.settings import JobOptions
 
 way, python = sys.argv[1:]
-slurm = SlurmCommands() if way == "commands" else SlurmBindings(SlurmCommands(), python, wanted=True)
-slurm.facts()
+slurm = SlurmCommands() if way == "commands" else SlurmBindings(python, wanted=True)
 print(slurm.way, flush=True)
 spec = ArraySpec("penstock-x", "copy", (0,), ("/bin/true",), Path("/logs"))
 slurm.submit_array(spec, 1, JobOptions(core_spec=None, time=600), "#!/bin/sh\\n")
@@ -486,7 +426,7 @@ def test_a_submission_ends_with_the_controller_that_waits_for_it(
     """Also by kill -9: what outlives it would be an array that the next controller does not find."""
     os.mkfifo(paper.folder / "go")
     paper._write("sbatch", SLOW.format(paper.folder))
-    python = stand_in(tmp_path, hangs=["submit"], pids=str(paper.folder / "pid"))
+    python = of_kind("stand-in", tmp_path, hangs=["submit"], pids=str(paper.folder / "pid"))
     parent = subprocess.Popen(
         [sys.executable, "-c", SUBMITS, way, python],
         stdin=subprocess.DEVNULL,
@@ -506,12 +446,8 @@ def test_a_submission_ends_with_the_controller_that_waits_for_it(
     assert paper.lines("jobs") == []
 
 
-def test_a_helper_that_hangs_ends_itself(
-    paper: PaperSlurm, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(helper, "CALL_WITHIN", -8)
-    one = Helper(stand_in(tmp_path, hangs=["nodes"]))
-    # A call whose caller is gone: it is sent, and no answer is waited for.
-    os.write(one._calls, b'{"id": 1, "call": "nodes", "given": {}, "within": -8}\n')
-    wait_for(lambda: not born(one.pid), "SIGALRM")
-    one.end()
+def test_a_helper_that_hangs_ends_itself(paper: PaperSlurm, tmp_path: Path) -> None:
+    """Where its interpreter is a script that does not hand the controller's end on."""
+    words = [of_kind("stand-in", tmp_path, hangs=["nodes"]), str(HELPER), "1", "nodes"]
+    done = subprocess.run(words, input=b"{}", capture_output=True, check=False)
+    assert done.returncode == -signal.SIGALRM

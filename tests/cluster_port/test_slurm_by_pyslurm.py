@@ -16,7 +16,7 @@ from tests.cluster.settings import Settings
 from tests.support.cluster_contract import ClusterContract
 from tests.support.pyslurm_python import KINDS, of_kind
 
-from penstock.cluster.port import ArraySpec, Mail
+from penstock.cluster.port import ArraySpec
 from penstock.cluster.slurm.bindings.job_description import attributes
 from penstock.cluster.slurm.bindings.slurm_bindings import SlurmBindings
 from penstock.cluster.slurm.client import environment
@@ -45,13 +45,11 @@ OPTIONS = JobOptions(core_spec=2, max_elements=3)
 def bindings(
     request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> Iterator[SlurmBindings]:
-    # With accounting, and a controller that forgets soon: then each call of pyslurm is made.
-    for _ in borrowed(Settings(accounting=True, min_job_age=2), monkeypatch):
+    for _ in borrowed(Settings(), monkeypatch):
         python = of_kind(request.param, tmp_path)
-        made = SlurmBindings(SlurmCommands(), python, wanted=True)
+        made = SlurmBindings(python, wanted=True)
         yield made
         assert re.fullmatch(r"pyslurm \S+", made.way), "the commands took over"
-        assert not made._without
 
 
 @pytest.fixture
@@ -71,9 +69,7 @@ class TestSlurmByPyslurm(ClusterContract):
 
 def test_both_ways_say_the_same_of_the_cluster(bindings: SlurmBindings) -> None:
     commands = SlurmCommands()
-    assert bindings.facts() == commands.facts()
     assert bindings.nodes() == commands.nodes()
-    assert bindings.default_partition() == commands.default_partition()
     assert bindings.partitions() == commands.partitions()
     with pytest.raises(FailedError) as caught:
         bindings.submit_job("a", replace(OPTIONS, partition="none"), "#!/bin/sh\n")
@@ -82,7 +78,7 @@ def test_both_ways_say_the_same_of_the_cluster(bindings: SlurmBindings) -> None:
 
 def test_a_core_spec_that_pyslurm_drops_is_seen(slurm: Machine, tmp_path: Path) -> None:
     """As pyslurm 22.5.3 does. It is read back by squeue."""
-    made = SlurmBindings(SlurmCommands(), of_kind("stand-in", tmp_path, drops_core_spec=True), wanted=True)
+    made = SlurmBindings(of_kind("stand-in", tmp_path, drops_core_spec=True), wanted=True)
     cluster = SlurmCluster(ClusterConfig(backend="slurm", options=OPTIONS), slurm=made)
     (tmp_path / "logs").mkdir()
     with pytest.raises(FailedError, match="dropped --core-spec=2"):
@@ -128,12 +124,11 @@ def test_further_options_are_the_same_by_both_ways(
         core_spec=None, max_elements=2, exclude="n1,n[2-3]", nodelist="n4", gres=("nvme:2",), tmp=1 << 30,
         begin="2030-01-31T20:00", nice=50, wckey="ingest", comment="ticket 4711, for bio",
     )  # fmt: skip
-    mail = Mail("alice@example.org", ("end", "time_limit_80"))
-    spec = ArraySpec("penstock-more", "copy", (0, 1), ("/bin/true",), shared / "logs", {}, mail=mail)
+    spec = ArraySpec("penstock-more", "copy", (0, 1), ("/bin/true",), shared / "logs", {})
     script = "#!/bin/sh\nexit 0\n"
     assert attributes(array_arguments(spec, 2, options), script) is not None
     for _ in borrowed(Settings(local_disk=True), monkeypatch):
-        bindings = SlurmBindings(SlurmCommands(), of_kind(kind, shared), wanted=True)
+        bindings = SlurmBindings(of_kind(kind, shared), wanted=True)
         jobs = [way.submit_array(spec, 2, options, script) for way in (SlurmCommands(), bindings)]
         one, other = (_noted(job) for job in jobs)
         assert not _differences(one, other)
@@ -141,7 +136,6 @@ def test_further_options_are_the_same_by_both_ways(
         assert (other["ReqNodeList"], other["ExcNodeList"]) == ("n4", "n[1-3]")
         assert "nvme:2" in other["TresPerNode"]
         assert other["Nice"] == "50"
-        assert (other["MailUser"], other["MailType"]) == ("alice@example.org", "END,TIME_LIMIT_80")
         for job in jobs:
             assert "StartTime=2030-01-31T20:00:00" in _shown(job)
             assert _squeue(job, "wckey") == {"ingest"}

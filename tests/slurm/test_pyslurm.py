@@ -3,20 +3,13 @@
 from __future__ import annotations
 
 import json
-import os
-import signal
-from pathlib import Path
+import re
 from typing import TYPE_CHECKING, Any
 
 import pytest
-from tests.cluster.processes import below
-from tests.support.pyslurm_python import KINDS, of_kind
-
-from penstock.cluster.slurm.bindings import helper
+from tests.support.pyslurm_python import KINDS, of_kind, that_loses_answers
 
 if TYPE_CHECKING:
-    import subprocess
-
     from tests.cluster.place import Place
 
 pytestmark = pytest.mark.slurm
@@ -24,8 +17,7 @@ pytestmark = pytest.mark.slurm
 SLOW = {"limit": "250KiB/s"}
 
 
-def configure(place: Place, kind: str, *, slow: bool = False, **faults: object) -> None:
-    python = of_kind(kind, place.folder, **faults)
+def configure(place: Place, python: str, *, slow: bool = False) -> None:
     place.configure(
         ["a"],
         cluster={"slurm_api": "pyslurm", "pyslurm_python": python},
@@ -40,18 +32,6 @@ def step_receipt(place: Place, step: str) -> dict[str, Any]:
     return found
 
 
-def helpers(process: subprocess.Popen[bytes]) -> list[int]:
-    """The processes with pyslurm below a controller."""
-    found = []
-    for pid in below(process.pid):
-        words = (
-            Path(f"/proc/{pid}/cmdline").read_bytes().split(b"\0") if Path(f"/proc/{pid}").exists() else []
-        )
-        if os.fsencode(helper.WORKER) in words:
-            found.append(pid)
-    return found
-
-
 def arrays_of_copy(place: Place) -> set[str]:
     """Those that SLURM knows, of all tests until now."""
     lines = place.machine.run("squeue", "-h", "--states=all", "-o", "%F %j").stdout.splitlines()
@@ -62,12 +42,12 @@ def arrays_of_copy(place: Place) -> set[str]:
 def test_a_staging_whose_controller_is_killed_and_an_element_cancelled(kind: str, place: Place) -> None:
     """S26: the receipts name the way. Nothing is submitted twice, and what a person cancelled not at all."""
     place.fill("a", 240)
-    configure(place, kind, slow=True)
+    python = of_kind(kind, place.folder)
+    configure(place, python, slow=True)
     tried = place.ends(place.penstock("preflight", "a"))
     assert "slurm by pyslurm" in tried
     first = place.penstock("run")
     place.until(lambda: place.fetched("a"), "bytes on their way", first)
-    assert helpers(first)
     place.kill(first)
     ((array, indices),) = place.submissions("a", "copy")
     second = place.penstock("run")
@@ -77,7 +57,7 @@ def test_a_staging_whose_controller_is_killed_and_an_element_cancelled(kind: str
     said = place.ends(second, 1)
     assert "1 element was cancelled" in said
     assert place.submissions("a", "copy") == [(array, indices)], said
-    configure(place, kind)
+    configure(place, python)
     place.ends(place.penstock("run"))
     place.published("a")
     for step in ("copy", "verify"):
@@ -87,34 +67,29 @@ def test_a_staging_whose_controller_is_killed_and_an_element_cancelled(kind: str
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_a_helper_that_is_killed_leaves_the_run_to_the_commands(kind: str, place: Place) -> None:
-    place.fill("a", 120)
-    configure(place, kind, slow=True)
-    place.planned("a")
-    copying = place.penstock("copy", "a")
-    place.until(lambda: place.fetched("a") and helpers(copying), "bytes on their way", copying)
-    for pid in helpers(copying):
-        os.kill(pid, signal.SIGKILL)
-    before = place.submissions("a", "copy")
-    # An element that fails is submitted again: by sbatch now.
-    node = place.running()[f"{before[0][0]}_0"]
-    place.machine.kill_payload(node)
-    said = place.ends(copying)
-    assert said.count("pyslurm's helper is lost") == 1
-    arrays = [indices for _, indices in place.submissions("a", "copy")]
-    assert arrays[0] == [0, 1]
-    assert arrays[1:]
-    assert all(indices == [0] for indices in arrays[1:])
-    assert step_receipt(place, "copy")["slurm_api"].endswith(", then commands")
-
-
-def test_a_helper_that_dies_after_a_submission_leaves_one_array(place: Place) -> None:
-    """The answer is lost, the array is there: it is found by its name."""
+def test_a_submission_without_an_answer_leaves_one_array(kind: str, place: Place) -> None:
+    """The helper dies when the array has ended: it is found by its name all the same, and what comes after it
+    goes by the commands."""
     place.fill("a", 60)
     before = arrays_of_copy(place)
-    configure(place, "stand-in", dies_after=["submit"])
+    configure(
+        place, that_loses_answers(kind, place.folder, "while squeue -h | grep -q .; do sleep 0.1; done")
+    )
     place.planned("a")
     said = place.ends(place.penstock("copy", "a"))
     assert said.count("pyslurm's helper is lost") == 1
     ((array, _),) = place.submissions("a", "copy")
     assert arrays_of_copy(place) - before == {array}
+    assert re.fullmatch(r"pyslurm \S+, then commands", step_receipt(place, "copy")["slurm_api"])
+
+
+def test_a_helper_that_dies_leaves_the_run_to_the_commands(place: Place) -> None:
+    """Nothing was submitted by it: the array is sbatch's."""
+    place.fill("a", 60)
+    before = arrays_of_copy(place)
+    configure(place, of_kind("stand-in", place.folder, dies=["submit"]))
+    place.planned("a")
+    said = place.ends(place.penstock("copy", "a"))
+    assert said.count("pyslurm's helper is lost (it ended with signal 11)") == 1
+    assert len(arrays_of_copy(place) - before) == 1
+    assert len({array for array, _ in place.submissions("a", "copy")}) == 1

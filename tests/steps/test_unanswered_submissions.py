@@ -16,7 +16,7 @@ from penstock.state.submission_log import ArrayBook
 from penstock.steps import cancellation
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Sequence
     from pathlib import Path
 
 
@@ -28,6 +28,7 @@ class Late(ScriptedCluster):
     appears: int = 0
     queued_spec: list[ArraySpec] = field(default_factory=list)
     refuses: bool = False
+    on_find: Callable[[], object] = lambda: None
 
     def submit(self, spec: ArraySpec) -> str:
         if self.refuses:
@@ -41,6 +42,7 @@ class Late(ScriptedCluster):
     def find(self, name: str) -> Sequence[str]:
         if self.queued_spec and self.finds + 1 == self.appears:
             self.arrays[str(len(self.arrays) + 1)] = self.queued_spec.pop()
+        self.on_find()
         return super().find(name)
 
 
@@ -103,6 +105,15 @@ def test_a_submission_without_an_answer_is_not_repeated_while_it_may_be_carried_
     assert len(intents) == 2, "a controller that is killed now counts from the second try"
     assert intents[0]["at"] < intents[1]["at"]
     assert len(ArrayBook(one.run.arrays).all()) == 1
+
+
+def test_an_array_that_has_ended_before_it_is_found_is_not_submitted_again(tmp_path: Path) -> None:
+    """A machine that is busy looks seconds after the answer was lost: an element may be done by then."""
+    one, late = stage(tmp_path, late=10.0, unanswered=1, appears=2, queries_until_end=1)
+    late.on_find = lambda: [late.states(array, [0, 1]) for array in late.arrays]
+    one.go([0, 1])
+    assert len(late.arrays) == 1
+    assert one.run.arrays.read_text().count('"intent"') == 1
 
 
 def test_of_two_arrays_of_one_name_one_stays(tmp_path: Path) -> None:

@@ -33,22 +33,29 @@ KINDS = ("stand-in",) if REAL is None else ("stand-in", "pyslurm")
 
 def of_kind(kind: str, folder: Path, **faults: object) -> str:
     """An interpreter that has this kind of pyslurm, as a program in `folder`. With the real one it is the
-    system's own Python, which has nothing of penstock."""
+    system's own Python, which has nothing of penstock. `faults`: of the stand-in alone."""
     if kind == "stand-in":
-        return stand_in(folder, **faults)
-    return _interpreter(folder, "/usr/bin/python3", {"PYTHONPATH": str(REAL)})
+        given = {"PYTHONPATH": str(FOLDER), "PYSLURM_STAND_IN": json.dumps(faults)}
+        return _program(folder, sys.executable, given)
+    return _program(folder, "/usr/bin/python3", {"PYTHONPATH": str(REAL)})
 
 
-def stand_in(folder: Path, **faults: object) -> str:
-    """An interpreter whose pyslurm is the stand-in, with these faults."""
-    given = {"PYTHONPATH": str(FOLDER), "PYSLURM_STAND_IN": json.dumps(faults)}
-    return _interpreter(folder, sys.executable, given)
+def that_loses_answers(kind: str, folder: Path, after: str) -> str:
+    """The same, but a helper that submits dies without its answer, `after` this shell command."""
+    python = shlex.quote(of_kind(kind, folder))
+    return _script(
+        folder / "python-that-loses-answers",
+        f'[ "$3" = submit ] || exec {python} "$@"\n{python} "$@" >/dev/null\n{after}\nkill -9 $$\n',
+    )
 
 
-def _interpreter(folder: Path, python: str, environment: Mapping[str, str]) -> str:
+def _program(folder: Path, python: str, environment: Mapping[str, str]) -> str:
     """The interpreter with these variables: penstock itself hands none on."""
-    path = folder / "python-with-pyslurm"
     given = " ".join(shlex.quote(f"{name}={text}") for name, text in environment.items())
-    path.write_text(f'#!/bin/sh\nexec env {given} {shlex.quote(python)} "$@"\n')
+    return _script(folder / "python-with-pyslurm", f'exec env {given} {shlex.quote(python)} "$@"\n')
+
+
+def _script(path: Path, text: str) -> str:
+    path.write_text(f"#!/bin/sh\n{text}")
     path.chmod(0o755)
     return str(path)

@@ -163,7 +163,7 @@ class Watch:
     moved: dict[int, tuple[int, float]] = field(default_factory=dict)
     """Of an element that the cluster lost: the time of its progress file, and when that was first read."""
     superfluous: set[str] = field(default_factory=set)
-    """Arrays that were cancelled since all receipts are there."""
+    """Arrays that were cancelled since all receipts are there, or since another one has the same elements."""
     left: set[int] = field(default_factory=set)
     """Indices that had no receipt when no element of theirs lived. None can come until one is submitted: of
     20,000 elements most wait for an array of their own, and are not to cost a read at each look."""

@@ -101,8 +101,9 @@ def one_of(watch: Watch, name: str, arrays: Sequence[str], keep: str = "") -> st
     """The array that stays of several of one name: `keep`, or the oldest. The others are ended."""
     keep = keep or arrays[0]
     for array in arrays:
-        if array != keep:
+        if array != keep and array not in watch.superfluous:
             watch.context.cluster.cancel(array)
+            watch.superfluous.add(array)
             text = (
                 f"array {array} has the elements of array {keep}: the cluster carried out a submission late "
                 f"whose answer was lost ({name}); {array} is cancelled"

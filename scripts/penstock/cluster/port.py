@@ -248,8 +248,9 @@ class Cluster(Protocol):
         """Submit once; returns the array's id, which the caller makes durable before it waits."""
 
     def find(self, name: str) -> Sequence[str]:
-        """The ids of the arrays that were submitted under this name and have not ended, the oldest first.
-        More than one: a submission whose answer was lost was carried out late, beside its repetition."""
+        """The ids of the arrays that were submitted under this name and that the cluster knows, the oldest
+        first: one whose answer was lost may have ended before it is looked for. More than one: a submission
+        whose answer was lost was carried out late, beside its repetition."""
 
     def appears_within(self, *, ended: bool) -> float:
         """Seconds in which the array of a submission without an answer appears to `find`, if it ever does:

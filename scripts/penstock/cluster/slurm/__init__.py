@@ -20,7 +20,6 @@ def open_slurm(
     way is left, and while a command does not answer; None: the log has it."""
     from penstock.cluster.slurm import client
     from penstock.cluster.slurm.cluster import SlurmCluster
-    from penstock.cluster.slurm.command_line import SlurmCommands
 
     if warn is not None:
         client.warn_by(warn)
@@ -29,5 +28,4 @@ def open_slurm(
     from penstock.cluster.slurm.bindings.slurm_bindings import SlurmBindings
 
     wanted = config.slurm_api == "pyslurm"
-    bindings = SlurmBindings(SlurmCommands(), config.pyslurm_python, wanted=wanted, warn=warn)
-    return SlurmCluster(config, target, bindings)
+    return SlurmCluster(config, target, SlurmBindings(config.pyslurm_python, wanted=wanted, warn=warn))

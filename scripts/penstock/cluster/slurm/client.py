@@ -101,11 +101,16 @@ def environment() -> dict[str, str]:
 
 
 def call(
-    *command: str, stdin: str = "", extra: Mapping[str, str] | None = None, outlives: bool = True
+    *command: str,
+    stdin: str = "",
+    extra: Mapping[str, str] | None = None,
+    outlives: bool = True,
+    program: str = "",
 ) -> CommandOutput:
     """Run one command. Raises TransientError when it does not end in time, PreflightError when
     it is not installed; the caller judges every other outcome. `outlives`: whether it may end after this
-    process, where that one is killed."""
+    process, where that one is killed. `program`: its name for people, where that is not its first word."""
+    program = program or command[0]
     try:
         with subprocess.Popen(
             command,
@@ -118,9 +123,9 @@ def call(
             # This thread waits for its end.
             preexec_fn=None if outlives else dies_with(os.getpid()),  # noqa: PLW1509
         ) as process:
-            out, err = _answer(process, command[0], stdin)
+            out, err = _answer(process, program, stdin)
     except OSError as error:
-        raise absent(command[0], error) from error
+        raise absent(program, error) from error
     return CommandOutput(process.returncode, out, err)
 
 

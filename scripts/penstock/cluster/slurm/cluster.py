@@ -53,8 +53,8 @@ if TYPE_CHECKING:
 SUBMIT = "submit"
 """The step of a submitted controller's job."""
 KILLED_WITHIN = 10.0
-"""Seconds in which what was submitting for a controller that was killed has ended, too (`GRACE` of
-`bindings.worker`; a site's own wrapper of sbatch may take longer than sbatch itself)."""
+"""Seconds in which what was submitting for a controller that was killed has ended, too (a site's own wrapper
+of sbatch may take longer than sbatch itself)."""
 RENAMED = 60.0
 """Seconds after a submission in which a job of the answered number is that array, whatever its name."""
 BESIDE = 1

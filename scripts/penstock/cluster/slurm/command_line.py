@@ -60,7 +60,9 @@ _UNKNOWN = "Invalid job id"
 class SlurmCommands:
     """`port.Slurm` over sbatch, squeue, sacct, scontrol, scancel and sinfo."""
 
-    way = "commands"
+    @property
+    def way(self) -> str:
+        return "commands"
 
     def require(self) -> None:
         require("sbatch", "squeue", "scontrol", "scancel", "sinfo")
@@ -156,9 +158,8 @@ class SlurmCommands:
         return job
 
     def find(self, name: str) -> list[int]:
-        text = ask(
-            "squeue", ALL, "-h", f"--user={os.geteuid()}", f"--name={validated('name', name)}", "-o", "%F"
-        )
+        mine = (f"--user={os.geteuid()}", f"--name={validated('name', name)}")
+        text = ask("squeue", ALL, "-h", "--states=all", *mine, "-o", "%F")
         return sorted({int(line) for line in text.split() if line.isdigit()})
 
     def elements_of(self, arrays: Sequence[str]) -> dict[str, list[SlurmElement]]:

@@ -2,8 +2,9 @@
 
 The rules of the scheduler (what a requeue may still undo, what preflight refuses) stand in `cluster`, `site`,
 `probe_job` and `requeues`, and know this port alone. There are two ways: `command_line.SlurmCommands`
-(sbatch, squeue, sacct, scontrol, scancel, sinfo) and `bindings.slurm_bindings.SlurmBindings` (pyslurm, and
-the commands for what it cannot do). Arrays on disk name the scheduler, never the way; receipts of steps do.
+(sbatch, squeue, sacct, scontrol, scancel, sinfo) and `bindings.slurm_bindings.SlurmBindings` (the same, but
+for submissions, cancels, throttles, nodes and partitions, which go through pyslurm). Arrays on disk name the
+scheduler, never the way; receipts of steps do.
 
 Every call raises TransientError while SLURM cannot be asked, and FailedError with SLURM's own words for what
 it refuses, unless the call says otherwise.
@@ -170,7 +171,8 @@ class Slurm(Protocol):
         the only one that it may run on; "": any that the options allow."""
 
     def find(self, name: str) -> list[int]:
-        """The ids of this account's arrays of this name that have not ended, sorted."""
+        """The ids of this account's arrays of this name, sorted: also of those that have ended, as long as
+        the controller knows them."""
 
     def elements_of(self, arrays: Sequence[str]) -> dict[str, list[SlurmElement]]:
         """All elements of each of these arrays that the controller knows, by one query; [] of an array that

@@ -3,14 +3,11 @@
 It has the names that penstock calls, with the types and the traps of pyslurm 25.11.2 as they were read in
 its sources or seen with it, and carries them out by SLURM's commands, on the cluster of SLURM_CONF:
 
-- importing it without a slurm.conf ENDS THE PROCESS, as libslurm does, and waits long on a wrong one;
+- importing it without a slurm.conf ENDS THE PROCESS, as libslurm does;
 - `environment` as a text is sbatch's `--export`, which fetches a login environment: refused here;
 - `time_limit` as a text of digits raises TypeError;
 - an attribute that JobSubmitDescription does not have raises AttributeError;
 - a core-spec of 0 is never sent; with the release 22.5.3 none is (`drops_core_spec`);
-- the index 0 of an array reads None, in the queue and in accounting;
-- an exit status from 128 on reads 128 less;
-- `Job.load` of an array gives ONE of its elements;
 - `Job.cancel` takes errno for the answer, also after a success that left an older number there;
 - an array's throttle given as `%4` is read as 0: no limit;
 - without its controller each call raises RPCError, in libslurm's words;
@@ -25,20 +22,17 @@ import os
 import re
 import signal
 import subprocess
-import time
 from typing import ClassVar
 
 FAULTS = json.loads(os.environ.get("PYSLURM_STAND_IN", "{}"))
-"""`version`: what `__version__` is; `without_conf`, `wrong_conf`: how importing ends; `dies`, `dies_after`,
-`hangs`, `raises`, `prints`: the calls that do so; `pids`: a file for the id of a process that hangs; `log`:
-a file that has the name of each call, a line each; `old_errno`: a success of cancel looks like a failure;
-`drops_core_spec`: as 22.5.3 did; `facts`: laid over what the cluster says of itself."""
+"""`version`: what `__version__` is; `cluster`: the name of another cluster, which its slurm.conf is of;
+`without_conf`: importing ends the process; `dies`, `hangs`, `raises`, `prints`: the calls that do so; `pids`:
+a file for the id of a process that hangs; `log`: a file that has the name of each call, a line each;
+`old_errno`: a success of cancel looks like a failure; `drops_core_spec`: as 22.5.3 did."""
 
 if FAULTS.get("without_conf"):
     os.write(2, b"pyslurm: fatal: Could not establish a configuration source\n")
     os._exit(1)
-if FAULTS.get("wrong_conf"):
-    time.sleep(60)
 
 
 class RPCError(Exception):
@@ -108,27 +102,14 @@ def _called(name):
         raise AttributeError("'pyslurm' object has no attribute 'that'")
 
 
-def _died_after(name):
-    if name in FAULTS.get("dies_after", ()):
-        os.kill(os.getpid(), signal.SIGKILL)
-
-
 class slurmctld:  # noqa: N801 - as pyslurm has it
     class Config:
         @staticmethod
         def load():
-            _called("facts")
-            said = dict(
-                re.findall(r"^(\w+)\s*=\s*(.*?)\s*$", _asked("scontrol", "show", "config"), re.MULTILINE)
-            )
+            _called("cluster")
+            said = re.search(r"^ClusterName\s*=\s*(\S+)", _asked("scontrol", "show", "config"), re.MULTILINE)
             config = slurmctld.Config()
-            config.version = said["SLURM_VERSION"]
-            config.cluster_name = said["ClusterName"]
-            config.max_array_size = int(said["MaxArraySize"])
-            config.allow_spec_resource_usage = said["AllowSpecResourcesUsage"].lower() in ("yes", "1")
-            config.accounting_storage_type = said["AccountingStorageType"]
-            config.min_job_age = int(said["MinJobAge"].split()[0]) or None
-            config.__dict__.update(FAULTS.get("facts", {}))
+            config.cluster_name = FAULTS.get("cluster") or said.group(1)
             return config
 
 
@@ -188,9 +169,6 @@ class Partitions(dict):
                 days, _, clock = words["MaxTime"].rpartition("-")
                 hours, minutes, _ = clock.split(":")
                 one.max_time = (int(days or 0) * 24 + int(hours)) * 60 + int(minutes)
-            one.default_time = None
-            one.min_nodes = int(words["MinNodes"])
-            one.max_nodes = "UNLIMITED" if words["MaxNodes"] == "UNLIMITED" else int(words["MaxNodes"])
             one.qos = None if words["QoS"] == "N/A" else words["QoS"]
             found[one.name] = one
         return found
@@ -206,10 +184,7 @@ class JobSubmitDescription:
         "qos": "qos", "reservations": "reservation", "constraints": "constraint", "licenses": "licenses",
         "memory_per_node": "mem", "required_nodes": "nodelist", "cores_reserved_for_system": "core-spec",
         "excluded_nodes": "exclude", "temporary_disk_per_node": "tmp", "begin_time": "begin", "nice": "nice",
-        "wckey": "wckey", "mail_user": "mail-user", "mail_types": "mail-type", "gres_per_node": "gres",
-    }  # fmt: skip
-    MAIL: ClassVar = {
-        "begin", "end", "fail", "requeue", "time_limit", "time_limit_90", "time_limit_80", "time_limit_50",
+        "wckey": "wckey", "gres_per_node": "gres",
     }  # fmt: skip
     OTHERS = ("script", "environment", "is_requeueable", "signal", "time_limit", "resource_sharing")
 
@@ -249,19 +224,10 @@ class JobSubmitDescription:
             if name == "gres_per_node":
                 # A text without a number raises ValueError; of a dictionary each number is sent.
                 text = ",".join(f"{one}:{count}" for one, count in value.items())
-            if name == "mail_types":
-                assert {one.casefold() for one in value} <= self.MAIL, value
             words.append(f"--{self.OPTIONS[name]}={text}")
         # What sbatch sets by itself is not its caller's to give.
         kept = {name: text for name, text in environment.items() if not name.startswith("SLURM_RLIMIT")}
-        job = _asked(*words, input=script, env=kept)
-        _died_after("submit")
-        return int(job)
-
-
-def _status(code):
-    """What pyslurm makes of an exit status."""
-    return code - 128 if code >= 128 else code
+        return int(_asked(*words, input=script, env=kept))
 
 
 class Job:
@@ -270,17 +236,9 @@ class Job:
 
     @staticmethod
     def load(job_id):
-        _called("job")
-        said = _asked("scontrol", "show", "job", "--oneliner", str(job_id)).splitlines()[0]
-        words = dict(re.findall(r"(\w+)=(\S*)", said))
-        job = Job(int(words["JobId"]))
-        job.state, job.state_reason = words["JobState"], words["Reason"]
-        job.allocated_nodes = None if words["NodeList"] == "(null)" else words["NodeList"]
-        job.exit_code = _status(int(words["ExitCode"].split(":")[0]))
-        job.array_id = int(words.get("ArrayJobId", 0)) or None
-        task = words.get("ArrayTaskId", "")
-        job.array_task_id = (int(task) or None) if task.isdigit() else None
-        job.array_tasks_parallel = int(words.get("ArrayTaskThrottle", 0)) or None
+        noted = re.search(r"ArrayTaskThrottle=(\d+)", _asked("scontrol", "show", "job", str(job_id)))
+        job = Job(job_id)
+        job.array_tasks_parallel = (int(noted.group(1)) or None) if noted else None
         return job
 
     def cancel(self):
@@ -293,38 +251,3 @@ class Job:
         _called("throttle")
         bare = re.match(r"\d*", changes.array).group() or "0"
         _asked("scontrol", "update", f"JobId={self.id}", f"ArrayTaskThrottle={bare}")
-
-
-class db:  # noqa: N801 - as pyslurm has it
-    class JobFilter:
-        def __init__(self, **given):
-            self.ids = given["ids"]
-
-    class Job:
-        pass
-
-    class Jobs(dict):
-        @staticmethod
-        def load(wanted):
-            _called("ended")
-            found = db.Jobs()
-            for number in wanted.ids:
-                fields = "JobIDRaw,JobID,State,Start,End,NodeList,JobName"
-                env = dict(os.environ, SLURM_TIME_FORMAT="%s")
-                text = _asked("sacct", "-X", "-P", "-n", "-j", str(number), "-o", fields, env=env)
-                for line in text.splitlines():
-                    raw, name, state, start, end, nodes, *called = line.split("|")
-                    one = db.Job()
-                    one.id = int(raw)
-                    array, _, task = name.partition("_")
-                    one.array_id = int(array) if task else None
-                    one.array_task_id = (int(task) or None) if task.isdigit() else None
-                    waiting = task.strip("[]").partition("%")[0]
-                    one.array_tasks_waiting = None if task.isdigit() else waiting or None
-                    one.state = state.split()[0]
-                    one.start_time = int(start) if start.isdigit() else None
-                    one.end_time = int(end) if end.isdigit() else None
-                    one.name = called[0] if called else None
-                    one.nodelist = None if nodes == "None assigned" else nodes
-                    found[one.id] = one
-            return found

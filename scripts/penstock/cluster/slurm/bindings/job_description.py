@@ -100,12 +100,6 @@ def _counted(value: str) -> Mapping[str, object] | None:
     return {"gres_per_node": found}
 
 
-def _mailed(value: str) -> Mapping[str, object] | None:
-    """pyslurm's `all` lacks an event that sbatch's has."""
-    events = value.split(",")
-    return None if "ALL" in events else {"mail_types": events}
-
-
 _OPTIONS: Mapping[str, Callable[[str], Mapping[str, object] | None]] = {
     "--parsable": _fixed(),
     "--export": lambda value: {} if value == "ALL" else None,
@@ -139,6 +133,4 @@ _OPTIONS: Mapping[str, Callable[[str], Mapping[str, object] | None]] = {
     "--begin": _text("begin_time"),
     "--nice": _number("nice"),
     "--wckey": _text("wckey"),
-    "--mail-user": _text("mail_user"),
-    "--mail-type": _mailed,
 }

@@ -1,38 +1,26 @@
-"""`slurm.port.Slurm` by pyslurm, and by the commands where pyslurm cannot or does not.
+"""`slurm.port.Slurm` by pyslurm where that is as good as the commands, and by these for all else.
 
-| asked of SLURM                  | by pyslurm                | by the commands, since                       |
-|---------------------------------|---------------------------|----------------------------------------------|
-| facts                           | Config                    | always first: pyslurm does not have all of   |
-|                                 |                           | them, and must agree on the others           |
-| partitions                      | Partitions                |                                              |
-| nodes                           | Nodes                     | one reserves cores: pyslurm does not have    |
-|                                 |                           | which (CpuSpecList)                          |
-| submission                      | JobSubmitDescription      | an option has no row in `job_description`,   |
-|                                 |                           | as core-spec 0                               |
-| a single job's state            | Job.load                  | it failed: pyslurm takes 128 off exit        |
-|                                 |                           | statuses from 128 on                         |
-| cancel of a whole job, throttle | Job.cancel, Job.modify    |                                              |
-| elements that ended (slurmdbd)  | db.Jobs.load              | one failed, as above                         |
-| elements (slurmctld), find,     |                           | Jobs.load takes the whole cluster's table,   |
-| states of a holder's job        |                           | Job.load one element's record                |
-| cancel of single elements, and  |                           | pending ones have no id of their own         |
-| which nodes these keep off      |                           |                                              |
-| SLURM's judgement of a job      |                           | pyslurm has no `--test-only`                 |
-| all settings, reservations,     |                           | these are read as the commands write them;   |
-| accounts, QOS, what was used    |                           | pyslurm has other words, or none             |
+| asked of SLURM                  | by pyslurm             | by the commands, where                          |
+|---------------------------------|------------------------|-------------------------------------------------|
+| submission                      | JobSubmitDescription   | an option has no row in `job_description`, as   |
+|                                 |                        | core-spec 0                                     |
+| cancel of a whole job           | Job.cancel             | pyslurm reports an error: it takes errno for    |
+|                                 |                        | the answer, also after a success                |
+| throttle                        | Job.modify             | SLURM did not note the number                   |
+| nodes                           | Nodes                  | one reserves cores: pyslurm does not have which |
+|                                 |                        | (CpuSpecList)                                   |
+| partitions                      | Partitions             |                                                 |
+| all else: what runs, accounting | nothing                | always                                          |
 
 So a submission is read back by the commands: what SLURM gives is seen by another way than the one that asked.
 
-What becomes of a call:
+Each call is a process of its own (`helper`), which ends with this one, as `sbatch` does. What becomes of it:
 
 | the helper                           | a query, cancel, throttle            | a submission             |
 |--------------------------------------|--------------------------------------|--------------------------|
 | answers                              | its answer                           | the id                   |
-| says that SLURM does not answer      | TransientError                       | TransientError           |
-| says that SLURM refuses              | FailedError; of a cancel, a throttle | FailedError              |
-|                                      | and a job the commands judge         |                          |
-| says that pyslurm raised another     | the commands, of such calls from     | TransientError, then the |
-| exception                            | then on                              | commands                 |
+| says that SLURM does not answer      | the commands judge                   | TransientError           |
+| says that SLURM refuses              | the commands judge                   | FailedError              |
 | ends, hangs, answers something else  | the commands, of all from then on    | TransientError, then the |
 |                                      |                                      | commands                 |
 
@@ -42,157 +30,66 @@ whether it is there.
 
 from __future__ import annotations
 
+import json
 import logging
-import math
+import re
 import sys
 import threading
-from typing import TYPE_CHECKING, Any, TypeVar
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
-from penstock.cluster.slurm.bindings.helper import (
-    Helper,
-    HelperLostError,
-    PyslurmRaisedError,
-    release,
-)
+from penstock.cluster.slurm import client
 from penstock.cluster.slurm.bindings.job_description import attributes
-from penstock.cluster.slurm.job_states import read_sacct
-from penstock.cluster.slurm.nodes import MIB, Node
-from penstock.cluster.slurm.port import Facts, JobSeen, Partition
-from penstock.cluster.slurm.submission import array_arguments, single_arguments
+from penstock.cluster.slurm.command_line import SlurmCommands
+from penstock.cluster.slurm.nodes import Node
+from penstock.cluster.slurm.port import Partition
 from penstock.errors import FailedError, PreflightError, TransientError
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
-    from penstock.cluster.port import Accounted, ArraySpec
-    from penstock.cluster.slurm.controller_room import QueuedJob
-    from penstock.cluster.slurm.job_states import SlurmElement
-    from penstock.cluster.slurm.port import Association, Qos, Settings, Slurm, Trial
-    from penstock.config.settings import JobOptions
+    from penstock.cluster.slurm.port import Facts
 
-T = TypeVar("T")
-COMMANDS = "commands"
+HELPER = Path(__file__).with_name("helper.py")
 
 
-class SlurmBindings:
-    """`port.Slurm` over a helper that has pyslurm. The helper is started, and tried, by the first call that
-    needs it: pyslurm must be of the cluster's release and say of the cluster what the commands say."""
+class HelperLostError(Exception):
+    """The helper could not be started, ended, hung, or answered something else. What became of its call is
+    not known."""
+
+
+class SlurmBindings(SlurmCommands):
+    """SLURM by pyslurm, which is tried by the first call that needs it: pyslurm must be of the cluster's
+    release, and of this cluster."""
 
     def __init__(
-        self,
-        commands: Slurm,
-        python: str | None = None,
-        *,
-        wanted: bool,
-        warn: Callable[[str], None] | None = None,
+        self, python: str | None = None, *, wanted: bool, warn: Callable[[str], None] | None = None
     ) -> None:
         """`python`: the interpreter that has pyslurm; None: this one. `wanted`: the configuration demands
         pyslurm, so that not having it stops preflight, and is a warning elsewhere. `warn` is called, from any
         thread, with what a person should know; None: it goes to the log."""
-        self._commands = commands
         self._python = python or sys.executable
         self._wanted = wanted
         self._warn = warn or logging.getLogger("penstock").warning
         self._lock = threading.Lock()
-        self._helper: Helper | None = None
+        self._version = ""
+        """pyslurm's version, once it was found to fit this cluster."""
         self._why = ""
         """Why the commands have taken over; "" where they have not."""
-        self._without: set[str] = set()
-        """Calls at which pyslurm raised an exception."""
-
-    # The helper ------------------------------------------------------------------------------
 
     @property
     def way(self) -> str:
         try:
-            helper = self._opened()
+            self._usable()
         except (TransientError, PreflightError):
-            return COMMANDS
-        version = f"pyslurm {helper.greeting.pyslurm}" if helper else ""
-        if not self._why:
-            return version
-        return f"{version}, then {COMMANDS}" if helper else COMMANDS
-
-    def _opened(self) -> Helper | None:
-        """The helper that was found in order, also when it has been lost since; None where there was none."""
-        with self._lock:
-            if self._helper is None and not self._why:
-                self._open()
-            return self._helper
-
-    def _open(self) -> None:
-        try:
-            helper = Helper(self._python)
-        except HelperLostError as error:
-            self._why = str(error)
-        else:
-            try:
-                self._why = _differs(helper.greeting.pyslurm, helper, self._commands.facts())
-            except (HelperLostError, PyslurmRaisedError, FailedError) as error:
-                self._why = str(error)
-            except BaseException:
-                # With a controller that is away nothing is known of pyslurm yet.
-                helper.end()
-                raise
-            if not self._why:
-                self._helper = helper
-                return
-            helper.end()
-        if self._wanted:
-            self._warn(f"pyslurm cannot be used ({self._why}): SLURM's commands are")
-
-    def _lost(self, error: HelperLostError) -> None:
-        with self._lock:
-            if self._why:
-                return
-            self._why = str(error)
-        self._warn(f"pyslurm's helper is lost ({error}): SLURM's commands are used from now on")
-
-    def _raised(self, name: str, error: PyslurmRaisedError) -> None:
-        with self._lock:
-            if name in self._without:
-                return
-            self._without.add(name)
-        self._warn(f"pyslurm raised an exception at {name} ({error}): SLURM's commands do that from now on")
-
-    def _usable(self, name: str) -> Helper | None:
-        helper = self._opened()
-        return None if self._why or name in self._without else helper
-
-    def _by(
-        self, name: str, given: Mapping[str, object], read: Callable[[Any], T], instead: Callable[[], T]
-    ) -> T:
-        """A call that may be made twice: by pyslurm, or `instead` by the commands."""
-        helper = self._usable(name)
-        if helper is None:
-            return instead()
-        try:
-            return _read(read, helper.call(name, given))
-        except HelperLostError as error:
-            self._lost(error)
-        except PyslurmRaisedError as error:
-            self._raised(name, error)
-        return instead()
-
-    def _submit(self, arguments: Sequence[str], script: str, instead: Callable[[], str]) -> str:
-        helper = self._usable("submit")
-        asked = None if helper is None else attributes(arguments, script)
-        if helper is None or asked is None:
-            return instead()
-        try:
-            return _read(_job_id, helper.call("submit", {"attributes": asked}))
-        except HelperLostError as error:
-            self._lost(error)
-            raise _unknown(str(error)) from error
-        except PyslurmRaisedError as error:
-            self._raised("submit", error)
-            raise _unknown(str(error)) from error
-
-    # The port --------------------------------------------------------------------------------
+            return super().way
+        if not self._version:
+            return super().way
+        return f"pyslurm {self._version}" + f", then {super().way}" * bool(self._why)
 
     def require(self) -> None:
-        self._commands.require()
-        if self._wanted and self._opened() is None:
+        super().require()
+        if not self._usable() and self._wanted:
             raise PreflightError(
                 "pyslurm cannot be used",
                 where="cluster.slurm_api: pyslurm",
@@ -201,250 +98,119 @@ class SlurmBindings:
                 "release (docs/slurm.md says how to install it), or cluster.slurm_api: commands",
             )
 
-    def facts(self) -> Facts:
-        """What pyslurm does not give is the commands'."""
-        theirs = self._commands.facts()
-        return self._by("facts", {}, lambda told: theirs._replace(**_own(told)), lambda: theirs)
-
-    def settings(self) -> Settings:
-        return self._commands.settings()
-
     def nodes(self) -> list[Node]:
-        nodes = self._by("nodes", {}, lambda told: [_node(one) for one in told], self._commands.nodes)
-        return self._commands.nodes() if any(node.reserved for node in nodes) else nodes
-
-    def node_states(self, names: Sequence[str]) -> dict[str, str]:
-        wanted = set(names)
-        if not wanted:
-            return {}
-        return self._by(
-            "nodes",
-            {},
-            lambda told: {
-                one["name"]: _starred(one["state"]).lower() for one in told if one["name"] in wanted
-            },
-            lambda: self._commands.node_states(names),
-        )
-
-    def default_partition(self) -> str | None:
-        return self._by(
-            "partitions",
-            {},
-            lambda told: next((str(one["name"]) for one in told if one["default"]), None),
-            self._commands.default_partition,
-        )
+        listed = self._asked("nodes", {}, lambda result: [_node(fields) for fields in result])
+        return super().nodes() if listed is None or any(node.reserved for node in listed) else listed
 
     def partitions(self) -> list[Partition]:
-        return self._by(
-            "partitions", {}, lambda told: [_partition(one) for one in told], self._commands.partitions
-        )
-
-    def association(self, cluster: str, user: str, options: JobOptions) -> Association:
-        return self._commands.association(cluster, user, options)
-
-    def qos(self, name: str) -> Qos | None:
-        return self._commands.qos(name)
-
-    def trial(self, options: JobOptions, exclude: Sequence[str] = ()) -> Trial:
-        return self._commands.trial(options, exclude)
-
-    def submit_array(self, spec: ArraySpec, at_once: int, options: JobOptions, script: str) -> str:
-        return self._submit(
-            array_arguments(spec, at_once, options),
-            script,
-            lambda: self._commands.submit_array(spec, at_once, options, script),
-        )
-
-    def submit_job(self, name: str, options: JobOptions, script: str, *, node: str = "") -> str:
-        return self._submit(
-            single_arguments(name, options, node),
-            script,
-            lambda: self._commands.submit_job(name, options, script, node=node),
-        )
-
-    def find(self, name: str) -> list[int]:
-        return self._commands.find(name)
-
-    def elements_of(self, arrays: Sequence[str]) -> dict[str, list[SlurmElement]]:
-        return self._commands.elements_of(arrays)
-
-    def ended_elements(self, array: str) -> list[SlurmElement]:
-        def instead() -> list[SlurmElement]:
-            return self._commands.ended_elements(array)
-
-        if not array.isdecimal():
-            return instead()
-        found = self._by("ended", {"job": int(array)}, lambda told: _elements(told, array), instead)
-        return instead() if any(one.word == "FAILED" for one in found) else found
-
-    def accounting(self, array: str) -> Sequence[Accounted]:
-        return self._commands.accounting(array)
-
-    def job(self, job: str) -> JobSeen:
-        if not job.isdecimal():
-            return self._commands.job(job)
-        try:
-            seen = self._by("job", {"job": int(job)}, _job_seen, lambda: self._commands.job(job))
-        except FailedError:
-            return self._commands.job(job)
-        return self._commands.job(job) if seen.state == "FAILED" else seen
-
-    def job_states(self, job: str) -> list[str] | None:
-        return self._commands.job_states(job)
-
-    def ended_states(self, job: str) -> list[str]:
-        def instead() -> list[str]:
-            return self._commands.ended_states(job)
-
-        if not job.isdecimal():
-            return instead()
-        return self._by(
-            "ended", {"job": int(job)}, lambda told: [_state(one["state"]) for one in told], instead
-        )
-
-    def jobs(self) -> list[QueuedJob]:
-        return self._commands.jobs()
+        listed = self._asked("partitions", {}, lambda result: [Partition(**fields) for fields in result])
+        return super().partitions() if listed is None else listed
 
     def cancel(self, job: str, indices: Sequence[int] | None = None) -> None:
-        def instead() -> None:
-            self._commands.cancel(job, indices)
-
-        if indices is not None or not job.isdecimal():
-            instead()
-            return
-        try:
-            self._by("cancel", {"job": int(job)}, lambda _: None, instead)
-        except (FailedError, TransientError):
-            # pyslurm takes errno for the answer, also after a success that left an older number there.
-            instead()
-
-    def keep_off(self, array: str, nodes: Sequence[str]) -> None:
-        self._commands.keep_off(array, nodes)
+        # Elements that wait have no id of their own.
+        if indices is not None or not self._asked("cancel", {"job": job}, lambda _: True):
+            super().cancel(job, indices)
 
     def throttle(self, array: str, at_once: int) -> None:
-        def instead() -> None:
-            self._commands.throttle(array, at_once)
+        # None is what pyslurm has of an array that has ended.
+        given = {"job": array, "at_once": at_once}
+        if not self._asked("throttle", given, lambda noted: noted in (None, at_once)):
+            super().throttle(array, at_once)
 
-        if not array.isdecimal():
-            instead()
-            return
-        given = {"job": int(array), "at_once": at_once}
+    def _sbatch(self, command: Sequence[str], script: str) -> str:
+        asked = attributes(command, script) if self._usable() else None
+        if asked is None:
+            return super()._sbatch(command, script)
         try:
-            noted = self._by(
-                "throttle", given, lambda told: told, lambda: self._commands.throttle(array, at_once)
-            )
-        except (FailedError, TransientError):
-            noted = 0
-        if noted not in (None, at_once):
-            instead()
+            return str(self._call("submit", asked, _job_id))
+        except HelperLostError as error:
+            self._lost(error)
+            raise TransientError("nothing is known of a submission by pyslurm", why=str(error)) from error
+
+    def _asked(self, name: str, given: Mapping[str, object], read: Callable[[Any], Any]) -> Any:
+        """What is read of the helper's answer; None where the commands are to judge."""
+        if not self._usable():
+            return None
+        try:
+            return self._call(name, given, read)
+        except HelperLostError as error:
+            self._lost(error)
+        except (TransientError, FailedError):
+            pass
+        return None
+
+    def _usable(self) -> bool:
+        """Whether pyslurm fits this cluster and has not been lost. Raises TransientError while SLURM does not
+        answer: nothing is known of pyslurm then."""
+        with self._lock:
+            if not (self._version or self._why):
+                try:
+                    theirs = self.facts()
+                    own = self._call("cluster", {}, lambda result: (result["pyslurm"], result["cluster"]))
+                    self._why = _differs(own[0], own[1], theirs)
+                    self._version = "" if self._why else own[0]
+                except (HelperLostError, FailedError) as error:
+                    self._why = str(error)
+                if self._why and self._wanted:
+                    self._warn(f"pyslurm cannot be used ({self._why}): SLURM's commands are")
+            return not self._why
+
+    def _lost(self, error: HelperLostError) -> None:
+        with self._lock:
+            if not self._why:
+                self._why = str(error)
+                self._warn(f"pyslurm's helper is lost ({error}): SLURM's commands are used from now on")
+
+    def _call(self, name: str, given: Mapping[str, object], read: Callable[[Any], Any]) -> Any:
+        """What is read of the result of one call of pyslurm. Raises FailedError with SLURM's own words for a
+        refusal, TransientError while SLURM does not answer, and HelperLostError."""
+        command = (self._python, str(HELPER), str(int(client.ANSWER_WITHIN)), name)
+        outlives = name != "submit"  # nobody waits for a submission that outlives its controller
+        try:
+            answer = client.call(*command, stdin=json.dumps(given), outlives=outlives, program="pyslurm")
+        except PreflightError as error:
+            raise HelperLostError(f"{self._python} cannot be run: {error.why}") from error
+        except TransientError as error:
+            raise HelperLostError(error.what) from error
+        if answer.code != 0:
+            ended = f"signal {-answer.code}" if answer.code < 0 else f"status {answer.code}"
+            last = answer.err.strip().rpartition("\n")[2]
+            raise HelperLostError(f"it ended with {ended}" + f": {last}" * bool(last))
+        try:
+            fields = json.loads(answer.out)
+            if "refused" not in fields:
+                return read(fields["result"])
+            words = str(fields["refused"])
+        except (LookupError, TypeError, ValueError) as error:
+            raise HelperLostError(f"its answer cannot be read: {type(error).__name__}: {error}") from error
+        # `Success` is what libslurm calls an error whose number it did not keep.
+        kind = TransientError if words in ("", "Success") else client.kind_of(words)
+        what = "did not reach SLURM" if issubclass(kind, TransientError) else "was refused by SLURM"
+        raise kind(f"pyslurm {what}", why=words or "no reason given")
 
 
-def _unknown(why: str) -> TransientError:
-    return TransientError("nothing is known of a submission by pyslurm", why=why)
-
-
-def _read(read: Callable[[Any], T], told: Any) -> T:
-    """An answer of another form than the worker's is an exception of pyslurm's: an attribute has changed."""
-    try:
-        return read(told)
-    except (LookupError, TypeError, ValueError, AttributeError) as error:
-        raise PyslurmRaisedError(f"its answer cannot be read: {type(error).__name__}: {error}") from error
-
-
-def _differs(version: str, helper: Helper, theirs: Facts) -> str:
-    """Why this pyslurm is not for this cluster; "" where it is.
-
-    | pyslurm's release | what it says of the cluster | then                |
-    |-------------------|-----------------------------|---------------------|
-    | another           | not asked                   | another release     |
-    | the cluster's     | otherwise than the commands | what, in both words |
-    | the cluster's     | as the commands             | ""                  |
-    """
+def _differs(version: str, cluster: str, theirs: Facts) -> str:
+    """Why pyslurm of this version, which speaks to the cluster of this name, is not for the cluster of the
+    commands; "" where it is."""
     if release(version) != release(theirs.version):
         return f"pyslurm {version} is not of this cluster's release, {theirs.version}"
-    for name, value in _read(_own, helper.call("facts", {})).items():
-        if (other := getattr(theirs, name)) != value:
-            return f"pyslurm {version} says {name}={value!r} of the cluster, its commands {other!r}"
+    if cluster != theirs.cluster:
+        return f"pyslurm {version} speaks to the cluster {cluster!r}, the commands to {theirs.cluster!r}"
     return ""
 
 
-def _own(told: Mapping[str, Any]) -> dict[str, Any]:
-    """The fields of `Facts` that pyslurm gives."""
-    return {
-        "version": told["version"] or "",
-        "max_array": int(told["max_array"] or 0),
-        "allows_core_spec": bool(told["allows_core_spec"]),
-        "accounting": (told["storage"] or "").endswith("slurmdbd"),
-        "cluster": told["cluster"] or "",
-        "min_job_age": float(told["min_job_age"] or math.inf),
-    }
+def release(version: str) -> tuple[int, ...]:
+    """`25.11.2` and `25.11.2-1` are (25, 11), `26.05.5` and `26.5.0` (26, 5); () of what has no such form."""
+    numbers = re.match(r"(\d+)\.(\d+)", version)
+    return (int(numbers[1]), int(numbers[2])) if numbers else ()
 
 
-def _node(one: Mapping[str, Any]) -> Node:
-    gres = ",".join(one["gres"])
-    return Node(
-        name=one["name"],
-        cpus=int(one["cpus"]),
-        cores=int(one["sockets"]) * int(one["cores"] or 1),
-        reserved=int(one["reserved"] or 0),
-        memory=int(one["memory"] or 0) * MIB,
-        partitions=frozenset(one["partitions"] or [""]),
-        features=frozenset(one["features"] or [""]),
-        state=_starred(one["state"] or ""),
-        reason=one["reason"] or "",
-        gpus=gres if "gpu" in gres else "",
-        sockets=int(one["sockets"]),
-        threads=int(one["threads"] or 1),
-        memory_spec=int(one["memory_reserved"] or 0) * MIB,
-        gres=gres,
-        tmp=int(one["tmp"] or 0) * MIB,
-    )
+def _node(fields: Mapping[str, Any]) -> Node:
+    sets = {name: frozenset(fields[name]) for name in ("partitions", "features")}
+    return Node(**{**fields, **sets})
 
 
-def _starred(state: str) -> str:
-    """`DOWN*+DRAIN`, as `scontrol` has it, of pyslurm's `DOWN+DRAIN+NOT_RESPONDING`."""
-    base, *flags = state.split("+")
-    kept = [flag for flag in flags if flag != "NOT_RESPONDING"]
-    return "+".join([base + "*" * (kept != flags), *kept])
-
-
-def _partition(one: Mapping[str, Any]) -> Partition:
-    return Partition(
-        name=one["name"],
-        default=bool(one["default"]),
-        max_time=_seconds(one["minutes"]),
-        qos=one["qos"] or "",
-    )
-
-
-def _seconds(minutes: object) -> float | None:
-    """None of no limit, for which pyslurm has None or a word."""
-    return 60.0 * minutes if isinstance(minutes, int) else None
-
-
-def _job_id(told: object) -> str:
-    if not isinstance(told, int) or isinstance(told, bool) or told < 1:
-        raise ValueError(f"no job id: {told!r}")
-    return str(told)
-
-
-def _state(word: str) -> str:
-    return word.split(maxsplit=1)[0].rstrip("+")
-
-
-def _job_seen(told: Mapping[str, Any]) -> JobSeen:
-    return JobSeen(_state(told["state"]), 0, told["node"] or "", told["reason"] or "")
-
-
-def _elements(told: Sequence[Mapping[str, Any]], array: str) -> list[SlurmElement]:
-    """Records of accounting as sacct's lines. pyslurm has None for the index 0; a record of several elements
-    that never began has their indices instead."""
-    lines = []
-    for one in told:
-        if str(one["array"]) != array:
-            continue
-        task = one["waiting"] or one["task"] or 0
-        times = f"{one['started'] or 'Unknown'}|{one['ended'] or 'Unknown'}"
-        more = f"{one['nodes'] or ''}|{one['name'] or ''}"
-        lines.append(f"{array}_{task}|{_state(one['state'])}|0:0|{times}|{more}")
-    return list(read_sacct("\n".join(lines), array))
+def _job_id(result: object) -> str:
+    if not isinstance(result, int) or isinstance(result, bool) or result < 1:
+        raise ValueError(f"no job id: {result!r}")
+    return str(result)
