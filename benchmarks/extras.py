@@ -105,7 +105,8 @@ def listing(bench: Bench, work: data.Work, server: Server) -> list[dict[str, Any
 
 
 def step(config: Path, name: str) -> list[str]:
-    return [sys.executable, "-m", "penstock", "--config", str(config), "--progress", "off", name, "bench"]
+    words = [sys.executable, "-m", "penstock", "--config", str(config), "--progress", "off"]
+    return [*words, "step", name, "bench"]
 
 
 def steps(config: Path) -> list[list[str]]:

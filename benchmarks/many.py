@@ -6,9 +6,9 @@ What is published for the rerun and for `diff` is a release that was not copied,
 
 | row | what it is |
 |---|---|
-| list | `penstock list`, beside `s5cmd ls` of the same bucket in turn |
-| plan | `penstock plan` of the first release |
-| rerun | `penstock list` where the release stands and nothing changed |
+| list | `penstock step list`, beside `s5cmd ls` of the same bucket in turn |
+| plan | `penstock step plan` of the first release |
+| rerun | `penstock step list` where the release stands and nothing changed |
 | diff | `penstock diff` of the release and its source, of which one object in a thousand changed |
 """
 
@@ -40,7 +40,7 @@ MOST = 1 << 30
 """Bytes of memory that list, plan, rerun and diff may take."""
 MOST_CONTROLLER = 500 << 20
 LEAST_RATIO = 2.0
-"""`s5cmd ls` by `penstock list`."""
+"""`s5cmd ls` by `penstock step list`."""
 FIRST, SECOND = "run", "run, 0.1 % changed"
 MOST_DELTA, MOST_ADDED = 0.1, 40
 """CPU of the second release by the first one's, and bytes of state and manifests that it adds a file."""
@@ -76,7 +76,15 @@ class Place(NamedTuple):
         return ["--config", str(file), "--progress", "off"]
 
     def penstock(self, command: str, server: Server, *further: str) -> measure.Cost:
-        argv = [sys.executable, "-m", "penstock", *self.configured(server), command, "many", *further]
+        argv = [
+            sys.executable,
+            "-m",
+            "penstock",
+            *self.configured(server),
+            *command.split(),
+            "many",
+            *further,
+        ]
         return self.run(argv)
 
     def run(self, argv: list[str], allowed: tuple[int, ...] = (0,)) -> measure.Cost:
@@ -122,10 +130,10 @@ def measured(place: Place, objects: int, rounds: int) -> list[dict[str, Any]]:
                 assert cost.output.count("\n") == objects
                 note("s5cmd ls", cost, server)
             place.clear()
-            note("list", place.penstock("list", server), server)
-        note("plan", place.penstock("plan", server), server)
+            note("list", place.penstock("step list", server), server)
+        note("plan", place.penstock("step plan", server), server)
         publish(place.target)
-        note("rerun", place.penstock("list", server), server)
+        note("rerun", place.penstock("step list", server), server)
     with Server(
         place.scratch, place.scratch, tls=False, go=place.go, made=objects, changed=CHANGED
     ) as server:
@@ -290,7 +298,7 @@ def judge(rows: list[dict[str, Any]], whole: list[dict[str, Any]]) -> list[str]:
 
 
 def listings(rows: list[dict[str, Any]]) -> list[tuple[int, float]]:
-    """For each number of objects the seconds of `s5cmd ls` by those of `penstock list`."""
+    """For each number of objects the seconds of `s5cmd ls` by those of `penstock step list`."""
     walls = {(row["objects"], row["what"]): row["wall"] for row in rows}
     return [
         (size, wall / walls[size, "list"])
@@ -315,7 +323,7 @@ def markdown(rows: list[dict[str, Any]], whole: list[dict[str, Any]]) -> list[st
     lines += [
         "",
         *(
-            f"`s5cmd ls` of {size:,} objects by `penstock list`: {ratio:.1f}."
+            f"`s5cmd ls` of {size:,} objects by `penstock step list`: {ratio:.1f}."
             for size, ratio in listings(rows)
         ),
     ]

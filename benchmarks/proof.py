@@ -64,7 +64,7 @@ def audit(bench: Bench, work: data.Work) -> list[dict[str, Any]]:
     step = [sys.executable, "-m", "penstock", "--config", str(config), "--progress", "off"]
     try:
         for name in STEPS:
-            _run([*step, name, "bench"], env, root)
+            _run([*step, "step", name, "bench"], env, root)
         release = (root / "target/bench/current").resolve()
         commands = {
             AUDIT: [*step, "audit", "bench"],

@@ -18,6 +18,7 @@ from tests.support.staging_runs import tree
 
 from penstock.cli.main import main
 from penstock.config.settings import PermissionsConfig
+from penstock.core.step_table import typed
 from penstock.storage import tree_removal
 
 if TYPE_CHECKING:
@@ -129,7 +130,7 @@ def test_a_current_that_leads_nowhere_is_not_called_published(place: Path) -> No
 @pytest.mark.parametrize("command", ["cancel", "repair", "report", "plan", "publish", "list", "run"])
 def test_what_only_its_owner_may_do_is_refused_in_words(place: Path, command: str) -> None:
     config, _ = staged(place, 0o440, 0o550)
-    words = (command, "--config", config, "data")
+    words = (*typed(command).split(), "--config", config, "data")
     code, text = said(MEMBER, place, *words)
     assert code == 3, text
     assert "uid 200" in text or "cannot be written" in text

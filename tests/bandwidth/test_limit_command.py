@@ -53,7 +53,8 @@ def test_z1_the_administrator_sets_the_cap_and_all_see_who_has_which_part(tmp_pa
         said = penstock("--config", str(config), "--receipt", str(receipt), "limit")
     assert "60 of 60, 4.66 GiB/s: " in said.stdout
     assert (
-        f"runs `penstock copy data, shard 3` on {os.uname().nodename}, process {os.getpid()}" in said.stdout
+        f"runs `penstock step copy data, shard 3` on {os.uname().nodename}, process {os.getpid()}"
+        in said.stdout
     )
     found = json.loads(receipt.read_text())
     assert (found["rate"], found["requests"], len(found["held"])) == (40 * GBIT, 2000, 1)

@@ -12,7 +12,7 @@ from penstock.cli.exit_files import STATUSES, is_news
 
 STEP = (
     'RuleException:\nCalledProcessError in file "/x/workflow/rules/copy.smk", line 16:\n'
-    "Command 'set -euo pipefail;  /v/bin/python -m penstock --config c.yaml copy d' {}."
+    "Command 'set -euo pipefail;  /v/bin/python -m penstock --config c.yaml step copy d' {}."
 )
 
 

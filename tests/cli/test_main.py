@@ -11,7 +11,7 @@ import sys
 from typing import TYPE_CHECKING
 
 import pytest
-from tests.support.commands import ROOT
+from tests.support.commands import ROOT, parsers
 from tests.support.commands import penstock as command
 
 import penstock
@@ -22,14 +22,17 @@ from penstock.cli.session import Session
 if TYPE_CHECKING:
     from pathlib import Path
 
-SHOWN = [c for c in commands.COMMANDS if not c.hidden]
+SHOWN = [c for c in commands.COMMANDS if "called by" not in c.summary]
+"""What people call."""
 
 
 def test_without_a_command_the_help_is_printed(capsys: pytest.CaptureFixture[str]) -> None:
     assert main.main([]) == 0
     out = capsys.readouterr().out
-    for one in SHOWN:
-        assert f"\n    {one.name} " in out
+    groups = [line.strip(":") for line in out.partition("options:")[0].splitlines() if line.endswith(":")]
+    assert groups == [*commands.GROUPS]
+    for one in commands.COMMANDS:
+        assert (f"\n    {one.name} " in out) == (one.group in commands.GROUPS)
     assert "exit status: 0 done" in out
 
 
@@ -40,7 +43,7 @@ def test_version(capsys: pytest.CaptureFixture[str]) -> None:
 
 @pytest.mark.parametrize("one", commands.COMMANDS, ids=lambda c: c.name)
 def test_every_command_has_help_and_code(one: commands.Command, capsys: pytest.CaptureFixture[str]) -> None:
-    assert main.main([one.name, "--help"]) == 0
+    assert main.main([*one.typed.split(), "--help"]) == 0
     out = capsys.readouterr().out
     assert one.summary[1:] in " ".join(out.split())
     assert callable(one.load())
@@ -48,18 +51,14 @@ def test_every_command_has_help_and_code(one: commands.Command, capsys: pytest.C
 
 @pytest.mark.parametrize("one", SHOWN, ids=lambda c: c.name)
 def test_every_command_is_in_the_readme(one: commands.Command) -> None:
-    assert f"penstock {one.name}" in (ROOT / "README.md").read_text(encoding="utf-8")
+    assert f"penstock {one.typed}" in (ROOT / "README.md").read_text(encoding="utf-8")
 
 
 def test_every_argument_has_help() -> None:
-    def arguments(one: argparse.ArgumentParser) -> list[argparse.Action]:
-        return [a for a in one._actions if not isinstance(a, argparse._SubParsersAction)]
-
-    built = parser.build()
-    children = next(a for a in built._actions if isinstance(a, argparse._SubParsersAction))
-    for one in [built, *children.choices.values()]:
-        for action in arguments(one):
-            assert action.help, f"{one.prog} {action.dest}"
+    for words, one in parsers(parser.build()).items():
+        for action in one._actions:
+            if not isinstance(action, argparse._SubParsersAction):
+                assert action.help, f"{words} {action.dest}"
 
 
 def test_the_readme_has_the_exit_statuses() -> None:
@@ -91,10 +90,10 @@ REQUIRED = {
 """Arguments that a command cannot do without."""
 
 
-@pytest.mark.parametrize("one", [c.name for c in SHOWN])
+@pytest.mark.parametrize("one", [c.typed for c in SHOWN])
 def test_a_bad_configuration_is_told_by_every_command(one: str, tmp_path: Path) -> None:
     (tmp_path / "config.yaml").write_text("target: {root: x}\ndatasets: {d: {sorce: x}}\n")
-    done = command(one, *REQUIRED.get(one, ()), cwd=tmp_path)
+    done = command(*one.split(), *REQUIRED.get(one, ()), cwd=tmp_path)
     assert done.returncode == 2, done
     assert "datasets.d.sorce (line 2): unknown key; did you mean `source`?" in done.stderr
     assert "Traceback" not in done.stderr
@@ -152,7 +151,7 @@ def test_nothing_is_read_from_the_terminal_that_a_step_was_started_on(tmp_path: 
         "datasets: {data: {source: 's3://b/', storage_options: {profile: team}}}\n"
     )
     done = subprocess.run(
-        [sys.executable, "-m", "penstock", "--config", str(config), "list", "data"],
+        [sys.executable, "-m", "penstock", "--config", str(config), "step", "list", "data"],
         input="typed\n",
         env=os.environ | {"AWS_CONFIG_FILE": str(tmp_path / "config")},
         capture_output=True,

@@ -38,7 +38,7 @@ def two(tmp_path: Path) -> Path:
 def test_a_message_with_two_datasets_is_escaped(two: Path) -> None:
     """R24."""
     log = two / "list.log"
-    done = penstock("list", "d", "e", "--log", str(log), cwd=two)
+    done = penstock("step", "list", "d", "e", "--log", str(log), cwd=two)
     assert done.returncode != 0
     assert "\\x1b]0;PWNED\\x07" in done.stderr
     for shown in (done.stderr, done.stdout, log.read_text()):

@@ -195,9 +195,9 @@ class Place:
         process.wait(60)
 
     def planned(self, dataset: str) -> None:
-        """List and plan it, so that `penstock copy` can begin."""
+        """List and plan it, so that `penstock step copy` can begin."""
         for step in ("list", "plan"):
-            self.ends(self.penstock(step, dataset))
+            self.ends(self.penstock("step", step, dataset))
 
     def receipts(self, dataset: str, step: str) -> list[dict[str, Any]]:
         """The receipts of a step's elements, of the only run there is."""

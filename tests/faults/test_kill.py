@@ -40,7 +40,7 @@ RUN = f"""
 import sys
 from penstock.cli.main import main
 for step in {STEPS!r}:
-    code = main(["--config", sys.argv[1], step, "data"])
+    code = main(["--config", sys.argv[1], "step", step, "data"])
     if code:
         sys.exit(code)
 """

@@ -45,7 +45,7 @@ import sys
 from penstock.cli.main import main
 for step in {STEPS!r}:
     print(step, flush=True)
-    code = main(["--config", sys.argv[1], "--progress", "off", step, "data"])
+    code = main(["--config", sys.argv[1], "--progress", "off", "step", step, "data"])
     if code:
         sys.exit(code)
 print("end", flush=True)

@@ -44,9 +44,9 @@ def test_a_copy_that_goes_on_is_no_faster_than_its_limit(tmp_path: Path) -> None
         return ended.stdout + ended.stderr
 
     for step in ("list", "plan"):
-        done(step)
+        done("step", step)
     with subprocess.Popen(
-        command("copy"), stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, process_group=0
+        command("step", "copy"), stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, process_group=0
     ) as process:
         deadline = time.monotonic() + DEADLINE
         while len(list(tmp_path.glob("target/data/releases/.*.staging/data/f*"))) < 12:
@@ -61,7 +61,7 @@ def test_a_copy_that_goes_on_is_no_faster_than_its_limit(tmp_path: Path) -> None
     bytes_a_second = float(rate[2]) * (1 << 20 if rate[3] == "MiB" else 1 << 10)
     assert bytes_a_second < 1.1 * LIMIT
     for step in ("permissions", "verify", "publish"):
-        done(step)
+        done("step", step)
     receipt = json.loads(next(tmp_path.glob("target/data/.penstock/runs/*/receipts/copy.json")).read_text())
     assert receipt["moved_bytes"] / receipt["moved_seconds"] < 1.1 * LIMIT
     assert receipt["bytes"] == 8 << 20

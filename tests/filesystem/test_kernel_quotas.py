@@ -143,13 +143,13 @@ def penstock(*words):
 
 
 told["preflight"] = penstock("preflight", "data")
-told["list"] = penstock("list", "data")
-told["plan"] = penstock("plan", "data")
+told["list"] = penstock("step", "list", "data")
+told["plan"] = penstock("step", "plan", "data")
 told["made"] = sorted(one.name for one in (target / "data").glob("releases/*"))
 limit("-g", "bhard=2m", GROUP)
 told["preflight, used up"] = penstock("preflight", "data")
 limit("-g", "bhard=40m", GROUP)
-told["plan, raised"] = penstock("plan", "data")
+told["plan, raised"] = penstock("step", "plan", "data")
 told["made, raised"] = sorted(one.name for one in (target / "data").glob("releases/*"))
 print(json.dumps(told))
 """

@@ -92,7 +92,7 @@ class Older:
 
     def staged(self, dataset: str) -> dict[str, Any]:
         for step in ("list", "plan", "copy", "permissions", "verify", "publish"):
-            self.command(step, dataset)
+            self.command("step", step, dataset)
         seal: dict[str, Any] = json.loads((self.layout(dataset).current / "release.json").read_text())
         return seal
 
@@ -173,7 +173,7 @@ def test_a_killed_run_goes_on(served: Older, dataset: str) -> None:
     (run,) = served.layout(dataset).runs.iterdir()
     journals = {path.name for path in run.glob("journal/*/*.journal")}
     for step in ("list", "plan", "copy", "permissions", "verify"):
-        served.command(step, dataset)
+        served.command("step", step, dataset)
     assert journals <= {path.name for path in run.glob("journal/*/*.journal")}
     assert served.staged(dataset)["run"] == run.name
     assert not list(run.glob("journal"))

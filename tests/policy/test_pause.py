@@ -271,7 +271,7 @@ def test_a_copy_rests_within_a_row_or_block_and_goes_on(
     )
     words = ("--config", str(config), "--progress", "lines")
     for step in ("list", "plan"):
-        assert penstock(*words, step, cwd=tmp_path).returncode == 0
+        assert penstock(*words, "step", step, cwd=tmp_path).returncode == 0
     (run,) = (root / "data/.penstock/runs").iterdir()
     file = run / "progress/copy/00000.json"
 
@@ -279,7 +279,7 @@ def test_a_copy_rests_within_a_row_or_block_and_goes_on(
         told = json.loads(file.read_bytes())
         return told["bytes"], told["at"]
 
-    with started(sys.executable, "-m", "penstock", *words, "copy", cwd=tmp_path) as copy:
+    with started(sys.executable, "-m", "penstock", *words, "step", "copy", cwd=tmp_path) as copy:
         until(lambda: file.exists() and progress()[0] > 0, "the first bytes")
         path = stands(root)
         logs = run / "logs"

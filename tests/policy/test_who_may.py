@@ -20,6 +20,7 @@ from tests.support.staging_runs import tree
 
 from penstock.cli.main import main
 from penstock.config.settings import PermissionsConfig
+from penstock.core import step_table
 from penstock.policy import rights
 from penstock.storage import tree_removal
 
@@ -174,7 +175,17 @@ def said(place: Path, uid: int, *words: str, as_root: bool = False) -> tuple[int
         text = io.TextIOWrapper(io.BytesIO(), encoding="utf-8", write_through=True)
         options = ["--as-root"] if as_root else []
         with contextlib.redirect_stdout(text), contextlib.redirect_stderr(text):
-            code = main(["--config", str(file), *options, "--progress", "lines", *words])
+            code = main(
+                [
+                    "--config",
+                    str(file),
+                    *options,
+                    "--progress",
+                    "lines",
+                    *step_table.typed(words[0]).split(),
+                    *words[1:],
+                ]
+            )
         text.seek(0)
         return code, text.read()
 

@@ -28,7 +28,7 @@ import sys
 import time
 from penstock.cli.main import main
 for step in ("list", "plan", "copy", "permissions", "verify", "publish"):
-    if code := main(["--config", sys.argv[1], step, "data"]):
+    if code := main(["--config", sys.argv[1], "step", step, "data"]):
         sys.exit(code)
 """
 

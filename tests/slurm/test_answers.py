@@ -25,7 +25,7 @@ def copying(place: Place, **env: str) -> subprocess.Popen[bytes]:
     place.configure(["a"], cluster={"probe": False}, plan={"shard_files": 20}, engine={"limit": "200KiB/s"})
     place.planned("a")
     words = ("-m", "penstock", "--config", "my.yaml", "--backend", "slurm", "--progress", "lines")
-    return place.start(sys.executable, *words, "copy", "a", env=env)
+    return place.start(sys.executable, *words, "step", "copy", "a", env=env)
 
 
 def test_a_squeue_of_five_seconds_is_no_reason_to_wait_for_more(place: Place) -> None:

@@ -75,7 +75,7 @@ def test_throttle_changes_how_many_elements_run_at_once(place: Place) -> None:
         shown = place.machine.run("scontrol", "show", "job", array).stdout
         return next(word for word in shown.split() if word.startswith("ArrayTaskThrottle="))
 
-    copying = place.penstock("copy", "a")
+    copying = place.penstock("step", "copy", "a")
     place.until(lambda: len(place.running()) == 1, "the first element", copying)
     ((array, _),) = place.submissions("a", "copy")
     assert "its controller does the rest" in throttle("3")
@@ -86,7 +86,7 @@ def test_throttle_changes_how_many_elements_run_at_once(place: Place) -> None:
     place.kill(copying)
     assert f"array {array} of copy: no more than 2 at once" in throttle("2")
     assert most(array) == "ArrayTaskThrottle=2"
-    again = place.penstock("copy", "a")
+    again = place.penstock("step", "copy", "a")
     place.until(lambda: "lives and is watched" in place.output(again), "the next controller", again)
     assert place.submissions("a", "copy") == [(array, [0, 1, 2, 3])]
     assert most(array) == "ArrayTaskThrottle=2", "it holds for the next controller"
@@ -109,7 +109,7 @@ def test_no_more_elements_wait_than_the_account_may_have(slurm_accounting: Machi
                 plan={"shard_files": 10},
             )  # fmt: skip
             place.planned("a")
-            place.ends(place.penstock("copy", "a"))
+            place.ends(place.penstock("step", "copy", "a"))
             sent = [indices for _, indices in place.submissions("a", "copy")]
             assert max(map(len, sent)) <= 2
             assert sorted(index for indices in sent for index in indices) == list(range(6))
@@ -123,7 +123,7 @@ def test_what_somebody_holds_is_said_and_goes_on_when_it_is_released(place: Plac
         ["a"], cluster={"core_spec": "none", "memory": None}, plan={"shard_files": 30}, engine=SLOW
     )
     place.planned("a")
-    copying = place.penstock("copy", "a")
+    copying = place.penstock("step", "copy", "a")
     place.until(lambda: len(place.running()) == 2 and place.fetched("a"), "two running elements", copying)
     ((array, _),) = place.submissions("a", "copy")
     # Without core-spec an element has its node, not one CPU.

@@ -86,9 +86,9 @@ def test_z1_four_elements_on_four_nodes_keep_one_cap(memory: Path, place: Place)
     assert seen
     assert {row["verdict"] for row in seen} == {"ok"}
     for step in ("list", "plan"):
-        for one in [penstock(name, step, name) for name in NAMES]:
+        for one in [penstock(name, "step", step, name) for name in NAMES]:
             place.ends(one)
-    first, _ = [penstock(name, "copy", name) for name in NAMES]
+    first, _ = [penstock(name, "step", "copy", name) for name in NAMES]
     slots = link / "slots"
     place.until(lambda: held(slots) == [15] * 4, "four equal shares", first)
     assert {*place.running().values()} == {*NODES}

@@ -76,7 +76,7 @@ def test_a_submission_without_an_answer_leaves_one_array(kind: str, place: Place
         place, that_loses_answers(kind, place.folder, "while squeue -h | grep -q .; do sleep 0.1; done")
     )
     place.planned("a")
-    said = place.ends(place.penstock("copy", "a"))
+    said = place.ends(place.penstock("step", "copy", "a"))
     assert said.count("pyslurm's helper is lost") == 1
     ((array, _),) = place.submissions("a", "copy")
     assert arrays_of_copy(place) - before == {array}
@@ -89,7 +89,7 @@ def test_a_helper_that_dies_leaves_the_run_to_the_commands(place: Place) -> None
     before = arrays_of_copy(place)
     configure(place, of_kind("stand-in", place.folder, dies=["submit"]))
     place.planned("a")
-    said = place.ends(place.penstock("copy", "a"))
+    said = place.ends(place.penstock("step", "copy", "a"))
     assert said.count("pyslurm's helper is lost (it ended with signal 11)") == 1
     assert len(arrays_of_copy(place) - before) == 1
     assert len({array for array, _ in place.submissions("a", "copy")}) == 1

@@ -43,7 +43,7 @@ def test_s29_an_element_that_times_out_gets_more_time_and_uses_no_retry(place: P
         ["a"], cluster={"time": "1min", "retries": 0}, plan={"shard_files": 60}, engine={"limit": "200KiB/s"}
     )
     place.planned("a")
-    process = place.penstock("copy", "a")
+    process = place.penstock("step", "copy", "a")
     limits: dict[str, set[str]] = {}
     states: dict[str, set[str]] = {}
 
@@ -93,7 +93,7 @@ def test_a_node_on_which_elements_fail_twice_gets_none_any_more(place: Place) ->
         engine={"limit": "150KiB/s", "workers": 1, "streams": 2},
     )
     place.planned("a")
-    process = place.penstock("copy", "a")
+    process = place.penstock("step", "copy", "a")
     bad = "n3"
     seen: set[str] = set()
 

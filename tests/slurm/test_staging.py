@@ -119,7 +119,7 @@ def test_only_the_element_that_fails_is_submitted_again(place: Place) -> None:
     place.fill("a", 120)
     place.configure(["a"], cluster={"retries": 2}, plan={"shard_files": 40}, engine={"limit": "600KiB/s"})
     place.planned("a")
-    process = place.penstock("copy", "a")
+    process = place.penstock("step", "copy", "a")
     overlapped = False
     for count in (1, 2):
 
@@ -151,7 +151,7 @@ def test_a_file_that_fails_stops_the_run_and_the_next_one_copies_only_it(place: 
     place.configure(["a"], plan={"shard_files": 30})
     place.planned("a")
     bad.rename(aside)
-    copying = place.penstock("copy", "a")
+    copying = place.penstock("step", "copy", "a")
     assert copying.wait(280) in (1, 5), place.output(copying)
     assert "file 000007.bin" in place.output(copying)
     assert place.unpublished("a")
@@ -168,7 +168,7 @@ def test_an_element_that_keeps_failing_ends_the_run(place: Place) -> None:
     place.fill("a", 60)
     place.configure(["a"], cluster={"retries": 1}, plan={"shard_files": 30}, engine={"limit": "200KiB/s"})
     place.planned("a")
-    process = place.penstock("copy", "a")
+    process = place.penstock("step", "copy", "a")
 
     def killed_again() -> bool:
         for element, node in place.running().items():
@@ -191,7 +191,7 @@ def test_the_controller_goes_away_and_comes_back(place: Place) -> None:
     place.fill("a", 90)
     place.configure(["a"], plan={"shard_files": 30}, engine={"limit": "400KiB/s"})
     place.planned("a")
-    process = place.penstock("copy", "a")
+    process = place.penstock("step", "copy", "a")
     place.until(lambda: place.fetched("a"), "bytes on their way", process)
     place.machine.stop_controller()
     place.until(lambda: "does not answer" in place.output(process), "a word of it", process)
@@ -205,7 +205,7 @@ def test_preempted_elements_are_run_again(place: Place) -> None:
     place.fill("a", 100)
     place.configure(["a"], plan={"shard_files": 50}, engine={"limit": "400KiB/s"})
     place.planned("a")
-    process = place.penstock("copy", "a")
+    process = place.penstock("step", "copy", "a")
     place.until(lambda: len(place.fetched("a")) > 5 and place.running(), "a running element", process)
     node = min(place.running().values())
     urgent = place.machine.run(
@@ -269,7 +269,7 @@ def test_interrupted_then_cancelled_then_gone_on_with(place: Place) -> None:
     assert array in place.machine.run("squeue", "-h", "-o", "%F").stdout.split()
     assert array in place.ends(place.penstock("cancel", "a"))
     wait_for(lambda: not place.machine.run("squeue", "-h", "-j", array).stdout.strip(), "its end")
-    place.ends(place.penstock("copy", "a"))
+    place.ends(place.penstock("step", "copy", "a"))
     assert len(place.submissions("a", "copy")) == 2
 
 

@@ -48,11 +48,11 @@ def test_s27_an_array_of_one_cluster_is_neither_doubled_nor_cancelled_from_the_o
     place.fill("a", 160)
     place.configure(["a"], plan={"shard_files": 40}, engine=SLOW)
     place.planned("a")
-    first = place.penstock("copy", "a")
+    first = place.penstock("step", "copy", "a")
     place.until(lambda: place.fetched("a"), "bytes on their way", first)
     place.kill(first)
     (before,) = place.submissions("a", "copy")
-    said = place.ends(there(place, other, "copy", "a"), 7)
+    said = place.ends(there(place, other, "step", "copy", "a"), 7)
     assert "elements of copy may still run on cluster penstock" in said
     assert f"array {before[0]}, and this is cluster other" in said
     said = place.ends(there(place, other, "cancel", "a"))
@@ -60,7 +60,7 @@ def test_s27_an_array_of_one_cluster_is_neither_doubled_nor_cancelled_from_the_o
     alive = place.machine.run("squeue", "-h", "-o", "%F", "-j", before[0]).stdout.split()
     assert set(alive) == {before[0]}
     assert not other.run("squeue", "-h").stdout.strip(), "nothing was submitted there"
-    place.ends(place.penstock("copy", "a"))
+    place.ends(place.penstock("step", "copy", "a"))
     assert place.submissions("a", "copy") == [before]
     # What has ended on one goes on on the other.
     place.ends(there(place, other, "run"))

@@ -75,12 +75,12 @@ def test_nothing_runs(tmp_path: Path, layout: DatasetLayout, capsys: pytest.Capt
 def test_a_later_list_forgets_the_cancel(layout: DatasetLayout) -> None:
     assert main(["--config", "my.yaml", "cancel", "d"]) == 0
     assert cancel_mark.path(layout).exists()
-    assert main(["--config", "my.yaml", "list", "d"]) == 0
+    assert main(["--config", "my.yaml", "step", "list", "d"]) == 0
     assert not cancel_mark.path(layout).exists()
 
 
 def test_hints_name_commands_as_this_one_was_called(
     layout: DatasetLayout, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    assert main(["--config", "my.yaml", "--backend", "local", "plan", "d"]) == 3
-    assert "run `penstock --config my.yaml --backend local list d` first" in capsys.readouterr().err
+    assert main(["--config", "my.yaml", "--backend", "local", "step", "plan", "d"]) == 3
+    assert "run `penstock --config my.yaml --backend local step list d` first" in capsys.readouterr().err

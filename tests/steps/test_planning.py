@@ -98,7 +98,7 @@ def test_planning_again_changes_nothing(tmp_path: Path) -> None:
 
 
 def test_without_a_listing_it_says_what_to_do(tmp_path: Path) -> None:
-    with pytest.raises(PreflightError, match="penstock list data"):
+    with pytest.raises(PreflightError, match="penstock step list data"):
         plan_step.run(context_for(tmp_path, tree(tmp_path / "source", FILES)), "data")
 
 

@@ -58,7 +58,13 @@ def test_held_and_given_back(layout: DatasetLayout) -> None:
             with pytest.raises(LockedError) as caught, lock(layout):
                 pass
             assert caught.value.exit_code == 7
-            for part in ("penstock publish", socket.gethostname(), str(os.getpid()), "run 0123", "since"):
+            for part in (
+                "penstock step publish",
+                socket.gethostname(),
+                str(os.getpid()),
+                "run 0123",
+                "since",
+            ):
                 assert part in str(caught.value)
         assert clean(layout)
     with pytest.raises(LockedError, match="was lost"):

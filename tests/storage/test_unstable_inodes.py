@@ -58,8 +58,9 @@ import os, sys
 first, second = os.stat(sys.argv[2]).st_ino, os.stat(sys.argv[2]).st_ino
 assert first != second, "the library is not loaded"
 from penstock.cli.main import main
-for step in ("preflight", "list", "plan", "copy", "permissions", "verify", "publish"):
-    code = main(["--config", sys.argv[1], step, "data"])
+steps = ("list", "plan", "copy", "permissions", "verify", "publish")
+for words in (["preflight"], *(["step", step] for step in steps)):
+    code = main(["--config", sys.argv[1], *words, "data"])
     if code:
         sys.exit(code)
 """

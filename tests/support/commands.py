@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import argparse
 import contextlib
 import os
 import secrets
@@ -31,6 +32,16 @@ SNAKEMAKE = (
 def penstock(*words: str, cwd: Path | None = None) -> subprocess.CompletedProcess[str]:
     """Run it to its end."""
     return run(sys.executable, "-m", "penstock", *words, cwd=cwd)
+
+
+def parsers(built: argparse.ArgumentParser) -> dict[str, argparse.ArgumentParser]:
+    """The parser, and those of its commands, by the words that lead to each."""
+    found = {built.prog: built}
+    for action in built._actions:
+        if isinstance(action, argparse._SubParsersAction):
+            for child in action.choices.values():
+                found |= parsers(child)
+    return found
 
 
 def snakemake(*words: str, cwd: Path) -> subprocess.CompletedProcess[str]:

@@ -27,7 +27,7 @@ socket.sethostname(name)
 from penstock.cli.main import main
 run = []
 for step in {STEPS!r}:
-    code = main(["--config", config, "--receipt", receipt, step, "data", *run])
+    code = main(["--config", config, "--receipt", receipt, "step", step, "data", *run])
     if code:
         sys.exit(code)
     run = run or ["--run", json.loads(pathlib.Path(receipt).read_bytes())["run"]]

@@ -28,12 +28,12 @@ def test_one_that_cannot_be_listed_keeps_none_of_its_group(place: Place) -> None
         "e": {"source": "source", "include": ["/a.txt"]},
     }
     place.write()
-    done = place.penstock("list-group", "bad", "d", "e", "--receipt", GROUP)
+    done = place.penstock("step", "list-group", "bad", "d", "e", "--receipt", GROUP)
     assert done.returncode == 0, done.stderr
     found = group(place)
     assert sorted(found["listed"]) == sorted(found["preflight"]) == ["d", "e"]
     assert found["failed"]["bad"]["command"] == "preflight"
-    again = place.penstock("list-failure", "bad", "--group", GROUP)
+    again = place.penstock("step", "list-failure", "bad", "--group", GROUP)
     assert again.returncode == 3
     assert "penstock: bad: " in again.stderr
     assert "nowhere" in again.stderr
@@ -44,12 +44,12 @@ def test_a_group_drops_the_receipts_of_a_target_that_is_gone(place: Place) -> No
     assert place.penstock("run").returncode == 0
     [receipt] = place.receipts("copy")
     tree_removal.remove_tree(place.target)
-    assert place.penstock("list-group", "d", "--receipt", GROUP).returncode == 0
+    assert place.penstock("step", "list-group", "d", "--receipt", GROUP).returncode == 0
     assert not receipt.exists()
 
 
 def test_what_became_of_a_listing_may_be_gone(place: Place) -> None:
-    done = place.penstock("list-failure", "d", "--group", GROUP)
+    done = place.penstock("step", "list-failure", "d", "--group", GROUP)
     assert done.returncode == 1
     assert "what became of a listing cannot be read" in done.stderr
 
@@ -64,7 +64,7 @@ def test_more_datasets_than_listing_jobs(place: Place) -> None:
     place.write()
     names = [name for name in place.config["datasets"] if name != "e7"]
     for step in OF_RUN[1:-1]:
-        done = place.penstock(step, *names)
+        done = place.penstock("step", step, *names)
         assert done.returncode == 0, done.stderr
     for name in names:
         _reported(place.folder, name)

@@ -38,8 +38,9 @@ def test_every_rule_was_found() -> None:
 
 
 def test_the_rules_call_the_steps_of_the_table() -> None:
-    called = re.findall(r"\{params\.penstock:q\} ([\w-]+)", "".join(text for _, text in RULES))
-    assert sorted(called) == sorted(["list-group", "list-failure", *step_table.AFTER_LIST, "audit"])
+    called = re.findall(r"\{params\.penstock:q\} ((?:step )?[\w-]+)", "".join(text for _, text in RULES))
+    steps = [step_table.typed(step) for step in step_table.AFTER_LIST]
+    assert sorted(called) == sorted(["step list-group", "step list-failure", *steps, "audit"])
 
 
 @pytest.mark.parametrize(

@@ -10,7 +10,7 @@ import pytest
 from tests.support.commands import ROOT
 from tests.workflow.conftest import Place, digests
 
-from penstock.core.step_table import OF_RUN
+from penstock.core.step_table import OF_RUN, typed
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -197,7 +197,7 @@ def test_a_dataset_that_fails_does_not_keep_the_others(place: Place) -> None:
 
 def test_a_step_that_fails_is_named_once(place: Place) -> None:
     for step in ("list", "plan"):
-        assert place.penstock(step, "d").returncode == 0
+        assert place.penstock("step", step, "d").returncode == 0
     [data] = (place.target / "d/releases").glob(".*.staging/data")
     (data / "a.txt").mkdir()
     done = place.penstock("run")
@@ -213,12 +213,13 @@ def test_a_step_that_fails_is_named_once(place: Place) -> None:
 def test_each_step_alone(place: Place, tmp_path: Path) -> None:
     for step in OF_RUN:
         receipt = tmp_path / "receipts" / f"{step}.json"
-        done = place.penstock(step, "d", "--receipt", str(receipt), "--log", str(tmp_path / "log"))
+        words = (*typed(step).split(), "d")
+        done = place.penstock(*words, "--receipt", str(receipt), "--log", str(tmp_path / "log"))
         assert done.returncode == 0, (step, done.stderr)
         assert json.loads(receipt.read_text())["dataset"] == "d"
         assert done.stdout == "", "the receipt has it"
         if step in ("preflight", "list", "plan"):  # once more, as people ask
-            shown = place.penstock(step, "d").stdout
+            shown = place.penstock(*words).stdout
             assert shown.startswith("d\n")
             for word in {
                 "preflight": ("durable by", "free"),

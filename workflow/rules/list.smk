@@ -17,7 +17,7 @@ checkpoint list_sources:
         datasets=lambda wildcards: GROUPS[wildcards.group],
         options=["--new-release"] if "new_release" in GIVEN.flags else [],
     shell:
-        "{params.penstock:q} list-group {params.datasets:q} {params.options:q}"
+        "{params.penstock:q} step list-group {params.datasets:q} {params.options:q}"
         " --receipt {output.receipt:q} --log {log:q}"
 
 
@@ -33,4 +33,4 @@ rule refuse_dataset:
         penstock=penstock,
         group=lambda wildcards: listing_of(wildcards.dataset),
     shell:
-        "{params.penstock:q} list-failure {wildcards.dataset:q} --group {params.group:q} --log {log:q}"
+        "{params.penstock:q} step list-failure {wildcards.dataset:q} --group {params.group:q} --log {log:q}"

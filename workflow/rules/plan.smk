@@ -12,5 +12,5 @@ rule plan_shards:
         penstock=penstock,
         options=["--copy-unchanged"] if "copy_unchanged" in GIVEN.flags else [],
     shell:
-        "{params.penstock:q} plan {wildcards.dataset:q} {params.options:q} --run {wildcards.run:q}"
+        "{params.penstock:q} step plan {wildcards.dataset:q} {params.options:q} --run {wildcards.run:q}"
         " --receipt {output.receipt:q} --log {log:q}"

@@ -13,5 +13,5 @@ rule publish_release:
     params:
         penstock=penstock,
     shell:
-        "{params.penstock:q} publish {wildcards.dataset:q} --run {wildcards.run:q}"
+        "{params.penstock:q} step publish {wildcards.dataset:q} --run {wildcards.run:q}"
         " --receipt {output.receipt:q} --log {log:q}"

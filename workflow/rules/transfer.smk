@@ -16,7 +16,7 @@ rule copy_shards:
     params:
         penstock=penstock,
     shell:
-        "{params.penstock:q} copy {wildcards.dataset:q} --run {wildcards.run:q}"
+        "{params.penstock:q} step copy {wildcards.dataset:q} --run {wildcards.run:q}"
         " --receipt {output.receipt:q} --log {log:q}"
 
 
@@ -32,7 +32,7 @@ rule set_permissions:
     params:
         penstock=penstock,
     shell:
-        "{params.penstock:q} permissions {wildcards.dataset:q} --run {wildcards.run:q}"
+        "{params.penstock:q} step permissions {wildcards.dataset:q} --run {wildcards.run:q}"
         " --receipt {output.receipt:q} --log {log:q}"
 
 
@@ -50,5 +50,5 @@ rule verify_shards:
     params:
         penstock=penstock,
     shell:
-        "{params.penstock:q} verify {wildcards.dataset:q} --run {wildcards.run:q}"
+        "{params.penstock:q} step verify {wildcards.dataset:q} --run {wildcards.run:q}"
         " --receipt {output.receipt:q} --log {log:q}"

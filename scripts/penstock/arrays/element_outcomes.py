@@ -199,8 +199,8 @@ class Ends:
         elif codes == {5}:
             kind = SourceChangedError
             hint = (
-                "list the source again: `penstock list`, then the same command: it takes what is staged. "
-                "Of a source that never rests, `changed: follow` reads what changed anew"
+                "list the source again: `penstock step list`, then the same command: it takes what is "
+                "staged. Of a source that never rests, `changed: follow` reads what changed anew"
             )
         elif codes == {FindingsError.exit_code}:
             kind = FindingsError

@@ -15,17 +15,28 @@ if TYPE_CHECKING:
 
 Run = Callable[["argparse.Namespace", "Session"], int]
 
+GROUPS = ("stage", "read", "keep", "site")
+"""What `penstock --help` shows, in this order. Commands of other groups work, and are not listed there."""
+STEP = "step"
+"""The group of the single steps: `penstock step NAME`."""
+HIDDEN = ""
+
 
 class Command(NamedTuple):
     """One subcommand. `datasets` is how many names it takes: `none`, `one`, `some` (none of them
     means all), `apart` (arguments of its own, see `parser`)."""
 
     name: str
+    group: str
     summary: str
     where: str
     """`module:function` below `penstock.cli`."""
     datasets: str = "some"
-    hidden: bool = False
+
+    @property
+    def typed(self) -> str:
+        """The words after `penstock`."""
+        return f"{STEP} {self.name}" if self.group == STEP else self.name
 
     def load(self) -> Run:
         module, _, function = self.where.partition(":")
@@ -33,84 +44,122 @@ class Command(NamedTuple):
         return found
 
 
-_STEP = "step_commands:run"
-_OWN = {"preflight": "preflight_command:run"}
-"""Steps whose command has options of its own."""
-_DESCRIBE = "describe_command:run"
-_SELFTEST = "selftest_command:run"
+def _of_step(name: str, group: str, where: str, datasets: str = "some") -> Command:
+    return Command(name, group, step_table.BY_NAME[name].summary, where, datasets)
+
 
 COMMANDS = (
-    Command("run", "stage datasets, all steps, through Snakemake; the usual command", "run_command:run"),
-    Command("status", "what is published, what runs, what is left to do", "state_commands:status"),
-    Command("path", "print the folder that a training job reads", "state_commands:path", "one"),
-    Command("gate", "exit 0 when a published release is there, 4 when not", "state_commands:gate", "one"),
+    Command("run", "stage", "stage datasets: all steps, through Snakemake", "run_command:run"),
+    Command("status", "stage", "what is published, what runs, what is left to do", "state_commands:status"),
+    Command("cancel", "stage", "end a dataset's arrays; its controller stops too", "state_commands:cancel"),
+    Command(
+        "throttle", "stage", "change how many elements run at once, now", "state_commands:throttle", "apart"
+    ),
+    Command("unpin", "keep", "take readers' pins back, by name", "retention_commands:unpin", "apart"),
+    Command("submit", "stage", "run the controller itself as a small SLURM job", "submit_command:run"),
+    Command("path", "read", "print the folder that a training job reads", "state_commands:path", "one"),
+    Command(
+        "gate", "read", "exit 0 when a published release is there, 4 when not", "state_commands:gate", "one"
+    ),
     Command(
         "releases",
+        "keep",
         "the releases of all datasets below the target: size, grade, age, audits",
         "catalogue_commands:releases",
     ),
     Command(
         "show",
+        "keep",
         "one release in detail: what its seal, audits and history say",
         "catalogue_commands:show",
         "apart",
     ),
-    Command("du", "how much room datasets take, and what each release would free", "catalogue_commands:du"),
     Command(
-        "diff", "two releases compared, or a release and its source now", "catalogue_commands:diff", "apart"
+        "diff",
+        "keep",
+        "two releases compared, or a release and its source now",
+        "catalogue_commands:diff",
+        "apart",
     ),
     Command(
+        "rollback", "keep", "make an earlier release current again", "retention_commands:rollback", "apart"
+    ),
+    _of_step("audit", "keep", "audit_commands:audit"),
+    _of_step("repair", "keep", "audit_commands:repair"),
+    Command("gc", "keep", "remove releases that no rule, reader or run holds", "retention_commands:gc"),
+    Command("remove", "keep", "remove releases, by name", "retention_commands:remove", "apart"),
+    Command(
         "history",
+        "keep",
         "what was published, repaired and moved of a dataset",
         "catalogue_commands:history",
         "apart",
     ),
-    Command("submit", "run the controller itself as a small SLURM job", "submit_command:run"),
-    Command("limit", "show or set the cap of the link that all runs share", "limit_command:run", "none"),
-    Command("cancel", "end a dataset's arrays; its controller stops too", "state_commands:cancel"),
-    Command("throttle", "change how many elements run at once, now", "state_commands:throttle", "apart"),
-    *(Command(name, step_table.BY_NAME[name].summary, _OWN.get(name, _STEP)) for name in step_table.OF_RUN),
-    Command("audit", step_table.BY_NAME["audit"].summary, "audit_commands:audit"),
-    Command("adopt", step_table.BY_NAME["adopt"].summary, "adopt_command:run", "apart"),
-    Command("repair", step_table.BY_NAME["repair"].summary, "audit_commands:repair"),
-    Command("describe", "describe a release for catalogues and loaders: Croissant", _DESCRIBE, "apart"),
-    Command("gc", "remove releases that no rule, reader or run holds", "retention_commands:gc"),
-    Command("remove", "remove releases, by name", "retention_commands:remove", "apart"),
-    Command("unpin", "take readers' pins back, by name", "retention_commands:unpin", "apart"),
-    Command("rollback", "make an earlier release current again", "retention_commands:rollback", "apart"),
-    Command("sign", "sign a release that was published without a signature", "sign_command:run", "apart"),
-    Command("selftest", "try a folder's file system, and print what it does as a table", _SELFTEST, "apart"),
+    Command(
+        "du",
+        "keep",
+        "how much room datasets take, and what each release would free",
+        "catalogue_commands:du",
+    ),
+    _of_step("adopt", "keep", "adopt_command:run", "apart"),
+    _of_step("preflight", "site", "preflight_command:run"),
+    Command(
+        "selftest",
+        "site",
+        "try a folder's file system, and print what it does as a table",
+        "selftest_command:run",
+        "apart",
+    ),
+    Command(
+        "limit",
+        "site",
+        "show or set the cap of the link, or how many nodes a dataset's elements take",
+        "limit_command:run",
+        "none",
+    ),
+    *(_of_step(name, STEP, "step_commands:run") for name in step_table.SINGLE),
+    Command("list-group", STEP, "preflight and list (called by Snakemake)", "list_commands:group"),
+    Command(
+        "list-failure", STEP, "end as a listing ended (called by Snakemake)", "list_commands:failed", "one"
+    ),
+    Command(
+        "sign", HIDDEN, "sign a release that was published without a signature", "sign_command:run", "apart"
+    ),
+    Command(
+        "describe",
+        HIDDEN,
+        "describe a release for catalogues and loaders: Croissant",
+        "describe_command:run",
+        "apart",
+    ),
+    _of_step("report", HIDDEN, "step_commands:run"),
     Command(
         "selftest-writer",
+        HIDDEN,
         "write files until killed (called by selftest)",
         "selftest_command:write",
         "apart",
-        True,
     ),
     Command(
         "selftest-peer",
+        HIDDEN,
         "try a folder on one of two nodes (called by selftest)",
         "selftest_command:peer",
         "apart",
-        True,
-    ),
-    Command("list-group", "preflight and list (called by Snakemake)", "list_commands:group", "some", True),
-    Command(
-        "list-failure", "end as a listing ended (called by Snakemake)", "list_commands:failed", "one", True
     ),
     Command(
         "visit",
+        HIDDEN,
         "open a dataset's sources on a node (called by preflight)",
         "visit_command:run",
         "apart",
-        True,
     ),
     Command(
         "element",
+        HIDDEN,
         "the work of one array element (called by the cluster)",
         "element_command:run",
         "apart",
-        True,
     ),
 )
 

@@ -39,9 +39,14 @@ def program() -> NoReturn:
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run one command; returns the exit status."""
+    from penstock.cli import old_words
     from penstock.cli import parser as parsers
 
     garbage_collection.rarely()
+    if told := old_words.refused(sys.argv[1:] if arguments is None else arguments):
+        output.called_as("penstock")
+        output.say(told)
+        return 2
     parser = parsers.build()
     try:
         parsed = parser.parse_args(arguments)

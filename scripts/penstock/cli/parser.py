@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import penstock
-from penstock.cli.commands import COMMANDS, Command
+from penstock.cli.commands import COMMANDS, GROUPS, STEP, Command
 from penstock.config.backends import BACKENDS
 from penstock.core import step_table
 
@@ -27,18 +27,24 @@ def build() -> argparse.ArgumentParser:
     """The parser of the whole command line."""
     parser = argparse.ArgumentParser(
         prog="penstock",
-        description="Staged dataset ingest for GPU clusters: whole or not at all.",
-        epilog=EXIT_STATUS,
+        usage="penstock [OPTION ...] COMMAND ...",
+        description=f"Staged dataset ingest for GPU clusters: whole or not at all.\n\n{_groups()}",
+        epilog=f"`penstock COMMAND --help` has the arguments of each.\n\n{EXIT_STATUS}",
         formatter_class=argparse.RawDescriptionHelpFormatter,
         allow_abbrev=False,
     )
     parser.add_argument("--version", action="version", version=f"penstock {penstock.__version__}")
     _global_options(parser, first=True)
     # No `required`: without a command the help is printed.
-    children = parser.add_subparsers(dest="command", metavar="COMMAND", title="commands")
+    children = parser.add_subparsers(dest="command", help=argparse.SUPPRESS, prog="penstock")
+    steps = children.add_parser(STEP, description="One step of a run, by hand.", allow_abbrev=False)
+    _global_options(steps, first=False)
+    below = steps.add_subparsers(dest="command", metavar="STEP", title="steps", required=True)
     for command in COMMANDS:
-        # An entry without `help` is left out of the list but works.
-        add = children.add_parser if command.hidden else partial(children.add_parser, help=command.summary)
+        add = below.add_parser if command.group == STEP else children.add_parser
+        if command.name in step_table.SINGLE:
+            # What Snakemake alone calls is left out of the list.
+            add = partial(add, help=command.summary)
         child = add(
             command.name,
             description=command.summary[0].upper() + command.summary[1:] + ".",
@@ -49,6 +55,15 @@ def build() -> argparse.ArgumentParser:
         _global_options(child, first=False)
         _own_arguments(child, command)
     return parser
+
+
+def _groups() -> str:
+    """The commands that people call, by group: a line each."""
+    lines = []
+    for group in GROUPS:
+        members = [command for command in COMMANDS if command.group == group]
+        lines += [f"{group}:", *(f"    {command.name:<10}{command.summary}" for command in members)]
+    return "\n".join(lines)
 
 
 def _global_options(parser: argparse.ArgumentParser, *, first: bool) -> None:

@@ -117,6 +117,8 @@ TABLE = (
 
 BY_NAME = {step.name: step for step in TABLE}
 OF_RUN = tuple(step.name for step in TABLE if step.of_run)
+SINGLE = tuple(step.name for step in TABLE if step.of_run and step.makes_change)
+"""Called one at a time by `penstock step NAME`; the others are commands of their own."""
 AFTER_LIST = tuple(step.name for step in TABLE if step.after_list)
 """The workflow has a rule for each; their results lie in `results/<dataset>/<run>/`."""
 CHANGES_AFTER_LIST = frozenset(step.name for step in TABLE if step.after_list and step.makes_change)
@@ -124,6 +126,11 @@ WITH_RECEIPT = tuple(step.name for step in TABLE if step.leaves_receipt)
 IN_ELEMENTS = tuple(step.name for step in TABLE if step.in_elements)
 RUN_IN_ELEMENTS = tuple(step.name for step in TABLE if step.in_elements and step.of_run)
 MOVES_BYTES = frozenset(step.name for step in TABLE if step.moves_bytes)
+
+
+def typed(words: str) -> str:
+    """What follows `penstock` on a command line that begins with a step or another command."""
+    return f"step {words}" if words.partition(" ")[0] in SINGLE else words
 
 
 def colour(name: str) -> str:

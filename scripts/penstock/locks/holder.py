@@ -19,6 +19,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
+from penstock.core import step_table
 from penstock.core.documents import bounded_json
 from penstock.filesystem.owners import account
 from penstock.runtime import job_environment
@@ -57,8 +58,8 @@ class Holder:
         job = f", SLURM job {self.job}{on}" if self.job else ""
         run = f"run {self.run}, " if self.run else ""
         return (
-            f"{self.user} runs `penstock {self.command}` on {self.host}, process {self.pid}{job}, "
-            f"{run}since {self.since}"
+            f"{self.user} runs `penstock {step_table.typed(self.command)}` on {self.host}, "
+            f"process {self.pid}{job}, {run}since {self.since}"
         )
 
 

@@ -22,6 +22,7 @@ import os
 from types import MappingProxyType
 from typing import TYPE_CHECKING, NamedTuple
 
+from penstock.core.step_table import typed
 from penstock.errors import PreflightError
 
 if TYPE_CHECKING:
@@ -89,7 +90,7 @@ def needed(command: str, given: Mapping[str, object]) -> str:
 
 def _asked(command: str, given: Mapping[str, object]) -> tuple[str, str]:
     """What is needed, and the command with the option that decided it, as it is typed."""
-    needs = NEEDS.get(command, Needs(STAGES))
+    needs, command = NEEDS.get(command, Needs(STAGES)), typed(command)
     for option, right in needs.options.items():
         if given.get(option):
             return right, f"{command} --{option.replace('_', '-')}"

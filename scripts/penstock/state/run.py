@@ -117,7 +117,9 @@ def read_plan(folder: RunLayout) -> PlanInfo:
         return plan_info(plain_files.read(folder.plan), folder.plan)
     except FileNotFoundError:
         raise PreflightError(
-            "the run has not been planned yet", where=str(folder.folder), hint="run `penstock plan` first"
+            "the run has not been planned yet",
+            where=str(folder.folder),
+            hint="run `penstock step plan` first",
         ) from None
     except (OSError, ValueError) as error:
         raise FailedError(

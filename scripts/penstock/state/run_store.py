@@ -39,7 +39,7 @@ def open_run(layout: DatasetLayout, wanted: str = "") -> Run:
         raise PreflightError(
             "the source has not been listed yet",
             where=layout.dataset,
-            hint=f"run `penstock list {layout.dataset}` first",
+            hint=f"run `penstock step list {layout.dataset}` first",
         )
     if not standing.run:
         raise FailedError("a state file is damaged", where=str(layout.claims), hint="list again")

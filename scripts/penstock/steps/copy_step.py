@@ -58,7 +58,7 @@ def copy(context: Context, run: Run) -> CopyReceipt:
         raise FailedError(
             "the staging folder is not here",
             where=str(run.data),
-            hint=f"plan again: `penstock list {run.dataset}`, then `penstock plan {run.dataset}`",
+            hint=f"plan again: `penstock step list {run.dataset}`, then `penstock step plan {run.dataset}`",
         )
     left = set(run.indices) - done_before
     if left and folder.receipt("permissions").exists():

@@ -186,7 +186,7 @@ def _seal(context: Context, run: Run) -> None:
         "staging is not as verify saw it; nothing was published",
         where=dataset,
         why=lines,
-        hint=f"run `penstock verify {dataset}` again, and find out what writes there",
+        hint=f"run `penstock step verify {dataset}` again, and find out what writes there",
     )
 
 

@@ -385,7 +385,7 @@ def need_state(layout: DatasetLayout) -> None:
         why="its lock and its history lie there: without it nobody knows what is at work, and nothing was "
         "changed",
         hint=f"mount it, or correct `target.state_root`; where it is lost, {made}"
-        f"`penstock list {layout.dataset}` makes it anew",
+        f"`penstock step list {layout.dataset}` makes it anew",
     )
 
 

@@ -1,0 +1,70 @@
+"""Commands and options that have another name since 1.0: refused with the new words, until 1.1.
+
+A command line that has an old word does nothing: `penstock throttle a 2` ends with 2 and
+"write `penstock limit a --nodes 2`".
+"""
+
+from __future__ import annotations
+
+import re
+import shlex
+from typing import TYPE_CHECKING
+
+from penstock.core import step_table
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+VALUED = ("--config", "--backend", "--progress", "--receipt", "--log")
+"""Global options that take a value."""
+INSTEAD: Mapping[str, str] = {
+    **{name: step_table.typed(name) for name in step_table.SINGLE},
+    "list-group": "step list-group",
+    "list-failure": "step list-failure",
+}
+"""The old words and the new ones. Names in capitals are places for the person's own arguments, in their
+order; of more than there are places for, each is given by the last option once more."""
+PAGES: Mapping[str, str] = {
+    "handover": 'docs/site.md, "Another owner", has root\'s lines',
+}
+"""Old words that no command takes the place of, and what to do."""
+
+
+def refused(words: Sequence[str]) -> str | None:
+    """The message for a command line with old words; None for any other."""
+    general, own = _parted(words)
+    if not own:
+        return None
+    for old in (*INSTEAD, *PAGES):
+        command, _, option = old.partition(" ")
+        if own[0] != command or (option and option not in own[1:]):
+            continue
+        if old in PAGES:
+            return f"there is no `penstock {old}`: {PAGES[old]}"
+        rest = [word for word in own[1:] if word != option]
+        return f"`penstock {old}` has another name: write `{_line(general, INSTEAD[old], rest)}`"
+    return None
+
+
+def _parted(words: Sequence[str]) -> tuple[list[str], list[str]]:
+    """Global options with their values, and the command with what is its own."""
+    general, own, left = [], [], list(words)
+    while left and left[0] != "--":
+        word = left.pop(0)
+        if word.partition("=")[0] in (*VALUED, "--as-root"):
+            general.append(word)
+            if word in VALUED and left:
+                general.append(left.pop(0))
+        else:
+            own.append(word)
+    return general, own + left
+
+
+def _line(general: Sequence[str], new: str, rest: Sequence[str]) -> str:
+    left = list(rest)
+    line = ["penstock", *general]
+    line += [left.pop(0) if word.isupper() and left else word for word in new.split()]
+    repeated = re.search("(--[a-z]+) [A-Z]+$", new)
+    for word in left:
+        line += [repeated[1], word] if repeated else [word]
+    return shlex.join(line)
