@@ -31,7 +31,6 @@ TYPES: dict[str, tuple[type, ...]] = {
     "target.striping": (settings.StripingConfig,),
     DATASET: (settings.DatasetConfig,),
     f"{DATASET}.sources[]": (settings.SourceConfig,),
-    f"{DATASET}.follow_limit": (settings.FollowLimit,),
     f"{DATASET}.permissions": (settings.PermissionsConfig,),
     f"{DATASET}.permissions.modes[]": (settings.ModeRule,),
     f"{DATASET}.retention": (settings.RetentionConfig,),
@@ -46,7 +45,6 @@ TYPES: dict[str, tuple[type, ...]] = {
     "audit": (settings.AuditConfig,),
     "bandwidth": (settings.BandwidthConfig,),
     "gc": (settings.GcConfig,),
-    "list": (settings.ListConfig,),
 }
 """Where the default of a mapping's keys stands."""
 UNITS = {"size": "size, in bytes", "rate": "rate, in bytes per second", "duration": "time", "share": "share"}

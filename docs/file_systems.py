@@ -26,7 +26,7 @@ HEAD = (
     "None of this was tried on a live BeeGFS, WEKA, Lustre, NFS, Ceph, CIFS or GPFS. The tests run on ext4 "
     "and tmpfs, and on XFS and btrfs where a machine can make them.\n\n"
     "## What decisions rest on\n\n"
-    '"Durable by": what `engine.durability: auto` means. "Direct": O_DIRECT reads come from the device or '
+    '"Durable by": each file by fsync, or many by syncfs. "Direct": O_DIRECT reads come from the device or '
     'the servers. "One cache": a file\'s bytes are in no cache of the node but the page cache; elsewhere '
     'nothing that is read back counts as `cold`. "Reserves": blocks of large files are reserved before they '
     'are written. "Holes": a hole that is stated is believed; elsewhere it is read. "Local": its calls do '

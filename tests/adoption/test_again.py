@@ -16,6 +16,7 @@ from tests.support.published import content, publish
 from tests.support.staging_runs import tree
 
 from penstock.adoption import adoption_store
+from penstock.config.fixed_settings import TESTED
 from penstock.errors import LockedError
 from penstock.formats import survey_file
 from penstock.ownership.dataset_hold import lock_of
@@ -134,11 +135,13 @@ def test_a_killed_comparison_goes_on(
     flip(copy / "f39", 5)
     config = tmp_path / "config.yaml"
 
+    monkeypatch.setenv(TESTED, '{"engine.workers": 1}')
+
     def write(limit: str) -> None:
         told = {
             "target": {"root": str(tmp_path / "target"), "keep_free": "0B"},
             "datasets": {"data": {"source": str(source)}},
-            "engine": {"limit": limit, "workers": 1},
+            "engine": {"limit": limit},
         }
         config.write_text(json.dumps(told))
 

@@ -103,7 +103,6 @@ def test_a_release_that_cannot_be_proven_stops_before_anything_begins(tmp_path: 
         for verify, why in (
             ({"source_checksum": "require"}, "never states a checksum"),
             ({"minimum_grade": "cold-other-node"}, "the same machine"),
-            ({"minimum_grade": "reread", "reread": "sample"}, "not read back at all"),
         ):
             with pytest.raises(PreflightError, match=why):
                 preflight_step.run(with_verify(made, **verify), "data")
@@ -146,21 +145,6 @@ def test_a_required_grade_that_this_host_cannot_give(context: Context) -> None:
     assert "4 files are proven too weakly" in text
     assert "required is cold-other-node" in text
     assert "verify on another node" in text
-
-
-def test_only_what_no_source_checksum_proved_is_read_back(context: Context) -> None:
-    publish(with_verify(context, reread="unproven"))
-    told = evidence(context)
-    assert told["methods"]["unread"]["files"] == 2
-    assert told["weakest_storage"]["grade"] == "written"
-    assert told["storage"]["written"]["files"] == 2
-
-
-def test_a_sample_says_so(context: Context) -> None:
-    publish(with_verify(context, reread="sample", sample=1e-12))
-    told = evidence(context)
-    assert told["methods"] == {"unread": {"files": 5, "bytes": 16_000}}
-    assert told["required_storage"] == "written"
 
 
 def test_everything_is_read_back_cold_where_that_can_be(context: Context) -> None:

@@ -20,6 +20,7 @@ from tests.support.scripted_cluster import DONE, FAILED, ScriptedCluster
 from tests.support.staging_runs import tree
 
 from penstock.cli.main import main
+from penstock.config.fixed_settings import TESTED
 from penstock.config.settings import PlanConfig
 from penstock.core.documents import fetched_files, history_line
 from penstock.core.key_paths import TEMPORARY
@@ -107,7 +108,10 @@ def test_on_a_cluster_the_nodes_fetch_and_the_command_requests_nothing(
     assert audit_step.run(context, "data")["status"] == "PASSED"
 
 
-def test_a_killed_repair_goes_on_where_it_was(served: tuple[Context, S3Server], tmp_path: Path) -> None:
+def test_a_killed_repair_goes_on_where_it_was(
+    served: tuple[Context, S3Server], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv(TESTED, '{"plan.shard_bytes": "1.2MB"}')
     context, server = served
     layout, source = context.layout("data"), context.config.datasets["data"].sources[0]
     config = tmp_path / "penstock.yaml"
@@ -115,7 +119,6 @@ def test_a_killed_repair_goes_on_where_it_was(served: tuple[Context, S3Server], 
 target: {{root: {context.config.target.root}}}
 datasets:
   data: {{source: "{source.url}", storage_options: {{endpoint_url: "{server.endpoint}", anon: true}}}}
-plan: {{shard_bytes: 1.2MB}}
 engine: {{limit: LIMIT}}
 """
     config.write_text(text.replace("LIMIT", "600KiB/s"))

@@ -48,7 +48,7 @@ def release(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Context,
     files = {os.fsdecode(name): content(i, 3000 + i) for i, name in enumerate([*NAMES, NEWLINE])}
     files["empty"] = b""
     files["giant"] = content(77, GIANT)
-    verify = VerifyConfig(digests=("xxh3_128", "sha256"), whole_file_digest=True)
+    verify = VerifyConfig(digests=("xxh3_128", "sha256"))
     plan = PlanConfig(giant_bytes=4 << 20, part_bytes=3 << 20)
     with published(folder, tree(folder / "source", files), verify=verify, plan=plan) as context:
         yield context, data_of(context).parent

@@ -6,21 +6,20 @@ from __future__ import annotations
 import json
 import os
 import tracemalloc
+from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
 import pytest
 from tests.audit.test_gate import configured, forged_seal
 from tests.storage.conftest import need_root
-from tests.support.published import data_of, flip, published, writable
-from tests.support.staging_runs import tree
+from tests.support.published import data_of, flip, writable
 
 from penstock.audit import audit_store
-from penstock.config.settings import VerifyConfig
 from penstock.core.audit_selection import Choice
 from penstock.core.documents.verdict import LastAudit, StandingFindings, Verdict
 from penstock.core.findings import Finding
 from penstock.errors import FindingsError
-from penstock.state import gate, history, run_store, verdicts
+from penstock.state import gate, history, run_store, seals, verdicts
 from penstock.steps import audit_step, report_step
 from penstock.storage import durable
 
@@ -161,28 +160,29 @@ def test_a_forged_seal_is_a_finding_that_the_gate_sees(staged: Context) -> None:
     assert verdict.seal == history.published_seal(layout, release.name)
 
 
-def test_when_everything_was_last_read(tmp_path: Path) -> None:
-    """Publication counts where verify read everything; a sample does not; all slices of a rotation do."""
-    source = tree(tmp_path / "source", {f"f{i}": b"x" * i for i in range(8)})
-    verify = VerifyConfig(reread="sample", sample=0.1)
-    with published(tmp_path, source, verify=verify) as context:
-        layout = context.layout("data")
-        month = 30 * 86400.0
-        for request in (audit_step.Request(choice=Choice("sample", 0.5)), audit_step.Request(rotate=2)):
-            with pytest.raises(gate.FindingsError, match="not audited lately"):
-                gate.passed(layout, within=month)
-            audit_step.run(context, "data", request)
-        with pytest.raises(gate.FindingsError, match="not audited lately"):
-            gate.passed(layout, within=month)
-        audit_step.run(context, "data", audit_step.Request(rotate=2))
-        release = gate.passed(layout, within=month).release
-        verdict = durable.read_json(layout.verdict(release))
-        verdict["read"]["slices"]["2"]["0"] = "2026-01-01T00:00:00Z"
-        durable.write_json(layout.verdict(release), verdict, mode=0o644)
-        with pytest.raises(gate.FindingsError, match="not audited lately"):
-            gate.passed(layout, within=month)
-        audit_step.run(context, "data")
-        assert gate.passed(layout, within=month).release == release
+def test_when_everything_was_last_read(staged: Context) -> None:
+    """Publication counts; a sample does not; all slices of a rotation do, by the oldest of them."""
+    layout, release = staged.layout("data"), data_of(staged).parent
+    stored = seals.load(layout, release.name)
+    unread = stored.seal._replace(evidence=stored.seal.evidence._replace(oldest_read=""))
+
+    def since() -> datetime | None:
+        return verdicts.read_since(verdicts.read(layout, release.name), unread)
+
+    assert verdicts.read_since(None, stored.seal) is not None
+    for request in (audit_step.Request(choice=Choice("sample", 0.5)), audit_step.Request(rotate=2)):
+        audit_step.run(staged, "data", request)
+        assert since() is None
+    audit_step.run(staged, "data", audit_step.Request(rotate=2))
+    assert since() is not None
+    verdict = durable.read_json(layout.verdict(release.name))
+    verdict["read"]["slices"]["2"]["0"] = "2026-01-01T00:00:00Z"
+    durable.write_json(layout.verdict(release.name), verdict, mode=0o644)
+    assert since() == datetime(2026, 1, 1, tzinfo=UTC)
+    with pytest.raises(gate.FindingsError, match="not audited lately"):
+        gate.passed(layout, within=1e-6)
+    audit_step.run(staged, "data")
+    assert gate.passed(layout, within=30 * 86400.0).release == release.name
 
 
 def test_a_release_that_was_read_back_when_it_was_published_counts_from_then(staged: Context) -> None:

@@ -22,6 +22,7 @@ from typing import TYPE_CHECKING, Any, Self
 from tests.cluster.machine import CHECKOUT, remove
 from tests.cluster.processes import below, wait_for
 from tests.cluster.settings import ORDINARY
+from tests.support import fixed_settings
 from tests.support.s3server import S3Server
 
 if TYPE_CHECKING:
@@ -59,6 +60,8 @@ class Place:
         self._target = target
         self._cleanup = ExitStack()
         self._started: list[subprocess.Popen[bytes]] = []
+        self.fixed: dict[str, str] = {}
+        """The environment that sets what has no key."""
 
     def __enter__(self) -> Self:
         # Not below pytest's own folder: that one is closed to other users.
@@ -128,6 +131,7 @@ class Place:
             "engine": {"workers": 2, "streams": 8, **sections.pop("engine", {})},
             **sections,
         }  # fmt: skip
+        given, self.fixed = fixed_settings.apart(given)
         path = self.work / "my.yaml"
         path.write_text(json.dumps(given, indent=1))  # which is YAML too
 
@@ -141,7 +145,7 @@ class Place:
         here = str(Path(sys.executable).parent)
         path = f"{here}:{self.machine.env['PATH']}"
         # Where the account of the jobs is root: as `--as-root`.
-        return {**self.machine.env, "PATH": path, "HOME": str(home), "PENSTOCK_AS_ROOT": "1"}
+        return {**self.machine.env, "PATH": path, "HOME": str(home), "PENSTOCK_AS_ROOT": "1", **self.fixed}
 
     def start(self, *words: str, env: Mapping[str, str] | None = None) -> subprocess.Popen[bytes]:
         """A command of the ordinary user in the working directory, in a session of its own. Its

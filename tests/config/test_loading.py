@@ -10,6 +10,7 @@ from typing import Any, get_args
 
 import pytest
 import yaml
+from tests.support.fixed_settings import fixed
 
 from penstock.config import loader, run_config, settings, storage_options, validation
 from penstock.config.deciding_keys import MARKS, deciding
@@ -97,11 +98,11 @@ def test_schema_typed_form_and_example_are_in_step() -> None:
     example = yaml.safe_load((ROOT / "config.yaml").read_text(encoding="utf-8"))
 
     def names(kind: Any) -> set[str]:
-        return set(kind.__dataclass_fields__)
+        return set(kind.__dataclass_fields__) - fixed(kind)
 
-    assert set(top) == names(settings.Config) == set(example)
+    assert set(top) == names(settings.Config) - {"list"} == set(example)
     for section, kind in [
-        ("target", settings.TargetConfig), ("list", settings.ListConfig),
+        ("target", settings.TargetConfig),
         ("plan", settings.PlanConfig), ("engine", settings.EngineConfig),
         ("verify", settings.VerifyConfig),
         ("audit", settings.AuditConfig),
@@ -154,13 +155,13 @@ def test_the_typed_form_reads_each_unit_of_the_schema() -> None:
     top, defs = validation.schema()["properties"], validation.schema()["$defs"]
     dataset = defs["dataset"]["properties"]
     for kind, section in [
-        (settings.TargetConfig, top["target"]), (settings.ListConfig, top["list"]),
+        (settings.TargetConfig, top["target"]),
         (settings.PlanConfig, top["plan"]),
         (settings.EngineConfig, top["engine"]), (settings.VerifyConfig, top["verify"]),
         (settings.AuditConfig, top["audit"]),
         (settings.BandwidthConfig, top["bandwidth"]),
         (settings.ClusterConfig, top["cluster"]), (settings.JobOptions, defs["job"]),
-        (settings.FollowLimit, dataset["follow_limit"]), (settings.PermissionsConfig, dataset["permissions"]),
+        (settings.PermissionsConfig, dataset["permissions"]),
     ]:  # fmt: skip
         for field in fields(kind):
             part = section["properties"].get(field.name, {})
@@ -187,10 +188,9 @@ def test_what_decides_the_identity_of_a_run() -> None:
     config = settings.Config(settings.TargetConfig(Path("/scratch")), {"d": dataset})
     assert deciding(config, dataset) == {
         "name": "d", "include": ["*.tar"], "exclude": [], "release": "auto", "links": "refuse",
-        "specials": "refuse", "checksums": [],
+        "checksums": [],
         "permissions": {"group": None, "file_mode": 0o440, "dir_mode": 0o2550, "mtime": "keep"},
         "giant_bytes": 64 << 30, "part_bytes": 256 << 20, "digests": ["xxh3_128"],
-        "whole_file_digest": False,
     }  # fmt: skip
 
 
@@ -233,9 +233,8 @@ def test_units_and_words(write: Any) -> None:
                     },
                     "gpu_nodes": "allow",
                 },
-                "plan": {"shard_bytes": "2TiB", "giant_bytes": "1GiB", "part_bytes": "64MiB"},
-                "engine": {"workers": 4, "streams": "auto", "limit": "20Gbit/s", "timeout": "90s"},
-                "verify": {"digests": ["sha256", "xxh3_128"], "sample": 1},
+                "engine": {"streams": "auto", "limit": "20Gbit/s", "timeout": "90s"},
+                "verify": {"digests": ["sha256", "xxh3_128"]},
             }
         )
     )  # fmt: skip
@@ -251,8 +250,7 @@ def test_units_and_words(write: Any) -> None:
     assert cluster.mail == settings.MailConfig("alice@example.org", ("end", "fail"))
     assert cluster.of("copy") == cluster.options
     assert cluster.of("verify") == replace(cluster.options, partition="cpu", core_spec=1, nodelist=None)
-    assert (config.plan.shard_bytes, config.plan.part_bytes) == (2 << 40, 64 << 20)
-    assert (config.engine.workers, config.engine.streams, config.engine.timeout) == (4, None, 90.0)
+    assert (config.engine.streams, config.engine.timeout) == (None, 90.0)
     assert config.engine.limit == 2_500_000_000
     assert config.verify.digests == ("xxh3_128", "sha256")
 
@@ -322,9 +320,6 @@ def test_relative_folders_are_relative_to_the_working_directory(
         ("datasets.d.release", "a/b", "or a name"),
         ("datasets.d.links", "keep", "refuse, skip or follow"),
         ("datasets.d.changed", "ignore", "refuse, follow or pinned"),
-        ("datasets.d.follow_limit", {"changed": 5}, "a share from 0% to 100%"),
-        ("datasets.d.follow_limit", {"gone": "101%"}, "a share from 0% to 100%"),
-        ("datasets.d.follow_limit", {"new": "1%"}, "unknown key"),
         ("datasets.d.permissions.file_mode", 288, "in quotes"),
         ("datasets.d.permissions.file_mode", "0666", "everybody"),
         ("datasets.d.permissions.dir_mode", "4755", "setuid"),
@@ -378,19 +373,11 @@ def test_relative_folders_are_relative_to_the_working_directory(
         ("cluster.steps", {"verfy": {}}, "did you mean `verify`?"),
         ("cluster.steps", {"verify": {"backend": "local"}}, "unknown key"),
         ("cluster.steps", {"verify": {"time": "soon"}}, "a time with its unit"),
-        ("plan.shard_bytes", 0, "more than nothing"),
-        ("plan.part_bytes", "100kB", "whole number of MiB"),
-        ("plan.giant_bytes", "1MiB", "not be smaller than part_bytes"),
-        ("plan.shard_files", "many", "a number of files"),
-        ("engine.workers", 0, "from 1 to 1024"),
         ("engine.limit", "20Gbit", "a rate with its unit"),
         ("engine.timeout", 60, "a time with its unit"),
-        ("engine.durability", "none", "auto, fsync or syncfs"),
         ("verify.digests", ["md5"], "xxh3_128"),
         ("verify.digests", ["sha256"], "a list with xxh3_128"),
-        ("verify.sample", 0, "a share above 0"),
         ("verify.minimum_grade", "hot", "cold-other-node"),
-        ("verify.reread", False, "all, unproven or sample"),
         ("extra", 1, "unknown key"),
     ],
 )  # fmt: skip
@@ -407,20 +394,6 @@ def test_bad_values(write: Any, path: str, value: Any, says: str) -> None:
     assert says in message
     assert "(line " in message
     assert "Traceback" not in message
-
-
-def test_what_may_change_while_it_is_copied(write: Any) -> None:
-    dataset = {"source": "s3://b/", "changed": "follow", "follow_limit": {"changed": "12.5%", "gone": 0}}
-    found = load(write(changed("datasets.d", dataset))).datasets["d"]
-    assert (found.changed, found.follow_limit) == ("follow", settings.FollowLimit(0.125, 0.0))
-    assert from_json(settings.DatasetConfig, to_json(found)) == found
-
-
-def test_a_run_listed_before_changes_could_be_followed_has_the_defaults() -> None:
-    old = to_json(settings.DatasetConfig("d", (settings.SourceConfig("s3://b/"),)))
-    del old["changed"], old["follow_limit"]
-    found = from_json(settings.DatasetConfig, old)
-    assert (found.changed, found.follow_limit) == ("refuse", settings.FollowLimit())
 
 
 @pytest.mark.parametrize(

@@ -22,7 +22,7 @@ datasets:
     source: s3://b/p/
     include: ["a", "b"]
 engine:
-  attempts: 1
+  streams: 1
   limit: 1GiB/s
 """
 
@@ -41,7 +41,7 @@ def test_mappings_are_merged_and_anything_else_is_replaced(tmp_path: Path) -> No
     sections = {
         "engine": "{limit: null}",
         "datasets": '{d: {include: [c], permissions: {file_mode: "0440"}}, "1e5": {source: "s3://c/"}}',
-        "verify": "{sample: 0.00001, reread: sample}",
+        "verify": "{linked: 7d, minimum_grade: reread}",
     }
     content = _compose(tmp_path, FILE, **sections)
     assert content is not None
@@ -51,8 +51,8 @@ def test_mappings_are_merged_and_anything_else_is_replaced(tmp_path: Path) -> No
             "d": {"source": "s3://b/p/", "include": ["c"], "permissions": {"file_mode": "0440"}},
             "1e5": {"source": "s3://c/"},
         },
-        "engine": {"attempts": 1, "limit": None},
-        "verify": {"sample": 0.00001, "reread": "sample"},
+        "engine": {"streams": 1, "limit": None},
+        "verify": {"linked": "7d", "minimum_grade": "reread"},
     }
 
 
@@ -68,9 +68,9 @@ def test_what_changes_nothing_needs_no_file(tmp_path: Path, sections: dict[str, 
         ({"foo": "bar"}, "foo (--config): unknown key"),
         ({"engine": "{limits: 1KiB/s}"}, "engine.limits (--config): unknown key; did you mean `limit`?"),
         ({"engine": "{limit: 1KiB}"}, "engine.limit (--config): '1KiB' must be a rate"),
-        ({"engine": "{attempts: true}"}, "engine.attempts (--config): true is true or false"),
+        ({"engine": "{streams: true}"}, "engine.streams (--config): true cannot be used; give auto"),
         ({"engine": "5"}, "engine (--config): 5 is a number; give a mapping"),
-        ({"engine": "{attempts: 1_0}"}, 'engine.attempts (--config): `1_0` is read in different ways'),
+        ({"engine": "{streams: 1_0}"}, 'engine.streams (--config): `1_0` is read in different ways'),
         ({"engine": "0440"}, "engine (--config): `0440` is read in different ways"),
         ({"cluster": "{partition: yes}"}, "cluster.partition (--config): `yes` is read in different ways"),
         ({"cluster": "{begin: 2030-01-31}"}, "`2030-01-31` is read in different ways"),
@@ -91,11 +91,11 @@ def test_what_is_wrong_is_named(tmp_path: Path, sections: dict[str, str], said: 
 
 
 def test_the_files_own_problems_keep_their_lines(tmp_path: Path) -> None:
-    wrong = FILE.replace("1GiB/s", "1GiB").replace("attempts", "attemps")
+    wrong = FILE.replace("1GiB/s", "1GiB").replace("streams", "strems")
     with pytest.raises(ConfigError) as caught:
         _compose(tmp_path, wrong, plan="{reuse: nothing}")
     assert "engine.limit (line 8): '1GiB' must be a rate" in str(caught.value)
-    assert "engine.attemps (line 7): unknown key" in str(caught.value)
+    assert "engine.strems (line 7): unknown key" in str(caught.value)
     assert "plan.reuse (--config): 'nothing'" in str(caught.value)
     # What is replaced is no problem any more.
     assert _compose(tmp_path, FILE.replace("1GiB/s", "0440"), engine="{limit: 1KiB/s}")

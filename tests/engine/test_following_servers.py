@@ -159,7 +159,7 @@ def test_a_checksum_file_that_is_none_any_more_fails_what_it_stated(tmp_path: Pa
     ("mode", "why", "tries"), [("denied", "denied", 1), ("honest", "contradict", 2), ("crc", "contradict", 2)]
 )
 def test_a_failure_that_is_no_change_is_not_followed(tmp_path: Path, mode: str, why: str, tries: int) -> None:
-    """Nor does it count against `follow_limit`: the object is as it was planned, and so is what is stated."""
+    """Nor does it count against `FollowLimit`: the object is as it was planned, and so is what is stated."""
     sums = stating(b"other")
     with Hostile(
         {"x": b"bytes", "SHA256SUMS": sums}, modes={"x": mode} if mode != "honest" else {}

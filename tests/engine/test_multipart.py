@@ -86,16 +86,6 @@ def test_what_lies_on_the_target_already_is_not_fetched_in_parts(tmp_path: Path)
             assert multipart.goes_in_parts(0, entry._replace(reuse=reuse)) is answer
 
 
-@pytest.mark.parametrize("verify", [VerifyConfig(reread="unproven"), VerifyConfig(reread="sample")])
-def test_what_verify_does_not_read_is_copied_in_order(tmp_path: Path, verify: VerifyConfig) -> None:
-    with Hostile({"big": DATA}, modes={"big": "crc"}) as server:
-        run = run_of(server, tmp_path)
-        assert run.copy(verify=verify, **SMALLER).failures == []
-        assert ranges(server) == {"": 1}
-        assert run.reread(verify).failures == []
-    assert records(run)["big"].digest == f"xxh3_128:{HEX}"
-
-
 def test_an_object_that_changes_amid_its_parts_is_never_spliced(tmp_path: Path) -> None:
     with Hostile({"big": DATA}) as server:
         run = run_of(server, tmp_path)

@@ -11,7 +11,7 @@ from tests.support.records import rows_of
 from penstock.config.settings import VerifyConfig
 from penstock.engine.checksums import tree_digest
 from penstock.engine.records import journal
-from penstock.engine.reread_shard import storage_grade, to_be_read
+from penstock.engine.reread_shard import storage_grade
 from penstock.errors import InterruptedRunError
 
 if TYPE_CHECKING:
@@ -53,17 +53,6 @@ def test_the_table_of_grades() -> None:
     assert storage_grade("dropped", "a", "b") == storage_grade("direct", "a", "b") == "cold-other-node"
 
 
-def test_the_policy() -> None:
-    every, unproven = VerifyConfig(), VerifyConfig(reread="unproven")
-    sample = VerifyConfig(reread="sample", sample=0.25)
-    assert to_be_read(every, "x", "full")
-    assert to_be_read(unproven, "x", "etag-md5")
-    assert not to_be_read(unproven, "x", "full")
-    chosen = [path for path in map(str, range(4000)) if to_be_read(sample, path, "full")]
-    assert 800 < len(chosen) < 1200
-    assert chosen == [path for path in map(str, range(4000)) if to_be_read(sample, path, "size")]
-
-
 def test_records_say_what_was_seen(run: ShardRun) -> None:
     outcome = run.reread(VerifyConfig(digests=("xxh3_128", "sha256")))
     assert outcome.failures == []
@@ -89,13 +78,6 @@ def test_records_say_what_was_seen(run: ShardRun) -> None:
         if entry.part < 0:
             whole = hashlib.sha256((run.data / entry.path).read_bytes()).hexdigest()
             assert record.digests == f"sha256:{whole}"
-
-
-def test_rows_that_are_not_read_are_only_written(run: ShardRun) -> None:
-    outcome = run.reread(VerifyConfig(reread="sample", sample=0.0))
-    assert outcome.grades == {"written": run.shard.rows}
-    assert outcome.methods == {"unread": run.shard.rows}
-    assert all(r.record.mtime_ns == run.entries[r.row].modified_ns for r in records(run))
 
 
 @pytest.mark.parametrize("harm", ["damage", "cut", "longer", "remove", "link", "part"])

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
-from tests.support import injected
+from tests.support import fixed_settings, injected
 from tests.support.s3server import S3Server
 from tests.support.staging_runs import tree
 from tests.support.whole_way import content
@@ -32,7 +32,7 @@ FILES = {f"d{i % 5}/f {i:03d}": bytes([i]) * (500 * i) for i in range(120)} | {
     "giant": bytes(range(250)) * 20000,
     "odd\n\\ %41": b"odd",
 }
-PLAN = "plan: {shard_files: 30, giant_bytes: 2MiB, part_bytes: 1MiB}\n"
+PLAN = {"plan.shard_files": 30, "plan.giant_bytes": "2MiB", "plan.part_bytes": "1MiB"}
 STEPS = ("list", "plan", "copy", "permissions", "verify", "publish")
 
 # One process for all steps: whatever is alive of a run hangs below it.
@@ -56,7 +56,7 @@ class Staging:
         options = json.dumps({"endpoint_url": server.endpoint, "anon": True})
         self.config.write_text(
             f"target: {{root: {folder}/target, keep_free: 0}}\n"
-            f"datasets: {{data: {{source: 's3://{server.bucket}/', storage_options: {options}}}}}\n" + PLAN
+            f"datasets: {{data: {{source: 's3://{server.bucket}/', storage_options: {options}}}}}\n"
         )
         self.layout = DatasetLayout(folder / "target", "data")
         self.runs: list[subprocess.Popen[bytes]] = []
@@ -69,6 +69,7 @@ class Staging:
                 stdout=log,
                 stderr=subprocess.STDOUT,
                 start_new_session=True,
+                env=os.environ | fixed_settings.environment(PLAN),
             )
         self.runs.append(process)
         return process

@@ -53,10 +53,7 @@ class Place:
         self.folder, self.source = folder, tree(folder / "source", FILES)
         self.config = folder / "config.yaml"
         self.config.write_text(
-            f"target: {{root: {target}, keep_free: 0}}\n"
-            f"datasets: {{data: {{source: {folder}/source}}}}\n"
-            "plan: {shard_files: 13}\n"
-            "engine: {workers: 1}\n"
+            f"target: {{root: {target}, keep_free: 0}}\ndatasets: {{data: {{source: {folder}/source}}}}\n"
         )
         self.layout = DatasetLayout(stored or target, "data")
         self.changes = 0

@@ -23,6 +23,7 @@ from zlib import crc32
 import pyarrow.parquet as pq
 import pytest
 import xxhash
+from tests.support import fixed_settings
 from tests.support.commands import PATIENCE, ROOT, kill_session, started
 from tests.support.power import Disk
 
@@ -53,6 +54,9 @@ print("end", flush=True)
 Tree = dict[str, bytes]
 
 
+SMALL = {"plan.giant_bytes": "2MiB", "plan.part_bytes": "1MiB", "engine.workers": 1}
+
+
 class Staging:
     """A dataset from a folder that no cut reaches to a target on the disk."""
 
@@ -62,13 +66,13 @@ class Staging:
         common = (
             f"target: {{root: {disk.point}/target, keep_free: 0}}\n"
             f"datasets: {{data: {{source: {self.source}}}}}\n"
-            "plan: {giant_bytes: 2MiB, part_bytes: 1MiB}\n"
         )
         # Slow enough for several journal entries in a small copy; how a run copies may change meanwhile.
-        self.config.write_text(common + "engine: {limit: 2MiB/s, workers: 1}\n")
+        self.config.write_text(common + "engine: {limit: 2MiB/s}\n")
         self.quick = folder / "quick.yaml"
-        self.quick.write_text(common + "engine: {workers: 1}\n")
+        self.quick.write_text(common)
         self.states: list[Tree] = []
+        self.durability = "auto"
 
     def change(self, number: int) -> None:
         """Another third of the source is new: what a release of it must hold."""
@@ -86,9 +90,10 @@ class Staging:
 
     def run_until(self, step: str, longest: float, preload: str = "") -> bool:
         """Run, cut the power at a moment of this step; True when all of it had ended before."""
-        words = [sys.executable, "-c", RUN, str(self.config)]
-        if preload:
-            words = ["env", f"LD_PRELOAD={preload}", *words]
+        settings = {**SMALL, "engine.durability": self.durability}
+        given = fixed_settings.environment(settings) | ({"LD_PRELOAD": preload} if preload else {})
+        variables = [f"{name}={value}" for name, value in given.items()]
+        words = ["env", *variables, sys.executable, "-c", RUN, str(self.config)]
         with started(*words, cwd=ROOT) as process:
             assert process.stdout is not None
             said = []
@@ -111,6 +116,7 @@ class Staging:
     def rerun(self) -> None:
         done = subprocess.run(
             [sys.executable, "-c", RUN, str(self.quick)],
+            env=os.environ | fixed_settings.environment(SMALL),
             cwd=ROOT, capture_output=True, text=True, timeout=PATIENCE, check=False,
         )  # fmt: skip
         assert done.returncode == 0, done.stderr

@@ -30,7 +30,7 @@ def test_a_copy_that_goes_on_is_no_faster_than_its_limit(tmp_path: Path) -> None
             {
                 "target": {"root": str(tmp_path / "target"), "keep_free": "0B"},
                 "datasets": {"data": {"source": str(source)}},
-                "engine": {"limit": "2MiB/s", "workers": 1, "streams": 1},
+                "engine": {"limit": "2MiB/s", "streams": 1},
             }
         )
     )

@@ -76,9 +76,7 @@ def test_the_oracle_sees_data_that_was_never_synced(tmp_path: Path) -> None:
     """With `durability: syncfs`, which does not reach the servers here."""
     with Bed(named="beegfs8", power=True) as bed:
         staging = staging_on(bed, tmp_path)
-        staging.config.write_text(
-            staging.config.read_text().replace("engine: {", "engine: {durability: syncfs, ")
-        )
+        staging.durability = "syncfs"
         staging.change(0)
         assert staging.run_until("end", 0)
         bed.again()

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 import pytest
 from tests.filesystems.bed import Bed
 from tests.filesystems.sets import SETS
+from tests.support import fixed_settings
 from tests.support.commands import PATIENCE, kill_session, run, started
 from tests.support.staging_runs import tree
 from tests.support.whole_way import content
@@ -29,6 +30,11 @@ FILES = {f"d{i % 5}/f {i:03d}": bytes([i]) * (300 * i) for i in range(150)} | {
 }
 
 
+SMALL = {
+    "plan.shard_files": 40, "plan.giant_bytes": "2MiB", "plan.part_bytes": "1MiB", "engine.workers": 1,
+}  # fmt: skip
+
+
 class Place:
     """A dataset `data` from a folder of this machine to a bed; commands on any of its nodes."""
 
@@ -37,19 +43,20 @@ class Place:
         self.source = tree(folder / "source", FILES)
         self.layout = DatasetLayout(bed.nodes[0] / "target", "data")
         self.config = folder / "config.yaml"
-        self.written(limit="limit: 1MiB/s, ")
+        self.written(limit="limit: 1MiB/s")
 
     def written(self, *, limit: str = "") -> None:
         """The configuration; with a limit, so that a run can be met amid its copy."""
         self.config.write_text(
             f"target: {{root: {self.layout.root}, keep_free: 0}}\n"
             f"datasets: {{data: {{source: {self.source}}}}}\n"
-            "plan: {shard_files: 40, giant_bytes: 2MiB, part_bytes: 1MiB}\n"
-            f"engine: {{{limit}workers: 1}}\n"
+            f"engine: {{{limit}}}\n"
         )
 
     def command(self, node: int, *words: str) -> list[str]:
-        return self.bed.on(node, sys.executable, "-m", "penstock", "--config", str(self.config), *words)
+        given = fixed_settings.environment(SMALL).items()
+        words = ("-m", "penstock", "--config", str(self.config), *words)
+        return self.bed.on(node, "env", *(f"{name}={text}" for name, text in given), sys.executable, *words)
 
     def penstock(self, node: int, *words: str) -> subprocess.CompletedProcess[str]:
         return run(*self.command(node, *words), cwd=self.folder)

@@ -19,6 +19,7 @@ from tests.support.staging_runs import tree
 from tests.support.whole_way import InProcess
 
 from penstock.audit import audit_store
+from penstock.config.fixed_settings import TESTED
 from penstock.config.settings import GcConfig, RetentionConfig
 from penstock.core import events
 from penstock.core.documents import removal_mark
@@ -306,9 +307,12 @@ def test_a_pin_that_comes_between_the_mark_and_the_rename_keeps_the_release(rele
     assert not layout.removing(releases.names["A"]).exists()
 
 
-def test_a_removal_by_name_that_is_held_after_it_began_does_not_end_with_0(releases: Releases) -> None:
+def test_a_removal_by_name_that_is_held_after_it_began_does_not_end_with_0(
+    releases: Releases, monkeypatch: pytest.MonkeyPatch
+) -> None:
     releases.stage(*"AB")
-    releases.configure(more="gc: {grace: 1ms, settle: 2s}\n")
+    releases.configure(more="gc: {grace: 1ms}\n")
+    monkeypatch.setenv(TESTED, '{"gc.settle": "2s"}')
     context, layout, name = releases.context, releases.layout, releases.names["A"]
     words = ("--config", str(releases.config), "remove", "data", name)
     with started(sys.executable, "-m", "penstock", *words, cwd=releases.folder) as removal:

@@ -54,8 +54,8 @@ JOB = {**ELSEWHERE, "job": "17", "cluster": "alpha"}
 @pytest.mark.parametrize(
     ("said", "age", "answer", "why"),
     [
-        (ALIVE, 15 * DAY, None, "it is older than gc.longest_pin"),
-        ({**JOB, "until": "2027-02-01T00:00:00Z"}, 15 * DAY, None, "it is older than gc.longest_pin"),
+        (ALIVE, 15 * DAY, None, "it is older than 14 days"),
+        ({**JOB, "until": "2027-02-01T00:00:00Z"}, 15 * DAY, None, "it is older than 14 days"),
         ({**DEAD, "until": "2027-01-15T00:00:00Z"}, 0, None, "its end has passed"),
         ({**DEAD, "until": "2027-01-16T00:00:00Z"}, 0, None, ""),
         (JOB, 0, True, "job 17 has ended"),
@@ -230,7 +230,7 @@ def test_s36_a_pin_of_a_newer_version_holds_its_release_until_it_is_too_old_or_t
     os.utime(pin, (time.time() - 15 * DAY,) * 2)
     assert releases.command("gc", "--dry-run").returncode == 0
     found = pins.read(releases.context.storage, releases.layout)[0]
-    assert pins.ended(found, time.time(), 14 * DAY, lambda *_: None) == "it is older than gc.longest_pin"
+    assert pins.ended(found, time.time(), 14 * DAY, lambda *_: None) == "it is older than 14 days"
     os.utime(pin)
     assert releases.command("unpin", "data", "newer").returncode == 0
     assert releases.command("remove", "data", releases.names["A"], "--now").returncode == 0
@@ -295,7 +295,7 @@ def test_a_pin_with_an_end_and_back(releases: Releases) -> None:
     end = time.strptime(pin.said.until, "%Y-%m-%dT%H:%M:%SZ")
     assert abs(time.mktime(end) - time.timezone - time.time() - 2 * DAY) < 600
     for words, why in (
-        (("--pin", "--for", "15d"), "gc.longest_pin is 14 d 00 h"),
+        (("--pin", "--for", "15d"), "for 14 d 00 h at most"),
         (("--for", "2d"), "give it with --pin"),
         (("--pin", "--unpin"), "exclude each other"),
         (("--job", "--unpin"), "exclude each other"),

@@ -12,6 +12,7 @@ from tests.support import commands
 from tests.support.azurite import KEY
 from tests.support.whole_way import content as content_of
 
+from penstock.config.fixed_settings import TESTED
 from penstock.storage import tree_removal
 
 if TYPE_CHECKING:
@@ -19,6 +20,8 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from tests.sources.conftest import AzuriteStore
+
+SMALL = '{"plan.giant_bytes": "2MiB", "plan.part_bytes": "1MiB", "plan.shard_bytes": "8MiB"}'
 
 
 MIB = 1 << 20
@@ -32,7 +35,10 @@ def store(azure_store: AzuriteStore, tmp_path: Path) -> Iterator[AzuriteStore]:
         tree_removal.remove_tree(tmp_path / "target")
 
 
-def test_two_hundred_blobs_and_a_giant(store: AzuriteStore, tmp_path: Path) -> None:
+def test_two_hundred_blobs_and_a_giant(
+    store: AzuriteStore, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv(TESTED, SMALL)
     blobs = {f"{n % 7}/{n % 3}/blob {n:03d} %41#?": content(str(n), n * 531) for n in range(198)}
     blobs["giant"] = content("giant", 5 * MIB + 3)
     blobs["a-b"] = b""
@@ -42,7 +48,6 @@ def test_two_hundred_blobs_and_a_giant(store: AzuriteStore, tmp_path: Path) -> N
     config = {
         "target": {"root": "target", "keep_free": "1MiB"},
         "datasets": {"d": {"source": store.url, "storage_options": store.options}},
-        "plan": {"giant_bytes": "2MiB", "part_bytes": "1MiB", "shard_bytes": "8MiB"},
     }
     (tmp_path / "c.yaml").write_text(yaml.safe_dump(config))
     done = commands.penstock("--config", "c.yaml", "run", cwd=tmp_path)

@@ -1,4 +1,4 @@
-"""Folders: policies for links and specials, files that change under the reader, odd trees."""
+"""Folders: policies for links, files that change under the reader, odd trees."""
 
 from __future__ import annotations
 
@@ -74,25 +74,33 @@ def test_what_the_patterns_leave_out_is_no_reason_to_refuse(tmp_path: Path) -> N
         list_all(source)
     (tmp_path / "in.link").unlink()
     assert list(list_all(source)) == ["folder/inner", "plain"]
-    assert source.ignored == {"links": 0, "specials": 0, "filtered": 3}
+    assert source.ignored == {"links": 0, "filtered": 3}
     assert set(asked) == {"out.link", "folder/out.link", "in.link", "out.fifo"}
-    following = PosixSource(str(tmp_path), links="follow", specials="skip", keep=keep)
+    following = PosixSource(str(tmp_path), links="follow", keep=keep)
     (tmp_path / "out.away").symlink_to("/etc/hostname")
     assert "out.link" in list_all(following)
-    assert following.ignored == {"links": 0, "specials": 1, "filtered": 2}
+    assert following.ignored == {"links": 0, "filtered": 3}
 
 
-def test_links_and_specials_may_be_skipped_and_are_counted(tmp_path: Path) -> None:
+def test_links_may_be_skipped_and_are_counted(tmp_path: Path) -> None:
     tree(tmp_path)
     (tmp_path / "link").symlink_to("folder")
+    source = PosixSource(str(tmp_path), links="skip")
+    assert list(list_all(source)) == ["folder/inner", "plain"]
+    assert source.ignored == {"links": 1}
+
+
+def test_fifos_and_sockets_are_refused_by_name(tmp_path: Path) -> None:
+    tree(tmp_path)
     os.mkfifo(tmp_path / "fifo")
     with socket.socket(socket.AF_UNIX) as listener:
-        here = os.open(tmp_path, os.O_RDONLY)
-        listener.bind(f"/proc/self/fd/{here}/socket")
-        os.close(here)
-        source = PosixSource(str(tmp_path), links="skip", specials="skip")
-        assert list(list_all(source)) == ["folder/inner", "plain"]
-    assert source.ignored == {"links": 1, "specials": 2}
+        folder = os.open(tmp_path, os.O_RDONLY)
+        listener.bind(f"/proc/self/fd/{folder}/socket")
+        os.close(folder)
+        with pytest.raises(PreflightError, match=r"2 item\(s\)") as caught:
+            list_all(PosixSource(str(tmp_path), links="skip"))
+    assert "'fifo': neither a file nor a folder" in str(caught.value)
+    assert "'socket': neither a file nor a folder" in str(caught.value)
 
 
 def test_hard_links_within_the_dataset_are_counted(tmp_path: Path) -> None:
@@ -338,8 +346,7 @@ def test_threads_and_scouts_give_the_same_answer(
         (tmp_path / "a" / f"file{number}").write_bytes(b"y")
     (tmp_path / "a" / "link").symlink_to("file1")
     os.link(tmp_path / "many/001/2", tmp_path / "many/070/twin")
-    os.mkfifo(tmp_path / "many/050/pipe")
-    source = PosixSource(str(tmp_path), links="follow", specials="skip")
+    source = PosixSource(str(tmp_path), links="follow")
     alone = [listed for batch in source.list() for listed in batch]
     told = source.hard_links, source.ignored
     open_before = len(os.listdir("/proc/self/fd"))
@@ -351,7 +358,7 @@ def test_threads_and_scouts_give_the_same_answer(
     assert many == alone
     assert len(many) == 85 * 3 + 700 + 2
     assert (source.hard_links, source.ignored) == told
-    assert told == ({"files": 1, "of": 1, "bytes": 2}, {"links": 0, "specials": 1})
+    assert told == ({"files": 1, "of": 1, "bytes": 2}, {"links": 0})
     assert [one.key for one in many] == sorted((one.key for one in many), key=os.fsencode)
     # One that is left in the middle closes what it had opened ahead.
     monkeypatch.setattr(posix, "BATCH", 10)

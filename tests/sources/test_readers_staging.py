@@ -15,6 +15,7 @@ from tests.support.azurite import KEY
 from tests.support.versity import ACCESS, SECRET
 from tests.support.whole_way import content as content_of
 
+from penstock.config.fixed_settings import TESTED
 from penstock.storage import tree_removal
 
 if TYPE_CHECKING:
@@ -22,6 +23,8 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 MIB = 1 << 20
+
+SMALL = '{"plan.giant_bytes": "2MiB", "plan.part_bytes": "1MiB", "plan.shard_bytes": "8MiB"}'
 
 
 @pytest.fixture
@@ -80,7 +83,14 @@ def test_composites_of_s3_prove_nothing_through_s3fs(
 
 
 @pytest.mark.parametrize("kind", ["gcs", "gcsfs", "s3fs", "adlfs"])
-def test_a_dataset_is_staged(kind: str, request: pytest.FixtureRequest, target: Path, tmp_path: Path) -> None:
+def test_a_dataset_is_staged(
+    kind: str,
+    request: pytest.FixtureRequest,
+    target: Path,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setenv(TESTED, SMALL)
     store, url, options = made(kind, request, tmp_path)
     objects = {f"{n % 5}/blob {n:03d} %41#?": content(str(n), n * 531) for n in range(40)}
     objects["giant"] = content("giant", 5 * MIB + 3)
@@ -90,7 +100,6 @@ def test_a_dataset_is_staged(kind: str, request: pytest.FixtureRequest, target: 
     config = {
         "target": {"root": "target", "keep_free": "1MiB"},
         "datasets": {"d": {"source": url, "storage_options": options}},
-        "plan": {"giant_bytes": "2MiB", "part_bytes": "1MiB", "shard_bytes": "8MiB"},
     }
     (tmp_path / "c.yaml").write_text(yaml.safe_dump(config))
     done = commands.penstock("--config", "c.yaml", "run", cwd=tmp_path)

@@ -219,8 +219,6 @@ def test_a_giant_with_a_part_missing_ends_it(data: Path, drop: int) -> None:
     [
         (VerifyConfig(), True, "cold"),
         (VerifyConfig(), False, "reread"),
-        (VerifyConfig(reread="sample"), True, "written"),
-        (VerifyConfig(reread="unproven"), True, "written"),
         (VerifyConfig(minimum_grade="written"), True, "written"),
         (VerifyConfig(minimum_grade="cold-other-node"), False, "cold-other-node"),
     ],
@@ -230,25 +228,20 @@ def test_what_is_required_of_the_evidence(config: VerifyConfig, direct: bool, we
 
 
 @pytest.mark.parametrize(
-    ("verify", "kind", "alone", "stated", "why"),
+    ("grade", "kind", "alone", "why"),
     [
-        ({}, "tmpfs", True, True, ""),
-        ({"minimum_grade": "written", "reread": "sample"}, "tmpfs", True, True, ""),
-        ({"minimum_grade": "reread", "reread": "sample"}, "ext4", True, True, "not read back"),
-        ({"minimum_grade": "reread", "reread": "sample", "sample": 1.0}, "tmpfs", True, True, ""),
-        ({"minimum_grade": "reread", "reread": "unproven"}, "ext4", True, True, "not read back"),
-        ({"minimum_grade": "reread", "reread": "unproven"}, "ext4", True, False, ""),
-        ({"minimum_grade": "cold"}, "tmpfs", True, True, "caches"),
-        ({"minimum_grade": "cold"}, "fuse", False, True, "caches"),
-        ({"minimum_grade": "cold"}, "ext4", True, True, ""),
-        ({"minimum_grade": "cold-other-node"}, "ext4", True, True, "same machine"),
-        ({"minimum_grade": "cold-other-node"}, "beegfs", False, True, ""),
+        ("auto", "tmpfs", True, ""),
+        ("written", "tmpfs", True, ""),
+        ("reread", "tmpfs", True, ""),
+        ("cold", "tmpfs", True, "caches"),
+        ("cold", "fuse", False, "caches"),
+        ("cold", "ext4", True, ""),
+        ("cold-other-node", "ext4", True, "same machine"),
+        ("cold-other-node", "beegfs", False, ""),
     ],
 )
-def test_grades_that_can_never_be_reached(
-    verify: dict[str, Any], kind: str, alone: bool, stated: bool, why: str
-) -> None:
-    told = beyond(VerifyConfig(**verify), kind=kind, alone=alone, stated=stated)
+def test_grades_that_can_never_be_reached(grade: str, kind: str, alone: bool, why: str) -> None:
+    told = beyond(VerifyConfig(minimum_grade=grade), kind=kind, alone=alone)
     assert why in told
     assert bool(told) == bool(why)
 

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 import pytest
 from tests.support.whole_way import content, go, records, texts
 
-from penstock.config.settings import PlanConfig, VerifyConfig
+from penstock.config.settings import PlanConfig
 from penstock.errors import FailedError
 from penstock.runtime import job_environment
 from penstock.runtime.job_environment import JobEnvironment
@@ -74,24 +74,6 @@ def test_a_linked_file_that_contradicts_its_checksum_is_not_published(context: C
     with_sums(context, source, FILES)
     go(context)
     assert records(context)["bad.bin"].source_grade == "full"
-
-
-@pytest.mark.parametrize("policy", ["unproven", "sample"])
-def test_a_linked_file_is_read_back_whatever_the_policy(context: Context, source: Path, policy: str) -> None:
-    with_sums(context, source, FILES)
-    base = go(context)["release"]
-    layout = context.layout("data")
-    rot(layout.release(base) / "data/x/3.bin")
-    (source / "new").write_bytes(b"new")
-    verify = VerifyConfig(reread=policy, sample=0.0, minimum_grade="written")
-    context.config = replace(context.config, verify=verify)
-    go(context)
-    assert content(layout.current / "data") == content(source)
-    found = records(context)
-    assert found["good.bin"].method != "unread"
-    assert found["good.bin"].source_grade == "full"
-    # What came by the wire follows the policy.
-    assert (found["new"].method == "unread") == (policy == "sample")
 
 
 def test_a_rotten_file_of_the_release_before_is_copied_anew_and_named(context: Context, source: Path) -> None:

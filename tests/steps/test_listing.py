@@ -141,13 +141,12 @@ def test_a_missing_source_and_a_target_that_is_a_file_are_told(tmp_path: Path) -
 def test_refused_links_leave_no_trace_and_skipped_ones_are_counted(tmp_path: Path) -> None:
     source = tree(tmp_path / "source", {"a": b"1"})
     os.symlink("a", source / "link")
-    os.mkfifo(source / "fifo")
     context = context_for(tmp_path, source)
     with pytest.raises(PreflightError, match="link"):
         list_step.run(context, "data")
     assert sorted(os.listdir(tmp_path)) == ["source"]
-    context.config = changed(context.config, links="skip", specials="skip")
-    assert list_step.run(context, "data")["ignored"] == {"links": 1, "specials": 1}
+    context.config = changed(context.config, links="skip")
+    assert list_step.run(context, "data")["ignored"] == {"links": 1}
 
 
 def test_links_that_the_patterns_leave_out_are_not_refused(tmp_path: Path) -> None:
@@ -302,7 +301,7 @@ def test_offenders_of_all_sources_and_of_their_policies_are_named_together(tmp_p
 
 def test_folder_markers_are_ignored_and_counted(tmp_path: Path) -> None:
     keys = [Listed(key, size, "", 0) for key, size in (("", 0), ("a/", 0), ("a/b", 1), ("c/", 0))]
-    found = gathered(tmp_path, ScriptedSource(keys, ignored={"links": 2, "specials": 0}))
+    found = gathered(tmp_path, ScriptedSource(keys, ignored={"links": 2, "filtered": 0}))
     assert (found.files, found.scanned) == (1, 4)
     assert found.ignored == {"markers": 3, "links": 2}
 

@@ -199,7 +199,7 @@ def test_a_release_that_cannot_be_compared_is_not_linked_from(tmp_path: Path, sp
     if spoil == "digests":
         context.config = replace(context.config, verify=VerifyConfig(digests=("xxh3_128", "sha256")))
     elif spoil == "off":
-        context.config = replace(context.config, plan=PlanConfig(reuse=False))
+        context.config = replace(context.config, plan=PlanConfig(reuse="none"))
     elif spoil == "seal":
         (release / "release.json").write_text("{")
     elif spoil == "manifest":

@@ -16,6 +16,7 @@ from penstock.config.settings import VerifyConfig
 from penstock.core.seal_tree import Tree, canonical, leaf
 from penstock.errors import FailedError, FindingsError, PenstockError, PreflightError, SourceChangedError
 from penstock.formats.manifest import read_manifest
+from penstock.release import sealing
 from penstock.state import gate, receipts, run_store
 from penstock.steps import audit_step, publish_step, report_step, status_report, verify_step
 from penstock.storage import dataset_folders, durable, tree_removal
@@ -76,10 +77,10 @@ def test_the_whole_way_from_a_folder(tmp_path: Path, source: Path) -> None:
 
 
 def test_a_release_without_the_text_manifest_is_whole_for_gate_and_audit(
-    tmp_path: Path, source: Path
+    tmp_path: Path, source: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    monkeypatch.setattr(sealing, "MOST_LINES", 1)
     with staging(tmp_path, source, local=True) as context:
-        context.config = replace(context.config, verify=VerifyConfig(text_manifest="never"))
         go(context, upto="verify")
         (run_of(context).staging / "manifest.xxh128").write_text("of an attempt with other words")
         receipt = go(context, after="verify")
@@ -95,21 +96,6 @@ def test_a_release_without_the_text_manifest_is_whole_for_gate_and_audit(
                 os.unlink(os.path.join(folder, name))
         with pytest.raises(FindingsError, match="is missing"):
             gate.passed(layout)
-
-
-@pytest.mark.parametrize(
-    ("wish", "files", "written"),
-    [
-        ("auto", 999_999, True),
-        ("auto", 1_000_000, False),
-        ("always", 1_000_001, True),
-        ("never", 1, False),
-    ],
-)
-def test_the_text_manifest_is_for_less_than_a_million_files_unless_it_is_asked_for(
-    wish: str, files: int, written: bool
-) -> None:
-    assert VerifyConfig(text_manifest=wish).writes_text(files) == written
 
 
 def test_all_again_copies_and_moves_nothing(context: Context) -> None:

@@ -188,12 +188,7 @@ def test_a_rotten_file_that_was_copied_is_named_and_fetched(context: Context, so
 
 def test_how_files_are_reused_is_no_part_of_a_runs_identity(context: Context) -> None:
     runs = set()
-    for way in ("auto", "none", "copy", True, False):
+    for way in ("auto", "none", "copy"):
         reuse(context, way)
         runs.add(go(context, upto="list")["run"])
     assert len(runs) == 1
-
-
-@pytest.mark.parametrize(("written", "means"), [(True, "auto"), (False, "none"), ("link", "link")])
-def test_true_and_false_are_read_as_auto_and_none(written: str | bool, means: str) -> None:
-    assert PlanConfig(reuse=written).reused == means

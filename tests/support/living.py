@@ -20,6 +20,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import yaml
+from tests.support import fixed_settings
 from tests.support.versity import ACCESS, SECRET, Versity
 
 if TYPE_CHECKING:
@@ -112,7 +113,8 @@ class Place:
     bucket: Bucket
     changed: str
     seconds: float
-    limits: tuple[str, str] = ("5%", "0.1%")
+    limits: tuple[float, float] = (0.05, 0.001)
+    """Shares of the files that may change, and that may leave."""
 
     def __post_init__(self) -> None:
         self.folder.mkdir(parents=True)
@@ -131,7 +133,6 @@ class Place:
                         "region": "us-east-1",
                     },
                     "changed": self.changed,
-                    "follow_limit": {"changed": self.limits[0], "gone": self.limits[1]},
                 }
             },
             "engine": {"limit": f"{max(1, rate // 1000)}kB/s"},
@@ -145,6 +146,9 @@ class Place:
             process = subprocess.Popen(
                 (sys.executable, "-m", "penstock", "run"), cwd=self.folder, stdin=subprocess.DEVNULL,
                 stdout=log, stderr=subprocess.STDOUT, start_new_session=True,
+                env=os.environ | fixed_settings.environment(
+                    {"datasets.d.follow_limit": dict(zip(("changed", "gone"), self.limits, strict=True))}
+                ),
             )  # fmt: skip
         try:
             yield process

@@ -9,6 +9,7 @@ import subprocess
 import sys
 from typing import TYPE_CHECKING
 
+from tests.support import fixed_settings
 from tests.support.commands import PATIENCE, until
 
 if TYPE_CHECKING:
@@ -115,11 +116,13 @@ def node(
     if mounted is not None:
         bind = 'mount --bind "$1" "$2" && shift 2 && exec "$@"'
         words = ["sh", "-c", bind, "sh", *map(str, mounted), *words]
-    beat = {} if heartbeat is None else {"PENSTOCK_TEST_HEARTBEAT": str(heartbeat)}
+    given = fixed_settings.environment({"plan.shard_files": 13, "engine.workers": 1})
+    if heartbeat is not None:
+        given["PENSTOCK_TEST_HEARTBEAT"] = str(heartbeat)
     with log.open("wb") as output:
         process = subprocess.Popen(
             ["unshare", "--uts", "--pid", "--fork", "--kill-child", "--mount-proc", *words],
-            stdin=subprocess.DEVNULL, stdout=output, stderr=subprocess.STDOUT, env={**os.environ, **beat},
+            stdin=subprocess.DEVNULL, stdout=output, stderr=subprocess.STDOUT, env={**os.environ, **given},
         )  # fmt: skip
     made = Node(process, log)
     try:

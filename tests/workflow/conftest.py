@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 import yaml
-from tests.support import commands
+from tests.support import commands, fixed_settings
 from tests.support.wheel import installation
 
 from penstock.storage import tree_removal
@@ -27,6 +27,7 @@ class Place:
     """A working directory with `config.yaml`, a source folder and a target."""
 
     folder: Path
+    monkeypatch: pytest.MonkeyPatch
     config: dict[str, Any] = field(default_factory=dict)
 
     @property
@@ -38,7 +39,10 @@ class Place:
         return self.folder / "target"
 
     def write(self) -> None:
-        (self.folder / "config.yaml").write_text(yaml.safe_dump(self.config))
+        document, environment = fixed_settings.apart(self.config)
+        (self.folder / "config.yaml").write_text(yaml.safe_dump(document))
+        for name, value in environment.items():
+            self.monkeypatch.setenv(name, value)
 
     def penstock(self, *words: str) -> subprocess.CompletedProcess[str]:
         return commands.penstock(*words, cwd=self.folder)
@@ -69,8 +73,8 @@ def digests(folder: Path) -> dict[str, str]:
 
 
 @pytest.fixture
-def place(tmp_path: Path) -> Iterator[Place]:
-    made = Place(tmp_path)
+def place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Place]:
+    made = Place(tmp_path, monkeypatch)
     for name, content in {
         "a.txt": b"alpha",
         "sub/b.bin": bytes(range(256)) * 300,

@@ -34,7 +34,7 @@ def bucket() -> Iterator[Bucket]:
 
 
 def test_a_living_bucket_is_published_and_its_rerun_has_nothing_to_do(bucket: Bucket, tmp_path: Path) -> None:
-    place = Place(tmp_path / "follow", bucket, "follow", seconds=5, limits=("5%", "1%"))
+    place = Place(tmp_path / "follow", bucket, "follow", seconds=5, limits=(0.05, 0.01))
     status, said, changed, left, read = run_while_it_changes(place, changes=12, gone=2)
     assert status == 0, said
     whole(bucket, place, [key for key in bucket.keys if key not in left])
@@ -66,7 +66,7 @@ def test_a_rerun_after_a_refusal_reads_what_changed_and_what_was_missing(
 
 def test_kill_9_in_a_living_bucket(bucket: Bucket, tmp_path: Path) -> None:
     """The same command goes on. What the killed run had copied is not read again."""
-    place = Place(tmp_path / "follow", bucket, "follow", seconds=6, limits=("5%", "1%"))
+    place = Place(tmp_path / "follow", bucket, "follow", seconds=6, limits=(0.05, 0.01))
     with place.running() as process:
         bucket.wait_for(lambda seen: len(seen) >= bucket.objects // 4, 0, process)
         changed, left = bucket.keys[-14:-2], bucket.keys[-2:]

@@ -251,11 +251,11 @@ def test_a_home_that_cannot_be_written(place: Place, monkeypatch: pytest.MonkeyP
 
 @pytest.mark.parametrize("command", ["penstock", "snakemake"])
 def test_a_bad_configuration(place: Place, command: str) -> None:
-    place.config["plan"] = {"shard_bytes": 7}
+    place.config["plan"] = {"reuse": 7}
     place.write()
     done = place.penstock("run") if command == "penstock" else place.snakemake()
     assert done.returncode == (2 if command == "penstock" else 1)
-    assert "plan.shard_bytes" in done.stderr
+    assert "plan.reuse" in done.stderr
     assert "Traceback" not in done.stderr
     assert not place.target.exists()
 

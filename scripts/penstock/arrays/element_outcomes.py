@@ -209,10 +209,7 @@ class Ends:
                 "checksums"
             )
         elif any(one and one.stopped == "time" for one in map(self.outcome, missing)):
-            hint = (
-                "an element that ends with its time must finish something before: raise cluster.time, or "
-                f"lower plan.shard_bytes and plan.shard_files; {GOES_ON}"
-            )
+            hint = f"an element must finish something before its time ends: raise cluster.time; {GOES_ON}"
         return kind(f"{self.step}: {what}", hint="\n  ".join([*lines, hint]))
 
     def _cancelled(self, index: int) -> bool:

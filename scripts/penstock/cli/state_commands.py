@@ -249,7 +249,7 @@ def _pinned(
         if parsed.lasts > config.gc.longest_pin:
             raise ConfigError(
                 "the pin would last too long",
-                why=f"gc.longest_pin is {human.duration(config.gc.longest_pin)}",
+                why=f"a pin holds a release for {human.duration(config.gc.longest_pin)} at most",
                 hint="give a shorter time, and pin again before it ends",
             )
         until = clock.now(layout.pins) + parsed.lasts

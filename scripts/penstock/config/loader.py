@@ -28,7 +28,7 @@ from penstock.config import (
 from penstock.config.backends import BACKENDS
 from penstock.config.section import Section
 from penstock.config.serialization import Readers, read
-from penstock.config.settings import ClusterConfig, Config, JobOptions, PlanConfig
+from penstock.config.settings import ClusterConfig, Config, JobOptions
 from penstock.config.source_kinds import FOLDER_SCHEMES, through_fsspec
 from penstock.config.strict_yaml import Document, KeyPath, StrictYamlError
 from penstock.config.validation import Problem, shown
@@ -45,7 +45,6 @@ _VERSIONED = ("s3", "s3a")
 """Whose objects can be listed and read by version ids."""
 _RESERVED = ("all", "results")
 """Names that mean something else to the workflow's command line."""
-_ALIGN = 1 << 20
 _LEAST_CHUNK = 64 << 10
 """Of BeeGFS (STRIPEPATTERN_MIN_CHUNKSIZE), which keeps a chunk's size in 32 bits."""
 MAX_LISTED = 20
@@ -195,7 +194,6 @@ def _meaning(root: Section) -> Iterator[Problem]:
         yield from _listing_problems(dataset)
         yield from _changed_problems(dataset)
         yield from _permissions_problems(dataset.at("permissions"))
-    yield from _sizes(root.at("plan"))
     yield from _bandwidth(root.at("bandwidth"))
     if root.at("target").text("sign_with") and not root.at("target").text("signers"):
         yield Problem(("target", "sign_with"), "needs `target.signers`, by which the signatures are verified")
@@ -239,17 +237,6 @@ def _bandwidth(given: Section) -> Iterator[Problem]:
 
 def _is_chunk(size: int) -> bool:
     return _LEAST_CHUNK <= size < 1 << 32 and size & (size - 1) == 0
-
-
-def _sizes(plan: Section) -> Iterator[Problem]:
-    given = read(PlanConfig, plan.values, _READERS)
-    if given.shard_bytes < 1:
-        yield Problem(("plan", "shard_bytes"), "must be more than nothing")
-    if given.part_bytes < _ALIGN or given.part_bytes % _ALIGN:
-        yield Problem(("plan", "part_bytes"), "must be a whole number of MiB, at least 1MiB")
-    elif given.giant_bytes < given.part_bytes:
-        key = "giant_bytes" if "giant_bytes" in plan else "part_bytes"
-        yield Problem(("plan", key), "giant_bytes must not be smaller than part_bytes")
 
 
 def _sources_problems(dataset: Section) -> Iterator[Problem]:

@@ -25,6 +25,22 @@ INSTEAD: Mapping[str, str] = {
     "datasets.<dataset>.sources[].list_format": _LIST_FORMAT,
     "target.auditors": "whoever can read a release audits it by the same command; the owner's audits "
     "alone speak at the gate",
+    "datasets.<dataset>.follow_limit": "5 % of the files may change, 0.1 % leave; `exclude` others",
+    "datasets.<dataset>.specials": "leave FIFOs, sockets and devices out by `exclude`",
+    "list": "a listing goes on with what is younger than an hour",
+    "plan.shard_bytes": "shards are cut by the number of elements, and have at most 1TiB",
+    "plan.shard_files": "shards are cut by the number of elements, and have at most 500,000 files",
+    "plan.giant_bytes": "objects of 64GiB and more are split over several elements",
+    "plan.part_bytes": "parts have 256MiB",
+    "engine.workers": "an element has a process for each of its CPUs; `cluster.cpus` gives it fewer",
+    "engine.durability": "it follows from the file system (docs/filesystems.md)",
+    "engine.attempts": "each object is tried five times",
+    "verify.reread": "every file is read back",
+    "verify.sample": "every file is read back",
+    "verify.whole_file_digest": "giants have one where `verify.digests` holds sha256",
+    "verify.text_manifest": "releases below 1,000,000 files have manifest.xxh128",
+    "gc.settle": "it follows from the file system, and from a mount's acdirmax",
+    "gc.longest_pin": "a reader's pin holds for 14 days at most, or for a longer `gc.grace`",
 }
 """By key, as docs/configuration.md would write it (`datasets.<dataset>.sources[].url`; a key of
 `cluster.steps.<step>` stands as one of `cluster`): what to do instead, as the end of a sentence."""

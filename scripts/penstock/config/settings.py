@@ -36,8 +36,7 @@ Duration = Annotated[float, "duration"]
 Share = Annotated[float, "share"]
 Folder = Annotated[Path, "folder"]
 
-MOST_LINES = 1_000_000
-"""Files from which on a release has no text manifest, unless it is asked for."""
+LONGEST_PIN = 14 * 86400.0
 MIB = 1 << 20
 GIB = 1 << 30
 TIB = 1 << 40
@@ -148,8 +147,8 @@ class PermissionsConfig:
 class FollowLimit:
     """How much of a dataset may change while it is copied, as shares of its files: see `allowed`."""
 
-    changed: Share = 0.05
-    gone: Share = 0.001
+    changed: float = 0.05
+    gone: float = 0.001
 
     def allowed(self, files: int) -> tuple[int, int]:
         """How many of `files` may be pinned anew, and how many may leave.
@@ -217,8 +216,6 @@ class DatasetConfig:
     links: Decides[str] = "refuse"
     """Symbolic links in a POSIX source: `refuse` (listed, nothing copied), `skip`, `follow`
     (only to regular files below the source's root)."""
-    specials: Decides[str] = "refuse"
-    """FIFOs, sockets, devices in a POSIX source: `refuse` or `skip`."""
     empty_folders: Apart[str] = "leave"
     """Folders of a POSIX source that hold nothing: `leave` them out (counted), or `keep` them (`list` adds
     the kept ones to the identity)."""
@@ -226,9 +223,9 @@ class DatasetConfig:
     """Keys of checksum files beside the data (`SHA256SUMS`, `*.sha256`)."""
     changed: Apart[str] = "refuse"
     """An object that changed since it was listed: `refuse` (the run ends with 5), `follow` (it is pinned
-    anew, or leaves, within `follow_limit`), `pinned` (a versioned S3 bucket is listed and read by version
+    anew, or leaves, within `FollowLimit`), `pinned` (a versioned S3 bucket is listed and read by version
     ids: a change is no event)."""
-    follow_limit: Apart[FollowLimit] = FollowLimit()
+    follow_limit: Apart[Fixed[FollowLimit]] = FollowLimit()
     recall: Apart[Size] = 0
     """Bytes that copying may have fetched from an archive behind the folders of the sources."""
     permissions: Decides[PermissionsConfig] = PermissionsConfig()
@@ -348,7 +345,7 @@ class ClusterConfig:
 class ListConfig:
     """How sources are listed."""
 
-    resume_within: Duration = 3600.0
+    resume_within: Fixed[Duration] = 3600.0
     """Seconds for which a listing that was broken off can be continued; 0: it never is."""
 
 
@@ -356,35 +353,31 @@ class ListConfig:
 class PlanConfig:
     """How a dataset is divided into shards, and what is taken over from the current release."""
 
-    shard_bytes: Apart[Size] = TIB
-    shard_files: Apart[int] = 500_000
-    giant_bytes: Decides[Size] = 64 * GIB
-    part_bytes: Decides[Size] = 256 * MIB
-    reuse: Apart[str | bool] = "auto"
-    """As it was written; `reused` has what it means."""
-
-    @property
-    def reused(self) -> str:
-        """How unchanged files come into a release: `auto`, `reflink`, `link`, `copy` or `none`. Until there
-        was a choice, it was true or false."""
-        if isinstance(self.reuse, bool):
-            return "auto" if self.reuse else "none"
-        return self.reuse
+    shard_bytes: Apart[Fixed[Size]] = TIB
+    """Bytes that a shard has at most, about."""
+    shard_files: Apart[Fixed[int]] = 500_000
+    """Files that a shard has at most."""
+    giant_bytes: Decides[Fixed[Size]] = 64 * GIB
+    """Objects of this size and more are split into parts, over several shards."""
+    part_bytes: Decides[Fixed[Size]] = 256 * MIB
+    """A whole number of MiB."""
+    reuse: Apart[str] = "auto"
+    """How unchanged files come into a release: `auto`, `reflink`, `link`, `copy` or `none`."""
 
 
 @dataclass(frozen=True)
 class EngineConfig:
     """How an element copies and reads."""
 
-    workers: Annotated[int | None, "auto"] = None
-    """Processes; None: auto."""
+    workers: Fixed[int | None] = None
+    """Processes; None: by the CPUs."""
     streams: Annotated[int | None, "auto"] = None
     """Streams in all (processes x threads); None: auto, at most 64."""
-    durability: str = "auto"
+    durability: Fixed[str] = "auto"
     """`fsync` each file, `syncfs` a barrier, or `auto` by file system."""
     limit: Rate | None = None
     """Bytes per second that one element reads from the source; None: no limit."""
-    attempts: int = 5
+    attempts: Fixed[int] = 5
     """Tries for each object before it counts as failed."""
     timeout: Duration = 60.0
     """Seconds without a byte before a connection counts as broken."""
@@ -399,26 +392,20 @@ class VerifyConfig:
     checksum of the source proves; `stated` checks no MD5 that is only an etag, `fast` no MD5 and no SHA."""
     minimum_grade: Apart[str] = "auto"
     """One of the storage grades, or `auto`: what the probe of the target shows possible."""
-    reread: Apart[str] = "all"
-    """`all`, `unproven` (only files without a full source checksum), or `sample`."""
-    sample: Apart[float] = 0.01
     digests: Decides[Annotated[tuple[str, ...], "digests"]] = ("xxh3_128",)
     linked: Apart[Annotated[float | None, "reading_age"]] = 30 * 86_400.0
     """Seconds: a linked file is read again before its last reading is so old. None (`all`): each time."""
-    whole_file_digest: Decides[bool] = False
-    """Giants get a whole-file digest too, made while they are verified."""
-    text_manifest: Apart[str] = "auto"
-    """Whether a release has `manifest.xxh128` for `xxhsum -c`: `auto` (below MOST_LINES files), `always`,
-    `never`."""
 
     @property
     def carries_for(self) -> float | None:
         """`linked`, where a release may hold a file that was not read back for it; None: all are read."""
         return self.linked if self.minimum_grade in ("auto", "written") else None
 
-    def writes_text(self, files: int) -> bool:
-        """Whether a release of so many files has that text."""
-        return self.text_manifest == "always" or (self.text_manifest == "auto" and files < MOST_LINES)
+    @property
+    def whole_giants(self) -> bool:
+        """Whether giants get digests of the whole file too, made while they are verified: where a digest is
+        asked for that their parts cannot make together."""
+        return self.digests != ("xxh3_128",)
 
 
 @dataclass(frozen=True)
@@ -456,10 +443,13 @@ class GcConfig:
     """Seconds for which a release stays after it left `current`, at least."""
     ops: int = 1000
     """Names a second that all removals below the root remove together; 0: no budget."""
-    settle: Duration | None = None
+    settle: Fixed[Duration | None] = None
     """Seconds between the mark of a release and the last look at the pins; None: by the file system."""
-    longest_pin: Duration = 14 * 86400.0
-    """Seconds after which a reader's pin holds no release any more."""
+
+    @property
+    def longest_pin(self) -> float:
+        """Seconds after which a reader's pin ends: 14 days, or a `grace` that is longer."""
+        return max(LONGEST_PIN, self.grace)
 
 
 @dataclass(frozen=True)

@@ -97,9 +97,9 @@ def decide(load: Load, *, shard_bytes: int, shard_files: int, slots: int, max_ar
         why = f"{PER_SLOT} for each that can run at once ({slots}), so that a slow node takes fewer"
     by_bytes, by_files = math.ceil(load.bytes / shard_bytes), math.ceil(load.rows / shard_files)
     if by_bytes > wanted and by_bytes >= by_files:
-        wanted, why = by_bytes, "plan.shard_bytes allows no fewer"
+        wanted, why = by_bytes, f"a shard has at most {_gib(shard_bytes)}"
     elif by_files > wanted:
-        wanted, why = by_files, "plan.shard_files allows no fewer"
+        wanted, why = by_files, f"a shard has at most {shard_files:,} files"
     if wanted > slots and wanted % slots:
         wanted += slots - wanted % slots
         why += f", in full rounds of {slots}"

@@ -71,7 +71,7 @@ class Expected(NamedTuple):
     offset: int = 0
     length: int = 0
     digest: str = ""
-    """Of the row's bytes, by the journal or the manifest; "": they are not read (`verify.reread`)."""
+    """Of the row's bytes, by the journal or the manifest; "": they are not read."""
     key: str = ""
     token: str = ""
     checksum: str = ""

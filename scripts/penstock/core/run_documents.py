@@ -39,7 +39,7 @@ class RunInfo:
     histogram: Sequence[Sequence[int]] = ()
     """[[upper bound of size, files, bytes], ...], powers of four from 4 KiB."""
     ignored: Mapping[str, int] = field(default_factory=dict)
-    """What list left out by policy, and how many: filtered, markers, links, specials."""
+    """What list left out by policy, and how many: filtered, markers, links."""
     hard_links: Mapping[str, int] = field(default_factory=dict)
     """Names that share a file with another of the dataset: `files` of them, further ones `of` so many
     files, `bytes` more than in the source. Empty when there are none."""

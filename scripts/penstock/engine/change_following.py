@@ -6,7 +6,7 @@ again by its key. If it exists it is copied in the next round, in the version th
 gone, its file is removed from staging. Both are written into this attempt's journal, before the rows
 themselves. So a file is always wholly of one version, and the journal says of which.
 
-A row that changes in `engine.attempts` rounds is refused by its name. Beyond `follow_limit` the shard is.
+A row that changes in `engine.attempts` rounds is refused by its name. Beyond `FollowLimit` the shard is.
 """
 
 from __future__ import annotations
@@ -206,13 +206,13 @@ class Following:
 
 
 def beyond(what: str, found: int, most: int) -> SourceChangedError:
-    """`what`: a key of `follow_limit`."""
+    """`what`: a field of `FollowLimit`."""
     told = "left the source" if what == "gone" else "changed"
     return SourceChangedError(
-        "the source changes more than `follow_limit` allows",
-        why=f"{found:,} files {told} since they were listed, {most:,} may (follow_limit.{what})",
-        hint="the same command lists the source again and keeps what did not change; raise the limit if so "
-        "much may differ from one moment of the source",
+        "the source changes more than `changed: follow` allows",
+        why=f"{found:,} files {told} since they were listed, {most:,} may",
+        hint="the same command lists the source again and keeps what did not change; leave out by `exclude` "
+        "what always changes",
     )
 
 

@@ -283,7 +283,7 @@ def _work(task: CopyTask, durability: str, preallocate: bool, credentials: list[
         credentials=credentials,
         timeout=task.engine.timeout,
         policy=task.verify.source_checksum,
-        later=task.verify.digests if task.verify.whole_file_digest else (),
+        later=task.verify.digests if task.verify.whole_giants else (),
         base=task.base,
         way=task.way,
         stagings=dict(task.stagings),

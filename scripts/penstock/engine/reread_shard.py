@@ -8,7 +8,6 @@ back so that the next copy makes it anew, and the shard's records do not appear.
 from __future__ import annotations
 
 import contextlib
-import hashlib
 import os
 from array import array
 from collections import Counter
@@ -37,7 +36,6 @@ if TYPE_CHECKING:
     from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
     from pathlib import Path
 
-    from penstock.config.settings import VerifyConfig
     from penstock.core.model import Copied, Surveyed
     from penstock.engine.batch import Batch
     from penstock.engine.reading.carried_rows import CarriedRows
@@ -74,20 +72,10 @@ def storage_grade(method: str, written_host: str, host: str) -> str:
     return "cold" if written_host in ("", host) else "cold-other-node"
 
 
-def to_be_read(verify: VerifyConfig, path: str, source_grade: str) -> bool:
-    """The policy `verify.reread`; a sample is the same whoever takes it, and whenever."""
-    if verify.reread == "unproven":
-        return source_grade != "full"
-    if verify.reread == "sample":
-        digest = hashlib.blake2b(path.encode("utf-8", "surrogateescape"), digest_size=8).digest()
-        return int.from_bytes(digest) < verify.sample * 2.0**64
-    return True
-
-
 def reread_shard(task: RereadTask, report: Report, stop: StopCheck) -> Outcome:
-    """Read back every row that is linked or that the policy names, look at the times of the others, and
-    write `task.records` when no row failed. A linked row is also compared with the checksum that its source
-    states now, where its file does not bring along that it held.
+    """Read back every row that is not carried over, and write `task.records` when no row failed. A linked row
+    is also compared with the checksum that its source states now, where its file does not bring along that it
+    held.
 
     Raises InterruptedRunError after a tidy stop and FailedError for what concerns more than a row.
     """
@@ -197,7 +185,7 @@ class _Adopted:
         """The rows that are recorded as they were read then."""
         self._rows: dict[int, Surveyed] = {}
         further = set(task.verify.digests) - {XXH3}
-        if task.adopted is None or further or task.verify.whole_file_digest:
+        if task.adopted is None or further or task.verify.whole_giants:
             return
         from penstock.formats.survey_file import Survey
 
@@ -269,7 +257,7 @@ def _reread(task: RereadTask, run: PoolRun, stop: StopCheck) -> None:
     contradicted: set[int] = set()
     if rows > len(carried):
         verify = task.verify
-        whole = verify.whole_file_digest
+        whole = verify.whole_giants
         direct = limited(facts(task.data), task.probe).direct
         work = ReadWork(task.data, digests=verify.digests, whole=whole, direct=direct)
         # A cold read waits for the device, on this machine or over a network.
@@ -292,7 +280,7 @@ def _reread(task: RereadTask, run: PoolRun, stop: StopCheck) -> None:
             outcome.retries += answer.retries
 
         shard = changes.rows(read_shard(task.rows)) if changes else _but(task.rows, carried)
-        wanted = adopted.unread(_wanted(shard, copied, task, carried, absent))
+        wanted = adopted.unread(_wanted(shard, copied, carried, absent))
         away = _Left(task, seen, outcome)
         try:
             with contextlib.ExitStack() as asking:
@@ -307,7 +295,7 @@ def _reread(task: RereadTask, run: PoolRun, stop: StopCheck) -> None:
                     if not (touched := adopted.touched(seen)):
                         return None
                     others = set(range(task.shard.rows)) - touched
-                    groups = _wanted(changes.rows(read_shard(task.rows)), copied, task, carried, set())
+                    groups = _wanted(changes.rows(read_shard(task.rows)), copied, carried, set())
                     return batches(groups, others, len(touched), outcome.workers)
 
                 run.go(batches(wanted, absent, left, outcome.workers), take, _nothing, stop, again=again)
@@ -399,15 +387,11 @@ def _but(path: Path, carried: Container[int]) -> Iterator[Sequence[Entry]]:
 def _wanted(
     shard: Iterable[Sequence[Entry]],
     copied: Mapping[int, Copied],
-    task: RereadTask,
     carried: Container[int],
     absent: set[int],
 ) -> Iterator[list[Expected]]:
     """The rows with the digest that each must have, "" where it need not be read. Rows that no journal has,
     and those that are `carried` over, are noted in `absent` before their group is handed on."""
-    verify = task.verify
-    # Of attempts that followed their source, one may have written another version than was recorded.
-    every = task.follow and journal.attempts(task.journals) > 1
     row = 0
     for group in shard:
         rows: list[Expected] = []
@@ -422,23 +406,15 @@ def _wanted(
                 absent.add(row)
                 rows.append(expecting(entry, ""))
             elif is_in_parts(known.digest):
-                # Whatever the policy is: only reading it makes its own digest known.
                 owed = str(known.owed) if known.owed else ""
                 rows.append(
                     expecting(entry, as_giant(known.digest), entry.checksum, in_parts=True, owed=owed)
                 )
-            # Journals of the first format do not say which rows are linked: any that could be.
-            elif (
-                (linked := known.linked or entry.reuse != "")
-                or every
-                or known.pin is not None
-                or to_be_read(verify, entry.path, known.source_grade)
-            ):
+            else:
                 # Bytes that came by the wire were compared with it then.
+                linked = known.linked or entry.reuse != ""
                 claim = entry.checksum if linked and known.source_proof != entry.checksum else ""
                 rows.append(expecting(entry, known.digest, claim))
-            else:
-                rows.append(expecting(entry, "", entry.checksum))
             row += 1
         yield rows
 

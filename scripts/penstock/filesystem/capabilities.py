@@ -32,7 +32,7 @@ class StorageFacts:
     free_inodes: int | None
     """None: unknown (0 of 0 is reported by BeeGFS and btrfs, always)."""
     durability: str
-    """`fsync` or `syncfs`: what `engine.durability: auto` means here."""
+    """`fsync` or `syncfs`: how an element makes files durable here."""
     read_only: bool
     mount_options: str
     device: str

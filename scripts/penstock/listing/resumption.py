@@ -8,7 +8,7 @@ the same.
 | a segment is                                   | then                                         |
 |------------------------------------------------|----------------------------------------------|
 | of the same source, and younger than the limit | read, and its keys are not listed again      |
-| older (`list.resume_within`)                   | dropped, and its keys are listed anew        |
+| older (`ListConfig.resume_within`)             | dropped, and its keys are listed anew        |
 | damaged, or laps over another one              | dropped likewise                             |
 
 What happened at the source between the two listings is noticed as for every listing: each object is read in

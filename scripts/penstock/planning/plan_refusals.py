@@ -59,7 +59,7 @@ def _refuse_unprovable(context: Context, run: Run) -> None:
         return
     plan, info = run.config.plan, run.info
     stated = [states_checksums(url) for url in info.sources]
-    later = verify.digests if verify.whole_file_digest else ()
+    later = verify.digests if verify.whole_giants else ()
     named: list[str] = []
     count = 0
     for batch in read_listing(run.folder.listing):

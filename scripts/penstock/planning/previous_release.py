@@ -83,7 +83,7 @@ def find(storage: Storage, run: Run, tried: TargetProbe, *, copy_unchanged: bool
     | `--new-release` replaces it                    | are fetched                        |
     | else                                           | are as `reuse_choice.choose` says  |
     """
-    if run.config.plan.reused == NONE:
+    if run.config.plan.reuse == NONE:
         return none("plan.reuse is none")
     layout = run.layout
     current = storage.current(layout)
@@ -112,7 +112,7 @@ def find(storage: Storage, run: Run, tried: TargetProbe, *, copy_unchanged: bool
     if not sources:
         return none(f"release {current} came from other sources")
     way = choose(
-        run.config.plan.reused,
+        run.config.plan.reuse,
         reflinks=tried.reflinks,
         links=tried.links,
         other_policy=bool(other),

@@ -50,7 +50,7 @@ class Amended:
 
 
 def check_limits(run: Run, told: Sequence[ElementReceipt]) -> None:
-    """Raises SourceChangedError where more files changed or left the source than `follow_limit` allows.
+    """Raises SourceChangedError where more files changed or left the source than `FollowLimit` allows.
     `told`: the receipts of all elements of copy."""
     allowed = run.config.dataset.follow_limit.allowed(run.info.files)
     for what, found, most in zip(("changed", "gone"), totals(told), allowed, strict=True):

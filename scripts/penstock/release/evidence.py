@@ -131,36 +131,31 @@ def _utc(seconds: int) -> str:
 
 def required(verify: VerifyConfig, *, direct: bool) -> Evidence:
     """
-    minimum_grade | reread           | direct reads | weakest grade allowed
-    a grade       | any              | any          | that grade
-    auto          | all              | honoured     | cold
-    auto          | all              | not          | reread
-    auto          | unproven, sample | any          | written
+    minimum_grade | direct reads | weakest grade allowed
+    a grade       | any          | that grade
+    auto          | honoured     | cold
+    auto          | not          | reread
     """
     minimum = verify.minimum_grade
     if minimum == "auto":
-        minimum = "written" if verify.reread != "all" else "cold" if direct else "reread"
+        minimum = "cold" if direct else "reread"
     return Evidence(minimum, verify.source_checksum == "require", by_name=verify.minimum_grade != "auto")
 
 
-def beyond(verify: VerifyConfig, *, kind: str, alone: bool, stated: bool) -> str:
+def beyond(verify: VerifyConfig, *, kind: str, alone: bool) -> str:
     """Why `minimum_grade` can never be reached, or "". `kind` is the target's file system; `alone`: this
-    machine does everything; `stated`: the source may state checksums.
+    machine does everything.
 
-    minimum_grade   | reread                   | target       | alone | can be reached
-    auto, written   | any                      | any          | any   | yes
-    reread and more | sample of less than all  | any          | any   | no: the rest is `written`
-    reread and more | unproven, stated         | any          | any   | no: what is proven is `written`
-    cold and more   | else                     | not passable | any   | no
-    cold-other-node | else                     | any          | yes   | no
-    else            | else                     | any          | any   | perhaps
+    minimum_grade         | target       | alone | can be reached
+    auto, written, reread | any          | any   | yes
+    cold and more         | not passable | any   | no
+    cold-other-node       | any          | yes   | no
+    else                  | any          | any   | perhaps
     """
     minimum = verify.minimum_grade
-    if minimum in ("auto", "written"):
+    if minimum in ("auto", "written", "reread"):
         return ""
-    if (verify.reread == "sample" and verify.sample < 1) or (verify.reread == "unproven" and stated):
-        return f"with `verify.reread: {verify.reread}` some files are not read back at all"
-    if minimum != "reread" and not passable(kind):
+    if not passable(kind):
         return f"on {kind} bytes can be in caches that no read can be shown to pass"
     if minimum == "cold-other-node" and alone:
         return "who writes and who reads back is the same machine"
@@ -186,7 +181,7 @@ def unprovable(entry: Entry, *, stated: bool, giant: bool, later: Sequence[str])
     algorithm = Claim.parse(entry.checksum).algorithm
     if giant and algorithm not in COMBINABLE and algorithm not in later:
         return (
-            f"its parts cannot prove {algorithm} together (verify.whole_file_digest and verify.digests may)"
+            f"its parts cannot prove {algorithm} together (with `sha256` in `verify.digests` a SHA256 can be)"
         )
     return ""
 

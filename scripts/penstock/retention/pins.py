@@ -7,7 +7,7 @@ A pin is made by O_EXCL, and its account is the one that the kernel names. How l
 
 | the pin                                                       | stands                               |
 |---------------------------------------------------------------|--------------------------------------|
-| is older than `gc.longest_pin`                                | no                                   |
+| is older than `GcConfig.longest_pin`                          | no                                   |
 | has an end (`--for`), which has passed                        | no                                   |
 | has an end that lies ahead                                    | yes                                  |
 | is of a job that its own cluster says has ended               | no                                   |
@@ -51,6 +51,7 @@ from datetime import UTC, datetime, timedelta
 from functools import partial
 from typing import TYPE_CHECKING, NamedTuple
 
+from penstock.config.settings import LONGEST_PIN
 from penstock.core import events
 from penstock.core.documents import pin_file
 from penstock.core.documents.pin_file import PinFile
@@ -76,8 +77,6 @@ if TYPE_CHECKING:
 TRIES = 5
 """How often a reader begins again, where the release that it pins is being removed."""
 DAY = 86400.0
-LONGEST = 14 * DAY
-"""The default of `gc.longest_pin`, in seconds."""
 _FOREIGN = re.compile(r"[^A-Za-z0-9._-]")
 _TIME = "%Y-%m-%dT%H:%M:%SZ"
 
@@ -151,7 +150,7 @@ def ended(pin: Pin, now: float, longest: float, scheduler: Callable[[str, str], 
     whether the job has ended, None where it cannot."""
     said = pin.said
     if now - pin.made > longest:
-        return "it is older than gc.longest_pin"
+        return f"it is older than {longest / DAY:.0f} days"
     if pin.newer:
         return ""
     if said.until:
@@ -196,7 +195,7 @@ def of_others(
 
 
 def holding(
-    storage: Storage, longest: float = LONGEST
+    storage: Storage, longest: float = LONGEST_PIN
 ) -> Callable[[DatasetLayout], Mapping[str, Sequence[str]]]:
     """What tables ask: of a dataset each release that is pinned, and by whom, in words. No scheduler is
     asked: a job's pin is shown until it is too old, or gc removes it."""

@@ -169,7 +169,7 @@ class Source(Protocol):
 
     @property
     def ignored(self) -> Mapping[str, int]:
-        """What the last listing left out by policy: {"links": 2, "specials": 1}."""
+        """What the last listing left out by policy: {"links": 2, "filtered": 1}."""
 
     def renew(self, credentials: object) -> None:
         """New credentials (`registry.credentials`) for every reader of this source."""

@@ -130,7 +130,6 @@ def open_source(
         return PosixSource(
             folder(config.url),
             links=dataset.links,
-            specials=dataset.specials,
             empty=dataset.empty_folders,
             keep=keep,
         )

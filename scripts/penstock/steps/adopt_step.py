@@ -321,7 +321,7 @@ class _Comparison:
         folders = self._run.folder.empty_folders
         rules = Rules(
             wants=_wants(config),
-            links_left_out=any(self._adoption.ignored.get(what) for what in ("links", "specials")),
+            links_left_out=bool(self._adoption.ignored.get("links")),
             times=all(url.startswith("file://") for url in urls),
             read_source=self._adoption.read_source,
             last=last,

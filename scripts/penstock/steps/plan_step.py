@@ -267,7 +267,7 @@ def _plan(context: Context, run: Run) -> None:
         planner.over = AdoptedRows(mark, run, reflinks=tried.reflinks)
     else:
         planner.base = bases.find(context.storage, run, tried, copy_unchanged=context.copy_unchanged)
-    if mark is None and planner.plan.reused != NONE:
+    if mark is None and planner.plan.reuse != NONE:
         found = abandoned_stagings.find(context, run)
         distrust = bool(run_store.replaced(layout))
         planner.over = TakeOver(found, run, proven=planner.require, distrust=distrust)

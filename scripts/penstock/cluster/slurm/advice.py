@@ -29,7 +29,7 @@ ADVICE = (
         "invalid time specified",
         "cluster.reservation: `scontrol show reservation` has when it begins and ends",
     ),
-    ("array", "MaxArraySize: larger plan.shard_bytes and plan.shard_files give fewer elements"),
+    ("array", "MaxArraySize: plan it anew, for the arrays of this cluster: `penstock run --new-release`"),
     ("memory", "cluster.memory: what one element may use"),
     ("time", "cluster.time: `sinfo -o '%P %l'` shows the partitions' limits"),
 )

@@ -152,7 +152,7 @@ class SlurmCluster:
             raise FailedError(
                 f"an element's number {max(spec.indices)} is too large for this cluster",
                 where=f"MaxArraySize={self.max_array()}",
-                hint="larger plan.shard_bytes and plan.shard_files give fewer elements",
+                hint="plan it anew, for the arrays of this cluster: `penstock run --new-release`",
             )
         at_once = spec.at_once or options.max_elements
         lines = script(spec.command, options, Account.own(), spec.base)

@@ -4,7 +4,7 @@ It takes `Expected` rows and gives a `RereadRow` for each.
 
 | row                         | what is read                                                              |
 |-----------------------------|---------------------------------------------------------------------------|
-| without a digest            | nothing; fstat gives size and times (`verify.reread` leaves the row out)  |
+| without a digest            | nothing; fstat gives size and times                                       |
 | copied at once,             | its bytes, once; their digest is compared with the copy's                 |
 | or a giant's part           |                                                                           |
 | copied in parts             | all bytes, once, in order; they also prove what no part could: the claim  |

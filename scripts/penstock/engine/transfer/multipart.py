@@ -88,8 +88,6 @@ class Multipart:
     def __init__(self, task: CopyTask, outcome: Outcome) -> None:
         self._task, self._outcome = task, outcome
         self._urls = [source.url for source in task.dataset.sources]
-        # Where verify does not read a file, only a reading in order knows its digest.
-        self._wanted = task.verify.reread == "all"
         self.unfinished = Unfinished()
         self.numbers = count()
         """Of all jobs of this attempt."""
@@ -109,7 +107,7 @@ class Multipart:
     def units(self, rows: int, total: int) -> int:
         """How many streams could be busy with so many rows of so many bytes."""
         mean = total // rows if rows else 0
-        if mean < self._task.large_bytes or not (self._wanted and any(map(has_tokens, self._urls))):
+        if mean < self._task.large_bytes or not any(map(has_tokens, self._urls)):
             return rows
         part = self._task.part_bytes or part_bytes(mean)
         return max(rows, min(total, max(UNDER_WAY, total // 8)) // part)
@@ -118,8 +116,7 @@ class Multipart:
         """Only what is pinned by a strong token: bytes of two versions never become one file. What may be
         linked is linked."""
         return (
-            self._wanted
-            and entry.part < 0
+            entry.part < 0
             and entry.size >= self._task.large_bytes
             and not entry.reuse
             and row not in self.unfinished.contradicted

@@ -158,7 +158,7 @@ def _judge_target(about: str, mount: WekaMount) -> Iterable[CheckResult]:
             "never tried on WEKA",
             "note",
             "an error for each file",
-            "`engine.durability: fsync`",
+            "the mount option `sync_on_close`",
         )
     if mount.masks:
         texts = ", ".join(f"{name}={printable(value)}" for name, value in mount.masks)

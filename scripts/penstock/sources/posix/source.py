@@ -65,30 +65,28 @@ class RefusedFiles:
             where=url,
             why="\n  " + "\n  ".join(lines),
             hint=hint
-            or "change them, leave them out by `exclude` patterns, or set `links` and `specials` of the "
-            "dataset to `skip`",
+            or "change them, leave them out by `exclude` patterns, or set `links` of the dataset to `skip`",
         )
 
 
 class PosixSource:
-    """A folder. `links` and `specials` are the dataset's policies (`config.settings`); for `keep`
-    see `RefusedFiles`."""
+    """A folder. `links` and `empty` are the dataset's policies (`config.settings`); for `keep` see
+    `RefusedFiles`."""
 
     def __init__(
         self,
         root: str,
         *,
         links: str = "refuse",
-        specials: str = "refuse",
         empty: str = "leave",
         keep: Callable[[str], bool] | None = None,
     ) -> None:
         self.root = os.path.abspath(root)
         self.url = "file://" + self.root
-        self.links, self.specials, self.empty = links, specials, empty
+        self.links, self.empty = links, empty
         self._empty_folders: list[str] = []
         self._keep = keep
-        self._ignored = {"links": 0, "specials": 0}
+        self._ignored = {"links": 0}
         self._hard_links = HardLinks(keep)
 
     @property
@@ -103,7 +101,7 @@ class PosixSource:
 
     @property
     def ignored(self) -> Mapping[str, int]:
-        """What the last listing left out: links and special files by policy, empty folders, and under
+        """What the last listing left out: links by policy, empty folders, and under
         `filtered` items that only `include` and `exclude` kept from being refused."""
         return dict(self._ignored)
 
@@ -126,7 +124,7 @@ class PosixSource:
 
         Raises PreflightError at the end, naming what the policies refuse.
         """
-        self._ignored = {"links": 0, "specials": 0}
+        self._ignored = {"links": 0}
         self._hard_links = HardLinks(self._keep)
         self._empty_folders = []
         offenders = RefusedFiles(self._keep)
@@ -211,10 +209,7 @@ class PosixSource:
             return False
         if stat.S_ISREG(seen.mode[index]):
             return True
-        if self.specials == "skip":
-            self._ignored["specials"] += 1
-        else:
-            offenders.add(path, "neither a file nor a folder")
+        offenders.add(path, "neither a file nor a folder")
         return False
 
     def _link(self, path: str, offenders: RefusedFiles) -> Listed | None:

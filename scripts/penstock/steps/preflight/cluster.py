@@ -139,7 +139,7 @@ def _node(context: Context, config: DatasetConfig, heard: Heard, answers: Answer
         looks.saw(*others, what="the ACL would be another one", where=acl.key(config), node=node)
     if answer.target.kind not in ("", here.kind):
         with looks.at("evidence"):
-            evidence.check_grade(context, config, answer.target.kind, f"{place}, ")
+            evidence.check_grade(context, answer.target.kind, f"{place}, ")
 
 
 def _numbers_differ(heard: Heard) -> bool:

@@ -31,7 +31,7 @@ def check(
             "`verify.source_checksum: auto`",
         )
     if not answers.silent(layout.root):
-        check_grade(context, config, answers.facts(layout.root, "the target").kind)
+        check_grade(context, answers.facts(layout.root, "the target").kind)
     asked = []
     if verify.source_checksum == "require":
         asked.append("a checksum of the source for each file")
@@ -41,12 +41,11 @@ def check(
         looks.saw(CheckResult("evidence", f"nothing rules out what is required: {', '.join(asked)}"))
 
 
-def check_grade(context: Context, config: DatasetConfig, kind: str, where: str = "") -> None:
+def check_grade(context: Context, kind: str, where: str = "") -> None:
     """Raises PreflightError where `verify.minimum_grade` cannot be reached on a target of this kind. `where`
     begins the message where that is a node's view of the target: `on the node n1, `."""
     verify = context.config.verify
-    stated = bool(config.checksums) or any(states_checksums(source.url) for source in config.sources)
-    why = beyond(verify, kind=kind, alone=not context.cluster.abilities.has_nodes, stated=stated)
+    why = beyond(verify, kind=kind, alone=not context.cluster.abilities.has_nodes)
     if why:
         raise PreflightError(
             f"{where}the grade {verify.minimum_grade} cannot be reached",
