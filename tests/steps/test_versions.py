@@ -59,7 +59,7 @@ def test_a_run_of_another_version_is_gone_on_with(context: Context, source: Path
     config = json.loads(json.dumps(info.config))
     for part in ("dataset", "plan", "engine", "verify"):
         config[part]["later"] = "on"
-    del config["engine"]["timeout"], config["verify"]["sample"], config["plan"]["reuse"]
+    del config["engine"]["timeout"], config["verify"]["linked"], config["plan"]["reuse"]
     config["dataset"]["sources"][0]["later"] = config["dataset"]["permissions"]["later"] = 1
     changed(folder.run_file, config=config, later=1)
     plan = json.loads(folder.plan.read_text())

@@ -32,7 +32,7 @@ def run(parsed: argparse.Namespace, session: Session) -> int:
                 beside.write_pieces(file, found.pieces)
     if found.left_out:
         keys = ", ".join(f"`{key}`" for key in found.left_out)
-        output.say(f"{name}: catalogues ask for more than `describe` has in the configuration: {keys}")
+        output.say(f"{name}: catalogues ask for more than the file that `describe` names has: {keys}")
     session.receipt(
         {
             "dataset": name,

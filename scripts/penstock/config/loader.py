@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from penstock.config import (
+    description_file,
     fixed_settings,
     overlay,
     quantities,
@@ -412,6 +413,7 @@ _READERS: Readers = {
     "dir_mode": partial(quantities.mode, folder=True),
     "folder": _folder,
     "url": _url,
+    "description": lambda name: None if name is None else description_file.read(_folder(name)),
     "place": lambda text: None if text is None else _url(text),
     "into": _into,
     "accounts": _accounts,

@@ -187,8 +187,6 @@ class DescribeConfig:
     keywords: tuple[str, ...] = ()
     cite_as: str | None = None
     languages: tuple[str, ...] = ()
-    most_files: int = 10_000
-    """Of a release with more files each media type is described, and not each file."""
 
 
 @dataclass(frozen=True)
@@ -229,7 +227,7 @@ class DatasetConfig:
     recall: Apart[Size] = 0
     """Bytes that copying may have fetched from an archive behind the folders of the sources."""
     permissions: Decides[PermissionsConfig] = PermissionsConfig()
-    describe: Apart[DescribeConfig | None] = None
+    describe: Apart[Annotated[DescribeConfig | None, "description"]] = None
     """None: publish writes no description."""
     retention: Apart[RetentionConfig | None] = None
     """None: gc removes no release."""

@@ -10,7 +10,7 @@ How the data are described:
 | the release                                       | its files are                                       |
 |---------------------------------------------------|-----------------------------------------------------|
 | has `manifest.sha256`, and at most                | a FileObject each, with size and SHA-256; those     |
-| `describe.most_files` files                       | without a plain SHA-256, or whose name is not UTF-8,|
+| MOST_FILES files                                  | without a plain SHA-256, or whose name is not UTF-8,|
 |                                                   | are named by a FileSet                              |
 | any other                                         | a FileSet for each media type, by their endings     |
 
@@ -41,6 +41,8 @@ if TYPE_CHECKING:
     from penstock.description.published_release import PublishedRelease
 
 CONFORMS_TO = "http://mlcommons.org/croissant/1.0"
+MOST_FILES = 10_000
+"""Of a release with more files each media type is described, and not each file."""
 ENDINGS = 256
 """Endings of names, as they are written, that are looked at apart: endings that no table knows may be as
 many as files."""
@@ -112,8 +114,8 @@ def pieces(release: PublishedRelease) -> Iterator[str]:
 
 
 def left_out(words: DescribeConfig, seal: Seal) -> list[str]:
-    """The keys of `describe` without which the document lacks what Croissant asks for, or what a catalogue
-    shows first."""
+    """The keys of the dataset's description without which the document lacks what Croissant asks for, or what
+    a catalogue shows first."""
     given = {
         "license": words.license,
         "url": words.url or _web_source(seal),
@@ -210,7 +212,7 @@ def _object(path: str, kind: str, sha256: str) -> Json:
 
 def _data(release: PublishedRelease) -> Iterator[Json]:
     seal = release.stored.seal
-    if MANIFEST_SHA256 in seal.manifests and seal.files <= release.words.most_files:
+    if MANIFEST_SHA256 in seal.manifests and seal.files <= MOST_FILES:
         yield from _each_file(release)
     else:
         yield from _sets(release)

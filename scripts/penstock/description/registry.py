@@ -26,7 +26,7 @@ class Form(NamedTuple):
     pieces: Callable[[PublishedRelease], Iterator[str]]
     """The document's text."""
     left_out: Callable[[DescribeConfig, Seal], Sequence[str]]
-    """Keys of `describe` that the form asks for and that are not given."""
+    """Keys of the dataset's description that the form asks for and that are not given."""
 
 
 FORMS = {"croissant": Form(CROISSANT, croissant.pieces, croissant.left_out)}

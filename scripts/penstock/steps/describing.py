@@ -25,7 +25,7 @@ class Described(NamedTuple):
     pieces: Iterator[str]
     """The document's text, made while it is read."""
     left_out: Sequence[str]
-    """Keys of `describe` that the form asks for and that are not given."""
+    """Keys of the dataset's description that the form asks for and that are not given."""
 
 
 def run(context: Context, dataset: str, release: str | None, form: str) -> Described:

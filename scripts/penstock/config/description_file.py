@@ -1,0 +1,43 @@
+"""The YAML file that a dataset's `describe` names: what catalogues are shown of the dataset."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from penstock.config import strict_yaml, validation
+from penstock.config.strict_yaml import StrictYamlError
+from penstock.errors import ConfigError
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+PART = "description"
+"""Its part of the schema."""
+
+
+def read(path: Path) -> dict[str, Any]:
+    """The file's mapping, as the schema allows it; {} of an empty file. Raises ConfigError with each
+    problem's line."""
+    try:
+        document = strict_yaml.read(path)
+    except StrictYamlError as error:
+        raise _unusable(path, f"line {error.line}: {error}") from None
+    except OSError as error:
+        raise _unusable(path, error.strerror or str(error)) from None
+    value = {} if document.value is None else document.value
+    problems = []
+    for problem in validation.problems(value, PART):
+        key = ".".join(map(str, problem.path)) or "the file"
+        problems.append(f"{key} (line {document.line(problem.path)}): {problem.text}")
+    if problems:
+        raise _unusable(path, "; ".join(problems))
+    return dict(value)
+
+
+def _unusable(path: Path, why: str) -> ConfigError:
+    return ConfigError(
+        "the description of the dataset cannot be used",
+        where=str(path),
+        why=why,
+        hint="docs/descriptions.md shows such a file; `describe` names it in the dataset's configuration",
+    )
