@@ -15,6 +15,7 @@ from penstock.bandwidth import cap_file
 from penstock.bandwidth.cap_file import Cap, render
 from penstock.bandwidth.overview import Held, Overview, overview, set_cap
 from penstock.bandwidth.share import Share
+from penstock.cli.main import main
 from penstock.config.loader import load
 from penstock.config.settings import BandwidthConfig
 from penstock.core.layout import RunLayout
@@ -214,3 +215,23 @@ def test_a_longer_cap_file_of_an_administrator_is_replaced_in_place(tmp_path: Pa
     cap_file.write(tmp_path, render("2GB/s", None))
     assert overview(tmp_path).said == Cap(2 * 10**9)
     assert (tmp_path / "cap").stat().st_ino == inode
+
+
+@pytest.mark.parametrize(
+    ("words", "told"),
+    [
+        (("data",), "'data' is no cap of the link"),
+        (("data",), "`penstock limit data --nodes N`"),
+        (("40Gbit/s", "--nodes", "2"), "40Gbit/s is a cap of the link, and --nodes is of a dataset"),
+        (("dta", "--nodes", "2"), "no dataset is named 'dta'"),
+        (("data", "--nodes", "2", "--requests", "9"), "--requests is of the link, and --nodes of a dataset"),
+        (("data", "2"), "unrecognized arguments: 2"),
+    ],
+)
+def test_a_mixture_of_link_and_dataset_is_refused(
+    tmp_path: Path, words: tuple[str, ...], told: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    config = configured(tmp_path, f"{{folder: {tmp_path}/link}}")
+    assert main(["--config", str(config), "limit", *words]) == 2
+    assert told in capsys.readouterr().err.replace(f" --config {config}", "")
+    assert not (tmp_path / "link").exists()

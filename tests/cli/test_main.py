@@ -81,11 +81,9 @@ def test_usage_errors(words: list[str], capsys: pytest.CaptureFixture[str]) -> N
 
 
 REQUIRED = {
-    "throttle": ("d", "2"),
     "rollback": ("d",),
     "adopt": ("d", "folder"),
     "remove": ("d", "r"),
-    "unpin": ("d", "p"),
 }
 """Arguments that a command cannot do without."""
 

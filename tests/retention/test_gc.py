@@ -234,24 +234,18 @@ def test_a_pin_holds_until_the_owner_overrules_it_by_name(releases: Releases) ->
     assert refused.returncode == 3
     assert pin.name in refused.stderr
     assert releases.there() == "AB"
+    unknown = releases.command("gc", "--overrule", pin.name, "--overrule", "nonsense")
+    assert (unknown.returncode, "there is no pin nonsense" in unknown.stderr) == (3, True)
+    shown = releases.command("gc", "--overrule", pin.name, "--dry-run")
+    assert f"pin {pin.name} would be taken back" in shown.stdout
+    assert "would remove 1 of 2 releases" in shown.stdout
+    assert (releases.there(), os.listdir(releases.layout.pins)) == ("AB", [pin.name])
     done = releases.command("gc", "--overrule", pin.name)
     assert done.returncode == 0, done.stderr
-    assert releases.there() == "B"
+    assert (releases.there(), os.listdir(releases.layout.pins)) == ("B", [])
     line = next(one for one in releases.history() if one["event"] == "unpin")
     assert (line["pin"], line["of"], line["release"]) == (pin.name, 0, releases.names["A"])
     assert releases.command("history", "data").returncode == 0
-
-
-def test_unpin_takes_a_readers_pin_back_by_name(releases: Releases) -> None:
-    releases.stage("A")
-    pin = pins.pinned(
-        releases.context.storage, releases.layout, lambda: gate.passed(releases.layout), until=4e9
-    )[1]
-    assert releases.command("unpin", "data", "nonsense").returncode == 3
-    done = releases.command("unpin", "data", pin.name)
-    assert done.returncode == 0, done.stderr
-    assert os.listdir(releases.layout.pins) == []
-    assert releases.told()[-1] == "unpin A"
 
 
 def test_a_strangers_pin_holds_and_so_does_one_of_an_unknown_cluster(releases: Releases) -> None:
@@ -517,10 +511,10 @@ def test_where_the_state_is_missing_nothing_is_removed_and_that_is_said(releases
     away = releases.folder / "away"
     releases.layout.state.rename(away)
     name = releases.names["A"]
-    for words in ("gc", "gc --dry-run", f"remove data {name}", f"rollback data {name}", "unpin data some"):
+    for words in ("gc", "gc --dry-run", f"remove data {name}", f"rollback data {name}", "gc --overrule some"):
         done = releases.command(*words.split())
         assert done.returncode == 3, words
-        assert "the dataset's state is missing" in done.stderr or words.startswith("unpin")
+        assert "the dataset's state is missing" in done.stderr
         assert done.stdout == ""
     assert releases.there() == "AB"
     assert releases.current() == "B"

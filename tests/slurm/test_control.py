@@ -68,7 +68,7 @@ def test_throttle_changes_how_many_elements_run_at_once(place: Place) -> None:
     place.planned("a")
 
     def throttle(number: str) -> str:
-        words = ("-m", "penstock", "--config", "my.yaml", "throttle", "a", number)
+        words = ("-m", "penstock", "--config", "my.yaml", "limit", "a", "--nodes", number)
         return place.ends(place.start(sys.executable, *words))
 
     def most(array: str) -> str:

@@ -1,4 +1,4 @@
-"""How many elements run at once, where a person changes it while they run: `penstock throttle`."""
+"""How many elements run at once, where a person changes it while they run: `limit DATASET --nodes N`."""
 
 from __future__ import annotations
 
@@ -235,7 +235,7 @@ def running(layout: DatasetLayout, step: str = "copy") -> RunLayout:
 
 
 def throttle(*words: str) -> int:
-    return main(["--config", "my.yaml", "throttle", *words])
+    return main(["--config", "my.yaml", "limit", words[0], "--nodes", *words[1:]])
 
 
 def test_a_lower_number_is_told_to_the_cluster_at_once(

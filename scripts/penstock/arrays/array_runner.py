@@ -7,7 +7,7 @@ Guarantees:
 - One index is never alive in two arrays. An element that failed is submitted again in a further array, while
   other elements of the first one still run.
 - Over all of the step's arrays no more than `cluster.max_elements` elements run at once, or as many as a
-  person said by `penstock throttle`.
+  person said by `penstock limit DATASET --nodes N`.
 - An element counts as done by its receipt, once the cluster says that it ended; of a cluster that does not
   know it, or does not answer, that is not waited for longer than `RECEIPT_GRACE`.
 - What a person cancelled is submitted again only by a new command.

@@ -1,5 +1,5 @@
 """How many elements of a step run at once: as the configuration says, or as a person said last
-(`penstock throttle`), over all arrays of the step."""
+(`penstock limit DATASET --nodes N`), over all arrays of the step."""
 
 from __future__ import annotations
 

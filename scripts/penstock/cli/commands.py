@@ -52,10 +52,6 @@ COMMANDS = (
     Command("run", "stage", "stage datasets: all steps, through Snakemake", "run_command:run"),
     Command("status", "stage", "what is published, what runs, what is left to do", "state_commands:status"),
     Command("cancel", "stage", "end a dataset's arrays; its controller stops too", "state_commands:cancel"),
-    Command(
-        "throttle", "stage", "change how many elements run at once, now", "state_commands:throttle", "apart"
-    ),
-    Command("unpin", "keep", "take readers' pins back, by name", "retention_commands:unpin", "apart"),
     Command("submit", "stage", "run the controller itself as a small SLURM job", "submit_command:run"),
     Command("path", "read", "print the folder that a training job reads", "state_commands:path", "one"),
     Command(

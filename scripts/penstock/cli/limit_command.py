@@ -1,4 +1,5 @@
-"""`penstock limit`: the cap of the link that all runs share."""
+"""`penstock limit`: the cap of the link that all runs share, and with --nodes how many elements of a dataset
+run at once."""
 
 from __future__ import annotations
 
@@ -16,7 +17,55 @@ if TYPE_CHECKING:
 
 
 def run(parsed: argparse.Namespace, session: Session) -> int:
-    """Set the cap, if one is given; print what holds now and who has which part of it."""
+    """With --nodes let so many elements of a dataset's step run at once; else set the link's cap, if one is
+    given, and print what holds now and who has which part of it."""
+    if parsed.nodes is not None:
+        return _nodes(parsed, session)
+    if parsed.what is not None and (wrong := _wrong_rate(parsed.what)) is not None:
+        raise ConfigError(
+            f"{parsed.what!r} is no cap of the link: it {wrong}",
+            hint=f"the elements of a dataset are limited by `penstock limit {parsed.what} --nodes N`",
+        )
+    return _link(parsed, session)
+
+
+def _nodes(parsed: argparse.Namespace, session: Session) -> int:
+    from penstock.steps import throttling
+
+    if parsed.requests is not None:
+        raise ConfigError(
+            "--requests is of the link, and --nodes of a dataset", hint="give a command for each"
+        )
+    config = session.config()
+    if parsed.what is not None and parsed.what not in config.datasets and _wrong_rate(parsed.what) is None:
+        raise ConfigError(
+            f"{parsed.what} is a cap of the link, and --nodes is of a dataset",
+            hint="`penstock limit DATASET --nodes N`; the cap is set by `penstock limit RATE` alone",
+        )
+    name = session.only(config, parsed.what)
+    with session.context(config) as context:
+        told = throttling.run(context, name, parsed.nodes)
+    wanted = parsed.nodes or "as many as cluster.max_elements says"
+    output.show(f"{name}: elements of a step at once, from now on: {wanted}")
+    for line in told:
+        output.show(f"  {line}")
+    session.receipt({"dataset": name, "at_once": parsed.nodes, "told": told})
+    return 0
+
+
+def _wrong_rate(text: str) -> str | None:
+    """What is wrong with a rate; None where nothing is."""
+    from penstock.config.quantities import rate
+
+    try:
+        if text != "none":
+            rate(text)
+    except ValueError as error:
+        return str(error)
+    return None
+
+
+def _link(parsed: argparse.Namespace, session: Session) -> int:
     from penstock.bandwidth.cap_file import Cap
     from penstock.bandwidth.overview import overview, set_cap
 
@@ -27,8 +76,8 @@ def run(parsed: argparse.Namespace, session: Session) -> int:
             where=f"{parsed.config}: bandwidth.folder",
             hint="name a folder that all who use the link share; docs/bandwidth.md explains it",
         )
-    if parsed.rate is not None or parsed.requests is not None:
-        set_cap(config.folder, parsed.rate, parsed.requests)
+    if parsed.what is not None or parsed.requests is not None:
+        set_cap(config.folder, parsed.what, parsed.requests)
     found, own = overview(config.folder), Cap(config.rate, config.requests)
     holds = own.lower(found.said)
     output.show(rendered(found, own, holds))

@@ -21,6 +21,8 @@ INSTEAD: Mapping[str, str] = {
     **{name: step_table.typed(name) for name in step_table.SINGLE},
     "list-group": "step list-group",
     "list-failure": "step list-failure",
+    "throttle": "limit DATASET --nodes N",
+    "unpin": "gc DATASET --overrule NAME",
 }
 """The old words and the new ones. Names in capitals are places for the person's own arguments, in their
 order; of more than there are places for, each is given by the last option once more."""

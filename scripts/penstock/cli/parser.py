@@ -139,12 +139,6 @@ def _own_arguments(parser: argparse.ArgumentParser, command: Command) -> None:
         parser.add_argument(
             "--dry-run", action="store_true", help="say what would be done; list nothing, change nothing"
         )
-    elif command.name == "throttle":
-        parser.add_argument("name", metavar="DATASET", help="whose elements")
-        parser.add_argument(
-            "at_once", type=_elements, metavar="N",
-            help="elements of a step that may run at once, or `auto`: as cluster.max_elements says",
-        )  # fmt: skip
     elif command.name == "describe":
         parser.add_argument("name", metavar="DATASET", nargs="?", help="default: the only one")
         parser.add_argument(
@@ -184,12 +178,18 @@ def _own_arguments(parser: argparse.ArgumentParser, command: Command) -> None:
         _pin_arguments(parser)
     elif command.name == "limit":
         parser.add_argument(
-            "rate", type=_limit, nargs="?", metavar="RATE",
-            help="such as 40Gbit/s or 5GB/s; none: what the configurations say; default: print what is set",
+            "what", nargs="?", metavar="RATE",
+            help="such as 40Gbit/s or 5GB/s; none: what the configurations say; default: print what is set. "
+            "With --nodes a dataset",
         )  # fmt: skip
         parser.add_argument(
             "--requests", type=_count, metavar="N", help="requests a second of all elements; 0: no cap"
         )
+        parser.add_argument(
+            "--nodes", type=_elements, metavar="N",
+            help="of a dataset: elements of a step that may run at once from now on, each on a node, or "
+            "`auto`: as cluster.max_elements says",
+        )  # fmt: skip
     elif command.name in ("audit", "repair"):
         parser.add_argument("--release", metavar="NAME", help="default: the one that `current` names")
         if command.name == "audit":
@@ -214,9 +214,6 @@ def _own_arguments(parser: argparse.ArgumentParser, command: Command) -> None:
             "--now", action="store_true",
             help="do not wait for gc.grace: readers that have not pinned may still read it",
         )  # fmt: skip
-    elif command.name == "unpin":
-        parser.add_argument("name", metavar="DATASET", help="of which dataset")
-        parser.add_argument("pin", nargs="+", metavar="PIN", help="the pin's name, as `releases` shows it")
     elif command.name == "selftest":
         parser.add_argument(
             "folder", type=Path, nargs="?", metavar="FOLDER", help="default: target.root of the configuration"
@@ -309,8 +306,8 @@ def _removal_arguments(parser: argparse.ArgumentParser) -> None:
         "--dry-run", action="store_true", help="say what would be removed, why, and what it frees"
     )
     parser.add_argument(
-        "--overrule", action="append", default=[], metavar="PIN",
-        help="take this reader's pin back; may be given several times",
+        "--overrule", action="append", default=[], metavar="NAME",
+        help="take the reader's pin of this name back, as `releases` shows it; may be given several times",
     )  # fmt: skip
 
 
@@ -428,13 +425,6 @@ def _duration(text: str) -> float:
         return duration(text)
     except ValueError as error:
         raise argparse.ArgumentTypeError(f"{text!r} {error}") from None
-
-
-def _limit(text: str) -> str:
-    """As it was written: people read the file that it goes into."""
-    if text != "none":
-        _rate(text)
-    return text
 
 
 def _names(text: str) -> int:

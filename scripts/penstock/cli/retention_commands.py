@@ -1,4 +1,4 @@
-"""Commands about releases that are published: rollback, gc, remove, unpin."""
+"""Commands about releases that are published: rollback, gc, remove."""
 
 from __future__ import annotations
 
@@ -79,20 +79,6 @@ def remove(parsed: argparse.Namespace, session: Session) -> int:
     _show(parsed, found)
     stay = not parsed.dry_run and any(one["held_by"] for one in found["releases"])
     return HELD if stay else 0
-
-
-def unpin(parsed: argparse.Namespace, session: Session) -> int:
-    """Take readers' pins back."""
-    from penstock.steps import gc_step
-
-    config = session.config()
-    name = session.only(config, parsed.name)
-    with session.context(config) as context:
-        found = gc_step.unpin(context, name, parsed.pin)
-    for words in found["unpinned"]:
-        output.show(f"{name}: taken back: {words}")
-    session.receipt(found)
-    return 0
 
 
 def _show(parsed: argparse.Namespace, found: Collected) -> None:

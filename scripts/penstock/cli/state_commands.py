@@ -1,4 +1,4 @@
-"""Commands that read the state of datasets: status, path, gate; and cancel and throttle, which change it."""
+"""Commands that read the state of datasets: status, path, gate; and cancel, which changes it."""
 
 from __future__ import annotations
 
@@ -299,22 +299,6 @@ def cancel(parsed: argparse.Namespace, session: Session) -> int:
                 told = "ended"
             output.show(f"the submitted controller, job {job}, had not begun: {told}")
     session.receipt({"datasets": ended})
-    return 0
-
-
-def throttle(parsed: argparse.Namespace, session: Session) -> int:
-    """Let so many elements of a step run at once from now on, in what is under way of the dataset."""
-    from penstock.steps import throttling
-
-    config = session.config()
-    name = session.only(config, parsed.name)
-    with session.context(config) as context:
-        told = throttling.run(context, name, parsed.at_once)
-    wanted = parsed.at_once or "as many as cluster.max_elements says"
-    output.show(f"{name}: elements of a step at once, from now on: {wanted}")
-    for line in told:
-        output.show(f"  {line}")
-    session.receipt({"dataset": name, "at_once": parsed.at_once, "told": told})
     return 0
 
 

@@ -11,7 +11,7 @@ account's file stops nobody, and that is said.
 | an element whose time limit comes    | ends with its state kept; that uses up no retry                  |
 | a step                               | holds before it takes the lock, and wherever it checks for a stop |
 | arrays                               | those that live go on and hold; no further one is submitted      |
-| status, path, gate, cancel, throttle | answer                                                           |
+| status, path, gate, cancel, limit    | answer                                                           |
 
 A process looks at most once in EVERY seconds, by one lstat. So all of them rest within EVERY seconds and what
 one block or row takes; where folders are cached (NFS, acdirmax) up to that much later.

@@ -51,9 +51,9 @@ NEEDS: Mapping[str, Needs] = {
     "show": Needs(READS),
     "history": Needs(READS),
     "submit": Needs(STAGES),
-    "limit": Needs(READS),  # the link's administrator sets it, by the modes of its folder
+    # The link's administrator sets its cap, by the modes of its folder.
+    "limit": Needs(READS, {"nodes": DECIDES}),
     "cancel": Needs(DECIDES),
-    "throttle": Needs(DECIDES),
     "preflight": Needs(READS),
     "list": Needs(STAGES),
     "plan": Needs(STAGES),
@@ -71,7 +71,6 @@ NEEDS: Mapping[str, Needs] = {
     "rollback": Needs(DECIDES),
     "gc": Needs(DECIDES, {"dry_run": READS}),
     "remove": Needs(DECIDES, {"dry_run": READS}),
-    "unpin": Needs(DECIDES),
     "sign": Needs(DECIDES),
     "selftest": Needs(READS),
     "selftest-writer": Needs(ORDERED),

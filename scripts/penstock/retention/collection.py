@@ -98,10 +98,13 @@ def plan(
     stagings: bool = True,
 ) -> Plan:
     """What gc or remove would do now; it changes nothing, and takes no lock. Raises PreflightError for
-    whoever is not the dataset's owner, and where releases are there and the dataset's state is not."""
+    whoever is not the dataset's owner, where releases are there and the dataset's state is not, and where
+    there is no pin of a name in `overruled`."""
     context.storage.check_owner(layout)
     if context.storage.releases(layout):
         context.storage.need_state(layout)
+    for name in overruled:
+        _pin_named(context, layout, name)
     seen = survey.look(context, layout, overruled)
     decisions = decide(seen)
     found = _stagings(context, layout) if stagings else []
@@ -171,7 +174,7 @@ def _named_away(
     with holding(context, layout.dataset, "", step):
         interrupted.settle(context, layout)
         while overruled:
-            take_back(context, layout, overruled[0])
+            _take_back(context, layout, overruled[0])
             overruled.pop(0)
         seen = survey.look(context, layout)
         agreed = {one.known.release for one in planned.doomed}
@@ -191,7 +194,7 @@ def _named_away(
     return decisions
 
 
-def pin_named(context: Context, layout: DatasetLayout, name: str) -> Pin:
+def _pin_named(context: Context, layout: DatasetLayout, name: str) -> Pin:
     """Raises PreflightError where there is none of that name."""
     found = next((one for one in pins.read(context.storage, layout) if one.name == name), None)
     if found is None:
@@ -203,10 +206,10 @@ def pin_named(context: Context, layout: DatasetLayout, name: str) -> Pin:
     return found
 
 
-def take_back(context: Context, layout: DatasetLayout, name: str) -> Pin:
+def _take_back(context: Context, layout: DatasetLayout, name: str) -> Pin:
     """Remove a reader's pin, with a line in the history. By the dataset's owner, under its lock. Raises as
-    `pin_named`."""
-    found = pin_named(context, layout, name)
+    `_pin_named`."""
+    found = _pin_named(context, layout, name)
     line = Unpinning(
         at=clock.stamp(layout.releases),
         dataset=layout.dataset,

@@ -1,4 +1,4 @@
-"""How many elements of a run may run at once, where a person changed it (`penstock throttle`).
+"""How many elements of a run may run at once, where a person changed it (`penstock limit DATASET --nodes N`).
 
     <run>/throttle.json      the last word (`core.documents.throttle_file`)
 

@@ -1,4 +1,4 @@
-"""gc, remove and unpin: releases that nothing holds lose their names by one rename each, then their files."""
+"""gc and remove: releases that nothing holds lose their names by one rename each, then their files."""
 
 from __future__ import annotations
 
@@ -9,7 +9,6 @@ from penstock.core import events
 from penstock.core.documents.history_line import Removal
 from penstock.errors import PreflightError
 from penstock.filesystem.owners import group_name, user_name
-from penstock.ownership.dataset_hold import holding
 from penstock.retention import collection, decision, survey
 from penstock.state import history
 from penstock.views import gc_text, human
@@ -17,7 +16,7 @@ from penstock.views import gc_text, human
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Sequence
 
-    from penstock.core.documents.step_results import Collected, Frees, UnpinResult
+    from penstock.core.documents.step_results import Collected, Frees
     from penstock.core.layout import DatasetLayout
     from penstock.retention.collection import Plan
     from penstock.retention.decision import Decision
@@ -67,20 +66,9 @@ def remove(
             where=str(layout.releases),
             why="\n  ".join(["", *lines]),
             hint=f"`{context.program} rollback {dataset}` leads `current` elsewhere; `--now` does not wait "
-            "for the grace; `--overrule PIN` takes a reader's pin back",
+            "for the grace; `--overrule NAME` takes a reader's pin back",
         )
     return _done(context, layout, planned, decide, "remove", dry_run=dry_run, overruled=overruled)
-
-
-def unpin(context: Context, dataset: str, names: Sequence[str]) -> UnpinResult:
-    """Take readers' pins back, by name, as the dataset's owner; the history says so."""
-    layout = context.layout(dataset)
-    context.storage.check_owner(layout)
-    for name in names:
-        collection.pin_named(context, layout, name)
-    with holding(context, dataset, "", "unpin"):
-        found = [collection.take_back(context, layout, name) for name in dict.fromkeys(names)]
-    return {"dataset": dataset, "unpinned": [one.words() for one in found]}
 
 
 def _by_rules(context: Context, dataset: str, seen: Survey) -> list[Decision]:

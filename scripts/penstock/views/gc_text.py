@@ -28,7 +28,8 @@ def collected(found: Collected, columns: int = 0) -> str:
         what = human.counted(len(found["interrupted"]), "folder")
         lines.append(f"  {what} of an interrupted removal {'would be' if would else 'were'} removed, too")
     lines += [f"  pin {human.printable(one)}" for one in found["ended_pins"]]
-    lines += [f"  pin {human.printable(one)} was taken back" for one in found["unpinned"] if not would]
+    done = "would be" if would else "was"
+    lines += [f"  pin {human.printable(name)} {done} taken back" for name in found["unpinned"]]
     if gone or found["interrupted"] or any(one["removed"] for one in found["stagings"]):
         lines += freed(found["frees"], "would free" if would else "freed, as counted before")
     if found["waits"]:

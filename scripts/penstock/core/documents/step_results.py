@@ -416,11 +416,6 @@ class Collected(TypedDict):
     """Why files are left; "": none are."""
 
 
-class UnpinResult(TypedDict):
-    dataset: str
-    unpinned: Sequence[str]
-
-
 class Counts(TypedDict):
     """How far the elements of a step are."""
 

@@ -11,7 +11,7 @@ FORMAT = 1
 
 
 class Throttle(NamedTuple):
-    """One `penstock throttle`."""
+    """One `penstock limit DATASET --nodes N`."""
 
     at_once: int = 0
     """Elements of a step; 0: as `cluster.max_elements` has it."""
