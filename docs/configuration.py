@@ -28,7 +28,6 @@ PAGE = HERE / "configuration.md"
 DATASET = "datasets.<dataset>"
 TYPES: dict[str, tuple[type, ...]] = {
     "target": (settings.TargetConfig,),
-    "target.striping": (settings.StripingConfig,),
     DATASET: (settings.DatasetConfig,),
     f"{DATASET}.sources[]": (settings.SourceConfig,),
     f"{DATASET}.permissions": (settings.PermissionsConfig,),

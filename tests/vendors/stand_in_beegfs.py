@@ -13,7 +13,6 @@ from __future__ import annotations
 
 import json
 import os
-import re
 import sys
 from typing import Any, NoReturn
 
@@ -226,69 +225,27 @@ def get_entry_info(cluster: Json, given: dict[str, str], left: list[str], _: str
     return 0
 
 
-def human(text: str) -> int:
-    """`UnitTk::strHumanToInt64`: one letter at the end, binary; of other text its leading digits."""
-    units = {"k": 1 << 10, "m": 1 << 20, "g": 1 << 30}
-    digits = re.match(r"\d*", text)
-    number = int(digits[0]) if digits and digits[0] else 0
-    return number * units.get(text[-1:].lower(), 1)
-
-
 def set_pattern(cluster: Json, given: dict[str, str], left: list[str], described: str) -> int:
-    changes: Json = {}
-    chunk = given.pop("--chunksize", None)
-    size = human(chunk) if chunk is not None else 0
-    if size & (size - 1):
-        raise RefusedError("Chunksize must be a power of two: --chunksize", RUNTIME)
+    """The number of targets alone: of what else the command can set this stand-in knows nothing."""
     targets = int(given.pop("--numtargets", "0"))
-    given.pop("--force", None)
-    pool = given.pop("--storagepoolid", None)
-    if pool is not None:
-        if pool != "default" and not pool.isdigit():
-            raise RefusedError(
-                "Storage pool must be a positive numeric value less than 65535 or default.", RUNTIME
-            )
-        pool = "1" if pool == "default" else pool
-        if pool not in cluster["pools"]:
-            raise RefusedError(f"Storage pool with ID {pool} does not exist.", RUNTIME)
-        changes["pool"] = int(pool)
-    given.pop("--unmounted", None)
-    kind = given.pop("--pattern", None)
-    if kind is not None and kind not in ("raid0", "buddymirror"):
-        raise RefusedError("--pattern must be raid0 or buddymirror.", RUNTIME)
-    if not cluster["root"] and kind is not None:
-        raise RefusedError("Only root may change the stripe pattern type.", RUNTIME)
-    if kind is not None:
-        changes["kind"] = "mirrored" if kind == "buddymirror" else kind
     if not left:
         raise RefusedError("No path specified.", RUNTIME)
     path = left.pop(0)
     no_more(given, left)
-    if size:
-        print(f"New chunksize: {size}")
-        changes["chunk"] = size
-    if targets:
-        print(f"New number of storage targets: {targets}")
-        changes["targets"] = targets
-    if pool is not None:
-        print(f"New storage pool ID: {pool}")
-    print()
+    print(f"New number of storage targets: {targets}\n")
     if not os.path.isdir(path):
         raise RefusedError(f"Unable to stat path: {path}", RUNTIME)
     # The metadata server judges the rest.
-    if (size and size < 64 << 10) or not allowed(cluster, path, changes):
-        words = "Invalid argument" if size and size < 64 << 10 else "Operation not permitted"
-        raise RefusedError(f"Node encountered an error: {words}", RUNTIME)
-    keep(cluster, described, path, changes)
+    if not allowed(cluster, path):
+        raise RefusedError("Node encountered an error: Operation not permitted", RUNTIME)
+    keep(cluster, described, path, {"targets": targets})
     return 0
 
 
-def allowed(cluster: Json, path: str, changes: Json) -> bool:
-    """Root may all; others chunk and targets of their own folders, where `sysAllowUserSetPattern` is set."""
-    if cluster["root"]:
-        return True
+def allowed(cluster: Json, path: str) -> bool:
+    """Root may; others on their own folders, where `sysAllowUserSetPattern` is set."""
     mine = cluster["owners"].get(os.path.abspath(path), cluster["uid"]) == cluster["uid"]
-    return bool(cluster["allow_user_pattern"] and mine and not {"pool", "kind"} & set(changes))
+    return bool(cluster["root"] or (cluster["allow_user_pattern"] and mine))
 
 
 def get_quota(cluster: Json, given: dict[str, str], left: list[str], _: str) -> int:
@@ -604,57 +561,19 @@ def state_of(cluster: Json, path: str) -> tuple[str, str]:
     return words[access], str(numbers.index(state)) if form == "numbers" else named
 
 
-UNITS = {"": 1, "k": 10**3, "K": 10**3, "M": 10**6, "G": 10**9, "Ki": 1 << 10, "Mi": 1 << 20, "Gi": 1 << 30}
-
-
-def units(flag: str, text: str) -> int:
-    """`util.ParseIntFromStr`: SI without `i`, a lower-case `m` is no unit."""
-    match = re.fullmatch(r"(\d+)(ki|[A-Za-z]*?)B?", text)
-    unit = {"ki": "Ki"}.get(match[2], match[2]) if match else ""
-    if match is None or unit not in UNITS:
-        raise RefusedError(f'Error: invalid argument "{text}" for "{flag}" flag: unable to parse {text!r}', 1)
-    return int(match[1]) * UNITS[unit]
-
-
 def entry_set(
     cluster: Json, given: dict[str, str], left: list[str], described: str, *, form: str, raw: bool
 ) -> int:
     del form, raw
-    known(given, "--chunk-size", "--num-targets", "--pattern", "--pool", "--remote-targets", "--recurse", "--yes",
-          "--verbose", "--force")  # fmt: skip
+    known(given, "--num-targets")
     if not left:
         raise RefusedError("Error: missing <path> argument. Usage: set <path> [<path>] ...", 1)
-    changes: Json = {}
-    if "--chunk-size" in given:
-        size = units("--chunk-size", given["--chunk-size"])
-        start = f'Error: invalid argument "{given["--chunk-size"]}" for "--chunk-size" flag: '
-        if not 64 << 10 <= size < 1 << 32:
-            raise RefusedError(f"{start}parsed chunksize ({size} bytes) is out of bounds (must be between 65536 bytes "
-                               "and 4294967295 bytes)", 1)  # fmt: skip
-        if size & (size - 1):
-            raise RefusedError(f"{start}chunksize is not a power of 2: {size}", 1)
-        changes["chunk"] = size
-    if "--num-targets" in given:
-        changes["targets"] = int(given["--num-targets"])
-    if "--pattern" in given:
-        if given["--pattern"] not in ("raid0", "mirrored"):
-            raise RefusedError('Error: invalid argument for "--pattern" flag: unsupported stripe pattern '
-                               "(supported patterns: raid0, mirrored)", 1)  # fmt: skip
-        changes["kind"] = given["--pattern"]
-    if "--pool" in given:
-        named = {alias: number for number, alias in cluster["pools"].items()}
-        number = named.get(given["--pool"], given["--pool"])
-        if number not in cluster["pools"]:
-            raise RefusedError(f"Error: storage pool not found: {given['--pool']}", 1)
-        changes["pool"] = int(number)
-    if "--recurse" in given and "--yes" not in given:
-        raise RefusedError("Error: the recurse mode updates the specified entry and ALL child entries, if you're sure "
-                           "this is what you want add the --yes flag", 1)  # fmt: skip
+    changes: Json = {"targets": int(given["--num-targets"])}
     done = 0
     for given_path in left:
         path, _ = looked_up(cluster, given_path)
         if os.path.isdir(path):  # others are ignored silently
-            if not allowed(cluster, path, changes):
+            if not allowed(cluster, path):
                 raise RefusedError("Error: Operation not permitted", 1)
             keep(cluster, described, path, changes)
             done += 1

@@ -243,34 +243,20 @@ def parsed(text: str) -> int:
 
 
 def setstripe(lustre: Json, arguments: list[str], described: str) -> int:
-    given, paths = options(
-        "setstripe", arguments, "E:c:S:p:i:", ["component-end=", "stripe-count=", "stripe-size=", "pool="]
-    )
-    components: list[Json] = []
-    now: Json = {}
-    pool = ""
-    if not any(name == "-E" for name, _ in given):
-        components.append(now := {"end": None})
+    """A plain layout alone."""
+    given, paths = options("setstripe", arguments, "c:S:p:i:", ["stripe-count=", "stripe-size=", "pool="])
+    count, size, pool = 1, 1 << 20, ""
     for name, value in given:
-        if name == "-E":
-            end = None if value in ("-1", "eof", "EOF") else parsed(value)
-            if components and components[-1]["end"] is None:
-                raise RefusedError("lfs setstripe: invalid component end", 22)  # words of this stand-in
-            before = components[-1]["end"] if components else 0
-            if end is not None and (end % STRIPE_UNIT or end <= before):
-                raise RefusedError(f"lfs setstripe: invalid component end '{value}'", 22)
-            components.append(now := {"end": end})
-        elif name == "-c":
+        if name == "-c":
             if not re.fullmatch(r"-?\d+", value) or not -1 <= int(value) <= MOST_STRIPES:
                 raise RefusedError(f"lfs setstripe: invalid stripe count '{value}'", 22)
-            now["count"] = int(value)
+            count = int(value)
         elif name == "-S":
             size = parsed(value)
             if size % STRIPE_UNIT or size >= 1 << 32:
                 raise RefusedError(
                     f"lfs setstripe: invalid stripe size '{value}', must be a multiple of 64KiB", 22
                 )
-            now["size"] = size
         elif name == "-p":
             if value not in lustre["pools"]:
                 raise RefusedError(f"lfs setstripe: pool '{value}' does not exist", 22)
@@ -280,12 +266,7 @@ def setstripe(lustre: Json, arguments: list[str], described: str) -> int:
     if not lustre["root"] and (owner != lustre["uid"] or not lustre["users_may_stripe"]):
         raise RefusedError(f"lfs setstripe: setstripe error for '{path}': Operation not permitted")
     # What is not given is as the file system has it, not as the folder had it.
-    made = [
-        {"end": one["end"], "count": one.get("count", 1), "size": one.get("size", 1 << 20)}
-        for one in components
-    ]
-    if made[-1]["end"] is not None:
-        made.append({"end": None, "count": 0, "size": 0})
+    made = [{"end": None, "count": count, "size": size}]
     lustre["layouts"][os.path.abspath(path)] = {"components": made, "pool": pool}
     if lustre.get("forgets"):
         lustre["layouts"].pop(os.path.abspath(path))

@@ -11,18 +11,16 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from tests.support.staging_runs import context_for, tree
 from tests.vendors.beegfs_cluster import mounted
-from tests.vendors.lustre_cluster import GIB, Lustre, layout, target
+from tests.vendors.lustre_cluster import GIB, Lustre, layout
 
-from penstock.config.settings import StripingConfig
 from penstock.core.checks import gravest
 from penstock.errors import NoSpaceError
 from penstock.filesystem import kernel_quotas
 from penstock.steps import list_step, plan_step
 from penstock.vendors import registry
-from penstock.vendors.facts import Component
 from penstock.vendors.lustre import tools
 from penstock.vendors.placement import SizeClasses
-from penstock.vendors.striping import NOTHING, Setting
+from penstock.vendors.striping import AUTO, INHERIT
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -32,8 +30,6 @@ if TYPE_CHECKING:
     from penstock.vendors.registry import PlanChecks
 
 MIB = 1 << 20
-AUTO = StripingConfig(auto=True)
-MIXED = [MIB] * 10_000 + [200 * MIB] * 100 + [20 * GIB] * 2
 
 
 @pytest.fixture(autouse=True)
@@ -47,7 +43,7 @@ def checked(folder: Path) -> list[CheckResult]:
     return registry.check_target(folder, gid=2000, named="lustre")
 
 
-def planned(folder: Path, sizes: Sequence[int], wish: StripingConfig | None = None) -> PlanChecks:
+def planned(folder: Path, sizes: Sequence[int], wish: str = INHERIT) -> PlanChecks:
     return registry.check_plan(folder, SizeClasses(sizes), 10, named="lustre", wish=wish)
 
 
@@ -89,7 +85,6 @@ def test_a1_what_does_not_fit_on_a_target_is_refused_with_its_name(lustre: Lustr
     assert stop.about == "Lustre storage target demo-OST0003"
     assert f"{20 * GIB:,} bytes are missing" in stop.found
     assert "it takes 10.0 GiB until it is full" in stop.found
-    assert "pool" not in stop.mend
     lustre.change("demo-OST0003", flags="S")
     assert gravest(planned(tmp_path, [30 * GIB]).results) == "ok"
 
@@ -186,68 +181,38 @@ def test_a8_quotas_that_are_not_enabled_are_none(lustre: Lustre, tmp_path: Path)
     assert (note.about, "Permission denied" in note.found) == ("Lustre quota of user 1000", True)
 
 
-def test_s13_auto_sets_a_progressive_layout_where_sizes_are_mixed(lustre: Lustre, tmp_path: Path) -> None:
-    """S13: at most eight targets, none of the metadata's, the folder's own pool; it is read back."""
-    lustre.write(layout=layout((None, 1, MIB), pool="disk"))
-    checks = planned(tmp_path, MIXED, AUTO)
-    wanted = (Component(16 * MIB, 1, MIB), Component(GIB, 4, MIB), Component(None, 8, MIB))
-    assert checks.setting == Setting(layout=wanted)
-    assert "in 3 ranges that widen" in checks.results[0].found
-    assert "1 up to 16.0 MiB, 4 up to 1.00 GiB, 8 from there on" in checks.striping[0].found
-    (done,) = registry.stripe(tmp_path, checks.setting, named="lustre")
-    assert done.verdict == "ok", done
-    assert "a progressive layout of 3 components, up to 8 targets a file" in done.found
-    (call,) = [call["argv"] for call in lustre.calls() if "setstripe" in call["argv"]]
-    parts = [
-        ["-E", end, "-c", count, "-S", "1M", "-p", "disk"]
-        for end, count in (("16M", "1"), ("1G", "4"), ("-1", "8"))
-    ]
-    assert call == ["lfs", "setstripe", *parts[0], *parts[1], *parts[2], str(tmp_path)]
-    assert planned(tmp_path, MIXED, AUTO).setting == NOTHING
+def test_s13_auto_leaves_a_composite_layout_and_its_widest_component_counts(
+    lustre: Lustre, tmp_path: Path
+) -> None:
+    """S13: space is judged by the component on four targets; a small file is one object."""
+    lustre.write(layout=layout((16 * MIB, 1, MIB), (None, 4, 4 * MIB), pool="disk"))
+    checks = planned(tmp_path, [MIB] * 1000 + [40 * GIB], AUTO)
+    assert (checks.targets, checks.striping, checks.pool) == (0, [], "disk")
+    assert (
+        "a file lies on up to 4 of 8 targets, in chunks of 4.00 MiB; about 10.0 GiB"
+        in checks.results[0].found
+    )
+    assert checks.chunk_files == 1000 + 4
 
 
-@pytest.mark.parametrize(
-    ("sizes", "setting"),
-    [
-        ([MIB] * 1000, NOTHING),
-        ([200 * MIB] * 1000, Setting(targets=4)),
-        ([MIB] * 10 + [20 * GIB] * 10, Setting(targets=8)),
-        ([MIB] * 10_000 + [20 * GIB], Setting(layout=(Component(16 * MIB, 1, MIB), Component(None, 8, MIB)))),
-    ],
-)
-def test_s13_rows_of_auto(lustre: Lustre, tmp_path: Path, sizes: list[int], setting: Setting) -> None:
-    """S13: sizes that are not mixed get one width."""
-    assert planned(tmp_path, sizes, AUTO).setting == setting
-
-
-def test_s13_no_wider_than_there_are_targets(lustre: Lustre, tmp_path: Path) -> None:
-    """S13: what is not wider than the component before it is one with that."""
-    lustre.write(targets=[target("MDT", 0), *(target("OST", at) for at in range(4))])
-    setting = planned(tmp_path, MIXED, AUTO).setting
-    assert setting == Setting(layout=(Component(16 * MIB, 1, MIB), Component(None, 4, MIB)))
-
-
-def test_o1_what_is_not_wished_stays(lustre: Lustre, tmp_path: Path) -> None:
+def test_o1_what_is_not_set_stays(lustre: Lustre, tmp_path: Path) -> None:
     """O1: `setstripe` replaces all of a layout, so all of it is given."""
     lustre.write(layout=layout((None, 2, 4 * MIB), pool="flash"))
-    (done,) = registry.stripe(tmp_path, Setting(targets=1), named="lustre")
+    checks = planned(tmp_path, [MIB] * 10, AUTO)
+    (done,) = registry.stripe(tmp_path, checks.targets, named="lustre")
     assert done.verdict == "ok", done
     assert lustre.layouts()[str(tmp_path)] == layout((None, 1, 4 * MIB), pool="flash")
-    wish = StripingConfig(pool="disk", targets=4)
-    assert planned(tmp_path, [GIB], wish).setting == Setting(targets=4, pool="disk")
-    (stop,) = planned(tmp_path, [GIB], StripingConfig(pool="tape")).striping
-    assert stop.verdict == "stop"
 
 
 def test_o1_lacking_rights_is_a_warning_with_the_command(lustre: Lustre, tmp_path: Path) -> None:
     """O1"""
     lustre.write(root=False, users_may_stripe=False)
-    (warning,) = registry.stripe(tmp_path, Setting(targets=4), named="lustre")
+    (warning,) = registry.stripe(tmp_path, 4, named="lustre")
     assert warning.verdict == "warning"
     assert "this account has not the right" in warning.found
     assert f"`lfs setstripe -c 4 -S 1M {tmp_path.parent}`" in warning.mend
     lustre.write(root=True, forgets=True)
-    (warning,) = registry.stripe(tmp_path, Setting(targets=4), named="lustre")
+    (warning,) = registry.stripe(tmp_path, 4, named="lustre")
     assert "what is read back is 1 targets" in warning.found
 
 
@@ -259,8 +224,8 @@ def test_o1_the_staging_folder_is_striped_before_its_first_file(
     monkeypatch.setenv("PATH", f"{lustre.bin}:{os.environ['PATH']}")
     mounted(monkeypatch, tmp_path, "lustre")
     context = context_for(tmp_path, tree(tmp_path / "source", {"a": b"1" * 100, "b/c": b"2"}))
-    wish = StripingConfig(targets=2)
-    context.config = replace(context.config, target=replace(context.config.target, striping=wish))
+    lustre.write(layout=layout((None, 2, MIB)))
+    context.config = replace(context.config, target=replace(context.config.target, striping=AUTO))
     list_step.run(context, "data")
     monkeypatch.setattr(kernel_quotas, "owner_of_new", lambda *_: (1000, 2000))
     monkeypatch.setattr(registry, "owner_of_new", lambda *_: (1000, 2000))
@@ -272,9 +237,9 @@ def test_o1_the_staging_folder_is_striped_before_its_first_file(
     receipt = plan_step.run(context, "data")
     data = context.layout("data").staging(receipt["release"]) / "data"
     (call,) = [call for call in lustre.calls() if "setstripe" in call["argv"]]
-    assert call["argv"] == ["lfs", "setstripe", "-c", "2", "-S", "1M", str(data)]
+    assert call["argv"] == ["lfs", "setstripe", "-c", "1", "-S", "1M", str(data)]
     assert call["entries"] == []
-    assert "target.striping: 2 targets a file, chunks of 1.00 MiB" in "\n".join(receipt["why"])
+    assert "target.striping: 1 targets a file, chunks of 1.00 MiB" in "\n".join(receipt["why"])
 
 
 def test_without_lfs_there_is_a_note(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -307,8 +272,6 @@ def test_an_lfs_that_hangs_or_fails_is_a_note(
         (["-S", "1MiB"], "bad stripe size"),
         (["-S", "4G"], "invalid stripe size"),
         (["-p", "tape"], "does not exist"),
-        (["-E", "1G", "-c", "1", "-E", "16M", "-c", "4"], "invalid component end"),
-        (["-E", "100000", "-c", "1"], "invalid component end"),
         (["--num-targets=4"], "unrecognized option"),
     ],
 )

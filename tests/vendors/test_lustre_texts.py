@@ -6,7 +6,7 @@ from __future__ import annotations
 import pytest
 
 from penstock.filesystem.quotas import Quota
-from penstock.vendors.facts import Component, Target
+from penstock.vendors.facts import Target
 from penstock.vendors.lustre import lfs
 
 KIB, MIB, GIB = 1 << 10, 1 << 20, 1 << 30
@@ -117,7 +117,7 @@ def test_a8_rows_of_a_quota(text: str, seen: Quota | None) -> None:
     assert lfs.read_quota("user", 1000, text) == seen
 
 
-PROGRESSIVE = """\
+COMPOSITE = """\
 /mnt/users/d
   lcm_layout_gen:    0
   lcm_mirror_count:  1
@@ -149,31 +149,25 @@ PROGRESSIVE = """\
 def test_layouts() -> None:
     seen = lfs.read_pattern("stripe-dir\nstripe_count:  4 stripe_size:   1048576 stripe_offset: 10\n")
     assert seen is not None
-    assert (seen.kind, seen.targets, seen.chunk_bytes, seen.pool, seen.layout) == ("raid0", 4, MIB, "", ())
+    assert (seen.kind, seen.targets, seen.chunk_bytes, seen.pool, seen.objects_of_empty) == (
+        "raid0", 4, MIB, "", True,
+    )  # fmt: skip
     seen = lfs.read_pattern(
         "/d\nstripe_count:  1 stripe_size:   4194304 pattern:       raid0 stripe_offset: -1 pool:          flash\n\n"
     )
     assert seen is not None
     assert (seen.targets, seen.chunk_bytes, seen.pool, seen.pool_name) == (1, 4 * MIB, "flash", "flash")
-    seen = lfs.read_pattern(PROGRESSIVE)
+    seen = lfs.read_pattern(COMPOSITE)
     assert seen is not None
-    assert seen.layout == (
-        Component(65536, 0, 65536),
-        Component(16 * MIB, 1, MIB),
-        Component(None, lfs.ALL, 4 * MIB),
-    )
+    assert (seen.kind, seen.objects_of_empty) == ("composite", False)
     assert (seen.targets, seen.chunk_bytes, seen.pool) == (lfs.ALL, 4 * MIB, "disk")
     assert lfs.read_pattern("lfs getstripe: cannot open '/d': Permission denied") is None
 
 
 def test_commands() -> None:
-    """Sizes are binary, `-1` is all; a plain layout has no `-E`; the pool stands at each component."""
-    plain = lfs.set_stripe("/d", [Component(None, 4, MIB)])
-    assert plain == ["lfs", "setstripe", "-c", "4", "-S", "1M", "/d"]
-    mixed = lfs.set_stripe("/d", [Component(16 * MIB, 1, 64 * KIB), Component(None, lfs.ALL, GIB)], "flash")
-    assert mixed == [
-        *("lfs", "setstripe", "-E", "16M", "-c", "1", "-S", "64K", "-p", "flash"),
-        *("-E", "-1", "-c", "-1", "-S", "1G", "-p", "flash", "/d"),
-    ]
+    """Sizes are binary."""
+    assert lfs.set_stripe("/d", 4, MIB) == ["lfs", "setstripe", "-c", "4", "-S", "1M", "/d"]
+    pooled = lfs.set_stripe("/d", 1, 64 * KIB, "flash")
+    assert pooled == ["lfs", "setstripe", "-c", "1", "-S", "64K", "-p", "flash", "/d"]
     assert lfs.quota("project", 5, "/d") == ["lfs", "quota", "-p", "5", "/d"]
     assert lfs.df("/d", inodes=True) == ["lfs", "df", "--lazy", "-v", "-i", "/d"]

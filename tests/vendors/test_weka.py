@@ -12,7 +12,6 @@ from tests.support.staging_runs import context_for, tree
 from tests.vendors.beegfs_cluster import mounted
 from tests.vendors.weka_cluster import GIB, STATUS, TIB, Weka, quota
 
-from penstock.config.settings import StripingConfig
 from penstock.core.checks import gravest
 from penstock.core.documents.promise import Promise
 from penstock.errors import PreflightError
@@ -201,8 +200,7 @@ def test_without_weka_or_with_one_that_hangs_there_are_notes(
 
 
 def test_nothing_is_striped_on_a_weka(weka: Weka, tmp_path: Path) -> None:
-    wish = StripingConfig(targets=4)
-    checks = registry.check_plan(tmp_path, SizeClasses([1]), 1, named="wekafs", wish=wish, proc=weka.proc)
+    checks = registry.check_plan(tmp_path, SizeClasses([1]), 1, named="wekafs", wish="auto", proc=weka.proc)
     assert [one.verdict for one in checks.striping] == ["warning"]
 
 

@@ -46,8 +46,6 @@ _VERSIONED = ("s3", "s3a")
 """Whose objects can be listed and read by version ids."""
 _RESERVED = ("all", "results")
 """Names that mean something else to the workflow's command line."""
-_LEAST_CHUNK = 64 << 10
-"""Of BeeGFS (STRIPEPATTERN_MIN_CHUNKSIZE), which keeps a chunk's size in 32 bits."""
 MAX_LISTED = 20
 """Problems that one message lists."""
 FITS = "PENSTOCK_FITS"
@@ -198,9 +196,6 @@ def _meaning(root: Section) -> Iterator[Problem]:
     yield from _bandwidth(root.at("bandwidth"))
     if root.at("target").text("sign_with") and not root.at("target").text("signers"):
         yield Problem(("target", "sign_with"), "needs `target.signers`, by which the signatures are verified")
-    chunk = root.at("target").at("striping").values.get("chunk")
-    if chunk is not None and not _is_chunk(quantities.size(chunk)):
-        yield Problem(("target", "striping", "chunk"), "must be a power of two, at least 64KiB")
     yield from _job_problems(root.at("cluster"))
     for _, step in root.at("cluster").at("steps").each():
         if step.values.get("memory") == 0:
@@ -236,8 +231,6 @@ def _bandwidth(given: Section) -> Iterator[Problem]:
                 yield Problem((*given.path, key), hint)
 
 
-def _is_chunk(size: int) -> bool:
-    return _LEAST_CHUNK <= size < 1 << 32 and size & (size - 1) == 0
 
 
 def _sources_problems(dataset: Section) -> Iterator[Problem]:
@@ -387,13 +380,6 @@ def _url(text: str) -> str:
     return text if _SCHEME.match(text) else str(_folder(text))
 
 
-def _striping(value: object) -> object:
-    """`inherit`, `auto` or a mapping, as `StripingConfig` has it."""
-    if isinstance(value, dict):
-        return {**value, **({"pool": str(value["pool"])} if "pool" in value else {})}
-    return {"auto": value == "auto"}
-
-
 def _accounts(value: object) -> list[str]:
     """Names and numbers, as text."""
     return [str(one) for one in value] if isinstance(value, (list, tuple)) else []
@@ -419,7 +405,6 @@ _READERS: Readers = {
     "accounts": _accounts,
     "auto": _none_for("auto"),
     "none": _none_for("none"),
-    "striping": _striping,
     "reading_age": quantities.reading_age,
     "digests": partial(sorted, key=lambda name: name != "xxh3_128"),
 }

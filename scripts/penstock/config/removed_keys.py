@@ -14,6 +14,7 @@ _OF_CONTROLLER = "`penstock run --submit` does this step in the controller's job
 _LIST_FORMAT = (
     "a list's name says what it is (.csv, .csv.gz, .parquet); any other is read as lines, or by its NULs"
 )
+_STRIPING = "new files have it from the target's folder, which the file system's own command changes"
 INSTEAD: Mapping[str, str] = {
     "cluster.on_nodes": "`penstock run --submit` has the controller list, plan and publish in a job",
     "cluster.steps.preflight": "the jobs of copy and verify are what preflight tries",
@@ -21,6 +22,9 @@ INSTEAD: Mapping[str, str] = {
     "cluster.steps.plan": _OF_CONTROLLER,
     "cluster.steps.permissions": _OF_CONTROLLER,
     "cluster.steps.publish": _OF_CONTROLLER,
+    "target.striping.chunk": _STRIPING,
+    "target.striping.targets": f"{_STRIPING}; or set `target.striping: auto`",
+    "target.striping.pool": _STRIPING,
     "datasets.<dataset>.list_format": _LIST_FORMAT,
     "datasets.<dataset>.sources[].list_format": _LIST_FORMAT,
     "target.auditors": "whoever can read a release audits it by the same command; the owner's audits "

@@ -46,24 +46,6 @@ their targets fill unevenly, long before nothing is left."""
 
 
 @dataclass(frozen=True)
-class StripingConfig:
-    """How new files are striped over the stores of a parallel file system. What is not given stays as the
-    folder has it; nothing given at all is `inherit`."""
-
-    auto: bool = False
-    """`auto`: the number of targets follows from the sizes of the files."""
-    chunk: Annotated[int | None, "size"] = None
-    """Bytes: a power of two, at least 64 KiB."""
-    targets: int | None = None
-    pool: str | None = None
-    """Name or number."""
-
-    @property
-    def inherited(self) -> bool:
-        return self == StripingConfig()
-
-
-@dataclass(frozen=True)
 class TargetConfig:
     """The file system that datasets are staged to."""
 
@@ -80,7 +62,9 @@ class TargetConfig:
     """Accounts, by name or number, whose releases gate and path take; (): the root's owner and the caller."""
     ephemeral: bool = False
     """Whether releases may vanish with a job: else a BeeOND as target stops the run."""
-    striping: Annotated[StripingConfig, "striping"] = field(default_factory=StripingConfig)
+    striping: str = "inherit"
+    """Over how many targets new files are striped: as the folder has it (`inherit`), or by their sizes
+    (`auto`)."""
     sign_with: Folder | None = None
     """The key that releases are signed with; None: they are not."""
     signers: Folder | None = None

@@ -10,7 +10,6 @@ import os
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from penstock.config.settings import StripingConfig
 from penstock.core import events
 from penstock.core.checks import told
 from penstock.core.documents.promise import of_repair
@@ -24,6 +23,7 @@ from penstock.ownership.repair_promise import STEP
 from penstock.planning import forecast
 from penstock.planning.forecast import Totals
 from penstock.planning.target_stores import TargetStores
+from penstock.vendors.striping import INHERIT
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
@@ -47,7 +47,7 @@ def take(
     Raises NoSpaceError, with the runs that take the room, when it does not fit."""
     who, target = of_repair(release), context.config.target
     gid = context.storage.group_id(context.dataset(layout.dataset).permissions)
-    stores = TargetStores(layout, replace(target, striping=StripingConfig()), gid)
+    stores = TargetStores(layout, replace(target, striping=INHERIT), gid)
     totals = _totals(files if standing is None else _left(layout, release, standing), stores)
     need = totals.blocks, totals.files + totals.folders
     if standing is not None and promises.alive(context, layout, who):

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from penstock.errors import NoSpaceError, PreflightError
+from penstock.errors import NoSpaceError
 from penstock.filesystem import kernel_quotas
 from penstock.filesystem.quotas import owner_of_new
 from penstock.vendors import registry
@@ -41,15 +41,10 @@ class TargetStores:
         return self._checks.chunk_files
 
     def expected_chunk_files(self, totals: Totals) -> int:
-        """The same before `check`: 0 where it is not known, or depends on all of the plan."""
+        """The same before `check`: 0 where it is not known."""
         if totals.to_place is None:
             return 0
-        return registry.chunk_files(
-            self._layout.releases,
-            totals.to_place,
-            wish=self._target.striping,
-            named=self._target.filesystem,
-        )
+        return registry.chunk_files(self._layout.releases, totals.to_place, named=self._target.filesystem)
 
     @property
     def gid(self) -> int:
@@ -64,7 +59,7 @@ class TargetStores:
 
     def check(self, totals: Totals, promised: Sequence[Promise] = ()) -> list[CheckResult]:
         """Whether these files fit beside what other runs have promised, striped as the configuration says.
-        Raises NoSpaceError where they do not, PreflightError where they may not be striped so."""
+        Raises NoSpaceError where they do not."""
         self._promised = promised
         self._checks = registry.check_plan(
             self._layout.releases,
@@ -75,7 +70,6 @@ class TargetStores:
             named=self._target.filesystem,
             promised=promised,
         )
-        self._refuse_striping(self._checks.striping)
         counted = kernel_quotas.survey(self._layout.releases, None, self._gid)
         results = [
             *kernel_quotas.check(counted, totals.blocks, totals.new_inodes, promised),
@@ -87,8 +81,7 @@ class TargetStores:
     def stripe(self, data: Path, totals: Totals) -> list[CheckResult]:
         """Set on the staging folder `data`, in which nothing lies yet, what `check` found; where that was
         refused, look whether the files fit as the folder gives it. Raises as `check`."""
-        results = registry.stripe(data, self._checks.setting, named=self._target.filesystem)
-        self._refuse_striping(results)
+        results = registry.stripe(data, self._checks.targets, named=self._target.filesystem)
         if any(result.verdict != "ok" for result in results):
             sizes = totals.to_place or SizeClasses()
             as_given = registry.check_plan(
@@ -112,13 +105,3 @@ class TargetStores:
                 why="; ".join(f"{result.about}: {result.found}" for result in stops),
                 hint="; ".join(dict.fromkeys(result.mend for result in stops)) + "; nothing was copied",
             )
-
-    def _refuse_striping(self, results: list[CheckResult]) -> None:
-        for result in results:
-            if result.verdict == "stop":
-                raise PreflightError(
-                    "files cannot be striped as wished",
-                    where=f"{result.about}, {self._layout.releases}",
-                    why=result.found,
-                    hint=result.mend,
-                )

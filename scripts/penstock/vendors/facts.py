@@ -73,40 +73,24 @@ class Server(NamedTuple):
     """Address and protocol; "" where it is not known."""
 
 
-class Component(NamedTuple):
-    """How one range of a file is striped, in a progressive layout: from the component before it on."""
-
-    end: int | None
-    """The first byte behind it; None for the last, which goes to the file's end."""
-    targets: int
-    """0: it lies on metadata targets."""
-    chunk_bytes: int
-
-
 class Pattern(NamedTuple):
     """How a folder's new files are striped."""
 
     kind: str
-    """`raid0`, or `mirrored`: each byte lies on two targets."""
+    """`raid0`; `mirrored`: each byte lies on two targets; `composite`: by ranges of the file (Lustre), of
+    which the widest one's `targets` and `chunk_bytes` are these."""
     chunk_bytes: int
     targets: int
     """Over how many targets (or groups of two) a file is striped that is long enough."""
     pool: str = ""
     """The pool's number."""
     pool_name: str = ""
-    layout: tuple[Component, ...] = ()
-    """Of a progressive layout its components (Lustre); `targets` and `chunk_bytes` are its widest one's."""
     objects_of_empty: bool = False
     """Whether a file has an object on each of its targets however small it is (Lustre)."""
 
     @property
     def copies(self) -> int:
         return 2 if self.kind == "mirrored" else 1
-
-    @property
-    def components(self) -> tuple[Component, ...]:
-        """Those of the layout; else the one that is all of the file."""
-        return self.layout or (Component(None, self.targets, self.chunk_bytes),)
 
 
 TIB = 1 << 40
@@ -159,8 +143,6 @@ class Survey(NamedTuple):
     """What the vendor's own package judges (WEKA)."""
     max_files: int | None = None
     """How many files the file system may have."""
-    progressive: bool = False
-    """Whether its files can be striped differently from one range to the next."""
 
     def of_role(self, role: Role) -> list[Target]:
         return [target for target in self.targets if target.role == role]

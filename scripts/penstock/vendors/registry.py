@@ -24,17 +24,14 @@ from penstock.runtime.proc import PROC
 from penstock.vendors import command, health, placement, space, striping
 from penstock.vendors.data_states import DataStates
 from penstock.vendors.placement import SizeClasses
-from penstock.vendors.striping import NOTHING, Choice, Setting
+from penstock.vendors.striping import INHERIT
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
     from pathlib import Path
 
-    from penstock.config.settings import StripingConfig
-    from penstock.core.checks import Verdict
     from penstock.core.documents.promise import Promise
     from penstock.filesystem.kinds import Kind
-    from penstock.vendors.facts import Survey
 
 
 def has_tools(path: Path, named: str = AUTO) -> bool:
@@ -64,8 +61,8 @@ class PlanChecks(NamedTuple):
     """Of space, metadata and quotas, as the files will be striped."""
     striping: list[CheckResult]
     """Of how they will be striped."""
-    setting: Setting = NOTHING
-    """What `stripe` is to set."""
+    targets: int = 0
+    """Over how many `stripe` is to stripe a file; 0: nothing is to be set."""
     pool: str = ""
     """The storage pool that the files will lie in; "": not known."""
     chunk_files: int = 0
@@ -77,7 +74,7 @@ def check_target(
     *,
     uid: int | None = None,
     gid: int | None = None,
-    wish: StripingConfig | None = None,
+    wish: str = INHERIT,
     named: str = AUTO,
     proc: str | os.PathLike[str] = PROC,
 ) -> list[CheckResult]:
@@ -91,11 +88,10 @@ def check_target(
     folder = nearest(path)
     survey = tools.survey(str(folder), *owner_of_new(folder, uid, gid))
     none = SizeClasses()
-    chosen = _choose(tools, wish, survey, none, folder)
+    chosen = striping.choose(wish, survey, none)
     chunks: list[CheckResult] = []
     if survey.pattern is not None:
-        chunk = chosen.setting.on(survey.pattern).chunk_bytes
-        chunks = check_chunk(path, chunk, proc, named=named)
+        chunks = check_chunk(path, survey.pattern.chunk_bytes, proc, named=named)
     counted = any(one.scope == "group" and (one.limit or one.file_limit) for one in survey.quotas)
     unnamed = unnamed_group(folder, enforced=True) if gid is None and counted else []
     # That a folder hands its group on is said of all file systems alike, beside the kernel's quotas.
@@ -110,7 +106,7 @@ def check_plan(
     *,
     uid: int | None = None,
     gid: int | None = None,
-    wish: StripingConfig | None = None,
+    wish: str = INHERIT,
     named: str = AUTO,
     promised: Sequence[Promise] = (),
     proc: str | os.PathLike[str] = PROC,
@@ -124,26 +120,22 @@ def check_plan(
         return PlanChecks(missing, _unstriped(kind, wish))
     folder = nearest(path)
     survey = tools.survey(str(folder), *owner_of_new(folder, uid, gid))
-    chosen = _choose(tools, wish, survey, sizes, folder)
-    if survey.pattern is not None:
-        survey = survey._replace(pattern=chosen.setting.on(survey.pattern))
+    chosen = striping.choose(wish, survey, sizes)
+    if survey.pattern is not None and chosen.targets:
+        survey = survey._replace(pattern=survey.pattern._replace(targets=chosen.targets))
     survey = space.beside(survey, promised)
-
-    def restripe(targets: int | None, pool: str) -> str:
-        return shlex.join(tools.set_pattern(str(folder), Setting(targets=targets, pool=pool), survey.pattern))
-
     results = [
-        *space.placed(survey, sizes, restripe),
+        *space.placed(survey, sizes),
         *space.metadata(survey, sizes, folders),
         *space.files_allowed(survey, sizes, folders),
         *space.quotas(survey, sizes, folders),
         *health.silences(survey),
     ]
     if survey.pattern is None:
-        return PlanChecks(results, list(chosen.results), chosen.setting)
+        return PlanChecks(results, list(chosen.results), chosen.targets)
     pool = survey.pattern.pool or survey.pattern.pool_name
     objects = placement.chunk_files(sizes, survey.pattern)
-    return PlanChecks(results, list(chosen.results), chosen.setting, pool, objects)
+    return PlanChecks(results, list(chosen.results), chosen.targets, pool, objects)
 
 
 def pool_of(path: Path, *, named: str = AUTO, proc: str | os.PathLike[str] = PROC) -> str:
@@ -158,64 +150,41 @@ def pool_of(path: Path, *, named: str = AUTO, proc: str | os.PathLike[str] = PRO
 
 
 def chunk_files(
-    path: Path,
-    sizes: SizeClasses,
-    *,
-    wish: StripingConfig | None = None,
-    named: str = AUTO,
-    proc: str | os.PathLike[str] = PROC,
+    path: Path, sizes: SizeClasses, *, named: str = AUTO, proc: str | os.PathLike[str] = PROC
 ) -> int:
-    """How many chunk files these files will be, by one command: what a run promises before it is checked.
-    0 where no command says it. `auto` counts as the folder gives it: `check_plan` says it exactly."""
+    """How many chunk files these files will be as the folder is striped, by one command: what a run promises
+    before it is checked. 0 where no command says it. `check_plan` says it exactly."""
     tools, _ = _tools(rules_of(facts(path, proc).traits, named), path, proc)
     pattern = tools.pattern(str(nearest(path))) if tools is not None else None
-    if pattern is None:
-        return 0
-    wanted = Setting(wish.chunk, wish.targets) if wish is not None else NOTHING
-    return placement.chunk_files(sizes, wanted.on(pattern))
+    return 0 if pattern is None else placement.chunk_files(sizes, pattern)
 
 
 def stripe(
-    folder: Path, setting: Setting, *, named: str = AUTO, proc: str | os.PathLike[str] = PROC
+    folder: Path, targets: int, *, named: str = AUTO, proc: str | os.PathLike[str] = PROC
 ) -> list[CheckResult]:
-    """Set on `folder`, which holds nothing yet, how its new files are striped; then read that back. A result
-    of `stop` is for a pool that was required."""
-    if setting == NOTHING:
+    """Set on `folder`, which holds nothing yet, over how many targets its new files are striped, 0 for as it
+    is; then read that back."""
+    if not targets:
         return []
     tools, missing = _tools(rules_of(facts(folder, proc).traits, named), folder, proc)
     if tools is None:
         return missing
     now = tools.pattern(str(folder))
-    argv = tools.set_pattern(str(folder), setting, now)
+    argv = tools.set_pattern(str(folder), targets, now)
     answer = command.run(argv)
     # Where an administrator is to do it, it holds for what comes later, below the folder above.
-    above = shlex.join(tools.set_pattern(str(folder.parent), setting, now))
+    above = shlex.join(tools.set_pattern(str(folder.parent), targets, now))
     if not answer.ok:
-        return [striping.failed(setting, answer.words, above, refused=tools.refused(answer))]
-    return [striping.compared(setting, tools.pattern(str(folder)), shlex.join(argv))]
+        return [striping.failed(answer.words, above, refused=tools.refused(answer))]
+    return [striping.compared(targets, tools.pattern(str(folder)), shlex.join(argv))]
 
 
-def _choose(
-    tools: Any, wish: StripingConfig | None, survey: Survey, sizes: SizeClasses, folder: Path
-) -> Choice:
-    if wish is None:
-        return Choice()
-    return striping.choose(
-        wish,
-        survey,
-        sizes,
-        root=tools.may_choose_pool(),
-        command=lambda setting: shlex.join(tools.set_pattern(str(folder), setting, survey.pattern)),
-    )
-
-
-def _unstriped(kind: Kind, wish: StripingConfig | None) -> list[CheckResult]:
+def _unstriped(kind: Kind, wish: str) -> list[CheckResult]:
     """Where nothing can be striped that was to be."""
-    if wish is None or wish.inherited:
+    if wish == INHERIT:
         return []
     text = f"nothing is striped on {printable(kind.name)}: penstock has no command for it here"
-    verdict: Verdict = "stop" if wish.pool else "warning"
-    return [CheckResult(striping.KEY, text, verdict, mend=f"set {striping.KEY}: inherit")]
+    return [CheckResult(striping.KEY, text, "warning", mend=f"set {striping.KEY}: {INHERIT}")]
 
 
 def _tools(kind: Kind, path: Path, proc: str | os.PathLike[str]) -> tuple[Any, list[CheckResult]]:

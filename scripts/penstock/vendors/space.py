@@ -2,8 +2,8 @@
 
 | what                          | seen                                                   | verdict |
 |-------------------------------|--------------------------------------------------------|---------|
-| a target that files can get   | the plan can fill it beyond its next limit             | stop    |
-|                               | it can have fewer inodes than chunk files come to it   | stop    |
+| a target that files can get   | more comes to it (`placement.load`) than it takes      | stop    |
+|                               | it has fewer inodes than chunk files come to it        | stop    |
 | metadata targets together     | less free than files and folders need                  | stop    |
 | a quota of the final owner    | by `filesystem.quotas.judge`                           |         |
 | free space of a target        | not known                                              | note    |
@@ -20,10 +20,9 @@ from penstock.core.text import printable
 from penstock.filesystem.quotas import beside as quotas_beside
 from penstock.filesystem.quotas import judge
 from penstock.vendors import placement
-from penstock.vendors.striping import WIDEST
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Sequence
+    from collections.abc import Iterator, Sequence
 
     from penstock.core.documents.promise import Promise
     from penstock.filesystem.quotas import Quota
@@ -32,6 +31,10 @@ if TYPE_CHECKING:
 
 NAMED = 8
 """Targets that results name; the others are counted."""
+MEND = (
+    "stage less, have the target's folder striped over fewer targets or in another pool, or have room made "
+    f"on these targets: {ADMINISTRATOR}"
+)
 
 
 class Placing(NamedTuple):
@@ -57,11 +60,8 @@ def _placing(targets: Sequence[Target], pattern: Pattern, sizes: SizeClasses, ru
     return Placing(pattern, among, placement.load(sizes, pattern, len(among)), rules)
 
 
-def placed(
-    survey: Survey, sizes: SizeClasses, restripe: Callable[[int | None, str], str]
-) -> list[CheckResult]:
-    """Whether the storage targets take these files, striped as the folder is now. `restripe` gives the
-    command that stripes it over so many targets (None: as now) in this pool ("": as now)."""
+def placed(survey: Survey, sizes: SizeClasses) -> list[CheckResult]:
+    """Whether the storage targets take these files, striped as the folder is now."""
     pattern = survey.pattern
     if pattern is None or not survey.of_role("storage"):
         return []
@@ -70,16 +70,15 @@ def placed(
     lacking = list(_lacking_inodes(survey.product, placing))
     if not full:
         return lacking or [_fits(survey.product, placing)]
-    mend = _choices(survey, sizes, restripe)
     found = [
         CheckResult(
             f"{survey.product} {printable(target.name)}",
-            f"up to {_size(need)} ({need:,} bytes) of this plan can come to lie on it ({placing.wide} of "
+            f"about {_size(need)} ({need:,} bytes) of this plan come to lie on it ({placing.wide} of "
             f"{len(placing.among)} targets a file), and it takes {_size(there)}"
             f"{_until(placing.room(target))}: {need - there:,} bytes are missing",
             "stop",
             f"{_size(need)} of room",
-            mend,
+            MEND,
         )
         for target, need, there in full[:NAMED]
     ]
@@ -88,7 +87,7 @@ def placed(
         text = (
             f"{len(full) - NAMED} further targets take too little; {_size(there)} on all {len(full)} together"
         )
-        found.append(CheckResult(f"{survey.product} storage targets", text, "stop", _size(sizes.bytes), mend))
+        found.append(CheckResult(f"{survey.product} storage targets", text, "stop", _size(sizes.bytes), MEND))
     return [*found, *lacking]
 
 
@@ -151,7 +150,7 @@ def _less(there: int | None, taken: float) -> int | None:
 
 
 class Overfilled(NamedTuple):
-    """A target that takes less than can come to it, in bytes."""
+    """A target that takes less than comes to it, in bytes."""
 
     target: Target
     need: int
@@ -160,12 +159,12 @@ class Overfilled(NamedTuple):
 
 def _overfilled(placing: Placing) -> list[Overfilled]:
     """The one that lacks most first."""
-    most = placing.share.most
+    need = placing.share.bytes
     found = []
     for target in placing.among:
         there = placing.room(target)
-        if there is not None and most > there.bytes:
-            found.append(Overfilled(target, most, there.bytes))
+        if there is not None and need > there.bytes:
+            found.append(Overfilled(target, need, there.bytes))
     return sorted(found, key=lambda one: one.takes - one.need)
 
 
@@ -193,47 +192,15 @@ def _fits(product: str, placing: Placing) -> CheckResult:
     unknown = [target for target in among if placing.room(target) is None]
     takes = {target: there.bytes for target in among if (there := placing.room(target)) is not None}
     least = min(takes, key=takes.__getitem__, default=None)
-    ranges = f", in {len(pattern.layout)} ranges that widen," if pattern.layout else ","
     found = (
-        f"a file lies on up to {placing.wide} of {len(among)} targets{ranges} in chunks "
-        f"of {_size(pattern.chunk_bytes)}; at most {_size(share.most)} come to one"
+        f"a file lies on up to {placing.wide} of {len(among)} targets, in chunks of "
+        f"{_size(pattern.chunk_bytes)}; about {_size(share.bytes)} come to one"
     )
     if least is not None:
         found += f", and {printable(least.name)} takes {_size(takes[least])}"
     if unknown:
         found += f"; the room of {len(unknown)} targets is not known"
     return CheckResult(f"{product} placement", found, "note" if unknown else "ok")
-
-
-def _choices(survey: Survey, sizes: SizeClasses, restripe: Callable[[int | None, str], str]) -> str:
-    """What else may be chosen so that the plan fits."""
-    pattern = survey.pattern
-    assert pattern is not None
-    here = survey.in_pool()
-    found = []
-    for targets in sorted({1, 2, 4, WIDEST}, reverse=True):
-        if targets >= pattern.targets:
-            continue
-        narrower = _placing(here, pattern._replace(targets=targets, layout=()), sizes, survey.rules)
-        if not _overfilled(narrower):
-            kept = len(narrower.among)
-            found.append(
-                f"set `target.striping: {{targets: {targets}}}`: {kept} targets have room for that; where "
-                f"the site allows users no pattern, an administrator runs `{restripe(targets, '')}`"
-            )
-            break
-    pools: dict[str, list[Target]] = {}
-    for target in survey.of_role("storage"):
-        for pool in (target.pool, *target.further_pools) if target not in here else ():
-            pools.setdefault(pool, []).append(target)
-    for pool, there in sorted(pools.items()):
-        if pool and not _overfilled(_placing(there, pattern, sizes, survey.rules)):
-            found.append(
-                f"pool {printable(pool)} has room on its {len(there)} targets; an administrator may choose "
-                "it: "
-                f"`{restripe(None, pool)}`"
-            )
-    return "; or ".join(found) or f"stage less, or have room made on these targets: {ADMINISTRATOR}"
 
 
 def metadata(survey: Survey, sizes: SizeClasses, folders: int) -> list[CheckResult]:

@@ -18,7 +18,6 @@ if TYPE_CHECKING:
 
     from penstock.filesystem.quotas import Quota
     from penstock.vendors.facts import Pattern, Server, Target
-    from penstock.vendors.striping import Setting
 
 SYS = "/sys"
 CLIENT = addresses.CLIENT
@@ -42,20 +41,13 @@ class Tools(NamedTuple):
     def product(self) -> str:
         return v7.PRODUCT if self.version == 7 else v8.PRODUCT
 
-    def set_pattern(self, folder: str, wish: Setting, now: Pattern | None) -> list[str]:
-        """The command that stripes new files of `folder` as wished. What is not wished stays by itself as it
+    def set_pattern(self, folder: str, targets: int, now: Pattern | None) -> list[str]:
+        """The command that stripes new files of `folder` over so many targets. All else stays by itself as it
         is `now`."""
         del now
-        chunk, targets, pool = wish.chunk_bytes, wish.targets, wish.pool
         if self.version == 7:
-            return v7.set_pattern(folder, chunk=chunk, targets=targets, pool=pool, mount=self.mount)
-        path, mount = self.addresses.of(folder), self.addresses.mount
-        return v8.set_pattern(path, chunk=chunk, targets=targets, pool=pool, mount=mount)
-
-    @staticmethod
-    def may_choose_pool() -> bool:
-        """Whether this account may choose a pool: the commands ask for uid 0."""
-        return os.geteuid() == 0
+            return v7.set_pattern(folder, targets, self.mount)
+        return v8.set_pattern(self.addresses.of(folder), targets, self.addresses.mount)
 
     def refused(self, answer: command.Answer) -> bool:
         """Whether this answer to `set_pattern` says that the account has not the right to it."""

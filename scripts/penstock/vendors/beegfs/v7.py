@@ -70,20 +70,10 @@ def get_quota(
             str(number)]  # fmt: skip
 
 
-def set_pattern(
-    folder: str, *, chunk: int | None, targets: int | None, pool: str = "", mount: tuple[str, ...] = ()
-) -> list[str]:
-    """The command that changes what new files of `folder` get; what is not given stays as it is. The kind of
-    pattern is never given: it is root's."""
-    wish = [f"--chunksize={size(chunk)}"] if chunk else []
-    wish += [f"--numtargets={targets}"] if targets else []
-    wish += [f"--storagepoolid={pool}"] if pool else []
-    return [CTL, "--setpattern", *wish, *_mounted(mount), folder]
-
-
-def size(count: int) -> str:
-    """`1m`, `512k`: beegfs-ctl's suffixes are binary and small."""
-    return f"{count >> 20}m" if count % (1 << 20) == 0 else f"{count >> 10}k"
+def set_pattern(folder: str, targets: int, mount: tuple[str, ...] = ()) -> list[str]:
+    """The command that stripes new files of `folder` over so many targets; chunk, pool and kind of pattern
+    stay as they are."""
+    return [CTL, "--setpattern", f"--numtargets={targets}", *_mounted(mount), folder]
 
 
 def _mounted(mount: tuple[str, ...]) -> list[str]:

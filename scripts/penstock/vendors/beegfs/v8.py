@@ -1,9 +1,8 @@
 """BeeGFS 8: `beegfs`, asked for lines of JSON in bytes (`--output ndjson --raw`).
 
 `--output json` prints several lists where there are more rows than a page, and `health df` prints headings
-between its tables: neither is used. Its units are those of SI, so `1M` is no power of two and `m` is no unit:
-a chunk is written `1Mi`. Column names differ between 8.0 and 8.4 (`on node`, `pool`, `sfree` became `node`,
-`storage_pool`, `space_free`): both are read.
+between its tables: neither is used. Column names differ between 8.0 and 8.4 (`on node`, `pool`, `sfree` are
+`node`, `storage_pool`, `space_free` there): both are read.
 """
 
 from __future__ import annotations
@@ -54,19 +53,9 @@ def list_usage(ids: tuple[str, str], pool: str = "", mount: tuple[str, ...] = ()
     return [BEEGFS, "quota", "list-usage", "--uids", ids[0], "--gids", ids[1], *one, *LINES, *_mounted(mount)]
 
 
-def set_pattern(
-    folder: str, *, chunk: int | None, targets: int | None, pool: str = "", mount: tuple[str, ...] = ()
-) -> list[str]:
+def set_pattern(folder: str, targets: int, mount: tuple[str, ...] = ()) -> list[str]:
     """As `v7.set_pattern`."""
-    wish = [f"--chunk-size={size(chunk)}"] if chunk else []
-    wish += [f"--num-targets={targets}"] if targets else []
-    wish += [f"--pool={pool}"] if pool else []
-    return [BEEGFS, "entry", "set", *wish, *_mounted(mount), folder]
-
-
-def size(count: int) -> str:
-    """`1Mi`, `512Ki`."""
-    return f"{count >> 20}Mi" if count % (1 << 20) == 0 else f"{count >> 10}Ki"
+    return [BEEGFS, "entry", "set", f"--num-targets={targets}", *_mounted(mount), folder]
 
 
 def _mounted(mount: tuple[str, ...]) -> list[str]:

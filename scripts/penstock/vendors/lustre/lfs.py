@@ -11,7 +11,7 @@ import re
 from typing import TYPE_CHECKING, Literal, NamedTuple
 
 from penstock.filesystem.quotas import Quota
-from penstock.vendors.facts import Component, Pattern, Target
+from penstock.vendors.facts import Pattern, Target
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -22,6 +22,8 @@ if TYPE_CHECKING:
 PRODUCT = "Lustre"
 LFS = "lfs"
 KIB = 1 << 10
+CHUNK = 1 << 20
+"""The stripe size where the folder's is not said (0), bytes: the default of Lustre."""
 ALL = 0xFFFF
 """As a number of targets: all that there are (`-1`)."""
 CLOSED = set("RNSI")
@@ -71,17 +73,11 @@ def get_stripe(folder: str) -> list[str]:
     return [LFS, "getstripe", "-d", folder]
 
 
-def set_stripe(folder: str, components: Sequence[Component], pool: str = "") -> list[str]:
-    """The command that gives a folder these components, and nothing of what it had: `setstripe` replaces all.
-    One component without an end is a plain layout."""
-    argv = [LFS, "setstripe"]
-    plain = len(components) == 1 and components[0].end is None
-    for one in components:
-        if not plain:
-            argv += ["-E", "-1" if one.end is None else size(one.end)]
-        argv += ["-c", "-1" if one.targets == ALL else str(one.targets), "-S", size(one.chunk_bytes)]
-        argv += ["-p", pool] if pool else []
-    return [*argv, folder]
+def set_stripe(folder: str, targets: int, chunk: int, pool: str = "") -> list[str]:
+    """The command that gives a folder this plain layout, and nothing of what it had: `setstripe` replaces
+    all."""
+    pools = ["-p", pool] if pool else []
+    return [LFS, "setstripe", "-c", str(targets), "-S", size(chunk), *pools, folder]
 
 
 def size(count: int) -> str:
@@ -221,51 +217,31 @@ def _grace(text: str) -> float | None:
 
 
 def read_pattern(out: str) -> Pattern | None:
-    """The layout of `get_stripe`: plain, or of components, of which one on the metadata targets (`mdt`) has
-    no storage targets. None where the text has none."""
+    """The layout of `get_stripe`. Of one with several components the widest counts, and none that lies on
+    metadata targets (`mdt`). None where the text has none."""
     blocks = re.split(r"^\s*lcme_extent\.e_start:", out, flags=re.MULTILINE)
     found = [one for block in blocks if (one := _component(block)) is not None]
     if not found:
         return None
+    targets, chunk = max(found, key=lambda one: one[0])
     pool = re.search(r"\b(?:lmm_)?pool:\s+(\S+)", out)
+    copies = re.search(r"lcm_mirror_count:\s+(\d+)", out)
+    composite = len(blocks) > 2
+    kind = "mirrored" if copies and int(copies[1]) > 1 else "composite" if composite else "raid0"
     name = pool[1] if pool else ""
-    kind = (
-        "mirrored"
-        if (copies := re.search(r"lcm_mirror_count:\s+(\d+)", out)) and int(copies[1]) > 1
-        else "raid0"
-    )
-    return progressive(tuple(found), name)._replace(kind=kind)
+    # Each component but the first gets its objects with its first byte.
+    return Pattern(kind, chunk, targets, name, name, objects_of_empty=not composite)
 
 
-def progressive(components: tuple[Component, ...], pool: str = "") -> Pattern:
-    """The pattern of these components. A plain layout has none beside itself."""
-    widest = max(components, key=lambda one: one.targets)
-    plain = len(components) == 1 and components[0].end is None
-    return Pattern(
-        "raid0",
-        widest.chunk_bytes,
-        widest.targets,
-        pool,
-        pool,
-        layout=() if plain else components,
-        objects_of_empty=True,
-    )
-
-
-def _component(block: str) -> Component | None:
+def _component(block: str) -> tuple[int, int] | None:
+    """Targets and bytes of a chunk."""
     count = re.search(r"\b(?:lmm_)?stripe_count:\s+(-?\d+)", block)
     chunk = re.search(r"\b(?:lmm_)?stripe_size:\s+(\d+)", block)
-    if count is None or chunk is None:
-        return None
     kind = re.search(r"\b(?:lmm_)?pattern:\s+(\S+)", block)
-    end = re.search(r"lcme_extent\.e_end:\s+(\d+|EOF)", block)
-    on_metadata = kind is not None and kind[1].startswith("mdt")
+    if count is None or chunk is None or (kind is not None and kind[1].startswith("mdt")):
+        return None
     targets = int(count[1])
-    return Component(
-        int(end[1]) if end and end[1] != "EOF" else None,
-        0 if on_metadata else ALL if targets < 0 else max(1, targets),
-        int(chunk[1]),
-    )
+    return ALL if targets < 0 else max(1, targets), int(chunk[1]) or CHUNK
 
 
 def states(names: dict[str, bool], targets: Sequence[Target], role: Role) -> Iterator[Target]:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from penstock.filesystem.kernel_quotas import project_of
 from penstock.runtime.proc import PROC
 from penstock.vendors import command
-from penstock.vendors.facts import Component, Rules, Silence, Survey
+from penstock.vendors.facts import Rules, Silence, Survey
 from penstock.vendors.lustre import lfs
 
 if TYPE_CHECKING:
@@ -16,15 +16,12 @@ if TYPE_CHECKING:
 
     from penstock.filesystem.quotas import Quota, Scope
     from penstock.vendors.facts import Pattern, Role, Target
-    from penstock.vendors.striping import Setting
 
 PROGRAMS = (lfs.LFS,)
 BUDGET = 40.0
 """Seconds for all commands of one survey."""
 MOST_POOLS = 8
 """Pools whose targets are asked for."""
-CHUNK = 1 << 20
-"""The stripe size where the folder's is not known, bytes."""
 _ROLES: tuple[Role, ...] = ("metadata", "storage")
 RULES = Rules(
     storage_limits=(0,),
@@ -41,25 +38,11 @@ class Tools(NamedTuple):
 
     product: str = lfs.PRODUCT
 
-    def set_pattern(self, folder: str, wish: Setting, now: Pattern | None) -> list[str]:
-        """The command that stripes new files of `folder` as wished; `now` is how they are striped, of which
-        `setstripe` would keep nothing."""
-        chunk = wish.chunk_bytes or (now.chunk_bytes if now else CHUNK)
-        pool = wish.pool or (now.pool if now else "")
-        if wish.layout:
-            components = wish.layout
-        elif now is not None and now.layout and not wish.targets:
-            components = tuple(
-                one._replace(chunk_bytes=wish.chunk_bytes or one.chunk_bytes) for one in now.layout
-            )
-        else:
-            components = (Component(None, wish.targets or (now.targets if now else 1), chunk),)
-        return lfs.set_stripe(folder, components, pool)
-
     @staticmethod
-    def may_choose_pool() -> bool:
-        """Whether this account may choose a pool: a folder's owner may."""
-        return True
+    def set_pattern(folder: str, targets: int, now: Pattern | None) -> list[str]:
+        """The command that stripes new files of `folder` over so many targets. `setstripe` keeps nothing of
+        what the folder has `now`: chunk and pool are given with it."""
+        return lfs.set_stripe(folder, targets, now.chunk_bytes if now else lfs.CHUNK, now.pool if now else "")
 
     @staticmethod
     def refused(answer: command.Answer) -> bool:
@@ -88,7 +71,6 @@ class Tools(NamedTuple):
             silences=tuple(asking.silences),
             pools=tuple((name, name) for name in pools),
             rules=RULES,
-            progressive=True,
         )
 
 

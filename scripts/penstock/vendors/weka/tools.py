@@ -31,11 +31,6 @@ class Tools(NamedTuple):
     product: str = cli.PRODUCT
 
     @staticmethod
-    def may_choose_pool() -> bool:
-        """Whether this account may choose a pool: there are none."""
-        return False
-
-    @staticmethod
     def pattern(folder: str, budget: command.Budget | None = None) -> None:
         """Of no folder: the cluster itself spreads files over its drives."""
         del folder, budget
