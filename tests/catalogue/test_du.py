@@ -20,6 +20,7 @@ from penstock.catalogue import disk_use
 from penstock.catalogue.dataset_use import used
 from penstock.catalogue.disk_use import Place, Use
 from penstock.cli.main import main
+from penstock.config import fixed_settings
 from penstock.core.layout import DatasetLayout
 from penstock.errors import InterruptedRunError
 from penstock.views import disk_use_text
@@ -212,9 +213,12 @@ def test_it_asks_for_each_call_and_ends_where_that_raises(layout: DatasetLayout)
         used(layout, stop, quiet)
 
 
-def test_it_keeps_within_the_budget_of_operations(layout: DatasetLayout, tmp_path: Path) -> None:
+def test_it_keeps_within_the_budget_of_operations(
+    layout: DatasetLayout, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     config = tmp_path / "config.yaml"
-    config.write_text(f"target: {{root: {layout.root}, ops: 20}}\ndatasets: {{data: {{source: x}}}}\n")
+    config.write_text(f"target: {{root: {layout.root}}}\ndatasets: {{data: {{source: x}}}}\n")
+    monkeypatch.setenv(fixed_settings.TESTED, '{"target.ops": 20}')
     asked: list[int] = []
     used(layout, asked.append, quiet)
     began = time.monotonic()

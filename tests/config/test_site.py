@@ -38,7 +38,6 @@ bandwidth:
   requests: 2000
 gc:
   grace: 30d
-  ops: 500
 """
 ACCOUNTS = """\
 target:
@@ -75,7 +74,7 @@ def refused(place: Path, **sections: Any) -> str:
 
 
 def test_without_a_file_nothing_is_bounded(place: Path) -> None:
-    assert configured(place, target={"ops": 0}).target.ops == 0
+    assert configured(place, gc={"grace": "1s"}).gc.grace == 1
 
 
 def test_its_values_hold_where_the_configuration_has_none(place: Path) -> None:
@@ -86,21 +85,21 @@ def test_its_values_hold_where_the_configuration_has_none(place: Path) -> None:
     assert config.cluster.options.max_elements == 3
     assert config.bandwidth.folder == Path("/beegfs/.link")
     assert (config.bandwidth.rate, config.bandwidth.requests) == (5_000_000_000, 2000)
-    assert (config.gc.grace, config.gc.ops) == (30 * 86400.0, 500)
+    assert config.gc.grace == 30 * 86400.0
 
 
 def test_a_configuration_may_tighten_it(place: Path) -> None:
     said(place, SITE)
     config = configured(
         place,
-        target={"ops": 100, "root": "/beegfs/other/team"},
+        target={"root": "/beegfs/other/team"},
         cluster={"partition": "cpu", "max_elements": 2},
         bandwidth={"folder": "/beegfs/.link", "link": "1GB/s", "requests": 5},
-        gc={"grace": "60d", "ops": 7},
+        gc={"grace": "60d"},
     )
-    assert (config.target.ops, config.cluster.options.max_elements) == (100, 2)
+    assert config.cluster.options.max_elements == 2
     assert (config.bandwidth.rate, config.bandwidth.requests) == (1_000_000_000, 5)
-    assert (config.gc.grace, config.gc.ops) == (60 * 86400.0, 7)
+    assert config.gc.grace == 60 * 86400.0
 
 
 @pytest.mark.parametrize(
@@ -108,8 +107,6 @@ def test_a_configuration_may_tighten_it(place: Path) -> None:
     [
         ("target", {"root": "/scratch"}, "target.root", 3, "not for a configuration to say"),
         ("target", {"root": "/beegfs/others"}, "target.root", 3, "/beegfs/other"),
-        ("target", {"ops": 3001}, "target.ops", 4, "at most 3000"),
-        ("target", {"ops": 0}, "target.ops", 4, "no budget"),
         ("cluster", {"partition": "gpu"}, "cluster.partition", 6, "transfer, cpu"),
         ("cluster", {"partition": "cpu,gpu"}, "cluster.partition", 6, "transfer, cpu"),
         ("cluster", {"max_elements": 5}, "cluster.max_elements", 7, "at most 3"),
@@ -119,8 +116,6 @@ def test_a_configuration_may_tighten_it(place: Path) -> None:
         ("bandwidth", {"folder": "/beegfs/.link", "link": "50Gbit/s"}, "bandwidth.link", 10, "40Gbit/s"),
         ("bandwidth", {"folder": "/beegfs/.link", "requests": 2001}, "bandwidth.requests", 11, "2000"),
         ("gc", {"grace": "1d"}, "gc.grace", 13, "at least 30d"),
-        ("gc", {"ops": 501}, "gc.ops", 14, "at most 500"),
-        ("gc", {"ops": 0}, "gc.ops", 14, "no budget"),
     ],
 )  # fmt: skip
 def test_what_a_configuration_may_not_say_is_refused_by_both_lines(
@@ -219,6 +214,7 @@ def test_a_fifo_is_no_file_of_a_site_and_nobody_waits_for_it(place: Path) -> Non
         ("target: {root: /a}\n", "target.root (line 1): unknown key; did you mean `roots`?"),
         ("target:\n  ops: many\n", "target.ops (line 2): 'many' is text; give operations a second"),
         ("target: [no]\n", "line 1"),
+        ("gc: {ops: 5}\n", "gc.ops (line 1): is no longer a key: the site sets `target.ops`"),
         ("a: *b\n", "line 1: aliases are not allowed"),
         ("bandwidth:\n  link: 5\n", "bandwidth.link"),
         ("bandwidth:\n  link: 5GB/s\n", "bandwidth"),

@@ -397,9 +397,6 @@ def test_s11_only_beegfs_and_lustre_have_a_budget_unasked(tmp_path: Path) -> Non
         named = context_for(tmp_path, tmp_path / "source")
         named.config = replace(named.config, target=replace(named.config.target, filesystem=kind))
         assert named.ops == ops
-    off = context_for(tmp_path, tmp_path / "source")
-    off.config = replace(off.config, target=replace(off.config.target, filesystem="lustre", ops=0))
-    assert off.ops == 0
 
 
 def test_the_two_limiters_of_an_engine_have_time_lines_of_their_own() -> None:

@@ -30,7 +30,7 @@ from penstock.locks.dataset_lock import DatasetLock
 from penstock.ownership.ops_share import SEEN
 from penstock.policy import pause
 from penstock.retention import freeing, pins, removals, survey
-from penstock.retention.removal_share import _Share, paced
+from penstock.retention.removal_share import PACE, _Share, paced
 from penstock.runtime import job_environment
 from penstock.runtime.job_environment import JobEnvironment
 from penstock.state import gate
@@ -562,12 +562,15 @@ def test_the_rotation_of_audits_goes_on_after_its_release_was_removed(releases: 
     assert len(os.listdir(releases.layout.audits)) == 1
 
 
-def test_while_pause_stands_gc_rests_and_goes_on_after(releases: Releases) -> None:
+def test_while_pause_stands_gc_rests_and_goes_on_after(
+    releases: Releases, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """S9: within 30 s no name is removed any more."""
     releases.holds("A", **{f"many/{index:04d}": b"x" for index in range(300)})
     releases.names["A"] = releases.again()["release"]
     releases.stage("B")
-    releases.configure(dataset=", retention: {last: 1}", more="gc: {grace: 1ms, ops: 20}\n")
+    releases.configure(dataset=", retention: {last: 1}", more="gc: {grace: 1ms}\n")
+    monkeypatch.setenv(TESTED, '{"target.ops": 100}')
     layout = releases.layout
 
     def names() -> int:
@@ -733,14 +736,15 @@ def test_what_another_removal_has_taken_away_frees_nothing(tmp_path: Path) -> No
 
 
 def test_removals_keep_to_the_budget_together(releases: Releases) -> None:
-    """200 files at 100 a second take 2 s at least."""
+    """A fifth of the site's budget: 200 files at 100 a second take 2 s at least."""
     import time
 
     releases.stage("A")
     tree(releases.source, {f"d{i % 7}/f{i}": b"x" for i in range(200)})
     releases.names["M"] = releases.again()["release"]
     releases.stage("B")
-    ruled(releases, GcConfig(grace=0.000001, ops=100), last=1)
+    ruled(releases, last=1)
+    releases.context.ops = 500
     began = time.monotonic()
     gc_step.gc(releases.context, "data", dry_run=False)
     assert time.monotonic() - began > 1.8
@@ -751,7 +755,7 @@ def test_removals_keep_to_the_budget_together(releases: Releases) -> None:
 def test_a_removal_that_begins_beside_another_waits_until_that_one_has_read_it(releases: Releases) -> None:
     """Else both together would remove more than the budget until then."""
     releases.stage("A")
-    ruled(releases, GcConfig(grace=0.000001, ops=1000))
+    ruled(releases)
     context, layout = releases.context, releases.layout
     first, second = (tree(releases.folder / name, {"f": b"x"}) for name in ("first", "second"))
     with paced(context, layout):
@@ -775,5 +779,5 @@ def test_removals_of_another_account_take_its_share_and_no_more(releases: Releas
             other = layout.promises / f"{number}.removal.x"
             other.write_text(json.dumps({**value, "uid": 4242}))
             os.chown(other, 4242, 4242)
-        share = _Share(open_storage(), layout, own.name, 0, 100, lambda _: None)
-        assert share() == 50
+        share = _Share(open_storage(), layout, own.name, 0, lambda _: None)
+        assert share() == PACE / 2

@@ -145,7 +145,7 @@ def test_gc_racing_with_pins_and_readers_touches_no_pinned_and_no_current_releas
     releases.stage("A")
     config = releases.context.config
     data = replace(config.datasets["data"], retention=RetentionConfig(within=0.000001, named=False))
-    releases.context.config = replace(config, datasets={"data": data}, gc=GcConfig(grace=0.000001, ops=0))
+    releases.context.config = replace(config, datasets={"data": data}, gc=GcConfig(grace=0.000001))
     others = [
         subprocess.Popen(
             [sys.executable, "-c", code, str(where)], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True

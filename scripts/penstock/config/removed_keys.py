@@ -15,6 +15,7 @@ _LIST_FORMAT = (
     "a list's name says what it is (.csv, .csv.gz, .parquet); any other is read as lines, or by its NULs"
 )
 _STRIPING = "new files have it from the target's folder, which the file system's own command changes"
+_OPS = "the site sets `target.ops`, in /etc/penstock/site.yaml"
 INSTEAD: Mapping[str, str] = {
     "cluster.on_nodes": "`penstock run --submit` has the controller list, plan and publish in a job",
     "cluster.steps.preflight": "the jobs of copy and verify are what preflight tries",
@@ -22,6 +23,8 @@ INSTEAD: Mapping[str, str] = {
     "cluster.steps.plan": _OF_CONTROLLER,
     "cluster.steps.permissions": _OF_CONTROLLER,
     "cluster.steps.publish": _OF_CONTROLLER,
+    "target.ops": _OPS,
+    "gc.ops": f"{_OPS}, and gc takes a fifth of it",
     "target.striping.chunk": _STRIPING,
     "target.striping.targets": f"{_STRIPING}; or set `target.striping: auto`",
     "target.striping.pool": _STRIPING,

@@ -56,8 +56,9 @@ class TargetConfig:
     """Bytes that a run leaves free on the target: see `kept`."""
     filesystem: str = "auto"
     """`auto`, or the name of a row of `filesystem.kinds`, whose rules and tools hold (`kinds.rules_of`)."""
-    ops: Annotated[int | None, "auto"] = None
-    """Metadata operations a second of all runs below the root; 0: no budget, None: by the file system."""
+    ops: Fixed[int | None] = None
+    """Metadata operations a second of all runs below the root, which the site's file sets; None: by the file
+    system."""
     owners: Annotated[tuple[str, ...], "accounts"] = ()
     """Accounts, by name or number, whose releases gate and path take; (): the root's owner and the caller."""
     ephemeral: bool = False
@@ -419,12 +420,10 @@ class BandwidthConfig:
 
 @dataclass(frozen=True)
 class GcConfig:
-    """What keeps releases from being removed, and how fast they are."""
+    """What keeps releases from being removed."""
 
     grace: Duration = 14 * 86400.0
     """Seconds for which a release stays after it left `current`, at least."""
-    ops: int = 1000
-    """Names a second that all removals below the root remove together; 0: no budget."""
     settle: Fixed[Duration | None] = None
     """Seconds between the mark of a release and the last look at the pins; None: by the file system."""
 

@@ -118,10 +118,11 @@ def filled(config: Config, site: Site) -> Config:
     |--------------------------------------------|------------------------------------------------------|
     | `cluster.partition`                        | the first of the site's                              |
     | `cluster.max_elements`                     | at its default: the lower one of that and the site's |
-    | `target.ops`, `target.owners`              | the site's                                           |
+    | `target.owners`                            | the site's                                           |
     | `bandwidth.*`                              | the site's                                           |
     | `gc.grace`                                 | at its default: the longer one of that and the site's |
-    | `gc.ops`                                   | at its default: the lower one of that and the site's |
+
+    `target.ops` is no key of a configuration: it is the site's.
     """
     bounds, target, bandwidth = site.bounds, config.target, config.bandwidth
     if target.ops is None:
@@ -143,8 +144,6 @@ def filled(config: Config, site: Site) -> Config:
     gc, plain = config.gc, type(config.gc)()
     if bounds.gc.grace is not None and gc.grace == plain.grace:
         gc = replace(gc, grace=max(gc.grace, bounds.gc.grace))
-    if bounds.gc.ops is not None and gc.ops == plain.ops:
-        gc = replace(gc, ops=min(gc.ops, bounds.gc.ops))
     return replace(config, target=target, bandwidth=bandwidth, cluster=cluster, gc=gc)
 
 
@@ -163,7 +162,6 @@ def problems(config: Config, site: Site) -> Iterator[Problem]:
     | site's key              | a configuration may say                              |
     |-------------------------|------------------------------------------------------|
     | `target.roots`          | one of them, or a folder below one, links followed   |
-    | `target.ops`            | that or less; not 0, which is no budget              |
     | `target.owners`         | some of them, as they are written there              |
     | `cluster.partitions`    | these, several as `a,b`, for each step too           |
     | `cluster.max_elements`  | that or less, for each step too                      |
@@ -171,7 +169,6 @@ def problems(config: Config, site: Site) -> Iterator[Problem]:
     | `bandwidth.link`        | that or less, of `link` less `reserve`               |
     | `bandwidth.requests`    | that or less                                         |
     | `gc.grace`              | that or more                                         |
-    | `gc.ops`                | that or less; not 0, which is no budget              |
     """
     bounds = site.bounds
     yield from _target(config, site)
@@ -191,8 +188,6 @@ def problems(config: Config, site: Site) -> Iterator[Problem]:
     if bounds.gc.grace is not None and gc.grace < bounds.gc.grace:
         least = f"at least {site.document.value['gc']['grace']}"
         yield _refused(site, ("gc", "grace"), f"{gc.grace:,.0f} seconds", least)
-    if bounds.gc.ops is not None and not 0 < gc.ops <= bounds.gc.ops:
-        yield _at_most(site, ("gc", "ops"), f"{gc.ops:,} names a second" if gc.ops else "no budget")
 
 
 def _target(config: Config, site: Site) -> Iterator[Problem]:
@@ -202,9 +197,6 @@ def _target(config: Config, site: Site) -> Iterator[Problem]:
         yield _refused(site, ("target", "root"), shown(str(target.root)), names, "roots")
     if bounds.owners and not set(target.owners) <= set(bounds.owners):
         yield _refused(site, ("target", "owners"), shown(", ".join(target.owners)), ", ".join(bounds.owners))
-    if bounds.ops is not None and not 0 < (target.ops or 0) <= bounds.ops:
-        spent = f"{target.ops:,} operations a second" if target.ops else "no budget"
-        yield _at_most(site, ("target", "ops"), spent)
 
 
 def _is_given(site: Site, folder: Path) -> bool:

@@ -15,6 +15,7 @@ class SiteTarget:
     roots: tuple[Folder, ...] = ()
     """Where roots may lie; (): anywhere."""
     ops: int | None = None
+    """Metadata operations a second below a root; None: by the file system."""
     owners: Annotated[tuple[str, ...], "accounts"] = ()
     """(): any."""
 
@@ -42,7 +43,6 @@ class SiteGc:
     """What bounds `gc`."""
 
     grace: Duration | None = None
-    ops: int | None = None
 
 
 @dataclass(frozen=True)

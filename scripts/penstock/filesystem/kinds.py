@@ -85,8 +85,9 @@ class Kind(NamedTuple):
     """Seconds for which a client may show a folder's names as they were, at most, with the usual mount
     options; 0: what one node did is seen by all others at once."""
     ops: int = 0
-    """Metadata operations a second that all runs below one root make together, where `target.ops` is `auto`;
-    0: as many as they can. No vendor names a number: it is a site's wish, for servers that others use too."""
+    """Metadata operations a second that all runs below one root make together, unless the site sets
+    `target.ops`; 0: as many as they can. No vendor names a number: it is a wish, for servers that others use,
+    too."""
     tools: str = ""
     """The package of `vendors` that asks the vendor's commands; "" where none is known."""
     states: str = ""

@@ -1,12 +1,12 @@
-"""How many names this process may remove a second: its part of `gc.ops`, and of `target.ops`.
+"""How many names this process may remove a second: all removals below a root together a fifth of
+`target.ops`, or `PACE` where there is no such budget.
 
 Each removal below a root posts a promise (`ownership.promises`) of no bytes, whose run is called `removal`.
-Of `gc.ops` each account with living removals has the same share, and a removal takes its account's share
-divided by those of this account; the smallest budget that one of them is configured with is not known to the
-others, so accounts that share a root agree on it (or a site's file does).
+Of the pace each account with living removals has the same share, and a removal takes its account's share
+divided by those of this account.
 One that begins beside others waits for SEEN seconds, by when these have read its promise (`ops_share`): else
-the sum would be beyond the budget for EVERY seconds. Each is one part of `target.ops`, too, beside the
-elements of runs: the smaller of both shares counts.
+the sum would be beyond the pace for EVERY seconds. Each is one part of `target.ops`, too, beside the elements
+of runs: the smaller of both shares counts.
 """
 
 from __future__ import annotations
@@ -38,14 +38,18 @@ if TYPE_CHECKING:
     from penstock.storage.port import Storage
 
 STEP = "gc"
+PACE = 1000
+"""Names a second of all removals, where there is no budget of operations."""
+PART = 5
+"""One part in so many of that budget is for removals."""
 
 
 @contextlib.contextmanager
 def paced(context: Context, layout: DatasetLayout) -> Iterator[None]:
     """Meanwhile the context's storage removes within this process's share."""
-    plain, ops = context.storage, context.config.gc.ops
+    plain = context.storage
     name = _posted(context, layout)
-    share = _Share(plain, layout, name, context.ops, ops, context.stop.wait)
+    share = _Share(plain, layout, name, context.ops, context.stop.wait)
     try:
         with spending(share, context.stop.wait) as spend:
 
@@ -53,8 +57,7 @@ def paced(context: Context, layout: DatasetLayout) -> Iterator[None]:
                 context.stop.check()
                 spend(count)
 
-            if ops or context.ops:
-                context.pace(take)
+            context.pace(take)
             yield
     finally:
         context.storage = plain
@@ -71,13 +74,13 @@ class _Share:
         storage: Storage,
         layout: DatasetLayout,
         name: str,
-        target_ops: int,
         ops: int,
         wait: Callable[[float], object],
     ) -> None:
-        self._storage, self._layout, self._name, self._ops = storage, layout, name, ops
+        self._storage, self._layout, self._name = storage, layout, name
+        self._pace = ops / PART if ops else PACE
         self._wait: Callable[[float], object] | None = wait
-        self._of_target = OpsShare(storage, layout, REMOVAL, target_ops, 1, wait=wait) if target_ops else None
+        self._of_target = OpsShare(storage, layout, REMOVAL, ops, 1, wait=wait) if ops else None
         self._read, self._share = float("-inf"), 0.0
 
     def __call__(self) -> float:
@@ -87,7 +90,7 @@ class _Share:
             if self._name:
                 with contextlib.suppress(OSError):
                     self._storage.beat(self._layout.promises, self._name)
-            self._share = self._counted() if self._ops else float("inf")
+            self._share = self._counted()
         return min(self._share, self._of_target()) if self._of_target else self._share
 
     def _counted(self) -> float:
@@ -96,7 +99,7 @@ class _Share:
             self._wait(SEEN)
             accounts, self._read = self._living(), time.monotonic()
         self._wait = None
-        return self._ops / len(accounts) / accounts[os.geteuid()]
+        return self._pace / len(accounts) / accounts[os.geteuid()]
 
     def _living(self) -> Counter[int]:
         """How many removals of each account live below the root, this one among them."""
