@@ -64,8 +64,8 @@ READ = (
             "`evidence.fsync_ends` in the seal), sysCreateHardlinksAsSymlinks, sysRenameEbusyAsXdev, "
             "quotaEnabled, connCommRetrySecs, RDMA buffers, locks, xattrs, ACLs, a key with `MetaCache` or "
             "`MetadataCache` in its name (the name of 8.4's key is in no source that was at hand). BeeOND "
-            "(`beegfs_ondemand`, or `beeond` in mount point or `cfgFile`) stops the run unless "
-            "`target.ephemeral` is true"
+            "(`beegfs_ondemand`, or `beeond` in mount point or `cfgFile`) is a warning: it is removed "
+            "with its job"
         ),
     ),
     (
@@ -130,7 +130,7 @@ SHOWN = (
     Shown("S19", "ACLs on an id-mapped mount", "audit/test_permissions.py"),
     Shown("O2", "BeeGFS: a chunk against the RDMA buffers", "filesystem/test_beegfs_client.py"),
     Shown("O2", "the same by preflight, of the target's chunks", "vendors/test_target_checks.py"),
-    Shown("O5", "BeeOND is refused unless it is declared ephemeral", "filesystem/test_beegfs_client.py"),
+    Shown("O5", "BeeOND is a warning", "filesystem/test_beegfs_client.py"),
     Shown("A7", "BeeGFS: the deadline without the management service", "filesystem/test_mount_checks.py"),
     Shown("L6", "WEKA: four cache modes, four ways to a cold read", "filesystem/test_weka_client.py"),
     Shown("L6", "a read counts by the mount's cache mode", "filesystem/test_mount_checks.py"),

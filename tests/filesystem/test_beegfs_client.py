@@ -186,13 +186,11 @@ def test_o5_beeond_is_known_by_its_device_and_by_its_paths(
     assert parse_mount(mount, []).on_demand is is_beeond
 
 
-def test_o5_beeond_is_refused_as_a_target_that_is_not_declared_ephemeral() -> None:
+def test_o5_beeond_is_a_warning() -> None:
     client, mount = parse_config(LIVE, "c")._replace(config_file=""), LINE._replace(device=beegfs.ON_DEMAND)
-    stop = judge(parse_mount(mount, [client]))[0]
-    assert (stop.verdict, "removed with it" in stop.found) == ("stop", True)
-    assert "target.ephemeral: true" in stop.mend
-    assert judge(parse_mount(mount, [client]), ephemeral=True)[0].verdict == "note"
-    assert judge(parse_mount(mount, [client]), source=True)[0].verdict == "warning"
+    for source in (False, True):
+        warning = judge(parse_mount(mount, [client]), source=source)[0]
+        assert (warning.verdict, "removed with it" in warning.found) == ("warning", True)
 
 
 def test_without_a_configuration_that_fits_only_o_direct_counts() -> None:

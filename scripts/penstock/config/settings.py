@@ -61,8 +61,6 @@ class TargetConfig:
     system."""
     owners: Annotated[tuple[str, ...], "accounts"] = ()
     """Accounts, by name or number, whose releases gate and path take; (): the root's owner and the caller."""
-    ephemeral: bool = False
-    """Whether releases may vanish with a job: else a BeeOND as target stops the run."""
     striping: str = "inherit"
     """Over how many targets new files are striped: as the folder has it (`inherit`), or by their sizes
     (`auto`)."""

@@ -184,12 +184,11 @@ def proof(mount: BeegfsMount) -> MountProof:
     return weakest(proofs)
 
 
-def judge(mount: BeegfsMount, *, source: bool = False, ephemeral: bool = False) -> list[CheckResult]:
+def judge(mount: BeegfsMount, *, source: bool = False) -> list[CheckResult]:
     """
     | what is seen                             | verdict                                                  |
     |------------------------------------------|----------------------------------------------------------|
-    | BeeOND, as a target                      | stop; a note where `target.ephemeral` declares it        |
-    | BeeOND, as a source                      | warning                                                  |
+    | BeeOND                                   | warning                                                  |
     | no client's configuration fits           | note                                                     |
     | several fit                              | note that names them, then the rows below of each        |
     | cache type known; not known              | ok; note                                                 |
@@ -205,7 +204,9 @@ def judge(mount: BeegfsMount, *, source: bool = False, ephemeral: bool = False) 
     about = f"BeeGFS mount {printable(mount.point)}"
     found = []
     if mount.on_demand:
-        found.append(_on_demand(about, source=source, ephemeral=ephemeral))
+        seen = "BeeOND: this file system was made for a job, and is removed with it"
+        mend = "stage while that job runs" if source else "name another `target.root` for releases that last"
+        found.append(CheckResult(about, seen, "warning", "a file system that lasts", mend))
     if not mount.clients:
         found.append(
             CheckResult(
@@ -230,21 +231,6 @@ def judge(mount: BeegfsMount, *, source: bool = False, ephemeral: bool = False) 
         if not source:
             found += _judge_target(where, one)
     return found
-
-
-def _on_demand(about: str, *, source: bool, ephemeral: bool) -> CheckResult:
-    seen = "BeeOND: this file system was made for a job, and is removed with it"
-    if source:
-        return CheckResult(about, seen, "warning", "a file system that lasts", "stage while that job runs")
-    if ephemeral:
-        return CheckResult(about, f"{seen}, as target.ephemeral declares", "note")
-    return CheckResult(
-        about,
-        seen,
-        "stop",
-        "a file system that lasts",
-        "name another `target.root`, or set `target.ephemeral: true` where releases may vanish with the job",
-    )
 
 
 def _judge_client(about: str, one: Client) -> Iterable[CheckResult]:

@@ -27,12 +27,11 @@ def check_mount(
     *,
     named: str = AUTO,
     source: bool = False,
-    ephemeral: bool = False,
 ) -> list[CheckResult]:
     """What this node's mount of the nearest folder at or above `path` says, judged as a target, or as the
-    source of a dataset. `named` and `ephemeral` are `target.filesystem` and `target.ephemeral`. [] for file
-    systems that no client reads. Never raises: what cannot be read is a result. Looks at /proc, and calls
-    statfs(2) on the folder, which waits where its servers are away."""
+    source of a dataset. `named` is `target.filesystem`. [] for file systems that no client reads. Never
+    raises: what cannot be read is a result. Looks at /proc, and calls statfs(2) on the folder, which waits
+    where its servers are away."""
     real = _nearest(path)
     mount = mount_of(real, proc)
     try:
@@ -41,14 +40,14 @@ def check_mount(
         about = f"mount {printable(mount.point or real)}"
         return [CheckResult(about, f"it does not answer: {error.strerror}", "warning")]
     rules = rules_of(mounted, named)
-    found = _judge(mounted, mount, proc, source=source, ephemeral=ephemeral)
+    found = _judge(mounted, mount, proc, source=source)
     if why := mapping(mount, proc):
         text = f"{why}: owners and groups have other numbers here than elsewhere; audits compare them by name"
         found.append(CheckResult(f"mount {printable(mount.point or real)}", text, "note"))
     if rules is not mounted:
         found.insert(0, _named(mount.point or real, mounted, rules))
         if rules.client == "beegfs":
-            found += _judge(rules, mount, proc, source=source, ephemeral=ephemeral)
+            found += _judge(rules, mount, proc, source=source)
     return found
 
 
@@ -116,12 +115,10 @@ def _text(path: str) -> str | None:
         return None
 
 
-def _judge(
-    row: Kind, mount: Mount, proc: str | os.PathLike[str], *, source: bool, ephemeral: bool
-) -> list[CheckResult]:
+def _judge(row: Kind, mount: Mount, proc: str | os.PathLike[str], *, source: bool) -> list[CheckResult]:
     if row.client == "beegfs":
         seen = beegfs.parse_mount(mount, beegfs_clients(proc))
-        return beegfs.judge(seen, source=source, ephemeral=ephemeral)
+        return beegfs.judge(seen, source=source)
     # The number of statfs may be that of a mount which another one hides in the table.
     if mount.type not in (row.types or (row.name,)):
         return []

@@ -24,9 +24,9 @@ def found(target: TargetConfig, config: DatasetConfig, answers: Answers) -> list
     """Of this machine, each result once; nothing of folders that do not answer."""
     found = []
     if not answers.silent(target.root):
-        found += check_mount(target.root, named=target.filesystem, ephemeral=target.ephemeral)
+        found += check_mount(target.root, named=target.filesystem)
     if target.state_root is not None and not answers.silent(target.state_root):
-        found += check_mount(target.state_root, ephemeral=target.ephemeral)
+        found += check_mount(target.state_root)
     for folder in folders(config.sources):
         if not answers.silent(folder):
             found += check_mount(folder, source=True)
