@@ -151,33 +151,13 @@ def test_l6_a_read_through_the_page_cache_counts_by_the_mode(
         assert reader.read("f", 0, 8192, lambda _: None).method == "direct"
 
 
-def test_no_name_makes_a_read_cold(
+def test_no_read_by_fuse_is_cold(
     folder: Path, proc: Callable[..., Path], number: Callable[[int], None]
 ) -> None:
     number(FUSE)
     root = proc(f"{folder} rw - fuse.gateway gateway rw,user_id=0", clients={CLIENT: LIVE})
     seen = facts(folder, root)
     assert (seen.kind, seen.direct, seen.passable, seen.durability) == ("fuse", False, False, "fsync")
-    found = check_mount(folder, root, named="beegfs")
-    assert found[0].verdict == "note"
-    assert found[0].found.startswith("fuse, and target.filesystem names beegfs: its rules hold")
-    assert {one.about for one in found[1:]} == {f"BeeGFS mount {folder}"}
-    again = replace(facts(folder, root), free_bytes=seen.free_bytes, free_inodes=seen.free_inodes)
-    assert again == seen
-
-
-def test_a_name_for_a_disk_of_this_machine_is_a_warning(folder: Path, proc: Callable[..., Path]) -> None:
-    found = check_mount(folder, proc(), named="lustre")
-    assert [(one.verdict, one.mend) for one in found] == [("warning", "set `target.filesystem: auto`")]
-
-
-def test_a_gateway_is_judged_as_what_it_is_mounted_as_too(
-    folder: Path, proc: Callable[..., Path], number: Callable[[int], None]
-) -> None:
-    number(NFS)
-    found = check_mount(folder, proc(f"{folder} rw - nfs4 gate:/weka rw,vers=4.2,soft"), named="wekafs")
-    assert {one.about.split()[0] for one in found} == {"mount", "NFS"}
-    assert any("soft" in one.found for one in found)
 
 
 def test_preflight_warns_notes_and_stops_by_the_mounts(

@@ -14,6 +14,7 @@ from tests.support.staging_runs import tree
 from tests.vendors.beegfs_cluster import Cluster
 
 from penstock.audit import audit_store
+from penstock.config import fixed_settings
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -29,8 +30,6 @@ class Staged(Place):
         super().written()
         shutil.rmtree(self.source)
         tree(self.source, FILES)
-        text = self.config.read_text().replace("keep_free: 0", "keep_free: 0, filesystem: beegfs")
-        self.config.write_text(text)
 
     def stage(self) -> str:
         """Stage it; the release's data folder, as the bed calls it."""
@@ -58,6 +57,7 @@ def test_s16_show_6_a_stub_is_offline_and_never_opened(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, *, command: bool
 ) -> None:
     with Bed(nodes=2, named="beegfs8") as bed:
+        monkeypatch.setenv(fixed_settings.TESTED, '{"target.filesystem": "beegfs"}')
         place = Staged(tmp_path, bed)
         data = place.stage()
         if command:

@@ -270,7 +270,7 @@ def test_s17_a_promise_says_its_chunk_files_before_its_plan_counts(
 
 
 def test_the_named_kind_chooses_the_tools(beegfs: Cluster, tmp_path: Path) -> None:
-    """`target.filesystem: beegfs` on a mount that is another (a gateway)."""
+    """By which tests have the vendor's commands asked of another mount."""
     assert registry.check_target(tmp_path) == []
     found = registry.check_target(tmp_path, named="beegfs")
     assert f"BeeGFS {beegfs.version}" in found[0].about

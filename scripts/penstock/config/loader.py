@@ -231,8 +231,6 @@ def _bandwidth(given: Section) -> Iterator[Problem]:
                 yield Problem((*given.path, key), hint)
 
 
-
-
 def _sources_problems(dataset: Section) -> Iterator[Problem]:
     if "source" in dataset:
         yield from _url_problems(dataset.text("source"), (*dataset.path, "source"))

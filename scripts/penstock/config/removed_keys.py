@@ -24,6 +24,7 @@ INSTEAD: Mapping[str, str] = {
     "cluster.steps.permissions": _OF_CONTROLLER,
     "cluster.steps.publish": _OF_CONTROLLER,
     "target.ops": _OPS,
+    "target.filesystem": "the mount says which kind of file system it is",
     "target.ephemeral": "a BeeOND as target is a warning, and stops no run",
     "gc.ops": f"{_OPS}, and gc takes a fifth of it",
     "target.striping.chunk": _STRIPING,

@@ -54,8 +54,8 @@ class TargetConfig:
     state_root: Folder | None = None
     keep_free: Size | None = None
     """Bytes that a run leaves free on the target: see `kept`."""
-    filesystem: str = "auto"
-    """`auto`, or the name of a row of `filesystem.kinds`, whose rules and tools hold (`kinds.rules_of`)."""
+    filesystem: Fixed[str] = "auto"
+    """`auto`: the rules and tools of the kind of file system that the mount is (`filesystem.kinds`)."""
     ops: Fixed[int | None] = None
     """Metadata operations a second of all runs below the root, which the site's file sets; None: by the file
     system."""

@@ -16,8 +16,7 @@ What a row says of durability and caches, and from where that is known:
   them. FUSE has a daemon's, overlay and 9p the layer below, ZFS and GPFS a pool.
 
 `client` names the module of `filesystem.clients` that reads a mount of this kind: what the mount says goes
-before the row, where it promises less (`clients.registry`). A name in `target.filesystem` chooses the row
-whose rules and tools hold (`rules_of`); what durability and evidence rest on is the mount's own row, always.
+before the row, where it promises less (`clients.registry`).
 
 `names_late`: local file systems have one cache of names. BeeGFS looks a name up again after 1 s
 (tuneDirSubentryCacheValidityMS, tuneFileSubentryCacheValidityMS in beegfs-client.conf), WEKA after 1 s
@@ -194,19 +193,10 @@ def named_kind(name: str) -> Kind:
 
 
 AUTO = "auto"
-"""`target.filesystem: auto`: the mount's own row."""
+"""The mount's own row."""
 
 
 def rules_of(mounted: Kind, named: str) -> Kind:
-    """The row whose client, tools and rules hold for a target that `target.filesystem` names.
-
-    | `named`      | the mount's row | rules, client and tools | durability and evidence |
-    |--------------|-----------------|-------------------------|-------------------------|
-    | `auto`       | any             | the mount's row         | the mount's row         |
-    | a row's name | that row        | that row                | that row                |
-    | a row's name | another         | the named row           | the mount's row         |
-
-    So a gateway (BeeGFS or WEKA by NFS), or a FUSE mount of one, is looked at with the vendor's tools, and no
-    name makes a read `cold` or a barrier sufficient.
-    """
+    """The row whose tools and rules hold: the mount's own, or that which tests name (`target.filesystem`, a
+    setting without a key). Durability and evidence rest on the mount's own row, always."""
     return mounted if named in (AUTO, mounted.name) else named_kind(named)

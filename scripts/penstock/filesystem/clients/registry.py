@@ -25,11 +25,10 @@ def check_mount(
     path: str | os.PathLike[str],
     proc: str | os.PathLike[str] = PROC,
     *,
-    named: str = AUTO,
     source: bool = False,
 ) -> list[CheckResult]:
     """What this node's mount of the nearest folder at or above `path` says, judged as a target, or as the
-    source of a dataset. `named` is `target.filesystem`. [] for file systems that no client reads. Never
+    source of a dataset. [] for file systems that no client reads. Never
     raises: what cannot be read is a result. Looks at /proc, and calls statfs(2) on the folder, which waits
     where its servers are away."""
     real = _nearest(path)
@@ -39,15 +38,10 @@ def check_mount(
     except OSError as error:
         about = f"mount {printable(mount.point or real)}"
         return [CheckResult(about, f"it does not answer: {error.strerror}", "warning")]
-    rules = rules_of(mounted, named)
     found = _judge(mounted, mount, proc, source=source)
     if why := mapping(mount, proc):
         text = f"{why}: owners and groups have other numbers here than elsewhere; audits compare them by name"
         found.append(CheckResult(f"mount {printable(mount.point or real)}", text, "note"))
-    if rules is not mounted:
-        found.insert(0, _named(mount.point or real, mounted, rules))
-        if rules.client == "beegfs":
-            found += _judge(rules, mount, proc, source=source)
     return found
 
 
@@ -75,7 +69,7 @@ def _row(real: str, mount: Mount) -> Kind:
 
 def proof_of(mounted: Kind, mount: Mount, proc: str | os.PathLike[str] = PROC) -> MountProof:
     """Which reads come from the servers, and where an fsync ends, as this mount says. `mounted` is the
-    mount's own row, whatever `target.filesystem` names."""
+    mount's own row."""
     if mounted.client == "beegfs":
         return beegfs.proof(beegfs.parse_mount(mount, beegfs_clients(proc)))
     if mounted.client == "weka":
@@ -135,23 +129,6 @@ def _judge(row: Kind, mount: Mount, proc: str | os.PathLike[str], *, source: boo
         groups, root = len(os.getgroups()), os.geteuid() == 0
         return nfs.judge(nfs.parse_mount(mount), source=source, groups=groups, root=root)
     return []
-
-
-def _named(point: str, mounted: Kind, rules: Kind) -> CheckResult:
-    """
-    | the mount's own row | verdict                                                             |
-    |---------------------|---------------------------------------------------------------------|
-    | of this machine     | warning: no gateway to anything is mounted as a local file system   |
-    | another             | note                                                                |
-    """
-    return CheckResult(
-        f"mount {printable(point)}",
-        f"{printable(mounted.name)}, and target.filesystem names {rules.name}: its rules hold; "
-        f"durability and evidence stay those of {printable(mounted.name)}",
-        "warning" if mounted.local else "note",
-        rules.name if mounted.local else "",
-        "set `target.filesystem: auto`" if mounted.local else "",
-    )
 
 
 def _nearest(path: str | os.PathLike[str]) -> str:

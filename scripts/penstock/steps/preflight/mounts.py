@@ -24,7 +24,7 @@ def found(target: TargetConfig, config: DatasetConfig, answers: Answers) -> list
     """Of this machine, each result once; nothing of folders that do not answer."""
     found = []
     if not answers.silent(target.root):
-        found += check_mount(target.root, named=target.filesystem)
+        found += check_mount(target.root)
     if target.state_root is not None and not answers.silent(target.state_root):
         found += check_mount(target.state_root)
     for folder in folders(config.sources):
