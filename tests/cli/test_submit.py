@@ -242,9 +242,9 @@ def test_status_names_the_job_that_waits(place: Path, capsys: pytest.CaptureFixt
     [
         (["n1"], {}, True),
         (["n1", "n2"], {}, False),
-        (["n1", "n2"], {"nodelist": "n1"}, True),
-        (["n1", "n2"], {"steps": {"verify": {"nodelist": "n1"}, "submit": {"nodelist": "n1"}}}, True),
-        (["n1", "n2"], {"steps": {"verify": {"nodelist": "n1"}}}, False),
+        (["n1", "n2"], {"exclude": "n2"}, True),
+        (["n1", "n2"], {"steps": {"verify": {"exclude": "n2"}, "submit": {"exclude": "n2"}}}, True),
+        (["n1", "n2"], {"steps": {"verify": {"exclude": "n2"}}}, False),
         (["n1"], {"core_spec": "none", "cpus": 4, "memory": "1GiB"}, False),
         (["n1"], {"core_spec": "none", "cpus": 8, "memory": "1GiB"}, True),
         (["n1"], {"core_spec": "none", "cpus": 4, "memory": "7500MiB"}, True),

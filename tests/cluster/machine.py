@@ -31,7 +31,7 @@ from tests.cluster.processes import (
     stop,
     wait_for,
 )
-from tests.cluster.settings import ORDINARY, Settings, cgroup_conf, gres_conf, slurm_conf, slurmdbd_conf
+from tests.cluster.settings import ORDINARY, Settings, cgroup_conf, slurm_conf, slurmdbd_conf
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -139,7 +139,6 @@ class Machine:
         hardware = self._hardware() if self.settings.confined else ""
         self.conf.write_text(slurm_conf(self.folder, self.ports, user, self.settings, hardware))
         (self.folder / "cgroup.conf").write_text(cgroup_conf(self._release(), self.settings))
-        (self.folder / "gres.conf").write_text(gres_conf(self.settings))
         try:
             self._munge()
             if self.settings.accounting:

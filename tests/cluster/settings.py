@@ -32,14 +32,10 @@ class Settings:
     confined: bool = False
     """One node with the machine's own CPUs and memory, of which SLURM keeps a core. It holds each job within
     the cores and the memory that it gave it, by cgroups of version 1."""
-    local_disk: bool = False
-    """The nodes n3 and n4 state temporary disk space and two of the resource `nvme`."""
     cluster: str = "penstock"
     """ClusterName."""
     extra: Mapping[str, str] = field(default_factory=dict)
     """Further lines of slurm.conf."""
-    node_extra: Mapping[str, str] = field(default_factory=dict)
-    """Further words of a node's line, by its name; not of a node that confines its jobs."""
 
     @property
     def nodes(self) -> Sequence[str]:
@@ -106,8 +102,6 @@ def slurm_conf(
         }
     if settings.confined:
         lines |= {"ProctrackType": "proctrack/cgroup", "TaskPlugin": "task/affinity,task/cgroup"}
-    if settings.local_disk:
-        lines["GresTypes"] = "nvme"
     lines |= settings.extra
     text = "".join(f"{key}={value}\n" for key, value in lines.items())
     if settings.confined:
@@ -120,11 +114,10 @@ def slurm_conf(
         # WEKA's own cores on two of the four.
         reserved = " CoreSpecCount=1" if index < 2 else ""
         feature = "fast" if index < 2 else "plain"
-        disk = " TmpDisk=10000 Gres=nvme:2" if settings.local_disk and index >= 2 else ""
         text += (
             f"NodeName={node} NodeHostname=localhost NodeAddr=127.0.0.1 Port={ports[node]} CPUs={CPUS} "
             f"Sockets=1 CoresPerSocket={CPUS} ThreadsPerCore=1 RealMemory={MEMORY_MIB} "
-            f"Feature={feature}{reserved}{disk} {settings.node_extra.get(node, '')} State=UNKNOWN\n"
+            f"Feature={feature}{reserved} State=UNKNOWN\n"
         )
     text += "PartitionName=data Nodes=n[1-4] Default=YES MaxTime=INFINITE State=UP PriorityTier=1\n"
     text += "PartitionName=cpu Nodes=n[3-4] MaxTime=01:00:00 State=UP PriorityTier=1\n"
@@ -142,10 +135,6 @@ def cgroup_conf(release: tuple[int, int], settings: Settings) -> str:
             "ConstrainCores=yes\nConstrainRAMSpace=yes\n"
         )
     return "CgroupPlugin=disabled\n" if release >= (23, 11) else "CgroupAutomount=no\n"
-
-
-def gres_conf(settings: Settings) -> str:
-    return "NodeName=n[3-4] Name=nvme Count=2\n" if settings.local_disk else ""
 
 
 def slurmdbd_conf(folder: Path, ports: Mapping[str, int], user: str) -> str:

@@ -7,9 +7,8 @@ from typing import Any
 import pytest
 
 from penstock.cluster.slurm import placement
-from penstock.cluster.slurm.nodes import Node, fits, has_gres, is_lost, read_nodes
+from penstock.cluster.slurm.nodes import Node, is_lost, read_nodes
 from penstock.config.settings import JobOptions
-from penstock.errors import PreflightError
 
 
 def node(name: str, **over: Any) -> Node:
@@ -20,7 +19,7 @@ def node(name: str, **over: Any) -> Node:
     return Node(name, **{**plain, **over})
 
 
-NODES = [node("n1"), node("n2"), node("n3", partitions=frozenset({"data", "cpu"})), node("n4", tmp=1 << 40)]
+NODES = [node("n1"), node("n2"), node("n3", partitions=frozenset({"data", "cpu"})), node("n4")]
 
 
 def options(**over: Any) -> JobOptions:
@@ -48,44 +47,12 @@ def test_states_of_a_real_node_that_was_switched_off(state: str) -> None:
         ({}, "n1 n2 n3 n4"),
         ({"partition": "cpu"}, "n3"),
         ({"exclude": "n[1-2]"}, "n3 n4"),
-        ({"nodelist": "n[2-3]"}, "n2 n3"),
-        ({"nodelist": "n[2-3]", "exclude": "n2"}, "n3"),
-        ({"tmp": 1 << 30}, "n4"),
-        ({"gres": ("nvme:1",)}, ""),
+        ({"exclude": "n[1-4]"}, ""),
         ({"constraint": "slow"}, ""),
     ],
 )
 def test_which_nodes_an_element_may_run_on(over: dict[str, Any], names: str) -> None:
     assert [one.name for one in placement.able(options(**over), NODES, "data")] == names.split()
-
-
-def test_a_list_of_nodes_is_said_as_what_is_excluded() -> None:
-    assert placement.confined(options(nodelist="n2"), NODES) == options(nodelist="n2")
-    assert placement.confined(options(nodelist="n[1-2]"), NODES) == options(exclude="n[3-4]")
-    assert placement.confined(options(nodelist="n[1-3]", exclude="n1"), NODES) == options(exclude="n[1,4]")
-    assert placement.confined(options(nodelist="n[1-4]"), NODES) == options()
-    with pytest.raises(PreflightError, match=r"no node is named x1.*cluster\.nodelist"):
-        placement.confined(options(nodelist="n1,x1"), NODES)
-
-
-@pytest.mark.parametrize(
-    ("gres", "wanted", "has"),
-    [
-        ("nvme:2", "nvme", True),
-        ("nvme:2", "nvme:2", True),
-        ("nvme:2", "nvme:3", False),
-        ("gpu:a100:4(S:0-1),nvme:no_consume:1", "gpu:4", True),
-        ("gpu:a100:4(S:0,1),nvme:1", "nvme:1", True),
-        ("gpu:a100:2,gpu:h100:2", "gpu:3", True),
-        ("gpu:a100:2,gpu:h100:2", "gpu:h100:3", False),
-        ("gpu:a100:2", "gpu:h100", False),
-        ("craynetwork:4K", "craynetwork:4000", True),
-        ("", "nvme", False),
-    ],
-)
-def test_whether_a_node_has_a_resource(gres: str, wanted: str, has: bool) -> None:
-    assert has_gres(gres, wanted) is has
-    assert fits(options(gres=(wanted,)), node("n1", gres=gres)) is has
 
 
 @pytest.mark.parametrize(

@@ -33,8 +33,7 @@ if TYPE_CHECKING:
 OPTIONS = JobOptions(
     partition="data,cpu", account="ml", qos="bulk", reservation="maint", constraint="fast&ib",
     licenses=("wan:1", "lan:2"), time=600, memory=1 << 30, core_spec=2, cpus=4, max_elements=3,
-    exclude="n1,n[3-4]", nodelist="n[5,7]", gres=("nvme:1", "gpu:a100:2"), tmp=1 << 30, nice=50,
-    begin="2030-01-31T20:00", wckey="ingest", comment="ticket 4711, for bio",
+    exclude="n1,n[3-4]", wckey="ingest",
 )  # fmt: skip
 SPEC = ArraySpec(
     "penstock-x", "copy", (0, 1, 2, 7), ("/bin/true",), Path("/logs"), {"dataset": "d"},
@@ -134,17 +133,8 @@ def _words(line: str) -> list[str]:
         ("--exclusive", {"resource_sharing": "exclusive"}),
         ("--array=0-3%2", {"array": "0-3%2"}),
         ("--exclude=n1,n[3-4]", {"excluded_nodes": ["n1", "n[3-4]"]}),
-        ("--gres=nvme:1,gpu:a100:2", {"gres_per_node": {"nvme": 1, "gpu:a100": 2}}),
-        ("--tmp=1024M", {"temporary_disk_per_node": "1024M"}),
-        ("--begin=2030-01-31T20:00", {"begin_time": "2030-01-31T20:00"}),
-        ("--nice=50", {"nice": 50}),
         ("--wckey=ingest", {"wckey": "ingest"}),
         # Never sent, or not carried: sbatch's.
-        ("--gres=nvme", None),
-        ("--gres=none", None),
-        ("--gres=nvme:0", None),
-        ("--gres=nvme:1,nvme:2", None),
-        ("--nice=0", None),
         ("--mail-user=alice", None),
         ("--core-spec=0", None),
         ("--signal=USR1@120", None),

@@ -599,11 +599,11 @@ def test_a_root_that_is_here_must_be_on_the_node(tmp_path: Path) -> None:
 
 
 def test_a_command_on_two_nodes_has_a_task_on_each() -> None:
-    options = JobOptions(partition="data", core_spec=None, exclusive=False, memory=512 << 20, time=600)
+    options = JobOptions(partition="data", core_spec=None, cpus=1, memory=512 << 20, time=600)
     assert together_arguments("penstock-selftest", options, 2) == [
         "srun", "--job-name=penstock-selftest", "--export=ALL", "--chdir=/", "--quiet",
         "--kill-on-bad-exit=1", "--nodes=2", "--ntasks=2", "--ntasks-per-node=1",
-        "--partition=data", "--time=10", "--mem=512M",
+        "--partition=data", "--time=10", "--mem=512M", "--cpus-per-task=1",
     ]  # fmt: skip
     assert single_arguments("a", options, "n07")[-1] == "--nodelist=n07"
     with pytest.raises(ConfigError, match="cannot be a SLURM node"):
@@ -663,7 +663,6 @@ GPUS = [one._replace(gpus="gpu:a100:8") for one in named("g1", "g2")]
         ({"core_spec": None}, "refuse", True),
         ({}, "refuse", True),
         ({"core_spec": None, "cpus": 8}, "refuse", False),
-        ({"core_spec": None, "exclusive": False}, "refuse", False),
         ({"core_spec": 2}, "allow", False),
         ({"core_spec": 2, "partition": "data"}, "refuse", False),
         ({"core_spec": 2, "constraint": "fast"}, "refuse", True),

@@ -224,11 +224,10 @@ def test_units_and_words(write: Any) -> None:
                 "cluster": {
                     "backend": "slurm", "partition": "data,cpu", "time": "4h", "memory": "16GiB",
                     "licenses": ["wan:1"], "poll": "500ms", "core_spec": "none",
-                    "exclude": "n[1-4]", "nodelist": "n[3-8],m1", "gres": ["nvme:1"], "tmp": "1GiB",
-                    "begin": "2030-01-31T20:00:00", "nice": 10, "wckey": "ingest", "comment": "ticket 4711",
+                    "exclude": "n[1-4]", "wckey": "ingest",
                     "mail": {"to": "alice@example.org"},
                     "steps": {
-                        "verify": {"partition": "cpu", "core_spec": 1, "nodelist": None},
+                        "verify": {"partition": "cpu", "core_spec": 1, "exclude": None},
                         "audit": {"core_spec": "auto"},
                     },
                     "gpu_nodes": "allow",
@@ -244,12 +243,11 @@ def test_units_and_words(write: Any) -> None:
     assert (cluster.backend, cluster.poll) == ("slurm", 0.5)
     assert cluster.options == settings.JobOptions(
         partition="data,cpu", time=14400, memory=16 << 30, licenses=("wan:1",), core_spec=None,
-        exclude="n[1-4]", nodelist="n[3-8],m1", gres=("nvme:1",), tmp=1 << 30, begin="2030-01-31T20:00:00",
-        nice=10, wckey="ingest", comment="ticket 4711",
+        exclude="n[1-4]", wckey="ingest",
     )  # fmt: skip
     assert cluster.mail == settings.MailConfig("alice@example.org", ("end", "fail"))
     assert cluster.of("copy") == cluster.options
-    assert cluster.of("verify") == replace(cluster.options, partition="cpu", core_spec=1, nodelist=None)
+    assert cluster.of("verify") == replace(cluster.options, partition="cpu", core_spec=1, exclude=None)
     assert (config.engine.streams, config.engine.timeout) == (None, 90.0)
     assert config.engine.limit == 2_500_000_000
     assert config.verify.digests == ("xxh3_128", "sha256")
@@ -345,19 +343,11 @@ def test_relative_folders_are_relative_to_the_working_directory(
         ("cluster.constraint", "ib;id", "features joined"),
         ("cluster.licenses", ["wan:1,x;id"], "a licence such as"),
         ("cluster.licenses", "wan:1", "is text; give a list"),
-        ("cluster.gres", ["nvme:1,x;id"], "a resource such as"),
         ("cluster.exclude", "/etc/passwd", "a list of hosts"),
         ("cluster.exclude", "n[4-", "a list of hosts"),
-        ("cluster.nodelist", "--wrap=id", "a list of hosts"),
-        ("cluster.nodelist", "n[9-1]", "is no range of hosts"),
-        ("cluster.tmp", "100", "a size with its unit"),
-        ("cluster.begin", "now+2hours", "a moment in quotes"),
-        ("cluster.begin", "20:00", "a moment in quotes"),
-        ("cluster.begin", "2030-02-31T20:00:00", "no such moment"),
-        ("cluster.nice", -5, "at least 0"),
+        ("cluster.exclude", "--wrap=id", "a list of hosts"),
+        ("cluster.exclude", "n[9-1]", "is no range of hosts"),
         ("cluster.wckey", "a b", "a workload characterization key"),
-        ("cluster.comment", "$(id)", "up to 200 letters"),
-        ("cluster.comment", "", "up to 200 letters"),
         ("cluster.mail", {"to": "a b"}, "an address"),
         ("cluster.mail", {"to": "a", "when": ["never"]}, "one of begin"),
         ("cluster.time", 4, "a time with its unit"),

@@ -29,7 +29,7 @@ def test_a_key_that_went_is_refused_by_name(key: str) -> None:
     [
         (("target", "auditors"), "target.auditors"),
         (("datasets", "d.e", "sources", 3, "gone"), "datasets.<dataset>.sources[].gone"),
-        (("cluster", "steps", "copy", "nice"), "cluster.nice"),
+        (("cluster", "steps", "copy", "gone"), "cluster.gone"),
         (("cluster", "steps"), "cluster.steps"),
     ],
 )

@@ -108,11 +108,8 @@ def test_elements_of_less_time_start_before_a_maintenance(slurm: Machine) -> Non
         slurm.run("scontrol", "delete", "reservationname=service")
 
 
-def test_elements_run_on_all_nodes_of_a_list_and_on_no_other(slurm: Machine, tmp_path: Path) -> None:
-    options = replace(
-        GOOD, core_spec=None, nodelist="n[3-4]", exclude="n1", nice=5, comment="ticket 4711", max_elements=4,
-        begin="2020-01-31T20:00", wckey="ingest",
-    )  # fmt: skip
+def test_no_element_runs_on_a_node_that_is_excluded(slurm: Machine, tmp_path: Path) -> None:
+    options = replace(GOOD, core_spec=None, exclude="n[1-2]", max_elements=4, wckey="ingest")
     cluster = open_cluster(ClusterConfig(backend="slurm", options=options, probe=False))
     (ignored,) = cluster.check(["copy"])
     assert "TrackWCKey=No" in ignored
@@ -125,12 +122,11 @@ def test_elements_run_on_all_nodes_of_a_list_and_on_no_other(slurm: Machine, tmp
         }
 
     wait_for(lambda: nodes() == {"n3", "n4"}, "an element on each of the two nodes")
-    seen = slurm.run("squeue", "-h", "-o", "%y|%k", "-j", array).stdout.splitlines()[0]
-    assert seen == "5|penstock dataset=d ticket 4711"
-    with pytest.raises(PreflightError, match=r"(?s)no node is named n9"):
-        open_cluster(
-            ClusterConfig(backend="slurm", options=replace(options, nodelist="n9,n3"), probe=False)
-        ).check(["copy"])
+    seen = slurm.run("squeue", "-h", "-o", "%k", "-j", array).stdout.splitlines()[0]
+    assert seen == "penstock dataset=d"
+    options = replace(options, exclude="n9")
+    with pytest.raises(PreflightError, match=r"(?s)Invalid node name specified.*cluster\.exclude"):
+        open_cluster(ClusterConfig(backend="slurm", options=options, probe=False)).check(["copy"])
 
 
 def test_a_node_that_is_switched_off_is_switched_on_for_an_element(
@@ -150,7 +146,7 @@ def test_a_node_that_is_switched_off_is_switched_on_for_an_element(
             return machine.run("sinfo", "-h", "-N", "-p", "data", "-n", "n4", "-o", "%T").stdout.strip()
 
         wait_for(lambda: state() == "idle~", "the node to be off")
-        options = replace(GOOD, core_spec=None, nodelist="n4")
+        options = replace(GOOD, core_spec=None, exclude="n[1-3]")
         cluster = open_cluster(ClusterConfig(backend="slurm", options=options, probe=False))
         assert cluster.check(["copy"]) == []
         array = cluster.submit(ArraySpec("penstock-power", "copy", (0,), ("/bin/true",), tmp_path))

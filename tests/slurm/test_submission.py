@@ -20,6 +20,7 @@ from penstock.cluster.slurm.client import CommandOutput, call, problem
 from penstock.cluster.slurm.environment import STOP_AT
 from penstock.cluster.slurm.job_states import read_sacct, read_squeue
 from penstock.cluster.slurm.nodes import read_nodes
+from penstock.cluster.slurm.site_answers import read_time
 from penstock.cluster.slurm.submission import (
     Account,
     array_arguments,
@@ -29,7 +30,6 @@ from penstock.cluster.slurm.submission import (
     script,
     validated,
 )
-from penstock.cluster.slurm.times import read_time
 from penstock.config.settings import JobOptions
 from penstock.errors import ConfigError, FailedError, PreflightError, TransientError
 
@@ -65,23 +65,14 @@ class TestArguments:
         ]  # fmt: skip
 
     def test_nothing_is_asked_for_that_was_not_configured(self) -> None:
-        assert job_arguments(JobOptions(core_spec=None, exclusive=False)) == ["--nodes=1", "--ntasks=1"]
+        assert job_arguments(JobOptions(core_spec=None)) == ["--nodes=1", "--ntasks=1", "--exclusive"]
 
     @pytest.mark.parametrize(
-        ("core_spec", "exclusive", "cpus", "whole"),
-        [
-            (2, None, None, False),
-            (2, True, None, False),
-            (None, True, 4, True),
-            (None, False, None, False),
-            (None, None, 4, False),
-            (None, None, None, True),
-        ],
+        ("core_spec", "cpus", "whole"),
+        [(2, None, False), (2, 4, False), (None, 4, False), (None, None, True)],
     )
-    def test_whole_nodes(
-        self, core_spec: int | None, exclusive: bool | None, cpus: int | None, whole: bool
-    ) -> None:
-        words = job_arguments(JobOptions(core_spec=core_spec, exclusive=exclusive, cpus=cpus))
+    def test_whole_nodes(self, core_spec: int | None, cpus: int | None, whole: bool) -> None:
+        words = job_arguments(JobOptions(core_spec=core_spec, cpus=cpus))
         assert ("--exclusive" in words) == whole
 
     @pytest.mark.parametrize("bad", ["x; touch PWNED", "$(id)", "a b", "--wrap=id", "-x", "", "a\nb", "a'b"])
@@ -105,26 +96,15 @@ class TestArguments:
         assert {"--requeue", "--signal=B:USR1@120", "--export=ALL", "--open-mode=append"} <= set(words)
 
     def test_what_chooses_nodes_and_what_accounting_sees(self) -> None:
-        chosen = JobOptions(
-            core_spec=2, exclude="n[1-4]", nodelist="n9", gres=("nvme:1", "gpu:a100:2"), tmp=(1 << 30) + 1,
-            begin="2030-01-31T20:00", nice=50, wckey="ingest", comment="ticket 4711, for bio",
-        )  # fmt: skip
+        chosen = JobOptions(core_spec=2, exclude="n[1-4]", wckey="ingest")
         spec = replace(an_array(Path("/t")), labels={"dataset": "a", "step": "copy"})
         words = array_arguments(spec, 1, chosen)
         assert {
-            "--exclude=n[1-4]", "--nodelist=n9", "--gres=nvme:1,gpu:a100:2", "--tmp=1025M", "--nice=50",
-            "--begin=2030-01-31T20:00", "--wckey=ingest",
-            "--comment=penstock dataset=a step=copy ticket 4711, for bio",
+            "--exclude=n[1-4]", "--wckey=ingest", "--comment=penstock dataset=a step=copy",
         } <= set(words)  # fmt: skip
         assert not [word for word in words if word.startswith("--mail")]
 
-    @pytest.mark.parametrize(
-        "over",
-        [
-            {"exclude": "/etc/hosts"}, {"nodelist": "n1 n2"}, {"gres": ("nvme:1,x",)}, {"begin": "now+1hour"},
-            {"wckey": "a b"}, {"comment": "$(id)"},
-        ],
-    )  # fmt: skip
+    @pytest.mark.parametrize("over", [{"exclude": "/etc/hosts"}, {"exclude": "n1 n2"}, {"wckey": "a b"}])
     def test_what_is_no_such_option_is_refused(self, over: dict[str, Any]) -> None:
         with pytest.raises(ConfigError):
             array_arguments(an_array(Path("/t")), 1, JobOptions(core_spec=2, **over))

@@ -46,7 +46,7 @@ def test_further_datasets_get_a_job_of_their_own_that_follows(place: Place) -> N
 def test_a_controller_on_the_only_node_of_its_elements_is_refused(place: Place) -> None:
     """Before it is submitted; and at its start where a person's own job has `penstock run` in it."""
     place.fill("a", 5)
-    place.configure(["a"], cluster={"probe": False, "nodelist": "n3"})
+    place.configure(["a"], cluster={"probe": False, "exclude": "n[1-2],n4"})
     said = place.ends(place.penstock("submit", "a"), 3)
     assert "n3 is the only node that elements may use" in said
     command = f"{sys.executable} -m penstock --config my.yaml --backend slurm run a"

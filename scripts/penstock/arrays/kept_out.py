@@ -19,7 +19,7 @@ BOUND = 300.0
 """Seconds after which the controller ends, if that does not change: other controllers may end meanwhile."""
 HINT = (
     "run `penstock run` outside a job that takes a node of its elements (on a login node), or give the "
-    "controller another partition: cluster.steps.submit.partition"
+    "controller another partition or QOS: cluster.steps.submit"
 )
 
 

@@ -10,7 +10,6 @@ from __future__ import annotations
 import hashlib
 import os
 import re
-from datetime import datetime
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -204,16 +203,10 @@ def _meaning(root: Section) -> Iterator[Problem]:
 
 
 def _job_problems(job: Section) -> Iterator[Problem]:
-    for key in ("exclude", "nodelist"):
-        try:
-            host_names(job.text(key))
-        except ValueError as error:
-            yield Problem((*job.path, key), str(error))
-    if begin := job.text("begin"):
-        try:
-            datetime.fromisoformat(begin)
-        except ValueError:
-            yield Problem((*job.path, "begin"), f"{shown(begin)} is no such moment in the calendar")
+    try:
+        host_names(job.text("exclude"))
+    except ValueError as error:
+        yield Problem((*job.path, "exclude"), str(error))
 
 
 def _bandwidth(given: Section) -> Iterator[Problem]:

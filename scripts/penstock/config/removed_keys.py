@@ -16,8 +16,17 @@ _LIST_FORMAT = (
 )
 _STRIPING = "new files have it from the target's folder, which the file system's own command changes"
 _OPS = "the site sets `target.ops`, in /etc/penstock/site.yaml"
+_NODES = "cluster.constraint, exclude, partition and reservation choose the nodes"
+_UPDATED = "`scontrol update JobId=<array> {}` changes an array that waits"
 INSTEAD: Mapping[str, str] = {
     "cluster.on_nodes": "`penstock run --submit` has the controller list, plan and publish in a job",
+    "cluster.nodelist": _NODES,
+    "cluster.gres": _NODES,
+    "cluster.tmp": _NODES,
+    "cluster.begin": _UPDATED.format("StartTime=2030-01-31T20:00"),
+    "cluster.nice": _UPDATED.format("Nice=100"),
+    "cluster.comment": _UPDATED.format("Comment=..."),
+    "cluster.exclusive": "whole nodes are taken, or with cluster.core_spec: none the CPUs of cluster.cpus",
     "cluster.steps.preflight": "the jobs of copy and verify are what preflight tries",
     "cluster.steps.list": _OF_CONTROLLER,
     "cluster.steps.plan": _OF_CONTROLLER,

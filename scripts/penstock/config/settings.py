@@ -228,18 +228,9 @@ class JobOptions:
     qos: str | None = None
     reservation: str | None = None
     constraint: str | None = None
-    gres: tuple[str, ...] = ()
     exclude: str | None = None
     """A list of hosts as SLURM writes it, such as n[1-4]."""
-    nodelist: str | None = None
-    """The only nodes that elements may run on, in the same form."""
-    tmp: Size | None = None
-    """Bytes of a node's TmpDisk."""
-    begin: str | None = None
-    """A moment, `YYYY-MM-DDTHH:MM`, in the cluster's time zone."""
-    nice: int | None = None
     wckey: str | None = None
-    comment: str | None = None
     licenses: tuple[str, ...] = ()
     time: Annotated[int, "time_limit"] | None = AUTO_TIME
     """Seconds; AUTO_TIME: by the plan's estimate. None: the partition's default."""
@@ -249,8 +240,6 @@ class JobOptions:
     option is not given. `auto`: by what the cluster and its nodes are; `spec_cores` has it once that is
     known."""
     cpus: int | None = None
-    exclusive: bool | None = None
-    """Whole nodes also without core-spec. None: where `cpus` says nothing else."""
     max_elements: int = 4
     """Elements (nodes) at once."""
 
@@ -265,16 +254,12 @@ class JobOptions:
     def whole_nodes(self) -> bool:
         """Whether the job asks for --exclusive, of options that the cluster has settled.
 
-        core_spec | exclusive | cpus  | --exclusive
-        a number  | any       | any   | left out: core-spec takes whole nodes itself
-        none      | true      | any   | yes
-        none      | false     | any   | no: without `cpus` an element gets one CPU
-        none      | null      | given | no
-        none      | null      | null  | yes: an element gets what the node has
+        core_spec | cpus  | --exclusive
+        a number  | any   | left out: core-spec takes whole nodes itself
+        none      | given | no
+        none      | null  | yes: an element gets what the node has, and not one CPU
         """
-        if self.spec_cores is not None:
-            return False
-        return self.cpus is None if self.exclusive is None else self.exclusive
+        return self.spec_cores is None and self.cpus is None
 
     @property
     def node_alone(self) -> bool | None:

@@ -60,10 +60,7 @@ def options(config: Config) -> JobOptions:
         chosen,
         core_spec=None,
         licenses=(),
-        gres=chosen.gres if own and chosen.gres != config.cluster.options.gres else (),
-        tmp=chosen.tmp if own and chosen.tmp != config.cluster.options.tmp else None,
         cpus=chosen.cpus if own and chosen.cpus is not None else 1,
-        exclusive=False,
         memory=memory,
         max_elements=1,
     )

@@ -17,13 +17,11 @@ ADVICE = (
     ("license", "cluster.licenses: `scontrol show licenses` lists them"),
     ("feature", "cluster.constraint: `sinfo -o '%n %f'` lists the nodes' features"),
     ("wckey", "cluster.wckey: `sacctmgr show wckey` lists them"),
-    ("gres", "cluster.gres: `sinfo -o '%n %G'` shows what the nodes have"),
-    ("generic resource", "cluster.gres: `sinfo -o '%n %G'` shows what the nodes have"),
-    ("node name", "cluster.exclude, cluster.nodelist: `sinfo -N` lists the nodes"),
+    ("node name", "cluster.exclude: `sinfo -N` lists the nodes"),
     ("reservation", "cluster.reservation: `scontrol show reservation` lists them"),
     (
         "node configuration",
-        "no node that is left has that: cluster.memory, cpus, core_spec, gres, tmp, constraint, exclude",
+        "no node that is left has that: cluster.memory, cpus, core_spec, constraint, exclude",
     ),
     (
         "invalid time specified",

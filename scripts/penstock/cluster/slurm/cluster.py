@@ -191,15 +191,14 @@ class SlurmCluster:
         )
 
     def _options(self, step: str) -> JobOptions:
-        """Of the step, as SLURM has to get them: with what `core_spec: auto` and a list of nodes come to.
-        Raises as the port to SLURM."""
+        """Of the step, as SLURM has to get them: with what `core_spec: auto` comes to. Raises as the port to
+        SLURM."""
         given = self._config.of(step)
-        if given.core_spec != AUTO_CORES and given.nodelist is None:
+        if given.core_spec != AUTO_CORES:
             return given
         if given not in self._settled_options:
             nodes = self._slurm.nodes()
-            options = placement.confined(given, nodes)
-            self._settled_options[given] = site.settled(self._slurm, options, self._known(), nodes)
+            self._settled_options[given] = site.settled(self._slurm, given, self._known(), nodes)
         return self._settled_options[given]
 
     def find(self, name: str) -> Sequence[str]:

@@ -55,10 +55,6 @@ class Node(NamedTuple):
     """CpuSpecList: the CPUs that it keeps, in SLURM's own numbers. Slurm shows it for CoreSpecCount, too."""
     memory_spec: int = 0
     """MemSpecLimit, in bytes: memory that the node keeps for the system; 0: none."""
-    gres: str = ""
-    """All that Gres has: `gpu:a100:4(S:0-1),nvme:2`."""
-    tmp: int = 0
-    """TmpDisk, in bytes."""
 
     @property
     def away(self) -> bool:
@@ -99,8 +95,6 @@ def fits(options: JobOptions, node: Node) -> bool:
     return (
         (options.cpus or 1) <= cpus
         and (options.memory or 0) <= node.memory
-        and (options.tmp or 0) <= node.tmp
-        and all(has_gres(node.gres, wanted) for wanted in options.gres)
         and (cores is None or node.cores > cores)
     )
 
@@ -110,23 +104,6 @@ def is_lost(state: str) -> bool:
     end as `sinfo -o %T` shows it (`drained*`), or before flags (`idle*+drain`). A node that is off to save
     power (`idle~`, `powered_down`) is not lost."""
     return "down" in re.findall(r"[a-z_]+", state) or "*" in state
-
-
-def has_gres(gres: str, wanted: str) -> bool:
-    """Whether a node with this Gres has what one `--gres` asks for: `nvme`, `nvme:2`, `gpu:a100:1`."""
-    name, kind, count = _gres(wanted)
-    there = [_gres(re.sub(r"\(.*?\)", "", one)) for one in re.split(r",(?![^(]*\))", gres)]
-    return count <= sum(number for has, of, number in there if has == name and kind in ("", of))
-
-
-def _gres(text: str) -> tuple[str, str, int]:
-    """Name, type and number: `gpu:a100:4`, `nvme:2`, `craynetwork:4K`, `nvme` (1); `no_consume` is passed
-    over."""
-    name, *rest = [part for part in text.split(":") if part != "no_consume"]
-    found = re.fullmatch(r"([0-9]+)([KMG]?)", rest[-1]) if rest else None
-    count = int(found[1]) << {"": 0, "K": 10, "M": 20, "G": 30}[found[2]] if found else 1
-    kinds = rest[:-1] if found else rest
-    return name, kinds[0] if kinds else "", count
 
 
 def spread(nodes: Sequence[Node], most: int) -> list[str]:
@@ -166,8 +143,6 @@ def read_nodes(text: str) -> list[Node]:
                 threads=threads,
                 cpu_spec=listed,
                 memory_spec=int(words.get("MemSpecLimit", "0")) * MIB,
-                gres="" if words.get("Gres", "") == "(null)" else words.get("Gres", ""),
-                tmp=int(words.get("TmpDisk", "0")) * MIB,
             )
         )
     return nodes

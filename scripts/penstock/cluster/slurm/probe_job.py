@@ -161,10 +161,7 @@ def _submitted(slurm: Slurm, probe: Probe, options: JobOptions, nodes: Sequence[
     """The jobs' ids. Where SLURM takes none that names its node, one that names none; where it takes some,
     these are enough. Raises PreflightError where it takes none at all."""
     # A probe shares a node where it may: core-spec would ask for a whole, free one.
-    light = dataclasses.replace(
-        options, core_spec=None, exclusive=False, memory=MEMORY, cpus=None, licenses=(), time=60,
-        gres=(), tmp=None, begin=None, nice=None,
-    )  # fmt: skip
+    light = dataclasses.replace(options, core_spec=None, memory=MEMORY, cpus=1, licenses=(), time=60)
     jobs: list[str] = []
     for node in [*nodes, ""]:
         if jobs and not node:

@@ -72,8 +72,7 @@ def check(
     nodes = slurm.nodes()
     asked: dict[JobOptions, str] = {}
     for step in steps:
-        options = placement.confined(config.of(step), nodes)
-        asked.setdefault(settled(slurm, options, known, nodes), step)
+        asked.setdefault(settled(slurm, config.of(step), known, nodes), step)
     tried: dict[tuple[object, ...], tuple[JobOptions, list[str]]] = {}
     for options, step in asked.items():
         try:

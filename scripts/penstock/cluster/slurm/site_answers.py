@@ -6,7 +6,6 @@ from typing import TYPE_CHECKING
 
 from penstock.cluster.slurm.port import Association, Partition, Qos
 from penstock.cluster.slurm.shown import fields
-from penstock.cluster.slurm.times import read_time
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
@@ -61,3 +60,16 @@ def _rows(text: str, fields: Sequence[str]) -> Iterator[list[str]]:
         values = [value.strip() for value in line.split("|")]
         if len(values) == len(fields):
             yield values
+
+
+def read_time(word: str) -> float:
+    """Seconds of SLURM's `[days-]hours:minutes:seconds`; 0 for `infinite` and the like."""
+    days, _, clock = word.rpartition("-")
+    try:
+        parts = [int(part) for part in clock.split(":")]
+        total = 0
+        for part in [0] * (3 - len(parts)) + parts:
+            total = total * 60 + part
+        return float(int(days or 0) * 86400 + total)
+    except ValueError:
+        return 0.0

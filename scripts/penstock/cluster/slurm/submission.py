@@ -35,11 +35,7 @@ PATTERNS = {
     "licenses": re.compile(rf"{_NAME}(@{_NAME})?([:=][0-9]+)?"),
     "node": re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*"),
     "exclude": FORM,
-    "nodelist": FORM,
-    "gres": re.compile(rf"{_NAME}(:{_NAME})?(:[0-9]+)?"),
-    "begin": re.compile(r"[0-9]{4}-[0-9]{2}-[0-9]{2}(T[0-9]{2}:[0-9]{2}(:[0-9]{2})?)?"),
     "wckey": re.compile(_NAME),
-    "comment": re.compile(r"[A-Za-z0-9][A-Za-z0-9 ._:/@#+,=-]{0,199}"),
     "mail": re.compile(r"[A-Za-z0-9][A-Za-z0-9._+%@-]{0,199}"),
     "name": re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,199}"),
     "job": re.compile(r"[0-9]+"),
@@ -60,29 +56,21 @@ def validated(key: str, value: str) -> str:
 
 
 def job_arguments(options: JobOptions, nodes: int = 1, exclude: Sequence[str] = ()) -> list[str]:
-    """The options that choose where a job runs and with what. Memory and TmpDisk are rounded up to
-    MiB, time to minutes. On several nodes it has one task on each. `exclude`: nodes that it does not run on,
-    beside those of the options."""
+    """The options that choose where a job runs and with what. Memory is rounded up to MiB, time to
+    minutes. On several nodes it has one task on each. `exclude`: nodes that it does not run on, beside those
+    of the options."""
     if exclude:
         names = {*host_names(options.exclude or ""), *exclude}
         options = replace(options, exclude=host_list(names))
     arguments = [f"--nodes={nodes}", f"--ntasks={nodes}"]
     if nodes > 1:
         arguments.append("--ntasks-per-node=1")
-    for key in (
-        "partition", "account", "qos", "reservation", "constraint", "exclude", "nodelist", "begin", "wckey"
-    ):  # fmt: skip
+    for key in ("partition", "account", "qos", "reservation", "constraint", "exclude", "wckey"):
         value = getattr(options, key)
         if value is not None:
             arguments.append(f"--{key}={validated(key, value)}")
     if options.licenses:
         arguments.append("--licenses=" + ",".join(validated("licenses", one) for one in options.licenses))
-    if options.gres:
-        arguments.append("--gres=" + ",".join(validated("gres", one) for one in options.gres))
-    if options.tmp is not None:
-        arguments.append(f"--tmp={-(-options.tmp // (1 << 20))}M")
-    if options.nice is not None:
-        arguments.append(f"--nice={options.nice}")
     if options.time:
         arguments.append(f"--time={_minutes(options.time)}")
     if options.memory is not None:
@@ -123,7 +111,7 @@ def array_arguments(spec: ArraySpec, at_once: int, options: JobOptions) -> list[
         "sbatch",
         "--parsable",
         f"--job-name={validated('name', spec.name)}",
-        f"--comment={comment(spec, options)}",
+        f"--comment={comment(spec)}",
         *([f"--mail-user={validated('mail', mail.to)}", f"--mail-type={mail_types(mail)}"] if mail else []),
         *(
             [f"--dependency=afterany:{':'.join(validated('job', job) for job in spec.after)}"]
@@ -141,11 +129,10 @@ def array_arguments(spec: ArraySpec, at_once: int, options: JobOptions) -> list[
     ]
 
 
-def comment(spec: ArraySpec, options: JobOptions) -> str:
-    """`penstock dataset=d step=copy release=r`, then the words of `cluster.comment`."""
+def comment(spec: ArraySpec) -> str:
+    """`penstock dataset=d step=copy release=r`."""
     labels = [f"{validated('name', key)}={validated('name', text)}" for key, text in spec.labels.items()]
-    own = [] if options.comment is None else [validated("comment", options.comment)]
-    return " ".join(["penstock", *labels, *own])
+    return " ".join(["penstock", *labels])
 
 
 def mail_types(mail: Mail) -> str:

@@ -24,10 +24,8 @@ def start(config: ClusterConfig, words: Sequence[str], nodes: int, seconds: int)
     soon as they are free. A SIGTERM to it ends the job, waiting or running. Raises PreflightError where there
     is no srun."""
     options = dataclasses.replace(
-        config.options,
-        core_spec=None, exclusive=False, memory=MEMORY, cpus=None, licenses=(), time=seconds,
-        gres=(), tmp=None, begin=None,
-    )  # fmt: skip
+        config.options, core_spec=None, memory=MEMORY, cpus=1, licenses=(), time=seconds
+    )
     command = [*together_arguments("penstock-selftest", options, nodes)]
     try:
         return subprocess.Popen(

@@ -133,7 +133,6 @@ class Nodes(dict):
             node.total_cpus = int(words["CPUTot"])
             node.sockets, node.cores_per_socket = int(words["Sockets"]), int(words["CoresPerSocket"])
             node.threads_per_core = int(words.get("ThreadsPerCore", 1))
-            node.temporary_disk = int(words.get("TmpDisk", 0)) or None
             node.memory_reserved_for_system = int(words.get("MemSpecLimit", 0)) or None
             node.cores_reserved_for_system = int(words.get("CoreSpecCount", 0)) or None
             node.real_memory = int(words["RealMemory"])
@@ -183,8 +182,7 @@ class JobSubmitDescription:
         "ntasks": "ntasks", "cpus_per_task": "cpus-per-task", "partitions": "partition", "account": "account",
         "qos": "qos", "reservations": "reservation", "constraints": "constraint", "licenses": "licenses",
         "memory_per_node": "mem", "required_nodes": "nodelist", "cores_reserved_for_system": "core-spec",
-        "excluded_nodes": "exclude", "temporary_disk_per_node": "tmp", "begin_time": "begin", "nice": "nice",
-        "wckey": "wckey", "gres_per_node": "gres",
+        "excluded_nodes": "exclude", "wckey": "wckey",
     }  # fmt: skip
     OTHERS = ("script", "environment", "is_requeueable", "signal", "time_limit", "resource_sharing")
 
@@ -221,9 +219,6 @@ class JobSubmitDescription:
             words.append(f"--core-spec={spec}")
         for name, value in given.items():
             text = ",".join(value) if isinstance(value, list) else value
-            if name == "gres_per_node":
-                # A text without a number raises ValueError; of a dictionary each number is sent.
-                text = ",".join(f"{one}:{count}" for one, count in value.items())
             words.append(f"--{self.OPTIONS[name]}={text}")
         # What sbatch sets by itself is not its caller's to give.
         kept = {name: text for name, text in environment.items() if not name.startswith("SLURM_RLIMIT")}

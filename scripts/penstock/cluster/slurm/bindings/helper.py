@@ -59,8 +59,6 @@ def _node(node: Any) -> Dict[str, Any]:
         "sockets": node.sockets,
         "threads": node.threads_per_core or 1,
         "memory_spec": (node.memory_reserved_for_system or 0) * MIB,
-        "gres": gres,
-        "tmp": (node.temporary_disk or 0) * MIB,
     }
 
 

@@ -89,17 +89,6 @@ def _warned(value: str) -> Mapping[str, object] | None:
     return {"signal": {"signal": number, "time": int(found[2]), "batch_only": True}}
 
 
-def _counted(value: str) -> Mapping[str, object] | None:
-    """`nvme:1,gpu:a100:2`: a number of each resource. One without a number, and `none`, are sbatch's."""
-    found: dict[str, object] = {}
-    for one in value.split(","):
-        name, _, count = one.rpartition(":")
-        if not name or name in found or not count.isdecimal() or int(count) == 0:
-            return None
-        found[name] = int(count)
-    return {"gres_per_node": found}
-
-
 _OPTIONS: Mapping[str, Callable[[str], Mapping[str, object] | None]] = {
     "--parsable": _fixed(),
     "--export": lambda value: {} if value == "ALL" else None,
@@ -128,9 +117,5 @@ _OPTIONS: Mapping[str, Callable[[str], Mapping[str, object] | None]] = {
     "--exclusive": _fixed(resource_sharing="exclusive"),
     "--nodelist": _several("required_nodes"),
     "--exclude": _several("excluded_nodes"),
-    "--gres": _counted,
-    "--tmp": _text("temporary_disk_per_node"),
-    "--begin": _text("begin_time"),
-    "--nice": _number("nice"),
     "--wckey": _text("wckey"),
 }
