@@ -200,9 +200,10 @@ def latency(bench: Bench, work: data.Work, microseconds: int) -> list[dict[str, 
     env = contenders.environment(task, bench.scratch) | {"PATH": bench.path}
     env |= {"SLOW_MICROSECONDS": str(microseconds), "SLOW_BELOW": str(base)}
     env["LD_PRELOAD"] = str(shim)
+    env["PENSTOCK_TEST_SETTINGS"] = '{"engine.workers": 4}'
     config = bench.scratch / "latency.yaml"
     config.write_text(
-        f"target: {{root: {target}}}\nengine: {{workers: 4, streams: 64}}\n"
+        f"target: {{root: {target}}}\nengine: {{streams: 64}}\n"
         f"datasets: {{bench: {{source: {folder}}}}}\n"
     )
     commands: dict[str, Sequence[Sequence[str]]] = {
