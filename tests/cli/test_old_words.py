@@ -24,6 +24,8 @@ ROWS = {
     "publish": ("publish --config my.yaml a", "--config my.yaml step publish a"),
     "list-group": ("list-group a b", "step list-group a b"),
     "list-failure": ("list-failure a", "step list-failure a"),
+    "submit --mend": ("submit --parsable a --mend", "gate --parsable --mend --submit a"),
+    "submit": ("submit a --new-release", "run --submit a --new-release"),
     "throttle": ("throttle --as-root a 2", "--as-root limit a --nodes 2"),
     "unpin": ("unpin a one two", "gc a --overrule one --overrule two"),
 }

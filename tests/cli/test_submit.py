@@ -1,4 +1,5 @@
-"""`penstock submit`: what it prints and leaves, with stand-ins for sbatch and squeue."""
+"""`penstock run --submit` and `gate --mend --submit`: what they print and leave; sbatch and squeue are
+stand-ins."""
 
 from __future__ import annotations
 
@@ -72,7 +73,9 @@ def place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return tmp_path
 
 
-WORDS = ("--config", "my.yaml", "--backend", "slurm", "submit", "d")
+SLURM = ("--config", "my.yaml", "--backend", "slurm")
+WORDS = (*SLURM, "run", "--submit", "d")
+LOOK = (*SLURM, "gate", "d", "--mend", "--submit")
 
 
 def test_the_receipt_and_the_job_id_alone(place: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -102,7 +105,8 @@ def configured(place: Path, *datasets: str, root: str = "target", file: str = "m
 
 def submitted(capsys: pytest.CaptureFixture[str], *more: str, file: str = "my.yaml") -> tuple[str, bool]:
     """The job that is the answer, and whether it was there already."""
-    assert main(["--config", file, *WORDS[2:4], "--progress", "json", "submit", *more]) == 0
+    words = more if more[:1] == ("gate",) else ("run", *more)
+    assert main(["--config", file, *SLURM[2:], "--progress", "json", *words, "--submit"]) == 0
     told = json.loads(capsys.readouterr().out)
     return told["job"], told["met"]
 
@@ -120,7 +124,7 @@ def state(place: Path, job: int, word: str) -> None:
 def test_a_job_is_the_answer_only_where_it_does_all_that_is_asked_for(
     place: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """`submit a`, then `submit b`: `afterok` of the answer runs nothing without its data."""
+    """`run --submit a`, then `run --submit b`: `afterok` of the answer runs nothing without its data."""
     configured(place, "a", "b", "c")
     assert submitted(capsys, "a", "b") == ("77", False)
     assert "--dependency" not in asked(place, 77)
@@ -131,7 +135,7 @@ def test_a_job_is_the_answer_only_where_it_does_all_that_is_asked_for(
     assert submitted(capsys) == ("79", False)
     assert "--dependency=afterany:77:78 " in asked(place, 79)
     assert submitted(capsys, "c", "a") == ("79", True), "all datasets are these, too"
-    for more in (["--new-release"], ["--copy-unchanged"], ["--new-release", "--copy-unchanged"]):
+    for more in (["--new-release"], ["--copy-unchanged"], ["--new-release", "--cores", "2"]):
         job, met = submitted(capsys, "a", *more)
         assert not met
         assert submitted(capsys, "a", *more) == (job, True)
@@ -162,7 +166,7 @@ def test_a_job_that_was_cancelled_since_is_no_answer(place: Path, capsys: pytest
     assert submitted(capsys, "d") == ("77", False)
     state(place, 77, "RUNNING")
     (place / "target/d/.penstock").mkdir(parents=True)
-    assert main([*WORDS[:4], "cancel", "d"]) == 0
+    assert main([*SLURM, "cancel", "d"]) == 0
     capsys.readouterr()
     assert submitted(capsys, "d") == ("78", False)
     assert submitted(capsys, "d") == ("78", True)
@@ -194,10 +198,10 @@ def test_a_run_that_works_in_the_folder_is_named(place: Path, capsys: pytest.Cap
 def test_cancel_ends_a_controller_that_has_not_begun(place: Path, capsys: pytest.CaptureFixture[str]) -> None:
     configured(place, "d", "e")
     assert submitted(capsys, "d", "e") == ("77", False)
-    assert main([*WORDS[:4], "cancel", "d"]) == 0
+    assert main([*SLURM, "cancel", "d"]) == 0
     assert "job 77, had not begun: scancel 77 ends it, for d, e" in capsys.readouterr().out
     assert not (place / "ended").exists()
-    assert main([*WORDS[:4], "cancel"]) == 0
+    assert main([*SLURM, "cancel"]) == 0
     assert "job 77, had not begun: ended" in capsys.readouterr().out
     assert (place / "ended").read_text() == "77\n"
 
@@ -205,27 +209,49 @@ def test_cancel_ends_a_controller_that_has_not_begun(place: Path, capsys: pytest
 def test_a_look_is_submitted_as_a_job_of_its_own(place: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """Its command is `gate --mend` of one dataset."""
     assert submitted(capsys, "d") == ("77", False)
-    assert main([*WORDS[:-1], "--mend", "d"]) == 0
+    assert main([*LOOK]) == 0
     out = capsys.readouterr().out
     assert "the look is submitted: job 78" in out
     assert "afterok:78" in out
     assert "gate d --mend" in (place / "script-78").read_text()
     assert "--dependency" not in asked(place, 78)
-    assert submitted(capsys, "--mend", "d") == ("78", True)
+    assert submitted(capsys, "gate", "d", "--mend") == ("78", True)
+    assert submitted(capsys, "gate", "d", "--mend", "--sample", "5%", "--wait", "1h") == ("79", False)
+    assert "gate d --mend --sample 0.05" in (place / "script-79").read_text()
+    assert "--wait 3600.000s" in (place / "script-79").read_text()
     assert submitted(capsys, "d") == ("77", True)
 
 
-def test_what_a_run_may_be_told_is_handed_to_it(place: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    assert main([*WORDS, "--new-release", "--copy-unchanged"]) == 0
-    assert "run d --new-release --copy-unchanged" in (place / "script-77").read_text()
-    assert main([*WORDS, "--mend", "--copy-unchanged"]) == 2
-    assert "--copy-unchanged is of a run" in capsys.readouterr().err
+def test_what_a_run_may_be_told_is_handed_to_it(place: Path) -> None:
+    assert main([*WORDS, "--new-release", "--copy-unchanged", "--cores", "2"]) == 0
+    assert "run d --new-release --copy-unchanged --cores 2" in (place / "script-77").read_text()
+
+
+@pytest.mark.parametrize(
+    ("words", "says"),
+    [
+        ([*WORDS, "--dry-run"], "--dry-run says what would be done, and needs no job"),
+        ([*WORDS, "--backend", "local"], "only SLURM takes a command as a job"),
+        ([*SLURM, "run", "--parsable"], "--parsable prints the id of a submitted job"),
+        ([*SLURM, "gate", "--parsable"], "--parsable prints the id of a submitted job"),
+        ([*SLURM, "gate", "--submit"], "the gate alone needs no job"),
+        ([*LOOK, "--pin"], "--pin would pin the release for the submitted job"),
+        ([*LOOK, "--for", "2d"], "--for would pin the release for the submitted job"),
+        ([*LOOK, "--job"], "--job about what the job was given first"),
+    ],
+)
+def test_options_that_make_no_sense_with_a_job_are_refused(
+    place: Path, capsys: pytest.CaptureFixture[str], words: list[str], says: str
+) -> None:
+    assert main(words) == 2
+    assert says in capsys.readouterr().err
+    assert not (place / "jobs").read_text()
 
 
 def test_status_names_the_job_that_waits(place: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main([*WORDS]) == 0
     capsys.readouterr()
-    status = [*WORDS[:-2], "status"]
+    status = [*SLURM, "status"]
     assert main(status) == 0
     told = "state         waiting: for SLURM: the submitted controller, job 77, has not begun"
     assert told in capsys.readouterr().out

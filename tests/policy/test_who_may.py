@@ -76,7 +76,7 @@ TABLE: dict[str, tuple[list[str], list[tuple[int, str]]]] = {
     "plan": ([NAME], OF_OWNER),
     "run": ([NAME], OF_OWNER),
     "run --dry-run": ([NAME, "--dry-run"], READ),
-    "submit": ([NAME, "--backend", "slurm"], OF_OWNER),
+    "run --submit": ([NAME, "--submit", "--backend", "slurm"], OF_OWNER),
     "gate --pin": ([NAME, "--pin", "--for", "1h"], READ_DATA),
     "gate --unpin": ([NAME, "--unpin"], READ),
     "path --pin": ([NAME, "--pin", "--for", "1h"], READ_DATA),

@@ -1,5 +1,5 @@
-"""`penstock submit --mend` on a real cluster: the look and its repair are a job, by whose exit status the job
-after it starts."""
+"""`penstock gate --mend --submit` on a real cluster: the look and its repair are a job, by whose exit status
+the job after it starts."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def test_a_look_that_is_a_job_mends_and_then_lets_the_next_job_start(place: Plac
     flip(data / "000/file 000007.bin", 11)
     before = sum(place.fetched("a").values())
 
-    job = place.ends(place.penstock("submit", "--mend", "a", "--parsable")).strip()
+    job = place.ends(place.penstock("gate", "a", "--mend", "--submit", "--parsable")).strip()
     assert job.isdigit()
     _then(place, job, "opened")
     assert place.published("a") == data
@@ -48,7 +48,7 @@ def test_a_look_that_is_a_job_mends_and_then_lets_the_next_job_start(place: Plac
     name = "000/file 000011.bin"
     gone(data / name)
     (place.source / "a" / name).unlink()
-    job = place.ends(place.penstock("submit", "--mend", "a", "--parsable")).strip()
+    job = place.ends(place.penstock("gate", "a", "--mend", "--submit", "--parsable")).strip()
     waits = ("sbatch", "--wait", f"--dependency=afterok:{job}", "--kill-on-invalid-dep=yes")
     process = place.start(*waits, *_WHERE, f"--output={place.work}/never", "--wrap", "echo started")
     process.wait(120)

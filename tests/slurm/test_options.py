@@ -42,7 +42,7 @@ def place(letters: Path) -> Iterator[Place]:
 def test_mail_is_of_the_submitted_controller_alone(place: Place, letters: Path) -> None:
     place.fill("a", 20)
     place.configure(["a"], cluster={"mail": {"to": "alice@example.org", "when": ["begin", "end"]}})
-    job = place.ends(place.penstock("submit", "--parsable", "a")).strip()
+    job = place.ends(place.penstock("run", "--submit", "--parsable", "a")).strip()
 
     def ended() -> bool:
         return letters.exists() and "Ended" in letters.read_text()

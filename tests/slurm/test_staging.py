@@ -360,8 +360,8 @@ def test_with_accounting_the_controller_as_a_job(slurm_accounting: Machine) -> N
             # SLURM samples memory every 5 s: elements of copy last longer.
             engine={"limit": "120KiB/s"},
         )
-        job = place.ends(place.penstock("submit", "--parsable")).strip()
-        assert f"runs already: job {job}" in place.ends(place.penstock("submit"))
+        job = place.ends(place.penstock("run", "--submit", "--parsable")).strip()
+        assert f"runs already: job {job}" in place.ends(place.penstock("run", "--submit"))
         told_after = place.work / "after.txt"
         place.ends(
             place.start(

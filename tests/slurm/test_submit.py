@@ -1,4 +1,4 @@
-"""Controllers as jobs: what a further `penstock submit` in the same folder gets."""
+"""Controllers as jobs: what a further `penstock run --submit` in the same folder gets."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def test_further_datasets_get_a_job_of_their_own_that_follows(place: Place) -> N
 
     def submitted(*names: str) -> dict[str, object]:
         told: dict[str, object] = json.loads(
-            place.ends(place.penstock("--progress", "json", "submit", *names))
+            place.ends(place.penstock("--progress", "json", "run", "--submit", *names))
         )
         return told
 
@@ -47,7 +47,7 @@ def test_a_controller_on_the_only_node_of_its_elements_is_refused(place: Place) 
     """Before it is submitted; and at its start where a person's own job has `penstock run` in it."""
     place.fill("a", 5)
     place.configure(["a"], cluster={"probe": False, "exclude": "n[1-2],n4"})
-    said = place.ends(place.penstock("submit", "a"), 3)
+    said = place.ends(place.penstock("run", "--submit", "a"), 3)
     assert "n3 is the only node that elements may use" in said
     command = f"{sys.executable} -m penstock --config my.yaml --backend slurm run a"
     words = ("sbatch", "--wait", "--export=ALL", "--mem=500M", "--nodelist=n3", f"--chdir={place.work}")

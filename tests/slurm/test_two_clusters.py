@@ -74,7 +74,7 @@ def test_s27_a_lock_of_a_job_names_its_cluster_and_no_other_is_looked_up(
 ) -> None:
     place.fill("a", 160)
     place.configure(["a"], plan={"shard_files": 40}, engine=SLOW)
-    submitted = place.penstock("submit", "--parsable", "a")
+    submitted = place.penstock("run", "--submit", "--parsable", "a")
     job = place.ends(submitted).split()[-1]
     lock = place.target / "a" / ".penstock" / "lock"
 

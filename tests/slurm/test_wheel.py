@@ -31,7 +31,7 @@ def test_an_installation_stages_and_submits_without_a_checkout(
     place.ends(place.start(*penstock, "run", "a"))
     assert [sorted(indices) for _, indices in place.submissions("a", "copy")] == [[0, 1]]
     place.published("a")
-    job = place.ends(place.start(*penstock, "submit", "--parsable", "b")).strip()
+    job = place.ends(place.start(*penstock, "run", "--submit", "--parsable", "b")).strip()
 
     def ended() -> bool:
         return not place.machine.run("squeue", "-h", "-j", job).stdout.strip()

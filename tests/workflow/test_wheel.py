@@ -54,9 +54,9 @@ def test_an_installation_previews_stages_and_stays_as_it_is(installation: Instal
     assert done.returncode == 0, done.stderr
     assert "STATUS        PASSED\n" in done.stdout
     assert digests(place.published()) == digests(place.source)
-    done = run(penstock, "submit", cwd=place.folder)
+    done = run(penstock, "run", "--submit", cwd=place.folder)
     assert done.returncode == 2
-    assert "only SLURM takes a controller as a job" in done.stderr
+    assert "only SLURM takes a command as a job" in done.stderr
     assert _state(installation.package) == before
 
 

@@ -52,7 +52,6 @@ COMMANDS = (
     Command("run", "stage", "stage datasets: all steps, through Snakemake", "run_command:run"),
     Command("status", "stage", "what is published, what runs, what is left to do", "state_commands:status"),
     Command("cancel", "stage", "end a dataset's arrays; its controller stops too", "state_commands:cancel"),
-    Command("submit", "stage", "run the controller itself as a small SLURM job", "submit_command:run"),
     Command("path", "read", "print the folder that a training job reads", "state_commands:path", "one"),
     Command(
         "gate", "read", "exit 0 when a published release is there, 4 when not", "state_commands:gate", "one"

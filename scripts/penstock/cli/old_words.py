@@ -21,11 +21,14 @@ INSTEAD: Mapping[str, str] = {
     **{name: step_table.typed(name) for name in step_table.SINGLE},
     "list-group": "step list-group",
     "list-failure": "step list-failure",
+    "submit --mend": "gate DATASET --mend --submit",
+    "submit": "run --submit",
     "throttle": "limit DATASET --nodes N",
     "unpin": "gc DATASET --overrule NAME",
 }
-"""The old words and the new ones. Names in capitals are places for the person's own arguments, in their
-order; of more than there are places for, each is given by the last option once more."""
+"""The old words and the new ones; the first row that fits counts. Names in capitals are places for the
+person's own arguments, in their order; of more than there are places for, each is given by the last option
+once more."""
 PAGES: Mapping[str, str] = {
     "handover": 'docs/site.md, "Another owner", has root\'s lines',
 }

@@ -121,12 +121,12 @@ def _own_arguments(parser: argparse.ArgumentParser, command: Command) -> None:
         )  # fmt: skip
     if command.where.startswith("catalogue_commands:"):
         _catalogue_arguments(parser, command.name)
-    if command.name in ("run", "list", "list-group", "submit"):
+    if command.name in ("run", "list", "list-group"):
         parser.add_argument(
             "--new-release", action="store_true",
             help="stage what a release holds already as a new one; the old one stays as it is",
         )  # fmt: skip
-    if command.name in ("run", "plan", "submit"):
+    if command.name in ("run", "plan"):
         parser.add_argument(
             "--copy-unchanged", action="store_true",
             help="have unchanged files share blocks with the current release, or copied on the target, where "
@@ -139,6 +139,7 @@ def _own_arguments(parser: argparse.ArgumentParser, command: Command) -> None:
         parser.add_argument(
             "--dry-run", action="store_true", help="say what would be done; list nothing, change nothing"
         )
+        _submit_arguments(parser, "run as a SLURM job of one core, for sites that allow no long process here")
     elif command.name == "describe":
         parser.add_argument("name", metavar="DATASET", nargs="?", help="default: the only one")
         parser.add_argument(
@@ -153,12 +154,6 @@ def _own_arguments(parser: argparse.ArgumentParser, command: Command) -> None:
         parser.add_argument(
             "release", metavar="RELEASE", nargs="?", help="default: the one that `current` names"
         )
-    elif command.name == "submit":
-        parser.add_argument("--parsable", action="store_true", help="print the job's id alone")
-        parser.add_argument(
-            "--mend", action="store_true",
-            help="the job runs `gate --mend` of one dataset, not `run`: training jobs wait for it by afterok",
-        )  # fmt: skip
     elif command.name == "report":
         parser.add_argument(
             "--html", type=Path, metavar="FILE", help="write the HTML report here (default: none)"
@@ -325,6 +320,12 @@ def _mend_arguments(parser: argparse.ArgumentParser) -> None:
         "--wait", type=_duration, metavar="TIME",
         help="with --mend: how long to wait for another look or repair of the dataset (default: 10min)",
     )  # fmt: skip
+    _submit_arguments(parser, "with --mend: as a SLURM job of one core; training jobs wait for it by afterok")
+
+
+def _submit_arguments(parser: argparse.ArgumentParser, what: str) -> None:
+    parser.add_argument("--submit", action="store_true", help=what)
+    parser.add_argument("--parsable", action="store_true", help="with --submit: print the job's id alone")
 
 
 def _audit_arguments(parser: argparse.ArgumentParser) -> None:

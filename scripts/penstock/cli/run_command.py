@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, cast
 
 from penstock.assets import workflow
-from penstock.cli import ancestors, controller, exit_files, output, workflow_receipts
+from penstock.cli import ancestors, controller, exit_files, output, submission, workflow_receipts
 from penstock.cli.log_file import LOG
 from penstock.cli.session import ABOVE, VIEW
 from penstock.errors import FailedError, FindingsError, PreflightError
@@ -33,6 +33,7 @@ if TYPE_CHECKING:
 
 RESULTS = Path("results")
 STATE = RESULTS / ".workflow"
+"""What the controllers of a working directory share."""
 PROCESSES = 16
 """Processes and threads that a run of one dataset needs at least: this one, Snakemake, a step, an element and
 its worker, with their threads."""
@@ -41,7 +42,11 @@ its worker, with their threads."""
 def run(parsed: argparse.Namespace, session: Session) -> int:
     """Stage the datasets. Returns 0 when all are PASSED: the run's release stands by its seal, and the gate
     is open; else the status of the first step that failed, 130 or 143 after a signal, 4 where the gate is
-    closed."""
+    closed. With --submit 0 when a job that does this is there (`submission`)."""
+    if parsed.submit:
+        return submission.run(parsed, session, may_begin=lambda: controller.refuse_second(STATE))
+    if parsed.parsable:
+        submission.refuse_parsable()
     config = session.config()
     names = session.names(config, parsed.dataset)
     if parsed.dry_run:

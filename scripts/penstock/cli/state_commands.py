@@ -8,7 +8,7 @@ from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, cast
 
-from penstock.cli import output
+from penstock.cli import output, submission
 from penstock.errors import ConfigError, FindingsError, NoSpaceError, PreflightError
 from penstock.views import human
 
@@ -148,6 +148,8 @@ def gate(parsed: argparse.Namespace, session: Session) -> int:
     """Exit 0 when a published, sealed release is there and no findings stand; FindingsError (4) when not."""
     config = session.config()
     name = session.only(config, parsed.dataset)
+    if parsed.parsable and not parsed.submit:
+        submission.refuse_parsable()
     if parsed.unpin:
         return _unpinned(parsed, session, _layout(config, name))
     if parsed.mend:
@@ -156,9 +158,13 @@ def gate(parsed: argparse.Namespace, session: Session) -> int:
                 "--mend is about what `current` names, and --job about what the job was given first",
                 hint="give --pin with --mend, or a command for each",
             )
+        if parsed.submit:
+            return submission.mend(parsed, session, config, name)
         return _mended(parsed, session, config, name)
     if parsed.sample is not None or parsed.wait is not None:
         raise ConfigError("--sample and --wait are about --mend", hint="give them with --mend")
+    if parsed.submit:
+        raise ConfigError("the gate alone needs no job: it takes less than a second", hint="give --mend, too")
     found, pin = _pinned(parsed, config, name, None)
     output.show(f"{name}: {found.release} is published, in {found.data}")
     if pin:

@@ -272,7 +272,7 @@ class JobOptions:
 
 @dataclass(frozen=True)
 class MailConfig:
-    """Who gets mail about what becomes of the controller that `penstock submit` submits."""
+    """Who gets mail about what becomes of the controller that `penstock run --submit` submits."""
 
     to: str | None = None
     """An address, or an account of the cluster; None: nobody gets any."""

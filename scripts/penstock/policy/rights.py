@@ -50,7 +50,6 @@ NEEDS: Mapping[str, Needs] = {
     "releases": Needs(READS),
     "show": Needs(READS),
     "history": Needs(READS),
-    "submit": Needs(STAGES),
     # The link's administrator sets its cap, by the modes of its folder.
     "limit": Needs(READS, {"nodes": DECIDES}),
     "cancel": Needs(DECIDES),

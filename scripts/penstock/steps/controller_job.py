@@ -1,6 +1,6 @@
-"""submit: runs `penstock run`, the controller, or `penstock gate --mend` as a small SLURM job, for sites that
-allow no long process on a login node. SLURM requeues the job when its node is lost; the controller then goes
-on with the arrays that run.
+"""`--submit`: `penstock run`, the controller, or `penstock gate --mend` as a SLURM job, for sites that allow
+no long process on a login node. SLURM requeues the job when its node is lost; the controller then goes on
+with the arrays that run.
 
 A working directory has one controller at a time. `results/.workflow/submitted.json` notes what each job was
 submitted for, so that a job is named as an answer only where it does all that was asked for; else a job of
@@ -106,13 +106,11 @@ def run(
     config: Config,
     file: Path,
     datasets: Sequence[str],
-    *,
-    look: bool = False,
-    further: Sequence[str] = (),
+    task: Sequence[str],
     may_begin: Callable[[], None] = lambda: None,
 ) -> Submitted:
-    """Submit `penstock run` of these datasets (none: all) with these `further` options for the working
-    directory, with `look` `penstock gate --mend` of the one dataset.
+    """Submit `task`, the words of `penstock run` or `penstock gate --mend` beside the datasets (none: all),
+    for the working directory.
 
     | a job of this working directory, not ended                   | then                                   |
     |--------------------------------------------------------------|----------------------------------------|
@@ -122,17 +120,19 @@ def run(
     | any other, also one whose processes are ended (COMPLETING)   | a job that starts when they have ended |
 
     Raises ConfigError where the backend is not SLURM, PreflightError where the working directory cannot be
-    written, or the job would keep its elements from ever starting, LockedError where another `penstock
-    submit` is at work in it.
+    written, or the job would keep its elements from ever starting, LockedError where another submission is at
+    work in it.
     """
     if cluster.abilities.elements_end_with_controller:
         raise ConfigError(
-            "only SLURM takes a controller as a job", where="cluster.backend", hint="give --backend slurm"
+            "only SLURM takes a command as a job",
+            where="cluster.backend",
+            hint="give --backend slurm with --submit",
         )
     here = Path.cwd()
-    name = _name(datasets[0] if look else "")
-    task = ["gate", "--mend"] if look else ["run", *further]
-    wanted = Work(*_configuration(file), list(datasets or config.datasets), task, time.time())
+    runs = task[0] == "run"
+    name = _name("" if runs else datasets[0])
+    wanted = Work(*_configuration(file), list(datasets or config.datasets), list(task), time.time())
     logs = here / "results" / "logs"
     with _alone(logs):
         living = _living(cluster, name)
@@ -141,7 +141,7 @@ def run(
                 return Submitted(job, met=True)
         if not living:
             may_begin()
-        if not look:
+        if runs:
             _refuse_alone(cluster, RUN_IN_ELEMENTS)
         # The job begins in `/`, which every node has; PROGRAM then changes to this working directory.
         python = config.cluster.python
@@ -206,7 +206,7 @@ def _cancelled(config: Config, work: Work) -> bool:
 
 @contextlib.contextmanager
 def _alone(logs: Path) -> Iterator[None]:
-    """While inside, no other `penstock submit` works in this working directory."""
+    """While inside, no other submission works in this working directory."""
     try:
         logs.mkdir(parents=True, exist_ok=True)
         NOTES.parent.mkdir(exist_ok=True)

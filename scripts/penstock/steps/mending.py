@@ -272,5 +272,5 @@ def _for_owner(context: Context, layout: DatasetLayout, error: FindingsError) ->
         where=error.where,
         why=error.why,
         hint=f"{error.hint + '; ' if error.hint else ''}{owner}, who stages this dataset, runs "
-        f"`{context.program} {command}`; or `{context.program} submit --mend {layout.dataset}`, as a job",
+        f"`{context.program} {command}`; with --submit as a job",
     )

@@ -1,0 +1,116 @@
+"""`penstock run --submit` and `penstock gate DATASET --mend --submit`: the same command, as a job."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from penstock.cli import output
+from penstock.errors import ConfigError
+
+if TYPE_CHECKING:
+    import argparse
+    from collections.abc import Callable, Sequence
+
+    from penstock.cli.session import Session
+    from penstock.config.settings import Config
+
+
+def run(parsed: argparse.Namespace, session: Session, may_begin: Callable[[], None]) -> int:
+    """Submit the controller of these datasets, unless a job that stages them is there already (`met`), and
+    print how to follow and cancel it. The result, {job, met, log, datasets} and `after` where it waits for
+    other jobs, goes to --receipt; `--progress json` prints it, and --parsable prints the job's id alone.
+    Raises ConfigError for --dry-run; `may_begin` as `controller_job.run`."""
+    if parsed.dry_run:
+        raise ConfigError(
+            "--dry-run says what would be done, and needs no job for that",
+            hint="leave out --submit, or --dry-run",
+        )
+    config = session.config()
+    names = session.names(config, parsed.dataset) if parsed.dataset else []
+    _refuse_others(config, names or list(config.datasets))
+    task = ["run"]
+    task += ["--new-release"] if parsed.new_release else []
+    task += ["--copy-unchanged"] if parsed.copy_unchanged else []
+    task += ["--cores", str(parsed.cores)] if parsed.cores is not None else []
+    job = _submit(session, config, names, task, may_begin)
+    if not parsed.parsable and parsed.progress != "json":
+        output.show(f"  to end everything:  {' '.join([session.program, 'cancel', *names])}")
+        output.show(f"  to end it alone:    scancel {job}   (its arrays run on, and are met again)")
+    return 0
+
+
+def mend(parsed: argparse.Namespace, session: Session, config: Config, dataset: str) -> int:
+    """The same of `gate --mend`. Raises ConfigError for a pin, which would end with the submitted job."""
+    for option, given in {"--pin": parsed.pin, "--for": parsed.lasts is not None}.items():
+        if given:
+            raise ConfigError(
+                f"{option} would pin the release for the submitted job",
+                hint="pin it in the job that reads it: `penstock path --pin`",
+            )
+    task = ["gate", "--mend"]
+    task += ["--sample", f"{parsed.sample:.12f}"] if parsed.sample is not None else []
+    task += ["--wait", f"{parsed.wait:.3f}s"] if parsed.wait is not None else []
+    task += ["--audited-within", f"{parsed.audited_within:.3f}s"] if parsed.audited_within is not None else []
+    _submit(session, config, [dataset], task)
+    return 0
+
+
+def refuse_parsable() -> None:
+    """Raises ConfigError: nothing is submitted whose id could be printed."""
+    raise ConfigError("--parsable prints the id of a submitted job", hint="give it with --submit")
+
+
+def _submit(
+    session: Session,
+    config: Config,
+    datasets: Sequence[str],
+    task: Sequence[str],
+    may_begin: Callable[[], None] = lambda: None,
+) -> str:
+    """The id of the job that does this task, which is printed with where its output is."""
+    from penstock.cluster.registry import open_cluster
+    from penstock.steps import controller_job
+
+    parsed = session.parsed
+    config = controller_job.with_options(config)
+    cluster = open_cluster(config.cluster, warn=output.say)
+    job, met, after = controller_job.run(cluster, config, parsed.config, datasets, task, may_begin=may_begin)
+    log = f"results/logs/submit-{job}_0.log"
+    result = {"job": job, "met": met, "log": log, "datasets": list(datasets or config.datasets)}
+    if after:
+        result["after"] = list(after)
+    session.receipt(result)
+    if parsed.parsable:
+        output.show(job)
+    elif parsed.progress == "json":
+        output.show_json(result)
+    else:
+        what = "controller" if task[0] == "run" else "look"
+        output.show(f"the {what} {'runs already' if met else 'is submitted'}: job {job}")
+        if after:
+            output.show(
+                f"  it starts when job {', '.join(after)} has ended: a working directory has one controller "
+                "at a time (in one of its own it would not wait)"
+            )
+        output.show(f"  its output:         {log}")
+        output.show(f"  a job after it:     sbatch --dependency=afterok:{job} --kill-on-invalid-dep=yes ...")
+    return job
+
+
+def _refuse_others(config: Config, names: Sequence[str]) -> None:
+    """Raises PreflightError where this account may stage none of these datasets: its job would wait in the
+    queue to say so. With one that it may stage, the job says it of the others."""
+    from penstock.core.layout import DatasetLayout
+    from penstock.errors import PreflightError
+    from penstock.storage.registry import open_storage
+
+    refused: PreflightError | None = None
+    for name in names:
+        try:
+            open_storage().check_owner(DatasetLayout(config.target.root, name, config.target.state_root))
+        except PreflightError as error:
+            refused = refused or error
+        else:
+            return
+    if refused is not None:
+        raise refused
