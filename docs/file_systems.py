@@ -168,7 +168,7 @@ SHOWN = (
     Shown("A8", "Lustre: quotas of user, group and project", "vendors/test_lustre.py"),
     Shown("A8", "Lustre: what `lfs quota` prints", "vendors/test_lustre_texts.py"),
     Shown("O1", "Lustre: layouts are set before the first file", "vendors/test_lustre.py"),
-    Shown("S13", "Lustre: progressive layouts, no more than eight targets", "vendors/test_lustre.py"),
+    Shown("S13", "Lustre: a composite layout is left as it is", "vendors/test_lustre.py"),
     Shown("S18", "the group is named where it decides the quota", "filesystem/test_kernel_quotas.py"),
     Shown("S18", "the same by the quotas of BeeGFS", "vendors/test_target_checks.py"),
     Shown(

@@ -12,7 +12,6 @@ from tests.contracts.storage_contract import make_writer
 
 import penstock
 from docs import file_systems
-from penstock.config import validation
 from penstock.config.settings import VerifyConfig
 from penstock.filesystem import kinds
 from penstock.filesystem.capabilities import facts
@@ -148,11 +147,6 @@ def test_each_client_of_the_table_is_a_module() -> None:
     modules = [path.stem for path in Path(registry.__file__).parent.glob("*.py")]
     readers = {name for name in modules if hasattr(getattr(registry, name, None), "parse_mount")}
     assert {row.client for row in kinds.TABLE if row.client} == readers
-
-
-def test_the_configuration_can_name_each_row_that_holds_files() -> None:
-    asked = validation.schema()["properties"]["target"]["properties"]["filesystem"]["enum"]
-    assert asked == [kinds.AUTO, *(row.name for row in kinds.TABLE if row.holds_files)]
 
 
 @pytest.mark.parametrize(

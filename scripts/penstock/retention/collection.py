@@ -4,7 +4,7 @@ without a lock        survey, decision, forecast: all that a dry run does
 the dataset's lock    what was killed before is settled; survey and decision again (a release is removed
                       only where both say so); mark; wait (`settling`); pins and `current` again; rename
                       and of stagings that are removed, too
-the lock `gc.lock`    the files, within `gc.ops`
+the lock `gc.lock`    the files, within the pace of removals (`removal_share`)
 """
 
 from __future__ import annotations
