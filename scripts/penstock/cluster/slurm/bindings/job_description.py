@@ -27,40 +27,31 @@ _UNLIMITED = (1 << 64) - 1
 
 def attributes(arguments: Sequence[str], script: str) -> dict[str, object] | None:
     """Of sbatch's arguments, `sbatch` first. None where one of them is not carried by pyslurm."""
-    found: dict[str, object] = {"script": script, "environment": exported()}
+    asked: dict[str, object] = {"script": script, "environment": _exported()}
     for word in arguments[1:]:
         option, _, value = word.partition("=")
-        row = _OPTIONS.get(option)
-        more = None if row is None else row(value)
-        if more is None:
+        row = _OPTIONS[option](value) if option in _OPTIONS else None
+        if row is None:
             return None
-        found.update(more)
-    return found
+        asked.update(row)
+    return asked
 
 
-def exported(proc: str = "/proc") -> dict[str, str]:
+def _exported() -> dict[str, str]:
     """The environment that sbatch hands to a job beside its options: with `--export=ALL` that of its own bare
     one, and the umask and limits that slurmd gives the job's processes."""
     handed = {
         "SUBMIT_DIR": "/",
         "SUBMIT_HOST": socket.gethostname(),
         "PRIO_PROCESS": str(os.getpriority(os.PRIO_PROCESS, 0)),
-        "UMASK": _umask(proc),
     }
+    # Read without setting it.
+    if umask := re.search(r"^Umask:\s*([0-7]+)$", Path("/proc/self/status").read_text(), re.MULTILINE):
+        handed["UMASK"] = umask[1]
     for name in _LIMITS:
         soft = resource.getrlimit(getattr(resource, f"RLIMIT_{name}"))[0]
         handed[f"RLIMIT_{name}"] = str(_UNLIMITED if soft == resource.RLIM_INFINITY else soft)
-    return {**environment(), **{f"SLURM_{name}": text for name, text in handed.items() if text}}
-
-
-def _umask(proc: str) -> str:
-    """Read without setting it; "" where /proc does not say: slurmd then takes its own."""
-    try:
-        text = Path(proc, "self/status").read_text()
-    except OSError:
-        return ""
-    found = re.search(r"^Umask:\s*([0-7]+)$", text, re.MULTILINE)
-    return found[1] if found else ""
+    return {**environment(), **{f"SLURM_{name}": text for name, text in handed.items()}}
 
 
 def _text(name: str) -> Callable[[str], Mapping[str, object]]:
@@ -76,17 +67,16 @@ def _several(name: str) -> Callable[[str], Mapping[str, object]]:
     return lambda value: {name: value.split(",")}
 
 
-def _fixed(**found: object) -> Callable[[str], Mapping[str, object]]:
-    return lambda _: found
+def _fixed(**row: object) -> Callable[[str], Mapping[str, object]]:
+    return lambda _: row
 
 
 def _warned(value: str) -> Mapping[str, object] | None:
     """`B:USR1@120`: a signal for the batch script alone, so many seconds before the end of its time."""
-    found = _WARNING.fullmatch(value)
-    if found is None:
+    if (parts := _WARNING.fullmatch(value)) is None:
         return None
-    number = int(signal.Signals[f"SIG{found[1]}"])
-    return {"signal": {"signal": number, "time": int(found[2]), "batch_only": True}}
+    number = int(signal.Signals[f"SIG{parts[1]}"])
+    return {"signal": {"signal": number, "time": int(parts[2]), "batch_only": True}}
 
 
 _OPTIONS: Mapping[str, Callable[[str], Mapping[str, object] | None]] = {
