@@ -189,7 +189,7 @@ def test_what_pyslurm_does_and_what_the_commands(
     by = way()
     by.cancel("7")
     by.cancel("7", [2, 3])
-    paper.job(at_once=3)
+    paper.noted(3)
     by.throttle("7", 3)
     by.find("a")
     by.job("7")
@@ -206,7 +206,7 @@ def test_what_pyslurm_does_and_what_the_commands(
 def test_a_throttle_that_slurm_did_not_note_is_set_by_the_commands(
     way: Callable[..., SlurmBindings], paper: PaperSlurm
 ) -> None:
-    paper.job(at_once=9)
+    paper.noted(9)
     way().throttle("7", 3)
     assert [line for line in paper.lines("scontrol.calls") if "update" in line] == 2 * [
         "update JobId=7 ArrayTaskThrottle=3"
