@@ -19,6 +19,7 @@ from tests.support.whole_way import FILES, go, staging
 
 from penstock.core.events import Warned
 from penstock.errors import InterruptedRunError
+from penstock.filesystem.owners import account
 from penstock.policy import pause
 from penstock.state import run_store
 from penstock.state.context import Stop
@@ -57,7 +58,7 @@ def test_the_owners_file_counts_with_its_text(tmp_path: Path) -> None:
     seen = pause.look(tmp_path)
     assert seen.pause is not None
     assert "\x1b" not in str(seen.pause)
-    assert str(seen.pause).startswith(f"{pause.account(os.geteuid())}: back at ")
+    assert str(seen.pause).startswith(f"{account(os.geteuid())}: back at ")
 
 
 def test_an_empty_file_counts(tmp_path: Path) -> None:

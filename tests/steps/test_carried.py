@@ -18,6 +18,7 @@ from tests.support.whole_way import content, go, records, texts
 from penstock.core.audit_selection import Choice
 from penstock.errors import FindingsError
 from penstock.filesystem import clock
+from penstock.policy import hold
 from penstock.retention import removals
 from penstock.state import gate, history, seals, verdicts
 from penstock.steps import audit_step, report_step
@@ -422,6 +423,14 @@ def test_an_audit_that_finds_other_bytes_has_all_linked_files_read(released: Con
     assert not carried(released)
     assert any("an audit found other bytes" in text for text in texts(released, "note"))
     assert content(data(released)) == content(source)
+
+
+def test_files_of_a_held_release_are_read_again(released: Context, source: Path) -> None:
+    layout = released.layout("data")
+    (layout.root / hold.NAME).write_text("data a storage target lost bytes\n")
+    following(released, source, 1)
+    assert not carried(released)
+    assert any("is held: a storage target lost bytes" in text for text in texts(released, "note"))
 
 
 def test_a_manifest_that_was_changed_carries_nothing(released: Context, source: Path) -> None:

@@ -3,15 +3,14 @@
 from __future__ import annotations
 
 import os
-import re
 from typing import TYPE_CHECKING
 
+from penstock.core.layout import DATASET_NAME
 from penstock.errors import FailedError, PreflightError
 
 if TYPE_CHECKING:
     from pathlib import Path
 
-_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
 _SIGNS = ("releases", "current", ".penstock")
 """A folder that holds one of these is a dataset."""
 
@@ -22,7 +21,9 @@ def datasets(root: Path) -> list[str]:
     listed by this account, FailedError where it cannot be."""
     try:
         with os.scandir(root) as entries:
-            return sorted(one.name for one in entries if _NAME.fullmatch(one.name) and _is_dataset(one))
+            return sorted(
+                one.name for one in entries if DATASET_NAME.fullmatch(one.name) and _is_dataset(one)
+            )
     except (FileNotFoundError, NotADirectoryError) as error:
         raise PreflightError(
             "there is no such target",

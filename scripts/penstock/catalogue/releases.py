@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from penstock.catalogue.reading import Folder
 from penstock.errors import PenstockError
 from penstock.filesystem.owners import user_name
-from penstock.policy import pause
+from penstock.policy import hold, pause
 from penstock.state import gate, run_claims
 from penstock.state.run import read_run
 
@@ -61,6 +61,7 @@ def dataset_row(
         "state": whole.state,
         "problem": whole.problem if whole.state != gate.NOTHING else "",
         "pause": pause.words(layout.root),
+        "hold": hold.warning(layout.root),
         "releases": [],
         "files": 0,
         "bytes": 0,

@@ -104,6 +104,7 @@ def _state(told: Mapping[str, object]) -> str:
     """`published`, `damaged: manifest.parquet is missing`, `copying 42.1 %`, `stopped by SIGINT in copy, at
     42.1 %`, `failed at 2026-11-26T02:14:00Z: copy: no space is left (exit 6)`."""
     state, why = str(told["state"]), told.get("why", "")
+    state = "HELD" if state == "held" else state
     step, percent = str(told.get("step", "")), told.get("percent")
     at = f" at {told['at']}" if "at" in told else ""
     if "signal" in told:
@@ -222,9 +223,12 @@ def _pinned(
 ) -> tuple[Published, str]:
     """What passes the gate: `release`, or the one that `current` names, with --pin pinned; with --job the one
     that the job was given first. And the pin in words, "" without one."""
+    from penstock.policy import hold
     from penstock.state.gate import passed
 
     layout, target = _layout(config, name), config.target
+    if said := hold.warning(layout.root):
+        output.say(f"warning: {layout.root / hold.NAME}: {said}")
     judge = partial(
         passed,
         layout,

@@ -42,7 +42,7 @@ INSTEAD: Mapping[str, str] = {
     "datasets.<dataset>.list_format": _LIST_FORMAT,
     "datasets.<dataset>.sources[].list_format": _LIST_FORMAT,
     "target.auditors": "whoever can read a release audits it by the same command; the owner's audits "
-    "alone speak at the gate",
+    "alone speak at the gate, and an administrator closes it by the file HOLD at the root",
     "datasets.<dataset>.follow_limit": "5 % of the files may change, 0.1 % leave; `exclude` others",
     "datasets.<dataset>.specials": "leave FIFOs, sockets and devices out by `exclude`",
     "list": "a listing goes on with what is younger than an hour",

@@ -12,6 +12,7 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -32,6 +33,9 @@ CROISSANT = "croissant.json"
 BESIDE_DATA = frozenset({MANIFEST, MANIFEST_XXH, MANIFEST_SHA256, SEAL, SIGNATURE, CROISSANT})
 """What may stand beside `data/` in each release."""
 CURRENT = "current"
+DATASET_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
+RELEASE_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,127}")
+"""What `datasets` and `datasets.*.release` may say, matched in full."""
 LISTING = "listing.parquet"
 STATED = "stated.parquet"
 REPAIRS = "repairs"

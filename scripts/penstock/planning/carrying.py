@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 from penstock.core.layout import MANIFEST
 from penstock.errors import FailedError, NewerFormatError
 from penstock.planning.reuse_choice import LINK
+from penstock.policy import hold
 from penstock.state import receipts, seals, verdicts
 from penstock.views import human
 
@@ -27,6 +28,7 @@ def decide(run: Run, base: Base, totals: Totals, *, stable: bool) -> tuple[bool,
     | inode numbers change                                      | all                        |
     | the base's manifest is not the one that its seal states   | all                        |
     | an audit found other bytes in the base                    | all                        |
+    | an administrator holds the base (`policy.hold`)           | all                        |
     | else                                                      | as `verify.linked` says    |
     """
     release = base.release
@@ -39,15 +41,18 @@ def decide(run: Run, base: Base, totals: Totals, *, stable: bool) -> tuple[bool,
     try:
         stored = seals.find(run.layout, release)
         verdict = verdicts.read(run.layout, release)
+        held = hold.standing(run.layout, release)
         whole = stored is not None and stored.seal.manifests[MANIFEST].sha256 == receipts.file_digest(
             base.manifest
         )
     except (FailedError, NewerFormatError, KeyError, OSError):
-        whole, verdict = False, None
+        whole, verdict, held = False, None, None
     if not whole:
         return False, f"all linked files are read back: the manifest of release {release} is damaged"
     if verdicts.BYTES & verdicts.standing(verdict).keys():
         return False, f"all linked files are read back: an audit found other bytes in release {release}"
+    if held is not None:
+        return False, f"all linked files are read back: release {release} is held: {held}"
     verify = run.config.verify
     if verify.carries_for is not None:
         return (

@@ -1,8 +1,7 @@
 """`<root>/PAUSE`: while this file stands, whatever works below the root neither reads nor writes data.
 
 An administrator makes it, with a text for people in it (`echo "BeeGFS is being updated, until 18:00" >
-PAUSE`), and removes it again. It counts where it is the root's owner's or uid 0's, by the kernel; another
-account's file stops nobody, and that is said.
+PAUSE`), and removes it again. Whose file counts is as `root_files` has it.
 
 | what works below the root            | while PAUSE stands                                               |
 |--------------------------------------|------------------------------------------------------------------|
@@ -22,16 +21,14 @@ A command watches its root (`watching`) once it knows it; steps, engine and arra
 from __future__ import annotations
 
 import contextlib
-import stat
 import threading
 import time
 from queue import Empty, SimpleQueue
 from typing import TYPE_CHECKING, NamedTuple
 
 from penstock.core.text import printable
-from penstock.filesystem import plain_files
-from penstock.filesystem.owners import user_name
 from penstock.locks.heartbeat import HEARTBEAT
+from penstock.policy import root_files
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -67,25 +64,13 @@ class Seen(NamedTuple):
 
 
 def look(root: Path) -> Seen:
-    """Raises OSError where the root does not answer.
-
-    | `<root>/PAUSE`                                           | counts          |
-    |----------------------------------------------------------|-----------------|
-    | is not there, or there is no root                        | no              |
-    | a plain file with one name, of uid 0 or the root's owner | yes             |
-    | the same, of another account                             | no, and is said |
-    | a link, a folder, a file with more names                 | no, and is said |
-    """
-    path = root / NAME
-    try:
-        seen, owner = path.lstat(), root.stat().st_uid
-    except (FileNotFoundError, NotADirectoryError):
+    """Whose file counts is as `root_files` has it. Raises OSError where the root does not answer."""
+    file = root_files.look(root, NAME, LONGEST)
+    if file is None:
         return Seen()
-    if not stat.S_ISREG(seen.st_mode) or seen.st_nlink != 1:
-        return Seen(ignored="it is no plain file with one name")
-    if seen.st_uid not in (0, owner):
-        return Seen(ignored=f"it belongs to {account(seen.st_uid)}, and not to the root's owner or to root")
-    return Seen(Pause(_text(path), account(seen.st_uid)))
+    if file.ignored:
+        return Seen(ignored=file.ignored)
+    return Seen(Pause(printable(" ".join(file.text.split())), file.by))
 
 
 def words(root: Path) -> str:
@@ -96,20 +81,6 @@ def words(root: Path) -> str:
     except OSError:
         return ""
     return str(pause) if pause else f"not obeyed: {ignored}" if ignored else ""
-
-
-def account(uid: int) -> str:
-    """An account's name; its number where this machine knows none."""
-    return user_name(uid) or f"uid {uid}"
-
-
-def _text(path: Path) -> str:
-    try:
-        with plain_files.opened(path) as file:
-            words = file.read(LONGEST).decode("utf-8", "replace").split()
-    except OSError:
-        return ""
-    return printable(" ".join(words))
 
 
 class Watch:

@@ -5,6 +5,7 @@
 | is the one that `current` names                                   | `current`                           |
 | is of a dataset whose `current` leads nowhere                     | `current`: nobody knows what it was |
 | is pinned, the base of a run that has not ended, being audited    | that pin, run or audit              |
+| is held by an administrator (`policy.hold`)                       | HOLD                                |
 | has a seal of a format that this version does not read            | newer                               |
 | left `current` less than the grace ago                            | grace                               |
 | is of a dataset without `retention`                               | no rule: gc removes what rules say  |
@@ -14,7 +15,7 @@
 | has no time of publication, by history and seal                   | unknown                             |
 | else                                                              | nothing: gc removes it              |
 
-`remove`, which names a release, asks the first five alone.
+`remove`, which names a release, asks the first six alone.
 """
 
 from __future__ import annotations
@@ -40,7 +41,7 @@ class Known(NamedTuple):
     named: bool
     """Its name was configured, and not made of date and content."""
     held: Sequence[str] = ()
-    """Pins, runs and audits that hold it, and that a newer version sealed it, in words."""
+    """Pins, runs, audits and HOLD, and that a newer version sealed it, in words."""
     files: int = 0
     bytes: int = 0
     run: str = ""

@@ -15,6 +15,7 @@ from penstock.errors import FailedError, NewerFormatError, PenstockError, Prefli
 from penstock.filesystem import clock, plain_files
 from penstock.locks import holder as holders
 from penstock.ownership import liveness
+from penstock.policy import hold
 from penstock.retention import pins
 from penstock.retention.decision import Known
 from penstock.state import current_pointer, run_store, seals
@@ -66,6 +67,8 @@ def look(context: Context, layout: DatasetLayout, overruled: Container[str] = ()
             held.setdefault(pin.release, []).append(pin.words())
     for release, words in _in_use(layout):
         held.setdefault(release, []).append(words)
+    for release in storage.releases(layout):
+        held.setdefault(release, []).extend(_by_administrators(layout, release))
     linked = _link_made(layout)
     # The history has seconds, so of two of one second its order says which is the newer one.
     place = {one.release: number for number, one in enumerate(moves) if isinstance(one, Publication)}
@@ -80,14 +83,29 @@ def look(context: Context, layout: DatasetLayout, overruled: Container[str] = ()
 
 
 def holders_now(context: Context, layout: DatasetLayout, release: str) -> list[str]:
-    """Who holds a release that is marked for its removal, in words: pins, a run, an audit or repair. Raises
+    """Who holds a release that is marked for its removal, in words: pins, a run, an audit, HOLD. Raises
     PreflightError where pins cannot be read, and as `clock.checked`."""
     now = clock.checked(layout.releases)
     pins.check_readable(context.storage, layout)
     scheduler = partial(liveness.scheduler, context)
     longest = context.config.gc.longest_pin
     placed = pins.held(context.storage, layout, longest, scheduler, now).get(release, [])
-    return [pin.words() for pin in placed] + [words for name, words in _in_use(layout) if name == release]
+    in_use = [words for name, words in _in_use(layout) if name == release]
+    return [*(pin.words() for pin in placed), *in_use, *_by_administrators(layout, release)]
+
+
+def _by_administrators(layout: DatasetLayout, release: str) -> list[str]:
+    """What is held is evidence. Raises PreflightError where nobody can say whether it is."""
+    try:
+        found = hold.standing(layout, release)
+    except OSError as error:
+        raise PreflightError(
+            "whether a release is held is not known",
+            where=str(layout.root / hold.NAME),
+            why=str(error.strerror),
+            hint="see whether the file system is mounted and answers",
+        ) from None
+    return [f"{hold.NAME}: {found}"] if found else []
 
 
 def grace(context: Context) -> float:

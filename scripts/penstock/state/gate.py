@@ -6,6 +6,7 @@ and at most `SAMPLED` names of data are looked up. The bytes of the data are che
 
 | looked at                                             | where it deviates                         |
 |-------------------------------------------------------|-------------------------------------------|
+| `<root>/HOLD` (`policy.hold`)                         | held                                      |
 | `current`: a link into releases/                      | nothing is published, or it leads nowhere |
 | the dataset's folders: no links, nothing but folders  | damaged                                   |
 | the owner of folder, release and seal: one that is    | foreign                                   |
@@ -36,7 +37,7 @@ from penstock.core.layout import DATA, MANIFEST, MANIFEST_XXH, SEAL
 from penstock.errors import FailedError, FindingsError, NewerFormatError, PenstockError, PreflightError
 from penstock.filesystem import clock, errno_map, plain_files
 from penstock.filesystem.errno_map import printable
-from penstock.policy import accounts
+from penstock.policy import accounts, hold
 from penstock.state import history, receipts, release_signature, seals, verdicts
 from penstock.storage.registry import open_storage
 
@@ -49,8 +50,8 @@ if TYPE_CHECKING:
     from penstock.core.layout import DatasetLayout
 
 PUBLISHED, NOTHING, DAMAGED = "published", "nothing published", "damaged"
-FOREIGN, NEWER, UNREADABLE = "foreign", "newer", "unreadable"
-BAD = (DAMAGED, FOREIGN)
+HELD, FOREIGN, NEWER, UNREADABLE = "held", "foreign", "newer", "unreadable"
+BAD = (HELD, DAMAGED, FOREIGN)
 """States in which a command that shows the dataset ends with 4, as `gate` does."""
 SAMPLED = 32
 DIGESTED = 16 << 20
@@ -64,11 +65,16 @@ class NothingPublishedError(FindingsError):
     """`current` is not there."""
 
 
+class HeldError(FindingsError):
+    """An administrator holds it (`policy.hold`)."""
+
+
 class ForeignError(FindingsError):
     """Something that a reader would go by belongs to an account that is not trusted."""
 
 
 _STATES = (
+    (HeldError, HELD),
     (NothingPublishedError, NOTHING),
     (ForeignError, FOREIGN),
     (FindingsError, DAMAGED),
@@ -102,6 +108,8 @@ class Judgement:
     """What its owner's audits said."""
     findings: Mapping[str, int] = field(default_factory=dict)
     """Those that stand: kind to count."""
+    named: bool = False
+    """Whether the release that is meant is there."""
     shaped: bool = True
     """Whether what has a folder's name, in the dataset's folder, is one."""
 
@@ -118,7 +126,7 @@ class Judgement:
         if self.error is None:
             return ""
         what, why = self.error.what, self.error.why
-        if what in (_NOT_WHOLE, "the dataset is damaged"):
+        if self.state == HELD or what in (_NOT_WHOLE, "the dataset is damaged"):
             return why
         return f"{what}: {why}" if why else what
 
@@ -138,10 +146,40 @@ def judged(
     `owners` (`target.owners`; (): the root's owner or this account). Findings are those of its owner's
     audits; with `within` (seconds), all of it must have been read back since then (`verdicts.read_since`).
     Raises nothing for what lies there, whatever it is."""
+    return _looked_at(_begun(layout, release), owners, within, pointed=release is None)
+
+
+def _begun(layout: DatasetLayout, release: str | None) -> Judgement:
+    """The release that is meant, and whether it is held."""
     found = Judgement(layout, release or "")
+    _note(found, lambda: not_held(layout, found.release))
     found.shaped = _note(found, lambda: open_storage().check_shape(layout))
-    if _note(found, lambda: _named(found, release)):
-        _note(found, lambda: _owned(layout, found.release, owners, pointed=release is None))
+    found.named = _note(found, lambda: _named(found, release))
+    if found.named:
+        _note(found, lambda: not_held(layout, found.release))
+    return found
+
+
+def not_held(layout: DatasetLayout, release: str) -> None:
+    """Raises HeldError where an administrator holds the release or all of the dataset, OSError where the root
+    does not answer."""
+    held = hold.standing(layout, release)
+    if held is not None:
+        raise HeldError(
+            f"{held.name} is held" if held.dataset else "every dataset below this root is held",
+            where=str(layout.root / hold.NAME),
+            why=str(held),
+            hint=f"it opens at once when {held.by} removes that line from the file"
+            if held.dataset
+            else f"{held.by} corrects the file: readable for everybody, lines `dataset[/release] reason`",
+        )
+
+
+def _looked_at(found: Judgement, owners: Sequence[str], within: float | None, *, pointed: bool) -> Judgement:
+    """With what lies there."""
+    layout = found.layout
+    if found.named:
+        _note(found, lambda: _owned(layout, found.release, owners, pointed=pointed))
         _note(found, lambda: _sealed(found))
         _note(found, lambda: _audited(found))
     for look in (_proven, _whole, _without_findings, partial(_read_within, within=within)):
@@ -160,7 +198,10 @@ def passed(
     """What `judged` judges, where nothing stands against it. Raises its error: FindingsError where nothing is
     published or the release is damaged or foreign, PreflightError where this account may not read it,
     NewerFormatError, FailedError where the file system does not answer."""
-    found = judged(layout, owners, release=release, within=within)
+    found = _begun(layout, release)
+    # Of what is held nothing is read: its servers may not answer.
+    if found.state != HELD:
+        _looked_at(found, owners, within, pointed=release is None)
     if found.error is not None or found.stored is None:
         raise found.error or _broken(found.data.parent, "it was replaced while it was looked at")
     return Published(found.release, found.data, *found.stored)

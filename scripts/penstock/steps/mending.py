@@ -93,6 +93,7 @@ def run(context: Context, dataset: str, wish: Wish | None = None) -> MendResult:
     wish = wish or Wish()
     layout = context.layout(dataset)
     release = gate.current(layout)
+    gate.not_held(layout, release)
     if not context.storage.owns(layout):
         return _as_reader(context, layout, release, wish)
     context.storage.check_owner(layout)

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, cast
 from penstock.cluster.abilities import abilities_of
 from penstock.errors import FindingsError, PenstockError, PreflightError
 from penstock.ownership import abandoned_stagings, liveness, ops_share
-from penstock.policy import accounts, pause
+from penstock.policy import accounts, hold, pause
 from penstock.retention import pins
 from penstock.state import gate, run_store
 from penstock.state.submission_log import ArrayBook
@@ -35,6 +35,7 @@ def run(context: Context, dataset: str) -> StatusResult:
     if found.error is not None and found.state != gate.NOTHING:
         answer |= {"why": found.problem, "to_do": found.error.hint}
     answer["pause"] = pause.words(layout.root)
+    answer["hold"] = hold.warning(layout.root)
     answer["current"] = found.release or None
     answer["lock"] = run_state.held_by(layout)
     if found.error is None:

@@ -76,6 +76,8 @@ def _dataset(row: DatasetRow, columns: int) -> Iterator[Line]:
     yield Line(printable(f"{row['dataset']}{what}"), "bold")
     if row["pause"]:
         yield from _said(f"PAUSE: {row['pause']}", 2, columns, "yellow")
+    if row["hold"]:
+        yield from _said(f"HOLD: {row['hold']}", 2, columns, "yellow")
     if row["problem"]:
         yield from _said(f"! {row['problem']}", 2, columns, "red" if row["releases"] else "yellow")
     tables = lines(_RELEASES, [_cells(one) for one in row["releases"]], columns=columns, indent=2)
@@ -109,7 +111,8 @@ def _cells(row: ReleaseRow) -> list[str]:
 
 
 def _problem(row: ReleaseRow) -> str:
-    return row["problem"] if row["state"] == "published" else f"{row['state']}: {row['problem']}"
+    state = "HELD" if row["state"] == "held" else row["state"]
+    return row["problem"] if state == "published" else f"{state}: {row['problem']}"
 
 
 def _beside(stagings: Sequence[StagingRow]) -> Iterator[str]:

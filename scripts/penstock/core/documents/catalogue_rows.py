@@ -29,8 +29,8 @@ class ReleaseRow(TypedDict):
     """Its `data` folder."""
     current: bool
     state: str
-    """As `gate` judges it: `published`, `damaged` (also by findings that stand), `newer`, `unreadable`,
-    `foreign`."""
+    """As `gate` judges it: `published`, `held`, `damaged` (also by findings that stand), `newer`,
+    `unreadable`, `foreign`."""
     problem: str
     """Why `state` is not `published`."""
     files: int | None
@@ -79,6 +79,8 @@ class DatasetRow(TypedDict):
     """What keeps the dataset, or its `current`, from being read. "" where nothing does."""
     pause: str
     """Whose PAUSE stands at the root, and its text; "" where none does."""
+    hold: str
+    """What a HOLD at the root does not do that it may be meant to; "" where there is nothing to say."""
     releases: Sequence[ReleaseRow]
     files: int
     """The sum over the releases whose seal can be read; `bytes` alike. Files that releases share by hard

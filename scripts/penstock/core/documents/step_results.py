@@ -464,11 +464,13 @@ class StatusResult(TypedDict, total=False):
 
     dataset: str
     state: str
-    """As `gate` judges the dataset: `published`, `nothing published`, `damaged`, `foreign`, `newer`,
+    """As `gate` judges the dataset: `published`, `nothing published`, `held`, `damaged`, `foreign`, `newer`,
     `unreadable`. Where nothing stands against it and its last run is not at its end, that run's state."""
     why: str
     to_do: str
     pause: str
+    hold: str
+    """What a HOLD at the root does not do that it may be meant to."""
     current: str | None
     releases: Sequence[str]
     lock: str
