@@ -223,7 +223,7 @@ def test_units_and_words(write: Any) -> None:
                 "target": {"root": "/scratch", "keep_free": "10GiB", "state_root": "/state"},
                 "cluster": {
                     "backend": "slurm", "partition": "data,cpu", "time": "4h", "memory": "16GiB",
-                    "licenses": ["wan:1"], "poll": "500ms", "core_spec": "none",
+                    "licenses": ["wan:1"], "core_spec": "none",
                     "exclude": "n[1-4]", "wckey": "ingest",
                     "mail": {"to": "alice@example.org"},
                     "steps": {
@@ -240,7 +240,7 @@ def test_units_and_words(write: Any) -> None:
     assert config.target.keep_free == 10 << 30
     assert config.target.state_root == Path("/state")
     cluster = config.cluster
-    assert (cluster.backend, cluster.poll) == ("slurm", 0.5)
+    assert (cluster.backend, cluster.poll) == ("slurm", 15.0)
     assert cluster.options == settings.JobOptions(
         partition="data,cpu", time=14400, memory=16 << 30, licenses=("wan:1",), core_spec=None,
         exclude="n[1-4]", wckey="ingest",

@@ -290,15 +290,16 @@ class ClusterConfig:
     """Whole options for a step: `options` with that step's keys laid over."""
     python: str | None = None
     """Interpreter on the nodes; default: the one that runs now."""
-    poll: Duration = 15.0
+    poll: Fixed[Duration] = 15.0
+    """Seconds between two queries, after the first ones; up to a minute in long runs."""
     slurm_api: str = "commands"
     """How SLURM is spoken to: `commands`, `pyslurm`, or `auto`."""
     pyslurm_python: str | None = None
     """Interpreter that has pyslurm; default: the one that runs now."""
-    retries: int = 2
+    retries: Fixed[int] = 2
     """How often elements that failed are submitted again within one run."""
     mail: MailConfig = MailConfig()
-    probe: bool = True
+    probe: Fixed[bool] = True
     """Preflight runs a one-second job to see the environment on a node."""
     gpu_nodes: str = "refuse"
     """`allow` or `refuse`: whether elements that take whole nodes may take nodes with GPUs."""

@@ -252,6 +252,6 @@ def _outcome(slurm: Slurm, job: str, options: JobOptions, probe: Probe, *, over:
         return Outcome(lack=Lack(node, what, where="cluster", hint=hint))
     if state != "COMPLETED":
         why = f"{state} {reason}".strip() + (f", exit {status}" if status else "")
-        hint = "the node's slurmd log tells more; cluster.probe: false leaves the probe out"
+        hint = "the node's slurmd log says more; cluster.exclude keeps jobs off a node"
         return Outcome(lack=Lack(node or "(none)", "preflight's probe failed", why, "cluster", hint))
     return Outcome()

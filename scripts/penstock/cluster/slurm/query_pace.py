@@ -27,7 +27,7 @@ LONGEST = 60.0
 
 
 class QueryPace:
-    """Of one controller; `poll` is `cluster.poll`, in seconds."""
+    """Of one controller; `poll` in seconds."""
 
     def __init__(self, poll: float) -> None:
         self._poll = poll
