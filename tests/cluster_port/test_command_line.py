@@ -135,12 +135,11 @@ def test_what_lies_in_hidden_partitions_is_asked_for_too(commands: Commands) -> 
     slurm.job("18")
     slurm.nodes()
     slurm.node_states(["n1"])
-    slurm.default_partition()
     slurm.partitions()
     asked = [
         words.split() for program in ("squeue", "sinfo", "scontrol") for words in commands.words(program)
     ]
-    assert len(asked) == 9
+    assert len(asked) == 8
     assert [words for words in asked if "--all" not in words] == []
 
 

@@ -73,9 +73,6 @@ class Scripted:
     def node_states(self, names: Sequence[str]) -> dict[str, str]:
         return {name: self.down.get(name, "idle") for name in names}
 
-    def default_partition(self) -> str | None:
-        return None
-
     def partitions(self) -> list[Partition]:
         return self.parts
 

@@ -108,7 +108,7 @@ class Ends:
                            | asked for now          |
         any                | preempted              | yes: likewise
         more than          | any other              | no
-        cluster.retries    |                        |
+        retries            |                        |
         else               | says retry is vain     | no
         else               | of verify, damaged     | no: those files are copied again first
         else               | says retry may help    | yes

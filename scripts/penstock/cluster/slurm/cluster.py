@@ -413,7 +413,7 @@ class SlurmCluster:
         own = job_environment.current()
         if not (own.proven and own.node):
             return []
-        nodes, default = self._slurm.nodes(), self._slurm.default_partition()
+        nodes, default = self._slurm.nodes(), placement.default(self._slurm.partitions())
         shares = site.shares_memory(self._slurm.settings())
         found: dict[CheckResult, None] = {}
         for options in filter(site.known, asked):
@@ -424,7 +424,7 @@ class SlurmCluster:
         return list(found)
 
     def kept_out(self, steps: Sequence[str], arrays: Sequence[str] = ()) -> str:
-        nodes, default = self._slurm.nodes(), self._slurm.default_partition()
+        nodes, default = self._slurm.nodes(), placement.default(self._slurm.partitions())
         shares = site.shares_memory(self._slurm.settings())
         jobs = self._slurm.jobs() if arrays else []
         place = [node.name for node in placement.able(self._config.of(SUBMIT), nodes, default)]

@@ -102,10 +102,6 @@ class SlurmCommands:
         lines = (line.partition("|") for line in text.splitlines())
         return {node.strip(): state for node, _, state in lines}
 
-    def default_partition(self) -> str | None:
-        names = ask("sinfo", ALL, "-h", "-o", "%P").split()
-        return next((name.rstrip("*") for name in names if name.endswith("*")), None)
-
     def partitions(self) -> list[Partition]:
         return read_partitions(ask("scontrol", "show", "partition", "--oneliner", ALL))
 

@@ -11,10 +11,16 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from penstock.cluster.slurm.nodes import Node
+    from penstock.cluster.slurm.port import Partition
     from penstock.config.settings import JobOptions
 
 PLAIN = re.compile(r"[\w.-]+")
 """A constraint that is one feature."""
+
+
+def default(partitions: Sequence[Partition]) -> str | None:
+    """Where jobs go that name no partition."""
+    return next((partition.name for partition in partitions if partition.default), None)
 
 
 def able(options: JobOptions, nodes: Sequence[Node], partition: str | None) -> list[Node]:

@@ -145,9 +145,6 @@ class Slurm(Protocol):
     def node_states(self, names: Sequence[str]) -> dict[str, str]:
         """SLURM's word for each of these nodes, in small letters; a star at its end: it does not answer."""
 
-    def default_partition(self) -> str | None:
-        """Where jobs go that name none."""
-
     def partitions(self) -> list[Partition]:
         """All partitions that this account may see."""
 

@@ -136,7 +136,7 @@ def _check_core_spec(wanted: int, where: str, candidates: Sequence[Node]) -> Non
 
 def able(slurm: Slurm, options: JobOptions, nodes: Sequence[Node]) -> list[Node]:
     """The nodes that such a job may run on."""
-    return placement.able(options, nodes, options.partition or slurm.default_partition())
+    return placement.able(options, nodes, placement.default(slurm.partitions()))
 
 
 def _probed(options: JobOptions, there: Sequence[Node]) -> list[str]:
