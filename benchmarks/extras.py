@@ -203,8 +203,7 @@ def latency(bench: Bench, work: data.Work, microseconds: int) -> list[dict[str, 
     env["PENSTOCK_TEST_SETTINGS"] = '{"engine.workers": 4}'
     config = bench.scratch / "latency.yaml"
     config.write_text(
-        f"target: {{root: {target}}}\nengine: {{streams: 64}}\n"
-        f"datasets: {{bench: {{source: {folder}}}}}\n"
+        f"target: {{root: {target}}}\nengine: {{streams: 64}}\ndatasets: {{bench: {{source: {folder}}}}}\n"
     )
     commands: dict[str, Sequence[Sequence[str]]] = {
         "penstock, 64 streams": [

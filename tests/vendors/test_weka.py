@@ -201,7 +201,7 @@ def test_without_weka_or_with_one_that_hangs_there_are_notes(
 
 def test_nothing_is_striped_on_a_weka(weka: Weka, tmp_path: Path) -> None:
     checks = registry.check_plan(tmp_path, SizeClasses([1]), 1, named="wekafs", wish="auto", proc=weka.proc)
-    assert [one.verdict for one in checks.striping] == ["warning"]
+    assert [one.about for one in checks.results if one.verdict == "warning"] == ["target.striping"]
 
 
 def test_preflight_stops_at_a_cluster_without_io(

@@ -27,7 +27,7 @@ class TargetStores:
 
     def __init__(self, layout: DatasetLayout, target: TargetConfig, gid: int | None) -> None:
         self._layout, self._target, self._gid = layout, target, gid
-        self._checks = registry.PlanChecks([], [])
+        self._checks = registry.PlanChecks([])
         self._promised: Sequence[Promise] = ()
 
     @property
@@ -76,7 +76,7 @@ class TargetStores:
             *self._checks.results,
         ]
         self._refuse(results)
-        return [*results, *self._checks.striping]
+        return results
 
     def stripe(self, data: Path, totals: Totals) -> list[CheckResult]:
         """Set on the staging folder `data`, in which nothing lies yet, what `check` found; where that was

@@ -58,9 +58,7 @@ class PlanChecks(NamedTuple):
     """What the vendor's commands say of a plan."""
 
     results: list[CheckResult]
-    """Of space, metadata and quotas, as the files will be striped."""
-    striping: list[CheckResult]
-    """Of how they will be striped."""
+    """Of space, metadata and quotas, as the files will be striped, and of how they will be striped."""
     targets: int = 0
     """Over how many `stripe` is to stripe a file; 0: nothing is to be set."""
     pool: str = ""
@@ -72,21 +70,20 @@ class PlanChecks(NamedTuple):
 def check_target(
     path: Path,
     *,
-    uid: int | None = None,
     gid: int | None = None,
     wish: str = INHERIT,
     named: str = AUTO,
     proc: str | os.PathLike[str] = PROC,
 ) -> list[CheckResult]:
     """What the vendor's commands say of the file system that holds, or will hold, `path`: servers, targets,
-    and the quotas of the account and group that its files will have (None: this process's, and as the folder
+    and the quotas of this process's account and of the group that its files will have (None: as the folder
     gives it). [] for kinds without such commands. Never raises but OSError of the path itself."""
     kind = rules_of(facts(path, proc).traits, named)
     tools, missing = _tools(kind, path, proc)
     if tools is None:
         return [*missing, *_unstriped(kind, wish)]
     folder = nearest(path)
-    survey = tools.survey(str(folder), *owner_of_new(folder, uid, gid))
+    survey = tools.survey(str(folder), *owner_of_new(folder, None, gid))
     none = SizeClasses()
     chosen = striping.choose(wish, survey, none)
     chunks: list[CheckResult] = []
@@ -104,7 +101,6 @@ def check_plan(
     sizes: SizeClasses,
     folders: int,
     *,
-    uid: int | None = None,
     gid: int | None = None,
     wish: str = INHERIT,
     named: str = AUTO,
@@ -117,9 +113,9 @@ def check_plan(
     kind = rules_of(facts(path, proc).traits, named)
     tools, missing = _tools(kind, path, proc)
     if tools is None:
-        return PlanChecks(missing, _unstriped(kind, wish))
+        return PlanChecks([*missing, *_unstriped(kind, wish)])
     folder = nearest(path)
-    survey = tools.survey(str(folder), *owner_of_new(folder, uid, gid))
+    survey = tools.survey(str(folder), *owner_of_new(folder, None, gid))
     chosen = striping.choose(wish, survey, sizes)
     if survey.pattern is not None and chosen.targets:
         survey = survey._replace(pattern=survey.pattern._replace(targets=chosen.targets))
@@ -130,12 +126,13 @@ def check_plan(
         *space.files_allowed(survey, sizes, folders),
         *space.quotas(survey, sizes, folders),
         *health.silences(survey),
+        *chosen.results,
     ]
     if survey.pattern is None:
-        return PlanChecks(results, list(chosen.results), chosen.targets)
+        return PlanChecks(results)
     pool = survey.pattern.pool or survey.pattern.pool_name
     objects = placement.chunk_files(sizes, survey.pattern)
-    return PlanChecks(results, list(chosen.results), chosen.targets, pool, objects)
+    return PlanChecks(results, chosen.targets, pool, objects)
 
 
 def pool_of(path: Path, *, named: str = AUTO, proc: str | os.PathLike[str] = PROC) -> str:
