@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from penstock.cluster.port import VISIT_FAILED, Accounted, ArraySpec, Cause, State, Status, Visit, Written
+from penstock.cluster.slurm import cluster as slurm_cluster
 from penstock.cluster.slurm import probe_job
 from penstock.cluster.slurm.cluster import SlurmCluster
 from penstock.cluster.slurm.job_states import SlurmElement
@@ -210,7 +211,7 @@ def test_a_dropped_core_spec_is_seen_until_the_array_is_ended(tmp_path: Path) ->
     assert third.states("77", [0])[0].state is State.CANCELLED, "it stops no run any more"
 
 
-def test_the_longest_time_is_asked_for_again_where_slurmdbd_was_away() -> None:
+def test_the_longest_time_is_asked_for_again_where_slurmdbd_was_away(monkeypatch: pytest.MonkeyPatch) -> None:
     class Away(Scripted):
         away = True
 
@@ -226,9 +227,15 @@ def test_the_longest_time_is_asked_for_again_where_slurmdbd_was_away() -> None:
     cluster = cluster_of(slurm)
     assert cluster.longest("copy") == 7200.0, "what slurmctld says"
     slurm.away = False
-    assert cluster.longest("copy") == 3600.0
+    assert cluster.longest("copy") == 7200.0, "it is not asked at each look"
+    monkeypatch.setattr(slurm_cluster, "PARTIAL", 0.0)
     slurm.away = True
-    assert cluster.longest("copy") == 3600.0, "what it said holds"
+    again = cluster_of(slurm)
+    assert again.longest("copy") == 7200.0
+    slurm.away = False
+    assert again.longest("copy") == 3600.0
+    slurm.away = True
+    assert again.longest("copy") == 3600.0, "what it said holds"
 
 
 def test_an_array_has_no_more_elements_than_max_array_tasks() -> None:

@@ -57,6 +57,8 @@ KILLED_WITHIN = 10.0
 of sbatch may take longer than sbatch itself)."""
 RENAMED = 60.0
 """Seconds after a submission in which a job of the answered number is that array, whatever its name."""
+PARTIAL = 60.0
+"""Seconds after which slurmdbd is asked again for limits that it did not say."""
 BESIDE = 1
 """Places in the queue that are left to the controller's own job."""
 SETTLE = 20.0
@@ -76,7 +78,8 @@ class SlurmCluster:
         self._target = target
         self._facts: Facts | None = None
         self._settled_options: dict[JobOptions, JobOptions] = {}
-        self._longest: dict[JobOptions, TimeLimit | None] = {}
+        self._longest: dict[JobOptions, tuple[TimeLimit | None, float]] = {}
+        """With when it is to be asked for again."""
         self._names: dict[str, str] = {}
         """Under which name each array was submitted."""
         self._others: set[str] = set()
@@ -446,15 +449,18 @@ class SlurmCluster:
         return ""
 
     def _time_limit(self, options: JobOptions) -> TimeLimit | None:
-        """Asked for once. While slurmdbd is away, what slurmctld says: slurmdbd is asked again next time."""
-        if options not in self._longest:
-            known, user = self._known(), Account.own().name
-            try:
-                self._longest[options] = time_limits.longest(self._slurm, options, known, user)
-            except TransientError:
-                asked = time_limits.partitions(self._slurm.partitions(), options)
-                return time_limits.of_partitions(asked)
-        return self._longest[options]
+        """Asked for once. While slurmdbd is away, what slurmctld says, for PARTIAL seconds."""
+        limit, until = self._longest.get(options, (None, -math.inf))
+        if time.monotonic() < until:
+            return limit
+        known, user, until = self._known(), Account.own().name, math.inf
+        try:
+            limit = time_limits.longest(self._slurm, options, known, user)
+        except TransientError:
+            limit = time_limits.of_partitions(time_limits.partitions(self._slurm.partitions(), options))
+            until = time.monotonic() + PARTIAL
+        self._longest[options] = limit, until
+        return limit
 
     def _known(self) -> Facts:
         if self._facts is None:
