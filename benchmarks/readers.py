@@ -22,7 +22,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
-from tests.sources.conftest import AdlfsStore, GcsfsStore, GcsStore, S3fsStore
+from tests.sources.conftest import NO_GRPC, AdlfsStore, GcsfsStore, GcsStore, S3fsStore
 from tests.support.azurite import Azurite
 from tests.support.fake_gcs import FakeGcs
 from tests.support.versity import ACCESS, SECRET, Versity
@@ -59,7 +59,7 @@ def ways(stack: ExitStack, folder: Path, small: int, large: int) -> list[Way]:
     found = [
         Way("S3", "s3fs", s3.config(), {}),
         Way("Azure", "adlfs", azure.config(), {}),
-        Way("Google", "gcsfs", gcs.config(), {}),
+        Way("Google", "gcsfs", gcs.config(), dict([NO_GRPC])),
         Way("Google", "penstock", GcsStore.config(gcs), {}),
     ]
     keys = {"AWS_ACCESS_KEY_ID": ACCESS, "AWS_SECRET_ACCESS_KEY": SECRET}

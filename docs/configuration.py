@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 import yaml
 
 from penstock.config import quantities, settings, validation
-from penstock.config.source_kinds import KINDS, LIBRARIES
+from penstock.config.source_kinds import KINDS
 from penstock.sources.generic.opener import PACKAGES
 
 if TYPE_CHECKING:
@@ -75,15 +75,15 @@ OPTIONS = """
 ## `storage_options`
 
 What a source's or a dataset's `storage_options` takes, for each kind of source. A key without a value
-(`null`) is one that was not given. Where no default is shown there is none, or the protocol's package has its
-own. No option holds a secret; the last column says which of them refer to one.
+(`null`) is one that was not given. Where no default is shown there is none. No option holds a secret; the
+last column says which of them refer to one.
 """
 OTHERS = """
-### Other protocols of fsspec
+### fsspec: any other protocol, and `s3://`, `az://`, `gs://` with `reader: fsspec`
 
-They take what their packages take: nothing is checked, but keys that would hold a secret are refused. The
-`KEY=VALUE` lines of `credentials_file`, a file of mode 0600, are handed to the protocol as options. Known by
-name:
+The options are those of the protocol's package, which gets them as they are. Keys that would hold a secret
+are refused; the `KEY=VALUE` lines of `credentials_file`, a file of mode 0600, are handed on too. An
+option that is nearly one that the package names is refused by preflight. Known by name:
 
 | protocol | package |
 |---|---|
@@ -212,15 +212,10 @@ def _storage_options() -> Iterator[str]:
         kind = name.removeprefix("options_")
         if kind == name:
             continue
-        read_by = {library: store for store, library in LIBRARIES.items()}
-        schemes = [scheme for scheme, of in KINDS.items() if of == read_by.get(kind, kind)]
-        urls = ", ".join(f"`{scheme}://`" if scheme else "a path" for scheme in schemes)
-        urls += " with `reader: fsspec`" if kind in read_by else ""
-        lacks = kind not in LIBRARIES and any(scheme in PACKAGES for scheme in schemes)
-        package = next(
-            (f" Needs the package `{PACKAGES[s]}`." for s in schemes if lacks and s in PACKAGES), ""
+        urls = ", ".join(
+            f"`{scheme}://`" if scheme else "a path" for scheme, of in KINDS.items() if of == kind
         )
-        yield f"\n### {kind}: {urls}\n\n{part['description']}{package}\n"
+        yield f"\n### {kind}: {urls}\n\n{part['description']}\n"
         rows = [_option(dotted.partition(".")[2], child) for dotted, child, _ in keys(part, kind)]
         if rows:
             yield "\n| option | values | default | meaning | secret |\n|---|---|---|---|---|\n"
@@ -229,7 +224,7 @@ def _storage_options() -> Iterator[str]:
             yield "\nWhere the secret comes from, the first that is there:\n\n"
             yield from (f"{number}. {text}\n" for number, text in enumerate(part["secrets"], 1))
     yield OTHERS
-    yield from (f"| `{scheme}://` | {PACKAGES[scheme]} |\n" for scheme in PACKAGES if scheme not in KINDS)
+    yield from (f"| `{scheme}://` | {PACKAGES[scheme]} |\n" for scheme in PACKAGES)
 
 
 def _option(name: str, part: Part) -> str:

@@ -460,7 +460,8 @@ def test_secrets_are_refused_and_never_shown(write: Any, value: dict[str, Any]) 
 
 def test_what_only_looks_like_a_secret(write: Any) -> None:
     options = {
-        "token": "anon",
+        "reader": "fsspec",
+        "token": "google_default",
         "credentials_file": "/c",
         "endpoint_url": "http://h:1",
     }

@@ -6,7 +6,8 @@ from typing import Any
 
 import pytest
 
-from penstock.config import removed_keys, validation
+from penstock.config import removed_keys, storage_options, validation
+from penstock.config.section import Section
 
 
 def value_at(key: str) -> dict[str, Any]:
@@ -14,13 +15,17 @@ def value_at(key: str) -> dict[str, Any]:
     names = key.replace("<dataset>", "d").split(".")
     value: Any = 1
     for name in reversed(names):
-        value = {name[:-2]: [value]} if name.endswith("[]") else {name: value}
+        # Which options there are follows from the source.
+        beside = {"source": "gs://b/", "url": "gs://b/"} if name == "storage_options" else {}
+        value = {name[:-2]: [value]} if name.endswith("[]") else {name: value, **beside}
     return dict(value)
 
 
 @pytest.mark.parametrize("key", removed_keys.INSTEAD)
 def test_a_key_that_went_is_refused_by_name(key: str) -> None:
-    told = [problem for problem in validation.problems(value_at(key)) if "no longer a key" in problem.text]
+    value = value_at(key)
+    told = [*validation.problems(value), *storage_options.problems(Section(value))]
+    told = [problem for problem in told if "no longer a key" in problem.text]
     assert [problem.text for problem in told] == [f"is no longer a key: {removed_keys.INSTEAD[key]}"]
 
 

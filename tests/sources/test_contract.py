@@ -7,7 +7,16 @@ import uuid
 from typing import TYPE_CHECKING
 
 import pytest
-from tests.contracts.source_contract import SourceContract, composite, content, drain, entry_of, listing, sums
+from tests.contracts.source_contract import (
+    SourceContract,
+    Store,
+    composite,
+    content,
+    drain,
+    entry_of,
+    listing,
+    sums,
+)
 from tests.sources.conftest import (
     AdlfsStore,
     AzuriteStore,
@@ -22,7 +31,7 @@ from tests.sources.conftest import (
 )
 from tests.support.versity import ACCESS
 
-from penstock.errors import PenstockError
+from penstock.errors import PenstockError, PreflightError
 from penstock.sources.s3.credentials import S3Credentials
 from penstock.sources.s3.sigv4 import Keys
 
@@ -144,8 +153,17 @@ class TestAzurite(SourceContract):
         return azure_store
 
 
-class TestS3fs(SourceContract):
-    """S3 through fsspec's library."""
+class FsspecStoreContract(SourceContract):
+    """Of a store through fsspec."""
+
+    def test_nothing_is_listed_of_nothing(self, store: Store) -> None:
+        """The libraries tell no empty prefix from a bucket that there is not."""
+        with pytest.raises(PreflightError, match="cannot be listed"):
+            listing(store.source())
+
+
+class TestS3fs(FsspecStoreContract):
+    """S3 through s3fs."""
 
     @pytest.fixture
     def store(self, versity: Versity, tmp_path: Path) -> Iterator[S3fsStore]:
@@ -154,8 +172,8 @@ class TestS3fs(SourceContract):
         store.close()
 
 
-class TestAdlfs(SourceContract):
-    """Azure through fsspec's library."""
+class TestAdlfs(FsspecStoreContract):
+    """Azure through adlfs."""
 
     @pytest.fixture
     def store(self, azurite: Azurite, tmp_path: Path) -> Iterator[AdlfsStore]:
@@ -172,7 +190,7 @@ class TestGcs(SourceContract):
         return GcsStore(fake_gcs, f"b{uuid.uuid4().hex}")
 
 
-class TestGcsfs(SourceContract):
+class TestGcsfs(FsspecStoreContract):
     """Google's storage through fsspec's library."""
 
     @pytest.fixture

@@ -106,7 +106,6 @@ def test_the_environment(monkeypatch: pytest.MonkeyPatch) -> None:
     assert (found.keys.secret, found.region, found.endpoint) == (SECRET, "ap-1", "http://here:1")
     assert found.expires is None
     assert resolve(s3(endpoint_url="http://there:2")).endpoint == "http://there:2"
-    assert resolve(s3(client_kwargs={"endpoint_url": "http://there:3"})).endpoint == "http://there:3"
 
 
 @pytest.mark.parametrize(

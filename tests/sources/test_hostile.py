@@ -23,7 +23,6 @@ from penstock.errors import (
     SourceChangedError,
     TransientError,
 )
-from penstock.sources.generic import object_library
 from penstock.sources.port import WholeReader
 from penstock.sources.registry import open_source
 from penstock.sources.s3.credentials import S3Credentials
@@ -85,38 +84,6 @@ def test_s3_answers(mode: str, kind: type[PenstockError], span: tuple[int, int])
         # The reader is as good as new for the next object.
         if not mode.startswith("redirect"):
             assert read(reader, found["y"], *span) == DATA[span[0] : span[0] + span[1]]
-        reader.close()
-
-
-@pytest.mark.parametrize("span", [WHOLE, PART])
-@pytest.mark.parametrize(
-    ("mode", "kind"), [*S3_FAULTS, ("rangeignored", ObjectError), ("wrongrange", ObjectError)]
-)
-def test_s3_answers_through_s3fs(
-    mode: str, kind: type[PenstockError], span: tuple[int, int], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """As by penstock's own reader, but that a redirect is an error of the request, which is tried again; and
-    without Range there is none to get wrong."""
-    monkeypatch.setattr(object_library, "LONGEST", 3.0)
-    with Hostile({"p/x": DATA, "p/y": DATA}, {"p/x": mode}) as server:
-        limit = 1 if mode in ("drip", "silent") else 20
-        options = {
-            "reader": "fsspec",
-            "endpoint_url": server.endpoint,
-            "anon": True,
-            "config_kwargs": {"read_timeout": limit, "retries": {"max_attempts": 0}},
-        }
-        config = SourceConfig(f"s3://{server.bucket}/p/", storage_options=options)
-        source = open_source(config, dataset(config.url))
-        found = {key: entry_of(item) for key, item in listing(source).items()}
-        reader = source.reader()
-        if span == WHOLE and mode in ("rangeignored", "wrongrange"):
-            assert read(reader, found["x"]) == DATA
-            return
-        with pytest.raises(PenstockError) as caught:
-            read(reader, found["x"], *span)
-        assert type(caught.value) is (TransientError if mode.startswith("redirect") else kind)
-        assert read(reader, found["y"], *span) == DATA[span[0] : span[0] + span[1]]
         reader.close()
 
 

@@ -45,10 +45,9 @@ def test_what_a_library_logs_stays_off_the_terminal() -> None:
     """paramiko logs a traceback of what it raises, from a thread of its own."""
     code = (
         "import logging\n"
-        "from penstock.config.settings import DatasetConfig, SourceConfig\n"
-        "from penstock.sources.registry import open_source\n"
-        "config = SourceConfig('memory://x')\n"
-        "open_source(config, DatasetConfig('d', (config,))).connect()\n"
+        "from penstock.config.settings import SourceConfig\n"
+        "from penstock.sources.generic.opener import Opener\n"
+        "Opener(SourceConfig('memory://x'), None).connect()\n"
         "for name in ('paramiko.transport', 'gcsfs', 'fsspec.asyn'):\n"
         "    logging.getLogger(name).error('LOUD')\n"
         "logging.getLogger('somebody').error('HEARD')\n"
@@ -74,6 +73,6 @@ def test_a_server_that_hangs_up_is_one_message() -> None:
         url = f"ftp://127.0.0.1:{listener.getsockname()[1]}/x"
         with pytest.raises(PreflightError, match="cannot be listed") as caught:
             open_source(SourceConfig(url), dataset(url)).check()
-        assert "docs/configuration.md" in caught.value.hint
+        assert "docs/sources.md" in caught.value.hint
         listener.shutdown(socket.SHUT_RDWR)
         thread.join()

@@ -11,6 +11,17 @@ if TYPE_CHECKING:
     from penstock.config.strict_yaml import KeyPath
 
 _OF_CONTROLLER = "`penstock run --submit` does this step in the controller's job: `cluster.steps.submit`"
+_OPTIONS: Mapping[str, str] = {
+    "access": "penstock asks for read-only access",
+    "client_id": "write it as a line of `credentials_file`",
+    "client_kwargs": "write its endpoint_url as `endpoint_url`, its region_name as `region`",
+    "hierarchical": "the account is asked, and where it may not be, the listing is sorted",
+    "requester_pays": "of gs://, `project` names who pays",
+    "tenant_id": "write it as a line of `credentials_file`",
+    "timeout": "`engine.timeout` holds for all sources",
+    "token": "write `anon: true` for anon, `instance_metadata: true` for cloud, `reader: fsspec` for others",
+}
+"""Of penstock's own readers. With `reader: fsspec` the library takes its own."""
 _LIST_FORMAT = (
     "a list's name says what it is (.csv, .csv.gz, .parquet); any other is read as lines, or by its NULs"
 )
@@ -62,6 +73,11 @@ INSTEAD: Mapping[str, str] = {
     "verify.text_manifest": "releases below 1,000,000 files have manifest.xxh128",
     "gc.settle": "it follows from the file system, and from a mount's acdirmax",
     "gc.longest_pin": "a reader's pin holds for 14 days at most, or for a longer `gc.grace`",
+    **{
+        f"datasets.<dataset>.{place}storage_options.{option}": instead
+        for place in ("", "sources[].")
+        for option, instead in _OPTIONS.items()
+    },
 }
 """By key, as docs/configuration.md would write it (`datasets.<dataset>.sources[].url`; a key of
 `cluster.steps.<step>` stands as one of `cluster`): what to do instead, as the end of a sentence."""

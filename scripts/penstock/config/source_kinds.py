@@ -21,17 +21,8 @@ KINDS = {
     **dict.fromkeys(AZURE, "azure"),
     **dict.fromkeys(FOLDER_SCHEMES, "folder"),
     **dict.fromkeys(GCS, "gcs"),
-    "hf": "hf",
-    "sftp": "sftp",
-    "ssh": "sftp",
-    "ftp": "ftp",
-    "smb": "smb",
-    "memory": "memory",
 }
-"""The kind that each scheme means; "" is a path."""
-
-LIBRARIES = {"s3": "s3fs", "azure": "adlfs", "gcs": "gcsfs"}
-"""The kind that a store of objects is with `reader: fsspec`, which is the name of its library too."""
+"""The kind of each scheme that penstock reads itself; "" is a path."""
 
 
 def scheme(url: str) -> str:
@@ -41,12 +32,12 @@ def scheme(url: str) -> str:
 
 
 def through_fsspec(options: Mapping[str, object]) -> bool:
-    """Whether a source's `storage_options` ask for fsspec's library in place of penstock's own reader."""
+    """Whether the `storage_options` of a store ask for fsspec in place of penstock's own reader."""
     return options.get("reader") == "fsspec"
 
 
 def kind(url: str, options: Mapping[str, object]) -> str:
-    """One of the kinds whose options are known (`$defs/options_*` of the schema), or "" for another
-    protocol of fsspec, which takes what it takes."""
+    """One of the kinds whose options are known (`$defs/options_*` of the schema), or "" for what fsspec
+    opens, whose options are handed on as they are."""
     found = KINDS.get(scheme(url), "")
-    return LIBRARIES.get(found, found) if through_fsspec(options) else found
+    return "" if scheme(url) in (*S3, *AZURE, *GCS) and through_fsspec(options) else found

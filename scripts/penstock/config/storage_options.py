@@ -1,7 +1,8 @@
-"""The options of each source: what its kind knows, and nothing else.
+"""The options of each source: what its kind knows, and nothing else. What fsspec opens takes any.
 
-A dataset's own `storage_options` go for all its sources, each of which takes what its kind knows of them;
-what none of them knows is a mistake. A source's own go before them.
+A dataset's own `storage_options` go for all its sources, each of which takes what its kind knows of them, and
+one that fsspec opens what no other kind there knows; what none of them takes is a mistake. A source's own go
+before them.
 """
 
 from __future__ import annotations
@@ -11,12 +12,12 @@ from typing import TYPE_CHECKING
 from penstock.config import validation
 from penstock.config.section import Section
 from penstock.config.source_kinds import kind
-from penstock.config.validation import Problem
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Iterator, Mapping
+    from collections.abc import Collection, Iterator, Mapping, Sequence
 
     from penstock.config.strict_yaml import KeyPath
+    from penstock.config.validation import Problem
 
 _COMMON = "storage_options"
 OF_ONE_SOURCE = ("inventory", "list_from")
@@ -38,12 +39,11 @@ def sources(dataset: Section) -> list[Section]:
 
 
 def merged(dataset: Section) -> Iterator[Mapping[str, object]]:
-    """The options of each source in turn: the dataset's that its kind knows, and its own. A key without a
-    value is one that was not given."""
+    """The options of each source in turn: the dataset's that it takes, and its own. A key without a value is
+    one that was not given."""
     common, kinds = dataset.at(_COMMON).values, _kinds(dataset)
     for source, of in zip(sources(dataset), kinds, strict=True):
-        known = _known(of) if len(set(kinds)) > 1 else None
-        taken = {key: value for key, value in common.items() if known is None or key in known}
+        taken = {key: value for key, value in common.items() if _takes(of, key, kinds)}
         own = source.at(_COMMON).values
         yield {key: value for key, value in {**taken, **own}.items() if value is not None}
 
@@ -51,25 +51,34 @@ def merged(dataset: Section) -> Iterator[Mapping[str, object]]:
 def _of_dataset(dataset: Section) -> Iterator[Problem]:
     kinds = _kinds(dataset)
     for source, of in zip(sources(dataset), kinds, strict=True):
-        own = source.at(_COMMON)
-        if own.values and (part := _part(of)):
-            problems = validation.problems(own.values, part)
-            yield from (Problem((*own.path, *where), text) for where, text in problems)
+        if of:
+            yield from _unfit(source.at(_COMMON).values, of, (*source.path, _COMMON))
     common = dataset.at(_COMMON).values
-    if not common:
-        return
-    told: dict[KeyPath, str] = {}
-    for one in dict.fromkeys(kinds):
-        known = _known(one)
-        # What another source of the dataset knows is meant for that one.
-        fits = {key: value for key, value in common.items() if known is None or key in known}
-        elsewhere = any(_known(other) is None for other in kinds)
-        rest = {key: common[key] for key in common if not any(key in (_known(o) or ()) for o in kinds)}
-        if part := _part(one):
-            given = {**fits, **({} if elsewhere else rest)}
-            for where, text in validation.problems(given, part):
-                told.setdefault(where, text)
-    yield from (Problem((*dataset.path, _COMMON, *where), text) for where, text in told.items())
+    told: dict[KeyPath, Problem] = {}
+    for of in filter(None, dict.fromkeys(kinds)):
+        # What another source of the dataset takes is meant for that one.
+        given = {
+            key: value
+            for key, value in common.items()
+            if key in _known(of) or not any(_takes(kind, key, kinds) for kind in kinds if kind != of)
+        }
+        for problem in _unfit(given, of, (*dataset.path, _COMMON)):
+            told.setdefault(problem.path, problem)
+    yield from told.values()
+
+
+def _unfit(options: Mapping[str, object], of: str, where: KeyPath) -> Iterator[Problem]:
+    if options:
+        yield from validation.problems(options, f"options_{of}", where)
+
+
+def _takes(of: str, key: str, kinds: Sequence[str]) -> bool:
+    """Whether a source of a kind takes this option of its dataset, whose sources are of these kinds."""
+    if len(set(kinds)) == 1:
+        return True
+    if of:
+        return key in _known(of)
+    return key == "reader" or not any(key in _known(kind) for kind in kinds if kind)
 
 
 def _kinds(dataset: Section) -> list[str]:
@@ -78,13 +87,7 @@ def _kinds(dataset: Section) -> list[str]:
     return [kind(one.text("url"), {**common, **one.at(_COMMON).values}) for one in sources(dataset)]
 
 
-def _part(of: str) -> str:
-    return f"options_{of}" if of else ""
-
-
-def _known(of: str) -> Collection[str] | None:
-    """The options of a kind; None where all may be meant."""
-    if not of:
-        return None
-    found: Collection[str] = validation.schema()["$defs"][_part(of)].get("properties", {})
+def _known(of: str) -> Collection[str]:
+    """The options of a kind."""
+    found: Collection[str] = validation.schema()["$defs"][f"options_{of}"].get("properties", {})
     return found

@@ -49,12 +49,12 @@ def schema() -> Mapping[str, Any]:
     return dict(yaml.load(source(), Loader=loader))  # noqa: S506
 
 
-def problems(value: Any, part: str = "") -> list[Problem]:
+def problems(value: Any, part: str = "", where: KeyPath = ()) -> list[Problem]:
     """Everything that the schema and the units refuse, by key path; [] when all is well. `part`: the name of
-    one of its `$defs` that the value is validated against instead."""
+    one of its `$defs` that the value, which stands at `where`, is validated against instead."""
     found: dict[tuple[KeyPath, str], Problem] = {}
     for error in _validator(part).iter_errors(value):
-        for problem in _problems_of(error):
+        for problem in _problems_of(error, where):
             found.setdefault((problem.path, problem.text), problem)
     return sorted(found.values(), key=lambda p: [str(part) for part in p.path])
 
@@ -85,8 +85,8 @@ def _validator(part: str) -> Validator:
     return made
 
 
-def _problems_of(error: ValidationError) -> Iterator[Problem]:
-    path: KeyPath = tuple(error.absolute_path)
+def _problems_of(error: ValidationError, where: KeyPath) -> Iterator[Problem]:
+    path: KeyPath = (*where, *error.absolute_path)
     instance: Any = error.instance
     part: Any = error.schema
     wanted: Any = error.validator_value

@@ -13,7 +13,6 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from penstock.config.settings import DatasetConfig, SourceConfig
-    from penstock.sources.generic.opener import FsspecCredentials
     from penstock.sources.port import Source
 
 SILENT = (*FOLDER_SCHEMES, "ftp", "sftp", "ssh", "smb", "hdfs", "webhdfs")
@@ -135,9 +134,10 @@ def open_source(
         )
     if kind not in (*S3, *WEB, *AZURE, *GCS) or source_kinds.through_fsspec(config.storage_options):
         from penstock.sources.generic.opener import FsspecCredentials
+        from penstock.sources.generic.source import FsspecSource
 
         assert credentials is None or isinstance(credentials, FsspecCredentials)
-        return _by_fsspec(config, credentials, keep)
+        return FsspecSource(config, credentials, keep=keep)
     if kind in S3:
         from penstock.sources.s3.credentials import S3Credentials
         from penstock.sources.s3.source import S3Source
@@ -159,26 +159,3 @@ def open_source(
 
     assert credentials is None or isinstance(credentials, AzureCredentials)
     return AzureSource(config, credentials, timeout=timeout)
-
-
-def _by_fsspec(
-    config: SourceConfig, credentials: FsspecCredentials | None, keep: Callable[[str], bool] | None
-) -> Source:
-    from penstock.sources.generic.library_source import LibrarySource
-
-    kind = source_kinds.kind(config.url, config.storage_options)
-    if kind == "s3fs":
-        from penstock.sources.generic.s3fs_objects import S3fsObjects
-
-        return LibrarySource(config, S3fsObjects(), credentials)
-    if kind == "adlfs":
-        from penstock.sources.generic.adlfs_objects import AdlfsObjects
-
-        return LibrarySource(config, AdlfsObjects(), credentials)
-    if kind == "gcsfs":
-        from penstock.sources.generic.gcsfs_objects import GcsfsObjects
-
-        return LibrarySource(config, GcsfsObjects(), credentials)
-    from penstock.sources.generic.source import FsspecSource
-
-    return FsspecSource(config, credentials, keep=keep)

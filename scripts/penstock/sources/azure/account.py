@@ -201,7 +201,7 @@ def _by_parts(config: SourceConfig, endpoint: str, given: Mapping[str, str]) -> 
         return AzureCredentials(endpoint, f"BlobEndpoint={endpoint};SharedAccessSignature={token}")
     if given.get("client_secret"):
         names = ("client_id", "client_secret", "tenant_id")
-        principal = {n: str(given.get(n) or config.storage_options.get(n) or "") for n in names}
+        principal = {name: given.get(name, "") for name in names}
         if not all(principal.values()):
             missing = ", ".join(name for name, value in principal.items() if not value)
             raise PreflightError("a service principal is incomplete", why=f"without {missing}", hint=HINT)

@@ -1,8 +1,8 @@
 """Azure Blob Storage as a source: one container and prefix, over HTTP.
 
 A flat account lists in the byte order of the names, and its pages are passed on as they come. An account with
-a hierarchical namespace lists folder by folder: its whole listing is sorted on disk. `hierarchical` of
-`storage_options` says which one it is; without it the account itself is queried, where that is allowed.
+a hierarchical namespace lists folder by folder: its whole listing is sorted on disk, and so is that of an
+account that does not say which one it is (`anon`, and many credentials, do not allow the query).
 """
 
 from __future__ import annotations
@@ -33,7 +33,6 @@ class AzureSource(ObjectSource[AzureClient]):
     """`credentials` come from `azure.account.resolve`; a worker gets them from its parent."""
 
     PAGE = NEAR = 5000
-    ORDER = "for an account with a hierarchical namespace set `hierarchical: true` in storage_options"
     CHECK = f"check the account, the container's name and the credentials; {HINT}"
 
     def __init__(
@@ -72,20 +71,20 @@ class AzureSource(ObjectSource[AzureClient]):
         return understand(text, self.place)
 
     def list(self) -> Iterator[Sequence[Listed]]:
-        """See `port.Source.list`. The listing of a flat account is streamed; that of a hierarchical one is
-        sorted on disk as a whole."""
+        """See `port.Source.list`. The listing of a flat account is streamed; any other is sorted on disk as a
+        whole."""
         pages = self._pages()
-        return ascending(in_order(pages) if self._hierarchical() else pages, self.url, self.ORDER)
+        return ascending(pages if self._flat() else in_order(pages), self.url)
 
-    def _hierarchical(self) -> bool:
-        stated = self._config.storage_options.get("hierarchical")
-        if stated is not None or self._config.storage_options.get("anon"):
-            return bool(stated)
+    def _flat(self) -> bool:
+        """Whether the account says that its namespace is flat."""
+        if self._config.storage_options.get("anon"):
+            return False
         client = self.client()
         try:
             connection = client.request("HEAD", "", "comp=properties&restype=account")
-            return connection.status == 200 and connection.headers.get(b"x-ms-is-hns-enabled") == b"true"
+            return connection.status == 200 and connection.headers.get(b"x-ms-is-hns-enabled") == b"false"
         except PenstockError:
-            return False  # many credentials do not allow this query; the order is checked in any case
+            return False
         finally:
             client.close()

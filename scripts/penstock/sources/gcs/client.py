@@ -40,8 +40,7 @@ class GcsClient(ObjectClient):
         base = str(options.get("endpoint_url") or GOOGLE)
         root = f"{split(base).path.rstrip('/')}/storage/v1/b/{quoted_value(bucket)}/o"
         self.go_to(endpoint(base, options, timeout=timeout), root)
-        pays = options.get("requester_pays")
-        payer = str((options.get("project") if pays is True else pays) or "")
+        payer = str(options.get("project") or "")
         self._payer = f"&userProject={quoted_value(payer)}" if payer else ""
         self.renew(credentials)
 

@@ -2,9 +2,9 @@
 
 | the first that is there | token |
 |---|---|
-| `anon`, or `token: anon` | none |
+| `anon` | none |
 | `credentials_file`: a service account's JSON, or the line `token=` with the path of one | by a signed JWT |
-| `instance_metadata`, or `token: cloud` | the metadata server's |
+| `instance_metadata` | the metadata server's |
 | `GOOGLE_APPLICATION_CREDENTIALS` of the environment: a service account's JSON | by a signed JWT |
 | none of these | none |
 
@@ -36,9 +36,9 @@ def resolve(config: SourceConfig) -> AccessToken:
     can be got, ConfigError for a `token_uri` that is no URL."""
     options = config.storage_options
     path = str(options.get("credentials_file") or "")
-    if options.get("anon") or options.get("token") == "anon":
+    if options.get("anon"):
         return AccessToken()
-    if not path and (options.get("instance_metadata") or options.get("token") == "cloud"):
+    if not path and options.get("instance_metadata"):
         host = split(f"http://{os.environ.get('GCE_METADATA_HOST') or METADATA}")
         query = f"token?{urlencode({'scopes': SCOPE})}"
         line = f"GET /computeMetadata/v1/instance/service-accounts/default/{query}"

@@ -59,8 +59,7 @@ class GcsSource(ObjectSource[GcsClient]):
         self, config: SourceConfig, credentials: AccessToken | None = None, *, timeout: float = 60.0
     ) -> None:
         bucket, self._prefix = bucket_and_prefix(config.url)
-        self._config = config
-        self._timeout = float(str(config.storage_options.get("timeout") or timeout))
+        self._config, self._timeout = config, timeout
         self.endpoint = str(config.storage_options.get("endpoint_url") or GOOGLE)
         known = credentials if credentials is not None else resolve(config)
         super().__init__(f"gs://{bucket}/{self._prefix}", self.endpoint, known)

@@ -1,2 +1,2 @@
-"""Sources that fsspec opens: S3, Azure and Google's storage by `reader: fsspec` (`library_source`), and every
-protocol that penstock does not speak itself (`source`)."""
+"""Sources that fsspec opens: every protocol that penstock does not read itself, and by `reader: fsspec` the
+stores of S3, Azure and Google."""

@@ -37,6 +37,8 @@ def protocol_errors() -> tuple[type[BaseException], ...]:
     found: list[type[BaseException]] = [OSError, EOFError, ftplib.Error]
     for module, name in (
         ("azure.core.exceptions", "AzureError"),
+        ("botocore.exceptions", "BotoCoreError"),
+        ("google.auth.exceptions", "GoogleAuthError"),
         ("aiohttp", "ClientError"),
         ("gcsfs.retry", "HttpError"),
         ("paramiko", "SSHException"),
@@ -105,12 +107,20 @@ def failure(error: BaseException, key: str) -> PenstockError:
         return SourceChangedError("the object is gone since it was listed", where=key, why=why)
     if isinstance(error, (PermissionError, IsADirectoryError, ftplib.error_perm)):
         return ObjectError("the object cannot be read", where=key, why=why)
-    # aiohttp's errors carry `status`, gcsfs's `code`, those of requests and httpx the answer.
-    answer = getattr(error, "response", None)
-    stated = getattr(error, "status", None) or getattr(error, "code", None)
-    stated = stated or getattr(answer, "status_code", None)
-    status = stated if isinstance(stated, int) else 0
+    status = _status(error)
     if status in STATUSES:
         meaning = STATUSES[status]
         return meaning.error(meaning.what, where=key, why=why, hint=meaning.hint)
     return asked_for("reading the object failed", key, why, status, "", None)
+
+
+def _status(error: BaseException) -> int:
+    """The status of the answer that an error is of, or 0."""
+    answer = getattr(error, "response", None) or getattr(error.__cause__, "response", None)
+    if isinstance(answer, dict):  # botocore's, which s3fs gives as the cause of its own
+        stated = answer.get("ResponseMetadata", {}).get("HTTPStatusCode")
+    else:
+        # aiohttp's errors carry `status`, gcsfs's `code`, those of requests, httpx and Azure the answer.
+        stated = getattr(error, "status", None) or getattr(error, "code", None)
+        stated = stated or getattr(answer, "status_code", None)
+    return stated if isinstance(stated, int) else 0

@@ -1,23 +1,31 @@
-"""Makes fsspec's file system object for a URL, from `storage_options` and `credentials_file`. Errors name
-what the configuration lacks: an option, a package, the permission to list."""
+"""Makes fsspec's file system object for a URL. `storage_options` and the lines of `credentials_file` are
+handed on as they are. Errors name what the configuration lacks: an option, a package, the permission to
+list."""
 
 from __future__ import annotations
 
+import difflib
+import inspect
 import os
+import re
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from penstock.config import source_kinds
 from penstock.errors import ConfigError, PreflightError
-from penstock.sources.generic.info import protocol_errors
+from penstock.sources.generic.info import failure, protocol_errors
 from penstock.sources.library_logs import keep_off_the_terminal
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from penstock.config.settings import SourceConfig
+    from penstock.errors import PenstockError
 
 PACKAGES = {
+    "s3": "s3fs",
+    "az": "adlfs",
+    "abfs": "adlfs",
     "gs": "gcsfs",
     "gcs": "gcsfs",
     "hf": "huggingface_hub",
@@ -32,13 +40,12 @@ PACKAGES = {
     "box": "boxfs",
     "gdrive": "gdrivefs",
 }
-"""What opens a protocol, where that is no part of penstock's own environment."""
-HINT = "check the address and the account: docs/configuration.md has the options of each kind of source"
+"""What opens a protocol; s3fs and adlfs are part of penstock's own environment."""
+HINT = "check the address, the account and the options: docs/sources.md says whose options they are"
 OURS = frozenset({"reader", "credentials_file"})
 """Options that no library takes."""
-OTHERS = frozenset({"ca_bundle", "proxy", "instance_metadata", "profile"})
-"""Options of penstock's own readers, which a dataset may state for all its sources; a protocol without a
-table of options is not given them."""
+GOOGLE: Mapping[str, object] = {"access": "read_only", "session_kwargs": {"auto_decompress": False}}
+"""gcsfs's own defaults ask for the right to write, and unpack objects that are stored compressed."""
 LOGS = (
     "fsspec", "paramiko", "s3fs", "aiobotocore", "botocore", "adlfs", "azure", "msal", "gcsfs", "google",
     "smbprotocol", "huggingface_hub",
@@ -68,31 +75,29 @@ def resolve(config: SourceConfig) -> FsspecCredentials | None:
 class Opener:
     """`storage_options` go to the library as they are, but for penstock's own."""
 
-    def __init__(
-        self,
-        config: SourceConfig,
-        credentials: FsspecCredentials | None,
-        defaults: Mapping[str, object] | None = None,
-    ) -> None:
+    def __init__(self, config: SourceConfig, credentials: FsspecCredentials | None) -> None:
         self.url, self._options = config.url, config.storage_options
-        self._defaults = defaults or {}
         self.secrets = credentials if credentials is not None else resolve(config)
+        self.root = ""
+        """The name by which the library knows the URL, once it was connected."""
+        self._single: bool | None = None
 
     def renew(self, credentials: object) -> None:
         assert isinstance(credentials, FsspecCredentials)
         self.secrets = credentials
 
-    def connect(self) -> tuple[Any, str]:
-        """A new file system object of the library, and the name by which it knows the root. Raises
-        ConfigError, PreflightError."""
+    def connect(self) -> Any:
+        """A new file system object of the library, with the present secrets. Raises ConfigError,
+        PreflightError."""
         import fsspec
 
         keep_off_the_terminal(*LOGS)
-        left_out = OURS if source_kinds.kind(self.url, self._options) else OURS | OTHERS
-        options = {k: v for k, v in self._options.items() if k not in left_out}
-        options = {**self._defaults, **options}
+        scheme = source_kinds.scheme(self.url)
+        options = {k: v for k, v in self._options.items() if k not in OURS}
+        options = {**(GOOGLE if scheme in source_kinds.GCS else {}), **options}
         options |= dict(self.secrets.options) if self.secrets else {}
         try:
+            _check_names(fsspec.get_filesystem_class(scheme), options)
             fs, root = fsspec.core.url_to_fs(self.url, skip_instance_cache=True, **options)
         except ImportError as error:
             raise self._lacking(error) from None
@@ -106,13 +111,31 @@ class Opener:
             ) from None
         except protocol_errors() as error:
             raise self.unreachable(error) from None
-        return fs, root.rstrip("/")
+        self.root = root.rstrip("/")
+        return fs
+
+    def path(self, fs: Any, key: str) -> str:
+        """The name by which `fs` knows an object."""
+        return self.root if self.is_file(fs) else f"{self.root}/{key}"
+
+    def is_file(self, fs: Any) -> bool:
+        """Whether the URL is one file's. In a store of objects a file may have the name of a prefix, which a
+        slash at the URL's end means."""
+        if self._single is None:
+            self._single = bool(self.root) and not self.url.endswith("/") and bool(fs.isfile(self.root))
+        return self._single
+
+    def failure(self, error: BaseException, key: str) -> PenstockError:
+        """What an error of the protocol means for one object."""
+        raised = failure(error, key)
+        raised.why = self.cleaned(raised.why)
+        return raised
 
     def cleaned(self, text: str) -> str:
-        """`text` without any value of the credentials file."""
+        """`text` without any value of the credentials file, and without signatures of shared access."""
         for secret in self.secrets.options.values() if self.secrets else ():
             text = text.replace(secret, "...") if secret else text
-        return text
+        return re.sub(r"(?i)\b(sig|signature)=[^&\s]+", r"\1=...", text)
 
     def unreachable(self, error: BaseException) -> PreflightError:
         why = self.cleaned(str(error))[:300] or type(error).__name__
@@ -129,3 +152,13 @@ class Opener:
             if package
             else "install it into the environment that runs penstock, here and on the nodes",
         )
+
+
+def _check_names(kind: type[Any], options: Mapping[str, object]) -> None:
+    """Raises TypeError for an option that is nearly one that the protocol's class names: many classes pass
+    over what they do not know. Any other option may be meant for what a class hands its options on to."""
+    makers = (vars(base).get("__init__") for base in kind.__mro__)
+    named = {name for maker in filter(None, makers) for name in inspect.signature(maker).parameters}
+    for option in options:
+        if option not in named and (close := difflib.get_close_matches(option, named, 1, 0.8)):
+            raise TypeError(f"unknown option `{option}`; did you mean `{close[0]}`?")

@@ -1,16 +1,16 @@
-"""Reads objects through a protocol of fsspec that knows no conditional requests.
+"""Reads objects through fsspec, whose protocols know no conditional requests.
 
 The protocol's description of an object (etag, generation, or size and time of change) is requested before and
-after its bytes. Both descriptions must be of the listed version, or the object counts as changed.
+after its bytes. Both descriptions must be of the listed version, and alike, or the object counts as changed.
 """
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any
 
 from penstock.errors import ObjectError, SourceChangedError, TransientError
 from penstock.sources.checksum_headers import COMBINE
-from penstock.sources.generic.info import claims_of, failure, protocol_errors, token_of
+from penstock.sources.generic.info import claims_of, modified, protocol_errors, token_of
 from penstock.sources.port import REQUEST
 
 if TYPE_CHECKING:
@@ -18,16 +18,22 @@ if TYPE_CHECKING:
 
     from penstock.core.model import Claim, Entry
     from penstock.sources.generic.info import Info
+    from penstock.sources.generic.opener import Opener
+
+LONGEST = 300.0
+"""Seconds that one request may take: `port.REQUEST` bytes at 28 KB/s. The libraries' own limits are on the
+time without a byte, which a server that sends a byte now and then never reaches; gcsfs has none."""
 
 
 class FsspecBody:
-    """One range: by ranged requests where the protocol has them, else through a file object."""
+    """One range: by ranged requests where the protocol has them, else through a file object. `described` is
+    the object's description before its bytes."""
 
-    def __init__(
-        self, reader: FsspecReader, entry: Entry, offset: int, length: int, claims: list[Claim]
-    ) -> None:
-        self.claims: Sequence[Claim] = claims
-        self._reader, self._entry = reader, entry
+    def __init__(self, reader: FsspecReader, entry: Entry, offset: int, length: int, described: Info) -> None:
+        self.claims: Sequence[Claim] = [
+            claim for claim in claims_of(described) if length == entry.size or claim.algorithm in COMBINE
+        ]
+        self._reader, self._entry, self._modified = reader, entry, modified(described)
         self._at, self._end = offset, offset + length
         self._ready = memoryview(b"")
         self._file: Any = None
@@ -45,14 +51,14 @@ class FsspecBody:
         fs, path = self._reader.fs, self._reader.path(self._entry.key)
         try:
             if fs.async_impl:
-                block = bytes(fs.cat_file(path, start=self._at, end=self._at + size))
+                block = bytes(_within(fs, fs._cat_file, path, start=self._at, end=self._at + size))  # noqa: SLF001
             else:
                 if self._file is None:
                     self._file = fs.open(path, "rb")
                     self._file.seek(self._at)
                 block = self._file.read(size)
         except protocol_errors() as error:
-            raise failure(error, self._entry.key) from None
+            raise self._reader.opener.failure(error, self._entry.key) from None
         if not block:
             raise TransientError("the body ended early", where=self._entry.key)
         if len(block) > size:
@@ -63,7 +69,12 @@ class FsspecBody:
     def close(self) -> None:
         self.abandon()
         if self._at == self._end and not self._ready:
-            self._reader.look(self._entry)
+            changed = modified(self._reader.look(self._entry))
+            if changed != self._modified:
+                why = f"written again while it was read ({self._modified} is now {changed})"
+                raise SourceChangedError(
+                    "the object changed since it was listed", where=self._entry.key, why=why
+                )
 
     def abandon(self) -> None:
         if self._file is not None:
@@ -71,45 +82,32 @@ class FsspecBody:
             self._file = None
 
 
-class FileSystem(Protocol):
-    """What a reader needs of its source (`generic.source`)."""
-
-    @property
-    def secrets(self) -> object:
-        """Present ones: they may be renewed at any time."""
-
-    def connect(self) -> Any:
-        """A new file system object of fsspec, with the present secrets."""
-
-    def path(self, fs: Any, key: str) -> str:
-        """The name by which `fs` knows an object."""
-
-
 class FsspecReader:
     """For one thread: a file system object of its own."""
 
-    def __init__(self, source: FileSystem) -> None:
-        self._source = source
+    def __init__(self, opener: Opener) -> None:
+        self.opener = opener
         self._fs: Any = None
         self._secrets: object = None
 
     @property
     def fs(self) -> Any:
-        if self._fs is None or self._secrets is not self._source.secrets:
-            self._secrets = self._source.secrets
-            self._fs = self._source.connect()
+        if self._fs is None or self._secrets is not self.opener.secrets:
+            self._secrets = self.opener.secrets
+            self._fs = self.opener.connect()
         return self._fs
 
     def path(self, key: str) -> str:
-        return self._source.path(self.fs, key)
+        return self.opener.path(self.fs, key)
 
     def look(self, entry: Entry) -> Info:
         """The protocol's description of the object, which must be of the listed version."""
         try:
-            self.fs.invalidate_cache()
-            info: Info = self.fs.info(self.path(entry.key))
+            fs, path = self.fs, self.path(entry.key)
+            fs.invalidate_cache()
+            info: Info = _within(fs, fs._info, path) if fs.async_impl else fs.info(path)  # noqa: SLF001
         except protocol_errors() as error:
-            raise failure(error, entry.key) from None
+            raise self.opener.failure(error, entry.key) from None
         token = token_of(info)
         if info.get("size") != entry.size or (entry.token and token != entry.token):
             raise SourceChangedError(
@@ -118,9 +116,14 @@ class FsspecReader:
         return info
 
     def open(self, entry: Entry, offset: int, length: int) -> FsspecBody:
-        whole = length == entry.size
-        claims = [c for c in claims_of(self.look(entry)) if whole or c.algorithm in COMBINE]
-        return FsspecBody(self, entry, offset, length, claims)
+        return FsspecBody(self, entry, offset, length, self.look(entry))
 
     def close(self) -> None:
         self._fs = None
+
+
+def _within(fs: Any, request: Any, *arguments: object, **more: object) -> Any:
+    """The result of a coroutine function of an asynchronous protocol, within LONGEST."""
+    from fsspec.asyn import sync
+
+    return sync(fs.loop, request, *arguments, timeout=LONGEST, **more)

@@ -1,4 +1,4 @@
-"""A source of any other protocol that fsspec opens: FTP, SFTP, Hugging Face, memory, ...
+"""A source that fsspec opens: FTP, SFTP, Hugging Face, memory, ..., and stores by `reader: fsspec`.
 
 The listing descends folder by folder, in the byte order of the keys. `generic.reader` reads the objects.
 """
@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from penstock.core.model import Listed
 from penstock.errors import SourceChangedError, TransientError
-from penstock.sources.generic.info import claims_of, failure, modified, protocol_errors, token_of
+from penstock.sources.generic.info import claims_of, modified, protocol_errors, token_of
 from penstock.sources.generic.opener import Opener
 from penstock.sources.generic.reader import FsspecReader
 from penstock.sources.posix.source import RefusedFiles
@@ -41,13 +41,7 @@ class FsspecSource:
         self.url = config.url
         self._keep = keep
         self._opener = Opener(config, credentials)
-        self._root = ""
-        self._single: bool | None = None
         self._markers = 0
-
-    @property
-    def secrets(self) -> FsspecCredentials | None:
-        return self._opener.secrets
 
     @property
     def ignored(self) -> Mapping[str, int]:
@@ -57,26 +51,16 @@ class FsspecSource:
     def renew(self, credentials: object) -> None:
         self._opener.renew(credentials)
 
-    def connect(self) -> Any:
-        """A file system object of the protocol. Raises ConfigError, PreflightError."""
-        fs, self._root = self._opener.connect()
-        return fs
-
-    def path(self, fs: Any, key: str) -> str:
-        if self._single is None:
-            self._single = bool(fs.isfile(self._root)) if self._root else False
-        return self._root if self._single else f"{self._root}/{key}"
-
     def check(self) -> None:
-        fs = self.connect()
+        fs = self._opener.connect()
         try:
-            fs.info(self._root) if self._root else fs.ls(self._root, detail=True)
+            fs.info(self._opener.root) if self._opener.root else fs.ls(self._opener.root, detail=True)
         except protocol_errors() as error:
             raise self._opener.unreachable(error) from None
 
     def list(self) -> Iterator[Sequence[Listed]]:
         """Memory grows with the largest single folder, as far as the protocol allows."""
-        fs = self.connect()
+        fs = self._opener.connect()
         fs.invalidate_cache()
         self._markers = 0
         offenders = RefusedFiles(self._keep)
@@ -97,9 +81,9 @@ class FsspecSource:
             )
 
     def _walk(self, fs: Any, offenders: RefusedFiles) -> Iterator[Listed]:
-        if self._root and fs.isfile(self._root):
-            info = fs.info(self._root)
-            name = self._root.rpartition("/")[2]
+        if self._opener.is_file(fs):
+            info = fs.info(self._opener.root)
+            name = self._opener.root.rpartition("/")[2]
             yield Listed(name, info["size"], token_of(info), modified(info))
             return
         levels = [iter(self._names(fs, "", offenders))]
@@ -118,7 +102,7 @@ class FsspecSource:
                 levels.pop()
 
     def _names(self, fs: Any, folder: str, offenders: RefusedFiles) -> Names:
-        path = f"{self._root}/{folder}" if folder else self._root
+        path = f"{self._opener.root}/{folder}" if folder else self._opener.root
         found: dict[bytes, tuple[str, Info]] = {}
         for info in fs.ls(path, detail=True):
             name = info["name"].rstrip("/").rpartition("/")[2]
@@ -135,23 +119,23 @@ class FsspecSource:
 
     def list_one(self, key: str) -> Listed | None:
         """By the protocol's description of the object, which is what a reader compares with the listing."""
-        fs = self.connect()
+        fs = self._opener.connect()
         try:
             fs.invalidate_cache()
             try:
-                info = fs.info(self.path(fs, key))
+                info = fs.info(self._opener.path(fs, key))
             except FileNotFoundError:
                 self._check_gone(fs, key)
                 return None
         except protocol_errors() as error:
-            raise failure(error, key) from None
+            raise self._opener.failure(error, key) from None
         if info.get("type") != "file" or not isinstance(info.get("size"), int):
             raise SourceChangedError("no longer a file with a size", where=key)
         return Listed(key, info["size"], token_of(info), modified(info))
 
     def _check_gone(self, fs: Any, key: str) -> None:
         """Raises TransientError unless listings of the folders on its way do not name it either."""
-        if self._single:
+        if self._opener.is_file(fs):
             return
         here = ""
         for name in key.split("/"):
@@ -187,10 +171,10 @@ class FsspecSource:
             self._markers += 1
 
     def reader(self) -> FsspecReader:
-        return FsspecReader(self)
+        return FsspecReader(self._opener)
 
     def checksum(self, entry: Entry) -> Sequence[Claim]:
-        return claims_of(FsspecReader(self).look(entry))
+        return claims_of(FsspecReader(self._opener).look(entry))
 
 
 def _finds_by_prefix(fs: Any) -> bool:

@@ -48,8 +48,6 @@ class ObjectSource(Generic[C]):
     """Objects that a page is asked to hold."""
     NEAR: ClassVar[int] = 1
     """Objects among which the one of a given name is, when those are listed that begin with its name."""
-    ORDER: ClassVar[str] = ""
-    """What to do about a listing that is out of order."""
     CHECK: ClassVar[str] = "check the bucket's name and the credentials"
     """What to do about a source that cannot be listed."""
 
@@ -119,7 +117,7 @@ class ObjectSource(Generic[C]):
             requests.close()
 
     def list(self) -> Iterator[Sequence[Listed]]:
-        return ascending(self._pages(), self.url, self.ORDER)
+        return ascending(self._pages(), self.url)
 
     def _pages(self) -> Iterator[Sequence[Listed]]:
         requests = self.requests()

@@ -58,8 +58,8 @@ def resolve(config: SourceConfig) -> S3Credentials:
     """Raises PreflightError when there are none, or when they are not kept safely."""
     options = config.storage_options
     e = os.environ
-    region = _option(options, "region", "region_name") or e.get("AWS_REGION") or e.get("AWS_DEFAULT_REGION")
-    endpoint = _option(options, "endpoint_url") or e.get("AWS_ENDPOINT_URL_S3") or e.get("AWS_ENDPOINT_URL")
+    region = options.get("region") or e.get("AWS_REGION") or e.get("AWS_DEFAULT_REGION")
+    endpoint = options.get("endpoint_url") or e.get("AWS_ENDPOINT_URL_S3") or e.get("AWS_ENDPOINT_URL")
     keys: Keys | None
     origin = ""
     if options.get("anon"):
@@ -107,15 +107,6 @@ def _of_environment(options: Any, *, decided: bool) -> Keys | None:
         if any(name != os.devnull and os.path.lexists(os.path.expanduser(name)) for name in shared):
             return None
     return Keys(access, secret, e.get("AWS_SECURITY_TOKEN") or e.get("AWS_SESSION_TOKEN") or "")
-
-
-def _option(options: Any, *names: str) -> Any:
-    """An option, also where s3fs takes it."""
-    inner = options.get("client_kwargs") or {}
-    for name in names:
-        if value := options.get(name) or inner.get(name):
-            return value
-    return None
 
 
 def read_file(path: str, profile: str = "") -> Keys:
