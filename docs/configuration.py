@@ -34,7 +34,6 @@ TYPES: dict[str, tuple[type, ...]] = {
     f"{DATASET}.permissions.modes[]": (settings.ModeRule,),
     f"{DATASET}.retention": (settings.RetentionConfig,),
     "cluster": (settings.ClusterConfig, settings.JobOptions),
-    "cluster.mail": (settings.MailConfig,),
     "plan": (settings.PlanConfig,),
     "engine": (settings.EngineConfig,),
     "verify": (settings.VerifyConfig,),

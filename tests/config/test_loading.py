@@ -225,7 +225,7 @@ def test_units_and_words(write: Any) -> None:
                     "backend": "slurm", "partition": "data,cpu", "time": "4h", "memory": "16GiB",
                     "licenses": ["wan:1"], "core_spec": "none",
                     "exclude": "n[1-4]", "wckey": "ingest",
-                    "mail": {"to": "alice@example.org"},
+                    "mail": "alice@example.org",
                     "steps": {
                         "verify": {"partition": "cpu", "core_spec": 1, "exclude": None},
                         "audit": {"core_spec": "auto"},
@@ -245,7 +245,7 @@ def test_units_and_words(write: Any) -> None:
         partition="data,cpu", time=14400, memory=16 << 30, licenses=("wan:1",), core_spec=None,
         exclude="n[1-4]", wckey="ingest",
     )  # fmt: skip
-    assert cluster.mail == settings.MailConfig("alice@example.org", ("end", "fail"))
+    assert cluster.mail == "alice@example.org"
     assert cluster.of("copy") == cluster.options
     assert cluster.of("verify") == replace(cluster.options, partition="cpu", core_spec=1, exclude=None)
     assert (config.engine.streams, config.engine.timeout) == (None, 90.0)
@@ -348,8 +348,8 @@ def test_relative_folders_are_relative_to_the_working_directory(
         ("cluster.exclude", "--wrap=id", "a list of hosts"),
         ("cluster.exclude", "n[9-1]", "is no range of hosts"),
         ("cluster.wckey", "a b", "a workload characterization key"),
-        ("cluster.mail", {"to": "a b"}, "an address"),
-        ("cluster.mail", {"to": "a", "when": ["never"]}, "one of begin"),
+        ("cluster.mail", "a b", "an address"),
+        ("cluster.mail", {"to": "a"}, "an address"),
         ("cluster.time", 4, "a time with its unit"),
         ("cluster.time", "4 hours", "a time with its unit"),
         ("cluster.memory", "16", "a size with its unit"),

@@ -15,7 +15,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from penstock.cluster.port import ArraySpec, Cause, Mail, State
+from penstock.cluster.port import ArraySpec, Cause, State
 from penstock.cluster.slurm.client import CommandOutput, call, problem
 from penstock.cluster.slurm.environment import STOP_AT
 from penstock.cluster.slurm.job_states import read_sacct, read_squeue
@@ -110,11 +110,11 @@ class TestArguments:
             array_arguments(an_array(Path("/t")), 1, JobOptions(core_spec=2, **over))
 
     def test_who_is_told_by_mail(self) -> None:
-        spec = replace(an_array(Path("/t")), mail=Mail("alice@example.org", ("end", "time_limit_80")))
+        spec = replace(an_array(Path("/t")), mail="alice@example.org")
         words = array_arguments(spec, 1, JobOptions(core_spec=2))
-        assert {"--mail-user=alice@example.org", "--mail-type=END,TIME_LIMIT_80"} <= set(words)
+        assert {"--mail-user=alice@example.org", "--mail-type=END,FAIL"} <= set(words)
         with pytest.raises(ConfigError):
-            array_arguments(replace(spec, mail=Mail("a b", ("end",))), 1, JobOptions(core_spec=2))
+            array_arguments(replace(spec, mail="a b"), 1, JobOptions(core_spec=2))
 
     def test_the_logs_of_further_arrays_of_a_step_say_where_these_begin(self) -> None:
         """MaxArraySize: indices from 1001 on are the numbers from 0 on of an array of their own."""

@@ -114,15 +114,6 @@ class Accounted(NamedTuple):
     """Of its processes, as the cluster sampled them; None where it gathers none."""
 
 
-class Mail(NamedTuple):
-    """Who gets mail about what becomes of a job."""
-
-    to: str
-    """An address, or an account's name."""
-    when: Sequence[str]
-    """Words of the configuration: `begin`, `end`, `fail`."""
-
-
 @dataclass(frozen=True)
 class ArraySpec:
     """One array to be submitted."""
@@ -144,8 +135,8 @@ class ArraySpec:
     values like `name`."""
     at_once: int = 0
     """How many of its elements may run at once; 0: `slots(step)`."""
-    mail: Mail | None = None
-    """Who gets mail about what becomes of it; None: nobody."""
+    mail: str = ""
+    """An address, or an account, that gets mail when it ends or fails; "": nobody does."""
     after: Sequence[str] = ()
     """The ids of jobs that must have ended, however, before it starts."""
     base: int = 0

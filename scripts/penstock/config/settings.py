@@ -271,15 +271,6 @@ class JobOptions:
 
 
 @dataclass(frozen=True)
-class MailConfig:
-    """Who gets mail about what becomes of the controller that `penstock run --submit` submits."""
-
-    to: str | None = None
-    """An address, or an account of the cluster; None: nobody gets any."""
-    when: tuple[str, ...] = ("end", "fail")
-
-
-@dataclass(frozen=True)
 class ClusterConfig:
     """Where the steps run, and what they ask of SLURM."""
 
@@ -298,7 +289,8 @@ class ClusterConfig:
     """Interpreter that has pyslurm; default: the one that runs now."""
     retries: Fixed[int] = 2
     """How often elements that failed are submitted again within one run."""
-    mail: MailConfig = MailConfig()
+    mail: str | None = None
+    """An address, or an account of the cluster: gets mail when the submitted controller ends or fails."""
     probe: Fixed[bool] = True
     """Preflight runs a one-second job to see the environment on a node."""
     gpu_nodes: str = "refuse"

@@ -19,7 +19,7 @@ import time
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
-from penstock.cluster.port import ArraySpec, Mail, State
+from penstock.cluster.port import ArraySpec, State
 from penstock.core.layout import DatasetLayout
 from penstock.core.step_table import RUN_IN_ELEMENTS
 from penstock.errors import ConfigError, FailedError, LockedError, PreflightError, TransientError
@@ -148,9 +148,7 @@ def run(
         words = [*interpreter.command("penstock", python), "--config", wanted.file]
         words += ["--backend", cluster.kind, *rights.handed_on(), task[0], *datasets, *task[1:]]
         command = [*interpreter.isolated(python), "-c", PROGRAM, str(here), *words]
-        mail = config.cluster.mail
-        told = None if mail.to is None else Mail(mail.to, mail.when)
-        spec = ArraySpec(name, STEP, (0,), command, logs, mail=told, after=tuple(living))
+        spec = ArraySpec(name, STEP, (0,), command, logs, mail=config.cluster.mail or "", after=tuple(living))
         job = cluster.submit(spec)
         _note(cluster, job, wanted)
     return Submitted(job, met=False, after=spec.after)

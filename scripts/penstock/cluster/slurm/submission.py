@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
     from pathlib import Path
 
-    from penstock.cluster.port import ArraySpec, Mail
+    from penstock.cluster.port import ArraySpec
     from penstock.config.settings import JobOptions
 
 _NAME = r"[A-Za-z0-9_][A-Za-z0-9_.-]*"
@@ -106,13 +106,12 @@ def together_arguments(name: str, options: JobOptions, nodes: int) -> list[str]:
 def array_arguments(spec: ArraySpec, at_once: int, options: JobOptions) -> list[str]:
     """The whole of sbatch's arguments for one array. SIGUSR1 says that the time ends (`cli/time_limit`),
     so that SIGTERM always means that somebody wants the element to stop."""
-    mail = spec.mail
     return [
         "sbatch",
         "--parsable",
         f"--job-name={validated('name', spec.name)}",
         f"--comment={comment(spec)}",
-        *([f"--mail-user={validated('mail', mail.to)}", f"--mail-type={mail_types(mail)}"] if mail else []),
+        *([f"--mail-user={validated('mail', spec.mail)}", "--mail-type=END,FAIL"] if spec.mail else []),
         *(
             [f"--dependency=afterany:{':'.join(validated('job', job) for job in spec.after)}"]
             * bool(spec.after)
@@ -133,11 +132,6 @@ def comment(spec: ArraySpec) -> str:
     """`penstock dataset=d step=copy release=r`."""
     labels = [f"{validated('name', key)}={validated('name', text)}" for key, text in spec.labels.items()]
     return " ".join(["penstock", *labels])
-
-
-def mail_types(mail: Mail) -> str:
-    """`END,FAIL`. Raises ConfigError."""
-    return ",".join(validated("name", word.upper()) for word in mail.when)
 
 
 def pattern(folder: Path) -> str:
