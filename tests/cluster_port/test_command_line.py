@@ -12,8 +12,8 @@ from penstock.cluster.port import State
 from penstock.cluster.slurm import client
 from penstock.cluster.slurm.cluster import SlurmCluster
 from penstock.cluster.slurm.command_line import SlurmCommands
+from penstock.cluster.slurm.facts import Facts, Trial
 from penstock.cluster.slurm.job_states import NO_ELEMENT
-from penstock.cluster.slurm.port import Facts, Trial
 from penstock.cluster.slurm.submission import single_arguments
 from penstock.config.settings import ClusterConfig, JobOptions
 from penstock.errors import ConfigError, FailedError, TransientError

@@ -10,7 +10,7 @@ from tests.support import machines
 
 from penstock.cluster.slurm import core_doctor, core_settings
 from penstock.cluster.slurm.core_doctor import Job
-from penstock.cluster.slurm.port import Settings
+from penstock.cluster.slurm.facts import Settings
 from penstock.config.settings import JobOptions
 from penstock.core import cpu_lists
 from penstock.core.checks import CheckResult

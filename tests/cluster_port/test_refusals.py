@@ -9,9 +9,9 @@ from tests.cluster_port.test_slurm_rules import Scripted, Visited, cluster_of, s
 
 from penstock.cluster.slurm import probe_job
 from penstock.cluster.slurm.client import CommandOutput, problem
+from penstock.cluster.slurm.facts import Trial
 from penstock.cluster.slurm.job_states import read_squeue
 from penstock.cluster.slurm.nodes import is_lost
-from penstock.cluster.slurm.port import Trial
 from penstock.config.settings import ClusterConfig, JobOptions
 from penstock.errors import FailedError, PenstockError, QueueFullError, TransientError
 

@@ -13,9 +13,9 @@ from penstock.cluster.port import VISIT_FAILED, Accounted, ArraySpec, Cause, Sta
 from penstock.cluster.slurm import cluster as slurm_cluster
 from penstock.cluster.slurm import probe_job
 from penstock.cluster.slurm.cluster import SlurmCluster
+from penstock.cluster.slurm.facts import Association, Facts, JobSeen, Partition, Qos, Settings, Trial
 from penstock.cluster.slurm.job_states import SlurmElement
 from penstock.cluster.slurm.nodes import Node
-from penstock.cluster.slurm.port import Association, Facts, JobSeen, Partition, Qos, Settings, Trial
 from penstock.cluster.slurm.submission import single_arguments, together_arguments
 from penstock.config.settings import AUTO_TIME, ClusterConfig, JobOptions
 from penstock.errors import ConfigError, FailedError, PreflightError, TransientError
@@ -23,8 +23,8 @@ from penstock.errors import ConfigError, FailedError, PreflightError, TransientE
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    from penstock.cluster.slurm.command_line import SlurmCommands
     from penstock.cluster.slurm.controller_room import QueuedJob
-    from penstock.cluster.slurm.port import Slurm
 
 
 def seen(index: int, word: str, state: State, *, core_spec: str = "2", **more: object) -> SlurmElement:
@@ -142,7 +142,7 @@ class Scripted:
 
 
 def cluster_of(
-    slurm: Slurm, *, core_spec: int | None = 2, slots: int = 3, poll: float = 15.0
+    slurm: SlurmCommands, *, core_spec: int | None = 2, slots: int = 3, poll: float = 15.0
 ) -> SlurmCluster:
     options = JobOptions(core_spec=core_spec, max_elements=slots)
     return SlurmCluster(ClusterConfig(backend="slurm", options=options, poll=poll), slurm=slurm)

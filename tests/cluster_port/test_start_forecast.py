@@ -9,7 +9,7 @@ import pytest
 from tests.cluster_port.test_slurm_rules import Scripted
 
 from penstock.cluster.slurm import start_forecast
-from penstock.cluster.slurm.port import Trial
+from penstock.cluster.slurm.facts import Trial
 from penstock.config.settings import JobOptions
 from penstock.errors import QueueFullError
 

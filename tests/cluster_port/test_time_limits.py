@@ -8,7 +8,7 @@ import pytest
 from tests.cluster_port.test_slurm_rules import Scripted
 
 from penstock.cluster.slurm import time_limits
-from penstock.cluster.slurm.port import Association, Facts, Partition, Qos
+from penstock.cluster.slurm.facts import Association, Facts, Partition, Qos
 from penstock.cluster.slurm.site_answers import read_association, read_partitions, read_qos
 from penstock.cluster.slurm.time_limits import TimeLimit
 from penstock.config.settings import JobOptions

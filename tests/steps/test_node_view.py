@@ -20,8 +20,8 @@ import penstock
 from penstock.bandwidth.overview import set_cap
 from penstock.cluster.port import VISIT_FAILED
 from penstock.cluster.slurm.cluster import SlurmCluster
+from penstock.cluster.slurm.facts import JobSeen
 from penstock.cluster.slurm.nodes import Node
-from penstock.cluster.slurm.port import JobSeen
 from penstock.config.serialization import to_json
 from penstock.config.settings import (
     BandwidthConfig,

@@ -1,4 +1,4 @@
-"""The cluster port over SLURM, however one talks to it (`slurm.port`).
+"""The cluster port over SLURM, by its commands or pyslurm (`command_line`, `bindings`).
 
 One query answers for all elements of an array. What the controller no longer knows (a job is purged
 MinJobAge after its end) is looked up in accounting where there is slurmdbd, and is LOST where there is
@@ -43,8 +43,8 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from penstock.cluster.port import Accounted, ArraySpec, Visit
+    from penstock.cluster.slurm.facts import Facts
     from penstock.cluster.slurm.job_states import SlurmElement
-    from penstock.cluster.slurm.port import Facts, Slurm
     from penstock.cluster.slurm.time_limits import TimeLimit
     from penstock.config.settings import ClusterConfig, JobOptions
     from penstock.core.checks import CheckResult
@@ -72,9 +72,11 @@ class SlurmCluster:
     kind = "slurm"
     abilities = abilities_of(kind)
 
-    def __init__(self, config: ClusterConfig, target: Path | None = None, slurm: Slurm | None = None) -> None:
+    def __init__(
+        self, config: ClusterConfig, target: Path | None = None, slurm: SlurmCommands | None = None
+    ) -> None:
         self._config = config
-        self._slurm: Slurm = slurm or SlurmCommands()
+        self._slurm = slurm or SlurmCommands()
         self._target = target
         self._facts: Facts | None = None
         self._settled_options: dict[JobOptions, JobOptions] = {}

@@ -1,4 +1,10 @@
-"""`slurm.port.Slurm` by SLURM's commands: builds the command lines and reads their answers."""
+"""SLURM by its commands: builds the command lines and reads their answers.
+
+The rules of the scheduler (what a requeue may still undo, what preflight refuses) stand in `cluster`, `site`,
+`probe_job` and `requeues`. `bindings.slurm_bindings.SlurmBindings` is the same, but for submissions, cancels,
+throttles, nodes and partitions, which go through pyslurm. Arrays on disk name the scheduler, never the way;
+receipts of steps do.
+"""
 
 from __future__ import annotations
 
@@ -11,6 +17,7 @@ from typing import TYPE_CHECKING
 from penstock.cluster.slurm.accounting import USAGE_FIELDS, read_usage
 from penstock.cluster.slurm.client import CommandOutput, ask, call, problem, require
 from penstock.cluster.slurm.controller_room import QueuedJob
+from penstock.cluster.slurm.facts import Facts, JobSeen, Settings, Trial
 from penstock.cluster.slurm.job_states import (
     SACCT_FIELDS,
     SQUEUE_FIELDS,
@@ -19,7 +26,6 @@ from penstock.cluster.slurm.job_states import (
     wait_status,
 )
 from penstock.cluster.slurm.nodes import read_nodes
-from penstock.cluster.slurm.port import Facts, JobSeen, Settings, Trial
 from penstock.cluster.slurm.site_answers import (
     ASSOCIATION_FIELDS,
     QOS_FIELDS,
@@ -41,9 +47,9 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from penstock.cluster.port import Accounted, ArraySpec
+    from penstock.cluster.slurm.facts import Association, Partition, Qos
     from penstock.cluster.slurm.job_states import SlurmElement
     from penstock.cluster.slurm.nodes import Node
-    from penstock.cluster.slurm.port import Association, Partition, Qos
     from penstock.config.settings import JobOptions
 
 EPOCH = {"SLURM_TIME_FORMAT": "%s"}
@@ -58,16 +64,22 @@ _UNKNOWN = "Invalid job id"
 
 
 class SlurmCommands:
-    """`port.Slurm` over sbatch, squeue, sacct, scontrol, scancel and sinfo."""
+    """The SLURM of this machine, over sbatch, squeue, sacct, scontrol, scancel and sinfo.
+
+    Every call raises TransientError while SLURM cannot be asked, and FailedError with SLURM's own words for
+    what it refuses, unless the call says otherwise."""
 
     @property
     def way(self) -> str:
+        """Its name, for people and receipts."""
         return "commands"
 
     def require(self) -> None:
+        """Raises PreflightError where this way cannot be taken on this machine."""
         require("sbatch", "squeue", "scontrol", "scancel", "sinfo")
 
     def facts(self) -> Facts:
+        """What the cluster is."""
         found = _configuration()
         return Facts(
             version=found.get("SLURM_VERSION", ""),
@@ -87,6 +99,7 @@ class SlurmCommands:
         )
 
     def settings(self) -> Settings:
+        """How the cluster is configured."""
         found = _configuration()
         try:
             written = Path(found.get("SLURM_CONF", "")).read_text(encoding="utf-8", errors="replace")
@@ -95,17 +108,22 @@ class SlurmCommands:
         return Settings(found, written)
 
     def nodes(self) -> list[Node]:
+        """All nodes of the cluster."""
         return read_nodes(ask("scontrol", "show", "node", "--oneliner", ALL))
 
     def node_states(self, names: Sequence[str]) -> dict[str, str]:
+        """SLURM's word for each of these nodes, in small letters; a star at its end: it does not answer."""
         text = ask("sinfo", ALL, "-h", "-N", "-n", ",".join(names), "-o", "%N|%T") if names else ""
         lines = (line.partition("|") for line in text.splitlines())
         return {node.strip(): state for node, _, state in lines}
 
     def partitions(self) -> list[Partition]:
+        """All partitions that this account may see."""
         return read_partitions(ask("scontrol", "show", "partition", "--oneliner", ALL))
 
     def association(self, cluster: str, user: str, options: JobOptions) -> Association:
+        """Of this user, for jobs with these options; empty where accounting knows none. To be asked, as the
+        next one, only where `Facts.accounting`."""
         shown = f"format={','.join(ASSOCIATION_FIELDS)}"
         text = ask(
             "sacctmgr", "-nP", "show", "user", "withassoc", f"name={user}", f"cluster={cluster}", shown
@@ -113,12 +131,15 @@ class SlurmCommands:
         return read_association(text, options.account, options.partition)
 
     def qos(self, name: str) -> Qos | None:
+        """The QOS of this name; None where accounting knows none."""
         found = read_qos(
             ask("sacctmgr", "-nP", "show", "qos", f"name={name}", f"format={','.join(QOS_FIELDS)}")
         )
         return next((one for one in found if one.name == name), None)
 
     def trial(self, options: JobOptions, exclude: Sequence[str] = ()) -> Trial:
+        """What SLURM would do now with such a job, which may run on none of the nodes `exclude`. Raises
+        QueueFullError where it judges none, since this account has too many."""
         answer = call(
             "sbatch",
             "--test-only",
@@ -138,9 +159,13 @@ class SlurmCommands:
         return Trial(refusal=answer.words)
 
     def submit_array(self, spec: ArraySpec, at_once: int, options: JobOptions, script: str) -> str:
+        """Submit once; the array's id. After a TransientError nothing is known of the outcome. Raises
+        QueueFullError where this account may have no more jobs now."""
         return self._sbatch(array_arguments(spec, at_once, options), script)
 
     def submit_job(self, name: str, options: JobOptions, script: str, *, node: str = "") -> str:
+        """Submit a single job whose output nobody keeps, and which is never started again; its id. `node`:
+        the only one that it may run on; "": any that the options allow."""
         return self._sbatch(single_arguments(name, options, node), script)
 
     def _sbatch(self, command: Sequence[str], script: str) -> str:
@@ -154,13 +179,16 @@ class SlurmCommands:
         return job
 
     def find(self, name: str) -> list[int]:
+        """The ids of this account's arrays of this name, sorted: also of those that have ended, as long as
+        the controller knows them."""
         mine = (f"--user={os.geteuid()}", f"--name={validated('name', name)}")
         text = ask("squeue", ALL, "-h", "--states=all", *mine, "-o", "%F")
         return sorted({int(line) for line in text.split() if line.isdigit()})
 
     def elements_of(self, arrays: Sequence[str]) -> dict[str, list[SlurmElement]]:
-        """Of one array slurmctld sends that array alone. For several, squeue fetches all jobs: where an
-        account is named, all jobs of that account."""
+        """All elements of each of these arrays that the controller knows, by one query; [] of an array that
+        it has forgotten. Of one array slurmctld sends that array alone. For several, squeue fetches all jobs:
+        where an account is named, all jobs of that account."""
         mine = [f"--user={os.geteuid()}"] if len(arrays) > 1 else []
         which = [ALL, "--array", "-h", "--states=all", *mine, "-j", ",".join(arrays), "-O", SQUEUE_FIELDS]
         answer = call("squeue", *which, extra=EPOCH)
@@ -176,15 +204,19 @@ class SlurmCommands:
         return found
 
     def ended_elements(self, array: str) -> list[SlurmElement]:
+        """All elements that accounting knows. To be asked only where `Facts.accounting`."""
         text = ask("sacct", "-X", "-P", "-n", "-j", array, "-o", SACCT_FIELDS, extra=EPOCH)
         return list(read_sacct(text, array))
 
     def accounting(self, array: str) -> Sequence[Accounted]:
+        """What accounting keeps of the array's elements that have started. To be asked only where
+        `Facts.accounting`."""
         # Each start has a row of its own (--duplicates), and each step of it another one.
         text = ask("sacct", "--duplicates", "-P", "-n", "-j", array, "-o", USAGE_FIELDS, extra=EPOCH)
         return read_usage(text, array)
 
     def job(self, job: str) -> JobSeen:
+        """One job, or element, that the controller knows."""
         answer = call("squeue", ALL, "-h", "--states=all", "-j", job, "-O", _JOB_FIELDS)
         if answer.code != 0 and _UNKNOWN not in answer.words:
             raise problem("squeue", answer)
@@ -193,30 +225,37 @@ class SlurmCommands:
         return JobSeen(state, wait_status(code) >> 8, node, reason)
 
     def job_states(self, job: str) -> list[str] | None:
+        """SLURM's words for the states of a job's elements, by the controller. None: it does not know it."""
         answer = call("squeue", ALL, "--array", "-h", "--states=all", "-j", job, "-O", "State:30")
         words = answer.out.split() if answer.code == 0 else []
         return None if not words and _UNKNOWN in answer.words else words
 
     def ended_states(self, job: str) -> list[str]:
+        """The same by accounting. To be asked only where `Facts.accounting`."""
         listed = ask("sacct", "-X", "-P", "-n", "-j", job, "-o", "State")
         return [line.split()[0].rstrip("+") for line in listed.splitlines() if line.strip()]
 
     def jobs(self) -> list[QueuedJob]:
+        """All jobs that wait or run, of everybody whom this account may see."""
         text = ask("squeue", ALL, "-h", "--states=PD,R,S,CF,CG", "-o", "%A|%F|%t|%u|%a|%q|%N|%r|%j")
         return [_queued(line) for line in text.splitlines() if line.count("|") >= 8]
 
     def cancel(self, job: str, indices: Sequence[int] | None = None) -> None:
+        """End a job, or these elements of an array. One that has ended is no error."""
         answer = call("scancel", job if indices is None else f"{job}_[{compressed(indices)}]")
         if answer.code != 0 and not _gone(answer):
             raise problem("scancel", answer)
 
     def keep_off(self, array: str, nodes: Sequence[str]) -> None:
+        """Elements that have not started go to none of these nodes, whatever was said before. No error where
+        all have."""
         names = host_list(validated("node", name) for name in nodes)
         answer = call("scontrol", "update", f"JobId={array}", f"ExcNodeList={names}")
         if answer.code != 0 and not _gone(answer):
             raise problem("scontrol update", answer)
 
     def throttle(self, array: str, at_once: int) -> None:
+        """Let at most so many elements of an array run at once. One that has ended is no error."""
         answer = call("scontrol", "update", f"JobId={array}", f"ArrayTaskThrottle={at_once}")
         # No error where all elements of the array have started or ended: nothing is left to hold back.
         if answer.code != 0 and not _gone(answer):

@@ -19,8 +19,8 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
 
     from penstock.cluster.slurm.core_choice import Numbering
+    from penstock.cluster.slurm.facts import Settings
     from penstock.cluster.slurm.nodes import Node
-    from penstock.cluster.slurm.port import Settings
     from penstock.config.settings import JobOptions
     from penstock.core.checks import Verdict
     from penstock.core.documents.node_cores import FileValue, HeldCores, NodeCores

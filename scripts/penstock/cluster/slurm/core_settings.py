@@ -16,8 +16,8 @@ from penstock.core.text import printable
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
+    from penstock.cluster.slurm.facts import Settings
     from penstock.cluster.slurm.nodes import Node
-    from penstock.cluster.slurm.port import Settings
     from penstock.core.documents.node_cores import FileValue
 
 OFF_SPEC = "SlurmdOffSpec"

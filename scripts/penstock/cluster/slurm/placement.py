@@ -10,8 +10,8 @@ from penstock.core.host_lists import host_names
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    from penstock.cluster.slurm.facts import Partition
     from penstock.cluster.slurm.nodes import Node
-    from penstock.cluster.slurm.port import Partition
     from penstock.config.settings import JobOptions
 
 PLAIN = re.compile(r"[\w.-]+")

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from penstock.cluster.port import Visit
-    from penstock.cluster.slurm.port import Slurm
+    from penstock.cluster.slurm.command_line import SlurmCommands
     from penstock.config.settings import ClusterConfig, JobOptions
 
 PROBE_WITHIN = 60.0
@@ -101,7 +101,7 @@ def script(probe: Probe) -> str:
     return "\n".join([*lines, "exit 0", ""])
 
 
-def run(slurm: Slurm, probe: Probe, asked: Sequence[tuple[JobOptions, Sequence[str]]]) -> list[str]:
+def run(slurm: SlurmCommands, probe: Probe, asked: Sequence[tuple[JobOptions, Sequence[str]]]) -> list[str]:
     """Run a small job with each of these options on each of the nodes beside them (none: on one that SLURM
     chooses). Raises PreflightError that names the nodes and what they lack; returns warnings where no job
     could run soon."""
@@ -127,7 +127,7 @@ def run(slurm: Slurm, probe: Probe, asked: Sequence[tuple[JobOptions, Sequence[s
                 answer.unlink(missing_ok=True)
 
 
-def _outcomes(slurm: Slurm, probe: Probe, jobs: Sequence[tuple[str, JobOptions]]) -> list[Outcome]:
+def _outcomes(slurm: SlurmCommands, probe: Probe, jobs: Sequence[tuple[str, JobOptions]]) -> list[Outcome]:
     """How they ended. One that has not started in time counts only where no other with its options ran."""
     began = time.monotonic()
     deadlines = {options: began + PROBE_WITHIN for _, options in jobs}
@@ -157,7 +157,7 @@ def _outcomes(slurm: Slurm, probe: Probe, jobs: Sequence[tuple[str, JobOptions]]
     return [*outcomes, *late.values()]
 
 
-def _submitted(slurm: Slurm, probe: Probe, options: JobOptions, nodes: Sequence[str]) -> list[str]:
+def _submitted(slurm: SlurmCommands, probe: Probe, options: JobOptions, nodes: Sequence[str]) -> list[str]:
     """The jobs' ids. Where SLURM takes none that names its node, one that names none; where it takes some,
     these are enough. Raises PreflightError where it takes none at all."""
     # A probe shares a node where it may: core-spec would ask for a whole, free one.
@@ -212,7 +212,9 @@ def _answered(probe: Probe, job: str) -> Written | None:
     return None
 
 
-def _outcome(slurm: Slurm, job: str, options: JobOptions, probe: Probe, *, over: bool) -> Outcome | None:
+def _outcome(
+    slurm: SlurmCommands, job: str, options: JobOptions, probe: Probe, *, over: bool
+) -> Outcome | None:
     """Judge one probe; None where it has not ended yet, and its time is not `over`."""
     interpreter, target = probe.interpreter, probe.target
     state, status, node, reason = slurm.job(job)

@@ -12,8 +12,8 @@ from penstock.errors import FailedError, TransientError
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
+    from penstock.cluster.slurm.command_line import SlurmCommands
     from penstock.cluster.slurm.job_states import SlurmElement
-    from penstock.cluster.slurm.port import Slurm
 
 
 class _Last(NamedTuple):
@@ -37,7 +37,7 @@ class Requeue(NamedTuple):
 class Requeues:
     """Remembers restarts and nodes of the elements between two looks."""
 
-    def __init__(self, slurm: Slurm) -> None:
+    def __init__(self, slurm: SlurmCommands) -> None:
         self._slurm = slurm
         self._last: dict[tuple[str, int], _Last] = {}
 

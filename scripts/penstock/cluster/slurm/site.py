@@ -19,7 +19,8 @@ from penstock.errors import FailedError, PreflightError, QueueFullError, Transie
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
-    from penstock.cluster.slurm.port import Facts, Settings, Slurm
+    from penstock.cluster.slurm.command_line import SlurmCommands
+    from penstock.cluster.slurm.facts import Facts, Settings
     from penstock.cluster.slurm.probe_job import Probe
     from penstock.config.settings import ClusterConfig, JobOptions
 
@@ -28,7 +29,7 @@ PROBED = 4
 others' is found by looking at several."""
 
 
-def reachable(slurm: Slurm) -> Facts:
+def reachable(slurm: SlurmCommands) -> Facts:
     """`Slurm.facts`, by a way to SLURM that can be taken here. Raises PreflightError, also where the
     controller does not answer."""
     conf = os.environ.get("SLURM_CONF")
@@ -58,7 +59,7 @@ def reachable(slurm: Slurm) -> Facts:
 
 
 def check(
-    slurm: Slurm,
+    slurm: SlurmCommands,
     config: ClusterConfig,
     steps: Sequence[str],
     known: Facts,
@@ -91,7 +92,7 @@ def check(
     return list(dict.fromkeys(warnings))
 
 
-def settled(slurm: Slurm, options: JobOptions, known: Facts, nodes: Sequence[Node]) -> JobOptions:
+def settled(slurm: SlurmCommands, options: JobOptions, known: Facts, nodes: Sequence[Node]) -> JobOptions:
     """The same options, with what `core_spec: auto` comes to on the nodes that such a job may run on."""
     if options.core_spec != AUTO_CORES:
         return options
@@ -99,7 +100,7 @@ def settled(slurm: Slurm, options: JobOptions, known: Facts, nodes: Sequence[Nod
 
 
 def _check_options(
-    slurm: Slurm, options: JobOptions, step: str, known: Facts, nodes: Sequence[Node]
+    slurm: SlurmCommands, options: JobOptions, step: str, known: Facts, nodes: Sequence[Node]
 ) -> list[str]:
     where = f"cluster, for the step {step}"
     warnings = []
@@ -134,7 +135,7 @@ def _check_core_spec(wanted: int, where: str, candidates: Sequence[Node]) -> Non
         )
 
 
-def able(slurm: Slurm, options: JobOptions, nodes: Sequence[Node]) -> list[Node]:
+def able(slurm: SlurmCommands, options: JobOptions, nodes: Sequence[Node]) -> list[Node]:
     """The nodes that such a job may run on."""
     return placement.able(options, nodes, placement.default(slurm.partitions()))
 
@@ -147,7 +148,7 @@ def _probed(options: JobOptions, there: Sequence[Node]) -> list[str]:
     return spread(there, min(PROBED, options.max_elements))
 
 
-def _judged(slurm: Slurm, options: JobOptions, where: str, candidates: Sequence[Node]) -> list[str]:
+def _judged(slurm: SlurmCommands, options: JobOptions, where: str, candidates: Sequence[Node]) -> list[str]:
     """SLURM's own judgement of partition, account, QOS, reservation, licences and sizes. SLURM refuses to
     judge a job whose nodes are all drained or down, though it would queue the job: that is a warning. Raises
     PreflightError for any other refusal."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from penstock.cluster.slurm.port import Association, Partition, Qos
+from penstock.cluster.slurm.facts import Association, Partition, Qos
 from penstock.cluster.slurm.shown import fields
 
 if TYPE_CHECKING:

@@ -19,14 +19,14 @@ from penstock.errors import QueueFullError
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from penstock.cluster.slurm.port import Slurm
+    from penstock.cluster.slurm.command_line import SlurmCommands
     from penstock.config.settings import JobOptions
 
 LATE = 15 * 60.0
 """Seconds from now on that a start counts as late."""
 
 
-def results(slurm: Slurm, options: JobOptions, longest: float) -> list[CheckResult]:
+def results(slurm: SlurmCommands, options: JobOptions, longest: float) -> list[CheckResult]:
     """Of elements with these options; `longest` as in `job_time.first`. Raises as the port to SLURM."""
     seconds = job_time.first(None, longest) if options.time == AUTO_TIME else options.time
     try:

@@ -16,7 +16,8 @@ from penstock.errors import FailedError, PreflightError
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from penstock.cluster.slurm.port import Facts, Partition, Slurm
+    from penstock.cluster.slurm.command_line import SlurmCommands
+    from penstock.cluster.slurm.facts import Facts, Partition
     from penstock.config.settings import JobOptions
 
 
@@ -26,7 +27,7 @@ class TimeLimit(NamedTuple):
     """What sets it, for people: `MaxWall of the QOS bulk`."""
 
 
-def longest(slurm: Slurm, options: JobOptions, known: Facts, user: str) -> TimeLimit | None:
+def longest(slurm: SlurmCommands, options: JobOptions, known: Facts, user: str) -> TimeLimit | None:
     """The partitions' MaxTime, or MaxWall where that is less; None: no limit is known. MaxWall counts where
     accounting enforces limits. Raises TransientError where slurmctld or slurmdbd does not answer."""
     asked = partitions(slurm.partitions(), options)
@@ -39,7 +40,7 @@ def longest(slurm: Slurm, options: JobOptions, known: Facts, user: str) -> TimeL
 
 
 def _wall(
-    slurm: Slurm, options: JobOptions, asked: Sequence[Partition], cluster: str, user: str
+    slurm: SlurmCommands, options: JobOptions, asked: Sequence[Partition], cluster: str, user: str
 ) -> tuple[TimeLimit | None, bool]:
     """MaxWall of the partition's QOS, else of the job's (this one first with OverPartQOS), else of the user's
     association; and whether the job's QOS lifts MaxTime (PartitionTimeLimit)."""

@@ -70,7 +70,7 @@ def _starred(state: str) -> str:
 
 
 def partitions(pyslurm: Any, given: Dict[str, Any]) -> Any:
-    """The fields of `port.Partition`."""
+    """The fields of `facts.Partition`."""
     return [
         {
             "name": partition.name,

@@ -1,4 +1,4 @@
-"""`slurm.port.Slurm` by pyslurm where that is as good as the commands, and by these for all else.
+"""SLURM by pyslurm where that is as good as the commands, and by these for all else.
 
 | asked of SLURM                  | by pyslurm             | by the commands, where                          |
 |---------------------------------|------------------------|-------------------------------------------------|
@@ -41,14 +41,14 @@ from typing import TYPE_CHECKING, Any
 from penstock.cluster.slurm import client
 from penstock.cluster.slurm.bindings.job_description import attributes
 from penstock.cluster.slurm.command_line import SlurmCommands
+from penstock.cluster.slurm.facts import Partition
 from penstock.cluster.slurm.nodes import Node
-from penstock.cluster.slurm.port import Partition
 from penstock.errors import FailedError, PreflightError, TransientError
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
-    from penstock.cluster.slurm.port import Facts
+    from penstock.cluster.slurm.facts import Facts
 
 HELPER = Path(__file__).with_name("helper.py")
 
