@@ -92,7 +92,7 @@ DAMAGES = [
 ]
 OTHERS = (
     "audit", "history", "du", "diff", "gc --dry-run", "rollback", "repair", "cancel", "report", "describe",
-    "gate --unpin", "run --dry-run",
+    "run --dry-run",
 )  # fmt: skip
 
 

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 from tests.support.commands import penstock
-from tests.support.published import content, data_of, flip, publish, published, writable
+from tests.support.published import content, data_of, flip, pinned_by_another, publish, published, writable
 from tests.support.s3server import S3Server
 from tests.support.staging_runs import tree
 
@@ -185,14 +185,14 @@ def test_nothing_is_repaired_under_a_reader_that_pinned_the_release(
 ) -> None:
     context, server = fetched
     layout, data = context.layout("data"), data_of(context)
-    _, pin = pins.pinned(context.storage, layout, lambda: gate.passed(layout), until=time.time() + 3600)
+    pin = pinned_by_another(context, lambda: gate.passed(layout))
     gone(data, "d0/f000")
     since = len(server.requests())
     with pytest.raises(FindingsError, match="not repaired while others read it") as error:
         mending.run(context, "data", WHOLE)
     assert pin.name in error.value.why
     assert not gets(server, since)
-    pins.withdraw_own(context.storage, layout)
+    context.storage.withdraw(layout.pins, pin.name)
     assert mending.run(context, "data", WHOLE)["status"] == "REPAIRED"
 
 
@@ -260,11 +260,10 @@ def test_the_command(fetched: tuple[Context, S3Server], tmp_path: Path) -> None:
     gone(data_of(context), "d0/f000")
     assert penstock("--config", str(config), "gate", "data").returncode in (0, 4)
     receipt = tmp_path / "receipt.json"
-    done = penstock("--config", str(config), "gate", "data", "--mend", "--pin", "--receipt", str(receipt))
+    done = penstock("--config", str(config), "gate", "data", "--mend", "--receipt", str(receipt))
     assert done.returncode == 0, done.stderr
     assert "repaired: 1 file, 2 kB fetched" in done.stdout or "repaired: 1 file" in done.stdout
     assert "is found with a probability of 100.00%" in done.stdout
-    assert "pin " in done.stdout
     assert json.loads(receipt.read_text())["status"] == "REPAIRED"
     done = penstock("--config", str(config), "gate", "data", "--sample", "1%")
     assert done.returncode == 2

@@ -3,14 +3,12 @@ somebody reads."""
 
 from __future__ import annotations
 
-import time
 from typing import TYPE_CHECKING
 
-from tests.support.published import data_of, flip, publish, published
+from tests.support.published import data_of, flip, pinned_by_another, publish, published
 from tests.support.staging_runs import tree
 
 from penstock.core.audit_selection import Choice
-from penstock.retention import pins
 from penstock.state import gate
 from penstock.steps import audit_step, mending
 
@@ -32,7 +30,7 @@ def test_a_file_that_a_pinned_release_shares_is_not_replaced_under_its_readers(t
             kept.append(data_of(context))
         read, free, current = kept
         look = lambda: gate.passed(layout, release=read.parent.name)  # noqa: E731
-        pins.pinned(context.storage, layout, look, until=time.time() + 3600)
+        pin = pinned_by_another(context, look)
         flip(current / "same", 100)
         rotten = (read / "same").stat().st_ino
         result = mending.run(context, "data", WHOLE)
@@ -44,7 +42,7 @@ def test_a_file_that_a_pinned_release_shares_is_not_replaced_under_its_readers(t
         assert (read / "same").stat().st_ino == rotten
         warned = [str(event) for event in getattr(context.sink, "__self__") if "others read it" in str(event)]  # noqa: B009
         assert warned
-        pins.withdraw_own(context.storage, layout)
+        context.storage.withdraw(layout.pins, pin.name)
         flip(current / "too", 100)
         assert mending.run(context, "data", WHOLE)["also_repaired"] == {
             free.parent.name: 1, read.parent.name: 1

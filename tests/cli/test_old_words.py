@@ -27,6 +27,7 @@ ROWS = {
     "submit --mend": ("submit --parsable a --mend", "gate --parsable --mend --submit a"),
     "submit": ("submit a --new-release", "run --submit a --new-release"),
     "throttle": ("throttle --as-root a 2", "--as-root limit a --nodes 2"),
+    "path --pin": ("path --pin a", "path a --job"),
     "unpin": ("unpin a one two", "gc a --overrule one --overrule two"),
 }
 

@@ -77,9 +77,7 @@ TABLE: dict[str, tuple[list[str], list[tuple[int, str]]]] = {
     "run": ([NAME], OF_OWNER),
     "run --dry-run": ([NAME, "--dry-run"], READ),
     "run --submit": ([NAME, "--submit", "--backend", "slurm"], OF_OWNER),
-    "gate --pin": ([NAME, "--pin", "--for", "1h"], READ_DATA),
-    "gate --unpin": ([NAME, "--unpin"], READ),
-    "path --pin": ([NAME, "--pin", "--for", "1h"], READ_DATA),
+    "path --job": ([NAME, "--job"], READ_DATA),
     "gc --overrule": ([NAME, "--overrule", "no-such-pin"], OF_OWNER),
     # Others than the owner compare names, sizes and times, and change nothing.
     "gate --mend": (
@@ -221,9 +219,7 @@ OF_ITS_OWNER: dict[str, tuple[int, str]] = {
     "rollback": (4, "the history names no release before the current one"),
     "report": (0, "done"),
     "limit --nodes": (1, "nothing is under way"),
-    "gate --pin": (0, "is published"),
-    "gate --unpin": (0, "taken back"),
-    "path --pin": (0, "releases/"),
+    "path --job": (0, "releases/"),
     "gc --overrule": (3, "there is no pin"),
     "gate --mend": (0, "4 files (11.7 KiB) read"),
     "adopt": (0, "PARTLY"),

@@ -81,16 +81,6 @@ def test_what_a_host_whose_clock_is_wrong_published_is_as_old_as_it_is(
     assert releases.there() == "C"
 
 
-def test_a_reader_whose_clock_is_behind_pins_for_as_long_as_it_asked(
-    releases: Releases, tmp_path: Path
-) -> None:
-    releases.stage("A")
-    done = told(releases, tmp_path, -DAY, "path", "data", "--pin", "--for", "2h")
-    assert done.returncode == 0, done.stderr
-    held = pins.held(releases.context.storage, releases.layout, 14 * DAY, lambda *_: None)
-    assert list(held) == [releases.names["A"]]
-
-
 def test_audits_are_read_in_the_order_in_which_they_began(releases: Releases, tmp_path: Path) -> None:
     """One of a host whose clock was ahead stood before those that came after it, and hid what they found."""
     releases.stage("A")

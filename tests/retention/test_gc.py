@@ -223,9 +223,7 @@ def test_freed_bytes_are_said_by_user_and_group(tmp_path: Path) -> None:
 
 def test_a_pin_holds_until_the_owner_overrules_it_by_name(releases: Releases) -> None:
     releases.stage("A")
-    pin = pins.pinned(
-        releases.context.storage, releases.layout, lambda: gate.passed(releases.layout), until=4e9
-    )[1]
+    pin = pins.pinned(releases.context.storage, releases.layout, lambda: gate.passed(releases.layout))[1]
     releases.stage("B")
     ruled(releases, last=1)
     found = gc_step.gc(releases.context, "data", dry_run=False)
@@ -268,7 +266,7 @@ def test_a_strangers_pin_holds_and_so_does_one_of_an_unknown_cluster(releases: R
 
 def test_pins_that_stand_no_more_are_removed(releases: Releases) -> None:
     releases.stage("A")
-    command = [sys.executable, "-m", "penstock", "--config", str(releases.config), "gate", "data", "--pin"]
+    command = [sys.executable, "-m", "penstock", "--config", str(releases.config), "path", "data", "--job"]
     subprocess.run(
         ["sh", "-c", '"$@"; :', "sh", *command], check=True, capture_output=True, start_new_session=True
     )
@@ -290,7 +288,7 @@ def test_a_pin_that_comes_between_the_mark_and_the_rename_keeps_the_release(rele
         waited.append(seconds)
         assert layout.removing(releases.names["A"]).exists()
         # What a reader does whose look for a mark came before it was there.
-        pins._place(context.storage, layout, releases.names["A"], 4e9)
+        pins._place(context.storage, layout, releases.names["A"])
         plain(seconds)
 
     context.stop.wait = wait  # type: ignore[method-assign]
@@ -312,7 +310,7 @@ def test_a_removal_by_name_that_is_held_after_it_began_does_not_end_with_0(
     with started(sys.executable, "-m", "penstock", *words, cwd=releases.folder) as removal:
         until(lambda: layout.removing(name).exists(), "the mark")
         # What a reader does whose look for a mark came before it was there.
-        pins._place(context.storage, layout, name, time.time() + 3600)
+        pins._place(context.storage, layout, name)
         told, _ = removal.communicate(timeout=60)
         assert removal.returncode == 3
     assert "removed 0 of 1 release" in told

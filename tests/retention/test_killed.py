@@ -90,10 +90,13 @@ import json, os, random, select, sys, time
 from penstock.core.layout import DatasetLayout
 from penstock.errors import PenstockError
 from penstock.retention import pins
+from penstock.runtime import job_environment
+from penstock.runtime.job_environment import JobEnvironment
 from penstock.state import gate
 from penstock.storage.registry import open_storage
 from pathlib import Path
 layout, storage = DatasetLayout(Path(sys.argv[1]), "data"), open_storage()
+job_environment.enter(JobEnvironment(job=str(os.getpid()), proven=True, cluster="elsewhere"))
 wrong, held = [], set()
 
 def read(data):
@@ -105,7 +108,7 @@ def read(data):
 print("reading", flush=True)
 while not select.select([sys.stdin], [], [], 0)[0]:
     try:
-        found, pin = pins.pinned(storage, layout, lambda: gate.passed(layout), until=time.time() + 3600)
+        found, pin = pins.pinned(storage, layout, lambda: gate.passed(layout))
     except PenstockError as error:
         wrong.append(f"not pinned: {error}")
         continue

@@ -55,9 +55,7 @@ JOB = {**ELSEWHERE, "job": "17", "cluster": "alpha"}
     ("said", "age", "answer", "why"),
     [
         (ALIVE, 15 * DAY, None, "it is older than 14 days"),
-        ({**JOB, "until": "2027-02-01T00:00:00Z"}, 15 * DAY, None, "it is older than 14 days"),
-        ({**DEAD, "until": "2027-01-15T00:00:00Z"}, 0, None, "its end has passed"),
-        ({**DEAD, "until": "2027-01-16T00:00:00Z"}, 0, None, ""),
+        (JOB, 15 * DAY, None, "it is older than 14 days"),
         (JOB, 0, True, "job 17 has ended"),
         (JOB, 0, False, ""),
         (JOB, 0, None, ""),
@@ -100,8 +98,6 @@ def test_a_jobs_pin_stands_until_its_cluster_says_that_it_ended(releases: Releas
         assert bool(held.get(release)) is stands
     # Of a cluster that this configuration does not know: its context's own answer.
     assert "job 17 of cluster alpha" in status_report.run(releases.context, "data")["pins"][0]
-    assert pins.withdraw_own(storage, layout)[0].name == pin.name
-    assert os.listdir(layout.pins) == []
 
 
 def test_a_job_that_pins_again_after_a_publish_holds_both_releases(releases: Releases) -> None:
@@ -112,7 +108,6 @@ def test_a_job_that_pins_again_after_a_publish_holds_both_releases(releases: Rel
     pins.pinned(releases.context.storage, releases.layout, look(releases))
     held = pins.held(releases.context.storage, releases.layout, DAY, lambda *_: None)
     assert sorted(held) == sorted(releases.names.values())
-    assert len(pins.withdraw_own(releases.context.storage, releases.layout)) == 2
 
 
 def given(releases: Releases) -> str:
@@ -121,7 +116,7 @@ def given(releases: Releases) -> str:
     def look_at(release: str) -> Any:
         return gate.passed(releases.layout, release=release)
 
-    found, pin = pins.of_this_job(releases.context.storage, releases.layout, look(releases), look_at)
+    found, pin = pins.of_reader(releases.context.storage, releases.layout, look(releases), look_at)
     assert pin.release == found.release
     return releases.letter(found.release)
 
@@ -140,10 +135,18 @@ def test_s32_a_job_is_given_the_same_release_again_also_after_a_requeue(releases
     for other in (("18", "alpha"), ("17", "beta")):
         in_job(*other)
         assert given(releases) == "B"
-    in_job("17", restarts=1)
-    assert len(pins.withdraw_own(releases.context.storage, releases.layout)) == 1
     in_job("17")
     assert given(releases) == "A"
+
+
+def test_a_script_outside_of_a_job_is_given_the_same_release_again(releases: Releases) -> None:
+    releases.stage("A")
+    assert given(releases) == "A"
+    releases.stage("B")
+    assert given(releases) == "A"
+    assert len(pins.read(releases.context.storage, releases.layout)) == 1
+    in_job("17")
+    assert given(releases) == "B"
 
 
 def test_s32_processes_of_a_job_that_ask_at_once_are_given_one_release(releases: Releases) -> None:
@@ -160,7 +163,7 @@ def test_s32_processes_of_a_job_that_ask_at_once_are_given_one_release(releases:
             pins.pinned(storage, layout, look(releases))
         return found
 
-    found, pin = pins.of_this_job(storage, layout, look_late, lambda one: gate.passed(layout, release=one))
+    found, pin = pins.of_reader(storage, layout, look_late, lambda one: gate.passed(layout, release=one))
     assert releases.letter(found.release) == "B"
     assert pin.release == found.release
     assert [one.release for one in pins.read(storage, layout)] == [releases.names["B"]]
@@ -197,8 +200,6 @@ def test_another_accounts_pin_of_the_same_name_is_left_alone(releases: Releases)
     os.chown(releases.layout.pins / pin.name, 4242, 4242)
     pins.pinned(releases.context.storage, releases.layout, look(releases))
     assert {one.uid for one in pins.read(releases.context.storage, releases.layout)} == {0, 4242}
-    pins.withdraw_own(releases.context.storage, releases.layout)
-    assert {one.uid for one in pins.read(releases.context.storage, releases.layout)} == {4242}
 
 
 def test_what_is_no_pin_holds_nothing(releases: Releases) -> None:
@@ -223,7 +224,7 @@ def test_s36_a_pin_of_a_newer_version_holds_its_release_until_it_is_too_old_or_t
 ) -> None:
     releases.stage(*"AB")
     pin = releases.layout.pins / "newer"
-    pin.write_text(json.dumps({"format": 2, "release": releases.names["A"], "at": "", "until": {"job": 1}}))
+    pin.write_text(json.dumps({"format": 2, "release": releases.names["A"], "at": "", "job": {"number": 1}}))
     removed = releases.command("remove", "data", releases.names["A"], "--now")
     assert (removed.returncode, releases.there()) == (3, "AB")
     assert "pin newer: root, of a newer penstock (format 2)" in removed.stderr
@@ -245,7 +246,7 @@ def test_a_release_that_is_being_removed_is_not_pinned_and_another_one_is(releas
     found, pin = pins.pinned(storage, layout, lambda: gate.passed(layout, release=next(names)))
     assert found.release == releases.names["B"]
     assert os.listdir(layout.pins) == [pin.name]
-    pins.withdraw_own(storage, layout)
+    storage.withdraw(layout.pins, pin.name)
     with pytest.raises(FindingsError, match="is being removed"):
         pins.pinned(storage, layout, lambda: gate.passed(layout, release=releases.names["A"]))
     assert os.listdir(layout.pins) == []
@@ -255,8 +256,8 @@ def test_the_command_pins_for_the_script_that_calls_it(releases: Releases, tmp_p
     releases.stage("A")
     command = f"{sys.executable} -m penstock --config {releases.config}"
     (tmp_path / "job.sh").write_text(
-        f"data=$({command} path data --pin) || exit 1\n"
-        f'echo "$data"; {command} gate data --pin > /dev/null; read -r _; echo end; read -r _\n'
+        f"data=$({command} path data --job) || exit 1\n"
+        f'echo "$data"; {command} path data --job > /dev/null; read -r _; echo end; read -r _\n'
     )
     script = subprocess.Popen(
         ["bash", tmp_path / "job.sh"],
@@ -285,35 +286,12 @@ def test_the_command_pins_for_the_script_that_calls_it(releases: Releases, tmp_p
     assert pins.held(releases.context.storage, releases.layout, DAY, lambda *_: None) == {}
 
 
-def test_a_pin_with_an_end_and_back(releases: Releases) -> None:
-    release = releases.stage("A")
-    done = releases.command("gate", "data", "--pin", "--for", "2d")
-    assert done.returncode == 0, done.stderr
-    (pin,) = pins.read(releases.context.storage, releases.layout)
-    assert pin.release == release
-    assert pin.words() in done.stdout
-    end = time.strptime(pin.said.until, "%Y-%m-%dT%H:%M:%SZ")
-    assert abs(time.mktime(end) - time.timezone - time.time() - 2 * DAY) < 600
-    for words, why in (
-        (("--pin", "--for", "15d"), "for 14 d 00 h at most"),
-        (("--for", "2d"), "give it with --pin"),
-        (("--pin", "--unpin"), "exclude each other"),
-        (("--job", "--unpin"), "exclude each other"),
-        (("--job", "--for", "2d"), "not with --job"),
-        (("--job", "--mend"), "--mend is about what `current` names"),
-    ):
-        refused = releases.command("gate", "data", *words)
-        assert refused.returncode == 2
-        assert why in refused.stderr
-    done = releases.command("gate", "data", "--unpin")
-    assert done.stdout.startswith("data: 1 pin taken back\n")
-    assert os.listdir(releases.layout.pins) == []
-
-
 def test_nothing_is_pinned_where_the_gate_is_closed(releases: Releases) -> None:
     releases.stage("A")
     (releases.layout.release(releases.names["A"]) / "release.json").unlink()
-    assert releases.command("gate", "data", "--pin", "--for", "1h").returncode == 4
+    done = releases.command("path", "data", "--job")
+    assert (done.returncode, done.stdout) == (4, "")
+    assert "its seal (release.json) is missing" in done.stderr
     assert os.listdir(releases.layout.pins) == []
 
 
@@ -376,12 +354,12 @@ def said(uid: int, place: Path, *words: str) -> tuple[int, str]:
 def test_members_of_the_readers_group_pin_and_strangers_are_refused(place: Path) -> None:
     config, folder = staged(place, PermissionsConfig(file_mode=0o440, dir_mode=0o550))
     assert stat.S_IMODE((folder / "pins").stat().st_mode) == 0o1770
-    code, text = said(MEMBER, place, "gate", "--config", config, "--pin", "--for", "1h")
+    code, text = said(MEMBER, place, "path", "--config", config, "--job")
     assert code == 0, text
     (name,) = os.listdir(folder / "pins")
     assert (folder / "pins" / name).stat().st_uid == MEMBER
-    assert f"uid {MEMBER}" in text or "until" in text
-    code, text = said(STRANGER, place, "gate", "--config", config, "--pin", "--for", "1h")
+    assert f"uid {MEMBER}" in text
+    code, text = said(STRANGER, place, "path", "--config", config, "--job")
     assert code == 3, text
     assert "cannot be read by this account" in text
     assert os.listdir(folder / "pins") == [name]
@@ -391,7 +369,7 @@ def test_where_everybody_reads_everybody_pins_and_takes_back_its_own_alone(place
     config, folder = staged(place, PermissionsConfig(file_mode=0o444, dir_mode=0o555))
     assert stat.S_IMODE((folder / "pins").stat().st_mode) == 0o1777
     for uid in (OWNER, MEMBER, STRANGER):
-        assert said(uid, place, "gate", "--config", config, "--pin", "--for", "1h")[0] == 0
+        assert said(uid, place, "path", "--config", config, "--job")[0] == 0
     assert len(os.listdir(folder / "pins")) == 3
 
     def meddle() -> list[str]:
@@ -404,16 +382,13 @@ def test_where_everybody_reads_everybody_pins_and_takes_back_its_own_alone(place
         return refused
 
     assert len(forked(meddle, uid=STRANGER)) == 2
-    code, text = said(MEMBER, place, "gate", "--config", config, "--unpin")
-    assert (code, "1 pin taken back" in text) == (0, True)
-    (left,) = pins.read(open_storage(), _layout(folder))
-    assert left.uid == OWNER
+    assert {pin.uid for pin in pins.read(open_storage(), _layout(folder))} == {OWNER, MEMBER}
 
 
 def test_the_acl_of_a_release_says_who_may_pin(place: Path) -> None:
     permissions = PermissionsConfig(file_mode=0o440, dir_mode=0o550, acl=(f"user:{STRANGER}:r-X",))
     config, folder = staged(place, permissions)
-    code, text = said(STRANGER, place, "gate", "--config", config, "--pin", "--for", "1h")
+    code, text = said(STRANGER, place, "path", "--config", config, "--job")
     assert code == 0, text
     assert len(os.listdir(folder / "pins")) == 1
 
@@ -428,17 +403,17 @@ def test_nothing_is_removed_where_the_owner_cannot_read_the_pins(place: Path) ->
 def test_without_a_folder_of_pins_a_reader_is_told_who_makes_it(place: Path) -> None:
     config, folder = staged(place, PermissionsConfig(file_mode=0o444, dir_mode=0o555))
     (folder / "pins").rmdir()
-    code, text = said(MEMBER, place, "gate", "--config", config, "--pin")
+    code, text = said(MEMBER, place, "path", "--config", config, "--job")
     assert code == 3
     assert "takes no pins yet" in text
-    code, text = said(OWNER, place, "gate", "--config", config, "--pin", "--for", "1h")
+    code, text = said(OWNER, place, "path", "--config", config, "--job")
     assert code == 0, text
 
 
 def test_a_pin_outlives_a_reader_that_was_killed_only_until_its_process_is_gone(releases: Releases) -> None:
     releases.stage("A")
     child = subprocess.Popen(
-        ["sh", "-c", f"{sys.executable} -m penstock --config {releases.config} gate data --pin; sleep 1000"],
+        ["sh", "-c", f"{sys.executable} -m penstock --config {releases.config} path data --job; sleep 1000"],
         stdout=subprocess.PIPE,
         start_new_session=True,
     )

@@ -11,13 +11,18 @@ from tests.support.staging_runs import context_for
 from penstock.cluster.local import LocalCluster
 from penstock.config.settings import SourceConfig
 from penstock.core.layout import DATA
+from penstock.retention import pins
+from penstock.runtime import job_environment
+from penstock.runtime.job_environment import JobEnvironment
 from penstock.steps import copy_step, list_step, permissions_step, plan_step, publish_step, verify_step
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
     from pathlib import Path
 
+    from penstock.retention.pins import Pin
     from penstock.state.context import Context
+    from penstock.state.gate import Published
 
 STEPS = (list_step.run, plan_step.run, copy_step.run, permissions_step.run, verify_step.run, publish_step.run)
 
@@ -39,6 +44,17 @@ def publish(
     if verified is not None:
         verified(context)
     return last(context, dataset)
+
+
+def pinned_by_another(context: Context, look: Callable[[], Published]) -> Pin:
+    """What `look` names, pinned by a job of a cluster that is not known here: the pin stands until it is
+    withdrawn."""
+    here = job_environment.current()
+    job_environment.enter(JobEnvironment(job="4711", proven=True, cluster="elsewhere"))
+    try:
+        return pins.pinned(context.storage, context.layout("data"), look)[1]
+    finally:
+        job_environment.enter(here)
 
 
 @contextlib.contextmanager

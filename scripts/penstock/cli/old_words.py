@@ -15,6 +15,7 @@ from penstock.core import step_table
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
+_PINS = "`penstock path DATASET --job` is gate, pin and path in one, for as long as the job runs"
 VALUED = ("--config", "--backend", "--progress", "--receipt", "--log")
 """Global options that take a value."""
 INSTEAD: Mapping[str, str] = {
@@ -25,11 +26,17 @@ INSTEAD: Mapping[str, str] = {
     "submit": "run --submit",
     "throttle": "limit DATASET --nodes N",
     "unpin": "gc DATASET --overrule NAME",
+    "path --pin": "path DATASET --job",
 }
 """The old words and the new ones; the first row that fits counts. Names in capitals are places for the
 person's own arguments, in their order; of more than there are places for, each is given by the last option
 once more."""
 PAGES: Mapping[str, str] = {
+    "path --for": _PINS,
+    "gate --pin": _PINS,
+    "gate --job": _PINS,
+    "gate --for": _PINS,
+    "gate --unpin": "a pin ends with its job, script or shell; its owner takes it back by `gc --overrule`",
     "handover": 'docs/site.md, "Another owner", has root\'s lines',
 }
 """Old words that no command takes the place of, and what to do."""
@@ -40,7 +47,7 @@ def refused(words: Sequence[str]) -> str | None:
     general, own = _parted(words)
     if not own:
         return None
-    for old in (*INSTEAD, *PAGES):
+    for old in (*PAGES, *INSTEAD):
         command, _, option = old.partition(" ")
         if own[0] != command or (option and option not in own[1:]):
             continue

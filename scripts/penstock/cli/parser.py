@@ -163,14 +163,13 @@ def _own_arguments(parser: argparse.ArgumentParser, command: Command) -> None:
             "--audited-within", type=_duration, metavar="TIME",
             help="and only when all of it was read back within this time, such as 30d",
         )  # fmt: skip
-        _pin_arguments(parser)
-        parser.add_argument(
-            "--unpin", action="store_true",
-            help="take back what this job (or this script or shell) has pinned of the dataset",
-        )  # fmt: skip
         _mend_arguments(parser)
     elif command.name == "path":
-        _pin_arguments(parser)
+        parser.add_argument(
+            "--job", action="store_true",
+            help="keep the release from being removed while this job runs, and give the job the same one "
+            "also when it is started again; outside of a job, of the script or shell that calls this",
+        )  # fmt: skip
     elif command.name == "limit":
         parser.add_argument(
             "what", nargs="?", metavar="RATE",
@@ -278,22 +277,6 @@ def _catalogue_arguments(parser: argparse.ArgumentParser, name: str) -> None:
             "--limit", type=_rows, default=rows, metavar="N", help="so many rows, of each kind (default: 20)"
         )
         parser.add_argument("--all", action="store_true", help="all rows")
-
-
-def _pin_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument(
-        "--pin", action="store_true",
-        help="keep the release from being removed while this job runs; outside of a job, while the script or "
-        "shell that calls this does",
-    )  # fmt: skip
-    parser.add_argument(
-        "--job", action="store_true",
-        help="in a job: the release that this job was given first, also after it was started again; pins it",
-    )  # fmt: skip
-    parser.add_argument(
-        "--for", dest="lasts", type=_duration, metavar="TIME",
-        help="with --pin: keep it for this time, such as 2d, whatever runs",
-    )  # fmt: skip
 
 
 def _removal_arguments(parser: argparse.ArgumentParser) -> None:

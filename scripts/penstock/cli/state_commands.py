@@ -134,10 +134,12 @@ def _text(value: object) -> str:
 
 def path(parsed: argparse.Namespace, session: Session) -> int:
     """Print the data folder of the release that `current` names now, where the gate is open (else as `gate`).
-    A job resolves it once, and then reads one release, whatever is published later."""
+    A job resolves it once, and then reads one release, whatever is published later; with --job it is pinned,
+    and the same one also when the job is started again."""
     config = session.config()
     name = session.only(config, parsed.dataset)
-    found, pin = _pinned(parsed, config, name, None)
+    _warn_of_hold(config)
+    found, pin = _given(config, name) if parsed.job else (_judged(config, name), "")
     output.show_path(found.data)
     if pin:
         output.say(f"{name}: {pin}")
@@ -151,14 +153,8 @@ def gate(parsed: argparse.Namespace, session: Session) -> int:
     name = session.only(config, parsed.dataset)
     if parsed.parsable and not parsed.submit:
         submission.refuse_parsable()
-    if parsed.unpin:
-        return _unpinned(parsed, session, _layout(config, name))
+    _warn_of_hold(config)
     if parsed.mend:
-        if parsed.job:
-            raise ConfigError(
-                "--mend is about what `current` names, and --job about what the job was given first",
-                hint="give --pin with --mend, or a command for each",
-            )
         if parsed.submit:
             return submission.mend(parsed, session, config, name)
         return _mended(parsed, session, config, name)
@@ -166,11 +162,9 @@ def gate(parsed: argparse.Namespace, session: Session) -> int:
         raise ConfigError("--sample and --wait are about --mend", hint="give them with --mend")
     if parsed.submit:
         raise ConfigError("the gate alone needs no job: it takes less than a second", hint="give --mend, too")
-    found, pin = _pinned(parsed, config, name, None)
+    found = _judged(config, name, within=parsed.audited_within)
     output.show(f"{name}: {found.release} is published, in {found.data}")
-    if pin:
-        output.show(f"  {pin}")
-    session.receipt({"dataset": name, "release": found.release, "path": str(found.data), "pin": pin})
+    session.receipt({"dataset": name, "release": found.release, "path": str(found.data)})
     return 0
 
 
@@ -190,8 +184,8 @@ def _mended(parsed: argparse.Namespace, session: Session, config: Config, name: 
             repair_there=parsed.backend is not None,
         )
         result = mending.run(context, name, wish)
-    # What is pinned is what was looked at: `current` may lead elsewhere by now.
-    _, pin = _pinned(parsed, config, name, result["release"])
+    # Of what was looked at: `current` may lead elsewhere by now.
+    _judged(config, name, result["release"], parsed.audited_within)
     output.show(f"{name}: {result['release']} is published, in {result['path']}")
     output.show(
         f"  names, sizes and times of {human.counted(result['files'], 'file')} were compared, and "
@@ -209,85 +203,45 @@ def _mended(parsed: argparse.Namespace, session: Session, config: Config, name: 
         output.show(f"  {findings_text.also_repaired(release, count)}")
     for release, count in sorted(result["also_in"].items()):
         output.show(f"  {findings_text.also_in(release, count)}: `penstock audit {name} --release {release}`")
-    if pin:
-        output.show(f"  {pin}")
-    session.receipt({**result, "pin": pin})
+    session.receipt(result)
     return 0
 
 
-def _pinned(
-    parsed: argparse.Namespace,
-    config: Config,
-    name: str,
-    release: str | None,
-) -> tuple[Published, str]:
-    """What passes the gate: `release`, or the one that `current` names, with --pin pinned; with --job the one
-    that the job was given first. And the pin in words, "" without one."""
+def _warn_of_hold(config: Config) -> None:
+    """Say what stands in `<root>/HOLD` and holds nobody."""
     from penstock.policy import hold
+
+    if said := hold.warning(config.target.root):
+        output.say(f"warning: {config.target.root / hold.NAME}: {said}")
+
+
+def _judged(config: Config, name: str, release: str | None = None, within: float | None = None) -> Published:
+    """`release`, or the one that `current` names, where nothing stands against it. Raises as
+    `gate.passed`."""
     from penstock.state.gate import passed
 
-    layout, target = _layout(config, name), config.target
-    if said := hold.warning(layout.root):
-        output.say(f"warning: {layout.root / hold.NAME}: {said}")
-    judge = partial(
-        passed,
-        layout,
-        within=getattr(parsed, "audited_within", None),
-        owners=target.owners,
-    )
+    return passed(_layout(config, name), release=release, within=within, owners=config.target.owners)
 
-    def look() -> Published:
-        return judge(release=release)
 
-    def look_at(first: str) -> Published:
-        return judge(release=first)
-
-    if parsed.lasts and (parsed.job or not parsed.pin):
-        raise ConfigError("--for is the time of a pin", hint="give it with --pin, and not with --job")
-    if not parsed.pin and not parsed.job:
-        return look(), ""
+def _given(config: Config, name: str) -> tuple[Published, str]:
+    """The release that this job was given first, else the one that `current` names; and its pin in words, ""
+    where no space is left for one."""
     from penstock.retention import pins
     from penstock.storage.registry import open_storage
 
-    if parsed.job:
-        found, pin = pins.of_this_job(open_storage(), layout, look, look_at)
-        return found, pin.words()
-    until = None
-    if parsed.lasts:
-        from penstock.filesystem import clock
-
-        if parsed.lasts > config.gc.longest_pin:
-            raise ConfigError(
-                "the pin would last too long",
-                why=f"a pin holds a release for {human.duration(config.gc.longest_pin)} at most",
-                hint="give a shorter time, and pin again before it ends",
-            )
-        until = clock.now(layout.pins) + parsed.lasts
+    layout, judge = _layout(config, name), partial(_judged, config, name)
     try:
-        found, pin = pins.pinned(open_storage(), layout, look, until=until)
+        found, pin = pins.of_reader(open_storage(), layout, judge, judge)
     except NoSpaceError as error:
         output.say(
-            f"warning: {layout.dataset}: the release is not pinned: {error}\n"
+            f"warning: {name}: the release is not pinned: {error}\n"
             "  the command goes on without: the release stays while `current` names it, and for gc.grace "
             f"after that ({human.duration(config.gc.grace)}, or the longest time of a job), unless its owner "
-            "removes it with --now"
+            "removes it with --now; a job that is started again may be given a newer one"
         )
-        return look(), ""
+        given = pins.first(open_storage(), layout)
+        return judge(given.release if given is not None else None), ""
     return found, pin.words()
-
-
-def _unpinned(parsed: argparse.Namespace, session: Session, layout: DatasetLayout) -> int:
-    if parsed.pin or parsed.job:
-        raise ConfigError(f"--{'pin' if parsed.pin else 'job'} and --unpin exclude each other")
-    from penstock.retention import pins
-    from penstock.storage.registry import open_storage
-
-    mine = [pin.words() for pin in pins.withdraw_own(open_storage(), layout)]
-    output.show(f"{layout.dataset}: {human.counted(len(mine), 'pin')} taken back")
-    for words in mine:
-        output.show(f"  {words}")
-    session.receipt({"dataset": layout.dataset, "unpinned": mine})
-    return 0
 
 
 def cancel(parsed: argparse.Namespace, session: Session) -> int:

@@ -32,7 +32,7 @@ class PinOwner(NamedTuple):
 
 def this_owner() -> PinOwner:
     """The reader for whom this process was called."""
-    holder = holders.this_process("", "gate")
+    holder = holders.this_process("", "path")
     pid = _reader(os.getpid())
     seen = process_stat(pid)
     return PinOwner(

@@ -8,8 +8,6 @@ A pin is made by O_EXCL, and its account is the one that the kernel names. How l
 | the pin                                                       | stands                               |
 |---------------------------------------------------------------|--------------------------------------|
 | is older than `GcConfig.longest_pin`                          | no                                   |
-| has an end (`--for`), which has passed                        | no                                   |
-| has an end that lies ahead                                    | yes                                  |
 | is of a job that its own cluster says has ended               | no                                   |
 | is of a job that runs, or waits to be started again           | yes                                  |
 | is of a job of another cluster, or the scheduler is silent    | yes                                  |
@@ -102,8 +100,6 @@ class Pin(NamedTuple):
         one = self.said
         if self.newer:
             reader = f"of a newer penstock (format {self.newer})"
-        elif one.until:
-            reader = f"until {one.until}"
         elif one.job:
             reader = f"job {one.job} of cluster {one.cluster or 'without a name'}"
         else:
@@ -153,8 +149,6 @@ def ended(pin: Pin, now: float, longest: float, scheduler: Callable[[str, str], 
         return f"it is older than {longest / DAY:.0f} days"
     if pin.newer:
         return ""
-    if said.until:
-        return "its end has passed" if said.until <= _text(now) else ""
     if said.job:
         return f"job {said.job} has ended" if scheduler(said.job, said.cluster) is True else ""
     # A process is looked up here alone; elsewhere it counts as alive.
@@ -207,18 +201,15 @@ def holding(
     return words
 
 
-def pinned(
-    storage: Storage, layout: DatasetLayout, look: Callable[[], Published], *, until: float | None = None
-) -> tuple[Published, Pin]:
-    """What `look` names, pinned: for this job, or the script or shell above this process; with `until`, in
-    seconds since the epoch, to that time. Raises what `look` raises, PreflightError where this account cannot
-    pin, FindingsError where each release that `look` names is being removed."""
+def pinned(storage: Storage, layout: DatasetLayout, look: Callable[[], Published]) -> tuple[Published, Pin]:
+    """What `look` names, pinned: for this job, or the script or shell above this process; raises what
+    `look` raises, PreflightError where this account cannot pin, FindingsError where each release that `look`
+    names is being removed."""
     for number in range(TRIES):
         found = look()
-        pin = _place(storage, layout, found.release, until)
+        pin = _place(storage, layout, found.release)
         if not is_going(layout, found.release):
-            if until is None:
-                _replace_older(storage, layout, pin)
+            _replace_older(storage, layout, pin)
             return found, pin
         storage.withdraw(layout.pins, pin.name)
         time.sleep(number / 10)
@@ -229,45 +220,48 @@ def pinned(
     )
 
 
-def of_this_job(
+def of_reader(
     storage: Storage,
     layout: DatasetLayout,
     look: Callable[[], Published],
     look_at: Callable[[str], Published],
 ) -> tuple[Published, Pin]:
-    """The release that this job was given first, as `look_at` has it, also where the job was started again
-    since; where it was given none, what `look` names. It is pinned. Of several processes of the job that ask
-    at once all get the same. Raises as `pinned` and `look_at`, PreflightError outside of a job."""
-    one = this_owner().holder
-    if not one.job:
-        raise PreflightError(
-            "this process is in no job that the kernel proves",
-            why="no control group of a SLURM job is above it",
-            hint="give --pin outside of a job, or --pin --for TIME",
-        )
+    """The release that this reader was given first, as `look_at` has it; where it was given none, what `look`
+    names. It is pinned. The reader is the job, also where it was started again since; outside of a job that
+    the kernel proves, the script or shell above this process. Of several processes that ask at once all get
+    the same. Raises as `pinned` and `look_at`."""
+    reader = this_owner().holder
     while True:
-        first = _first(storage, layout, one)
-        if first is None:
+        given = first(storage, layout)
+        if given is None:
             found, pin = pinned(storage, layout, look)
-        elif first.said.restart == one.restart and not is_going(layout, first.release):
-            return look_at(first.release), first
+        elif _start(given.said) == _start(reader) and not is_going(layout, given.release):
+            return look_at(given.release), given
         else:
             # A pin of each start, so that the oldest one need not last as long as the job.
-            found, pin = pinned(storage, layout, partial(look_at, first.release))
-        first = _first(storage, layout, one)
-        if first is None or first.release == found.release:
+            found, pin = pinned(storage, layout, partial(look_at, given.release))
+        given = first(storage, layout)
+        if given is None or given.release == found.release:
             return found, pin
         storage.withdraw(layout.pins, pin.name)
 
 
-def _first(storage: Storage, layout: DatasetLayout, job: Holder) -> Pin | None:
-    """The oldest pin of this account's job, of whichever start."""
-    mine = [
-        one
-        for one in read(storage, layout)
-        if one.uid == os.geteuid() and (one.said.job, one.said.cluster) == (job.job, job.cluster)
-    ]
-    return min(mine, key=lambda one: (one.made, one.name), default=None)
+def first(storage: Storage, layout: DatasetLayout) -> Pin | None:
+    """The oldest pin of this reader; None where it has none."""
+    reader = _reader(this_owner().holder)
+    mine = [pin for pin in read(storage, layout) if pin.uid == os.geteuid() and _reader(pin.said) == reader]
+    return min(mine, key=lambda pin: (pin.made, pin.name), default=None)
+
+
+def _reader(who: PinFile | Holder) -> tuple[object, ...]:
+    """What is the same for all pins of a job, in whichever start, or of a process."""
+    if who.job:
+        return who.cluster, who.job
+    return who.host, who.boot, who.namespace, who.pid, who.start
+
+
+def _start(who: PinFile | Holder) -> str:
+    return who.restart if who.job else ""
 
 
 def is_going(layout: DatasetLayout, release: str) -> bool:
@@ -285,30 +279,15 @@ def make_folder(context: Context, layout: DatasetLayout, release: str) -> None:
         context.emit(events.Warned(layout.dataset, "pins", text))
 
 
-def withdraw_own(storage: Storage, layout: DatasetLayout) -> list[Pin]:
-    """Take back what this job has pinned; outside of a job what the script or shell above this process has,
-    and this account's pins with an end."""
-    owner = this_owner()
-    mine = []
-    for pin in read(storage, layout):
-        timed = bool(pin.said.until) and not owner.holder.job
-        if pin.uid == os.geteuid() and (timed or pin.name.startswith(_safe(owner.key))):
-            storage.withdraw(layout.pins, pin.name)
-            mine.append(pin)
-    return mine
-
-
-def _place(storage: Storage, layout: DatasetLayout, release: str, until: float | None) -> Pin:
+def _place(storage: Storage, layout: DatasetLayout, release: str) -> Pin:
     owner = this_owner()
     one = owner.holder
-    end = _text(until) if until is not None else ""
     said = PinFile(
-        release, _text(datetime.now(UTC).timestamp()), end, one.user, one.host, one.boot, one.namespace,
+        release, _text(datetime.now(UTC).timestamp()), one.user, one.host, one.boot, one.namespace,
         one.pid, one.start, owner.program, one.job, one.cluster, one.restart if one.job else "",
     )  # fmt: skip
-    key = owner.key if until is None else f"{os.geteuid()}-until-{end}"
     digest = hashlib.sha256(release.encode()).hexdigest()[:8]
-    name = f"{_safe(key)}-{digest}-{secrets.token_hex(4)}"
+    name = f"{_safe(owner.key)}-{digest}-{secrets.token_hex(4)}"
     try:
         if not os.path.lexists(layout.pins) and storage.owns(layout):
             storage.make_folder_for_readers(layout.pins, layout.release(release) / DATA)

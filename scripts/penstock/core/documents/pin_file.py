@@ -15,8 +15,6 @@ class PinFile(NamedTuple):
     release: str
     at: str
     """UTC, ISO 8601: when it was placed."""
-    until: str = ""
-    """The end that the reader gave; "" where job or process say it."""
     user: str = ""
     host: str = ""
     boot: str = ""
