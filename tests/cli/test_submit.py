@@ -216,9 +216,8 @@ def test_a_look_is_submitted_as_a_job_of_its_own(place: Path, capsys: pytest.Cap
     assert "gate d --mend" in (place / "script-78").read_text()
     assert "--dependency" not in asked(place, 78)
     assert submitted(capsys, "gate", "d", "--mend") == ("78", True)
-    assert submitted(capsys, "gate", "d", "--mend", "--sample", "5%", "--wait", "1h") == ("79", False)
+    assert submitted(capsys, "gate", "d", "--mend", "--sample", "5%") == ("79", False)
     assert "gate d --mend --sample 0.05" in (place / "script-79").read_text()
-    assert "--wait 3600.000s" in (place / "script-79").read_text()
     assert submitted(capsys, "d") == ("77", True)
 
 
@@ -235,9 +234,6 @@ def test_what_a_run_may_be_told_is_handed_to_it(place: Path) -> None:
         ([*SLURM, "run", "--parsable"], "--parsable prints the id of a submitted job"),
         ([*SLURM, "gate", "--parsable"], "--parsable prints the id of a submitted job"),
         ([*SLURM, "gate", "--submit"], "the gate alone needs no job"),
-        ([*LOOK, "--pin"], "--pin would pin the release for the submitted job"),
-        ([*LOOK, "--for", "2d"], "--for would pin the release for the submitted job"),
-        ([*LOOK, "--job"], "--job about what the job was given first"),
     ],
 )
 def test_options_that_make_no_sense_with_a_job_are_refused(

@@ -37,6 +37,7 @@ PAGES: Mapping[str, str] = {
     "gate --job": _PINS,
     "gate --for": _PINS,
     "gate --unpin": "a pin ends with its job, script or shell; its owner takes it back by `gc --overrule`",
+    "gate --wait": "another look or repair of the dataset is waited for, for 10 minutes",
     "handover": 'docs/site.md, "Another owner", has root\'s lines',
 }
 """Old words that no command takes the place of, and what to do."""

@@ -299,10 +299,6 @@ def _mend_arguments(parser: argparse.ArgumentParser) -> None:
         "--sample", type=_checked("audit_selection", "parse_share", "a share such as 1%"), metavar="SHARE",
         help="with --mend: the share of the files that is read (default: what takes some seconds)",
     )  # fmt: skip
-    parser.add_argument(
-        "--wait", type=_duration, metavar="TIME",
-        help="with --mend: how long to wait for another look or repair of the dataset (default: 10min)",
-    )  # fmt: skip
     _submit_arguments(parser, "with --mend: as a SLURM job of one core; training jobs wait for it by afterok")
 
 

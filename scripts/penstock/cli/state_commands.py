@@ -158,8 +158,8 @@ def gate(parsed: argparse.Namespace, session: Session) -> int:
         if parsed.submit:
             return submission.mend(parsed, session, config, name)
         return _mended(parsed, session, config, name)
-    if parsed.sample is not None or parsed.wait is not None:
-        raise ConfigError("--sample and --wait are about --mend", hint="give them with --mend")
+    if parsed.sample is not None:
+        raise ConfigError("--sample is about --mend", hint="give it with --mend")
     if parsed.submit:
         raise ConfigError("the gate alone needs no job: it takes less than a second", hint="give --mend, too")
     found = _judged(config, name, within=parsed.audited_within)
@@ -179,7 +179,6 @@ def _mended(parsed: argparse.Namespace, session: Session, config: Config, name: 
         wish = mending.Wish(
             choice=None if parsed.sample is None else Choice("sample", parsed.sample),
             within=parsed.audited_within,
-            patience=mending.PATIENCE if parsed.wait is None else parsed.wait,
             here=open_cluster(local, config.target.root, changed=context.stop.stir, warn=output.say),
             repair_there=parsed.backend is not None,
         )

@@ -40,16 +40,9 @@ def run(parsed: argparse.Namespace, session: Session, may_begin: Callable[[], No
 
 
 def mend(parsed: argparse.Namespace, session: Session, config: Config, dataset: str) -> int:
-    """The same of `gate --mend`. Raises ConfigError for a pin, which would end with the submitted job."""
-    for option, given in {"--pin": parsed.pin, "--for": parsed.lasts is not None}.items():
-        if given:
-            raise ConfigError(
-                f"{option} would pin the release for the submitted job",
-                hint="pin it in the job that reads it: `penstock path --pin`",
-            )
+    """The same of `gate --mend`."""
     task = ["gate", "--mend"]
     task += ["--sample", f"{parsed.sample:.12f}"] if parsed.sample is not None else []
-    task += ["--wait", f"{parsed.wait:.3f}s"] if parsed.wait is not None else []
     task += ["--audited-within", f"{parsed.audited_within:.3f}s"] if parsed.audited_within is not None else []
     _submit(session, config, [dataset], task)
     return 0
