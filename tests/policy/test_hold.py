@@ -244,7 +244,7 @@ def test_hold_by_root_at_three_in_the_morning(place: Path) -> None:
     root = place / "own/target"
     assert asked(place, "path", "data")[:2] == (0, f"{data}\n")
     path = stands(root, f"data {REASON}")
-    for words in (("gate", "data"), ("path", "data"), ("path", "data", "--pin")):
+    for words in (("gate", "data"), ("path", "data"), ("path", "data", "--job")):
         code, out, err, used = asked(place, *words)
         assert (code, out) == (4, "")
         assert f"data is held [{path}]: {REASON} (by root)" in err
