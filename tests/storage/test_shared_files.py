@@ -1,4 +1,4 @@
-"""What several accounts read and write: names are had by one, foreign files are counted and never obeyed."""
+"""What several accounts read and write: names are had by one, and what is no posting is counted."""
 
 from __future__ import annotations
 
@@ -18,10 +18,6 @@ from penstock.storage import shared_files
 
 if TYPE_CHECKING:
     from pathlib import Path
-
-
-def mine(uid: int) -> bool:
-    return uid == os.geteuid()
 
 
 def test_a_notice_is_readable_and_its_owners(place: Path) -> None:
@@ -65,14 +61,14 @@ def test_of_many_one_has_a_name(place: Path) -> None:
     with ThreadPoolExecutor(8) as pool:
         won = list(pool.map(lambda n: shared_files.post(folder, "0", {"n": n}), range(32)))
     assert won.count(True) == 1
-    seen = shared_files.postings(folder, mine)
-    assert [(one.name, one.uid, one.value) for one in seen.obeyed] == [
+    seen = shared_files.postings(folder)
+    assert [(one.name, one.uid, one.value) for one in seen.posted] == [
         ("0", os.geteuid(), {"n": won.index(True)})
     ]
-    assert seen.foreign == 0
+    assert seen.others == 0
     shared_files.withdraw(folder, "0")
     shared_files.withdraw(folder, "0")
-    assert shared_files.postings(folder, mine) == ([], 0)
+    assert shared_files.postings(folder) == ([], 0)
     assert shared_files.post(folder, "0", {})
 
 
@@ -89,16 +85,14 @@ def test_another_account_posts_and_removes_only_its_own(place: Path) -> None:
             shared_files.withdraw(folder, "owners")
 
     forked(as_reader, uid=NOBODY)
-    seen = shared_files.postings(folder, mine)
-    assert ([one.name for one in seen.obeyed], seen.foreign) == (["owners"], 1)
-    everyone = shared_files.postings(folder, lambda _: True)
-    assert [(one.name, one.uid) for one in everyone.obeyed] == [("owners", 0), ("readers", NOBODY)]
+    seen = shared_files.postings(folder)
+    assert [(one.name, one.uid) for one in seen.posted] == [("owners", 0), ("readers", NOBODY)]
     forked(lambda: shared_files.withdraw(folder, "readers"), uid=NOBODY)
-    assert [one.name for one in shared_files.postings(folder, lambda _: True).obeyed] == ["owners"]
+    assert [one.name for one in shared_files.postings(folder).posted] == ["owners"]
 
 
-def test_what_is_foreign_is_counted(place: Path) -> None:
-    assert shared_files.postings(place / "none", mine) == ([], 0)
+def test_what_is_no_posting_is_counted(place: Path) -> None:
+    assert shared_files.postings(place / "none") == ([], 0)
     os.mkfifo(place / "fifo")
     (place / "folder").mkdir()
     (place / "long").write_bytes(b" " * (shared_files.LONGEST + 1))
@@ -106,13 +100,13 @@ def test_what_is_foreign_is_counted(place: Path) -> None:
     os.link(place / "twice", place / "again")
     os.symlink("twice", place / "link")
     (place / ".hidden").write_text("{}")
-    assert shared_files.postings(place, mine) == ([], 6)
+    assert shared_files.postings(place) == ([], 6)
 
 
 @pytest.mark.parametrize(
     ("number", "raised"), [(errno.EIO, True), (errno.ESTALE, True), (errno.EACCES, False)]
 )
-def test_a_posting_for_which_the_file_system_did_not_answer_is_not_taken_for_foreign(
+def test_a_posting_for_which_the_file_system_did_not_answer_is_not_taken_for_none(
     place: Path, monkeypatch: pytest.MonkeyPatch, number: int, raised: bool
 ) -> None:
     (place / "one").write_text("{}")
@@ -127,15 +121,15 @@ def test_a_posting_for_which_the_file_system_did_not_answer_is_not_taken_for_for
         patched.setattr(os, "open", broken)
         if raised:
             with pytest.raises(OSError, match="one"):
-                shared_files.postings(place, mine)
+                shared_files.postings(place)
         else:
-            assert shared_files.postings(place, mine) == ([], 1)
+            assert shared_files.postings(place) == ([], 1)
 
 
 def test_a_posting_that_is_nested_without_end_is_not_whole(place: Path) -> None:
     (place / "deep").write_text("[" * 60_000)
-    seen = shared_files.postings(place, mine)
-    assert [(one.name, one.value) for one in seen.obeyed] == [("deep", None)]
+    seen = shared_files.postings(place)
+    assert [(one.name, one.value) for one in seen.posted] == [("deep", None)]
 
 
 @pytest.mark.parametrize("what", ["fifo", "folder", "long"])
@@ -154,8 +148,8 @@ def test_a_notice_that_is_no_document_is_refused_and_waited_for_by_nobody(place:
 
 def test_a_posting_that_is_not_whole_still_holds_its_name(place: Path) -> None:
     (place / "torn").write_text('{"a"')
-    seen = shared_files.postings(place, mine)
-    assert [(one.name, one.value) for one in seen.obeyed] == [("torn", None)]
+    seen = shared_files.postings(place)
+    assert [(one.name, one.value) for one in seen.posted] == [("torn", None)]
     assert not shared_files.post(place, "torn", {})
 
 

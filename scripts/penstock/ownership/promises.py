@@ -374,12 +374,12 @@ def withdraw(
 def _read(storage: Storage, layout: DatasetLayout) -> tuple[list[Seen], list[str]]:
     """All promises below the root; none where they cannot be read."""
     try:
-        posted = storage.postings(layout.promises, lambda _: True)
+        postings = storage.postings(layout.promises)
     except OSError:
         return [], []
-    seen, refused = read(posted.obeyed, facts(layout.root).total_bytes)
-    if posted.foreign:
-        refused.append(f"{posted.foreign} that are no plain files")
+    seen, refused = read(postings.posted, facts(layout.root).total_bytes)
+    if postings.others:
+        refused.append(f"{postings.others} that are no plain files")
     return seen, refused
 
 

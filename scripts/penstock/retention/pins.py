@@ -112,7 +112,7 @@ def check_readable(storage: Storage, layout: DatasetLayout) -> None:
     """Raises PreflightError where the folder of pins is there and cannot be looked into: `read` finds none
     there, and a removal must not take that for an answer."""
     try:
-        storage.postings(layout.pins, lambda _: True)
+        storage.postings(layout.pins)
     except OSError as error:
         raise PreflightError(
             "the pins cannot be read",
@@ -127,7 +127,7 @@ def read(storage: Storage, layout: DatasetLayout) -> list[Pin]:
     this account may not look. Raises FindingsError where the dataset's folders are damaged."""
     storage.check_shape(layout)
     try:
-        found = storage.postings(layout.pins, lambda _: True).obeyed
+        found = storage.postings(layout.pins).posted
     except PermissionError:
         return []
     pins = []

@@ -162,7 +162,8 @@ def judged(found: Judgement) -> Result:
     if found.release:
         told |= {"current_release": found.release, "path": str(found.data)}
     if found.error is not None:
-        why = f"{found.problem}; {found.error.hint}" if found.error.hint else found.problem
+        problem = f"held: {found.problem}" if found.state == gate.HELD else found.problem
+        why = f"{problem}; {found.error.hint}" if found.error.hint else problem
         status = "FINDINGS" if isinstance(found.error, FindingsError) else "FAILED"
         told |= {"status": status, "why": why, "findings": found.findings}
     return told

@@ -108,10 +108,10 @@ class AdoptedFiles(Protocol):
 class Postings(NamedTuple):
     """What lies in a folder that many may write."""
 
-    obeyed: list[Posting]
+    posted: list[Posting]
     """By name."""
-    foreign: int
-    """Of other accounts, or no plain files: counted, never obeyed."""
+    others: int
+    """Names of what is no plain file, or too long."""
 
 
 class Linked(NamedTuple):
@@ -373,8 +373,8 @@ class Storage(Protocol):
         """Remove what processes of this account left that were killed while they changed a posting, before
         this time of the file system's clock. Raises OSError."""
 
-    def postings(self, folder: Path, trusted: Callable[[int], bool], /) -> Postings:
-        """What accounts posted that are trusted, by uid; none where there is no folder. Raises OSError."""
+    def postings(self, folder: Path, /) -> Postings:
+        """What accounts posted; none where there is no folder. Raises OSError."""
 
     # Small files of a run: durable on return, whole or not at all
 

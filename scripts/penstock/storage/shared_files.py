@@ -4,8 +4,8 @@
 |------------------------|--------------------------|-------------|-------------------------------|------|
 | a notice: what the     | beside the releases, in  | the owner   | it, whichever account wrote   | 0644 |
 | last audit said        | a folder of mode 0755    |             | it                            |      |
-| a posting: one         | a folder that many may   | any account | those of accounts that it     | 0644 |
-| account's word to all  | write, sticky (1777)     |             | trusts; others are counted    |      |
+| a posting: one         | a folder that many may   | any account | as it likes: the posting says | 0644 |
+| account's word to all  | write, sticky (1777)     |             | whose it is                   |      |
 
 A notice is trusted because nobody but its folder's owner and root can make one there. The account of the file
 itself is not compared: after a restore by root, or a partial chown for a new owner, a gate must neither close
@@ -13,7 +13,7 @@ nor forget the findings that the file holds.
 
 Whose word a posting is, the kernel says (`st_uid` of the open file), never its name or its content. A posting
 is made by O_EXCL, so of several accounts one has a name; nobody but its maker can change, rename or remove
-it (the folder is sticky). What is no plain file with one name, or too long, is foreign, whoever made it. A
+it (the folder is sticky). What is no plain file with one name, or too long, is none, and counted. A
 posting whose content is not whole (its maker is just writing it, or died) still holds its name: its `value`
 is None. Promises of space are postings (`ownership.promises`), and so are readers' pins (`retention.pins`).
 
@@ -39,7 +39,6 @@ from penstock.storage import durable
 from penstock.storage.port import Posting, Postings
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
     from pathlib import Path
 
     from penstock.core.posix_acl import Acl
@@ -198,17 +197,16 @@ def sweep_unfinished(folder: Path, before: float) -> None:
                     os.unlink(folder / name)
 
 
-def postings(folder: Path, trusted: Callable[[int], bool]) -> Postings:
-    """Those of the accounts of which `trusted` says so by uid; none where there is no such folder. Names with
-    a leading dot are passed over. Raises OSError, also where the file system did not answer for one of
-    them."""
+def postings(folder: Path) -> Postings:
+    """Those of all accounts; none where there is no such folder. Names with a leading dot are passed over.
+    Raises OSError, also where the file system did not answer for one of them."""
     try:
         names = sorted(name for name in os.listdir(folder) if not name.startswith("."))
     except FileNotFoundError:
         return Postings([], 0)
     read = [_posting(folder, name) for name in names]
-    obeyed = [one for one in read if one is not None and trusted(one.uid)]
-    return Postings(obeyed, len(names) - len(obeyed))
+    posted = [posting for posting in read if posting is not None]
+    return Postings(posted, len(names) - len(posted))
 
 
 def _posting(folder: Path, name: str) -> Posting | None:
