@@ -94,6 +94,7 @@ def test_json(place: Path, capsys: pytest.CaptureFixture[str]) -> None:
 def test_prose_names_what_to_do_next(place: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main([*WORDS]) == 0
     said = capsys.readouterr().out
+    assert "its memory:         1.00 GiB" in said
     assert "sbatch --dependency=afterok:77" in said
     assert "penstock --config my.yaml --backend slurm cancel d" in said
 
@@ -242,6 +243,27 @@ def test_options_that_make_no_sense_with_a_job_are_refused(
     assert main(words) == 2
     assert says in capsys.readouterr().err
     assert not (place / "jobs").read_text()
+
+
+@pytest.mark.parametrize(
+    ("datasets", "cluster", "words", "memory"),
+    [
+        (1, {}, (), 1024),
+        (1, {"memory": "64GiB"}, (), 1024),
+        (1, {"steps": {"submit": {"memory": "3GiB"}}}, (), 3072),
+        (9, {}, (), 3589),
+        (9, {}, ("--cores", "2"), 1042),
+    ],
+)
+def test_the_job_asks_for_memory_by_its_datasets(
+    place: Path, datasets: int, cluster: dict[str, object], words: tuple[str, ...], memory: int
+) -> None:
+    """As many as have a step at once, none of which was listed; `cluster.steps.submit.memory` goes before."""
+    configured(place, *(f"d{number}" for number in range(datasets)))
+    config = json.loads((place / "my.yaml").read_text())
+    (place / "my.yaml").write_text(json.dumps({**config, "cluster": cluster}))
+    assert main([*SLURM, "run", "--submit", *words]) == 0
+    assert f"--mem={memory}M " in asked(place, 77)
 
 
 def test_status_names_the_job_that_waits(place: Path, capsys: pytest.CaptureFixture[str]) -> None:

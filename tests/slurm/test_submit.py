@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import json
+import re
 import sys
 from typing import TYPE_CHECKING
 
 import pytest
 from tests.cluster.processes import wait_for
+
+from penstock.steps.controller_memory import needed
 
 if TYPE_CHECKING:
     from tests.cluster.place import Place
@@ -41,6 +44,38 @@ def test_further_datasets_get_a_job_of_their_own_that_follows(place: Place) -> N
     for name in ("a", "b"):
         release = place.published(name).parent.name
     assert told_after.read_text().strip() == f"releases/{release}"
+
+
+def test_a_controller_asks_for_memory_by_what_was_listed_last(place: Place) -> None:
+    """A listing that outgrows its job ends by name, and leaves its count to the next submission."""
+    place.fill("a", 5)
+
+    def submitted() -> str:
+        return place.ends(place.penstock("run", "--submit", "--parsable", "a")).strip()
+
+    def asked(job: str) -> int:
+        """MiB."""
+        told = place.machine.run("scontrol", "show", "job", job).stdout
+        found = re.search(r"MinMemoryNode=([0-9.]+)([MG])", told)
+        assert found, told
+        return round(float(found[1]) * (1024 if found[2] == "G" else 1))
+
+    place.configure(["a"], cluster={"probe": False, "steps": {"submit": {"memory": "300MiB"}}})
+    job = submitted()
+    assert asked(job) == 300
+    log = place.work / f"results/logs/submit-{job}_0.log"
+    wait_for(lambda: log.exists() and "FAILED" in log.read_text(), "the end of the first one", seconds=240)
+    said = log.read_text()
+    assert "the listing outgrows the memory of the controller's job" in said, said
+    assert f"5 files were listed, for which 464 MiB are needed; job {job} has 300 MiB" in said, said
+    wait_for(lambda: not place.machine.run("squeue", "-h", "-j", job).stdout.strip(), "its job", seconds=60)
+
+    (listed,) = place.target.glob("a/.penstock/runs/*/run.json")
+    listed.write_text(json.dumps({**json.loads(listed.read_text()), "files": 50_000_000}))
+    place.configure(["a"], cluster={"probe": False})
+    job = submitted()
+    assert asked(job) == -(-needed([50_000_000]) // (1 << 20))
+    place.machine.run("scancel", job)
 
 
 def test_a_controller_on_the_only_node_of_its_elements_is_refused(place: Place) -> None:

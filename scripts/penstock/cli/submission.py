@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 from penstock.cli import output
 from penstock.errors import ConfigError
+from penstock.views import human
 
 if TYPE_CHECKING:
     import argparse
@@ -62,10 +63,15 @@ def _submit(
 ) -> str:
     """The id of the job that does this task, which is printed with where its output is."""
     from penstock.cluster.registry import open_cluster
-    from penstock.steps import controller_job
+    from penstock.state.context import layout_of
+    from penstock.steps import controller_job, controller_memory
 
     parsed = session.parsed
-    config = controller_job.with_options(config)
+    known = [
+        controller_memory.last_listing(layout_of(config.target, name)) for name in datasets or config.datasets
+    ]
+    needed = controller_memory.needed(known, getattr(parsed, "cores", None))
+    config = controller_job.with_options(config, needed)
     cluster = open_cluster(config.cluster, warn=output.say)
     job, met, after = controller_job.run(cluster, config, parsed.config, datasets, task, may_begin=may_begin)
     log = f"results/logs/submit-{job}_0.log"
@@ -85,6 +91,9 @@ def _submit(
                 f"  it starts when job {', '.join(after)} has ended: a working directory has one controller "
                 "at a time (in one of its own it would not wait)"
             )
+        if not met:
+            memory = human.size(config.cluster.of(controller_job.STEP).memory or 0)
+            output.show(f"  its memory:         {memory}")
         output.show(f"  its output:         {log}")
         output.show(f"  a job after it:     sbatch --dependency=afterok:{job} --kill-on-invalid-dep=yes ...")
     return job

@@ -35,7 +35,6 @@ if TYPE_CHECKING:
     from penstock.config.settings import Config, JobOptions
 
 STEP = "submit"
-MEMORY = 1 << 30
 NOTES = Path("results", ".workflow", "submitted.json")
 FORMAT = 1
 KEPT = 100
@@ -50,25 +49,24 @@ os.execv(sys.argv[2], sys.argv[2:-1])
 """
 
 
-def options(config: Config) -> JobOptions:
-    """The resources of the controller's job: one core and 1 GiB, not a whole node, and none of what elements
-    need of one; the rest as configured (`cluster.steps.submit`)."""
+def options(config: Config, memory: int) -> JobOptions:
+    """The resources of the controller's job: one core and so many bytes of memory, not a whole node, and none
+    of what elements need of one; else as configured (`cluster.steps.submit`)."""
     chosen = config.cluster.of(STEP)
     own = STEP in config.cluster.steps
-    memory = chosen.memory if own and chosen.memory is not None else MEMORY
     return dataclasses.replace(
         chosen,
         core_spec=None,
         licenses=(),
         cpus=chosen.cpus if own and chosen.cpus is not None else 1,
-        memory=memory,
+        memory=chosen.memory if own and chosen.memory is not None else memory,
         max_elements=1,
     )
 
 
-def with_options(config: Config) -> Config:
+def with_options(config: Config, memory: int) -> Config:
     """The configuration, with `options` as those of the step `submit`."""
-    steps = {**config.cluster.steps, STEP: options(config)}
+    steps = {**config.cluster.steps, STEP: options(config, memory)}
     return dataclasses.replace(config, cluster=dataclasses.replace(config.cluster, steps=steps))
 
 

@@ -33,6 +33,7 @@ from penstock.sources.origin import origin
 from penstock.sources.web.folder_page import PAGE_LINKS
 from penstock.state import cancel_mark, current_pointer, history, run_store, seals
 from penstock.state.run import Run, read_run
+from penstock.steps import controller_memory
 from penstock.views import human
 
 if TYPE_CHECKING:
@@ -126,6 +127,8 @@ def _list(
         )
     published = run_store.published(run)
     _refuse_short(context, run)
+    if not published:
+        controller_memory.refuse_outgrown(context, run)
     if not published and (why := drop_stale(context, run)):
         context.emit(events.Noted(info.dataset, STEP, text=f"{why}: it is made anew"))
     if published:

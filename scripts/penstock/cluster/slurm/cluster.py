@@ -424,7 +424,7 @@ class SlurmCluster:
         for options in filter(site.known, asked):
             able = placement.able(options, nodes, default)
             found |= dict.fromkeys(
-                controller_room.leaves_none(options, able, [own.node], shares_memory=shares)
+                controller_room.leaves_none(options, able, [own.node], own.memory, shares_memory=shares)
             )
         return list(found)
 
@@ -432,7 +432,8 @@ class SlurmCluster:
         nodes, default = self._slurm.nodes(), placement.default(self._slurm.partitions())
         shares = site.shares_memory(self._slurm.settings())
         jobs = self._slurm.jobs() if arrays else []
-        place = [node.name for node in placement.able(self._config.of(SUBMIT), nodes, default)]
+        controller = self._config.of(SUBMIT)
+        place = [node.name for node in placement.able(controller, nodes, default)]
         for step in steps:
             options = self._options(step)
             if not site.known(options):
@@ -441,10 +442,12 @@ class SlurmCluster:
             if arrays:
                 own = job_environment.current()
                 found = own.proven and controller_room.kept_out(
-                    options, able, jobs, arrays, own.job, shares_memory=shares
+                    options, able, jobs, arrays, own.job, own.memory, shares_memory=shares
                 )
             else:
-                stops = controller_room.leaves_none(options, able, place, shares_memory=shares)
+                stops = controller_room.leaves_none(
+                    options, able, place, controller.memory, shares_memory=shares
+                )
                 found = stops[0].found if stops else ""
             if found:
                 return found

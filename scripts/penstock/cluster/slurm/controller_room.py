@@ -38,6 +38,10 @@ HINT = (
 )
 
 
+MEMORY = 1 << 30
+"""Bytes that a controller has where its job does not say."""
+
+
 class QueuedJob(NamedTuple):
     """A job, or what waits of an array, as squeue shows it."""
 
@@ -67,10 +71,15 @@ def _alike(job: QueuedJob, waiting: QueuedJob, common: Sequence[Sequence[str]]) 
 
 
 def leaves_none(
-    elements: JobOptions, candidates: Sequence[Node], places: Sequence[str], *, shares_memory: bool
+    elements: JobOptions,
+    candidates: Sequence[Node],
+    places: Sequence[str],
+    memory: int | None,
+    *,
+    shares_memory: bool,
 ) -> list[CheckResult]:
-    """Stops where a controller on one of the nodes `places`, whichever it gets, leaves none of the candidates
-    to elements.
+    """Stops where a controller with so many bytes of memory on one of the nodes `places`, whichever it gets,
+    leaves none of the candidates to elements.
 
     | candidates, away or not | elements                                        | verdict |
     |-------------------------|-------------------------------------------------|---------|
@@ -81,7 +90,7 @@ def leaves_none(
     | one, the only place     | take whole nodes, or more than is left (`_fit`) | stop    |
     """
     names = {node.name for node in candidates}
-    if len(names) != 1 or {*places} != names or _fit(elements, candidates[0], shares_memory):
+    if len(names) != 1 or {*places} != names or _fit(elements, candidates[0], memory, shares_memory):
         return []
     (name,) = names
     return [
@@ -96,14 +105,14 @@ def leaves_none(
     ]
 
 
-def _fit(elements: JobOptions, node: Node, shares_memory: bool) -> bool:
-    """Whether an element fits on the node beside a controller: one core and 1 GiB (`controller_job.options`)
-    at least. `shares_memory`: a job that asks for no memory does not get all of the node's."""
+def _fit(elements: JobOptions, node: Node, memory: int | None, shares_memory: bool) -> bool:
+    """Whether an element fits on the node beside a controller of one core and so much memory.
+    `shares_memory`: a job that asks for no memory does not get all of the node's."""
     if elements.spec_cores is not None or elements.whole_nodes:
         return False
     if elements.memory is None and not shares_memory:
         return False
-    left = node._replace(cpus=node.cpus - max(1, node.threads), memory=node.memory - (1 << 30))
+    left = node._replace(cpus=node.cpus - max(1, node.threads), memory=node.memory - (memory or MEMORY))
     return fits(elements, left)
 
 
@@ -113,11 +122,13 @@ def kept_out(
     jobs: Sequence[QueuedJob],
     arrays: Sequence[str],
     own: str,
+    memory: int | None,
     *,
     shares_memory: bool,
 ) -> str:
-    """Why none of the waiting elements of these arrays can start while the job `own` of this controller runs;
-    "" where one may, or another controller has to end first.
+    """Why none of the waiting elements of these arrays can start while the job `own` of this controller runs,
+    which has so much memory, as others are taken to have; "" where one may, or another controller has to end
+    first.
 
     | the elements wait for | candidates that are not away           | of those controllers  | then  |
     |-----------------------|----------------------------------------|-----------------------|-------|
@@ -139,7 +150,11 @@ def kept_out(
         here = [node for node in candidates if not node.away]
         keepers = [job for job in jobs if job.running and job.controls(own)]
         kept = [node for node in here if any(node.name in job.nodes for job in keepers)]
-        if not here or len(kept) < len(here) or any(_fit(elements, node, shares_memory) for node in here):
+        if (
+            not here
+            or len(kept) < len(here)
+            or any(_fit(elements, node, memory, shares_memory) for node in here)
+        ):
             return ""
         names = {node.name for node in here}
         keepers = [job for job in keepers if job.nodes & names]
