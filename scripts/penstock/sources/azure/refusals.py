@@ -1,5 +1,5 @@
 """Which error of penstock a refusal of Azure becomes. The refusal is an HTTP answer, or an exception of
-Azure's SDK (tokens, and the reader that uses adlfs)."""
+azure-identity, which fetches tokens."""
 
 from __future__ import annotations
 
@@ -52,9 +52,9 @@ def refused(
 
 
 def failure(error: BaseException, cleaned: Callable[[str], str], where: str) -> PenstockError:
-    """As `refused`, for an exception of the SDK; `cleaned` takes secrets out of a text. For an exception
-    without an answer: TransientError for the network, FailedError where there is no token or a certificate is
-    not trusted, ObjectError for an answer that the SDK cannot read."""
+    """As `refused`, for an exception of azure-identity; `cleaned` takes secrets out of a text. For an
+    exception without an answer: TransientError for the network, FailedError where there is no token or a
+    certificate is not trusted."""
     message = cleaned(str(getattr(error, "message", "") or error)).strip()
     status = getattr(error, "status_code", None)
     if not status:
@@ -71,8 +71,6 @@ def _without_answer(error: BaseException, message: str, where: str) -> PenstockE
 
     if isinstance(error, ClientAuthenticationError):
         return FailedError("there are no credentials for the source", where=where, why=message, hint=HINT)
-    if isinstance(error, ValueError):  # the SDK raises it for an answer that it cannot read
-        return ObjectError("the answer makes no sense", where=where, why=message)
     if "CERTIFICATE_VERIFY_FAILED" in message:
         return FailedError(
             "the server's certificate is not trusted",

@@ -7,12 +7,12 @@ from __future__ import annotations
 import difflib
 import inspect
 import os
-import re
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from penstock.config import source_kinds
 from penstock.errors import ConfigError, PreflightError
+from penstock.sources.azure.account import without_signatures
 from penstock.sources.generic.info import failure, protocol_errors
 from penstock.sources.library_logs import keep_off_the_terminal
 
@@ -135,7 +135,7 @@ class Opener:
         """`text` without any value of the credentials file, and without signatures of shared access."""
         for secret in self.secrets.options.values() if self.secrets else ():
             text = text.replace(secret, "...") if secret else text
-        return re.sub(r"(?i)\b(sig|signature)=[^&\s]+", r"\1=...", text)
+        return without_signatures(text)
 
     def unreachable(self, error: BaseException) -> PreflightError:
         why = self.cleaned(str(error))[:300] or type(error).__name__
