@@ -6,8 +6,6 @@ import hashlib
 import json
 import os
 import shutil
-import subprocess
-import sys
 import tracemalloc
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
@@ -23,7 +21,7 @@ from penstock.cluster.local import LocalCluster
 from penstock.config.settings import DescribeConfig, PartyConfig, VerifyConfig
 from penstock.core.documents.seal import Seal, SealedManifest
 from penstock.core.model import Record
-from penstock.description import croissant, registry
+from penstock.description import croissant
 from penstock.description.media_types import ending_of, media_type
 from penstock.description.published_release import PublishedRelease
 from penstock.errors import FindingsError
@@ -69,7 +67,7 @@ def mlcroissant() -> None:
 
 
 def document(context: Context, release: str | None = None) -> str:
-    return "".join(describing.run(context, "data", release, "croissant").pieces)
+    return "".join(describing.run(context, "data", release).pieces)
 
 
 def with_records(text: str, folder: Path, *sets: dict[str, Any]) -> Path:
@@ -194,18 +192,17 @@ def test_without_a_section_the_command_describes_and_publish_does_not(
     with published(tmp_path, source, verify=BOTH) as context:
         folder = data_of(context).parent
         assert not (folder / "croissant.json").exists()
-        found = describing.run(context, "data", None, "croissant")
+        found = describing.run(context, "data", None)
         assert found.left_out == ["license", "url", "creators", "cite_as"]
     config = tmp_path / "config.yaml"
     config.write_text(f"target: {{root: {tmp_path}/target}}\ndatasets: {{data: {{source: {source}}}}}\n")
-    out = tmp_path / "new/data.json"
-    done = penstock("--config", config, "describe", "data", "--out", out)
+    done = penstock("--config", config, "describe", "data")
     assert done.returncode == 0, done.stderr
     assert "catalogues ask for more" in done.stderr
     assert "`license`, `url`, `creators`" in done.stderr
     printed = penstock("--config", config, "describe", "data", folder.name)
     assert printed.returncode == 0, printed.stderr
-    assert printed.stdout == out.read_text()
+    assert printed.stdout == done.stdout
     assert json.loads(printed.stdout)["name"] == "data"
     assert penstock("--config", config, "describe", "data", "nothing").returncode == 3
 
@@ -229,7 +226,7 @@ def test_a_manifest_that_was_not_sealed_describes_nothing(tmp_path: Path) -> Non
         manifest.chmod(0o600)
         manifest.write_bytes(manifest.read_bytes() + b" ")
         with pytest.raises(FindingsError, match="not the one that was sealed"):
-            describing.run(context, "data", None, "croissant")
+            describing.run(context, "data", None)
 
 
 @pytest.mark.parametrize(
@@ -301,10 +298,3 @@ def test_memory_does_not_grow_with_the_files(tmp_path: Path) -> None:
 
     small = peak(100_000)
     assert peak(300_000) < small + (1 << 20)
-
-
-def test_the_command_offers_the_forms_of_the_registry() -> None:
-    done = subprocess.run(
-        (sys.executable, "-m", "penstock", "describe", "--help"), capture_output=True, text=True, check=True
-    )
-    assert "{" + ",".join(registry.FORMS) + "}" in done.stdout

@@ -49,7 +49,7 @@ def _show(parsed: argparse.Namespace, result: AdoptionResult) -> None:
     elif parsed.progress == "json":
         output.show_json(result)
     else:
-        output.show(adoption_text.comparison(result, parsed.names))
+        output.show(adoption_text.comparison(result))
 
 
 def _seal(parsed: argparse.Namespace, session: Session, config: Config, name: str) -> int:

@@ -103,9 +103,7 @@ def _show_difference(parsed: argparse.Namespace, found: Difference, result: Diff
     from penstock.views import difference_text
 
     as_json = _json(parsed)
-    limit = parsed.limit
-    if limit is None and not (as_json or parsed.all):
-        limit = SHOWN_ROWS
+    limit = None if as_json or parsed.all else SHOWN_ROWS
     if not as_json:
         output.show_lines(difference_text.summary(result))
     for kind in LISTED:
@@ -115,7 +113,7 @@ def _show_difference(parsed: argparse.Namespace, found: Difference, result: Diff
         else:
             output.show_lines(map(difference_text.row, rows))
         left = result["counts"][kind]["files"] - (limit or 0)
-        if limit is not None and left > 0 and not as_json:
+        if limit is not None and left > 0:
             output.show_lines([difference_text.more(kind, left)])
     if as_json:
         _lines([result])
@@ -142,7 +140,7 @@ def history(parsed: argparse.Namespace, session: Session) -> int:
     if _json(parsed):
         _lines([{"dataset": one["dataset"], **row["line"]} for one in found for row in one["lines"]])
     else:
-        output.show_lines(release_text.history(found, None if parsed.all else parsed.limit, output.columns()))
+        output.show_lines(release_text.history(found, None if parsed.all else SHOWN_ROWS, output.columns()))
     return 0
 
 

@@ -38,6 +38,11 @@ PAGES: Mapping[str, str] = {
     "gate --for": _PINS,
     "gate --unpin": "a pin ends with its job, script or shell; its owner takes it back by `gc --overrule`",
     "gate --wait": "another look or repair of the dataset is waited for, for 10 minutes",
+    "describe --form": "it prints Croissant",
+    "describe --out": "it prints the description: `penstock describe DATASET > FILE`",
+    "adopt --names": "50 names of each kind are shown, and all of them by `--json`",
+    "diff --limit": "20 rows of each kind are shown, or `--all`",
+    "history --limit": "20 rows are shown, or `--all`",
     "handover": 'docs/site.md, "Another owner", has root\'s lines',
 }
 """Old words that no command takes the place of, and what to do."""

@@ -140,16 +140,7 @@ def _own_arguments(parser: argparse.ArgumentParser, command: Command) -> None:
             "--dry-run", action="store_true", help="say what would be done; list nothing, change nothing"
         )
         _submit_arguments(parser, "run as a SLURM job of one core, for sites that allow no long process here")
-    elif command.name == "describe":
-        parser.add_argument("name", metavar="DATASET", nargs="?", help="default: the only one")
-        parser.add_argument(
-            "release", metavar="RELEASE", nargs="?", help="default: the one that `current` names"
-        )
-        parser.add_argument("--form", choices=("croissant",), default="croissant", help="default: croissant")
-        parser.add_argument(
-            "--out", type=Path, metavar="FILE", help="write it here, whole (default: standard output)"
-        )
-    elif command.name == "sign":
+    elif command.name == "describe" or command.name == "sign":
         parser.add_argument("name", metavar="DATASET", nargs="?", help="default: the only one")
         parser.add_argument(
             "release", metavar="RELEASE", nargs="?", help="default: the one that `current` names"
@@ -272,11 +263,7 @@ def _catalogue_arguments(parser: argparse.ArgumentParser, name: str) -> None:
             help="end with 4 where they differ; else 0 says only that it worked",
         )
     if name in ("diff", "history"):
-        rows = 20 if name == "history" else None
-        parser.add_argument(
-            "--limit", type=_rows, default=rows, metavar="N", help="so many rows, of each kind (default: 20)"
-        )
-        parser.add_argument("--all", action="store_true", help="all rows")
+        parser.add_argument("--all", action="store_true", help="all rows (default: 20, of each kind)")
 
 
 def _removal_arguments(parser: argparse.ArgumentParser) -> None:
@@ -347,9 +334,6 @@ def _adopt_arguments(parser: argparse.ArgumentParser) -> None:
         help="with --seal: what the release will not hold is moved to a folder beside the tree",
     )  # fmt: skip
     parser.add_argument(
-        "--names", type=_names, default=50, metavar="N", help="names shown of each kind (default: 50)"
-    )
-    parser.add_argument(
         "--json", action="store_true", help="a line of JSON for each difference, all of them, then the result"
     )
 
@@ -407,21 +391,9 @@ def _duration(text: str) -> float:
         raise argparse.ArgumentTypeError(f"{text!r} {error}") from None
 
 
-def _names(text: str) -> int:
-    if not re.fullmatch("[0-9]{1,6}", text):
-        raise argparse.ArgumentTypeError(f"{text!r} is not a number of names")
-    return int(text)
-
-
 def _count(text: str) -> int:
     if not re.fullmatch("[0-9]{1,9}", text):
         raise argparse.ArgumentTypeError(f"{text!r} is not a number a second")
-    return int(text)
-
-
-def _rows(text: str) -> int:
-    if not re.fullmatch("[0-9]{1,9}", text):
-        raise argparse.ArgumentTypeError(f"{text!r} is not a number of rows")
     return int(text)
 
 

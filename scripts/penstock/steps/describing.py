@@ -1,4 +1,4 @@
-"""describe: a release in a standard form (`penstock.description`), of its seal and its manifest alone."""
+"""describe: a release as Croissant (`penstock.description`), of its seal and its manifest alone."""
 
 from __future__ import annotations
 
@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from penstock.config.settings import DescribeConfig
 from penstock.core.layout import MANIFEST, SEAL
+from penstock.description import croissant
 from penstock.description.published_release import PublishedRelease
-from penstock.description.registry import FORMS
 from penstock.errors import FindingsError, PreflightError
 from penstock.filesystem.errno_map import storage_error
 from penstock.state import receipts, seals
@@ -25,10 +25,10 @@ class Described(NamedTuple):
     pieces: Iterator[str]
     """The document's text, made while it is read."""
     left_out: Sequence[str]
-    """Keys of the dataset's description that the form asks for and that are not given."""
+    """Keys of the dataset's description that Croissant asks for and that are not given."""
 
 
-def run(context: Context, dataset: str, release: str | None, form: str) -> Described:
+def run(context: Context, dataset: str, release: str | None) -> Described:
     """Describe a release. Raises FailedError when it is not there, FindingsError when its manifest is not the
     one that was sealed, PreflightError where this account may not read it."""
     layout = context.layout(dataset)
@@ -65,6 +65,5 @@ def run(context: Context, dataset: str, release: str | None, form: str) -> Descr
         check_stands(layout, release, "describe")
         raise storage_error(error, "the release cannot be described", str(folder)) from error
     words = context.dataset(dataset).describe or DescribeConfig()
-    chosen = FORMS[form]
     described = PublishedRelease(folder, stored, words)
-    return Described(release, chosen.pieces(described), chosen.left_out(words, stored.seal))
+    return Described(release, croissant.pieces(described), croissant.left_out(words, stored.seal))
