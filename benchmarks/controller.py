@@ -29,7 +29,7 @@ def measure(place: many.Place, files: int, steps: tuple[str, ...], changed: int 
     scratch = place.scratch
     with Server(scratch, scratch, tls=False, go=place.go, made=files, changed=changed) as server:
         for step in steps:
-            cost = place.penstock(step, server)
+            cost = place.penstock(f"step {step}", server)
             if step not in IN_ELEMENTS:
                 print(f"{files:>12,} {step:12} {cost.peak_sum / 2**20:6.0f} MiB", flush=True)
 
