@@ -20,6 +20,8 @@ from penstock.cluster.port import ArraySpec, State
 from penstock.cluster.registry import open_cluster
 from penstock.config.settings import ClusterConfig, JobOptions
 from penstock.errors import FailedError, PreflightError, TransientError
+from penstock.runtime import job_environment
+from penstock.runtime.job_environment import JobEnvironment
 from penstock.steps.preflight import node_cores
 
 if TYPE_CHECKING:
@@ -179,6 +181,37 @@ def test_s29_the_longest_time_of_account_and_qos(slurm_accounting: Machine) -> N
     finally:
         sacctmgr("modify", "user", user, "where", "account=ml", "set", "MaxWall=-1")
         sacctmgr("modify", "qos", "bulk", "set", "MaxWall=-1", "Flags=-1")
+
+
+@pytest.mark.parametrize(
+    ("words", "reason"),
+    [
+        (["qos", "bulk", "set", "MaxJobsPerUser={}"], "QOSMaxJobsPerUserLimit"),
+        (["qos", "bulk", "set", "GrpJobs={}"], "QOSGrpJobsLimit"),
+        (["account", "ml", "set", "GrpJobs={}"], "AssocGrpJobsLimit"),
+    ],
+)
+def test_a_limit_of_one_job_that_is_the_controller_keeps_elements_out(
+    slurm_accounting: Machine, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, words: list[str], reason: str
+) -> None:
+    def limit(most: int) -> None:
+        done = slurm_accounting.run("sacctmgr", "-i", "modify", *(word.format(most) for word in words))
+        assert done.returncode == 0, done.stdout + done.stderr
+
+    options = replace(GOOD, core_spec=None, cpus=1, account="ml", qos="bulk")
+    cluster = open_cluster(ClusterConfig(backend="slurm", options=options, probe=False))
+    limit(1)
+    try:
+        name, sleep = "penstock-submit-of-a-test", ("/bin/sleep", "300")
+        own = cluster.submit(ArraySpec(name, "submit", (0,), sleep, tmp_path))
+        wait_for(lambda: cluster.states(own, (0,))[0].state is State.RUNNING, "the controller's job")
+        monkeypatch.setattr(job_environment, "_entered", [JobEnvironment(job=own, proven=True)])
+        array = cluster.submit(ArraySpec("penstock-kept-out", "copy", (0, 1), sleep, tmp_path))
+        wait_for(lambda: cluster.states(array, (0,))[0].reason == reason, f"elements that wait for {reason}")
+        why = cluster.kept_out(["copy"], [array])
+        assert why.startswith(f"this account may run no job beside controllers now ({reason}): job {own}")
+    finally:
+        limit(-1)
 
 
 def test_what_is_good_passes(slurm: Machine, tmp_path: Path) -> None:
