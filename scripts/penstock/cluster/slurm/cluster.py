@@ -81,7 +81,7 @@ class SlurmCluster:
         self._facts: Facts | None = None
         self._settled_options: dict[JobOptions, JobOptions] = {}
         self._longest: dict[JobOptions, tuple[TimeLimit | None, float]] = {}
-        """With when it is to be asked for again."""
+        """With the end of its validity, by the monotonic clock."""
         self._names: dict[str, str] = {}
         """Under which name each array was submitted."""
         self._others: set[str] = set()
