@@ -10,6 +10,7 @@ import tempfile
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from penstock.config.fixed_settings import TESTED
 from penstock.core import step_table
 from penstock.core.checks import CheckResult
 from penstock.core.layout import DATA, DatasetLayout
@@ -27,6 +28,9 @@ if TYPE_CHECKING:
 DATASET = "selftest"
 SIZES = (*[0] * 2, *[100] * 8, *[4096] * 16, *[70_000] * 12, *[1 << 20] * 8, *[5 << 20] * 2, 24 << 20)
 """Of the files, in bytes; the last is copied in parts."""
+SETTINGS = {"plan.giant_bytes": "16MiB", "plan.part_bytes": "8MiB", "engine.workers": 1}
+COMMANDS = ("preflight", "audit", "gate")
+"""The others are those of `penstock step`."""
 STEPS = (*(name for name in step_table.OF_RUN if name != "report"), "audit", "gate")
 OPERATIONS = 60
 """A file's on the target, over all steps: 57 by the count of the test bed's file system, without lookups,
@@ -55,8 +59,6 @@ def staged(folder: Path, budget: Budget) -> Iterator[CheckResult]:
                 {
                     "target": {"root": str(folder), "keep_free": "1MiB"},
                     "datasets": {DATASET: {"source": str(source)}},
-                    "plan": {"giant_bytes": "16MiB", "part_bytes": "8MiB"},
-                    "engine": {"workers": 1},
                 }
             )
         )
@@ -92,9 +94,11 @@ def _make(source: Path) -> None:
 def _step(step: str, configuration: Path, budget: Budget) -> str:
     """Run one command; "" or what it said when it failed."""
     words = [*interpreter.command("penstock"), "--config", str(configuration), "--backend", "local"]
+    command = [step] if step in COMMANDS else ["step", step]
     try:
         done = subprocess.run(
-            [*words, "--progress", "off", step],
+            [*words, "--progress", "off", *command],
+            env=os.environ | {TESTED: json.dumps(SETTINGS)},
             stdin=subprocess.DEVNULL,
             capture_output=True,
             check=False,
