@@ -60,7 +60,7 @@ def of_a_job(place: Place) -> tuple[str, int]:
 def test_an_element_gets_what_it_was_promised_and_its_receipt_says_so(place: Place) -> None:
     """L2: core-spec keeps a core, the job's cpuset is the others, and the memory limit holds."""
     place.fill("a", 40)
-    place.configure(["a"], cluster=OPTIONS, engine={"workers": "auto", "streams": "auto"})
+    place.configure(["a"], cluster=OPTIONS, engine={"workers": None, "streams": "auto"})
     place.ends(place.penstock("run"))
     place.published("a")
     cores = cores_of_jobs(place.machine)
