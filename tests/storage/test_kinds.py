@@ -71,11 +71,11 @@ def test_what_is_read_back_counts_by_the_row(monkeypatch: pytest.MonkeyPatch, fo
     labfs(monkeypatch, folder)
     seen = facts(folder)
     assert not seen.passable
-    assert "on labfs bytes can be in caches" in beyond(verify, kind=seen.kind, alone=False, stated=False)
+    assert "on labfs bytes can be in caches" in beyond(verify, kind=seen.kind, alone=False)
     with ColdReader(folder, seen) as reader:
         assert reader.read("f", 0, 1, lambda _: None).method == "cached"
     labfs(monkeypatch, folder, one_cache=True)
-    assert not beyond(verify, kind="labfs", alone=False, stated=False)
+    assert not beyond(verify, kind="labfs", alone=False)
 
 
 def test_a_row_without_a_folder_is_no_target(monkeypatch: pytest.MonkeyPatch, folder: Path) -> None:

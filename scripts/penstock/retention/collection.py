@@ -272,18 +272,15 @@ def _removed(
 def settling(context: Context) -> float:
     """Seconds between mark and last look: twice the time for which a client may show what was before."""
     from penstock.filesystem.capabilities import facts
-    from penstock.filesystem.clients.nfs import parse_mount
+    from penstock.filesystem.clients.registry import directory_seconds
     from penstock.filesystem.kinds import rules_of
-    from penstock.runtime.mounts import mount_of
 
     if context.config.gc.settle is not None:
         return context.config.gc.settle
     target = context.config.target
     mounted = facts(target.root).traits
     late = max(mounted.names_late, rules_of(mounted, target.filesystem).names_late)
-    if mounted.name == "nfs":
-        late = max(late, parse_mount(mount_of(os.path.realpath(target.root))).directory_seconds)
-    return 2 * late
+    return 2 * max(late, directory_seconds(target.root))
 
 
 def _clear(context: Context, layout: DatasetLayout, step: str) -> tuple[int, str]:

@@ -63,6 +63,13 @@ def check_chunk(
     return list(dict.fromkeys(beegfs.judge_chunk(about, one, chunk) for one in clients if one.rdma))
 
 
+def directory_seconds(path: str | os.PathLike[str], proc: str | os.PathLike[str] = PROC) -> int:
+    """For how long this node may show a folder at `path` as it was, as the options of its mount say; 0 where
+    they say nothing of it (all kinds but NFS)."""
+    mount = mount_of(os.path.realpath(path), proc)
+    return nfs.parse_mount(mount).directory_seconds if kind_of(-1, mount.type).client == "nfs" else 0
+
+
 def _row(real: str, mount: Mount) -> Kind:
     return kind_of(libc.statfs_type(real), mount.type)
 
