@@ -54,7 +54,7 @@ def test_a_copy_that_goes_on_is_no_faster_than_its_limit(tmp_path: Path) -> None
             assert time.monotonic() < deadline
             time.sleep(0.01)
         os.killpg(process.pid, signal.SIGINT)
-    line = done("copy")
+    line = done("step", "copy")
     rate = re.search(r"of them ([0-9.]+) MiB now in .* \(([0-9.]+) (MiB|KiB)/s\)", line)
     assert rate is not None, line
     assert 0 < float(rate[1]) < 6

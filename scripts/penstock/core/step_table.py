@@ -14,7 +14,7 @@ class Step(NamedTuple):
 
     name: str
     summary: str
-    """One line of `penstock --help`."""
+    """One line of the help."""
     of_run: bool = True
     """Part of staging a dataset; audit and repair work on a release that is published."""
     after_list: bool = False
