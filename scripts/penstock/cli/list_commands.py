@@ -1,5 +1,5 @@
-"""The workflow's two commands about listing: `step list-group` and `step list-failure`. People use `preflight`
-and `step list`.
+"""The workflow's two commands about listing: `step list-group` and `step list-failure`. People use
+`preflight` and `step list`.
 
 Snakemake evaluates its whole graph anew after each checkpoint, so a checkpoint for each dataset makes
 its time quadratic. One checkpoint lists a group of datasets; what became of each stands in its receipt:
