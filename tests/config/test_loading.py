@@ -179,17 +179,19 @@ def test_the_typed_form_reads_each_unit_of_the_schema() -> None:
 def test_each_key_says_whether_it_decides_the_identity_of_a_run(kind: Any) -> None:
     for field in fields(kind):
         marks = MARKS & set(get_args(field.type))
-        assert len(marks) == 1, f"annotate {kind.__name__}.{field.name} with Decides, DecidesIfSet or Apart"
+        assert len(marks) == 1, f"annotate {kind.__name__}.{field.name} with Decides or Apart"
 
 
 def test_what_decides_the_identity_of_a_run() -> None:
-    """The ids of runs that are on disk come of these keys at these values: none is taken away."""
+    """The ids of runs that are on disk come of these keys at these values."""
     dataset = settings.DatasetConfig("d", (settings.SourceConfig("s3://b/p/"),), include=("*.tar",))
     config = settings.Config(settings.TargetConfig(Path("/scratch")), {"d": dataset})
     assert deciding(config, dataset) == {
         "name": "d", "include": ["*.tar"], "exclude": [], "release": "auto", "links": "refuse",
         "checksums": [],
-        "permissions": {"group": None, "file_mode": 0o440, "dir_mode": 0o2550, "mtime": "keep"},
+        "permissions": {
+            "group": None, "file_mode": 0o440, "dir_mode": 0o2550, "mtime": "keep", "modes": [], "acl": [],
+        },
         "giant_bytes": 64 << 30, "part_bytes": 256 << 20, "digests": ["xxh3_128"],
     }  # fmt: skip
 

@@ -112,18 +112,6 @@ def test_what_may_not_be_claimed_is_not_marked_as_replaced(context: Context, sou
     assert not layout.replaced.exists()
 
 
-def test_a_run_of_a_version_without_claims_goes_on(context: Context, source: Path) -> None:
-    layout = context.layout("data")
-    run = go(context, upto="copy")["run"]
-    for name in os.listdir(layout.claims):
-        (layout.claims / name).unlink()
-    layout.claims.rmdir()
-    layout.latest.write_text(json.dumps({"run": run}))
-    assert run_store.open_run(layout).info.run == run
-    go(context, after="copy")
-    assert content(layout.current / "data") == content(source)
-
-
 def controller(layout: DatasetLayout, above: str, by: holders.Holder | None = None) -> None:
     """Let the claim that stands say that this workflow is above its list."""
     standing = run_claims.highest(layout)

@@ -3,11 +3,10 @@
 A run is the same wherever it is run from and however it is copied: the sections `target`, `cluster` and
 `engine` never decide. Of the others each key says in `config.settings` how it stands to the identity:
 
-| annotated with | part of the identity                                           |
-|----------------|----------------------------------------------------------------|
-| `Decides`      | always                                                         |
-| `DecidesIfSet` | unless it has its default: keys that earlier versions had not  |
-| `Apart`        | never                                                          |
+| annotated with | part of the identity |
+|----------------|----------------------|
+| `Decides`      | always               |
+| `Apart`        | never                |
 """
 
 from __future__ import annotations
@@ -22,7 +21,7 @@ if TYPE_CHECKING:
 
     from penstock.config.settings import Config, DatasetConfig
 
-MARKS = frozenset({"decides", "decides if set", "apart"})
+MARKS = frozenset({"decides", "apart"})
 
 
 def deciding(config: Config, dataset: DatasetConfig) -> dict[str, object]:
@@ -33,8 +32,8 @@ def deciding(config: Config, dataset: DatasetConfig) -> dict[str, object]:
 def _deciding(part: DataclassInstance) -> dict[str, object]:
     found: dict[str, object] = {}
     for field in fields(part):
-        value, marks = getattr(part, field.name), get_args(field.type)
-        if "decides" in marks or ("decides if set" in marks and value != field.default):
+        if "decides" in get_args(field.type):
+            value = getattr(part, field.name)
             several = is_dataclass(value) and not isinstance(value, type)
             found[field.name] = _deciding(value) if several else plain(value)
     return found

@@ -23,9 +23,6 @@ AUTO_TIME = 0
 
 Decides = Annotated[T, "decides"]
 """Part of a run's identity: with another value the same listing makes another run, and another release."""
-DecidesIfSet = Annotated[T, "decides if set"]
-"""As `Decides`, for a key that earlier versions did not have: at its default it is left out of the identity,
-so that runs of those versions are found again."""
 Apart = Annotated[T, "apart"]
 """Not part of a run's identity: the same run is found again whatever the value."""
 Fixed = Annotated[T, "fixed"]
@@ -119,9 +116,9 @@ class PermissionsConfig:
     dir_mode: Decides[Annotated[int, "dir_mode"]] = 0o2550
     mtime: Decides[str] = "keep"
     """`keep`: the source's modification times; `now`: none are set."""
-    modes: DecidesIfSet[tuple[ModeRule, ...]] = ()
+    modes: Decides[tuple[ModeRule, ...]] = ()
     """The last rule that matches a path goes before the others, and before `file_mode` and `dir_mode`."""
-    acl: DecidesIfSet[tuple[str, ...]] = ()
+    acl: Decides[tuple[str, ...]] = ()
     """Entries of named users and groups (`core.posix_acl.parse`). Empty: ACLs are neither set nor looked
     at."""
 

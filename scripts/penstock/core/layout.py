@@ -206,11 +206,6 @@ class DatasetLayout:
         """Holds a file by the name of each run whose release was staged again by `--new-release`."""
         return self.state / "replaced"
 
-    @property
-    def latest(self) -> Path:
-        """Of versions that made no claims: names the run that list made or met last."""
-        return self.state / "latest.json"
-
     def staging(self, release: str) -> Path:
         return self.releases / f".{release}.staging"
 
@@ -261,7 +256,7 @@ class RunLayout:
 
     @property
     def probe(self) -> Path:
-        """What the file system did when plan tried it; not there in runs of versions without a probe."""
+        """What the file system did when plan tried it."""
         return self.folder / "probe.json"
 
     @property

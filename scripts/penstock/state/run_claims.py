@@ -47,7 +47,7 @@ class RunClaim:
     """A dataset's claim for one run."""
 
     number: int
-    """One above the claim before. 0: the run of an older version of penstock, which made no claims."""
+    """One above the claim before."""
     run: str
     """"" where the claim cannot be read."""
     by: Holder | None = None
@@ -58,9 +58,7 @@ class RunClaim:
     def made(self) -> str:
         """By whom, where and when, in words."""
         if self.by is None:
-            return (
-                "by an older version of penstock" if self.number == 0 else "by somebody who does not say who"
-            )
+            return "by somebody who does not say who"
         return f"by {self.by.user} on {self.by.host}, at {self.by.since}"
 
 
@@ -73,17 +71,7 @@ def highest(layout: DatasetLayout) -> RunClaim | None:
     except OSError as error:
         raise FailedError("the claims cannot be read", where=str(layout.claims), why=str(error)) from error
     found = [(int(match[1]), match[0]) for name in names if (match := _NAME.fullmatch(name))]
-    if found:
-        number, name = max(found)
-        return _read(layout, number, name)
-    try:
-        return RunClaim(0, str(durable.read_json(layout.latest)["run"]))
-    except FileNotFoundError:
-        return None
-    except (ValueError, KeyError, TypeError):
-        return RunClaim(0, "")
-    except OSError as error:
-        raise FailedError("a claim cannot be read", where=str(layout.latest), why=str(error)) from error
+    return _read(layout, *max(found)) if found else None
 
 
 def make(layout: DatasetLayout, run: str, above: RunClaim | None, controller: str) -> RunClaim:
@@ -117,7 +105,7 @@ def make(layout: DatasetLayout, run: str, above: RunClaim | None, controller: st
 def check(layout: DatasetLayout, run: str) -> None:
     """Raises LockedError where another run has claimed the dataset."""
     standing = highest(layout)
-    if standing is not None and standing.number and standing.run != run:
+    if standing is not None and standing.run != run:
         raise overtaken(layout, run, standing)
 
 
