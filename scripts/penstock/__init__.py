@@ -1,3 +1,3 @@
 """penstock: staged dataset ingest for GPU clusters, whole or not at all."""
 
-__version__ = "0.1.0"
+__version__ = "1.0.0"

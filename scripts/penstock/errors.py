@@ -71,6 +71,12 @@ class NewerFormatError(PenstockError):
     exit_code = 3
 
 
+class OlderVersionError(PenstockError):
+    """A penstock before 1.0 wrote this, and none from 1.0 on reads it. Nothing was changed."""
+
+    exit_code = 3
+
+
 class FindingsError(PenstockError):
     """An audit or a gate found deviations."""
 

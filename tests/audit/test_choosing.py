@@ -51,7 +51,7 @@ def test_a_rotation_takes_everything_exactly_once(turns: int) -> None:
 
 
 def test_slices_are_cut_as_they_ever_were() -> None:
-    """A rotation that began with an older version still reads everything."""
+    """A rotation that another version began still reads everything."""
     for path in PATHS[:50]:
         digest = blake2b(b"rotation\0-1\0" + path.encode(), digest_size=8).digest()
         assert takes(Choice("slice", turn=int.from_bytes(digest) % 30, turns=30), path)

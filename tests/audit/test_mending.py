@@ -14,12 +14,12 @@ import pytest
 from tests.support.commands import penstock
 from tests.support.published import content, data_of, flip, pinned_by_another, publish, published, writable
 from tests.support.s3server import S3Server
+from tests.support.seals import PLAIN
 from tests.support.staging_runs import tree
 
 from penstock.audit.sample_draw import drawn
 from penstock.config.settings import VerifyConfig
 from penstock.core.audit_selection import Choice
-from penstock.core.documents.seal import Seal
 from penstock.errors import FindingsError, LockedError
 from penstock.ownership.dataset_hold import lock_of
 from penstock.retention import pins
@@ -118,7 +118,7 @@ def test_the_sample_states_what_it_can_miss(fetched: tuple[Context, S3Server]) -
     [(10, 1000, 1.0), (100_000, 1 << 30, 0.01), (1000, 400 << 30, 0.01), (0, 0, 1.0)],
 )
 def test_the_default_sample_is_as_large_as_is_read_in_seconds(files: int, size: int, share: float) -> None:
-    assert mending.share(Seal(files=files, bytes=size)) == pytest.approx(share)
+    assert mending.share(PLAIN._replace(files=files, bytes=size)) == pytest.approx(share)
 
 
 def test_a_file_of_another_time_is_read_and_never_touched(fetched: tuple[Context, S3Server]) -> None:

@@ -8,10 +8,10 @@ from typing import TYPE_CHECKING
 
 import pytest
 from tests.support.forked import NOBODY, forked
+from tests.support.seals import PLAIN
 from tests.support.staging_runs import tree
 
 from penstock.audit.audit_tree import look
-from penstock.core.documents.seal import Seal
 from penstock.core.layout import DatasetLayout
 from penstock.core.model import Record
 from penstock.formats.files import Files
@@ -48,7 +48,7 @@ def publish(layout: DatasetLayout, paths: list[str]) -> Path:
 
 def told(layout: DatasetLayout) -> list[tuple[str, str]]:
     def child() -> list[tuple[str, str]]:
-        return [(found.kind, found.path) for found in look(layout, "r", Seal(), lambda: None)]
+        return [(found.kind, found.path) for found in look(layout, "r", PLAIN, lambda: None)]
 
     found: list[tuple[str, str]] = forked(child, uid=NOBODY)
     return found
@@ -61,7 +61,7 @@ def test_a_whole_one_is_no_finding(layout: DatasetLayout) -> None:
 @pytest.mark.parametrize(
     ("dark", "findings"),
     [
-        ("b", [("unread", "b")]),
+        ("b", [("mode", "b"), ("unread", "b")]),
         ("aa", [("extra", "aa"), ("unread", "aa")]),
         ("z", [("extra", "z"), ("unread", "z")]),
     ],

@@ -6,9 +6,10 @@ import json
 from typing import TYPE_CHECKING
 
 import pyarrow as pa
+from tests.support.seals import PLAIN
 
 from penstock.core.documents import seal as seal_document
-from penstock.core.documents.seal import Seal, SealedManifest, SealedSource
+from penstock.core.documents.seal import SealedManifest, SealedSource
 from penstock.core.layout import MANIFEST, SEAL
 from penstock.core.model import Record
 from penstock.formats.files import Files
@@ -46,9 +47,9 @@ def release(layout: DatasetLayout, name: str, records: Iterable[Record], url: st
 def seal(
     layout: DatasetLayout, name: str, digest: str, files: int, size: int, url: str = "s3://b/p/"
 ) -> None:
-    told = Seal(
+    told = PLAIN._replace(
         dataset=layout.dataset, release=name, files=files, bytes=size, sources=(SealedSource(url),),
-        manifests={MANIFEST: SealedManifest(sha256=digest)},
+        manifests={MANIFEST: SealedManifest(digest)},
     )  # fmt: skip
     (layout.release(name) / SEAL).write_text(json.dumps(seal_document.to_json(told)))
 
@@ -79,7 +80,7 @@ def large(
                 pa.array(
                     columns.get(
                         field.name,
-                        [constant.get(field.name, FORM.defaults.get(field.name))] * len(numbers),
+                        [constant.get(field.name, 0)] * len(numbers),
                     ),
                     field.type,
                 )

@@ -54,7 +54,10 @@ def test_repairs_and_rollbacks_are_said_in_words(layout: DatasetLayout) -> None:
         at="2026-01-01T00:00:00Z", dataset="data", release="r", author=Author("me", 7, "n1"),
         counts=RepairCounts(3, 1), fetched_bytes=2048,
     )  # fmt: skip
-    rollback = {"event": "rollback", "at": "2026-01-02T00:00:00Z", "release": "a", "from": "b", "by": "me"}
+    rollback = {
+        "format": 1, "event": "rollback", "at": "2026-01-02T00:00:00Z", "release": "a",
+        "from": "b", "by": "me",
+    }  # fmt: skip
     append(layout, history_line.to_json(repair), rollback)
     back, repaired = past.history(layout)["lines"][:2]
     assert repaired["text"] == "3 files repaired, 1 could not be; 2.00 KiB fetched"

@@ -21,17 +21,5 @@ def test_what_a_linked_file_brings_along_comes_back(there: Reuse) -> None:
     assert Reuse.is_taken(str(there)) == bool(there.staging)
 
 
-@pytest.mark.parametrize(
-    ("text", "there"),
-    [
-        (f"{DIGEST} size", Reuse(DIGEST)),
-        (f"{DIGEST} full crc32c:full:0a", Reuse(DIGEST, "full", "crc32c:full:0a")),
-        (DIGEST, Reuse(DIGEST)),
-    ],
-)
-def test_plans_of_older_versions_are_read(text: str, there: Reuse) -> None:
-    assert Reuse.parse(text) == there
-
-
 def test_several_writers_are_no_writer_that_is_known() -> None:
     assert Reuse.parse(str(Reuse(DIGEST, host="a b"))).host == ""

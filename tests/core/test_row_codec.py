@@ -75,8 +75,8 @@ def test_the_line_of_a_row_copied_in_one_piece(claim: str) -> None:
 
 
 def test_a_column_that_journals_get_later_stands_by_its_name(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(row_codec, "LATER", ("copy_attempt",))
-    monkeypatch.setitem(row_codec.BY_NAME, "copy_attempt", row_codec.BY_NAME["staging"])
+    monkeypatch.setattr(row_codec, "NAMED", ("copy_attempt",))
+    monkeypatch.setitem(row_codec.BY_NAME, "copy_attempt", row_codec.BY_NAME["touched"])
     one = Copied(7, "xxh3_128:" + "0" * 32, "size", "", copy_attempt="a9")
     line = row_codec.copied_line(one)
     assert json.loads(line[9:]) == [7, "0" * 32, "size", "", {"copy_attempt": "a9"}]

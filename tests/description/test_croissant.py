@@ -15,11 +15,12 @@ from tests.support import croissant_reader
 from tests.support.commands import penstock
 from tests.support.go_servers import UnavailableError
 from tests.support.published import data_of, publish, published
+from tests.support.seals import PLAIN
 from tests.support.staging_runs import context_for, tree
 
 from penstock.cluster.local import LocalCluster
 from penstock.config.settings import DescribeConfig, PartyConfig, VerifyConfig
-from penstock.core.documents.seal import Seal, SealedManifest
+from penstock.core.documents.seal import SealedManifest
 from penstock.core.model import Record
 from penstock.description import croissant
 from penstock.description.media_types import ending_of, media_type
@@ -238,7 +239,7 @@ def test_a_manifest_that_was_not_sealed_describes_nothing(tmp_path: Path) -> Non
     ],
 )
 def test_the_version_is_semantic_and_rises_with_time(release: str, version: str) -> None:
-    assert croissant.version(Seal(release=release, sealed="2026-03-14T08:05:09Z")) == version
+    assert croissant.version(PLAIN._replace(release=release, sealed="2026-03-14T08:05:09Z")) == version
 
 
 @pytest.mark.parametrize(
@@ -286,7 +287,7 @@ def test_memory_does_not_grow_with_the_files(tmp_path: Path) -> None:
                 writer.add(Files.of(rows))
             digest = writer.finish()
         (folder / "release.json").write_text("{}")
-        seal = Seal("data", "r", files=count, manifests={"manifest.parquet": SealedManifest(digest)})
+        seal = PLAIN._replace(files=count, manifests={"manifest.parquet": SealedManifest(digest)})
         release = PublishedRelease(folder, Stored(seal, digest), WORDS)
         list(croissant.pieces(release))
         tracemalloc.start()

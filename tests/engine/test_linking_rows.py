@@ -31,13 +31,6 @@ def test_the_line_of_a_linked_row_is_that_of_its_record(reuse: Reuse) -> None:
     assert _time(text, 9) == (9 if there.mtime_ns is None else there.mtime_ns)
 
 
-@pytest.mark.parametrize("words", [2, 3])
-def test_what_older_plans_say_is_read(words: int) -> None:
-    text = " ".join(str(Reuse(DIGEST, "full", "md5:full:00", 3)).split(" ")[:words])
-    assert _time(text, 9) == 9
-    assert DIGEST.partition(":")[2] in _line(1, text)
-
-
 def test_linked_rows_are_counted() -> None:
     rows = LinkedRows(4)
     rows.add(2, 10)

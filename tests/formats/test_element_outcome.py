@@ -48,16 +48,17 @@ def test_what_is_written_is_read_back(run: RunLayout, outcome: ElementOutcome) -
     assert json.loads(run.outcome("copy", 0).read_text())["format"] == FORMAT
 
 
-def test_outcomes_of_other_versions_are_read(run: RunLayout) -> None:
-    """As 32c1780 wrote them: without a format, and only the fields that say something."""
-    older = {"attempt": "a", "host": "h", "exit_code": 6, "error": "full", "retry": False}
-    assert stored(run, {**older, "later": 1}) == ElementOutcome("a", "h", 6, retry=False, error="full")
+def test_an_outcome_of_a_later_version_is_read(run: RunLayout) -> None:
+    known = {"format": 1, "attempt": "a", "host": "h", "exit_code": 6, "error": "full", "retry": False}
+    assert stored(run, {**known, "later": 1}) == ElementOutcome("a", "h", 6, retry=False, error="full")
     # Killed while it could not say more: the same again may help.
-    assert stored(run, {}) == ElementOutcome(retry=True)
+    assert stored(run, {"format": 1}) == ElementOutcome(retry=True)
 
 
 def test_a_damaged_one_counts_as_missing_and_one_that_cannot_be_read_does_not(run: RunLayout) -> None:
-    for raw in ([], {"failures": [["a"]]}, {"retry": "no"}, {"split": ["1"]}):
+    for raw in ({"failures": [["a"]]}, {"retry": "no"}, {"split": ["1"]}):
+        assert stored(run, {"format": 1, **raw}) is None
+    for raw in ([], {}):
         assert stored(run, raw) is None
     run.outcome("copy", 0).unlink()
     run.outcome("copy", 0).mkdir()

@@ -1,4 +1,4 @@
-"""Lines of the history as documents: what is written is read back, and lines of other versions."""
+"""Lines of the history as documents: what is written is read back, and lines of later versions."""
 
 from __future__ import annotations
 
@@ -50,12 +50,12 @@ REPAIRED = Repair(
     counts=RepairCounts(2, 1),
     fetched_bytes=20,
 )
-OLDER = {
-    "at": "2026-11-22T13:51:58Z", "by": "root", "bytes": 363338, "dataset": "several", "event": "publish",
-    "files": 28, "host": "vm", "previous": None, "release": "r", "root": "sha256:68", "run": "89",
+LINE = {
+    "format": 1, "at": "2026-11-22T13:51:58Z", "by": "root", "bytes": 363338, "dataset": "several",
+    "event": "publish",
+    "claim": 2, "files": 28, "host": "vm", "previous": None, "release": "r", "root": "sha256:68", "run": "89",
     "seal": "sha256:d3", "uid": 0,
 }  # fmt: skip
-"""As 32c1780 wrote it: without a format, without a claim."""
 
 
 @pytest.fixture
@@ -80,20 +80,21 @@ def test_what_is_appended_is_read_back_newest_first(layout: DatasetLayout) -> No
     assert (history.claim_of(layout, PUBLISHED.run), history.last_claim(layout)) == (3, 3)
 
 
-def test_lines_of_other_versions_are_read(layout: DatasetLayout) -> None:
+def test_lines_of_later_versions_are_read(layout: DatasetLayout) -> None:
     write(
         layout,
-        OLDER,
-        {"event": "rollback", "from": "r", "release": "q", "later": [1]},
-        {"event": "moved", "release": "r", "claim": 9},
-        {"event": "repair", "release": "r", "host": "vm"},
+        LINE,
+        {"format": 1, "event": "rollback", "from": "r", "release": "q", "later": [1]},
+        {"format": 1, "event": "moved", "release": "r", "claim": 9},
+        {"format": 1, "event": "repair", "release": "r", "host": "vm"},
     )
-    repaired, moved, back, older = history.lines(layout)
-    assert older == Publication(
+    repaired, moved, back, published = history.lines(layout)
+    assert published == Publication(
         at="2026-11-22T13:51:58Z",
         dataset="several",
         release="r",
         run="89",
+        claim=2,
         author=Author("root", 0, "vm"),
         seal="sha256:d3",
         root="sha256:68",
@@ -103,11 +104,14 @@ def test_lines_of_other_versions_are_read(layout: DatasetLayout) -> None:
     assert back == Rollback(release="q", left="r")
     assert moved == HistoryLine("moved", release="r", claim=9)
     assert repaired == Repair(release="r", author=Author(host="vm"))
-    assert (history.claim_of(layout, "89"), history.last_claim(layout)) == (0, 9)
+    assert (history.claim_of(layout, "89"), history.last_claim(layout)) == (2, 9)
 
 
 def test_a_damaged_line_is_passed_over(layout: DatasetLayout) -> None:
-    write(layout, OLDER, [1], {"event": 7}, {"event": "rollback", "from": 1}, {**OLDER, "files": "28"})
+    unnumbered = {name: value for name, value in LINE.items() if name != "format"}
+    write(
+        layout, LINE, [1], unnumbered, {**LINE, "event": 7}, {**LINE, "claim": "1"}, {**LINE, "files": "28"}
+    )
     with layout.history.open("ab") as file:
         file.write(b'\xff\n{"event": "pub')
     (line,) = history.lines(layout)
@@ -115,7 +119,7 @@ def test_a_damaged_line_is_passed_over(layout: DatasetLayout) -> None:
 
 
 def test_a_line_of_a_newer_format_is_refused_by_name(layout: DatasetLayout) -> None:
-    write(layout, {**OLDER, "format": history_line.FORMAT + 1})
+    write(layout, {**LINE, "format": history_line.FORMAT + 1})
     with pytest.raises(NewerFormatError, match="a line of the dataset's history is of a newer") as told:
         list(history.lines(layout))
     assert told.value.where == str(layout.history)

@@ -74,9 +74,3 @@ def test_the_shard_of_an_audit_says_what_must_be_read(tmp_path: Path) -> None:
     assert (made.rows, made.files, made.bytes, made.reused) == (2, 2, 8, 0)
     with pytest.raises(FailedError, match="holds something else"):
         list(read_shard(tmp_path / "s"))
-    # Audits that older versions began have shards as a copy has them.
-    entries = [
-        Entry(e.path, "", e.size, "", 0, 0, "", "", e.part, e.offset, e.length, e.digest) for e in some
-    ]
-    write_shard(tmp_path / "old", 0, entries)
-    assert [row for batch in read_expected(tmp_path / "old") for row in batch] == some

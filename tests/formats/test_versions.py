@@ -1,123 +1,156 @@
-"""Files of other versions: a column that is missing has its default, a newer format is refused by name."""
+"""Tables and documents of other versions: what is not known is passed over, a column that a table lacks has
+its default, and a format that is higher than known is refused by name."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+import importlib
+import json
+import pkgutil
+from functools import partial
+from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from tests.support.records import rows_of, write_rows, write_shard
 
-from penstock.core.model import Entry, Listed, Record
+import penstock
+from penstock.core import columns, run_documents
+from penstock.core.documents import (
+    adopted_tree,
+    adoption_description,
+    array_line,
+    audit_description,
+    cancel_file,
+    claim_file,
+    element_outcome,
+    element_receipt,
+    fetched_files,
+    history_line,
+    last_end,
+    listing_segment,
+    node_answer,
+    probe_report,
+    promise,
+    removal_mark,
+    rollback_intent,
+    seal,
+    state_marker,
+    state_pointer,
+    step_results,
+    taken_mark,
+    throttle_file,
+    verdict,
+)
+from penstock.core.model import Entry, Expected, Record, Surveyed
 from penstock.errors import FailedError, NewerFormatError
-from penstock.formats.files import Files
-from penstock.formats.listing_file import ListingWriter, read_listing
-from penstock.formats.manifest import ManifestWriter, read_files, read_manifest
-from penstock.formats.records import SeenRow
-from penstock.formats.shards import read_shard
+from penstock.formats import empty_folders
+from penstock.formats.tables import Form, read_batches
 
 if TYPE_CHECKING:
     from collections.abc import Callable
     from pathlib import Path
 
-RECORD = Record(
-    "a", 1, "xxh3_128:" + "0" * 32, 7, "a", "t", "v", 0, "size", "", "cold", "direct", "a", "b",
-    "at", -5, 6, b"\x00\xff", "sha256:ab",
-)  # fmt: skip
-ENTRY = Entry("a", "a", 1, "t", 7, 0, "v", "md5:full:00", -1, 0, 1, "xxh3_128:0 full")
-
-
-def manifest(path: Path) -> None:
-    with ManifestWriter(path) as writer:
-        writer.add(Files.of([RECORD]))
-        writer.finish()
-
-
-def listing(path: Path) -> None:
-    with ListingWriter(path) as writer:
-        writer.add([Listed("a", 1, "t", 7, "v", "md5:full:00")])
-        writer.close()
-
-
-def shard(path: Path) -> None:
-    write_shard(path, 0, [ENTRY])
-
-
-def records(path: Path) -> None:
-    write_rows(path, [SeenRow(0, -1, 0, 1, RECORD)])
-
-
-def again(path: Path, *, without: str = "", also: str = "", kind: str = "") -> None:
-    """Write the table anew as another version would have."""
-    table = pq.read_table(path)
-    metadata = {b"penstock": kind.encode()} if kind else dict(table.schema.metadata)
-    table = table.drop_columns([without]) if without else table
-    if also:
-        table = table.append_column(also, pa.array(["new"] * table.num_rows))
-    pq.write_table(table.replace_schema_metadata(metadata), path)
-
-
-CASES = [
-    (manifest, lambda path: [r for b in read_manifest(path) for r in b], "digests", "size"),
-    (listing, lambda path: [e for b in read_listing(path) for e in b], "checksum", "size"),
-    (shard, lambda path: [e for b in read_shard(path) for e in b], "reuse", "size"),
-    (records, rows_of, "digests", "storage_grade"),
+FORMS = [
+    Form(columns.LISTING, Entry._fields),
+    Form(columns.SHARD, Entry._fields),
+    Form(columns.AUDIT_SHARD, Expected._fields),
+    Form(columns.RECORDS, ("row", "part", "offset", "length", *Record._fields)),
+    Form(columns.MANIFEST, Record._fields),
+    Form(columns.SURVEY, Surveyed._fields),
 ]
+VALUES = {"binary": b"b", "string": "s", "int64": 7, "int32": 7}
 
 
-@pytest.mark.parametrize(
-    ("make", "read", "later", "always"), CASES, ids=lambda v: getattr(v, "__name__", None)
-)
-def test_a_column_of_another_version_harms_nothing(
-    tmp_path: Path,
-    make: Callable[[Path], None],
-    read: Callable[[Path], list[Record]],
-    later: str,
-    always: str,
-) -> None:
-    path = tmp_path / "file"
-    make(path)
-    (whole,) = read(path)
-    again(path, also="foreign")
-    assert read(path) == [whole]
-    again(path, without=later)
-    (older,) = read(path)
-    record = getattr(older, "record", older)
-    assert getattr(record, later) == ""
-    assert getattr(getattr(whole, "record", whole), later) != ""
-    assert record._replace(**{later: getattr(getattr(whole, "record", whole), later)}) == getattr(
-        whole, "record", whole
+def table(path: Path, form: Form, *, kind: str = "", without: str = "", also: str = "") -> None:
+    """A table of one row, as another version would have written it."""
+    made = pa.table(
+        {field.name: pa.array([VALUES[str(field.type)]], field.type) for field in form.schema},
+        schema=form.schema.with_metadata({b"penstock": (kind or form.kind).encode()}),
     )
-    again(path, without=always)
-    with pytest.raises(FailedError, match=f"no column '{always}'") as told:
-        read(path)
-    assert told.value.where == str(path)
+    made = made.drop_columns([without]) if without else made
+    pq.write_table(made.append_column(also, pa.array(["new"])) if also else made, path)
 
 
-@pytest.mark.parametrize(
-    ("make", "read", "later", "always"), CASES, ids=lambda v: getattr(v, "__name__", None)
-)
-def test_a_newer_format_is_refused_by_name(
-    tmp_path: Path, make: Callable[[Path], None], read: Callable[[Path], object], later: str, always: str
-) -> None:
+def rows(path: Path, form: Form, names: list[str] | None = None) -> list[dict[str, Any]]:
+    return [row for batch in read_batches(path, form, names=names) for row in batch.to_pylist()]
+
+
+@pytest.mark.parametrize("form", FORMS, ids=lambda form: form.kind)
+def test_a_column_of_another_version_harms_nothing(tmp_path: Path, form: Form) -> None:
     path = tmp_path / "file"
-    make(path)
-    name = make.__name__
-    again(path, kind=f"{name} 7")
-    with pytest.raises(NewerFormatError, match=f"this {name} is of a newer format") as told:
-        read(path)
+    table(path, form)
+    whole = rows(path, form)
+    table(path, form, also="foreign")
+    assert rows(path, form) == whole
+    name = form.schema.names[-1]
+    form.defaults.pop(name, None)
+    table(path, form, without=name)
+    with pytest.raises(FailedError, match=f"no column '{name}'") as told:
+        rows(path, form)
     assert told.value.where == str(path)
-    assert "format 7" in told.value.why
+    form.defaults[name] = default = VALUES[str(form.schema.field(name).type)] * 2
+    assert rows(path, form) == [{**whole[0], name: default}]
+    first = form.schema.names[0]
+    assert list(rows(path, form, [name, first])[0].items()) == [(name, default), (first, whole[0][first])]
+
+
+@pytest.mark.parametrize("form", FORMS, ids=lambda form: form.kind)
+def test_a_table_of_a_newer_format_is_refused_by_name(tmp_path: Path, form: Form) -> None:
+    path, name = tmp_path / "file", form.kind.rpartition(" ")[0]
+    assert form.kind == f"{name} 1"
+    table(path, form, kind=f"{name} 2")
+    with pytest.raises(NewerFormatError, match=f"this {name} is of a newer format") as told:
+        rows(path, form)
+    assert (told.value.where, told.value.exit_code) == (str(path), 3)
+    assert "format 2" in told.value.why
     assert "a newer penstock is needed" in told.value.hint
-    again(path, kind="something 1")
+    table(path, form, kind="something 1")
     with pytest.raises(FailedError, match="holds something else"):
-        read(path)
+        rows(path, form)
 
 
-def test_some_columns_are_read_in_the_order_asked_for(tmp_path: Path) -> None:
-    path = tmp_path / "m"
-    manifest(path)
-    again(path, without="digests")
-    (files,) = read_files(path, columns=("digests", "size", "path"))
-    assert (files["path"], files["size"], files["digests"]) == (["a"], [1], [""])
+def test_every_kind_of_document_begins_at_format_1() -> None:
+    found = {}
+    for module in pkgutil.walk_packages(penstock.__path__, "penstock."):
+        if not module.name.endswith("__main__"):
+            number = getattr(importlib.import_module(module.name), "FORMAT", None)
+            found |= {module.name: number} if number is not None else {}
+    assert set(found.values()) == {1}
+    assert {one.__name__ for one in DOCUMENTS} <= found.keys()
+
+
+DOCUMENTS = (
+    adopted_tree, adoption_description, audit_description, cancel_file, claim_file, element_outcome,
+    element_receipt, fetched_files, history_line, last_end, listing_segment, node_answer, probe_report,
+    removal_mark, rollback_intent, seal, state_marker, state_pointer, taken_mark, throttle_file, verdict,
+)  # fmt: skip
+READERS: dict[str, Callable[[bytes, str], object]] = {
+    **{one.__name__.rpartition(".")[2]: one.from_json for one in DOCUMENTS},
+    **{step: partial(step_results.from_json, step) for step in step_results.KINDS},
+    "run": run_documents.run_info,
+    "plan": run_documents.plan_info,
+    "array": lambda content, where: array_line.from_json(json.loads(content), where),
+    "promise": lambda content, where: promise.from_value(json.loads(content), where),
+}
+
+
+@pytest.mark.parametrize("read", READERS.values(), ids=READERS)
+def test_a_document_of_a_newer_format_is_refused_by_name(read: Callable[[bytes, str], object]) -> None:
+    with pytest.raises(NewerFormatError, match="newer format") as told:
+        read(b'{"format": 2, "penstock": "1.7.0"}', "/where/it/is")
+    assert (told.value.where, told.value.exit_code) == ("/where/it/is", 3)
+    assert "it has format 2" in told.value.why
+    assert "reads up to 1" in told.value.why
+    for content in (b"{}", b'{"format": null}', b'{"format": "1"}'):
+        with pytest.raises(ValueError, match="`format` is no whole number"):
+            read(content, "/where/it/is")
+
+
+def test_a_list_of_empty_folders_of_a_newer_format_is_refused_by_name(tmp_path: Path) -> None:
+    path = tmp_path / "empty-folders.json"
+    path.write_text('{"format": 2, "folders": ["a"]}')
+    with pytest.raises(NewerFormatError, match="newer format"):
+        empty_folders.read(path)
+    path.write_text('{"folders": ["a"]}')
+    with pytest.raises(FailedError, match="empty folders"):
+        empty_folders.read(path)

@@ -102,7 +102,7 @@ def test_which_one_was_before(
     layout = DatasetLayout(tmp_path, "data")
     layout.state.mkdir(parents=True)
     events = {"p": "publish", "r": "rollback"}
-    lines = [json.dumps({"event": events[one[0]], "release": one[1]}) for one in history.split()]
+    lines = [json.dumps({"format": 1, "event": events[one[0]], "release": one[1]}) for one in history.split()]
     layout.history.write_text("\n".join(lines))
     assert current_pointer.before(layout, current, set("ABCD") - set(gone)) == expected
 
@@ -206,7 +206,7 @@ def test_a_link_that_a_frozen_run_was_about_to_rename_is_removed_first(releases:
 def test_an_intent_is_finished_by_the_next_publish(releases: Releases) -> None:
     releases.stage(*"AB")
     intent = RollbackIntent(
-        releases.names["A"], releases.names["B"], "0123", "2026-01-01T00:00:00Z", "me", 1, "h"
+        releases.names["A"], releases.names["B"], "0123", "2026-01-01T00:00:00Z", "me", 1, "h", 1
     )
     releases.layout.rollback.write_text(json.dumps(rollback_intent.to_json(intent)))
     releases.layout.current.unlink()

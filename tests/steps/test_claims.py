@@ -369,7 +369,14 @@ def test_local_elements_of_a_controller_that_may_be_frozen(
         "alive": dataclasses.replace(me, pid=os.getppid(), start=holders.start_time(os.getppid()) or ""),
         "away": dataclasses.replace(me, host="node17", boot="another"),
     }[where]
-    line = {"intent": "n", "step": "copy", "kind": "local", "indices": [0], "by": dataclasses.asdict(by)}
+    line = {
+        "format": 1,
+        "intent": "n",
+        "step": "copy",
+        "kind": "local",
+        "indices": [0],
+        "by": dataclasses.asdict(by),
+    }
     folder.arrays.write_text(json.dumps(line) + "\n")
     progress = folder.progress("copy", 0)
     progress.parent.mkdir(parents=True)

@@ -331,21 +331,6 @@ def test_a_start_that_left_nothing_is_counted_as_missing(context: Context) -> No
     assert any(note.startswith("2 starts left no figures") for note in accounts.notes)
 
 
-def test_a_receipt_of_an_older_version_has_what_it_said(context: Context) -> None:
-    folder = slurm_run(context)
-    path = folder.receipt("copy", 0)
-    old = json.loads(path.read_text())
-    del old["usage"]
-    old |= {"started": 1000.0, "ended": 1040.0, "cpu_seconds": 8.0, "cpus": 4, "attempt": "77_0_0-ab"}
-    path.write_text(json.dumps(old))
-    accounts = accounts_of(context)
-    (found,) = accounts.rows
-    assert (found.seconds, found.cpu_seconds, found.cpus, found.array) == (40.0, 8.0, 4, "77")
-    assert found.cpu_efficiency == 0.05
-    assert found.memory_peak is None
-    assert any("of an older version" in note for note in accounts.notes)
-
-
 def test_a_shard_that_another_element_took_has_that_element_s_account(context: Context) -> None:
     """Elements of verify choose their shards: SLURM's accounting knows the element's number alone."""
     folder = slurm_run(context)

@@ -6,6 +6,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import pytest
+from tests.support import seals
 from tests.support.staging_runs import ScriptedSource, context_for, events_of, tree
 
 from penstock.config.settings import Config, EngineConfig, PermissionsConfig, SourceConfig
@@ -189,7 +190,7 @@ def publish(context: Context, receipt: dict[str, object]) -> None:
     layout = context.layout("data")
     release = layout.release(str(receipt["release"]))
     release.mkdir()
-    (release / "release.json").write_text(json.dumps({"run": receipt["run"]}))
+    (release / "release.json").write_text(seals.written(release=release.name, run=receipt["run"]))
     layout.current.unlink(missing_ok=True)
     layout.current.symlink_to(f"releases/{release.name}")
     layout.run(str(receipt["run"])).receipt("publish").parent.mkdir(parents=True)

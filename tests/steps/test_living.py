@@ -91,7 +91,7 @@ def test_local_elements_of_a_node_whose_clock_is_behind_are_watched(
     go(context, upto="plan")
     folder = run_store.open_run(context.layout("data")).folder
     by = replace(holders.this_process("", "copy"), host="node17", boot="another")
-    line = {"intent": "n", "step": "copy", "kind": "local", "indices": [0], "by": asdict(by)}
+    line = {"format": 1, "intent": "n", "step": "copy", "kind": "local", "indices": [0], "by": asdict(by)}
     folder.arrays.write_text(json.dumps(line) + "\n")
     progress = folder.progress("copy", 0)
     progress.parent.mkdir(parents=True)

@@ -267,7 +267,6 @@ NFS4 = "it keeps NFSv4 ACLs, which penstock does not set, and no POSIX ACLs"
     ("wanted", "acls", "verdicts", "words"),
     [
         ((), AclsSeen(NONE), [], ""),
-        (LAB, None, ["note"], "not known (penstock 1.0 there looks at no ACLs)"),
         (LAB, AclsSeen(error="Stale file handle"), ["note"], "not known (Stale file handle)"),
         (LAB, AclsSeen(NONE), ["stop"], f"/t: {NONE}"),
         (LAB, AclsSeen(NFS4), ["stop"], f"/t: {NFS4}"),
@@ -275,15 +274,12 @@ NFS4 = "it keeps NFSv4 ACLs, which penstock does not set, and no POSIX ACLs"
     ],
 )
 def test_s14_what_a_node_says_of_acls(
-    wanted: tuple[str, ...], acls: AclsSeen | None, verdicts: list[str], words: str
+    wanted: tuple[str, ...], acls: AclsSeen, verdicts: list[str], words: str
 ) -> None:
-    """S14: the rows of `acl.judged`; an answer without the field is an older version's."""
+    """S14: the rows of `acl.judged`."""
     config = DatasetConfig("data", (), permissions=PermissionsConfig(acl=wanted))
     answer = NodeAnswer(HOST, HERE, (), penstock="1.0", acls=acls)
-    content = node_answer.to_json(answer)
-    if acls is None:
-        content = {name: value for name, value in content.items() if name != "acls"}
-    answer = node_answer.from_json(json.dumps(content).encode(), "n1")
+    answer = node_answer.from_json(json.dumps(node_answer.to_json(answer)).encode(), "n1")
     results = acl.judged("n1", config, TargetConfig(Path("/t")), answer)
     assert [(one.about, one.verdict) for one in results] == [("ACL on n1", verdict) for verdict in verdicts]
     assert words in " ".join(one.found for one in results)

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+from tests.support import seals
 from tests.support.staging_runs import context_for, events_of, tree
 
 from penstock.config.settings import PlanConfig, VerifyConfig
@@ -156,7 +157,7 @@ def publish(context: Context, release: str, run: str) -> None:
     ]  # fmt: skip
     writer.add(Files.of(records))
     writer.finish()
-    (folder / "release.json").write_text(json.dumps({"run": run}))
+    (folder / "release.json").write_text(seals.written(release=release, run=run))
     layout.current.unlink(missing_ok=True)
     layout.current.symlink_to(f"releases/{release}")
 
@@ -230,11 +231,12 @@ def test_the_time_is_told_by_what_the_last_release_measured(tmp_path: Path) -> N
     first = list_step.run(context, "data")
     layout = context.layout("data")
     publish(context, first["release"], first["run"])
-    told = {"done_files": 5, "linked": 0, "done_bytes": 5_000_000, "seconds": 2.5}
+    told = {"format": 1, "done_files": 5, "linked": 0, "done_bytes": 5_000_000, "seconds": 2.5}
     path = layout.run(first["run"]).receipt("copy", 0)
     path.parent.mkdir(parents=True)
     path.write_text(json.dumps(told))
-    lines = [{"run": first["run"], "release": first["release"]}, {"run": "gone", "release": "r"}]
+    named = [{"run": first["run"], "release": first["release"]}, {"run": "gone", "release": "r"}]
+    lines = [{"format": 1, **line} for line in named]
     layout.history.write_text("".join(json.dumps(line) + "\n" for line in lines) + '{"run": "half')
     tree(tmp_path / "source", {"new": b"n"})
     list_step.run(context, "data")

@@ -119,7 +119,8 @@ def test_a_rollback_that_the_history_tells_of_stays_too(dataset: Dataset) -> Non
     for name in "AB":
         dataset.stage(name)
     dataset.by_hand("A")
-    line = {"event": "rollback", "from": dataset.releases["B"], "release": dataset.releases["A"]}
+    led = {"from": dataset.releases["B"], "release": dataset.releases["A"]}
+    line = {"format": 1, "event": "rollback", **led}
     with dataset.layout.history.open("a") as stream:
         stream.write(json.dumps(line) + "\n")
     dataset.again("B")

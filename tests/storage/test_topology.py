@@ -83,7 +83,7 @@ def test_this_machine_by_sys_and_by_lscpu() -> None:
     assert (again.cores, again.sockets) == (machine.cores, machine.sockets)
 
 
-def test_a_node_says_its_cores_in_its_answer_and_an_older_one_does_not(tmp_path: Path) -> None:
+def test_a_node_says_its_cores_in_its_answer(tmp_path: Path) -> None:
     machine = topology.read(machines.sys_tree(tmp_path, machines.interleaved(2, nic=1)))
     files = (FileValue("/etc/wekaio/weka.conf", error="Permission denied"),)
     held = (HeldCores("client", (2, 3), "mount options", ("ib0",)),)
@@ -91,5 +91,3 @@ def test_a_node_says_its_cores_in_its_answer_and_an_older_one_does_not(tmp_path:
     answer = NodeAnswer(HostSeen("n1", "6", "x", 4, 1, 0, 0), MountSeen("/t"), (), cores=cores)
     content = json.dumps(node_answer.to_json(answer)).encode()
     assert node_answer.from_json(content, "n1") == answer
-    older = {name: value for name, value in json.loads(content).items() if name != "cores"}
-    assert node_answer.from_json(json.dumps(older).encode(), "n1").cores is None

@@ -69,7 +69,9 @@ class Busy(Scripted):
             after.append((number, now))
             if now == "COMPLETED" and word == "RUNNING":
                 assert self.run is not None
-                self.run.receipt("copy", number + self.bases[array]).write_text('{"files": 1, "bytes": 9}')
+                self.run.receipt("copy", number + self.bases[array]).write_text(
+                    '{"format": 1, "files": 1, "bytes": 9}'
+                )
         self.arrays[array] = after
         states = {"COMPLETED": State.DONE, "RUNNING": State.RUNNING, "PENDING": State.PENDING}
         return [SlurmElement(n, word, False, "2", Status(states[word], node="n1")) for n, word in after]

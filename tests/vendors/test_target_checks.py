@@ -234,8 +234,8 @@ def test_plan_refuses_what_does_not_fit(
 def test_s17_the_chunk_files_of_another_plan_count(
     beegfs: Cluster, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """S17: a file of 2 MiB over four targets is four of them; a promise of an older version says nothing of
-    them, and counts one a file."""
+    """S17: a file of 2 MiB over four targets is four of them; a promise that says nothing of them counts one
+    a file."""
     mounted(monkeypatch, tmp_path)
     contexts = {}
     for name in ("first", "second"):

@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING, NamedTuple
 from penstock.arrays import shard_assignment
 from penstock.cluster.abilities import abilities_of
 from penstock.core import element_use
-from penstock.core.documents.element_usage import EarlierUsage, ElementUsage
 from penstock.core.element_columns import ElementRow
 from penstock.core.job_time import CLOCKS
 from penstock.core.step_table import RUN_IN_ELEMENTS
@@ -23,6 +22,7 @@ if TYPE_CHECKING:
 
     from penstock.cluster.port import Accounted
     from penstock.core.documents.element_receipt import ElementReceipt
+    from penstock.core.documents.element_usage import ElementUsage
     from penstock.state.context import Context
     from penstock.state.run import Run
     from penstock.state.submission_log import Submission
@@ -43,8 +43,6 @@ class _Seen(NamedTuple):
 
     usage: ElementUsage
     receipt: ElementReceipt | None
-    whole: bool
-    """False of a receipt that an older version wrote, which measured the engine alone."""
 
 
 def gather(context: Context, run: Run, elements: Iterable[ElementReceipt]) -> ElementAccounts:
@@ -67,12 +65,11 @@ def gather(context: Context, run: Run, elements: Iterable[ElementReceipt]) -> El
     for submission in book:
         for index in submission.indices:
             arrays[submission.step, index].append(submission)
-    seen = list(_seen(run, elements))
     rows = [
         _row(step, index, one, arrays[step, index], accounted.get((step, index), {}))
-        for step, index, one in seen
+        for step, index, one in _seen(run, elements)
     ]
-    notes += _notes(rows, [one for _, _, one in seen])
+    notes += _notes(rows)
     notes += _submitted_again(arrays)
     notes += [f"node {node} was excluded ({why})" for node, why in excluded.items()]
     return ElementAccounts(rows, notes)
@@ -83,26 +80,9 @@ def _seen(run: Run, elements: Iterable[ElementReceipt]) -> Iterator[tuple[str, i
     for step in RUN_IN_ELEMENTS:
         for shard in run.plan.shards:
             if receipt := done.get((step, shard.index)):
-                usage = receipt.usage or _of_older(receipt)
-                yield step, shard.index, _Seen(usage, receipt, receipt.usage is not None)
+                yield step, shard.index, _Seen(receipt.usage, receipt)
             elif usage_left := usage_of(run.folder.progress(step, shard.index)):
-                yield step, shard.index, _Seen(usage_left, None, True)
-
-
-def _of_older(receipt: ElementReceipt) -> ElementUsage:
-    """What a receipt of an older version says: the engine's figures of the last attempt."""
-    array = receipt.attempt.partition("_")[0] if receipt.job else ""
-    return ElementUsage(
-        attempt=receipt.attempt,
-        array=array if array.isdecimal() else "",
-        restarts=receipt.restarts,
-        host=receipt.host,
-        began=receipt.started,
-        seconds=max(0.0, receipt.ended - receipt.started),
-        cpu_seconds=receipt.cpu_seconds,
-        cpus=receipt.cpus,
-        earlier=EarlierUsage(),
-    )
+                yield step, shard.index, _Seen(usage_left, None)
 
 
 def _accounted(
@@ -198,7 +178,7 @@ def _array(usage: ElementUsage, arrays: Sequence[Submission]) -> Submission | No
     return next((one for one in reversed(arrays) if one.at <= usage.began + CLOCKS), None)
 
 
-def _notes(rows: Sequence[ElementRow], seen: Sequence[_Seen]) -> Iterator[str]:
+def _notes(rows: Sequence[ElementRow]) -> Iterator[str]:
     missing = sum(row.starts_missing or 0 for row in rows)
     if missing:
         yield (
@@ -207,8 +187,6 @@ def _notes(rows: Sequence[ElementRow], seen: Sequence[_Seen]) -> Iterator[str]:
         )
     if left := sum(not row.done for row in rows):
         yield f"{human.counted(left, 'element')} without a receipt: figures up to the last sign of life"
-    if old := sum(not one.whole for one in seen):
-        yield f"{human.counted(old, 'receipt')} of an older version: CPU time of the engine alone, no memory"
 
 
 def _submitted_again(arrays: Mapping[Place, Sequence[Submission]]) -> Iterator[str]:

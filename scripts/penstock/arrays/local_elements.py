@@ -21,7 +21,7 @@ def may_write(context: Context, layout: DatasetLayout, run: RunLayout, submissio
 
     | the controller (holder.lives)      | progress files of its elements              | may write |
     |------------------------------------|---------------------------------------------|-----------|
-    | not known (of an older version)    |                                             | no        |
+    | not known                          |                                             | no        |
     | this very process, or dead         |                                             | no        |
     | alive                              |                                             | yes       |
     | cannot be seen                     | none, or unchanged for `heartbeat.PATIENCE` | no        |

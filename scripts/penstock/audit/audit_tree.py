@@ -56,17 +56,17 @@ class Policy:
         self.by_path, self.has_acl = self._rules.by_path, self._rules.has_acl and not mapped
         self.acl = ", ".join(published.acl)
 
-    def _wanted(self, kind: str, path: str) -> Access | None:
+    def _wanted(self, kind: str, path: str) -> Access:
         published = self._published
         if kind == "dir":
-            return None if published.dir_mode is None else self._rules.folder(path, published.dir_mode)
-        return None if published.file_mode is None else self._rules.file(path, published.file_mode)
+            return self._rules.folder(path, published.dir_mode)
+        return self._rules.file(path, published.file_mode)
 
     def deviates(self, kind: str, path: str, mode: int, uid: int, gid: int) -> str:
         """In words; "" when it is as published, the ACL apart."""
         why = []
         published, wanted = self._published, self._wanted(kind, path)
-        if wanted is not None and mode != wanted.mode:
+        if mode != wanted.mode:
             why.append(f"mode {mode:04o}, published with {wanted.mode:04o}")
         if uid != self._owner:
             why += self._another("owner", uid, user_name, published.uid, published.user, "published by")
@@ -86,8 +86,6 @@ class Policy:
     def acl_deviates(self, kind: str, path: str, place: str) -> str:
         """The same of the ACLs of what is at `place`; "" also for a link, and where nothing is there."""
         wanted = self._wanted(kind, path)
-        if wanted is None:
-            return ""
         found = []
         try:
             for name, acl in ((ACCESS, wanted.acl), (DEFAULT, wanted.default)):

@@ -170,7 +170,7 @@ def _result(
 def _permissions(before: SealedPermissions, after: SealedPermissions) -> str:
     """How two releases differ in what every file has, in one line."""
     told = [
-        f"{what} {_octal(one)} -> {_octal(two)}"
+        f"{what} {one:04o} -> {two:04o}"
         for what, one, two in (
             ("files", before.file_mode, after.file_mode),
             ("folders", before.dir_mode, after.dir_mode),
@@ -190,15 +190,13 @@ def _permissions(before: SealedPermissions, after: SealedPermissions) -> str:
 def _policy(before: SealedPermissions, now: PermissionsConfig) -> str:
     """How a release differs from what the configuration says of modes and group, in one line."""
     told = [
-        f"files {_octal(before.file_mode)} -> {_octal(now.file_mode)}",
-    ] * (before.file_mode not in (None, now.file_mode))
-    told += [
-        f"folders {_octal(before.dir_mode)} -> {_octal(now.dir_mode)}",
-    ] * (before.dir_mode not in (None, now.dir_mode))
+        f"{what} {one:04o} -> {two:04o}"
+        for what, one, two in (
+            ("files", before.file_mode, now.file_mode),
+            ("folders", before.dir_mode, now.dir_mode),
+        )
+        if one != two
+    ]
     if now.group is not None and before.gid not in (None, group_number(now.group)):
         told.append(f"group {before.group or before.gid} -> {now.group}")
     return ", ".join(told)
-
-
-def _octal(mode: int | None) -> str:
-    return "-" if mode is None else f"{mode:04o}"

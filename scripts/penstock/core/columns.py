@@ -11,7 +11,7 @@ there is the order of the columns in a file; `tests/core/test_columns.py` holds 
 
 To add a column: a line here, a field in each row of `core.model` that has it, and the code that fills it. A
 column that is added needs a default, which says what files without it meant. The number of a file's format
-is the highest of its columns: raise it where older versions would misread the file.
+is the highest of its columns: raise it where earlier versions would misread the file.
 """
 
 from __future__ import annotations
@@ -59,8 +59,8 @@ def each(values: Sequence[str]) -> str:
     return " ".join(sorted(set(values)))
 
 
-CARRYING = 4
-"""The format of the seal of a release that holds files which were carried over: only its leaves say so."""
+ALWAYS, CARRYING = 1, 2
+"""In which seals a record's leaf covers a column; CARRYING: of releases with files that were carried over."""
 
 REQUIRED = None
 """In place of a default: a file without the column is damaged."""
@@ -72,9 +72,9 @@ class Column(NamedTuple):
     stands: Mapping[str, int]
     """Each file that has it, with the format of that file which had it first."""
     default: str | int | bytes | None = REQUIRED
-    """How a row is read whose file does not have the column."""
+    """How a row is read whose file does not have the column, or is made that says nothing of it."""
     sealed: int = 0
-    """The format of the seal from which on a record's leaf covers it; 0: it is no fact of the data."""
+    """ALWAYS, CARRYING, or 0: it is no fact of the data."""
     rises: bool = False
     """Ascends or nearly does: stored as differences from row to row."""
     repeats: bool = False
@@ -94,44 +94,44 @@ _SURVEYED = _first(SURVEY)
 
 COLUMNS = (
     Column("row", NUMBER, _first(JOURNAL, RECORDS, SURVEY)),
-    Column("path", NAME, _PLANNED | _READ, sealed=1, rises=True),
-    Column("size", NUMBER, _PLANNED | _READ, sealed=1),
-    Column("digest", WORD, _first(JOURNAL, RECORDS, MANIFEST, AUDIT_SHARD, SURVEY), sealed=1),
-    Column("modified_ns", NUMBER, _PLANNED, sealed=1, rises=True),
-    Column("key", NAME, _PLANNED, sealed=1, rises=True),
-    Column("token", NAME, _PLANNED, sealed=1),
-    Column("version", NAME, _PLANNED, "", sealed=1, repeats=True),
-    Column("source", SMALL, _PLANNED, 0, sealed=1, repeats=True),
-    Column("checksum", NAME, _first(LISTING, SHARD), "", repeats=True),
+    Column("path", NAME, _PLANNED | _READ, sealed=ALWAYS, rises=True),
+    Column("size", NUMBER, _PLANNED | _READ, sealed=ALWAYS),
+    Column("digest", WORD, _first(JOURNAL, RECORDS, MANIFEST, AUDIT_SHARD, SURVEY), sealed=ALWAYS),
+    Column("modified_ns", NUMBER, _PLANNED, sealed=ALWAYS, rises=True),
+    Column("key", NAME, _PLANNED, sealed=ALWAYS, rises=True),
+    Column("token", NAME, _PLANNED, sealed=ALWAYS),
+    Column("version", NAME, _PLANNED, sealed=ALWAYS, repeats=True),
+    Column("source", SMALL, _PLANNED, sealed=ALWAYS, repeats=True),
+    Column("checksum", NAME, _first(LISTING, SHARD), repeats=True),
     Column("part", NUMBER, _first(SHARD, RECORDS, AUDIT_SHARD), -1, repeats=True),
     Column("offset", NUMBER, _first(SHARD, RECORDS, AUDIT_SHARD), 0),
-    Column("length", NUMBER, _first(SHARD, RECORDS, AUDIT_SHARD), 0),
+    Column("length", NUMBER, _first(SHARD, RECORDS, AUDIT_SHARD)),
     Column("reuse", NAME, _first(SHARD), ""),
     Column("held_as", NAME, _first(SHARD), ""),
-    Column("source_grade", WORD, _first(JOURNAL, RECORDS, MANIFEST, SURVEY), sealed=1, repeats=True),
-    Column("source_proof", WORD, _first(JOURNAL, RECORDS, MANIFEST, SURVEY), sealed=1),
-    Column("storage_grade", WORD, _SEEN, sealed=1, repeats=True),
-    Column("method", WORD, _SEEN | _SURVEYED, sealed=1, repeats=True),
-    Column("written_host", WORD, {JOURNAL: 2, **_SEEN}, "", sealed=1, repeats=True, joined=each),
-    Column("staging", WORD, {JOURNAL: 2}, "", repeats=True),
-    Column("touched", WORD, {JOURNAL: 3}, "", repeats=True),
-    Column("verified_host", WORD, _SEEN | _SURVEYED, sealed=1, repeats=True, joined=each),
+    Column("source_grade", WORD, _first(JOURNAL, RECORDS, MANIFEST, SURVEY), sealed=ALWAYS, repeats=True),
+    Column("source_proof", WORD, _first(JOURNAL, RECORDS, MANIFEST, SURVEY), sealed=ALWAYS),
+    Column("storage_grade", WORD, _SEEN, sealed=ALWAYS, repeats=True),
+    Column("method", WORD, _SEEN | _SURVEYED, sealed=ALWAYS, repeats=True),
+    Column("written_host", WORD, _first(JOURNAL) | _SEEN, sealed=ALWAYS, repeats=True, joined=each),
+    Column("staging", WORD, _first(JOURNAL), repeats=True),
+    Column("touched", WORD, _first(JOURNAL), "", repeats=True),
+    Column("verified_host", WORD, _SEEN | _SURVEYED, sealed=ALWAYS, repeats=True, joined=each),
     Column("attempt", WORD, _SEEN, repeats=True, joined=last),
     Column("mtime_ns", NUMBER, _SEEN | _SURVEYED, rises=True),
     Column("ctime_ns", NUMBER, _SEEN | _SURVEYED, rises=True),
-    Column("parts", BYTES, _SEEN | _SURVEYED, b"", sealed=1),
-    Column("digests", WORD, _SEEN, "", sealed=1),
+    Column("parts", BYTES, _SEEN | _SURVEYED, sealed=ALWAYS),
+    Column("digests", WORD, _SEEN, sealed=ALWAYS),
     Column("state", WORD, _SURVEYED, repeats=True),
     Column("how", WORD, _SURVEYED, repeats=True),
     Column("why", NAME, _SURVEYED, repeats=True),
-    Column("inode", NUMBER, _SEEN | _SURVEYED, 0, rises=True),
+    Column("inode", NUMBER, _SEEN | _SURVEYED, rises=True),
     Column("mode", NUMBER, _SURVEYED, repeats=True),
     Column("uid", NUMBER, _SURVEYED, repeats=True),
     Column("gid", NUMBER, _SURVEYED, repeats=True),
     Column("links", NUMBER, _SURVEYED, repeats=True),
     Column("seen_ns", NUMBER, _SURVEYED, repeats=True),
-    Column("read_at", NUMBER, _SEEN, 0, sealed=CARRYING, repeats=True, joined=min),
-    Column("carried", SMALL, _SEEN, 0, sealed=CARRYING, repeats=True),
+    Column("read_at", NUMBER, _SEEN, sealed=CARRYING, repeats=True, joined=min),
+    Column("carried", SMALL, _SEEN, sealed=CARRYING, repeats=True),
 )
 """In the order in which a seal's leaf holds those that it covers."""
 
@@ -148,9 +148,9 @@ def file_format(file: str) -> int:
     return max(column.stands.get(file, 0) for column in COLUMNS)
 
 
-def sealed_fields(newest: int) -> tuple[str, ...]:
-    """What a leaf of a seal of this format covers, in this order."""
-    return tuple(column.name for column in COLUMNS if 0 < column.sealed <= newest)
+def sealed_fields(most: int) -> tuple[str, ...]:
+    """What a leaf of a seal covers, in this order: up to ALWAYS or CARRYING."""
+    return tuple(column.name for column in COLUMNS if 0 < column.sealed <= most)
 
 
 def joined(parts: Sequence[Any], names: Iterable[str]) -> dict[str, Any]:

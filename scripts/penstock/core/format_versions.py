@@ -1,20 +1,33 @@
-"""Documents on disk that other versions of penstock wrote: older ones are read, newer ones refused by name.
+"""Documents on disk that other versions of penstock wrote: earlier ones are read, later ones refused by name.
 
 | what a document has                       | how it is read                                 |
 |-------------------------------------------|------------------------------------------------|
 | the format that this version writes       | as it is                                       |
-| an older format, or none                  | a field that is missing has its default        |
+| a lower format                            | a field that is missing has its default        |
 | a field that this version does not know   | without it                                     |
-| a newer format                            | not at all: `NewerFormatError`                 |
+| a higher format                           | not at all: `NewerFormatError`                 |
 
-So a field that is added later needs a default that says what older documents meant, and a change that
-older versions would misread needs a higher number.
+Every kind of document begins at format 1. So a field that is added later needs a default that says what
+documents without it meant, and a change that earlier versions would misread needs a higher number.
 """
 
 from __future__ import annotations
 
 import penstock
-from penstock.errors import NewerFormatError
+from penstock.errors import NewerFormatError, OlderVersionError
+
+
+def refuse_unreleased(what: str, where: object, by: str) -> None:
+    """Raises OlderVersionError where a document says that a version before 1.0 wrote it (`by`): its formats
+    had other meanings."""
+    if by.startswith("0."):
+        raise OlderVersionError(
+            f"{what} is of a penstock before 1.0",
+            where=str(where),
+            why=f"penstock {by} wrote it, and nothing was changed",
+            hint='its owner moves the dataset aside, and stages or adopts it anew (docs/adopt.md, "From a '
+            'version before 1.0")',
+        )
 
 
 def refuse_newer(what: str, found: object, newest: int, where: object, *, by: str = "") -> None:

@@ -100,6 +100,11 @@ class DatasetLayout:
         return self.state / "root.json"
 
     @property
+    def state_marker(self) -> Path:
+        """Says that penstock 1.0 or a later version made the state."""
+        return self.state / "state.json"
+
+    @property
     def state_file(self) -> Path:
         """Of a dataset whose state lies elsewhere (`state_root`): a file in the place of the state's folder,
         which says where."""

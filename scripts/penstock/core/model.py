@@ -170,11 +170,11 @@ class Reuse(NamedTuple):
 
     @classmethod
     def parse(cls, text: str) -> Reuse:
-        """The inverse of `str(reuse)`; also of the first two or three words, which older plans have."""
-        words = ["" if word == "-" else word for word in text.split(" ")]
-        digest, grade, proof, mtime, host, staging = (*words, *[""] * (6 - len(words)))
+        """The inverse of `str(reuse)`."""
+        words = ("" if word == "-" else word for word in text.split(" "))
+        digest, grade, proof, mtime, host, *staging = words
         proof = proof.replace("+", " ")
-        return cls(digest, grade or "size", proof, int(mtime) if mtime else None, host, staging)
+        return cls(digest, grade, proof, int(mtime) if mtime else None, host, *staging)
 
     @staticmethod
     def is_taken(text: str) -> bool:
@@ -352,7 +352,7 @@ class Record(NamedTuple):
     digests: str = ""
     """Further whole-file digests, if configured, `sha256:<hex>` separated by blanks."""
     inode: int = 0
-    """As verify saw it; 0 in releases of versions that did not keep it."""
+    """As verify saw it."""
     read_at: int = 0
     """When its bytes were last read back, in seconds since the epoch; 0 where that is not known."""
     carried: int = 0

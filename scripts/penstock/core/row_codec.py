@@ -7,8 +7,8 @@
 | a line of a journal              | `line_of`, `line`             | `copied_of`, `part_of`    |
 
 A frame is for a process of this same version, so it holds the values alone. A journal's lines are for later
-versions, too: a column that the first two formats of journals do not have stands by its name in an object at
-the end of the line.
+versions, too: a column without a place of its own in `copied_line` stands by its name in an object at the end
+of the line, where it has not its default.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from operator import itemgetter
 from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 from zlib import crc32
 
-from penstock.core.columns import BY_NAME, JOURNAL
+from penstock.core.columns import BY_NAME, JOURNAL, of_file
 from penstock.core.digests import hex_of, of_hex, proof_of, proof_text
 from penstock.core.model import (
     AuditedRow,
@@ -41,8 +41,10 @@ PART = "part"
 """What the line of a part begins with."""
 
 _WIRE: tuple[type[Any], ...] = (Entry, Part, Expected, RereadRow, AuditedRow, Surveyed)
-LATER = tuple(name for name in Copied._fields if name in BY_NAME and BY_NAME[name].stands[JOURNAL] > 2)
-"""Columns that stand by name at the end of a journal's line."""
+_PLACED = ("row", "digest", "source_grade", "source_proof", "written_host", "staging")
+"""Columns that have a place in a journal's line."""
+NAMED = tuple(column.name for column in of_file(JOURNAL, Copied._fields) if column.name not in _PLACED)
+"""Those that stand by name at its end."""
 
 
 class ByName(Protocol):
@@ -143,20 +145,20 @@ def copied_line(one: Copied) -> str:
     journal's first line, and the version, where it is not the planned one, in a line of its own
     (`amend_line`)."""
     digest, proof = hex_of(one.digest), proof_text(one.source_proof, one.owed)
-    later = {name: getattr(one, name) for name in LATER if getattr(one, name) != BY_NAME[name].default}
+    named = {name: getattr(one, name) for name in NAMED if getattr(one, name) != BY_NAME[name].default}
     value: list[Any] = [one.row, digest, one.source_grade, proof]
     if one.linked:
         value += [one.written_host, one.staging] if one.staging else [one.written_host]
-    return line([*value, later] if later else value)
+    return line([*value, named] if named else value)
 
 
 def copied_of(value: list[Any], host: str, attempt: str, pin: Pin | None) -> Copied:
     """The inverse of `copied_line`, of its parsed JSON; the rest is what other lines said."""
-    later = value.pop() if isinstance(value[-1], dict) else {}
+    named = value.pop() if isinstance(value[-1], dict) else {}
     row, digest, grade, proof, *writer = value
     claim, owed = proof_of(proof)
     by, staging = (*writer, "")[:2] if writer else (host, "")
-    return Copied(row, of_hex(digest), grade, claim, by, attempt, pin, bool(writer), staging, owed, **later)
+    return Copied(row, of_hex(digest), grade, claim, by, attempt, pin, bool(writer), staging, owed, **named)
 
 
 def line_of(one: Copied | PartLine) -> str:

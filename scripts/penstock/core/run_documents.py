@@ -33,7 +33,7 @@ class RunInfo:
     """Objects seen, before the filter."""
     root: str
     state_root: str | None
-    config: Mapping[str, object] = field(default_factory=dict)
+    config: Mapping[str, object]
     """Frozen: {"dataset": ..., "plan": ..., "engine": ..., "verify": ..., ...}, as
     `config.run_config.RunConfig` reads it. Never a secret."""
     histogram: Sequence[Sequence[int]] = ()
@@ -46,8 +46,7 @@ class RunInfo:
     sources: Sequence[str] = ()
     """The sources' URLs as they name themselves, in the configuration's order. Never a secret."""
     origins: Sequence[str] = ()
-    """Which store or file system each source is (`sources.origin`), in the same order; () of versions that
-    did not note it."""
+    """Which store or file system each source is (`sources.origin`), in the same order."""
 
 
 @dataclass(frozen=True)

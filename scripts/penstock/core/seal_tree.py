@@ -11,14 +11,14 @@ from hashlib import sha256
 from os import fsencode
 from typing import TYPE_CHECKING, Protocol
 
-from penstock.core.columns import CARRYING, sealed_fields
+from penstock.core.columns import ALWAYS, CARRYING, sealed_fields
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
     from penstock.core.model import Record
 
-SEALED_FIELDS = sealed_fields(CARRYING - 1)
+SEALED_FIELDS = sealed_fields(ALWAYS)
 """What a record's canonical bytes hold, in this order. Times and attempts on the target are left
 out: they are facts of one file system, not of the data."""
 CARRYING_FIELDS = sealed_fields(CARRYING)

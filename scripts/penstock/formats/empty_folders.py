@@ -10,7 +10,9 @@ import hashlib
 import os
 from typing import TYPE_CHECKING
 
+from penstock.core.documents import typed_json
 from penstock.errors import FailedError
+from penstock.filesystem import plain_files
 from penstock.storage import durable
 
 if TYPE_CHECKING:
@@ -27,22 +29,19 @@ def write(path: Path, folders: Sequence[str], *, mode: int = 0o600) -> None:
 
 def read(path: Path) -> tuple[str, ...]:
     """The paths; () where the file is missing, since such a release keeps no empty folders. Raises
-    FailedError for a file that cannot be read or is of another format."""
+    FailedError for a file that cannot be read, NewerFormatError."""
     try:
-        found = durable.read_json(path)
+        raw = typed_json.known(plain_files.read(path), "a list of empty folders", FORMAT, path)
+        folders = raw.get("folders")
+        if not isinstance(folders, list):
+            raise ValueError("`folders` is no list")
     except FileNotFoundError:
         return ()
     except (OSError, ValueError) as error:
         raise FailedError(
             "the list of empty folders cannot be read", where=str(path), why=str(error)
         ) from None
-    number = found.get("format") if isinstance(found, dict) else None
-    if number != FORMAT:
-        hint = "a newer penstock wrote it: use that one" if isinstance(number, int) else ""
-        raise FailedError(
-            "the file is not a list of empty folders", where=str(path), why=f"format {number!r}", hint=hint
-        )
-    return tuple(map(str, found["folders"]))
+    return tuple(map(str, folders))
 
 
 def digest(folders: Iterable[str]) -> str:

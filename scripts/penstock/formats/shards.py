@@ -23,7 +23,6 @@ from penstock.formats.tables import (
     Form,
     OnTable,
     TableWriter,
-    kind_of,
     read_batches,
     strings,
     values,
@@ -78,14 +77,9 @@ def read_shard(path: Path) -> Iterator[list[Entry]]:
 
 
 def read_expected(path: Path) -> Iterator[list[Expected]]:
-    """The rows of an audit's shard. Older audits have them as those of a copy, with the digest in `reuse`.
-    Raises FailedError."""
-    if kind_of(path) != FORM.kind:
-        for batch in read_batches(path, EXPECTED):
-            yield filled(Expected, values(batch), batch.num_rows)
-        return
-    for entries in read_shard(path):
-        yield [Expected(one.path, one.size, one.part, one.offset, one.length, one.reuse) for one in entries]
+    """The rows of an audit's shard, as `read_shard`."""
+    for batch in read_batches(path, EXPECTED):
+        yield filled(Expected, values(batch), batch.num_rows)
 
 
 def numbered(path: Path) -> Iterator[tuple[Sequence[int], pa.RecordBatch]]:

@@ -1,7 +1,7 @@
 """Parquet files that appear whole under their name, or not at all, and are read as a stream.
 
 Paths and keys are binary columns (`os.fsencode`): names that are not UTF-8 live in them. A
-file says in its metadata what it holds, so that a wrong or older file is a clear error.
+file says in its metadata what it holds, and in which format, so that a wrong one is a clear error.
 """
 
 from __future__ import annotations
@@ -84,7 +84,7 @@ class Written(Protocol):
 
 
 class Read(Written, Protocol):
-    """What a reader must know besides: the values of columns that older files do not have."""
+    """What a reader must know besides: the values of columns that a file may lack."""
 
     @property
     def defaults(self) -> Mapping[str, Any]: ...
@@ -255,8 +255,8 @@ def read_batches(
     groups: Sequence[int] | None = None,
 ) -> Iterator[pa.RecordBatch]:
     """The rows of a file of this form, in order, with all columns or with those of `names`; with `groups`
-    only those of these row groups. A column that an older version did not write has its default in every
-    row. Raises FailedError when the file is missing, damaged or of another kind, and NewerFormatError."""
+    only those of these row groups. A column that the file lacks has its default in every row. Raises
+    FailedError when the file is missing, damaged or of another kind, and NewerFormatError."""
     try:
         with opened(path) as table:
             _check_kind(_kind(table.schema_arrow), form.kind, path)
@@ -322,15 +322,6 @@ def group_starts(path: Path, form: Read, name: str) -> list[Any]:
         batches = read_batches(path, form, batch=1, names=[name], groups=[group])
         starts += [batch[name][0].as_py() for batch in islice(batches, 1)]
     return starts
-
-
-def kind_of(path: Path) -> str:
-    """What a file says that it holds, and in which format; "" where it cannot be read."""
-    try:
-        with opened(path) as table:
-            return _kind(table.schema_arrow)
-    except UNREADABLE:
-        return ""
 
 
 def _kind(schema: pa.Schema) -> str:

@@ -47,7 +47,7 @@ class Holder:
     nonce: str
     since: str
     """UTC, ISO 8601."""
-    cluster: str = ""
+    cluster: str
     """The name of the job's cluster: two clusters over one file system count their jobs alike."""
 
     def to_json(self) -> bytes:
@@ -94,13 +94,13 @@ def parse(content: bytes) -> Holder | None:
 
 
 def from_json(raw: Any) -> Holder | None:
-    """A holder from parsed JSON. Fields that this version does not know are ignored; fields that an older
-    version did not write have their defaults. None for anything else."""
+    """A holder from parsed JSON. Fields that this version does not know are ignored; None for anything
+    else."""
     if not isinstance(raw, dict):
         return None
     try:
-        return Holder(**{f.name: raw[f.name] for f in fields(Holder) if f.name in raw})
-    except TypeError:
+        return Holder(**{f.name: raw[f.name] for f in fields(Holder)})
+    except KeyError:
         return None
 
 

@@ -311,7 +311,7 @@ def again(
     context: Context, layout: DatasetLayout, run: str, step: str, size: int, files: int, gid: int
 ) -> None:
     """Promise this for a run that is under way where nothing is promised for it: another plan held it for
-    dead, or an older version planned it."""
+    dead."""
     if size:
         take_part(context, layout, run, step, gid, size, files)
 

@@ -42,7 +42,7 @@ def tidy(context: Context, run: Run) -> None:
 
 def prune(context: Context, layout: DatasetLayout) -> None:
     """Remove what the manifests cover of the state of all runs of a dataset whose releases stand: also what a
-    run that was killed left, and one of an older version. The caller holds the dataset's lock.
+    run that was killed left. The caller holds the dataset's lock.
 
     Nothing reads what is removed once a run's receipt of publish is durable, so it may be killed anywhere.
     What cannot be removed is a warning: the release is published all the same. Raises LockedError when this

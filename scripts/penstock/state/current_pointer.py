@@ -96,7 +96,7 @@ def settled(run: Run) -> bool:
     |                 |                                  |                    | moved it by hand since       |
     | to a release    | the same, and rollbacks since    | any                | yes: nobody's rollback is    |
     |                 |                                  |                    | undone by a plain rerun      |
-    | to a release    | rollbacks alone (older versions),| any                | yes                          |
+    | to a release    | rollbacks alone (lines are lost),| any                | yes                          |
     |                 | the last from this release       |                    |                              |
     | to a release    | anything else: the source holds  | any                | no                           |
     |                 | again what this run published    |                    |                              |

@@ -58,8 +58,8 @@ class Run:
 
     @cached_property
     def probe(self) -> ProbeReport:
-        """What plan saw of the target's file system; of older runs a report in which nothing was tried.
-        Raises FailedError when it is damaged."""
+        """What plan saw of the target's file system; where nothing was tried (a comparison with a tree, a run
+        whose state is gone), a report that says so. Raises FailedError when it is damaged."""
         try:
             return probe_report.from_json(plain_files.read(self.folder.probe), self.folder.probe)
         except FileNotFoundError:

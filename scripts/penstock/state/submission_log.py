@@ -38,17 +38,17 @@ class Submission:
     indices: Sequence[int]
     array: str = ""
     at_once: int = 0
-    """How many of its elements may run at once; 0 of versions that did not note it."""
+    """How many of its elements may run at once; 0: not known."""
     cluster: str = ""
-    """The cluster's name; "" of a local array, and of versions that did not note it."""
+    """The cluster's name; "" of a local array."""
     by: Holder | None = None
-    """The controller that submitted it; None of versions that did not note it."""
+    """The controller that submitted it."""
     at: float = 0.0
     """When it was submitted, or was about to be, in seconds since the epoch."""
     whole_nodes: bool | None = None
-    """Whether each of its elements asked for a node of its own; None of versions that did not note it."""
+    """Whether each of its elements asked for a node of its own; None: the cluster has none."""
     spec_cores: int | None = None
-    """The core-spec that each of its elements asked for; None: none, or of a version that did not note it."""
+    """The core-spec that each of its elements asked for; None: none."""
     over: bool = False
     """None of its elements lives any more, or it was never submitted."""
     starts: Mapping[int, float] = field(default_factory=dict)

@@ -82,8 +82,8 @@ def run_element(
     link: Link | None = None,
 ) -> int:
     """Do one shard (see `shard_assignment`: not always that of this number); returns the exit status.
-    `attempt` "auto" makes one that is unique. `root` is the configured target; None, of controllers of older
-    versions: the one that the run was listed for. `ops`: metadata operations a second of all runs below the
+    `attempt` "auto" makes one that is unique. `root` is the configured target; None: the one that the
+    run was listed for. `ops`: metadata operations a second of all runs below the
     root, 0 without a budget; `at_once`: how many elements of this step share it. `meter`: measures what the
     element uses; None: one that begins here. `link`: what bounds the bytes that all elements read from their
     sources; None: nothing but `engine.limit`. Raises PreflightError where the dataset's folders are not this

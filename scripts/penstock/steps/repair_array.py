@@ -251,15 +251,15 @@ def _place(
 
 def mender_of(context: Context, layout: DatasetLayout, seal: Seal, release: str) -> Mender:
     """What replaces files of the release, with the modes, group and owner that were published."""
-    published, configured = seal.permissions, context.dataset(layout.dataset).permissions
+    published = seal.permissions
     data = layout.release(release) / DATA
     uid, gid = numbers_here(
         published.uid, published.user, published.gid, published.group, mapped=is_mapped(data)
     )
     return context.storage.mender(
         data,
-        file_mode=_first(published.file_mode, configured.file_mode),
-        dir_mode=_first(published.dir_mode, configured.dir_mode),
+        file_mode=published.file_mode,
+        dir_mode=published.dir_mode,
         gid=gid,
         uid=uid,
         rules=_rules(published, data),
@@ -276,10 +276,6 @@ def _rules(published: SealedPermissions, data: Path) -> AccessRules:
             hint="repair on a machine that mounts it without id mapping",
         )
     return sealed_rules(published)
-
-
-def _first(published: int | None, configured: int) -> int:
-    return configured if published is None else published
 
 
 def inode_of(layout: DatasetLayout, release: str, path: str) -> os.stat_result | None:

@@ -103,8 +103,8 @@ def beside(survey: Survey, promised: Sequence[Promise]) -> Survey:
     | quota of a group | all bytes and files                                     | of its gid and pool |
 
     A pool that is not known counts as the same. Where quotas count chunk files, a promise counts with its
-    own number of them. One that says none (of an older version, or where the vendor's commands did not say
-    how its files are striped) counts one for each file, which is rather too few.
+    own number of them. One that says none (where the vendor's commands did not say how its files are
+    striped) counts one for each file, which is rather too few.
     """
     if not promised:
         return survey

@@ -30,13 +30,13 @@ class Adoption(NamedTuple):
     bytes: int
     """Of the listing."""
     scanned: int
-    ignored: Mapping[str, int] = {}
+    ignored: Mapping[str, int]
     """What the listing left out by policy: as of `RunInfo`."""
-    read_source: bool = False
+    read_source: bool
     """Whether the source is read where it states no checksum."""
-    filesystem: str = "auto"
+    filesystem: str
     """As `target.filesystem`."""
-    recall: int = 0
+    recall: int
     """Bytes of tiered files of the tree that may be fetched back to be read, of all elements together."""
 
     def layout(self, layout: DatasetLayout) -> RunLayout:

@@ -5,11 +5,8 @@ from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
 from penstock.core.documents import typed_json
-from penstock.core.format_versions import refuse_newer
 
-FORMAT = 2
-"""Lines without a number are of format 1, too. Only lines with a `base` are of format 2: a version that does
-not know it would take other elements for those of the array."""
+FORMAT = 1
 
 
 class ArrayLine(NamedTuple):
@@ -34,29 +31,28 @@ class ArrayLine(NamedTuple):
     base: int = 0
     cluster: str = ""
     by: Mapping[str, object] | None = None
-    """The controller, as `locks.holder` describes processes; None of versions that did not note it."""
+    """The controller, as `locks.holder` describes processes."""
     array: str = ""
     at_once: int = 0
     time: int = 0
-    """The time limit that was asked for, in seconds; 0: none, or of a version that did not note it."""
+    """The time limit that was asked for, in seconds; 0: none."""
     why: str = ""
     at: float = 0.0
     """Seconds since the epoch."""
     whole_nodes: bool | None = None
-    """Whether each of its elements asked for a node of its own; None of versions that did not note it."""
+    """Whether each of its elements asked for a node of its own; None: the cluster has none."""
     spec_cores: int | None = None
-    """The core-spec that each of its elements asked for; None: none, or of a version that did not note it."""
+    """The core-spec that each of its elements asked for; None: none."""
     starts: Sequence[tuple[int, float]] = ()
     """When the cluster last started the elements of these shards, by its own clock, as far as it was seen."""
 
 
 def to_json(line: ArrayLine) -> dict[str, object]:
     said = {name: value for name, value in line._asdict().items() if value != ArrayLine._field_defaults[name]}
-    return {**said, "format": FORMAT if line.base else 1}
+    return {**said, "format": FORMAT}
 
 
 def from_json(raw: object, where: object) -> ArrayLine:
     """Of a line that is parsed already, `where` is the file's path. Raises NewerFormatError, and ValueError
     for what is no such line."""
-    refuse_newer("a line about an array", raw.get("format") if isinstance(raw, dict) else None, FORMAT, where)
-    return typed_json.read(ArrayLine, raw)
+    return typed_json.read(ArrayLine, typed_json.numbered(raw, "a line about an array", FORMAT, where))

@@ -9,7 +9,6 @@ from penstock.core.documents import typed_json
 from penstock.core.layout import DatasetLayout, RunLayout
 
 FORMAT = 1
-"""Descriptions without a number are of format 1, too."""
 
 
 class Audit(NamedTuple):

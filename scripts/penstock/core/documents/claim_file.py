@@ -13,10 +13,10 @@ class ClaimFile(NamedTuple):
     """What the file says; `state.run_claims.RunClaim` is what the program knows."""
 
     run: str
-    number: int = 0
-    by: Mapping[str, object] | None = None
+    number: int
+    by: Mapping[str, object] | None
     """The `list` that made it, as `locks.holder` describes processes."""
-    controller: str = ""
+    controller: str
 
 
 def to_json(claim: ClaimFile) -> dict[str, object]:

@@ -5,11 +5,10 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 from penstock.core.documents import typed_json
-from penstock.core.documents.element_usage import ElementUsage
+from penstock.core.documents.element_usage import NOT_MEASURED, ElementUsage
 from penstock.core.documents.granted import NOT_KNOWN, Granted
 
 FORMAT = 1
-"""Receipts without a number are of format 1, too."""
 
 
 @dataclass(frozen=True)
@@ -33,8 +32,7 @@ class ElementReceipt:
     linked_bytes: int = 0
     """Of the rows that were linked many at a time, as `link_seconds`."""
     link_seconds: float = 0.0
-    """What linking many of them took, before anything was copied; 0 in receipts of versions that linked by
-    the way."""
+    """What linking many of them took, before anything was copied."""
     taken: int = 0
     """Those of `linked` that were taken over from another run's staging."""
     retries: int = 0
@@ -81,9 +79,8 @@ class ElementReceipt:
     """Rows that are damaged, of audit; files that could not be fetched, of repair."""
     seen: str = ""
     """`sha256:<hex>` of what an audit's element saw, or what a repair's fetched."""
-    usage: ElementUsage | None = None
-    """Of all attempts; None in receipts of versions that did not measure it. `seconds` and `cpu_seconds`
-    above are the engine's alone."""
+    usage: ElementUsage = NOT_MEASURED
+    """Of all attempts. `seconds` and `cpu_seconds` above are the engine's alone."""
 
 
 def to_json(receipt: ElementReceipt) -> dict[str, object]:

@@ -55,6 +55,9 @@ class ElementUsage(NamedTuple):
     earlier: EarlierUsage = EarlierUsage()
 
 
+NOT_MEASURED = ElementUsage()
+
+
 def after(before: ElementUsage | None, array: str) -> EarlierUsage:
     """What an attempt that begins now, in this array, finds that earlier ones used.
 

@@ -15,4 +15,4 @@ class Granted(NamedTuple):
 
 
 NOT_KNOWN = Granted()
-"""What receipts of before say."""
+"""What there is to say where the kernel says nothing."""

@@ -1,7 +1,4 @@
-"""One line of `history.jsonl`: an event that changed what a dataset's readers see, or the files of a release.
-
-Lines say which format they are of since format 1 was numbered; a line without a number is of format 1, too.
-"""
+"""A line of `history.jsonl`: an event that changed what readers see, or the files of a release."""
 
 # Annotations are read at run time (`typed_json`): no `from __future__ import annotations`.
 from collections.abc import Sequence
@@ -19,7 +16,6 @@ class Author(NamedTuple):
     """Who did it: the account's name and number, and the node as the cluster calls it."""
 
     by: str = ""
-    """"" in lines of repairs that older versions wrote."""
     uid: int | None = None
     host: str = ""
 
@@ -66,7 +62,7 @@ class Rollback(HistoryLine):
     left: Annotated[str, "from"] = ""
     """The release that `current` named before."""
     nonce: str = ""
-    """Of the intent that the line ends; "" in lines of older versions."""
+    """Of the intent that the line ends."""
 
 
 @dataclass(frozen=True)

@@ -115,13 +115,13 @@ class NodeAnswer(NamedTuple):
     penstock: str = ""
     """The version on the node."""
     written: OwnerSeen | None = None
-    """Of the file that holds this answer, which the node made; None of older versions."""
+    """Of the file that holds this answer, which the node made; None: not known."""
     acls: AclsSeen | None = None
-    """None where the dataset is to have none, and of older versions."""
+    """None where the dataset is to have none."""
     cores: NodeCores | None = None
-    """None of older versions."""
+    """None: not known."""
     link: LinkSeen | None = None
-    """None where no cap is configured, and of older versions."""
+    """None where no cap is configured."""
 
     @property
     def errors(self) -> list[str]:

@@ -5,7 +5,6 @@ from collections.abc import Mapping
 from typing import NamedTuple
 
 from penstock.core.documents import typed_json
-from penstock.core.format_versions import refuse_newer
 
 FORMAT = 1
 ASKED, WORKING, RESTING = "asked", "working", "resting"
@@ -74,6 +73,4 @@ def to_json(promise: Promise) -> dict[str, object]:
 
 def from_value(value: object, where: object) -> Promise:
     """Of parsed JSON. Raises NewerFormatError, and ValueError for what is no promise."""
-    if isinstance(value, dict):
-        refuse_newer("what a run promised itself", value.get("format"), FORMAT, where)
-    return typed_json.read(Promise, value)
+    return typed_json.read(Promise, typed_json.numbered(value, "what a run promised itself", FORMAT, where))

@@ -17,15 +17,15 @@ class RemovalMark(NamedTuple):
     """In the name that the release's folder gets: `.removed-<release>-<nonce>`."""
     at: str
     """UTC, ISO 8601."""
-    by: str = ""
-    uid: int | None = None
-    host: str = ""
-    run: str = ""
-    """The run that published it: its state goes, too. "" where the seal does not say."""
-    why: str = ""
-    files: int = 0
+    by: str
+    uid: int | None
+    host: str
+    run: str
+    """The run that published it: its state goes, too. "" where there is no seal."""
+    why: str
+    files: int
     """As the seal has it; `bytes` likewise."""
-    bytes: int = 0
+    bytes: int
 
 
 def to_json(mark: RemovalMark) -> dict[str, object]:

@@ -19,10 +19,10 @@ class RollbackIntent(NamedTuple):
     """The history's line has it, too: of two rollbacks in one second each has a line."""
     at: str
     """UTC, ISO 8601."""
-    by: str = ""
-    uid: int | None = None
-    host: str = ""
-    claim: int = 0
+    by: str
+    uid: int | None
+    host: str
+    claim: int
     """The number of the claim that stood."""
 
 

@@ -6,21 +6,15 @@ A seal is written once, before its release is revealed, and only read from then 
 
 # Annotations are read at run time (`typed_json`): no `from __future__ import annotations`.
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Annotated, NamedTuple
 
 from penstock.core import posix_acl
-from penstock.core.columns import CARRYING, sealed_fields
 from penstock.core.documents import typed_json
 from penstock.core.grades import EVIDENCE_GRADES, SOURCE_GRADES
-from penstock.core.seal_tree import SEALED_FIELDS
+from penstock.core.layout import MANIFEST
 
-PLAIN, AMENDED, RULED = 1, 2, 3
-FORMAT = CARRYING
-"""The newest format. 2: the release holds another listing than its run froze (`Seal.amended`). 3: its files
-and folders have modes by path, or an ACL, which versions before would take for damage and repair. 4: some of
-its files were carried over from the release before without being read back, which versions before would count
-as read. Other seals are of format 1, so that versions which know none of this read them, too."""
+FORMAT = 1
 
 Json = dict[str, object]
 
@@ -28,7 +22,7 @@ Json = dict[str, object]
 class SealedSource(NamedTuple):
     """One source, as the configuration had it. Never a secret."""
 
-    url: str = ""
+    url: str
     into: str = ""
     """The folder below `data/` that it fills; "" for all of it."""
 
@@ -36,18 +30,19 @@ class SealedSource(NamedTuple):
 class SealedModes(NamedTuple):
     """The modes of files and folders whose path a pattern matches; None: the rule names none."""
 
-    match: str = ""
+    match: str
     file: int | None = None
     dir: int | None = None
 
 
 class SealedPermissions(NamedTuple):
-    """What every file and folder of the release has. None: not known, not compared."""
+    """What every file and folder of the release has."""
 
-    file_mode: int | None = None
-    dir_mode: int | None = None
-    gid: int | None = None
-    uid: int | None = None
+    file_mode: int
+    dir_mode: int
+    gid: int | None
+    """None: none was asked for, and none is compared."""
+    uid: int
     user: str = ""
     """The name of `uid`, and `group` that of `gid`, on the machine that published; "" where it had none."""
     group: str = ""
@@ -65,7 +60,7 @@ class SealedPermissions(NamedTuple):
             **names,
             **({"modes": [rule._asdict() for rule in self.modes]} if self.modes else {}),
             **({"acl": list(self.acl)} if self.acl else {}),
-            "octal": {name: f"{mode:04o}" for name, mode in octal.items() if mode is not None},
+            "octal": {name: f"{mode:04o}" for name, mode in octal.items()},
         }
 
 
@@ -73,21 +68,21 @@ class SealedPermissions(NamedTuple):
 class SealedRecords:
     """The tree over the manifest's rows (`core.seal_tree`)."""
 
-    root: str = ""
+    root: str
     """`sha256:<hex>`."""
-    count: int = 0
-    fields: Sequence[str] = SEALED_FIELDS
+    count: int
+    fields: Sequence[str]
     """What each leaf holds, in this order. Those of another version may be none that this one knows."""
 
 
 class SealedManifest(NamedTuple):
     """One file beside `data/`. A count that a file of its kind does not have is None."""
 
-    sha256: str = ""
+    sha256: str
     """`sha256:<hex>` of its bytes."""
     records: int | None = None
     bytes: int | None = None
-    """Its size. Seals of 32c1780 and before do not have it."""
+    """The size of the Parquet file."""
     folders: int | None = None
     lines: int | None = None
     escaped: int | None = None
@@ -107,20 +102,20 @@ class Amount(NamedTuple):
 class SealedEvidence(NamedTuple):
     """Files and bytes by how they were proven."""
 
-    source: Mapping[str, Amount] = typed_json.NOTHING
+    source: Mapping[str, Amount]
     """By source grade."""
-    storage: Mapping[str, Amount] = typed_json.NOTHING
+    storage: Mapping[str, Amount]
     """By storage grade."""
-    methods: Mapping[str, Amount] | None = None
-    """By how the caches were passed when the files were read back. None: the seal does not say."""
-    required_storage: str = ""
-    required_source: str = ""
+    methods: Mapping[str, Amount]
+    """By how the caches were passed when the files were read back."""
+    required_storage: str
+    required_source: str
     oldest_read: str = ""
     """When the file that was read longest ago was last read back, of all that hold anything, UTC in ISO 8601;
     "" where one was never read, or none holds anything."""
     fsync_ends: str = ""
     """Where an fsync ended while the files were written, if not on the servers' disks, by the mounts of the
-    nodes that wrote them; "" where none said so, and in seals of before."""
+    nodes that wrote them; "" where none said so."""
 
     @property
     def weakest_source(self) -> str:
@@ -135,7 +130,7 @@ class SealedEvidence(NamedTuple):
         return {
             "source": _amounts(self.source),
             "storage": _amounts(self.storage),
-            "methods": _amounts(self.methods or {}),
+            "methods": _amounts(self.methods),
             "weakest_source": _weakest(self.weakest_source, self.source),
             "weakest_storage": _weakest(self.weakest_storage, self.storage),
             "required_storage": self.required_storage,
@@ -148,14 +143,14 @@ class SealedEvidence(NamedTuple):
 class SealedAmendment(NamedTuple):
     """How the release's listing differs from the one that its run froze."""
 
-    listing: str = ""
+    listing: str
     """`sha256:<hex>` of the listing that the release holds."""
-    changed: int = 0
+    changed: int
     """Files that are of another version than the listed one."""
-    gone: int = 0
-    began: Annotated[str, "from"] = ""
+    gone: int
+    began: Annotated[str, "from"]
     """The files were read between this time and `until`, UTC, ISO 8601; "" where that is not known."""
-    until: str = ""
+    until: str
 
     def to_json(self) -> Json:
         return {
@@ -170,48 +165,47 @@ class SealedAmendment(NamedTuple):
 class SealedCarried(NamedTuple):
     """Linked files that were not read back for this release."""
 
-    files: int = 0
-    bytes: int = 0
-    oldest_read: str = ""
+    files: int
+    bytes: int
+    oldest_read: str
     """When the one that was read longest ago was last read back, UTC in ISO 8601."""
 
 
 class Seal(NamedTuple):
     """What `release.json` says. Times are UTC, ISO 8601; sizes are bytes."""
 
-    dataset: str = ""
-    release: str = ""
-    run: str = ""
-    """"" where the seal cannot tell which run published the release."""
-    sealed: str = ""
+    dataset: str
+    release: str
+    run: str
+    sealed: str
     """When."""
-    penstock: str = ""
+    penstock: str
     """The version that wrote it."""
-    files: int = 0
-    bytes: int = 0
-    giants: int = 0
-    part_bytes: int | None = None
+    files: int
+    bytes: int
+    giants: int
+    part_bytes: int | None
     """The size of a giant's parts; None without giants."""
-    sources: Sequence[SealedSource] = ()
+    sources: Sequence[SealedSource]
     """By the index that the records have."""
-    listing: str = ""
+    listing: str
     """`sha256:<hex>` of the listing that the run froze."""
-    include: Sequence[str] = ()
-    exclude: Sequence[str] = ()
-    scanned: int = 0
+    include: Sequence[str]
+    exclude: Sequence[str]
+    scanned: int
     """Objects seen, before the filter."""
-    ignored: Mapping[str, int] = typed_json.NOTHING
-    hard_links: Mapping[str, int] = typed_json.NOTHING
-    base: str | None = None
+    ignored: Mapping[str, int]
+    hard_links: Mapping[str, int]
+    base: str | None
     """The release that unchanged files were linked from."""
-    unchanged: int = 0
-    renamed: int = 0
-    """Those of them that `base` holds under another name, known by their checksums."""
-    permissions: SealedPermissions = SealedPermissions()
-    records: SealedRecords = SealedRecords()
-    manifests: Mapping[str, SealedManifest] = typed_json.NOTHING
+    unchanged: int
+    permissions: SealedPermissions
+    records: SealedRecords
+    manifests: Mapping[str, SealedManifest]
     """By file name."""
-    evidence: SealedEvidence = SealedEvidence()
+    evidence: SealedEvidence
+    renamed: int = 0
+    """Those of `unchanged` that `base` holds under another name, known by their checksums."""
     amended: SealedAmendment | None = None
     """Where the source was followed while it changed: the release is no snapshot of one moment."""
     carried: SealedCarried | None = None
@@ -219,10 +213,10 @@ class Seal(NamedTuple):
 
 
 def to_json(seal: Seal) -> Json:
-    """What `release.json` holds, in the lowest format that says it."""
+    """What `release.json` holds."""
     written: Json = {
         **{name: getattr(seal, name) for name in _PLAIN},
-        "format": PLAIN,
+        "format": FORMAT,
         "sources": [source._asdict() for source in seal.sources],
         "include": list(seal.include),
         "exclude": list(seal.exclude),
@@ -240,11 +234,9 @@ def to_json(seal: Seal) -> Json:
     if seal.renamed:
         written["renamed"] = seal.renamed
     if seal.amended is not None:
-        written |= {"format": AMENDED, "snapshot": False, "amended": seal.amended.to_json()}
-    if seal.permissions.modes or seal.permissions.acl:
-        written["format"] = RULED
+        written |= {"snapshot": False, "amended": seal.amended.to_json()}
     if seal.carried is not None:
-        written |= {"format": CARRYING, "carried": seal.carried._asdict()}
+        written["carried"] = seal.carried._asdict()
     return written
 
 
@@ -257,15 +249,12 @@ _PLAIN = (
 def from_json(content: bytes, where: object) -> Seal:
     """Of the bytes of `release.json`, `where` is its path. Raises NewerFormatError, and ValueError for what
     is no seal."""
-    raw = typed_json.known(content, "a release's seal", FORMAT, where)
-    seal, records, number = typed_json.read(Seal, raw), raw.get("records"), raw.get("format")
+    seal = typed_json.parse(Seal, content, "a release's seal", FORMAT, where)
     if not all(posix_acl.parse(text).who.isdecimal() for text in seal.permissions.acl):
         raise ValueError("an entry of its ACL names no number")
-    if isinstance(records, dict) and records.get("fields"):
-        return seal
-    # It does not say what its leaves hold: what those of its format do.
-    fields = sealed_fields(max(1, number) if isinstance(number, int) else 1)
-    return seal._replace(records=replace(seal.records, fields=fields))
+    if MANIFEST not in seal.manifests:
+        raise ValueError(f"it does not seal {MANIFEST}")
+    return seal
 
 
 def _amounts(amounts: Mapping[str, Amount]) -> Json:

@@ -13,7 +13,7 @@ from penstock.core.documents import typed_json
 from penstock.core.documents.verdict import LastAuditJson
 
 FORMAT = 1
-"""Of the receipts of steps; those without a number are of format 1, too."""
+"""Of the receipts of steps."""
 
 
 class StepReceipt(TypedDict):

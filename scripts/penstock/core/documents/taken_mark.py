@@ -7,15 +7,14 @@ from typing import NamedTuple
 from penstock.core.documents import typed_json
 
 FORMAT = 1
-"""Marks without a number are of format 1, too."""
 
 
 class TakenMark(NamedTuple):
     """Who took it, and what it is called."""
 
-    by: str = ""
+    by: str
     """The other run."""
-    staging: str = ""
+    staging: str
     """Name of the staging below `releases/`; "": as the run itself named it."""
 
 

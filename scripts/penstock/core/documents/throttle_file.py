@@ -7,7 +7,6 @@ from typing import NamedTuple
 from penstock.core.documents import typed_json
 
 FORMAT = 1
-"""Documents without a number are of format 1, too."""
 
 
 class Throttle(NamedTuple):

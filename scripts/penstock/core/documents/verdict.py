@@ -113,7 +113,7 @@ class Verdict(NamedTuple):
 def to_json(verdict: Verdict) -> Json:
     """What the file holds; what never happened is left out."""
     slices = {str(of): {str(one): at for one, at in seen.items()} for of, seen in verdict.read.slices.items()}
-    read: Json = {"whole": verdict.read.whole, "slices": slices}
+    read = {"whole": verdict.read.whole, "slices": slices}
     written: Json = {
         "format": FORMAT,
         "dataset": verdict.dataset,
@@ -123,10 +123,7 @@ def to_json(verdict: Verdict) -> Json:
         "read": read,
     }
     if verdict.last is not None:
-        # Versions before these two keys wrote none.
-        newer = ("skipped", "grade")
-        last = verdict.last.to_json().items()
-        written["last"] = {key: told for key, told in last if told or key not in newer}
+        written["last"] = verdict.last.to_json()
     if verdict.repair is not None:
         written["repair"] = verdict.repair._asdict()
     if verdict.overruled is not None:

@@ -55,7 +55,6 @@ if TYPE_CHECKING:
     from penstock.engine.part import Unfinished
 
 FORMAT = file_format(JOURNAL)
-"""2: rows may be amended, gone, linked, or copied in parts."""
 SUFFIX = ".journal"
 TOGETHER = 1024
 """Lines read at a time."""

@@ -96,18 +96,17 @@ def judged(node: str, config: DatasetConfig, target: TargetConfig, answer: NodeA
     | an ACL is configured | the node's answer                       | verdict                 |
     |----------------------|-----------------------------------------|-------------------------|
     | no                   | any                                     | nothing                 |
-    | yes                  | says nothing of it (an older version's) | a note                  |
     | yes                  | could not read one, and says why        | a note                  |
     | yes                  | there are no POSIX ACLs, and says why   | a stop, as for a target |
     | yes                  | an ACL can be read                      | ok                      |
     """
-    if not config.permissions.acl:
+    acls = answer.acls
+    if not config.permissions.acl or acls is None:
         return []
-    about, acls = f"ACL on {printable(node)}", answer.acls
-    if acls is None or acls.error:
-        why = f"penstock {answer.penstock} there looks at no ACLs" if acls is None else acls.error
+    about = f"ACL on {printable(node)}"
+    if acls.error:
         mend = "read one there: `getfacl` of the target"
-        return [CheckResult(about, printable(f"not known ({why})"), "note", mend=mend)]
+        return [CheckResult(about, printable(f"not known ({acls.error})"), "note", mend=mend)]
     kind = rules_of(named_kind(answer.target.kind), target.filesystem)
     result = judge(answer.target.path, ", ".join(config.permissions.acl), printable(acls.refused), kind.acls)
     return [result._replace(about=about)]

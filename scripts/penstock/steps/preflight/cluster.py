@@ -166,7 +166,7 @@ def _visit(context: Context, config: DatasetConfig, mark: str, heard: list[Heard
         try:
             answer = node_answer.from_json(written.text.encode(), node)
         except ValueError:
-            return written.text  # not JSON: the words of an older penstock on the node
+            return written.text  # not JSON: why the command did not begin there
         heard.append(Heard(node, answer, owners.owner(written.uid, written.gid)))
         return "\n".join(answer.errors)
 

@@ -1,5 +1,5 @@
-"""Releases and killed runs that earlier commits made: today's code reads, audits, repairs, reuses and resumes
-them. tests/fixtures/make.py says how they were made."""
+"""Releases and killed runs that 1.0.0 made: today's code reads, audits, repairs, reuses and resumes them.
+`tests/fixtures/make.py` says how they were made."""
 
 from __future__ import annotations
 
@@ -11,6 +11,7 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
 import pytest
+from tests.support import fixed_settings
 from tests.support.s3server import S3Server
 from tests.support.staging_runs import tree
 from tests.support.whole_way import content
@@ -24,21 +25,24 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
 FIXTURES = Path(__file__).resolve().parents[1] / "fixtures"
-MADE_BY = ("32c1780", "d98f93c")
-"""Commits: before there were claims and takeovers, and before modules got their present names."""
-PUBLISHED = ("azure", "posix", "s3", "several", "web")
+MADE_BY = ("1.0.0",)
+"""Versions."""
+PUBLISHED = ("posix", "s3", "several")
 
 
+PLAN = {"shard_files": 10, "shard_bytes": "1MiB", "giant_bytes": "1MiB", "part_bytes": "1MiB"}
 NOTHING: Mapping[str, object] = MappingProxyType({})
 
 
-class Older:
+class Earlier:
     """What the fixture holds, in a folder of its own; and the command on it."""
 
-    def __init__(self, commit: str, top: Path, capture: pytest.CaptureFixture[str]) -> None:
-        self.capture = capture
-        packed = FIXTURES / f"{commit}.tar.gz"
-        subprocess.run(["tar", "-C", str(top), "-xpzf", str(packed), "--no-same-owner"], check=True)
+    def __init__(
+        self, version: str, top: Path, capture: pytest.CaptureFixture[str], patch: pytest.MonkeyPatch
+    ) -> None:
+        self.capture, self.patch = capture, patch
+        packed = FIXTURES / f"{version}.tar.xz"
+        subprocess.run(["tar", "-C", str(top), "-xpJf", str(packed), "--no-same-owner"], check=True)
         self.top = top / "made"
         self.config = top / "config.yaml"
         for file in self.top.glob("target/*/.penstock/runs/*/run.json"):
@@ -60,19 +64,18 @@ class Older:
         document = {
             "target": {"root": str(self.top / "target"), "keep_free": 0},
             "datasets": {
-                "azure": {"source": "abfs://container/"},
                 "posix": {"source": str(self.top / "folder")},
                 "s3": bucket,
                 "several": {"sources": several},
-                "web": {"source": "http://127.0.0.1:9/"},
                 "in-copy": bucket,
                 "in-verify": bucket,
             },
             "verify": dict(verify),
-            "plan": {
-                "shard_files": 20, "shard_bytes": "2MiB", "giant_bytes": "2MiB", "part_bytes": "1MiB",
-            },
-        }  # fmt: skip
+            "plan": PLAN,
+        }
+        document, environment = fixed_settings.apart(document)
+        for name, value in environment.items():
+            self.patch.setenv(name, value)
         self.config.write_text(json.dumps(document))
 
     def bucket(self) -> dict[bytes, bytes]:
@@ -98,45 +101,48 @@ class Older:
 
 
 @pytest.fixture(params=MADE_BY)
-def older(
-    request: pytest.FixtureRequest, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> Iterator[Older]:
-    made = Older(request.param, tmp_path, capsys)
+def earlier(
+    request: pytest.FixtureRequest,
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+) -> Iterator[Earlier]:
+    made = Earlier(request.param, tmp_path, capsys, monkeypatch)
     made.serve()
     yield made
     tree_removal.remove_tree(made.top)
 
 
 @pytest.fixture
-def served(older: Older) -> Iterator[Older]:
-    with S3Server(older.top / "bucket", options=["--md5-etags"]) as server:
-        older.serve(server.endpoint)
-        yield older
+def served(earlier: Earlier) -> Iterator[Earlier]:
+    with S3Server(earlier.top / "bucket", options=["--md5-etags"]) as server:
+        earlier.serve(server.endpoint)
+        yield earlier
 
 
-def test_each_release_opens_and_is_whole(older: Older) -> None:
+def test_each_release_opens_and_is_whole(earlier: Earlier) -> None:
     for dataset in PUBLISHED:
-        layout = older.layout(dataset)
+        layout = earlier.layout(dataset)
         release = layout.current.resolve()
-        assert older.command("path", dataset).strip() == str(release / "data")
-        older.command("gate", dataset)
-        older.command("status", dataset)
+        assert earlier.command("path", dataset).strip() == str(release / "data")
+        earlier.command("gate", dataset)
+        earlier.command("status", dataset)
         records = [record for batch in read_manifest(release / "manifest.parquet") for record in batch]
         assert {os.fsencode(record.path): record.size for record in records} == {
             path: len(data) for path, data in content(release / "data").items()
         }
 
 
-def test_each_release_passes_an_audit_and_shows_what_rots(older: Older) -> None:
+def test_each_release_passes_an_audit_and_shows_what_rots(earlier: Earlier) -> None:
     for dataset in PUBLISHED:
-        older.command("audit", dataset)
-    rotten = older.layout("posix").current / "data/d1/file 01"
+        earlier.command("audit", dataset)
+    rotten = earlier.layout("posix").current / "data/d1/file 01"
     os.chmod(rotten, 0o600)
     rotten.write_bytes(b"x" * rotten.stat().st_size)
-    older.ended(4, "audit", "posix")
+    earlier.ended(4, "audit", "posix")
 
 
-def test_a_rotten_file_is_repaired_from_its_source(served: Older) -> None:
+def test_a_rotten_file_is_repaired_from_its_source(served: Earlier) -> None:
     rotten = served.layout("s3").current / "data/d0/added"
     whole = rotten.read_bytes()
     os.chmod(rotten, 0o600)
@@ -147,7 +153,7 @@ def test_a_rotten_file_is_repaired_from_its_source(served: Older) -> None:
     served.command("audit", "s3")
 
 
-def test_the_next_release_links_what_is_unchanged(served: Older) -> None:
+def test_the_next_release_links_what_is_unchanged(served: Earlier) -> None:
     tree(served.top / "bucket", {"d2/newer": b"newer"})
     before = served.layout("s3").current.resolve()
     served.staged("s3")
@@ -157,19 +163,19 @@ def test_the_next_release_links_what_is_unchanged(served: Older) -> None:
     assert (after / "data/d1/file 04").stat().st_ino == (before / "data/d1/file 04").stat().st_ino
 
 
-def test_nothing_of_a_release_that_does_not_say_when_it_was_read_is_carried_over(older: Older) -> None:
-    linked = {"linked": "30d"}
-    with S3Server(older.top / "bucket", options=["--md5-etags"]) as server:
-        older.serve(server.endpoint, linked)
-        tree(older.top / "bucket", {"d2/newer": b"newer"})
-        assert "carried" not in older.staged("s3")
-        tree(older.top / "bucket", {"d2/newest": b"newest"})
-        assert older.staged("s3")["carried"]["files"] > 0
-    assert content(older.layout("s3").current / "data") == older.bucket()
+def test_files_that_were_unpacked_since_are_read_before_they_are_carried_over(earlier: Earlier) -> None:
+    """They have other inodes than the release says."""
+    with S3Server(earlier.top / "bucket", options=["--md5-etags"]) as server:
+        earlier.serve(server.endpoint, {"linked": "30d"})
+        tree(earlier.top / "bucket", {"d2/newer": b"newer"})
+        assert "carried" not in earlier.staged("s3")
+        tree(earlier.top / "bucket", {"d2/newest": b"newest"})
+        assert earlier.staged("s3")["carried"]["files"] > 0
+    assert content(earlier.layout("s3").current / "data") == earlier.bucket()
 
 
 @pytest.mark.parametrize("dataset", ["in-copy", "in-verify"])
-def test_a_killed_run_goes_on(served: Older, dataset: str) -> None:
+def test_a_killed_run_goes_on(served: Earlier, dataset: str) -> None:
     (run,) = served.layout(dataset).runs.iterdir()
     journals = {path.name for path in run.glob("journal/*/*.journal")}
     for step in ("list", "plan", "copy", "permissions", "verify"):
@@ -181,13 +187,13 @@ def test_a_killed_run_goes_on(served: Older, dataset: str) -> None:
 
 
 @pytest.mark.parametrize("dataset", ["in-copy", "in-verify"])
-def test_a_killed_run_of_a_source_that_changed_since_is_taken_over(served: Older, dataset: str) -> None:
+def test_a_killed_run_of_a_source_that_changed_since_is_taken_over(served: Earlier, dataset: str) -> None:
     layout = served.layout(dataset)
     (run,) = layout.runs.iterdir()
     # The server has another port than it had then: by its address it would be another store.
     endpoint = json.loads(served.config.read_text())["datasets"][dataset]["storage_options"]
     described = json.loads((run / "run.json").read_text())
-    described.pop("origins", None)
+    described["origins"] = []
     described["config"]["dataset"]["sources"][0]["storage_options"] = endpoint
     (run / "run.json").write_text(json.dumps(described))
     tree(served.top / "bucket", {"d2/newer": b"newer"})
