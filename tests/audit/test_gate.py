@@ -155,20 +155,6 @@ def test_a_missing_folder_is_found_by_the_sample(staged: Context) -> None:
         gate.passed(staged.layout("data"))
 
 
-def test_an_older_seal_states_no_size(staged: Context) -> None:
-    """Releases of before: the manifest is compared by its ends and its digest."""
-    layout, release = staged.layout("data"), data_of(staged).parent
-    seal = durable.read_json(release / "release.json")
-    del seal["manifests"]["manifest.parquet"]["bytes"]
-    release.chmod(0o700)
-    durable.write_json(release / "release.json", seal)
-    layout.history.unlink()
-    assert gate.passed(layout).release == release.name
-    no_manifest(release)
-    with pytest.raises(FindingsError):
-        gate.passed(layout)
-
-
 def test_a_job_waits_little_for_the_gate(staged: Context) -> None:
     """The built commands, as a batch script has them."""
     config = configured(staged, staged.config.target.root.parent)

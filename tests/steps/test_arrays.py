@@ -244,7 +244,7 @@ def test_an_array_of_indices_beyond_the_first_is_met_again(tmp_path: Path) -> No
     stage.context.stop.event.clear()
     stage.cluster.on_query = lambda: None
     (noted,) = [json.loads(line) for line in stage.run.arrays.read_text().splitlines() if "intent" in line]
-    assert (noted["indices"], noted["base"], noted["format"]) == ([3, 4], 3, 2)
+    assert (noted["indices"], noted["base"], noted["format"]) == ([3, 4], 3, 1)
     (left,) = ArrayBook(stage.run.arrays).open("copy")
     assert (left.indices, left.numbers) == ((3, 4), [0, 1])
     assert {index: status.state for index, status in stage.go(range(5)).items()} == {3: DONE, 4: DONE}

@@ -48,6 +48,7 @@ def layout(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> DatasetLayout:
     layout = DatasetLayout(tmp_path / "target", "d")
     folder = layout.run("0123456789abcdef").folder
     folder.mkdir(parents=True)
+    layout.state_marker.write_text('{"format": 1, "penstock": "1.0.0"}')
     book = ArrayBook(folder / "arrays.jsonl")
     for array in ("7", "8"):
         book.intend(f"name-{array}", "copy", "slurm", [0])

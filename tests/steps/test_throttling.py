@@ -228,6 +228,7 @@ def layout(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> DatasetLayout:
 def running(layout: DatasetLayout, step: str = "copy") -> RunLayout:
     run = layout.run("0123456789abcdef")
     run.folder.mkdir(parents=True)
+    layout.state_marker.write_text('{"format": 1, "penstock": "1.0.0"}')
     book = ArrayBook(run.arrays)
     book.intend("name-8", step, "slurm", [0, 1])
     book.submitted("name-8", "8")

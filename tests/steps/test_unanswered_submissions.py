@@ -151,6 +151,7 @@ def test_cancel_says_what_the_cluster_may_yet_take(tmp_path: Path) -> None:
     layout = one.context.layout("data")
     folder = layout.run("0123456789abcdef").folder
     folder.mkdir(parents=True)
+    layout.state_marker.write_text('{"format": 1, "penstock": "1.0.0"}')
     ArrayBook(folder / "arrays.jsonl").intend("a-name", "copy", "slurm", [0], "alpha")
     (told,) = cancellation.run(one.context, "data")
     assert told.startswith("NOT an array of copy that the cluster may yet take")

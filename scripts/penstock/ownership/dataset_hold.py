@@ -171,6 +171,8 @@ def lock_of(
         if layout.state_root is not None:
             context.storage.need_state(layout)
         context.storage.make_dirs(layout.state)
+    if layout.state.is_dir():
+        context.storage.mark_state(layout)
     return DatasetLock(
         layout.state / name,
         layout.dataset,

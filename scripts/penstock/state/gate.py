@@ -9,6 +9,8 @@ and at most `SAMPLED` names of data are looked up. The bytes of the data are che
 | `<root>/HOLD` (`policy.hold`)                         | held                                      |
 | `current`: a link into releases/                      | nothing is published, or it leads nowhere |
 | the dataset's folders: no links, nothing but folders  | damaged                                   |
+| `state.json` in the state, where this account may    | older, newer                              |
+| look: a version from 1.0 on made the state            |                                           |
 | the owner of folder, release and seal: one that is    | foreign                                   |
 | trusted (`target.owners`)                             |                                           |
 | the seal: JSON, of this dataset and release           | damaged                                   |
@@ -32,9 +34,15 @@ from dataclasses import dataclass, field
 from functools import partial
 from typing import TYPE_CHECKING, NamedTuple
 
-from penstock.core.documents.seal import SealedManifest
 from penstock.core.layout import DATA, MANIFEST, MANIFEST_XXH, SEAL
-from penstock.errors import FailedError, FindingsError, NewerFormatError, PenstockError, PreflightError
+from penstock.errors import (
+    FailedError,
+    FindingsError,
+    NewerFormatError,
+    OlderVersionError,
+    PenstockError,
+    PreflightError,
+)
 from penstock.filesystem import clock, errno_map, plain_files
 from penstock.filesystem.errno_map import printable
 from penstock.policy import accounts, hold
@@ -50,7 +58,8 @@ if TYPE_CHECKING:
     from penstock.core.layout import DatasetLayout
 
 PUBLISHED, NOTHING, DAMAGED = "published", "nothing published", "damaged"
-HELD, FOREIGN, NEWER, UNREADABLE = "held", "foreign", "newer", "unreadable"
+HELD, FOREIGN, OLDER, NEWER = "held", "foreign", "older", "newer"
+UNREADABLE = "unreadable"
 BAD = (HELD, DAMAGED, FOREIGN)
 """States in which a command that shows the dataset ends with 4, as `gate` does."""
 SAMPLED = 32
@@ -78,6 +87,7 @@ _STATES = (
     (NothingPublishedError, NOTHING),
     (ForeignError, FOREIGN),
     (FindingsError, DAMAGED),
+    (OlderVersionError, OLDER),
     (NewerFormatError, NEWER),
     (PenstockError, UNREADABLE),
 )
@@ -154,6 +164,7 @@ def _begun(layout: DatasetLayout, release: str | None) -> Judgement:
     found = Judgement(layout, release or "")
     _note(found, lambda: not_held(layout, found.release))
     found.shaped = _note(found, lambda: open_storage().check_shape(layout))
+    _note(found, lambda: _marked(layout))
     found.named = _note(found, lambda: _named(found, release))
     if found.named:
         _note(found, lambda: not_held(layout, found.release))
@@ -197,6 +208,7 @@ def passed(
 ) -> Published:
     """What `judged` judges, where nothing stands against it. Raises its error: FindingsError where nothing is
     published or the release is damaged or foreign, PreflightError where this account may not read it,
+    _note(found, lambda: _marked(layout))
     NewerFormatError, FailedError where the file system does not answer."""
     found = _begun(layout, release)
     # Of what is held nothing is read: its servers may not answer.
@@ -239,6 +251,11 @@ def _unanswered(error: OSError, layout: DatasetLayout) -> PenstockError:
         why=str(error.strerror or error),
         hint="see whether the file system is mounted and answers",
     )
+
+
+def _marked(layout: DatasetLayout) -> None:
+    """Raises OlderVersionError, NewerFormatError where another version made the dataset's state."""
+    open_storage().check_marker(layout)
 
 
 def _named(found: Judgement, release: str | None) -> None:
@@ -376,7 +393,7 @@ def current(layout: DatasetLayout) -> str:
 
 def _manifest(folder: Path, seal: Seal) -> None:
     path = folder / MANIFEST
-    told = seal.manifests.get(MANIFEST, SealedManifest())
+    told = seal.manifests[MANIFEST]
     try:
         with plain_files.opened(path) as file:
             size = os.fstat(file.fileno()).st_size
@@ -387,7 +404,7 @@ def _manifest(folder: Path, seal: Seal) -> None:
         raise _broken(folder, f"{MANIFEST} is missing") from None
     except plain_files.NotPlainError as error:
         raise _broken(folder, f"{MANIFEST} is damaged: {error}") from None
-    if told.bytes is not None and size != told.bytes:
+    if size != told.bytes:
         raise _broken(folder, f"{MANIFEST} has {size} bytes, {told.bytes} were sealed")
     if (head, tail) != (_MAGIC, _MAGIC):
         raise _broken(folder, f"{MANIFEST} is cut off or overwritten")

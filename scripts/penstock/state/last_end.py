@@ -15,7 +15,7 @@ import os
 from typing import TYPE_CHECKING
 
 from penstock.core.documents import last_end as document
-from penstock.errors import NewerFormatError
+from penstock.errors import NewerFormatError, PenstockError
 from penstock.filesystem import plain_files
 from penstock.state import orders
 from penstock.storage import durable
@@ -45,7 +45,10 @@ def begin(layout: DatasetLayout, *, reserve: bool) -> None:
 
 def note(layout: DatasetLayout, end: LastEnd) -> None:
     """Leave this note, durably, where this account stages the dataset and has state of it."""
-    if not layout.state.is_dir() or not open_storage().owns(layout):
+    try:
+        if not open_storage().owns(layout) or not open_storage().check_marker(layout):
+            return
+    except (PenstockError, OSError):
         return
     given = orders.given()
     told = end._replace(why=end.why[:_LONGEST], hint=end.hint[:_LONGEST], **given._asdict())

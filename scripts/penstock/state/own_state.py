@@ -8,7 +8,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from penstock.errors import PreflightError
+from penstock.errors import OlderVersionError, PreflightError
 
 if TYPE_CHECKING:
     from penstock.core.layout import DatasetLayout
@@ -30,6 +30,10 @@ def beside(storage: Storage, layout: DatasetLayout, what: str, into: Path | None
     own = layout_of(layout, into)
     try:
         storage.make_dirs(own.state)
+        storage.mark_state(own)
+    except OlderVersionError as error:
+        hint = f"remove {own.state.parent}: the same command begins anew"
+        raise OlderVersionError(error.what, where=error.where, why=error.why, hint=hint) from None
     except OSError as error:
         raise PreflightError(
             f"there is no place for the state of {what}",

@@ -7,6 +7,7 @@ whose name and listing never change. Memory is bounded, whatever the number of o
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import json
 import os
@@ -77,7 +78,7 @@ def run(context: Context, dataset: str) -> ListResult:
             receipt = _list(context, config, layout, sources, hold)
             reserve.fill(layout)
     except BaseException:
-        _undo(made)
+        _undo(context, layout, made)
         raise
     context.emit(events.Ended(dataset, STEP, receipt))
     return receipt
@@ -356,10 +357,11 @@ def _folders(layout: DatasetLayout) -> list[Path]:
     return folders
 
 
-def _undo(made: list[Path]) -> None:
+def _undo(context: Context, layout: DatasetLayout, made: list[Path]) -> None:
     """Remove the folders that this call created, if they are empty."""
     for folder in made:
-        try:
-            folder.rmdir()
-        except OSError:
-            continue
+        with contextlib.suppress(OSError):
+            if folder == layout.state:
+                context.storage.drop_state(layout)
+            else:
+                folder.rmdir()

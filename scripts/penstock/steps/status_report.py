@@ -43,7 +43,7 @@ def run(context: Context, dataset: str) -> StatusResult:
     if context.ops:
         answer["ops"] = ops_share.holders_of(context.storage, layout)
     answer |= _published(found)
-    if found.shaped:
+    if found.shaped and found.state != gate.OLDER:
         try:
             answer["releases"] = context.storage.releases(layout)
             answer["pins"] = _pins(context, layout)

@@ -18,7 +18,7 @@ import stat
 from typing import TYPE_CHECKING
 
 from penstock.config.access_rules import NO_RULES
-from penstock.core.documents import state_pointer
+from penstock.core.documents import state_pointer, typed_json
 from penstock.core.documents.state_pointer import StatePointer
 from penstock.core.layout import DATA
 from penstock.errors import FailedError, FindingsError, PreflightError
@@ -27,7 +27,8 @@ from penstock.filesystem.capabilities import traits_of_mount
 from penstock.filesystem.errno_map import printable, storage_error
 from penstock.filesystem.owners import account
 from penstock.filesystem.safe_open import OPEN_FOLDER, set_owner_mode
-from penstock.storage.durable import create_file, fsync_dir, read_json
+from penstock.storage.durable import create_file, fsync_dir
+from penstock.storage.state_marker import check_marker, mark_state
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -37,6 +38,8 @@ if TYPE_CHECKING:
     from penstock.core.documents.probe_report import ProbeReport
     from penstock.core.layout import DatasetLayout
 
+FORMAT = 1
+"""Of `root.json`."""
 _POINTER = re.compile(r"releases/([^/]+)")
 _KINDS = {
     stat.S_IFREG: "a file", stat.S_IFLNK: "a link", stat.S_IFIFO: "a FIFO", stat.S_IFSOCK: "a socket",
@@ -74,7 +77,8 @@ def check_root(root: Path) -> None:
 
 def check_owner(layout: DatasetLayout) -> None:
     """Changes nothing. Raises PreflightError when the dataset's folders are not plain folders of this
-    account, could be changed by everybody, or could be replaced by others while a step is at work."""
+    account, could be changed by everybody, or could be replaced by others while a step is at work;
+    OlderVersionError and NewerFormatError where another version made the dataset's state."""
     for root in (layout.root, layout.state_root):
         if root is not None:
             _check_names_stay(root)
@@ -97,6 +101,7 @@ def check_owner(layout: DatasetLayout) -> None:
             check_shape(layout)
             _check_folders(layout, () if away else layout.folders_of_owner)
     check_state(layout)
+    check_marker(layout)
 
 
 def check_shape(layout: DatasetLayout) -> None:
@@ -201,6 +206,7 @@ def prepare(layout: DatasetLayout) -> None:
     for path in (layout.folder, layout.releases, layout.state.parent, layout.state):
         _check_own(path, os.lstat(path))
     _with_mode(layout.state, 0o700)
+    mark_state(layout)
     if layout.state_root is not None:
         _bind_state(layout)
 
@@ -312,7 +318,7 @@ def _bind_state(layout: DatasetLayout) -> None:
     PreflightError."""
     known = _pointed(layout)
     told = {
-        "format": 1,
+        "format": FORMAT,
         "id": known.id if known else secrets.token_hex(8),
         "root": str(layout.root.absolute()),
     }
@@ -394,11 +400,11 @@ def _id_of_state(layout: DatasetLayout) -> str | None:
     it. Raises PreflightError where it is the state of another root: journals of that root would be taken for
     this one's."""
     try:
-        raw = read_json(layout.root_file)
-        named, number = str(raw["root"]), str(raw.get("id", ""))
+        raw = typed_json.known(plain_files.read(layout.root_file), "a state's root", FORMAT, layout.root_file)
+        named, number = str(raw["root"]), str(raw["id"])
     except FileNotFoundError:
         return None
-    except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
+    except (OSError, ValueError, KeyError) as error:
         raise FailedError("a state file is damaged", where=str(layout.root_file), why=str(error)) from None
     if named != str(layout.root.absolute()):
         raise PreflightError(

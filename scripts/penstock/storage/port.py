@@ -184,11 +184,21 @@ class Storage(Protocol):
     def check_owner(self, layout: DatasetLayout, /) -> None:
         """Changes nothing. Raises PreflightError when the dataset's folders are not this account's, or others
         could replace them, or when its state is another one, or is not mounted; FindingsError by
-        `check_shape`."""
+        `check_shape`; OlderVersionError and NewerFormatError where another version made the state."""
 
     def check_shape(self, layout: DatasetLayout, /) -> None:
         """Changes nothing. Raises FindingsError where something else than a folder has the name of one of the
         dataset's folders."""
+
+    def check_marker(self, layout: DatasetLayout, /) -> bool:
+        """Changes nothing. Whether the dataset has a state that is marked as of 1.0 or later, as far as this
+        account may look. Raises OlderVersionError, NewerFormatError, FailedError."""
+
+    def mark_state(self, layout: DatasetLayout, /) -> None:
+        """Mark a state whose folder is there, unless it is marked. Raises as `check_marker`, and OSError."""
+
+    def drop_state(self, layout: DatasetLayout, /) -> None:
+        """Remove a state that holds nothing but its mark. Raises OSError, also where it holds more."""
 
     def need_state(self, layout: DatasetLayout, /) -> None:
         """Raises PreflightError where the dataset's state is not there."""

@@ -54,6 +54,7 @@ if TYPE_CHECKING:
         write_notice,
     )
     from penstock.storage.staging_writer import StagingWriter, prepare_process
+    from penstock.storage.state_marker import check_marker, drop_state, mark_state
     from penstock.storage.tree_removal import (
         open_folders,
         remove_empty,
@@ -80,6 +81,7 @@ _HOMES = {
     "shared_files": "beat forget_notice make_folder_as_above make_folder_for_readers post postings "
     "read_notice repost sweep_unfinished withdraw write_notice",
     "staging_writer": "StagingWriter prepare_process",
+    "state_marker": "check_marker drop_state mark_state",
     "tree_removal": "open_folders remove_empty remove_release remove_tree sweep_temporaries",
 }
 _CALLED = {
@@ -96,10 +98,10 @@ _FUNCTIONS = {
 
 __all__ = [
     "access_rules", "adopted_files",
-    "append_line", "barrier", "beat", "check_owner", "check_root",
+    "append_line", "barrier", "beat", "check_marker", "check_owner", "check_root",
     "check_shape", "close_staging",
-    "current", "dir_mode", "file_mode", "forget_notice", "group_id", "leads", "make_dirs",
-    "make_folder_as_above", "make_folder_for_readers", "mender", "move_tree", "need_state",
+    "current", "dir_mode", "drop_state", "file_mode", "forget_notice", "group_id", "leads", "make_dirs",
+    "make_folder_as_above", "make_folder_for_readers", "mark_state", "mender", "move_tree", "need_state",
     "open_folders", "open_staging", "owns",
     "paced_writer", "point", "post", "postings", "prepare", "prepare_process", "probe", "put_beside",
     "read_json", "read_notice", "releases", "remove_empty", "remove_release", "remove_tree", "rename",
