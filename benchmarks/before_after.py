@@ -15,7 +15,7 @@ then the exit status is 1.
 
 Time: 3 pairs of `--size quick` took 7 minutes on two cores at a load of 16. A row of `--size middle` is about
 twice as long here, since L has two objects in place of four, and M, S and T have half of their files: 15
-pairs stay below an hour even so, and take some half an hour on idle cores. The data is made, the server
+pairs are estimated to take half an hour on idle cores. The data is made, the server
 built and both releases made before the clock starts. Results: `results/before-after-<size>.{md,json}`.
 """
 

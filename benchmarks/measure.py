@@ -61,7 +61,7 @@ class _Sampler:
     def __init__(self, root: int) -> None:
         self._root, self.process, self.child, self.total = root, 0, 0, 0
         self._ending = threading.Event()
-        self._thread = threading.Thread(target=self._watch)
+        self._thread = threading.Thread(target=self._watch, daemon=True)  # of a run that is interrupted
         self._thread.start()
 
     def _watch(self) -> None:
