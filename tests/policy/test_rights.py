@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from penstock.cli.main import main
+from penstock.core.step_table import typed
 from penstock.policy import rights
 
 if TYPE_CHECKING:
@@ -45,7 +46,7 @@ def test_root_is_refused_what_is_the_owners(command: str, monkeypatch: pytest.Mo
     with pytest.raises(rights.PreflightError) as caught:
         rights.refuse_root(command, {}, "penstock --config my.yaml")
     assert caught.value.exit_code == 3
-    assert f"`penstock --config my.yaml --as-root {command} ...`" in str(caught.value)
+    assert f"`penstock --config my.yaml --as-root {typed(command)} ...`" in str(caught.value)
     rights.grant()
     rights.refuse_root(command, {})
 
