@@ -24,7 +24,6 @@ if TYPE_CHECKING:
 
     from penstock.config.settings import SourceConfig
 
-SCHEMES = ("az", "abfs", "abfss")
 NAMES = ("connection_string", "account_key", "sas_token", "client_id", "client_secret", "tenant_id")
 SECRETS = frozenset({"connection_string", "account_key", "sas_token", "client_secret"})
 VARIABLES = "AZURE_STORAGE_"
