@@ -156,7 +156,16 @@ def publish(root: Path) -> None:
     writers, and its run forgets its plan."""
     import pyarrow as pa
 
-    from penstock.core.documents.seal import Seal, SealedManifest, SealedRecords, SealedSource, to_json
+    from penstock.core.documents.seal import (
+        Amount,
+        Seal,
+        SealedEvidence,
+        SealedManifest,
+        SealedPermissions,
+        SealedRecords,
+        SealedSource,
+        to_json,
+    )
     from penstock.core.layout import MANIFEST, SEAL, DatasetLayout
     from penstock.formats.files import Files
     from penstock.formats.listing_file import read_columns
@@ -170,8 +179,8 @@ def publish(root: Path) -> None:
     constant = {
         "source_grade": "full", "source_proof": "", "storage_grade": "cold", "method": "direct",
         "written_host": "n1", "verified_host": "n1", "attempt": "a", "mtime_ns": 1, "ctime_ns": 1,
+        "parts": b"", "digests": "", "inode": 1, "read_at": 1, "carried": 0,
     }  # fmt: skip
-    others = {**FORM.defaults, **constant}
     count = 0
     with ManifestWriter(folder / MANIFEST) as writer:
         for batch in read_columns(run.folder.listing):
@@ -181,18 +190,23 @@ def publish(root: Path) -> None:
             arrays = [
                 listed[field.name]
                 if field.name in listed
-                else pa.array([others[field.name]] * batch.num_rows, field.type)
+                else pa.array([constant[field.name]] * batch.num_rows, field.type)
                 for field in FORM.schema
             ]
             writer.add(Files(pa.record_batch(arrays, names=FORM.schema.names)))
             count += batch.num_rows
         digest = writer.finish()
     info = run.info
+    amount = Amount(info.files, info.bytes)
+    evidence = SealedEvidence({"full": amount}, {"cold": amount}, {"direct": amount}, "cold", "any checksum")
     seal = Seal(
-        dataset="many", release=run.release, run=run.id, files=info.files, bytes=info.bytes,
+        dataset="many", release=run.release, run=run.id, sealed="2026-01-01T00:00:00Z", penstock="1.0.0",
+        files=info.files, bytes=info.bytes, giants=0, part_bytes=None,
         sources=[SealedSource(url) for url in info.sources], listing=info.listing_digest,
-        records=SealedRecords(count=count),
-        manifests={MANIFEST: SealedManifest(sha256=digest, records=count)},
+        include=["**"], exclude=[], scanned=info.files, ignored={}, hard_links={}, base=None, unchanged=0,
+        permissions=SealedPermissions(0o440, 0o2550, os.getegid(), os.geteuid()),
+        records=SealedRecords("", count, ()),
+        manifests={MANIFEST: SealedManifest(sha256=digest, records=count)}, evidence=evidence,
     )  # fmt: skip
     (folder / SEAL).write_text(json.dumps(to_json(seal)))
     layout.current.symlink_to(f"releases/{run.release}")

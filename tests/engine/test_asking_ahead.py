@@ -14,7 +14,7 @@ from tests.support.engine_runs import content, make_tree, read_tree, rewrite, sh
 from tests.support.hostile import GATHERED, Hostile
 from tests.support.s3server import S3Server
 
-from penstock.core.model import Entry
+from penstock.core.model import Entry, Reuse
 from penstock.engine.records import journal
 from penstock.engine.stream import BLOCK
 from penstock.engine.transfer.prefetch import AHEAD_BYTES, Asking
@@ -89,7 +89,7 @@ def test_linked_rows_between_are_not_asked_for(tmp_path: Path, engine: dict[str,
         missing = reused[::5]
         for path in missing:
             os.unlink(base.data / path)
-        changes = {path: f"{known[path].digest} size -" for path in reused}
+        changes = {path: str(Reuse(known[path].digest)) for path in reused}
         rewrite(run, [entry._replace(reuse=changes.get(entry.path, "")) for entry in run.entries])
         asked = len(server.requests())
         outcome = run.copy(base=base.data, engine=engine)
@@ -295,7 +295,7 @@ def rows(draw: st.DrawFn) -> list[Entry]:
         if kind == "giant":
             found += [one._replace(part=part, offset=part * BLOCK, length=BLOCK) for part in range(9)]
         elif kind == "reuse":
-            found.append(one._replace(reuse="xxh3_128:00 size -"))
+            found.append(one._replace(reuse=str(Reuse("xxh3_128:00"))))
         else:
             found.append(one._replace(source=int(kind == "local")))
     return found

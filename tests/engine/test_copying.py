@@ -14,7 +14,7 @@ import xxhash
 from tests.support.engine_runs import make_tree, read_tree, rewrite, shard_run, workers_of
 from tests.support.s3server import S3Server
 
-from penstock.core.model import Copied
+from penstock.core.model import Copied, Reuse
 from penstock.engine.copy_shard import settled
 from penstock.engine.records import journal
 from penstock.engine.records.copied_rows import CopiedRows
@@ -150,9 +150,8 @@ def test_unchanged_files_are_linked_or_else_copied(tmp_path: Path, source: Path)
     base.copy()
     run = shard_run(tmp_path / "run", source)
     known = journal.replay(base.journals, base.shard.digest)
-    rewrite(
-        run, [e._replace(reuse=f"{known[n].digest} full crc32c:full:0a") for n, e in enumerate(run.entries)]
-    )
+    reuses = [str(Reuse(known[row].digest, "full", "crc32c:full:0a")) for row in range(len(run.entries))]
+    rewrite(run, [entry._replace(reuse=text) for entry, text in zip(run.entries, reuses, strict=True)])
     os.unlink(base.data / "big")
     outcome = run.copy(base=base.data)
     assert outcome.failures == []

@@ -16,6 +16,7 @@ from tests.support.large import COUNT, DATA, HEX, OTHER, PART, SMALLER, ranges, 
 
 from penstock.config.settings import VerifyConfig
 from penstock.core.digests import IN_PARTS
+from penstock.core.model import Reuse
 from penstock.engine.part import LEAST, part_bytes
 from penstock.engine.records import journal
 from penstock.engine.tasks import BatchAnswer, FailedRow, Failure, Outcome
@@ -81,7 +82,10 @@ def test_what_lies_on_the_target_already_is_not_fetched_in_parts(tmp_path: Path)
     with Hostile({"big": DATA}) as server:
         run = run_of(server, tmp_path)
         (entry,) = run.entries
-        for reuse, answer in (("", True), (f"xxh3_128:{HEX} full crc32:full:00000000", False)):
+        for reuse, answer in (
+            ("", True),
+            (str(Reuse(f"xxh3_128:{HEX}", "full", "crc32:full:00000000")), False),
+        ):
             multipart = Multipart(run.task(**SMALLER), Outcome())
             assert multipart.goes_in_parts(0, entry._replace(reuse=reuse)) is answer
 

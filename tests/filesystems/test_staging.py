@@ -40,6 +40,8 @@ class Place:
 
     def __init__(self, folder: Path, bed: Bed) -> None:
         self.bed, self.folder = bed, folder
+        self.settings: dict[str, object] = {}
+        """Further settings without a key."""
         self.source = tree(folder / "source", FILES)
         self.layout = DatasetLayout(bed.nodes[0] / "target", "data")
         self.config = folder / "config.yaml"
@@ -54,7 +56,7 @@ class Place:
         )
 
     def command(self, node: int, *words: str) -> list[str]:
-        given = fixed_settings.environment(SMALL).items()
+        given = fixed_settings.environment(SMALL | self.settings).items()
         words = ("-m", "penstock", "--config", str(self.config), *words)
         return self.bed.on(node, "env", *(f"{name}={text}" for name, text in given), sys.executable, *words)
 

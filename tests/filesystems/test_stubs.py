@@ -14,7 +14,6 @@ from tests.support.staging_runs import tree
 from tests.vendors.beegfs_cluster import Cluster
 
 from penstock.audit import audit_store
-from penstock.config import fixed_settings
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -57,8 +56,8 @@ def test_s16_show_6_a_stub_is_offline_and_never_opened(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, *, command: bool
 ) -> None:
     with Bed(nodes=2, named="beegfs8") as bed:
-        monkeypatch.setenv(fixed_settings.TESTED, '{"target.filesystem": "beegfs"}')
         place = Staged(tmp_path, bed)
+        place.settings = {"target.filesystem": "beegfs"}
         data = place.stage()
         if command:
             cluster = Cluster(tmp_path / "beegfs", 8)

@@ -12,7 +12,7 @@ from tests.support.staging_runs import tree
 from tests.support.whole_way import go, staging
 
 from penstock.core.layout import DATA, EMPTY_FOLDERS, MANIFEST
-from penstock.errors import FailedError, PreflightError
+from penstock.errors import FailedError, NewerFormatError, PreflightError
 from penstock.formats import empty_folders
 from penstock.listing import collection
 from penstock.state import verdicts
@@ -134,7 +134,7 @@ def test_a_name_that_is_no_path_is_refused(tmp_path: Path) -> None:
 def test_a_newer_format_is_refused_by_name(tmp_path: Path) -> None:
     path = tmp_path / EMPTY_FOLDERS
     path.write_text(json.dumps({"format": 2, "folders": []}))
-    with pytest.raises(FailedError, match="newer penstock"):
+    with pytest.raises(NewerFormatError, match="newer format"):
         empty_folders.read(path)
     assert empty_folders.read(tmp_path / "none") == ()
     assert MANIFEST != EMPTY_FOLDERS

@@ -127,7 +127,7 @@ def test_beyond_the_limit_the_run_ends_with_5(tmp_path: Path, source: Path, limi
         with pytest.raises(SourceChangedError) as caught:
             go(context, after="plan")
         assert caught.value.exit_code == 5
-        assert "follow_limit" in str(caught.value)
+        assert "changed: follow" in str(caught.value)
         assert not context.layout("data").current.exists()
 
 

@@ -152,7 +152,9 @@ def test_a_second_one_in_the_same_directory_is_told(slow: Place) -> None:
 
 
 def test_a_second_one_elsewhere_is_told_who_holds_the_dataset(slow: Place, tmp_path: Path) -> None:
-    other = Place(tmp_path / "elsewhere", {**slow.config, "target": {"root": str(slow.target)}})
+    other = Place(
+        tmp_path / "elsewhere", slow.monkeypatch, {**slow.config, "target": {"root": str(slow.target)}}
+    )
     other.config["datasets"] = {"d": {"source": str(slow.source)}}
     other.folder.mkdir()
     other.write()

@@ -36,7 +36,7 @@ from typing import TYPE_CHECKING, NamedTuple, Self
 
 from penstock.errors import LockedError, NoSpaceError, PenstockError, PreflightError
 from penstock.filesystem import plain_files
-from penstock.filesystem.errno_map import storage_error
+from penstock.filesystem.errno_map import NO_SPACE, storage_error
 from penstock.locks import holder as holders
 from penstock.locks.heartbeat import HEARTBEAT, PATIENCE, SHORT, stands_still
 from penstock.storage.durable import NO_LINKS, give_name
@@ -146,7 +146,7 @@ class DatasetLock:
             # A lock that is no longer ours is left to whoever has it.
             with contextlib.suppress(OSError):
                 if self._ours():
-                    self._remove(lambda content: _nonce(content) == self._nonce, self._nonce)
+                    self._give_back()
         finally:
             fd, self._fd = self._fd, -1
             if fd >= 0:
@@ -307,6 +307,17 @@ class DatasetLock:
     def _ours(self) -> bool:
         seen = self._look()
         return seen is not None and _nonce(seen.content) == self._nonce
+
+    def _give_back(self) -> None:
+        """Remove this lock. Where the folder has no room for the name that `_remove` takes (XFS, full), the
+        lock is unlinked in its place: should another process have taken it over within this moment, that one
+        notices in `assert_held`."""
+        try:
+            self._remove(lambda content: _nonce(content) == self._nonce, self._nonce)
+        except OSError as error:
+            if error.errno not in NO_SPACE or not self._ours():
+                raise
+            os.unlink(self._path)
 
     def _remove(self, is_the_one: Callable[[bytes], bool], nonce: str) -> bool:
         """Remove the lock file if it is still the one that was judged; returns whether it was. Of several
