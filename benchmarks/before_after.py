@@ -13,9 +13,8 @@ assumes nothing of how times are spread). Fewer than six pairs have no such inte
 largest ratio stand there, with what they cover. A row is SLOWER when its whole interval lies below 0.95;
 then the exit status is 1.
 
-Time: 3 pairs of `--size quick` took 7 minutes on two cores at a load of 16. A row of `--size middle` is about
-twice as long here, since L has two objects in place of four, and M, S and T have half of their files: 15
-pairs are estimated to take half an hour on idle cores. The data is made, the server
+Time: 15 pairs of `--size middle` take 10 minutes on two idle cores; L has two objects in place of four, and
+M, S and T have half of their files. The data is made, the server
 built and both releases made before the clock starts. Results: `results/before-after-<size>.{md,json}`.
 """
 
