@@ -208,8 +208,8 @@ def passed(
 ) -> Published:
     """What `judged` judges, where nothing stands against it. Raises its error: FindingsError where nothing is
     published or the release is damaged or foreign, PreflightError where this account may not read it,
-    _note(found, lambda: _marked(layout))
-    NewerFormatError, FailedError where the file system does not answer."""
+    OlderVersionError and NewerFormatError where another version made it, FailedError where the file system
+    does not answer."""
     found = _begun(layout, release)
     # Of what is held nothing is read: its servers may not answer.
     if found.state != HELD:

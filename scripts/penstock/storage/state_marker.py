@@ -1,18 +1,17 @@
 """The marker of a dataset's state: it is the first file that a version from 1.0 on makes there.
 
-| the state's folder        | `state.json`                | the state is                              |
-|---------------------------|-----------------------------|-------------------------------------------|
-| is not there, or is       |                             | none, or not this account's to judge      |
-| closed to this account    |                             |                                           |
-| holds nothing of a run    | missing                     | new: `mark_state` marks it                      |
-| holds what a run leaves   | missing                     | of a version before 1.0: OlderVersionError|
-| any                       | of a format that is known   | used                                      |
-| any                       | of a higher format          | NewerFormatError                          |
+| the state's folder        | `state.json`                | the state is                                |
+|---------------------------|-----------------------------|---------------------------------------------|
+| is not there, or is       |                             | none, or not this account's to judge        |
+| closed to this account    |                             |                                             |
+| holds nothing of a run    | missing                     | new: `mark_state` marks it                  |
+| holds what a run leaves   | missing                     | of a version before 1.0: OlderVersionError  |
+| any                       | of a format that is known   | used                                        |
+| any                       | of a higher format          | NewerFormatError                            |
 """
 
 from __future__ import annotations
 
-import json
 import os
 from typing import TYPE_CHECKING
 
@@ -27,7 +26,7 @@ if TYPE_CHECKING:
     from penstock.core.layout import DatasetLayout
 
 _OF_A_RUN = frozenset({"adoptions", "audits", "claims", "history.jsonl", "repairs", "runs"})
-"""What each state holds to which anything was staged, adopted or audited."""
+"""At least one of these lies in the state of a dataset that was ever staged, adopted or audited."""
 
 
 def check_marker(layout: DatasetLayout) -> bool:
@@ -49,8 +48,8 @@ def mark_state(layout: DatasetLayout) -> None:
     """Mark a state whose folder is there, unless it is marked; durable. Raises as `check_marker`, and
     OSError."""
     if not check_marker(layout):
-        content = json.dumps(document.to_json(StateMarker(penstock.__version__))).encode() + b"\n"
-        durable.create_file(layout.state_marker, content)
+        marker = document.to_json(StateMarker(penstock.__version__))
+        durable.create_file(layout.state_marker, durable.json_line(marker))
 
 
 def drop_state(layout: DatasetLayout) -> None:
