@@ -55,18 +55,23 @@ class Hold(NamedTuple):
     def name(self) -> str:
         return f"{self.dataset}/{self.release}" if self.release else self.dataset
 
+    def covers(self, release: str) -> bool:
+        """Whether a release of its dataset is held by it; "": all of them."""
+        return self.release in ("", release)
+
     def __str__(self) -> str:
         return f"{self.reason} (by {self.by})"
 
 
-def standing(layout: DatasetLayout, release: str = "") -> Hold | None:
-    """What holds this release; without one, what holds all of the dataset. Raises OSError where the root does
-    not answer."""
+def of_dataset(layout: DatasetLayout) -> list[Hold]:
+    """What holds the dataset, or releases of it. Raises OSError where the root does not answer."""
     file = root_files.look(layout.root, NAME, LONGEST)
-    for hold in _holds(file):
-        if hold.dataset in ("", layout.dataset) and hold.release in ("", release):
-            return hold
-    return None
+    return [hold for hold in _holds(file) if hold.dataset in ("", layout.dataset)]
+
+
+def standing(layout: DatasetLayout, release: str = "") -> Hold | None:
+    """What holds this release; without one, what holds all of the dataset. Raises as `of_dataset`."""
+    return next((hold for hold in of_dataset(layout) if hold.covers(release)), None)
 
 
 def warning(root: Path) -> str:

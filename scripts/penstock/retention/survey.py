@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from collections.abc import Container, Mapping, Sequence
 
     from penstock.core.layout import DatasetLayout
+    from penstock.policy.hold import Hold
     from penstock.state.context import Context
     from penstock.state.current_pointer import Move
 
@@ -67,8 +68,9 @@ def look(context: Context, layout: DatasetLayout, overruled: Container[str] = ()
             held.setdefault(pin.release, []).append(pin.words())
     for release, words in _in_use(layout):
         held.setdefault(release, []).append(words)
+    administrators = _by_administrators(layout)
     for release in storage.releases(layout):
-        held.setdefault(release, []).extend(_by_administrators(layout, release))
+        held.setdefault(release, []).extend(_words(administrators, release))
     linked = _link_made(layout)
     # The history has seconds, so of two of one second its order says which is the newer one.
     place = {one.release: number for number, one in enumerate(moves) if isinstance(one, Publication)}
@@ -91,13 +93,13 @@ def holders_now(context: Context, layout: DatasetLayout, release: str) -> list[s
     longest = context.config.gc.longest_pin
     placed = pins.held(context.storage, layout, longest, scheduler, now).get(release, [])
     in_use = [words for name, words in _in_use(layout) if name == release]
-    return [*(pin.words() for pin in placed), *in_use, *_by_administrators(layout, release)]
+    return [*(pin.words() for pin in placed), *in_use, *_words(_by_administrators(layout), release)]
 
 
-def _by_administrators(layout: DatasetLayout, release: str) -> list[str]:
+def _by_administrators(layout: DatasetLayout) -> list[Hold]:
     """What is held is evidence. Raises PreflightError where nobody can say whether it is."""
     try:
-        found = hold.standing(layout, release)
+        return hold.of_dataset(layout)
     except OSError as error:
         raise PreflightError(
             "whether a release is held is not known",
@@ -105,7 +107,11 @@ def _by_administrators(layout: DatasetLayout, release: str) -> list[str]:
             why=str(error.strerror),
             hint="see whether the file system is mounted and answers",
         ) from None
-    return [f"{hold.NAME}: {found}"] if found else []
+
+
+def _words(holds: Sequence[Hold], release: str) -> list[str]:
+    """The first that holds the release, in words."""
+    return [f"{hold.NAME}: {held}" for held in holds if held.covers(release)][:1]
 
 
 def grace(context: Context) -> float:
