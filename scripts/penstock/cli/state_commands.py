@@ -230,7 +230,7 @@ def _given(config: Config, name: str) -> tuple[Published, str]:
 
     layout, judge = _layout(config, name), partial(_judged, config, name)
     try:
-        found, pin = pins.of_reader(open_storage(), layout, judge, judge)
+        found, pin = pins.of_reader(open_storage(), layout, judge)
     except NoSpaceError as error:
         output.say(
             f"warning: {name}: the release is not pinned: {error}\n"

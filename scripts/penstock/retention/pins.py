@@ -223,23 +223,22 @@ def pinned(storage: Storage, layout: DatasetLayout, look: Callable[[], Published
 def of_reader(
     storage: Storage,
     layout: DatasetLayout,
-    look: Callable[[], Published],
-    look_at: Callable[[str], Published],
+    look: Callable[[str | None], Published],
 ) -> tuple[Published, Pin]:
-    """The release that this reader was given first, as `look_at` has it; where it was given none, what `look`
-    names. It is pinned. The reader is the job, also where it was started again since; outside of a job that
-    the kernel proves, the script or shell above this process. Of several processes that ask at once all get
-    the same. Raises as `pinned` and `look_at`."""
+    """The release that this reader was given first, as `look` has it; where it was given none, that of
+    `look(None)`. It is pinned. The reader is the job, also where it was started again since; outside of a job
+    that the kernel proves, the script or shell above this process. Of several processes that ask at once all
+    get the same. Raises as `pinned` and `look`."""
     reader = this_owner().holder
     while True:
         given = first(storage, layout)
         if given is None:
-            found, pin = pinned(storage, layout, look)
+            found, pin = pinned(storage, layout, partial(look, None))
         elif _start(given.said) == _start(reader) and not is_going(layout, given.release):
-            return look_at(given.release), given
+            return look(given.release), given
         else:
             # A pin of each start, so that the oldest one need not last as long as the job.
-            found, pin = pinned(storage, layout, partial(look_at, given.release))
+            found, pin = pinned(storage, layout, partial(look, given.release))
         given = first(storage, layout)
         if given is None or given.release == found.release:
             return found, pin
