@@ -16,11 +16,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from penstock.cluster.port import ArraySpec, Cause, State
+from penstock.cluster.slurm.accounting import read_time
 from penstock.cluster.slurm.client import CommandOutput, call, problem
 from penstock.cluster.slurm.environment import STOP_AT
 from penstock.cluster.slurm.job_states import read_sacct, read_squeue
 from penstock.cluster.slurm.nodes import read_nodes
-from penstock.cluster.slurm.site_answers import read_time
 from penstock.cluster.slurm.submission import (
     Account,
     array_arguments,

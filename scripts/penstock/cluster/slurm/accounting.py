@@ -53,7 +53,7 @@ def read_usage(text: str, array: str) -> Sequence[Accounted]:
                 waited=one.waited + max(0.0, began - queued),
                 seconds=one.seconds + _number(elapsed),
                 granted_seconds=one.granted_seconds + _number(granted),
-                cpu_seconds=_added(one.cpu_seconds, _seconds(used)),
+                cpu_seconds=_added(one.cpu_seconds, read_time(used)),
             )
         found[index] = one
     return [one for _, one in sorted(found.items()) if one.starts]
@@ -71,10 +71,10 @@ def _number(text: str) -> float:
     return 0.0
 
 
-def _seconds(text: str) -> float:
-    """Of SLURM's form of CPU times.
+def read_time(text: str) -> float:
+    """Seconds of SLURM's `[days-][hours:]minutes:seconds`, also with fractions; 0 for `infinite` and such.
 
-    >>> _seconds("1-02:03:04"), _seconds("02:03.500"), _seconds("00:00:00"), _seconds("")
+    >>> read_time("1-02:03:04"), read_time("02:03.500"), read_time("infinite"), read_time("")
     (93784.0, 123.5, 0.0, 0.0)
     """
     days, dash, clock = text.rpartition("-")

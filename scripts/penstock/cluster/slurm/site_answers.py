@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from penstock.cluster.slurm.accounting import read_time
 from penstock.cluster.slurm.facts import Association, Partition, Qos
 from penstock.cluster.slurm.shown import fields
 
@@ -60,16 +61,3 @@ def _rows(text: str, fields: Sequence[str]) -> Iterator[list[str]]:
         values = [value.strip() for value in line.split("|")]
         if len(values) == len(fields):
             yield values
-
-
-def read_time(word: str) -> float:
-    """Seconds of SLURM's `[days-]hours:minutes:seconds`; 0 for `infinite` and the like."""
-    days, _, clock = word.rpartition("-")
-    try:
-        parts = [int(part) for part in clock.split(":")]
-        total = 0
-        for part in [0] * (3 - len(parts)) + parts:
-            total = total * 60 + part
-        return float(int(days or 0) * 86400 + total)
-    except ValueError:
-        return 0.0
