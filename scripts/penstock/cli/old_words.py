@@ -10,7 +10,7 @@ import re
 import shlex
 from typing import TYPE_CHECKING
 
-from penstock.core import step_table
+from penstock.cli.commands import COMMANDS, STEP
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -19,9 +19,7 @@ _PINS = "`penstock path DATASET --job` is gate, pin and path in one, for as long
 VALUED = ("--config", "--backend", "--progress", "--receipt", "--log")
 """Global options that take a value."""
 INSTEAD: Mapping[str, str] = {
-    **{name: step_table.typed(name) for name in step_table.SINGLE},
-    "list-group": "step list-group",
-    "list-failure": "step list-failure",
+    **{command.name: command.typed for command in COMMANDS if command.group == STEP},
     "submit --mend": "gate DATASET --mend --submit",
     "submit": "run --submit",
     "throttle": "limit DATASET --nodes N",
