@@ -42,7 +42,7 @@ TYPES: dict[str, tuple[type, ...]] = {
     "gc": (settings.GcConfig,),
 }
 """Where the default of a mapping's keys stands."""
-UNITS = {"size": "size, in bytes", "rate": "rate, in bytes per second", "duration": "time", "share": "share"}
+UNITS = {"size": "size, in bytes", "rate": "rate, in bytes per second", "duration": "time"}
 UNITS["time_limit"] = "`auto`, or a time"
 UNITS["reading_age"] = "`all`, or a time"
 HEAD = """\
@@ -65,7 +65,7 @@ count: `datasets='{imagenet: {permissions: {file_mode: "0440"}}}'`. Beside them 
 and `release` of `snakemake audit`. Anything else is refused. The steps read the result as a file,
 `results/.workflow/configurations/*.yaml`.
 
-Units are always written out; a bare number is refused, except 0 for sizes and shares.
+Units are always written out; a bare number is refused, except 0 for sizes.
 
 | kind | written as |
 |---|---|
@@ -105,7 +105,7 @@ def page() -> str:
 
 
 def _units() -> Iterator[tuple[str, str]]:
-    for kind in ("size", "rate", "duration", "share", "mode"):
+    for kind in ("size", "rate", "duration", "mode"):
         yield UNITS.get(kind, kind), getattr(quantities, f"{kind.upper()}_HELP")
 
 
@@ -160,8 +160,6 @@ def _written(value: Any, part: Part) -> str:
             units = (("d", 86400), ("h", 3600), ("m", 60))
             unit, seconds = next(((u, n) for u, n in units if value >= n and value % n == 0), ("s", 1))
             return f"{value / seconds:g}{unit}"
-        case "share":
-            return f"{100 * value:g}%"
         case "mode":
             return f'"{value:04o}"'
     return value if isinstance(value, str) and value else json.dumps(value)

@@ -25,12 +25,8 @@ def read(path: Path) -> dict[str, Any]:
     except OSError as error:
         raise _unusable(path, error.strerror or str(error)) from None
     value = {} if document.value is None else document.value
-    problems = []
-    for problem in validation.problems(value, PART):
-        key = ".".join(map(str, problem.path)) or "the file"
-        problems.append(f"{key} (line {document.line(problem.path)}): {problem.text}")
-    if problems:
-        raise _unusable(path, "; ".join(problems))
+    if found := validation.problems(value, PART):
+        raise _unusable(path, validation.in_lines(found, document))
     return dict(value)
 
 

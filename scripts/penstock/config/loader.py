@@ -150,8 +150,7 @@ def _read(file: Path, unclear: dict[KeyPath, str]) -> Document:
 def _error(file: Path, document: Document, found: Sequence[Problem], hint: str = "") -> ConfigError:
     def told(problem: Problem) -> str:
         line = document.line(problem.path)
-        place = "--config" if line == overlay.LAID_OVER else f"line {line}"
-        return f"{dotted(problem.path)} ({place}): {problem.text}"
+        return problem.at("--config" if line == overlay.LAID_OVER else f"line {line}")
 
     if len(found) == 1:
         return ConfigError(told(found[0]), where=str(file), hint=hint)
@@ -159,14 +158,6 @@ def _error(file: Path, document: Document, found: Sequence[Problem], hint: str =
     if len(found) > MAX_LISTED:
         lines.append(f"  - and {len(found) - MAX_LISTED} more")
     return ConfigError("\n".join([f"the configuration {file} has {len(found)} problems:", *lines]), hint=hint)
-
-
-def dotted(path: KeyPath) -> str:
-    """`datasets.imagenet.sources[1].url`."""
-    text = ""
-    for part in path:
-        text += f"[{part}]" if isinstance(part, int) else f".{part}"
-    return text.lstrip(".").encode("unicode_escape").decode() or "the file"
 
 
 def _control_characters(value: Any, path: KeyPath = ()) -> Iterator[Problem]:
@@ -385,7 +376,6 @@ _READERS: Readers = {
     "rate": quantities.rate,
     "duration": quantities.duration,
     "time_limit": quantities.time_limit,
-    "share": quantities.share,
     "file_mode": partial(quantities.mode, folder=False),
     "dir_mode": partial(quantities.mode, folder=True),
     "folder": _folder,

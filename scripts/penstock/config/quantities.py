@@ -24,7 +24,6 @@ _SECONDS = {
     "h": Fraction(3600),
     "d": Fraction(86400),
 }
-_SHARE = re.compile(r"(\d{1,3}(?:\.\d{1,9})?)%", re.ASCII)
 _MODE = re.compile(r"[0-7]{3,4}", re.ASCII)
 
 SIZE_HELP = "a size with its unit, such as 256MiB, 1TiB or 500GB"
@@ -34,7 +33,6 @@ DURATION_HELP = "a time with its unit, such as 30s, 30min, 4h or 2d"
 READING_AGE_HELP = (
     "`all`, or one time with its unit, such as `linked: 30d`, without `within`, `sample` or `limit`"
 )
-SHARE_HELP = "a share from 0% to 100%, such as 5% or 0.1%"
 MODE_HELP = 'an octal mode in quotes, such as "0440"'
 
 
@@ -89,16 +87,6 @@ def time_limit(value: object) -> int:
         return max(1, int(duration(value)))
     except ValueError:
         raise ValueError(f"must be {TIME_LIMIT_HELP}") from None
-
-
-def share(value: object) -> float:
-    """A part of a whole, from 0.0 to 1.0."""
-    if value == 0 and not isinstance(value, bool):
-        return 0.0
-    match = _SHARE.fullmatch(value) if isinstance(value, str) else None
-    if match is None or (found := Fraction(match[1]) / 100) > 1:
-        raise ValueError(f"must be {SHARE_HELP}")
-    return float(found)
 
 
 def mode(value: object, *, folder: bool) -> int:

@@ -30,7 +30,6 @@ Fixed = Annotated[T, "fixed"]
 Size = Annotated[int, "size"]
 Rate = Annotated[int, "rate"]
 Duration = Annotated[float, "duration"]
-Share = Annotated[float, "share"]
 Folder = Annotated[Path, "folder"]
 
 LONGEST_PIN = 14 * 86400.0

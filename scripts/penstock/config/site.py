@@ -73,8 +73,7 @@ def site_of(document: Document, readers: Readers, path: Path | None = None, *, f
     path, value = path or FILE, {} if document.value is None else document.value
     found = [] if fits else validation.problems(value, PART)
     if found:
-        lines = [f"{_dotted(one.path)} (line {document.line(one.path)}): {one.text}" for one in found]
-        raise _wrong(path, "; ".join(lines))
+        raise _wrong(path, validation.in_lines(found, document))
     return Site(read(Bounds, value, readers), document, path)
 
 
@@ -102,10 +101,6 @@ def _wrong(path: Path, why: str) -> ConfigError:
         why=why,
         hint="its administrator corrects or removes it; docs/site.md explains the file",
     )
-
-
-def _dotted(path: KeyPath) -> str:
-    return ".".join(map(str, path)) or "the file"
 
 
 # A configuration beside it -----------------------------------------------------------------

@@ -13,12 +13,12 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from penstock.config import quantities, removed_keys
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
+    from collections.abc import Iterable, Iterator, Mapping
 
     from jsonschema.exceptions import ValidationError
     from jsonschema.protocols import Validator
 
-    from penstock.config.strict_yaml import KeyPath
+    from penstock.config.strict_yaml import Document, KeyPath
 
 
 class Problem(NamedTuple):
@@ -26,6 +26,22 @@ class Problem(NamedTuple):
 
     path: KeyPath
     text: str
+
+    def at(self, place: str) -> str:
+        """With its key and where that stands: `datasets.imagenet.sources[1].url (line 7): is missing`."""
+        return f"{_dotted(self.path)} ({place}): {self.text}"
+
+
+def in_lines(found: Iterable[Problem], document: Document) -> str:
+    """Several problems of a document, each with its line, in one line of text."""
+    return "; ".join(problem.at(f"line {document.line(problem.path)}") for problem in found)
+
+
+def _dotted(path: KeyPath) -> str:
+    text = ""
+    for part in path:
+        text += f"[{part}]" if isinstance(part, int) else f".{part}"
+    return text.lstrip(".").encode("unicode_escape").decode() or "the file"
 
 
 _TYPES = {
