@@ -57,7 +57,7 @@ test: system venv-dev
 
 # Files stay together, since some share a server for all their tests.
 test-unit: venv-dev
-	@PATH="$(CURDIR)/$(BIN):$$PATH" $(BIN)/python -m pytest -n $(WORKERS) --dist loadfile -m "not slurm and not real_patience and not every_set" $(ARGS)
+	@PATH="$(CURDIR)/$(BIN):$$PATH" $(BIN)/python -m pytest -n $(WORKERS) --dist loadfile -m "not slurm and not thorough and not real_patience and not every_set" $(ARGS)
 
 test-filesystems: venv-dev
 	@PATH="$(CURDIR)/$(BIN):$$PATH" $(BIN)/python -m pytest -n $(WORKERS) --dist loadfile $(ARGS) tests/filesystems
