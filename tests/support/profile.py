@@ -2,7 +2,7 @@
 
 A line of FILE is a test: CPU seconds of its worker and of all processes that it started, also of those that
 others adopted (a cgroup of version 1 counts them), wall seconds, processes and threads started (the worker's
-PID namespace counts them: exact where the worker has one of its own, as by `unshare --pid --fork --mount-proc`).
+PID namespace counts them: exact where that is its own, as by `unshare --pid --fork --mount-proc`).
 
 `python -m tests.support.profile FILE...` prints the table by folder and the dearest files.
 """
