@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import json
 import shutil
+import signal
 import sys
 import time
 from typing import TYPE_CHECKING
@@ -10,26 +12,36 @@ from typing import TYPE_CHECKING
 import pytest
 from tests.cluster.machine import Machine, missing
 from tests.cluster.place import Place
-from tests.cluster.processes import kill
+from tests.cluster.processes import below, kill, signal_to
 from tests.cluster.settings import Settings
 
 if TYPE_CHECKING:
     import subprocess
+    from pathlib import Path
 
 pytestmark = pytest.mark.slurm
 
 
-def copying(place: Place, **env: str) -> subprocess.Popen[bytes]:
-    """A copy of four elements, two at once, of some seconds each."""
+def planned(place: Place, **engine: str) -> None:
+    """Four elements, two at once."""
     place.fill("a", 60)
-    place.configure(["a"], cluster={"probe": False}, plan={"shard_files": 20}, engine={"limit": "200KiB/s"})
+    place.configure(["a"], cluster={"probe": False}, plan={"shard_files": 20}, engine=engine)
     place.planned("a")
-    words = ("-m", "penstock", "--config", "my.yaml", "--backend", "slurm", "--progress", "lines")
+
+
+def copying(place: Place, progress: str = "lines", **env: str) -> subprocess.Popen[bytes]:
+    words = ("-m", "penstock", "--config", "my.yaml", "--backend", "slurm", "--progress", progress)
     return place.start(sys.executable, *words, "step", "copy", "a", env=env)
+
+
+def at_work(place: Place) -> list[Path]:
+    """The progress files of elements."""
+    return [*place.target.glob("a/.penstock/runs/*/progress/copy/*")]
 
 
 def test_a_squeue_of_five_seconds_is_no_reason_to_wait_for_more(place: Place) -> None:
     """The step took 112 s for elements of 13 s."""
+    planned(place, limit="200KiB/s")
     folder = place.folder / "commands"
     folder.mkdir()
     real = shutil.which("squeue", path=place.machine.env["PATH"])
@@ -42,6 +54,7 @@ def test_a_squeue_of_five_seconds_is_no_reason_to_wait_for_more(place: Place) ->
 
 
 def test_receipts_end_the_step_of_an_array_that_was_renamed(place: Place) -> None:
+    planned(place, limit="200KiB/s")
     process = copying(place)
     place.until(place.running, "elements that run", process)
     ((array, _),) = place.submissions("a", "copy")
@@ -52,7 +65,8 @@ def test_receipts_end_the_step_of_an_array_that_was_renamed(place: Place) -> Non
 
 
 def test_what_slurmctld_forgot_is_unknown_and_then_submitted_again() -> None:
-    """It is killed, and gets back the state that it had before the submission: the nodes end its elements."""
+    """It is killed, and gets back the state that it had before the submission: the nodes end its elements,
+    which cannot end by themselves before: the source does not answer meanwhile."""
     settings = Settings(min_job_age=2)
     if problem := missing(settings):
         pytest.skip(problem)
@@ -61,17 +75,33 @@ def test_what_slurmctld_forgot_is_unknown_and_then_submitted_again() -> None:
         machine.up()
         machine.guard()
         with Place(machine) as place:
+            planned(place)
             state, before = machine.folder / "state", machine.folder / "before"
             shutil.copytree(state, before)
-            process = copying(place, PENSTOCK_TEST_HEARTBEAT="0.5")
-            place.until(place.running, "elements that run", process)
+            servers = below(place.server.pid)
+            for pid in servers:
+                signal_to(pid, signal.SIGSTOP)
+            process = copying(place, "json", PENSTOCK_TEST_HEARTBEAT="0.5")
+            place.until(lambda: len(at_work(place)) == 2, "two elements at work", process)
             kill(machine.daemons["slurmctld"])
             shutil.rmtree(state)
             shutil.copytree(before, state)
             machine.start_controller()
-            said = place.ends(process)
-            assert "unknown" in said
-            assert "elements are submitted again" in said
-            assert len(place.submissions("a", "copy")) > 1
+
+            def again() -> list[int]:
+                _, *later = place.submissions("a", "copy")
+                return sorted(index for _, indices in later for index in indices)
+
+            place.until(lambda: again() == [0, 1, 2, 3], "all to be submitted again", process)
+            for pid in servers:
+                signal_to(pid, signal.SIGCONT)
+            told = [json.loads(line) for line in place.ends(process).splitlines()]
+            changes = [line["data"] for line in told if line.get("kind") == "element"]
+            unknown = {one["index"] for one in changes if one["reason"] == "not known to the cluster"}
+            assert unknown >= {0, 1}, "those at work; the others may be lost at the first look"
+            lost = [one["index"] for one in changes if one["state"] == "lost"]
+            assert sorted(lost) == [0, 1, 2, 3]
+            assert again() == [0, 1, 2, 3]
+            assert any("submitted again" in line.get("data", {}).get("text", "") for line in told)
     finally:
         machine.down()
