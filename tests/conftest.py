@@ -6,6 +6,7 @@ import os
 from typing import TYPE_CHECKING
 
 import pytest
+from tests.support import warm
 
 from penstock.runtime import job_environment
 
@@ -15,6 +16,12 @@ if TYPE_CHECKING:
 # Many tests run as root, and so does what they start: as `--as-root` of the command line.
 os.environ["PENSTOCK_AS_ROOT"] = "1"
 ALL = os.environ.get("PENSTOCK_TEST_ALL") == "1"
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    """Processes that run tests, not xdist's controller, start penstock's processes warm."""
+    if hasattr(config, "workerinput") or not config.getoption("numprocesses", None):
+        warm.enter()
 
 
 @pytest.hookimpl(wrapper=True)
@@ -37,6 +44,16 @@ def pytest_runtest_makereport(
 
 def _encodable(text: str) -> str:
     return text.encode("utf-8", "backslashreplace").decode()
+
+
+@pytest.fixture(autouse=True)
+def _cold_start(request: pytest.FixtureRequest) -> Generator[None]:
+    cold = request.node.get_closest_marker("cold_start") is not None
+    if cold:
+        warm.leave()
+    yield
+    if cold:
+        warm.resume()
 
 
 @pytest.fixture(autouse=True)

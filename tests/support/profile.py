@@ -49,6 +49,7 @@ class Profile:
         return result
 
 
+@pytest.hookimpl(tryfirst=True)
 def pytest_configure(config: pytest.Config) -> None:
     file = os.environ.get("PENSTOCK_TEST_PROFILE")
     if file and not (config.getoption("numprocesses", None) and not hasattr(config, "workerinput")):

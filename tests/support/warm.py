@@ -1,0 +1,359 @@
+"""Processes of penstock that start warm: forked from a server that has imported what they would import.
+
+Four fifths of the tests' CPU went into child processes, most of that into imports (0.15 to 0.35 s each).
+Once `enter` was called in a process, what `subprocess.Popen` starts there as `python -I -X utf8 -m
+penstock...` (or without the options, where they change nothing) is forked from a server. It is a true child
+of the process that asks: its id, exit status, signals, session, limits and open files are those that fork
+and exec would give; it can be waited for and killed. What it starts itself is warm in the same way.
+
+How a process becomes the child of another than the server: the server is itself a child of the process that
+asks. It forks twice; the process between ends, and the one below it goes to its nearest ancestor that adopts
+orphans, which the process that asks is for this moment (prctl(2), PR_SET_CHILD_SUBREAPER).
+
+| what the new process inherits                                      | how                                  |
+|--------------------------------------------------------------------|--------------------------------------|
+| environment, folder, open files, umask, signals, session, PDEATHSIG | sent to the server                  |
+| account, capabilities, limits, namespaces, CPUs, cgroup, group     | compared; a cold start if they differ |
+| variables that are read while modules are imported                 | the same (`READ_EARLY`)              |
+
+What differs from a cold start: /proc/PID/cmdline is the server's; the memory shared with the server counts as
+the process's own (VmRSS); hashes have the server's seed; modules that the process would not import are there;
+and the process has one child more, which ends with it. A test that looks at these has the mark `cold_start`.
+"""
+
+from __future__ import annotations
+
+import atexit
+import ctypes
+import gc
+import importlib
+import os
+import pickle
+import pkgutil
+import signal
+import socket
+import struct
+import subprocess
+import sys
+import threading
+import time
+from pathlib import Path
+from typing import Any
+
+ROOT = Path(__file__).resolve().parents[2]
+OPTIONS = ("-I", "-X", "utf8")
+READ_EARLY = ("PYTHON", "LC_", "LANG", "LD_", "MALLOC_", "TZ", "GLIBC_", "ARROW_", "PENSTOCK_TEST_HEARTBEAT")
+NOT_IMPORTED = ("penstock.cli.snakemake_start",)
+"""It decides itself in which order Snakemake's modules are imported."""
+LIBRARIES = (
+    "pyarrow.compute",
+    "pyarrow.parquet",
+    "xxhash",
+    "yaml",
+    "jsonschema",
+    "rich.live",
+    "rich.table",
+    "jinja2",
+)
+ANSWERS_WITHIN = 60.0
+HIGH = 400
+"""Numbers from which on descriptors are kept for a moment: above those that anybody asks for."""
+
+_PR_SET_PDEATHSIG, _PR_SET_CHILD_SUBREAPER, _PR_GET_CHILD_SUBREAPER = 1, 36, 37
+_libc = ctypes.CDLL(None, use_errno=True)
+_BLOCKED = {signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT, signal.SIGUSR1, signal.SIGUSR2}
+_COMPARED = (
+    "Uid", "Gid", "Groups", "NSpid", "NSsid", "NSpgid", "CapInh", "CapPrm", "CapEff", "CapBnd", "CapAmb",
+    "NoNewPrivs", "Seccomp", "Cpus_allowed", "Mems_allowed",
+)  # fmt: skip
+
+
+def _surroundings() -> tuple[object, ...]:
+    """What a process inherits and is not sent."""
+    status = Path("/proc/self/status").read_text(errors="replace")
+    rows = dict(line.split(":\t", 1) for line in status.splitlines() if ":\t" in line)
+    spaces = tuple(
+        os.readlink(f"/proc/self/ns/{name}") for name in ("mnt", "net", "pid", "user", "uts", "ipc")
+    )
+    return (
+        tuple(
+            len(rows[name].split()) if name == "NSpid" else rows[name] for name in _COMPARED if name in rows
+        ),
+        spaces,
+        Path("/proc/self/limits").read_text(),
+        Path("/proc/self/cgroup").read_text(),
+        os.readlink("/proc/self/root"),
+        os.getpriority(os.PRIO_PROCESS, 0),
+        Path("/proc/self/oom_score_adj").read_text(),
+    )
+
+
+class _Client:
+    """The end of a process that asks a server for processes."""
+
+    def __init__(self, channel: socket.socket) -> None:
+        self.channel = channel
+        self.owner = os.getpid()
+        self.early = _early(dict(os.environ))
+        self.surroundings = _surroundings()
+        self.lock = threading.Lock()
+
+    def fits(self, env: dict[str, str]) -> bool:
+        return (
+            os.getpid() == self.owner and self.early == _early(env) and self.surroundings == _surroundings()
+        )
+
+    def start(self, request: dict[str, Any], fds: list[int]) -> int:
+        """The new process's id. Raises OSError where the server is gone."""
+        with self.lock:
+            adopts = ctypes.c_int()
+            _libc.prctl(_PR_GET_CHILD_SUBREAPER, ctypes.byref(adopts), 0, 0, 0)
+            _libc.prctl(_PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
+            try:
+                content = pickle.dumps(request)
+                socket.send_fds(self.channel, [struct.pack("!I", len(content))], fds)
+                self.channel.sendall(content)
+                (pid,) = struct.unpack("!I", _exactly(self.channel, 4))
+            finally:
+                _libc.prctl(_PR_SET_CHILD_SUBREAPER, adopts.value, 0, 0, 0)
+        return int(pid)
+
+
+_client: _Client | None = None
+_cold = subprocess.Popen._execute_child  # type: ignore[attr-defined]
+
+
+def enter() -> None:
+    """From now on processes of penstock that this one starts are warm. To be called while it has one thread
+    (the server ends with the thread that started it)."""
+    ours, theirs = socket.socketpair()
+    code = (
+        f"import sys; sys.path.insert(0, {str(ROOT)!r}); from tests.support import warm; del sys.path[0]; "
+        f"import runpy; runpy._run_module_as_main(warm.serve_first({theirs.fileno()}))"
+    )
+    server = subprocess.Popen(
+        [sys.executable, *OPTIONS, "-c", code], pass_fds=[theirs.fileno()], stdin=subprocess.DEVNULL,
+        preexec_fn=_dies_with_parent,  # noqa: PLW1509 - it takes no lock
+    )  # fmt: skip
+    theirs.close()
+    _enter(ours)
+    atexit.register(_end, os.getpid(), server, ours)
+
+
+def _end(owner: int, server: subprocess.Popen[bytes], channel: socket.socket) -> None:
+    if os.getpid() == owner:
+        channel.close()
+        server.wait()
+
+
+def _enter(channel: socket.socket) -> None:
+    global _client
+    channel.settimeout(ANSWERS_WITHIN)
+    _client = _Client(channel)
+    subprocess.Popen._execute_child = _execute_child  # type: ignore[attr-defined]
+
+
+def leave() -> None:
+    """From now on processes start cold, as they do elsewhere."""
+    subprocess.Popen._execute_child = _cold  # type: ignore[attr-defined]
+
+
+def resume() -> None:
+    """After `leave`."""
+    subprocess.Popen._execute_child = _execute_child  # type: ignore[attr-defined]
+
+
+def _execute_child(
+    self: Any, args: Any, executable: Any, preexec_fn: Any, close_fds: Any, pass_fds: Any, cwd: Any, env: Any,
+    startupinfo: Any, creationflags: Any, shell: Any, p2cread: int, p2cwrite: int, c2pread: int,
+    c2pwrite: int, errread: int, errwrite: int, restore_signals: Any, gid: Any, gids: Any, uid: Any, umask: Any,
+    start_new_session: Any, process_group: Any,
+) -> None:  # fmt: skip
+    """As `subprocess.Popen._execute_child`, whose arguments it has."""
+    given = dict(os.environ) if env is None else env
+    words = _words(args)
+    dies = getattr(preexec_fn, "__qualname__", "") == "dies_with.<locals>.prepare"
+    usual = close_fds and not shell and not executable and restore_signals and (preexec_fn is None or dies)
+    mine = (uid, gid, gids, umask) == (None, None, None, -1) and usual
+    if mine and words and _client is not None and _client.fits(_texts(given)):
+        numbers = sorted({0, 1, 2, *map(int, pass_fds)})
+        streams = {0: p2cread, 1: c2pwrite, 2: errwrite}
+        files = [at if (at := streams.get(number, -1)) != -1 else number for number in numbers]
+        try:
+            folder = os.open(cwd or ".", os.O_PATH | os.O_DIRECTORY)
+        except OSError:
+            folder = -1
+        if folder >= 0:
+            request = {
+                "words": words, "env": {os.fsencode(k): os.fsencode(v) for k, v in given.items()},
+                "numbers": numbers, "parent": os.getpid(), "dies": dies, "session": bool(start_new_session),
+                "group": process_group, "umask": int(_status("Umask"), 8), "ignored": _ignored(),
+                "mask": signal.pthread_sigmask(signal.SIG_BLOCK, ()),
+            }  # fmt: skip
+            try:
+                self.pid = _client.start(request, [folder, *files])
+            except OSError:
+                self.pid = None
+            finally:
+                os.close(folder)
+            if self.pid is not None:
+                self._child_created = True
+                self._close_pipe_fds(p2cread, p2cwrite, c2pread, c2pwrite, errread, errwrite)
+                return
+    _cold(
+        self, args, executable, preexec_fn, close_fds, pass_fds, cwd, env, startupinfo, creationflags, shell,
+        p2cread, p2cwrite, c2pread, c2pwrite, errread, errwrite, restore_signals, gid, gids, uid, umask,
+        start_new_session, process_group,
+    )  # fmt: skip
+
+
+def _words(args: Any) -> list[str]:
+    """The module and its arguments, where `args` start one of penstock; else none."""
+    if not isinstance(args, list | tuple) or not args:
+        return []
+    words = [os.fsdecode(word) for word in args]
+    if words[0] != sys.executable:
+        return []
+    rest = words[1 + len(OPTIONS) :] if tuple(words[1 : 1 + len(OPTIONS)]) == OPTIONS else words[1:]
+    if len(rest) < 2 or rest[0] != "-m" or rest[1].split(".")[0] != "penstock" or rest[1] in NOT_IMPORTED:
+        return []
+    return rest[1:]
+
+
+def _texts(env: Any) -> dict[str, str]:
+    return {os.fsdecode(name): os.fsdecode(value) for name, value in env.items()}
+
+
+def _early(env: dict[str, str]) -> dict[str, str]:
+    return {name: value for name, value in env.items() if name.startswith(READ_EARLY)}
+
+
+def _status(name: str) -> str:
+    rows = Path("/proc/self/status").read_text(errors="replace").splitlines()
+    return next(row for row in rows if row.startswith(f"{name}:")).split()[1]
+
+
+def _ignored() -> set[int]:
+    bits = int(_status("SigIgn"), 16)
+    return {number + 1 for number in range(64) if bits >> number & 1}
+
+
+def _exactly(channel: socket.socket, size: int) -> bytes:
+    content = b""
+    while len(content) < size:
+        more = channel.recv(size - len(content))
+        if not more:
+            raise ConnectionError("the server that starts processes has ended")
+        content += more
+    return content
+
+
+# The server.
+
+
+def serve_first(number: int) -> str:
+    """For the server that `enter` starts. Returns in a process that is to run the module which it gives."""
+    for name in LIBRARIES:
+        importlib.import_module(name)
+    for info in pkgutil.walk_packages(importlib.import_module("penstock").__path__, "penstock."):
+        if info.name not in NOT_IMPORTED and not info.name.endswith("__main__"):
+            importlib.import_module(info.name)
+    gc.collect()
+    gc.freeze()
+    return _serve(socket.socket(fileno=number))
+
+
+def _serve(channel: socket.socket) -> str:
+    signal.pthread_sigmask(signal.SIG_BLOCK, _BLOCKED)
+    while True:
+        try:
+            head, fds, _, _ = socket.recv_fds(channel, 4, 250)
+        except OSError:
+            os._exit(0)
+        if not head:
+            os._exit(0)
+        request = pickle.loads(_exactly(channel, struct.unpack("!I", head)[0]))
+        between = os.fork()
+        if between == 0:
+            if os.fork() == 0:
+                return _become(request, fds, channel)
+            os._exit(0)
+        for fd in fds:
+            os.close(fd)
+        os.waitpid(between, 0)
+
+
+def _become(request: dict[str, Any], fds: list[int], channel: socket.socket) -> str:
+    """Be the process that was asked for; the module to run."""
+    while os.getppid() != request["parent"]:
+        time.sleep(0.0005)
+    if request["dies"]:
+        _dies_with_parent()
+    if request["session"]:
+        os.setsid()
+    elif request["group"] >= 0:
+        os.setpgid(0, request["group"])
+    module, *arguments = request["words"]
+    parent = os.getpid()
+    below = None
+    if module == "penstock":
+        below, theirs = socket.socketpair()
+        if os.fork() == 0:
+            _dies_with_parent()
+            if os.getppid() != parent:
+                os._exit(0)
+            for fd in (*fds, channel.fileno(), below.fileno()):
+                os.close(fd)
+            return _serve(theirs)
+        theirs.close()
+    os.fchdir(fds[0])
+    os.umask(request["umask"])
+    kept = [_raised(fd) for fd in fds[1:]]
+    answer = _raised(channel.fileno())
+    own = -1 if below is None else _raised(below.detach())
+    os.closerange(0, HIGH)
+    for fd, number in zip(kept, request["numbers"], strict=True):
+        os.dup2(fd, number, inheritable=True)
+        os.close(fd)
+    _streams()
+    os.environb.clear()
+    os.environb.update(request["env"])
+    time.tzset()
+    for number in _ignored() ^ request["ignored"]:
+        signal.signal(number, signal.SIG_IGN if number in request["ignored"] else signal.SIG_DFL)
+    sys.argv = ["-m", *arguments]
+    sys.orig_argv = [sys.executable, *OPTIONS, "-m", module, *arguments]
+    if module != "penstock":
+        sys.modules.pop(module, None)
+    if own >= 0:
+        _enter(socket.socket(fileno=own))
+    os.write(answer, struct.pack("!I", parent))
+    os.close(answer)
+    signal.pthread_sigmask(signal.SIG_SETMASK, request["mask"])
+    return str(module)
+
+
+def _raised(fd: int) -> int:
+    import fcntl
+
+    high = fcntl.fcntl(fd, fcntl.F_DUPFD_CLOEXEC, HIGH)
+    os.close(fd)
+    return high
+
+
+def _streams() -> None:
+    """The standard streams as an interpreter makes them in Python's UTF-8 mode."""
+    for number, name, mode, errors in (
+        (0, "stdin", "r", "surrogateescape"),
+        (1, "stdout", "w", "surrogateescape"),
+        (2, "stderr", "w", "backslashreplace"),
+    ):
+        lines = number == 2 or (number == 1 and os.isatty(1))
+        stream: Any = open(number, mode, encoding="utf-8", errors=errors, closefd=False)  # noqa: SIM115
+        stream.reconfigure(line_buffering=lines)
+        setattr(sys, name, stream)
+        setattr(sys, f"__{name}__", stream)
+
+
+def _dies_with_parent() -> None:
+    _libc.prctl(_PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
