@@ -166,8 +166,8 @@ def resume() -> None:
 def _execute_child(
     self: Any, args: Any, executable: Any, preexec_fn: Any, close_fds: Any, pass_fds: Any, cwd: Any, env: Any,
     startupinfo: Any, creationflags: Any, shell: Any, p2cread: int, p2cwrite: int, c2pread: int,
-    c2pwrite: int, errread: int, errwrite: int, restore_signals: Any, gid: Any, gids: Any, uid: Any, umask: Any,
-    start_new_session: Any, process_group: Any,
+    c2pwrite: int, errread: int, errwrite: int, restore_signals: Any, gid: Any, gids: Any, uid: Any,
+    umask: Any, start_new_session: Any, process_group: Any,
 ) -> None:  # fmt: skip
     """As `subprocess.Popen._execute_child`, whose arguments it has."""
     given = dict(os.environ) if env is None else env
