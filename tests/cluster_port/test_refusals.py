@@ -115,6 +115,12 @@ def test_what_waits_for_a_person_is_held(word: str, reason: str, held: bool) -> 
     assert one.status.held is held
 
 
+def test_a_state_that_only_a_later_slurm_knows_is_no_end() -> None:
+    """Else an element that lives would be submitted a second time."""
+    ((_, one),) = read_squeue("77|3|EVICTED|0:0|0|2|0|0|n1|None|")
+    assert not one.status.state.ended
+
+
 @pytest.mark.parametrize(
     ("state", "lost"),
     [("idle*+drain", True), ("drained*", True), ("down", True), ("idle~", False), ("drained", False)],

@@ -19,6 +19,7 @@ from penstock.engine.checksums import (
     combine,
     compose,
     grade_of,
+    judge_at_once,
     judge_giant,
     new_sum,
     tree_digest,
@@ -66,6 +67,18 @@ def test_a_full_claim_that_does_not_hold_is_an_error(algorithm: str) -> None:
     claim = Claim(algorithm, "full", VALUES[algorithm])
     with pytest.raises(IntegrityError, match=algorithm):
         judged(entry(), [claim], DATA[:-1] + b"x")
+
+
+@pytest.mark.parametrize(
+    ("algorithm", "data", "proven"),
+    [(RANK[0], DATA, True), (RANK[0], DATA[:-1] + b"x", False), ("sha256", DATA, False)],
+)
+def test_a_small_object_is_proven_at_once_where_its_cheapest_checksum_holds(
+    algorithm: str, data: bytes, proven: bool
+) -> None:
+    claim = Claim(algorithm, "full", VALUES[algorithm])
+    found = judge_at_once(entry(), [claim], memoryview(data))
+    assert found == (("full", str(claim)) if proven else None)
 
 
 def test_known_vectors() -> None:

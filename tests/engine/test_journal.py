@@ -2,12 +2,16 @@ from __future__ import annotations
 
 import json
 import os
+import re
+import subprocess
+import sys
 from typing import TYPE_CHECKING
 from zlib import crc32
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from tests.storage.conftest import need
 from tests.support.journals import link_line, row_line
 
 from penstock.core.digests import IN_PARTS
@@ -52,6 +56,30 @@ def test_a_row_line_is_what_any_json_reader_reads() -> None:
     head, _, body = row_line(3, "a" * 32, "full", "md5:full:00").partition(" ")
     assert json.loads(body) == [3, "a" * 32, "full", "md5:full:00"]
     assert int(head, 16) == crc32(body.rstrip("\n").encode())
+
+
+def test_a_row_is_recorded_once_its_bytes_are_durable_and_counts_once_the_record_is(tmp_path: Path) -> None:
+    """In this order, which a power cut at a random moment rarely shows."""
+    strace = need("strace")
+    script = (
+        "import sys; from pathlib import Path\n"
+        "from penstock.engine.records.journal import Journal\n"
+        "from penstock.engine.records.journal_flusher import Keeper\n"
+        "from penstock.storage.barrier import Barrier\n"
+        "folder = Path(sys.argv[1])\n"
+        "journal = Journal(folder, shard_digest='s', run='r', attempt='a', host='h')\n"
+        "with Barrier(folder) as barrier, Keeper(journal, barrier) as keeper:\n"
+        "    keeper.add(b'a row\\n')\n"
+        "    keeper.close()\n"
+        "print(flush=True)\n"
+    )
+    trace = tmp_path / "trace"
+    words = ["trace=syncfs,write,fdatasync", "-f", "-qq", "-s", "9", "-o", str(trace), sys.executable, "-c"]
+    subprocess.run([strace, "-e", *words, script, str(tmp_path / "shard")], check=True, capture_output=True)
+    after = trace.read_text().rpartition("syncfs(")
+    calls = re.findall(r'(syncfs|fdatasync|write)\(\d+(?:, "(.*?)")?', after[1] + after[2])
+    made = [" ".join(call).strip() for call in calls]
+    assert made[:4] == ["syncfs", r"write a row\n", "fdatasync", r"write \n"]
 
 
 def test_no_folder_is_no_journal(tmp_path: Path) -> None:

@@ -4,16 +4,19 @@ from __future__ import annotations
 
 import functools
 import os
+import re
 import stat
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pytest
 from tests.support.forked import killed_at_line
 
 from penstock.filesystem import plain_files
+from penstock.formats.manifest import ManifestWriter
 from penstock.storage import durable
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
     from pathlib import Path
 
 
@@ -30,6 +33,53 @@ def test_old_or_new_whenever_it_dies(place: Path) -> None:
             break
     assert not killed
     assert line > 10
+
+
+def _table(path: Path) -> None:
+    with ManifestWriter(path) as manifest:
+        manifest.finish()
+
+
+@pytest.mark.parametrize(
+    ("write", "expected"),
+    [
+        (lambda path: durable.write_file(path, b"x"), "sync TEMPORARY, name f, sync ."),
+        (_table, "sync TEMPORARY, name f, sync ."),
+        (lambda path: durable.append_line(path, {}), "sync f, sync ."),
+        (
+            lambda path: durable.create_file(path, b"x"),
+            "sync TEMPORARY, name TEMPORARY, sync ., name f, sync .",
+        ),
+        (lambda path: durable.make_dirs(path / "g"), "name f, sync ., name f/g, sync f"),
+    ],
+)
+def test_bytes_are_synced_before_their_name_and_its_folder_after(
+    place: Path, write: Callable[[Path], object], expected: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A power cut at a random moment (`tests/faults/test_power_cut.py`) rarely shows one that is left out."""
+    calls: list[str] = []
+    fsync = os.fsync
+
+    def note(word: str, path: str) -> None:
+        below = os.path.relpath(path, os.path.realpath(place))
+        calls.append(f"{word} {re.sub(r'[.][0-9a-f]{16}[.]tmp', 'TEMPORARY', below)}")
+
+    def synced(fd: int) -> None:
+        note("sync", os.readlink(f"/proc/self/fd/{fd}"))
+        fsync(fd)
+
+    def named(call: Callable[..., None], place_of_name: int) -> Callable[..., None]:
+        def make(*arguments: Any, **options: object) -> None:
+            call(*arguments, **options)
+            note("name", os.path.realpath(arguments[place_of_name]))
+
+        return make
+
+    monkeypatch.setattr(os, "fsync", synced)
+    for call, place_of_name in ((os.rename, 1), (os.link, 1), (os.mkdir, 0)):
+        monkeypatch.setattr(os, call.__name__, named(call, place_of_name))
+    write(place / "f")
+    assert ", ".join(calls) == expected
 
 
 def test_modes_whatever_the_umask(place: Path) -> None:
