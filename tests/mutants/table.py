@@ -1,0 +1,628 @@
+"""Mutants of the product: ways in which it would be wrong, and the test that notices each.
+
+`python -m tests.mutants` applies them one by one. A row is found by its text, which stands once in the
+product, so it stays when a file moves. Its test is the cheapest that fails; others may fail too.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+
+class Mutant(NamedTuple):
+    """One wrong product."""
+
+    name: str
+    """What it does wrong."""
+    old: str
+    new: str
+    test: str
+    """The node id of the test that kills it."""
+    outside: str = ""
+    """The mark of a test that `make test` leaves out."""
+
+
+MUTANTS = (
+    Mutant(
+        "a small file is named before its bytes are synced",
+        "            os.fsync(self.stream.fileno())\n"
+        "            self.stream.close()\n"
+        "            rename(self._temporary, self._path)\n",
+        "            rename(self._temporary, self._path)\n"
+        "            os.fsync(self.stream.fileno())\n"
+        "            self.stream.close()\n",
+        "tests/storage/test_durable.py::test_bytes_are_synced_before_their_name_and_its_folder_after",
+    ),
+    Mutant(
+        "a small file is never synced",
+        "            os.fsync(self.stream.fileno())\n",
+        "",
+        "tests/storage/test_durable.py::test_bytes_are_synced_before_their_name_and_its_folder_after",
+    ),
+    Mutant(
+        "the folder of a rename is not synced",
+        "    os.rename(old, new)\n    fsync_dir(new.parent)\n",
+        "    os.rename(old, new)\n",
+        "tests/storage/test_durable.py::test_bytes_are_synced_before_their_name_and_its_folder_after",
+    ),
+    Mutant(
+        "a line of the history is not synced",
+        "        os.fsync(fd)\n    finally:\n        os.close(fd)\n    if new:\n",
+        "    finally:\n        os.close(fd)\n    if new:\n",
+        "tests/storage/test_durable.py::test_bytes_are_synced_before_their_name_and_its_folder_after",
+    ),
+    Mutant(
+        "a table is not synced",
+        "            os.fsync(self._file.fileno())\n",
+        "",
+        "tests/storage/test_durable.py::test_bytes_are_synced_before_their_name_and_its_folder_after",
+    ),
+    Mutant(
+        "a staged file is not synced",
+        "                os.fsync(fd)\n                self._staging.touched.add(pending.parent)\n",
+        "                self._staging.touched.add(pending.parent)\n",
+        "tests/storage/test_staging.py::test_failing_system_calls",
+    ),
+    Mutant(
+        "the folder of a staged file is not synced",
+        "                self._staging.touched.add(pending.parent)\n            pending.fd = -1\n",
+        "            pending.fd = -1\n",
+        "tests/storage/test_staging.py::test_a_folder_that_another_made_is_made_durable_before_files_in_it_are_named",
+    ),
+    Mutant(
+        "a row is recorded before its bytes are durable",
+        "            self._barrier.wait()\n        self._journal.append(lines)\n",
+        "            self._journal.append(lines)\n            self._barrier.wait()\n",
+        "tests/engine/test_journal.py::test_a_row_is_recorded_once_its_bytes_are_durable_and_counts_once_the_record_is",
+    ),
+    Mutant(
+        "a journal is not synced",
+        "        os.fdatasync(self._fd)\n",
+        "        pass\n",
+        "tests/engine/test_journal.py::test_a_row_is_recorded_once_its_bytes_are_durable_and_counts_once_the_record_is",
+    ),
+    Mutant(
+        "a torn line spoils the next one",
+        'torn = size > 0 and os.pread(fd, 1, size - 1) != b"\\n"',
+        "torn = False",
+        "tests/steps/test_arrays.py::test_the_book_survives_a_torn_line",
+    ),
+    Mutant(
+        "a staging without a seal is revealed",
+        "        _sealed(staging)\n",
+        "",
+        "tests/storage/test_publishing.py::test_what_is_not_sealed_is_never_shown",
+    ),
+    Mutant(
+        "a run that was overtaken reveals its release",
+        "        assert_held()\n        rename(staging, final)\n",
+        "        rename(staging, final)\n",
+        "tests/steps/test_claims.py::test_overtaken_right_before_a_rename_readers_see_nothing_of_it",
+    ),
+    Mutant(
+        "a run that was overtaken moves current",
+        "                assert_held()\n                rename(temporary, layout.current)\n",
+        "                rename(temporary, layout.current)\n",
+        "tests/storage/test_publishing.py::test_a_run_that_was_overtaken_leaves_no_link_behind",
+    ),
+    Mutant(
+        "current is gone for a moment",
+        "                rename(temporary, layout.current)\n",
+        "                layout.current.unlink(missing_ok=True)\n"
+        "                rename(temporary, layout.current)\n",
+        "tests/storage/test_publishing.py::test_killed_at_every_line_and_done_again",
+    ),
+    Mutant(
+        "the mode of a file of another release is changed",
+        '    if found.kind == "file" and found.links != 1:\n        raise _shared(found.path, f"mode',
+        '    if False:\n        raise _shared(found.path, f"mode',
+        "tests/storage/test_permissions.py::test_what_another_release_shares_is_never_changed",
+    ),
+    Mutant(
+        "the configured group is not given",
+        "if gid is not None and seen.st_gid != gid:",
+        "if False:",
+        "tests/storage/test_staging.py::test_the_group_comes_from_the_folder_or_is_given",
+    ),
+    Mutant(
+        "a lock that another made counts as this process's",
+        'return "made" if made is not None and _nonce(made.content) == nonce else "taken"',
+        'return "made"',
+        "tests/storage/test_locking.py::test_held_and_given_back",
+    ),
+    Mutant(
+        "a lock whose heart beats is taken over",
+        "        if moved():\n            return False\n",
+        "        moved()\n",
+        "tests/storage/test_locking.py::test_a_heart_that_beats_elsewhere",
+    ),
+    Mutant(
+        "a process number that is used again counts as the holder",
+        "        return None if started is None else started == holder.start\n"
+        "    return started == holder.start\n",
+        "        return None if started is None else started == holder.start\n    return True\n",
+        "tests/storage/test_locking.py::test_nobody_waits_where_the_case_is_clear",
+    ),
+    Mutant(
+        "a lock that was lost counts as held",
+        "                if self._fd >= 0 and self._ours():\n",
+        "                if self._fd >= 0:\n",
+        "tests/storage/test_locking.py::test_a_lost_lock_is_noticed_and_left_alone",
+    ),
+    Mutant(
+        "a key leads out of the release",
+        'if segment in {".", ".."}:',
+        'if segment == ".":',
+        "tests/core/test_keys.py::test_what_cannot_be_a_path_is_refused_with_its_reason",
+    ),
+    Mutant(
+        "a path that is listed twice passes",
+        '            if one == two:\n                yield name, "is listed twice"',
+        '            if False:\n                yield name, "is listed twice"',
+        "tests/core/test_keys.py::test_a_doubled_path_is_found",
+    ),
+    Mutant(
+        "all rows are in one shard",
+        "self._limit = 1 << 200 if last else -(-(self._range + 1) * self._total // self._shards)",
+        "self._limit = 1 << 200",
+        "tests/core/test_balance.py::test_no_row_is_lost_and_the_dearest_shard_is_within_one_row_of_the_mean",
+    ),
+    Mutant(
+        "the last round of elements is not full",
+        "wanted += slots - wanted % slots",
+        "wanted += 0",
+        "tests/core/test_balance.py::test_the_number_of_shards",
+    ),
+    Mutant(
+        "a node of the seal's tree may be a leaf",
+        'return sha256(b"\\x01" + left + right).digest()',
+        'return sha256(b"\\x00" + left + right).digest()',
+        "tests/core/test_seal.py::test_the_streamed_root_is_that_of_the_rfc",
+    ),
+    Mutant(
+        "a reading in the future counts",
+        "return 0 < read_at <= now.earliest + AHEAD",
+        "return 0 < read_at",
+        "tests/core/test_linked_reading.py::test_the_share_that_is_due",
+    ),
+    Mutant(
+        "a name steers the terminal",
+        '_UNSAFE = frozenset({"Cc", "Cf", "Cs"',
+        '_UNSAFE = frozenset({"Cc", "Cs"',
+        "tests/views/test_units.py::test_what_steers_a_terminal_is_escaped",
+    ),
+    Mutant(
+        "a body that is longer than listed is stored",
+        "        if read > length or body.readinto(view[read:]):",
+        "        if False:",
+        "tests/engine/test_faults.py::test_a_long_body_is_never_stored",
+    ),
+    Mutant(
+        "a checksum of the source is not compared",
+        '    if seen != claim.value:\n        raise IntegrityError(\n            f"the bytes read',
+        '    if False:\n        raise IntegrityError(\n            f"the bytes read',
+        "tests/engine/test_checks.py::test_a_full_claim_that_does_not_hold_is_an_error",
+    ),
+    Mutant(
+        "a small object's checksum is not compared",
+        "    if one.hexdigest() != claim.value:\n        return None",
+        "    if False:\n        return None",
+        "tests/engine/test_checks.py::test_a_small_object_is_proven_at_once_where_its_cheapest_checksum_holds",
+    ),
+    Mutant(
+        "attempts that disagree prove a row",
+        "if known is not None and _became(known) != _became(one):",
+        "if False:",
+        "tests/engine/test_journal.py::test_two_attempts_that_disagree_prove_nothing",
+    ),
+    Mutant(
+        "the journal of another shard is replayed",
+        '    if value["shard"] != shard_digest:',
+        "    if False:",
+        "tests/engine/test_journal.py::test_another_shards_journal_is_refused",
+    ),
+    Mutant(
+        "a record that was taken back counts",
+        "if (row, attempt) in bad or (joined",
+        "if (joined",
+        "tests/engine/test_journal.py::test_what_was_taken_back_counts_again_when_it_is_copied_again",
+    ),
+    Mutant(
+        "verify compares no digest",
+        "            if read != expected.value:",
+        "            if False:",
+        "tests/engine/test_rereading.py::test_what_is_not_as_written_is_a_failure_and_is_made_anew",
+    ),
+    Mutant(
+        "verify compares no digest of small files",
+        "if seen.stat.st_size != size or entry.digest != of_hex(xxhash.xxh3_128_hexdigest(data)):",
+        "if seen.stat.st_size != size:",
+        "tests/audit/test_auditor.py::test_a_bad_row_that_was_read_with_others_is_judged_by_a_read_of_its_own",
+    ),
+    Mutant(
+        "an audit compares no digest",
+        "        if read != entry.digest:",
+        "        if False:",
+        "tests/audit/test_auditor.py::test_other_bytes_are_told_with_both_digests",
+    ),
+    Mutant(
+        "an audit compares no size",
+        "        if seen.stat.st_size != entry.size:\n            raise _differs",
+        "        if False:\n            raise _differs",
+        "tests/audit/test_auditor.py::test_another_size_is_told",
+    ),
+    Mutant(
+        "a source that is away is given up at once",
+        "if not error.retry or rows != self._done",
+        "if rows != self._done",
+        "tests/engine/test_faults.py::test_a_source_that_is_away_ends_the_shard_and_not_each_row",
+    ),
+    Mutant(
+        "a large body passes the limit",
+        "            if limiter:\n                limiter.take(want)\n",
+        "",
+        "tests/faults/test_rates.py::test_a_copy_that_goes_on_is_no_faster_than_its_limit",
+    ),
+    Mutant(
+        "one try too many",
+        "last = tried >= attempts or not may(error, tried)",
+        "last = tried > attempts or not may(error, tried)",
+        "tests/sources/test_objects.py::test_what_may_pass_is_tried_again_after_growing_pauses",
+    ),
+    Mutant(
+        "another version of an object is taken",
+        "    if not entry.token or version == entry.token:\n        return None",
+        "    if True:\n        return None",
+        "tests/sources/test_objects.py::test_answers_are_judged",
+    ),
+    Mutant(
+        "another range of an object is taken",
+        "        if stated != expected:\n            why",
+        "        if False:\n            why",
+        "tests/sources/test_objects.py::test_answers_are_judged",
+    ),
+    Mutant(
+        "a key that a store lists twice passes",
+        "if last and not _bytes(last) < _bytes(key):",
+        "if last and _bytes(last) > _bytes(key):",
+        "tests/sources/test_listing.py::test_pages_that_are_wrong",
+    ),
+    Mutant(
+        "a listing that is cut off passes",
+        "            if os.fsencode(key) > os.fsencode(last):",
+        "            if False:",
+        "tests/sources/test_listing.py::test_a_listing_that_is_cut_off_unsaid_is_refused",
+    ),
+    Mutant(
+        "a table of a newer format is read",
+        '    refuse_newer(f"this {name}", int(number), int(newest), path)\n',
+        "",
+        "tests/formats/test_versions.py::test_a_table_of_a_newer_format_is_refused_by_name",
+    ),
+    Mutant(
+        "a table of endless rows is read",
+        "            if not 0 <= rows <= size * ROWS_A_BYTE:",
+        "            if False:",
+        "tests/formats/test_hostile_tables.py::test_a_manifest_that_is_made_to_harm_is_damage",
+    ),
+    Mutant(
+        "an object without a version counts as unchanged",
+        'pc.greater(pc.binary_length(listed["token"]), 0)',
+        'pc.greater_equal(pc.binary_length(listed["token"]), 0)',
+        "tests/planning/test_unchanged_rows.py::test_any_difference_means_copying",
+    ),
+    Mutant(
+        "an object of another size counts as unchanged",
+        'ALIKE = ("token", "size", "key", "version")',
+        'ALIKE = ("token", "key", "version")',
+        "tests/planning/test_unchanged_rows.py::test_any_difference_means_copying",
+    ),
+    Mutant(
+        "the promise of a dead run holds",
+        "    if process is False and not stays:\n        return VOID\n",
+        "",
+        "tests/steps/test_promises.py::test_what_a_promise_is_worth",
+    ),
+    Mutant(
+        "a promise speaks for another account",
+        "        if promise.uid != one.uid:",
+        "        if False:",
+        "tests/steps/test_promises.py::test_s17_promises_of_other_accounts_are_counted_where_they_can_be_true",
+    ),
+    Mutant(
+        "records that verify did not write are sealed",
+        "if verified is None or receipts.file_digest(path) != verified.records:",
+        "if verified is None:",
+        "tests/steps/test_publishing.py::test_records_that_are_not_those_of_verify_are_made_anew",
+    ),
+    Mutant(
+        "what was touched after verify is sealed",
+        "    if (found.mtime_ns, found.ctime_ns) != (record.mtime_ns, record.ctime_ns):",
+        "    if False:",
+        "tests/steps/test_closing_tree.py::test_whatever_was_done_to_a_tree_is_told",
+    ),
+    Mutant(
+        "what was not listed is sealed",
+        "        for beside in self._tree.rest():\n"
+        "            self._extra(beside)\n"
+        "        for folder in self._folders",
+        "        for folder in self._folders",
+        "tests/steps/test_closing_tree.py::test_whatever_was_done_to_a_tree_is_told",
+    ),
+    Mutant(
+        "gc removes the current release",
+        '    elif one.release == current:\n        held.append("current")\n',
+        "",
+        "tests/retention/test_decision.py::test_each_rule_of_the_table",
+    ),
+    Mutant(
+        "gc does not wait for the grace",
+        "if one.left is not None and now - one.left < grace:",
+        "if False:",
+        "tests/retention/test_decision.py::test_each_rule_of_the_table",
+    ),
+    Mutant(
+        "a pin that came after the mark is passed over",
+        "            if mark and held:\n",
+        "            if False:\n",
+        "tests/retention/test_gc.py::test_a_pin_that_comes_between_the_mark_and_the_rename_keeps_the_release",
+    ),
+    Mutant(
+        "pins that cannot be read count as none",
+        "    pins.check_readable(context.storage, layout)\n    scheduler",
+        "    scheduler",
+        "tests/retention/test_gc.py::test_where_pins_cannot_be_read_nothing_is_removed",
+    ),
+    Mutant(
+        "a pin stands for ever",
+        "    if now - pin.made > longest:",
+        "    if False:",
+        "tests/retention/test_pins.py::test_how_long_a_pin_stands",
+    ),
+    Mutant(
+        "a release that is being removed is pinned",
+        "        if not is_going(layout, found.release):\n            _replace",
+        "        if True:\n            _replace",
+        "tests/retention/test_pins.py::test_a_release_that_is_being_removed_is_not_pinned_and_another_one_is",
+    ),
+    Mutant(
+        "HOLD of one release holds none",
+        'return self.release in ("", release)',
+        'return self.release == ""',
+        "tests/policy/test_hold.py::test_whom_a_line_holds",
+    ),
+    Mutant(
+        "a line of HOLD that names nothing is passed over",
+        '            yield Hold(number, "", "", why, file.by)',
+        "            continue",
+        "tests/policy/test_hold.py::test_a_line_that_names_nothing_holds_everything_and_says_which_it_is",
+    ),
+    Mutant(
+        "root stages by mistake",
+        "if os.geteuid() == 0 and right in OF_OWNER and not as_root():",
+        "if False:",
+        "tests/policy/test_rights.py::test_root_is_refused_what_is_the_owners",
+    ),
+    Mutant(
+        "a signature that does not verify holds",
+        "            if said.ok:\n                return name",
+        "            if said.there:\n                return name",
+        "tests/signing/test_ssh_keygen.py::test_what_does_not_hold",
+    ),
+    Mutant(
+        "a key that others may read signs",
+        "    if stat.S_IMODE(seen.st_mode) & others:",
+        "    if False:",
+        "tests/signing/test_ssh_keygen.py::test_files_that_others_may_change_are_refused",
+    ),
+    Mutant(
+        "findings of an audit close no gate",
+        "    for look in (_proven, _whole, _without_findings,",
+        "    for look in (_proven, _whole,",
+        "tests/audit/test_judgement.py::test_findings_close_path_and_show_in_every_command",
+    ),
+    Mutant(
+        "a run undoes a person's rollback",
+        "        return last.left == run.release\n    return last.run",
+        "        return False\n    return last.run",
+        "tests/steps/test_pointer.py::test_a_rollback_that_the_history_tells_of_stays_too",
+    ),
+    Mutant(
+        "what was not listed is published",
+        "        if deviations.extra:\n            raise",
+        "        if False:\n            raise",
+        "tests/steps/test_publishing.py::test_what_was_not_listed_is_refused_and_named",
+    ),
+    Mutant(
+        "an element goes again onto a full target",
+        "return self.exit_status(index) != NoSpaceError.exit_code and tries <= self.cluster.retries",
+        "return tries <= self.cluster.retries",
+        "tests/steps/test_arrays.py::test_a_target_too_full_for_an_outcome_is_told_by_the_exit_status",
+    ),
+    Mutant(
+        "what a person cancelled is submitted again",
+        "        if self._cancelled(index) and (tries or index in self.met):\n            return False\n",
+        "",
+        "tests/steps/test_arrays_control.py::TestCancel::test_what_a_person_cancelled_is_not_submitted_again",
+    ),
+    Mutant(
+        "more elements run than a person said",
+        "    while sum(found) > most and max(found, default=1) > 1:",
+        "    while False:",
+        "tests/steps/test_arrays_control.py::TestGoingAgain::test_all_arrays_of_a_step_keep_within_the_slots",
+    ),
+    Mutant(
+        "a node that failed twice is given more",
+        'MOST = 2\n"""Ends of elements',
+        'MOST = 3\n"""Ends of elements',
+        "tests/steps/test_element_ends.py::TestNodes::test_a_node_that_fails_twice_is_left_out_of_what_follows",
+    ),
+    Mutant(
+        "an element whose processes may be there has ended",
+        '"COMPLETING": State.RUNNING',
+        '"COMPLETING": State.DONE',
+        "tests/slurm/test_submission.py::TestAnswers::test_squeue",
+    ),
+    Mutant(
+        "a state that is not known counts as lost",
+        "state = STATES.get(word, State.RUNNING)",
+        "state = STATES.get(word, State.LOST)",
+        "tests/cluster_port/test_refusals.py::test_a_state_that_only_a_later_slurm_knows_is_no_end",
+    ),
+    Mutant(
+        "what accounting alone calls alive is alive",
+        "if one.element in missing and one.status.state.ended:",
+        "if one.element in missing:",
+        "tests/cluster_port/test_slurm_rules.py::test_what_accounting_calls_alive_is_lost",
+    ),
+    Mutant(
+        "another job of the same number is the array",
+        'return [one for one in seen if not name or one.name in ("", name)]',
+        "return list(seen)",
+        "tests/cluster_port/test_slurm_rules.py::test_an_id_that_another_job_has_now_is_not_the_arrays",
+    ),
+    Mutant(
+        "an end that was seen is forgotten",
+        "statuses[index] = over.get(index) or Status(State.LOST",
+        "statuses[index] = Status(State.LOST",
+        "tests/cluster_port/test_slurm_rules.py::test_what_was_seen_to_end_is_not_looked_up_again_when_the_controller_forgets_it",
+    ),
+    Mutant(
+        "a controller that is away is a failure",
+        "    return TransientError if TRANSIENT.search(words) else FailedError",
+        "    return FailedError",
+        "tests/cluster_port/test_refusals.py::test_what_words_stand_for",
+    ),
+    Mutant(
+        "a full target ends with 1",
+        "    exit_code = 6\n",
+        "    exit_code = 1\n",
+        "tests/cli/test_main.py::test_a_full_disk_anywhere_is_exit_6",
+    ),
+    Mutant(
+        "a signal ends with the error's status",
+        "code = 128 + session.stop.signal_number if stopped else error.exit_code",
+        "code = error.exit_code",
+        "tests/cli/test_main.py::test_after_a_signal_the_status_is_the_signals",
+    ),
+    Mutant(
+        "an old word ends with 1",
+        "        output.say(told)\n        return 2",
+        "        output.say(told)\n        return 1",
+        "tests/cli/test_old_words.py::test_an_old_word_is_refused_with_the_new_one",
+    ),
+    Mutant(
+        "a key of the configuration may be given twice",
+        "            if key in found:\n",
+        "            if False:\n",
+        "tests/config/test_strict_yaml.py::test_refusals_say_where",
+    ),
+    Mutant(
+        "a value that two readers see in two ways is taken",
+        "    if _AMBIGUOUS.fullmatch(text):",
+        "    if False:",
+        "tests/config/test_strict_yaml.py::test_what_two_readers_see_in_two_ways",
+    ),
+    Mutant(
+        "a password in a URL is taken",
+        'if found and (":" in user or parts.scheme not in (*AZURE, *NAMED_USERS)):',
+        "if False:",
+        "tests/config/test_loading.py::test_secrets_are_refused_and_never_shown",
+    ),
+    Mutant(
+        "an old segment of a listing is read",
+        "if 0 <= age <= self._within and count_of",
+        "if count_of",
+        "tests/listing/test_resumption.py::test_what_is_older_than_the_limit_is_listed_anew",
+    ),
+    Mutant(
+        "what lies between two segments is not listed",
+        "                yield from self._written(position, segment.begin)\n",
+        "                pass\n",
+        "tests/listing/test_resumption.py::test_however_often_a_listing_is_broken_off_it_lists_each_key_once",
+    ),
+    Mutant(
+        "a file that nothing proved counts as unchanged",
+        "alike = pc.invert(pc.or_(changed, unproven))",
+        "alike = pc.invert(changed)",
+        "tests/catalogue/test_difference.py::test_it_finds_what_a_comparison_by_dictionaries_finds",
+    ),
+    Mutant(
+        "a slot is taken while its holder lives",
+        "now - self._claims[slot][1] >= ABANDONED",
+        "True",
+        "tests/bandwidth/test_slots.py::test_s25_the_table_of_slots_that_may_be_taken",
+    ),
+    Mutant(
+        "bytes are read before the cap is known",
+        "        if not self._file.known:\n            return Allowance(0.0",
+        "        if False:\n            return Allowance(0.0",
+        "tests/bandwidth/test_share.py::test_s25_nothing_is_read_before_the_cap_is_known",
+    ),
+    Mutant(
+        "a release of many files is described file by file",
+        "    if MANIFEST_SHA256 in seal.manifests and seal.files <= MOST_FILES:",
+        "    if MANIFEST_SHA256 in seal.manifests:",
+        "tests/description/test_croissant.py::test_a_release_of_many_files_is_described_by_media_types",
+    ),
+    Mutant(
+        "an audit with findings counts as a reading",
+        '        if result.get("status") == "PASSED" and enough:',
+        "        if enough:",
+        "tests/steps/test_carried.py::test_an_audit_that_finds_other_bytes_has_all_linked_files_read",
+    ),
+    Mutant(
+        "a manifest that was not sealed passes",
+        "        if not whole:\n            why.append",
+        "        if False:\n            why.append",
+        "tests/audit/test_findings.py::test_a_damaged_manifest_is_noticed_and_nothing_is_repaired_by_it",
+    ),
+    Mutant(
+        "a tree's file of another size is adopted",
+        '        elif found.size != entry.size:\n            yield _of(entry, "size"',
+        '        elif False:\n            yield _of(entry, "size"',
+        "tests/adoption/test_comparing.py::test_each_difference_is_named_for_what_it_is",
+    ),
+    Mutant(
+        "a document that is a FIFO keeps its reader",
+        "        if not stat.S_ISREG(os.fstat(fd).st_mode):\n            raise NotPlainError",
+        "        if False:\n            raise NotPlainError",
+        "tests/filesystem/test_plain_files.py::test_what_is_no_plain_file_of_a_bounded_size_is_refused_at_once",
+    ),
+    Mutant(
+        "a link in a release is followed",
+        "return os.open(parts[-1], flags | os.O_NOFOLLOW | os.O_CLOEXEC, mode, dir_fd=held)",
+        "return os.open(parts[-1], flags | os.O_CLOEXEC, mode, dir_fd=held)",
+        "tests/storage/test_beneath.py::test_links_anywhere_are_refused",
+    ),
+    Mutant(
+        "the limit of a cgroup above is passed over",
+        "for depth in range(len(names), -1, -1)]",
+        "for depth in [len(names)]]",
+        "tests/storage/test_granted.py::test_the_least_limit_on_the_path_holds",
+    ),
+    Mutant(
+        "what is tiered counts as here",
+        '            if state is not None and state.place != "local":',
+        '            if state is not None and state.place == "offline":',
+        "tests/vendors/test_data_states.py::test_s16_the_command_goes_before_the_hint",
+    ),
+    Mutant(
+        "what a vendor's command started is left",
+        "os.killpg(child.pid, signal.SIGKILL)",
+        "child.kill()",
+        "tests/vendors/test_command.py::test_what_does_not_end_is_killed_with_all_that_it_started",
+    ),
+    Mutant(
+        "a remaining time is shown while nothing moves",
+        'if (self.states and "running" not in self.states) or now - self._moved > STALE_SECONDS:',
+        'if self.states and "running" not in self.states:',
+        "tests/views/test_lines.py::test_no_estimate_is_left_when_nothing_runs_or_moves",
+    ),
+    Mutant(
+        "the workflow starts below a brace",
+        '    if set("{}") & set(str(folder)):',
+        "    if False:",
+        "tests/workflow/test_own_workflow.py::test_an_installation_below_a_brace_is_refused",
+    ),
+)
