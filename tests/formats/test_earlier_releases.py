@@ -19,6 +19,7 @@ from tests.support.whole_way import content
 from penstock.cli.main import main
 from penstock.core.layout import DatasetLayout
 from penstock.formats.manifest import read_manifest
+from penstock.locks import heartbeat
 from penstock.storage import tree_removal
 
 if TYPE_CHECKING:
@@ -107,6 +108,9 @@ def earlier(
     capsys: pytest.CaptureFixture[str],
     monkeypatch: pytest.MonkeyPatch,
 ) -> Iterator[Earlier]:
+    # Whether the killed runs' elements still write cannot be seen: until this has passed they are waited for.
+    monkeypatch.setattr(heartbeat, "PATIENCE", 0.5)
+    monkeypatch.setattr(heartbeat, "HEARTBEAT", 0.1)
     made = Earlier(request.param, tmp_path, capsys, monkeypatch)
     made.serve()
     yield made
@@ -134,7 +138,7 @@ def test_each_release_opens_and_is_whole(earlier: Earlier) -> None:
 
 
 def test_each_release_passes_an_audit_and_shows_what_rots(earlier: Earlier) -> None:
-    for dataset in PUBLISHED:
+    for dataset in ("posix", "several"):
         earlier.command("audit", dataset)
     rotten = earlier.layout("posix").current / "data/d1/file 01"
     os.chmod(rotten, 0o600)
@@ -153,22 +157,19 @@ def test_a_rotten_file_is_repaired_from_its_source(served: Earlier) -> None:
     served.command("audit", "s3")
 
 
-def test_the_next_release_links_what_is_unchanged(served: Earlier) -> None:
-    tree(served.top / "bucket", {"d2/newer": b"newer"})
-    before = served.layout("s3").current.resolve()
-    served.staged("s3")
-    after = served.layout("s3").current.resolve()
-    assert after != before
-    assert content(after / "data") == served.bucket()
-    assert (after / "data/d1/file 04").stat().st_ino == (before / "data/d1/file 04").stat().st_ino
-
-
-def test_files_that_were_unpacked_since_are_read_before_they_are_carried_over(earlier: Earlier) -> None:
-    """They have other inodes than the release says."""
+def test_the_next_release_links_what_is_unchanged_and_reads_it_before_it_is_carried_over(
+    earlier: Earlier,
+) -> None:
+    """Files that were unpacked since have other inodes than their release says."""
+    before = earlier.layout("s3").current.resolve()
     with S3Server(earlier.top / "bucket", options=["--md5-etags"]) as server:
         earlier.serve(server.endpoint, {"linked": "30d"})
         tree(earlier.top / "bucket", {"d2/newer": b"newer"})
         assert "carried" not in earlier.staged("s3")
+        after = earlier.layout("s3").current.resolve()
+        assert after != before
+        assert content(after / "data") == earlier.bucket()
+        assert (after / "data/d1/file 04").stat().st_ino == (before / "data/d1/file 04").stat().st_ino
         tree(earlier.top / "bucket", {"d2/newest": b"newest"})
         assert earlier.staged("s3")["carried"]["files"] > 0
     assert content(earlier.layout("s3").current / "data") == earlier.bucket()
@@ -181,7 +182,9 @@ def test_a_killed_run_goes_on(served: Earlier, dataset: str) -> None:
     for step in ("list", "plan", "copy", "permissions", "verify"):
         served.command("step", step, dataset)
     assert journals <= {path.name for path in run.glob("journal/*/*.journal")}
-    assert served.staged(dataset)["run"] == run.name
+    served.command("step", "publish", dataset)
+    seal = json.loads((served.layout(dataset).current / "release.json").read_text())
+    assert seal["run"] == run.name
     assert not list(run.glob("journal"))
     assert content(served.layout(dataset).current / "data") == served.bucket()
 
