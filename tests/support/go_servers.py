@@ -7,6 +7,7 @@ beside the cache. A machine that can do neither is named in the one message that
 from __future__ import annotations
 
 import fcntl
+import hashlib
 import os
 import shutil
 import subprocess
@@ -41,19 +42,18 @@ def built(name: str, module: str) -> Path:
 
 @cache
 def built_here(source: Path) -> Path:
-    """The program of a folder of these tests, named as the folder. Go's own cache makes a further build
-    cheap; where there is no Go (the tree of another Debian), what was built of the same sources is taken."""
-    place = CACHE / "bin" / source.name
-    if shutil.which("go") is None and place.exists():
-        built_at = place.stat().st_mtime
-        if all(one.stat().st_mtime < built_at for one in source.iterdir()):
-            return place
-    place.parent.mkdir(parents=True, exist_ok=True)
-    with tempfile.TemporaryDirectory(dir=CACHE) as folder:
-        made = Path(folder) / source.name
-        _run([toolchain(), "build", "-C", str(source), "-o", str(made), "."])
-        os.replace(made, place)
-    return place
+    """The program of a folder of this repository, built once for each state of its sources: also the tree of
+    another Debian, which has no Go, takes it."""
+    files = sorted(file for file in source.iterdir() if file.is_file())
+    digest = hashlib.sha256(b"".join(file.name.encode() + b"\0" + file.read_bytes() for file in files))
+    found = CACHE / "bin" / f"{source.name}-{digest.hexdigest()[:12]}"
+    if not found.exists():
+        found.parent.mkdir(parents=True, exist_ok=True)
+        with tempfile.TemporaryDirectory(dir=CACHE) as folder:
+            made = Path(folder) / source.name
+            _run([toolchain(), "build", "-C", str(source), "-o", str(made), "."])
+            os.replace(made, found)
+    return found
 
 
 def toolchain() -> str:
