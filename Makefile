@@ -66,15 +66,17 @@ test-filesystems: venv-dev
 test-patience: venv-dev
 	@PATH="$(CURDIR)/$(BIN):$$PATH" $(BIN)/python -m pytest -m real_patience $(ARGS)
 
-# The real cluster takes the machine: alone, and one test at a time.
+# Each worker has clusters of its own, and waits for them most of the time.
+SLURM_WORKERS ?= 3
+SLURM_TESTS ?= $(shell grep -rl --include='test_*.py' 'pytest.mark.slurm' tests)
 test-slurm: venv-dev
-	@PATH="$(CURDIR)/$(BIN):$$PATH" tests/cluster/reachable.sh $(BIN)/python -m pytest -m slurm $(ARGS)
+	@PATH="$(CURDIR)/$(BIN):$$PATH" tests/cluster/reachable.sh $(BIN)/python -m pytest -n $(SLURM_WORKERS) --dist loadgroup -m "slurm and not thorough" $(ARGS) $(SLURM_TESTS)
 
 # The same on the SLURM of another Debian, in a tree of its own: 24.11 in trixie; 26.05 in forky, for which
-# pyslurm is built.
+# pyslurm is built. What depends on the release: ARGS="-m later_release".
 SUITE ?= trixie
 test-slurm-suite:
-	@tests/cluster/suite.sh $(SUITE) make VENV=.suites/venv-$(SUITE) ARGS="-o cache_dir=.suites/pytest-$(SUITE) $(ARGS)" system pyslurm test-slurm
+	@tests/cluster/suite.sh $(SUITE) make VENV=.suites/venv-$(SUITE) ARGS="-o cache_dir=.suites/pytest-$(SUITE) $(ARGS)" SLURM_WORKERS=$(SLURM_WORKERS) SLURM_TESTS="$(SLURM_TESTS)" system pyslurm test-slurm
 
 pyslurm:
 	@tests/cluster/pyslurm.sh .suites/pyslurm-$$(. /etc/os-release && echo "$$VERSION_CODENAME")

@@ -30,6 +30,15 @@ if TYPE_CHECKING:
 
     from tests.cluster.machine import Machine
 
+STEPS = """\
+import sys
+from penstock.cli.main import main
+
+for step in ("list", "plan", "copy", "permissions", "verify", "publish"):
+    if code := main(["--config", "my.yaml", "--backend", "slurm", "step", step, sys.argv[1]]):
+        sys.exit(code)
+"""
+
 LINKED = ("Snakefile", "workflow", "profiles", "slurm", "scripts")
 
 
@@ -198,6 +207,11 @@ class Place:
                 os.kill(pid, signal.SIGKILL)
         process.wait(60)
 
+    def staging(self, dataset: str, env: Mapping[str, str] | None = None) -> subprocess.Popen[bytes]:
+        """All steps by one process: for tests to which the way to a release is no matter. `penstock run` and
+        Snakemake take several times the CPU."""
+        return self.start(sys.executable, "-c", STEPS, dataset, env=env)
+
     def planned(self, dataset: str) -> None:
         """List and plan it, so that `penstock step copy` can begin."""
         for step in ("list", "plan"):
@@ -222,7 +236,8 @@ class Place:
             return False
 
         try:
-            wait_for(held, what, seconds=seconds, every=0.1)
+            # Most conditions are a command of SLURM, or several.
+            wait_for(held, what, seconds=seconds, every=0.3)
         except TimeoutError as error:
             raise AssertionError(f"{error}: {self.output(process)}") from None
 

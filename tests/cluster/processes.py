@@ -119,16 +119,24 @@ def wait_for(
         time.sleep(every)
 
 
+_reserved: list[socket.socket] = []
+
+
 def free_ports(count: int) -> list[int]:
-    """Ports that nothing listens on, below the range that the kernel gives out itself."""
+    """Ports that nothing listens on, below the range that the kernel gives out itself. They are this
+    process's to its end: clusters that start side by side get none twice, in whatever tree of the machine."""
     found: list[int] = []
     while len(found) < count:
         port = random.randrange(15000, 32000)
+        # An abstract name is there as long as its socket, and is seen wherever the port is.
+        mark = socket.socket(socket.AF_UNIX)
         with socket.socket() as probe:
             try:
+                mark.bind(f"\0penstock-tests-port-{port}")
                 probe.bind(("127.0.0.1", port))
             except OSError:
+                mark.close()
                 continue
-        if port not in found:
-            found.append(port)
+        _reserved.append(mark)
+        found.append(port)
     return found

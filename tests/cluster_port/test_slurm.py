@@ -21,7 +21,10 @@ if TYPE_CHECKING:
 pytestmark = pytest.mark.slurm
 
 
-@pytest.fixture(params=[False, True], ids=["without slurmdbd", "with slurmdbd"])
+@pytest.fixture(
+    params=[False, pytest.param(True, marks=pytest.mark.later_release)],
+    ids=["without slurmdbd", "with slurmdbd"],
+)
 def cluster(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Iterator[Cluster]:
     settings = Settings(accounting=True, min_job_age=2) if request.param else Settings()
     for _ in borrowed(settings, monkeypatch):

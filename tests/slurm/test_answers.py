@@ -64,6 +64,7 @@ def test_receipts_end_the_step_of_an_array_that_was_renamed(place: Place) -> Non
     assert "without finishing anything" not in said
 
 
+@pytest.mark.later_release
 def test_what_slurmctld_forgot_is_unknown_and_then_submitted_again() -> None:
     """It is killed, and gets back the state that it had before the submission: the nodes end its elements,
     which cannot end by themselves before: the source does not answer meanwhile."""

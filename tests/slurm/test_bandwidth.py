@@ -1,4 +1,5 @@
-"""One cap over the elements of several datasets, on the nodes of a cluster."""
+"""One cap over the elements of several datasets that one controller stages, on the nodes of a cluster. `make
+test` has two controllers (test_one_link)."""
 
 from __future__ import annotations
 
@@ -12,7 +13,7 @@ from penstock.bandwidth.slots import SLOTS, parse
 if TYPE_CHECKING:
     from tests.cluster.place import Place
 
-pytestmark = pytest.mark.slurm
+pytestmark = [pytest.mark.slurm, pytest.mark.thorough]
 
 CAP = 2_000_000
 

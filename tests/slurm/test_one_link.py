@@ -52,7 +52,9 @@ def place(memory: Path, request: pytest.FixtureRequest) -> Iterator[Place]:
 
 
 @pytest.mark.timeout(600)
-@pytest.mark.parametrize("place", [0.0, 2.0], ids=["at-once", "late"], indirect=True)
+@pytest.mark.parametrize(
+    "place", [pytest.param(0.0, marks=pytest.mark.thorough), 2.0], ids=["at-once", "late"], indirect=True
+)
 def test_z1_four_elements_on_four_nodes_keep_one_cap(memory: Path, place: Place) -> None:
     """Z1, S25: two datasets with target roots, and controllers, of their own; two elements of each, on four
     nodes. `link_meter.shown` says what must hold. The nodes are of one machine, so who dies is seen to be

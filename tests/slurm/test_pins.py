@@ -20,6 +20,7 @@ exec sleep 600
 """
 
 
+@pytest.mark.later_release
 @pytest.mark.timeout(420)
 def test_s32_a_requeued_job_is_given_the_same_release_which_stays_until_the_job_has_ended(
     place: Place,
@@ -27,7 +28,7 @@ def test_s32_a_requeued_job_is_given_the_same_release_which_stays_until_the_job_
     """S6 and S32."""
     place.fill("a", 40)
     place.configure(["a"])
-    place.ends(place.snakemake())
+    place.ends(place.staging("a"))
     first = place.published("a")
     slurm, given = place.machine.run, place.work / "given"
     words = ("sbatch", "--parsable", "--requeue", "--partition=data", "--time=10", "--output=job.log")
@@ -38,7 +39,7 @@ def test_s32_a_requeued_job_is_given_the_same_release_which_stays_until_the_job_
 
     wait_for(lambda: len(lines()) == 1, "the job's release", seconds=120)
     (place.source / "a" / "more").write_bytes(b"more")
-    place.ends(place.snakemake())
+    place.ends(place.staging("a"))
     second = place.published("a")
     assert second != first
 

@@ -43,6 +43,7 @@ def check(
     return list(open_cluster(config, target).check(["copy", "verify"]))
 
 
+@pytest.mark.later_release
 @pytest.mark.parametrize(
     ("over", "words"),
     [
@@ -64,6 +65,7 @@ def test_refused_with_slurms_words(slurm: Machine, over: dict[str, Any], words: 
         assert word.lower() in str(told.value).lower()
 
 
+@pytest.mark.later_release
 @pytest.mark.parametrize(
     ("over", "words"),
     [({"account": "nope"}, "Invalid account"), ({"account": "ml", "qos": "nope"}, "Invalid qos")],
@@ -83,6 +85,7 @@ def fit(**over: Any) -> list[CheckResult]:
     return list(cluster.start_results(["copy"]))
 
 
+@pytest.mark.later_release
 def test_s29_a_time_beyond_the_partitions_would_wait_for_ever(slurm: Machine) -> None:
     (stopped,) = fit(partition="cpu", time=7200)
     assert (stopped.verdict, stopped.wanted) == ("stop", "at most 1 h: MaxTime of the partition cpu")
@@ -90,6 +93,7 @@ def test_s29_a_time_beyond_the_partitions_would_wait_for_ever(slurm: Machine) ->
     assert [result.verdict for result in fit(time=7200)] == ["ok"]
 
 
+@pytest.mark.later_release
 def test_elements_of_less_time_start_before_a_maintenance(slurm: Machine) -> None:
     made = slurm.run(
         "scontrol", "create", "reservation", "reservationname=service", "starttime=now+50minutes",
@@ -110,6 +114,7 @@ def test_elements_of_less_time_start_before_a_maintenance(slurm: Machine) -> Non
         slurm.run("scontrol", "delete", "reservationname=service")
 
 
+@pytest.mark.later_release
 def test_no_element_runs_on_a_node_that_is_excluded(slurm: Machine, tmp_path: Path) -> None:
     options = replace(GOOD, core_spec=None, exclude="n[1-2]", max_elements=4, wckey="ingest")
     cluster = open_cluster(ClusterConfig(backend="slurm", options=options, probe=False))
@@ -131,6 +136,7 @@ def test_no_element_runs_on_a_node_that_is_excluded(slurm: Machine, tmp_path: Pa
         open_cluster(ClusterConfig(backend="slurm", options=options, probe=False)).check(["copy"])
 
 
+@pytest.mark.later_release
 def test_a_node_that_is_switched_off_is_switched_on_for_an_element(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
@@ -160,6 +166,7 @@ def test_a_node_that_is_switched_off_is_switched_on_for_an_element(
         machine.down()
 
 
+@pytest.mark.later_release
 def test_s29_the_longest_time_of_account_and_qos(slurm_accounting: Machine) -> None:
     def sacctmgr(*words: str) -> None:
         done = slurm_accounting.run("sacctmgr", "-i", *words)
@@ -183,6 +190,7 @@ def test_s29_the_longest_time_of_account_and_qos(slurm_accounting: Machine) -> N
         sacctmgr("modify", "qos", "bulk", "set", "MaxWall=-1", "Flags=-1")
 
 
+@pytest.mark.later_release
 @pytest.mark.parametrize(
     ("words", "reason"),
     [
@@ -221,6 +229,7 @@ def test_what_is_good_passes(slurm: Machine, tmp_path: Path) -> None:
     assert check(partition="cpu", core_spec=1) == []
 
 
+@pytest.mark.later_release
 def test_l1_what_this_cluster_makes_of_reserved_cores(slurm: Machine) -> None:
     """L1, S22: n1 and n2 keep a core each, nothing confines jobs, and the nodes have 8 pretended CPUs."""
     cluster = open_cluster(ClusterConfig(backend="slurm", options=GOOD, probe=False))
@@ -241,6 +250,7 @@ def test_l1_what_this_cluster_makes_of_reserved_cores(slurm: Machine) -> None:
     assert "SLURM has 1 x 8 cores of 1 threads in its books, the machine " in one.found
 
 
+@pytest.mark.later_release
 def test_s22_auto_asks_for_two_cores_where_the_nodes_keep_none(slurm: Machine, tmp_path: Path) -> None:
     """S22: of the partition `cpu` no node keeps cores; of `data` two do."""
     found = {}
@@ -273,6 +283,7 @@ def test_a_full_cluster_is_no_reason_to_stop(
     assert any("did not run within" in warning for warning in warnings)
 
 
+@pytest.mark.later_release
 def test_the_controller_away(slurm: Machine, monkeypatch: pytest.MonkeyPatch) -> None:
     slurm.stop_controller()
     with pytest.raises(PreflightError, match=r"(?s)does not answer.*nable to contact slurm controller"):
@@ -285,6 +296,7 @@ def test_the_controller_away(slurm: Machine, monkeypatch: pytest.MonkeyPatch) ->
         check()
 
 
+@pytest.mark.later_release
 def test_l1_a_slurm_conf_with_a_misspelt_word(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """L1: SLURM's own commands do not read it; no cluster is needed."""
     conf = tmp_path / "slurm.conf"
@@ -313,6 +325,7 @@ def odd_slurm(monkeypatch: pytest.MonkeyPatch) -> Iterator[Machine]:
     yield from borrowed(Settings(allow_spec=False, max_array=5), monkeypatch)
 
 
+@pytest.mark.later_release
 def test_a_cluster_that_ignores_core_spec_and_takes_small_arrays(odd_slurm: Machine, tmp_path: Path) -> None:
     with pytest.raises(PreflightError, match=r"(?s)ignores --core-spec=2.*AllowSpecResourcesUsage=No"):
         check()
@@ -347,6 +360,7 @@ def test_a_forgotten_job_is_lost_without_accounting(monkeypatch: pytest.MonkeyPa
         assert cluster.holder_ended(array) is None
 
 
+@pytest.mark.later_release
 def test_accounting_remembers(slurm_accounting: Machine, tmp_path: Path) -> None:
     options = replace(GOOD, account="ml")
     cluster = open_cluster(ClusterConfig(backend="slurm", options=options))

@@ -1,4 +1,5 @@
-"""What was installed from a wheel stages by job arrays, and its controller is a job."""
+"""What was installed from a wheel stages by job arrays, and its controller is a job. `make test` has the
+installation without SLURM (tests/workflow/test_wheel.py)."""
 
 from __future__ import annotations
 
@@ -13,7 +14,7 @@ if TYPE_CHECKING:
     from tests.cluster.place import Place
     from tests.support.wheel import Installation
 
-pytestmark = [pytest.mark.slurm, TIMEOUT]
+pytestmark = [pytest.mark.slurm, pytest.mark.thorough, TIMEOUT]
 
 
 def test_an_installation_stages_and_submits_without_a_checkout(

@@ -1,8 +1,9 @@
 """What each test costs: `pytest -p tests.support.profile` with PENSTOCK_TEST_PROFILE=FILE, as root.
 
 A line of FILE is a test: CPU seconds of its worker and of all processes that it started, also of those that
-others adopted (a cgroup of version 1 counts them), wall seconds, processes and threads started (the worker's
-PID namespace counts them: exact where that is its own, as by `unshare --pid --fork --mount-proc`).
+others adopted (a cgroup of version 1 counts them), but for slurmd and its jobs; wall seconds, processes and
+threads started (the worker's PID namespace counts them: exact where that is its own, as by `unshare --pid
+--fork --mount-proc`).
 
 `python -m tests.support.profile FILE...` prints the table by folder and the dearest files.
 """
@@ -37,8 +38,11 @@ class Profile:
         (self._group / "cgroup.procs").write_text(str(os.getpid()))
 
     def _figures(self) -> tuple[float, float, int]:
-        cpu = int((self._group / "cpuacct.usage").read_text()) / 1e9
-        return cpu, time.monotonic(), int(Path("/proc/sys/kernel/ns_last_pid").read_text())
+        cpu = int((self._group / "cpuacct.usage").read_text())
+        jobs = self._group / "jobs" / "cpuacct.usage"
+        if jobs.exists():
+            cpu -= int(jobs.read_text())
+        return cpu / 1e9, time.monotonic(), int(Path("/proc/sys/kernel/ns_last_pid").read_text())
 
     @pytest.hookimpl(wrapper=True)
     def pytest_runtest_protocol(self, item: pytest.Item) -> Generator[None, object, object]:
