@@ -37,6 +37,7 @@ def source(tmp_path: Path) -> Path:
     return make_tree(tmp_path / "source", sizes(400))
 
 
+@pytest.mark.cold_start
 def test_a_folder_is_copied_whole(tmp_path: Path, source: Path) -> None:
     run = shard_run(tmp_path / "run", source)
     reports: list[tuple[int, int, int]] = []
@@ -199,6 +200,7 @@ def test_a_full_target_for_parts_too(tmp_path: Path, tiny: Path) -> None:
         run.copy(data=data)
 
 
+@pytest.mark.cold_start
 def test_a_tidy_stop_keeps_what_was_done(tmp_path: Path) -> None:
     source = make_tree(tmp_path / "source", {f"f{i:03d}": 4000 for i in range(400)})
     run = shard_run(tmp_path / "run", source)
@@ -224,6 +226,7 @@ def test_a_tidy_stop_keeps_what_was_done(tmp_path: Path) -> None:
     assert read_tree(run.data) == read_tree(source)
 
 
+@pytest.mark.cold_start
 def test_a_worker_that_is_killed_gets_a_successor(tmp_path: Path, source: Path) -> None:
     run = shard_run(tmp_path / "run", source)
     killed: list[int] = []
@@ -241,6 +244,7 @@ def test_a_worker_that_is_killed_gets_a_successor(tmp_path: Path, source: Path) 
     assert here == read_tree(source)
 
 
+@pytest.mark.cold_start
 def test_workers_that_keep_dying_fail_the_run_clearly(tmp_path: Path, source: Path) -> None:
     run = shard_run(tmp_path / "run", source)
 

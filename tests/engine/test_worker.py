@@ -7,6 +7,7 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
 from tests.support.engine_runs import make_tree, read_tree, shard_run, workers_of
 from tests.support.s3server import S3Server
 
@@ -32,6 +33,7 @@ def test_workers_import_little() -> None:
     assert found.stdout.split() == []
 
 
+@pytest.mark.cold_start
 def test_workers_stay_small_with_many_streams(tmp_path: Path) -> None:
     files = {f"f{i:04d}": 60_000 for i in range(300)} | {"big": 30_000_000}
     source = make_tree(tmp_path / "source", files)
