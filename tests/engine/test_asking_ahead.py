@@ -57,7 +57,10 @@ def kept(run: ShardRun) -> dict[str, bytes]:
 # ---- whole shards
 
 
-@pytest.mark.parametrize("engine", [ALONE, {"workers": 2}, {"workers": 1, "streams": 3}, {}])
+@pytest.mark.parametrize(
+    "engine",
+    [ALONE, pytest.param({"workers": 2}, marks=pytest.mark.thorough), {"workers": 1, "streams": 3}, {}],
+)
 def test_all_sizes_come_right_and_once(tmp_path: Path, engine: dict[str, int]) -> None:
     source = make_tree(tmp_path / "source", mixed(150))
     with S3Server(source, options=["--checksums"]) as server:
@@ -73,7 +76,9 @@ def test_all_sizes_come_right_and_once(tmp_path: Path, engine: dict[str, int]) -
     assert {one.source_grade for row, one in copied.items() if run.entries[row].part < 0} == {"full"}
 
 
-@pytest.mark.parametrize("engine", [ALONE, {"workers": 2, "streams": 4}])
+@pytest.mark.parametrize(
+    "engine", [ALONE, pytest.param({"workers": 2, "streams": 4}, marks=pytest.mark.thorough)]
+)
 def test_linked_rows_between_are_not_asked_for(tmp_path: Path, engine: dict[str, int]) -> None:
     source = make_tree(tmp_path / "source", mixed(150))
     with S3Server(source) as server:
@@ -263,8 +268,9 @@ def test_killed_with_many_on_their_way(tmp_path: Path) -> None:
         rest(run, server, recorded)
 
 
+@pytest.mark.cold_start
 def test_stopped_with_many_on_their_way(tmp_path: Path) -> None:
-    objects = {f"d/{n:04d}": content(n, 100 * (n % 50)) for n in range(3000)}
+    objects = {f"d/{n:04d}": content(n, 100 * (n % 50)) for n in range(900)}
     with Hostile(objects) as server:
         run = shard(tmp_path / "run", server)
 
@@ -301,7 +307,7 @@ def rows(draw: st.DrawFn) -> list[Entry]:
     return found
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=100, deadline=None)
 @given(rows(), st.integers(1, AHEAD), st.booleans(), st.data())
 def test_the_window(entries: list[Entry], depth: int, linking: bool, data: st.DataObject) -> None:
     asked: list[Entry] = []

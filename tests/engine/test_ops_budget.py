@@ -227,6 +227,7 @@ def repairing(context: Context) -> Iterator[None]:
         os.waitpid(pid, 0)
 
 
+@pytest.mark.thorough
 def test_s11_a_repair_has_a_part_beside_a_copy(tmp_path: Path) -> None:
     """Of elements that fetch, by what the promises say; the copy takes all again when the repair is dead."""
     ops = 180
