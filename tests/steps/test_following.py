@@ -9,14 +9,14 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 from tests.support.staging_runs import events_of, tree
-from tests.support.whole_way import FILES, InProcess, content, go, staging
+from tests.support.whole_way import FILES, InProcess, content, go, staging, texts
 
 from penstock.config.settings import FollowLimit
 from penstock.errors import PenstockError, SourceChangedError
 from penstock.formats.manifest import read_manifest
 from penstock.state import run_store
 from penstock.state.run import read_plan
-from penstock.steps import list_step
+from penstock.steps import audit_step, list_step
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -50,9 +50,9 @@ def follow(tmp_path: Path, source: Path, **more: Any) -> Any:
     return staging(tmp_path, source, changed="follow", follow_limit=ALL, **more)
 
 
-@pytest.mark.parametrize("local", [False, True])
-def test_what_changed_is_published_in_its_new_version(tmp_path: Path, source: Path, local: bool) -> None:
-    with follow(tmp_path, source, local=local) as context:
+def test_what_changed_is_published_in_its_new_version_and_that_is_said(tmp_path: Path, source: Path) -> None:
+    """By processes of their own; what is published is audited like any release."""
+    with follow(tmp_path, source, local=True) as context:
         first = go(context, upto="plan")
         change(source)
         receipt = go(context, after="plan")
@@ -69,6 +69,9 @@ def test_what_changed_is_published_in_its_new_version(tmp_path: Path, source: Pa
         assert (seal["files"], seal["bytes"]) == (len(held()), sum(map(len, held().values())))
         # The frozen listing is as it was, and so is what the seal says of it.
         assert seal["listing"] != seal["amended"]["listing"]
+        notes = texts(context, "note")
+        assert any("3 files in their new version, 1 gone" in text for text in notes)
+        assert audit_step.run(context, "data")["findings"] == []
 
 
 def test_a_rerun_at_rest_has_nothing_to_do(tmp_path: Path, source: Path) -> None:
@@ -131,15 +134,6 @@ def test_beyond_the_limit_the_run_ends_with_5(tmp_path: Path, source: Path, limi
         assert not context.layout("data").current.exists()
 
 
-def test_it_is_said_that_the_source_changed(tmp_path: Path, source: Path) -> None:
-    with follow(tmp_path, source) as context:
-        go(context, upto="plan")
-        change(source)
-        go(context, after="plan")
-        told = [str(e.data.get("text")) for e in events_of(context) if e.kind == "note"]
-        assert any("3 files in their new version, 1 gone" in text for text in told)
-
-
 def test_checksums_beside_the_data_are_read_again(tmp_path: Path) -> None:
     import hashlib
 
@@ -158,16 +152,6 @@ def test_checksums_beside_the_data_are_read_again(tmp_path: Path) -> None:
         assert records["x"].source_proof == f"sha256:full:{hashlib.sha256(b'new one').hexdigest()}"
         assert records["x"].source_grade == "full"
         assert list_step.run(context, "data")["published"]
-
-
-def test_a_release_that_followed_is_audited_and_linked_like_any(tmp_path: Path, source: Path) -> None:
-    from penstock.steps import audit_step
-
-    with follow(tmp_path, source) as context:
-        go(context, upto="plan")
-        change(source)
-        go(context, after="plan")
-        assert audit_step.run(context, "data")["findings"] == []
 
 
 def test_damage_is_copied_again_of_the_version_that_is_there(tmp_path: Path, source: Path) -> None:

@@ -36,13 +36,14 @@ if TYPE_CHECKING:
     from penstock.state.context import Context
 
 FILES = {"a": b"aa", "d/b": b"b" * 5000}
+IN_BOTH = pytest.mark.parametrize("staged", ["beside", "apart"], indirect=True)
 
 
-@pytest.fixture(params=["beside", "apart"])
+@pytest.fixture
 def staged(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Context]:
-    """A published dataset whose state lies in its folder, or below a state root."""
+    """A published dataset whose state lies in its folder, or (`IN_BOTH`) below a state root."""
     context = context_for(tmp_path, tree(tmp_path / "source", FILES))
-    if request.param == "apart":
+    if getattr(request, "param", "beside") == "apart":
         (tmp_path / "states").mkdir()
         target = replace(context.config.target, state_root=tmp_path / "states")
         context.config = replace(context.config, target=target)
@@ -79,6 +80,7 @@ def test_the_first_file_of_a_state_says_which_version_made_it(staged: Context) -
     assert list_step.run(staged, "data")["published"]
 
 
+@IN_BOTH
 def test_every_command_refuses_a_state_of_before_1_0_and_changes_nothing(
     staged: Context, tmp_path: Path
 ) -> None:
@@ -130,6 +132,7 @@ def test_an_account_that_may_not_look_into_the_state_goes_by_the_seal(staged: Co
     layout.state.with_name("closed").rename(layout.state)
 
 
+@IN_BOTH
 def test_moved_aside_its_files_are_adopted(staged: Context, tmp_path: Path) -> None:
     layout = staged.layout("data")
     make_older(layout)
