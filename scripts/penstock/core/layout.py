@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass, replace
+from functools import cached_property
 from typing import TYPE_CHECKING, NamedTuple
 
 if TYPE_CHECKING:
@@ -76,11 +77,11 @@ class DatasetLayout:
         """What the runs of all datasets and accounts will still write below this root."""
         return self.root / ".promises"
 
-    @property
+    @cached_property
     def folder(self) -> Path:
         return self.root / self.dataset
 
-    @property
+    @cached_property
     def releases(self) -> Path:
         return self.folder / "releases"
 
@@ -88,7 +89,7 @@ class DatasetLayout:
     def current(self) -> Path:
         return self.folder / CURRENT
 
-    @property
+    @cached_property
     def state(self) -> Path:
         if self.state_root is not None:
             return self.state_root / self.dataset / STATE
@@ -197,7 +198,7 @@ class DatasetLayout:
         """What was listed so far of a listing that is not done; gone when it is."""
         return self.state / "listing"
 
-    @property
+    @cached_property
     def runs(self) -> Path:
         return self.state / "runs"
 

@@ -101,4 +101,4 @@ def mount_of_device(number: int, proc: str | os.PathLike[str] = PROC) -> Mount:
 
 def _plain(text: str) -> str:
     """Blanks and the like stand as `\\040` in a line."""
-    return re.sub(r"\\([0-7]{3})", lambda m: chr(int(m[1], 8)), text)
+    return re.sub(r"\\([0-7]{3})", lambda m: chr(int(m[1], 8)), text) if "\\" in text else text
