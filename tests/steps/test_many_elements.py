@@ -21,7 +21,7 @@ def followed(folder: Path, elements: int) -> dict[str, Any]:
     return told
 
 
-@pytest.mark.parametrize("elements", [2_000, 20_000])
+@pytest.mark.parametrize("elements", [2_000, pytest.param(20_000, marks=pytest.mark.thorough)])
 def test_thousands_of_elements_are_followed_in_bounded_work_each(tmp_path: Path, elements: int) -> None:
     """S26, and MaxArraySize=1001: several submissions, one query an interval, under 200 MB."""
     told = followed(tmp_path, elements)

@@ -314,22 +314,37 @@ def compared(context: Context, entries: list[Entry]) -> None:
     ]
 
 
-@settings(deadline=None, max_examples=40, suppress_health_check=[HealthCheck.too_slow])
-@given(
-    LISTINGS,
-    LISTINGS,
-    st.sampled_from([(500, 300), (300, 500), (300, 300), (100, 64), (10_000, 300)]),
-    st.integers(1, 7),
-)
+@pytest.mark.parametrize("examples", [8, pytest.param(60, marks=pytest.mark.thorough)])
 def test_a_plan_is_what_its_rows_make_one_by_one(
-    tmp_path_factory: pytest.TempPathFactory,
+    tmp_path_factory: pytest.TempPathFactory, examples: int
+) -> None:
+    """The first release, and then one that links what is in it already."""
+
+    @settings(deadline=None, max_examples=examples, suppress_health_check=[HealthCheck.too_slow])
+    @given(
+        LISTINGS,
+        LISTINGS,
+        st.sampled_from([(500, 300), (300, 500), (300, 300), (100, 64), (10_000, 300)]),
+        st.integers(1, 7),
+    )
+    def property_of(
+        before: dict[str, tuple[int, str]],
+        now: dict[str, tuple[int, str]],
+        giant: tuple[int, int],
+        shards: int,
+    ) -> None:
+        two_releases(tmp_path_factory.mktemp("plan"), before, now, giant, shards)
+
+    property_of()
+
+
+def two_releases(
+    folder: Path,
     before: dict[str, tuple[int, str]],
     now: dict[str, tuple[int, str]],
     giant: tuple[int, int],
     shards: int,
 ) -> None:
-    """The first release, and then one that links what is in it already."""
-    folder = tmp_path_factory.mktemp("plan")
     plan = PlanConfig(giant_bytes=giant[0], part_bytes=giant[1], shard_files=max(1, len(before) // shards))
     context = context_for(folder, tree(folder / "source", {"x": b"1"}), plan=plan)
     entries = listed(context, before)

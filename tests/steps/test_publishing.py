@@ -80,7 +80,7 @@ def test_a_release_without_the_text_manifest_is_whole_for_gate_and_audit(
     tmp_path: Path, source: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(sealing, "MOST_LINES", 1)
-    with staging(tmp_path, source, local=True) as context:
+    with staging(tmp_path, source) as context:
         go(context, upto="verify")
         (run_of(context).staging / "manifest.xxh128").write_text("of an attempt with other words")
         receipt = go(context, after="verify")
