@@ -1,6 +1,7 @@
 #!/usr/bin/env bash
 # The programs that the tests use beside Python: installed when this is root on Debian or Ubuntu,
-# else named in one message. Nothing of it is needed to run penstock itself.
+# else named in one message. Nothing of it is needed to run penstock itself. It fails only with
+# PENSTOCK_TEST_ALL=1, where nothing may be left out.
 set -euo pipefail
 
 declare -A package=(
@@ -40,4 +41,5 @@ for attempt in 1 2 3; do
     fi
     echo "apt-get failed (attempt $attempt)" >&2
 done
-exit 1
+echo "Some tests will say that they cannot run: apt-get could not install ${missing[*]}." >&2
+[ "${PENSTOCK_TEST_ALL:-}" != 1 ]

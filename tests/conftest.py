@@ -7,12 +7,14 @@ from typing import TYPE_CHECKING
 
 import pytest
 from tests.support import warm
+from tests.support.requirements import pytest_report_header, pytest_terminal_summary
 
 from penstock.runtime import job_environment
 
 if TYPE_CHECKING:
     from collections.abc import Generator
 
+__all__ = ["pytest_report_header", "pytest_terminal_summary"]
 # Many tests run as root, and so does what they start: as `--as-root` of the command line.
 os.environ["PENSTOCK_AS_ROOT"] = "1"
 ALL = os.environ.get("PENSTOCK_TEST_ALL") == "1"
