@@ -8,10 +8,12 @@ import subprocess
 import sys
 import tempfile
 from dataclasses import dataclass
+from importlib import metadata
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
+from packaging import requirements
 from tests.support.commands import ROOT
 
 if TYPE_CHECKING:
@@ -53,8 +55,10 @@ class Installation:
         return found
 
 
-def install(folder: Path) -> Installation:
-    """Build the wheel, and install it by pip with all that it needs, in the locked versions."""
+def install(folder: Path, *, all_by_pip: bool = False) -> Installation:
+    """Build the wheel, and install it by pip. What it says that it needs, in the locked versions, comes from
+    these tests' own environment (where `make venv` installed the lock) and is linked, which takes a tenth of
+    the time; by pip too with `all_by_pip`."""
     made = Installation(folder)
     made.sources.mkdir()
     unwanted = shutil.ignore_patterns("__pycache__", "*.egg-info")
@@ -66,13 +70,55 @@ def install(folder: Path) -> Installation:
             shutil.copy(path, made.sources)
     pip = (sys.executable, "-m", "pip", "--disable-pip-version-check", "-q")
     _run(*pip, "wheel", "--no-deps", "--no-build-isolation", "-w", str(folder), str(made.sources))
-    locked = (made.sources / "envs/requirements.lock").read_text()
-    constraints = folder / "constraints.txt"
-    constraints.write_text("\n".join(re.findall(r"^[a-z0-9][^\\\n]*", locked, re.MULTILINE)))
     _run(sys.executable, "-m", "venv", "--without-pip", str(folder / "environment"))
-    into = (*pip, "--python", str(made.bin / "python"))
-    _run(*into, "install", "-c", str(constraints), str(made.wheel))
+    into = (*pip, "--python", str(made.bin / "python"), "install")
+    if all_by_pip:
+        locked = (made.sources / "envs/requirements.lock").read_text()
+        constraints = folder / "constraints.txt"
+        constraints.write_text("\n".join(re.findall(r"^[a-z0-9][^\\\n]*", locked, re.MULTILINE)))
+        _run(*into, "-c", str(constraints), str(made.wheel))
+    else:
+        _run(*into, "--no-deps", str(made.wheel))
+        _link_needed(made.package.parent)
     return made
+
+
+def _link_needed(packages: Path) -> None:
+    """The files of every distribution that the penstock in `packages` needs, and that those need."""
+    [own] = metadata.distributions(name="penstock", path=[str(packages)])
+    waiting: list[tuple[metadata.Distribution, frozenset[str]]] = [(own, frozenset())]
+    done = set()
+    while waiting:
+        for name, extras in _needs(*waiting.pop()):
+            if (name, extras) not in done:
+                done.add((name, extras))
+                waiting.append((metadata.distribution(name), extras))
+    for name in {name for name, _ in done}:
+        needed = metadata.distribution(name)
+        for file in needed.files or ():
+            _link(Path(str(needed.locate_file(file))), packages / file)
+
+
+def _needs(
+    distribution: metadata.Distribution, extras: frozenset[str]
+) -> Iterator[tuple[str, frozenset[str]]]:
+    for line in distribution.requires or ():
+        wanted = requirements.Requirement(line)
+        if wanted.marker is None or any(wanted.marker.evaluate({"extra": one}) for one in {"", *extras}):
+            yield wanted.name, frozenset(wanted.extras)
+
+
+def _link(source: Path, target: Path) -> None:
+    # Programs lie beside the packages; compiled files may have gone.
+    if ".." in target.parts or not source.exists():
+        return
+    target.parent.mkdir(parents=True, exist_ok=True)
+    try:
+        target.hardlink_to(source)
+    except FileExistsError:
+        return
+    except OSError:  # another file system
+        shutil.copy2(source, target)
 
 
 def _run(*words: str) -> None:

@@ -8,8 +8,9 @@ import tarfile
 import zipfile
 from typing import TYPE_CHECKING
 
+import pytest
 from tests.support.commands import ROOT, run
-from tests.support.wheel import TIMEOUT
+from tests.support.wheel import TIMEOUT, install
 from tests.workflow.conftest import Place, digests
 
 if TYPE_CHECKING:
@@ -58,6 +59,17 @@ def test_an_installation_previews_stages_and_stays_as_it_is(installation: Instal
     assert done.returncode == 2
     assert "only SLURM takes a command as a job" in done.stderr
     assert _state(installation.package) == before
+
+
+@pytest.mark.thorough
+def test_pip_installs_all_that_a_staging_needs(place: Place, tmp_path: Path) -> None:
+    """The other tests' installation has what the lock names, as this environment has it."""
+    folder = tmp_path / "installed"
+    folder.mkdir()
+    made = install(folder, all_by_pip=True)
+    done = run(str(made.bin / "penstock"), "run", cwd=place.folder)
+    assert done.returncode == 0, done.stderr
+    assert digests(place.published()) == digests(place.source)
 
 
 def _state(folder: Path) -> dict[Path, tuple[int, int]]:
