@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import signal
 from typing import TYPE_CHECKING
 
 import pytest
@@ -21,7 +22,10 @@ ALL = os.environ.get("PENSTOCK_TEST_ALL") == "1"
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    """Processes that run tests, not xdist's controller, start penstock's processes warm."""
+    """Processes that run tests, not xdist's controller, start penstock's processes warm. What a shell starts
+    in the background ignores SIGINT, as would all that tests start."""
+    if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+        signal.signal(signal.SIGINT, signal.default_int_handler)
     if hasattr(config, "workerinput") or not config.getoption("numprocesses", None):
         warm.enter()
 
