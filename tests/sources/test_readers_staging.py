@@ -1,7 +1,12 @@
-"""Whole runs of the command line: Google's objects by penstock, all three stores by fsspec's libraries."""
+"""All steps: Google's and Azure's objects by penstock's readers, all three stores by fsspec's libraries.
+
+What is staged is compared byte for byte. `list` and the elements are processes of their own, so that what the
+libraries print at their end is seen.
+"""
 
 from __future__ import annotations
 
+import json
 import uuid
 from typing import TYPE_CHECKING, Any
 
@@ -9,12 +14,14 @@ import pyarrow.parquet as pq
 import pytest
 import yaml
 from tests.contracts.source_contract import content
-from tests.sources.conftest import AdlfsStore, GcsfsStore, GcsStore, S3fsStore
+from tests.sources.conftest import AdlfsStore, AzuriteStore, GcsfsStore, GcsStore, S3fsStore
 from tests.support import commands
 from tests.support.azurite import KEY
 from tests.support.versity import SECRET
+from tests.support.whole_way import STEPS
 from tests.support.whole_way import content as content_of
 
+from penstock.cli.main import main
 from penstock.config.fixed_settings import TESTED
 from penstock.storage import tree_removal
 
@@ -24,7 +31,12 @@ if TYPE_CHECKING:
 
 MIB = 1 << 20
 
-SMALL = '{"plan.giant_bytes": "2MiB", "plan.part_bytes": "1MiB", "plan.shard_bytes": "8MiB"}'
+SMALL = {
+    "plan.giant_bytes": "2MiB",
+    "plan.part_bytes": "1MiB",
+    "plan.shard_bytes": "8MiB",
+    "engine.workers": 1,
+}
 
 
 @pytest.fixture
@@ -41,24 +53,29 @@ def made(kind: str, request: pytest.FixtureRequest, folder: Path) -> tuple[Any, 
     store: Any
     if kind == "s3fs":
         store = S3fsStore(request.getfixturevalue("versity"), name, folder)
-    elif kind == "adlfs":
-        store = AdlfsStore(request.getfixturevalue("azurite"), folder, name)
+    elif kind in ("adlfs", "azure"):
+        of_azure = AdlfsStore if kind == "adlfs" else AzuriteStore
+        store = of_azure(request.getfixturevalue("azurite"), folder, name)
+        store.container.upload_blob("elsewhere", b"not of this dataset")
     else:
         server = request.getfixturevalue("fake_gcs")
         store = GcsfsStore(server, name) if kind == "gcsfs" else GcsStore(server, name)
+    if kind == "azure":
+        return store, store.url, store.options
     config = store.config()
     return store, config.url, dict(config.storage_options)
 
 
-@pytest.mark.parametrize("kind", ["gcs", "gcsfs", "s3fs", "adlfs"])
+@pytest.mark.parametrize("kind", ["gcs", "azure", "gcsfs", "s3fs", "adlfs"])
 def test_a_dataset_is_staged(
     kind: str,
     request: pytest.FixtureRequest,
     target: Path,
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
+    capfd: pytest.CaptureFixture[str],
 ) -> None:
-    monkeypatch.setenv(TESTED, SMALL)
+    monkeypatch.setenv(TESTED, json.dumps(SMALL))
     store, url, options = made(kind, request, tmp_path)
     objects = {f"{n % 5}/blob {n:03d} %41#?": content(str(n), n * 531) for n in range(40)}
     objects["giant"] = content("giant", 5 * MIB + 3)
@@ -70,8 +87,13 @@ def test_a_dataset_is_staged(
         "datasets": {"d": {"source": url, "storage_options": options}},
     }
     (tmp_path / "c.yaml").write_text(yaml.safe_dump(config))
-    done = commands.penstock("--config", "c.yaml", "run", cwd=tmp_path)
-    assert done.returncode == 0, done.stderr
+    listed = commands.penstock("--config", "c.yaml", "step", "list", "d", cwd=tmp_path)
+    assert listed.returncode == 0, listed.stderr
+    monkeypatch.chdir(tmp_path)
+    capfd.readouterr()
+    ended = [main(["--config", "c.yaml", "step", step, "d"]) for step in STEPS if step != "list"]
+    shown = "".join([listed.stdout, listed.stderr, *capfd.readouterr()])
+    assert not any(ended), shown
     release = (target / "d/current").resolve()
     assert content_of(release / "data") == {key.encode(): data for key, data in objects.items()}
     proofs = pq.read_table(release / "manifest.parquet", columns=["path", "source_grade"]).to_pylist()
@@ -80,9 +102,11 @@ def test_a_dataset_is_staged(
     # Google states a CRC32C, Azure's SDK an MD5, which parts do not join; s3fs hands on no checksum.
     assert set(grades.values()) == {"size" if kind == "s3fs" else "full"}
     assert giant == ("full" if kind in ("gcs", "gcsfs") else "size")
-    told = [path for path in tmp_path.rglob("*") if path.is_file() and path.name not in ("secrets", "s3fs")]
+    written = [
+        path for path in tmp_path.rglob("*") if path.is_file() and path.name not in ("secrets", "s3fs")
+    ]
     for words in (KEY, SECRET, "Unclosed", "Traceback"):
-        assert words not in done.stdout + done.stderr
-        assert not [path for path in told if words.encode() in path.read_bytes()]
+        assert words not in shown
+        assert not [path for path in written if words.encode() in path.read_bytes()]
     if hasattr(store, "close"):
         store.close()
