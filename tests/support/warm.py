@@ -41,6 +41,8 @@ from pathlib import Path
 from typing import Any
 
 ROOT = Path(__file__).resolve().parents[2]
+EXECUTABLE = sys.executable
+"""Of this process; a test that sets `sys.executable` to one of its own has that one started, cold."""
 OPTIONS = ("-I", "-X", "utf8")
 READ_EARLY = ("PYTHON", "LC_", "LANG", "LD_", "MALLOC_", "TZ", "GLIBC_", "ARROW_", "PENSTOCK_TEST_HEARTBEAT")
 NOT_IMPORTED = ("penstock.cli.snakemake_start",)
@@ -212,7 +214,7 @@ def _words(args: Any) -> list[str]:
     if not isinstance(args, list | tuple) or not args:
         return []
     words = [os.fsdecode(word) for word in args]
-    if words[0] != sys.executable:
+    if words[0] != EXECUTABLE:
         return []
     rest = words[1 + len(OPTIONS) :] if tuple(words[1 : 1 + len(OPTIONS)]) == OPTIONS else words[1:]
     if len(rest) < 2 or rest[0] != "-m" or rest[1].split(".")[0] != "penstock" or rest[1] in NOT_IMPORTED:
