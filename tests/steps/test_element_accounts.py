@@ -155,6 +155,7 @@ def test_pages_of_other_names_have_tables_of_other_names(context: Context, tmp_p
     assert not (tmp_path / "elements.parquet").exists()
 
 
+@pytest.mark.cold_start
 def test_attempts_are_summed_also_of_one_that_was_stopped_and_one_that_was_killed(
     context: Context,
 ) -> None:
