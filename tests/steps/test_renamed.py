@@ -66,20 +66,20 @@ def permissions(context: Context, policy: PermissionsConfig) -> None:
     context.config = replace(context.config, datasets={"data": data})
 
 
-def test_a_delta_of_2000_files_moves_what_changed_and_leaves_the_first_release_as_it_was(
+def test_a_delta_of_400_files_moves_what_changed_and_leaves_the_first_release_as_it_was(
     tmp_path: Path,
 ) -> None:
     """20 changed and 10 renamed; another group, by --copy-unchanged; and then a file of it is repaired."""
     source = tree(
-        tmp_path / "source", {f"{n // 100:02d}/{n:04d}": f"file {n} ".encode() * 20 for n in range(2000)}
+        tmp_path / "source", {f"{n // 100:02d}/{n:04d}": f"file {n} ".encode() * 20 for n in range(400)}
     )
     with served(tmp_path, source) as (context, server):
         layout = context.layout("data")
         first = layout.release(go(context)["release"]) / "data"
         was, bytes_then = looks(first), content(first)
-        for n in range(0, 2000, 100):
+        for n in range(0, 400, 20):
             (source / f"{n // 100:02d}/{n:04d}").write_bytes(f"changed {n}".encode())
-        for n in range(50, 2000, 200):
+        for n in range(10, 400, 40):
             os.rename(source / f"{n // 100:02d}/{n:04d}", source / f"{n // 100:02d}/renamed-{n:04d}")
         permissions(context, PermissionsConfig(group=GROUP))
         since = len(server.requests())
@@ -89,8 +89,8 @@ def test_a_delta_of_2000_files_moves_what_changed_and_leaves_the_first_release_a
         receipt = go(context, upto="copy")
         go(context, after="copy")
         moved = fetched(server, since)
-        assert moved == sorted(f"{n // 100:02d}/{n:04d}" for n in range(0, 2000, 100))
-        assert (receipt["linked"], receipt["copied_rows"]) == (1980, 20)
+        assert moved == sorted(f"{n // 100:02d}/{n:04d}" for n in range(0, 400, 20))
+        assert (receipt["linked"], receipt["copied_rows"]) == (380, 20)
         second = layout.current.resolve() / "data"
         assert content(second) == content(source)
         assert {seen[2] for path, seen in looks(second).items() if Path(path).is_file()} == {4242}
