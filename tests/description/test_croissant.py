@@ -11,8 +11,8 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import pytest
-from tests.support import croissant_reader
 from tests.support.commands import penstock
+from tests.support.croissant_reader import CroissantReader
 from tests.support.go_servers import UnavailableError
 from tests.support.published import data_of, publish, published
 from tests.support.seals import PLAIN
@@ -32,6 +32,7 @@ from penstock.state.seals import Stored
 from penstock.steps import audit_step, describing
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
     from pathlib import Path
 
     from penstock.state.context import Context
@@ -60,11 +61,13 @@ WORDS = DescribeConfig(
 
 
 @pytest.fixture(scope="module")
-def mlcroissant() -> None:
+def mlcroissant() -> Iterator[CroissantReader]:
     try:
-        croissant_reader.python()
+        reader = CroissantReader()
     except UnavailableError as error:
         pytest.skip(f"mlcroissant cannot be installed: {error}")
+    yield reader
+    reader.close()
 
 
 def document(context: Context, release: str | None = None) -> str:
@@ -93,8 +96,9 @@ def record_set(name: str, **source: Any) -> dict[str, Any]:
     return {"@type": "cr:RecordSet", "@id": name, "name": name, "field": [field(name, **source)]}
 
 
-@pytest.mark.usefixtures("mlcroissant")
-def test_mlcroissant_accepts_what_publish_wrote_and_finds_the_files_by_it(tmp_path: Path) -> None:
+def test_mlcroissant_accepts_what_publish_wrote_and_finds_the_files_by_it(
+    tmp_path: Path, mlcroissant: CroissantReader
+) -> None:
     source = tree(tmp_path / "source", FILES)
     with published(tmp_path, source, verify=BOTH, describe=WORDS) as context:
         folder = data_of(context).parent
@@ -105,7 +109,7 @@ def test_mlcroissant_accepts_what_publish_wrote_and_finds_the_files_by_it(tmp_pa
     name = "data/train/b%20b%23%25%3F.TXT"
     rows = record_set("rows", fileObject={"@id": "data/labels.csv"}, extract={"column": "label"})
     names = record_set("names", fileObject={"@id": name}, extract={"fileProperty": "fullpath"})
-    found = croissant_reader.read(with_records(text, copy, rows, names), ["rows", "names"])
+    found = mlcroissant.read(with_records(text, copy, rows, names), ["rows", "names"])
     assert (found["errors"], found["warnings"]) == ([], [])
     assert (found["name"], found["url"]) == ("Pictures", "https://data.example.org/pictures")
     assert found["license"] == ["https://spdx.org/licenses/CC-BY-4.0.html"]
@@ -134,11 +138,12 @@ def test_mlcroissant_accepts_what_publish_wrote_and_finds_the_files_by_it(tmp_pa
     damaged.chmod(0o600)
     damaged.write_bytes(FILES["labels.csv"].replace(b"cat", b"dog"))
     with pytest.raises(AssertionError, match="is not identical with the reference"):
-        croissant_reader.read(copy / "with-records.json", ["rows"])
+        mlcroissant.read(copy / "with-records.json", ["rows"])
 
 
-@pytest.mark.usefixtures("mlcroissant")
-def test_without_sha256_mlcroissant_finds_each_file_once_by_the_sets_of_media_types(tmp_path: Path) -> None:
+def test_without_sha256_mlcroissant_finds_each_file_once_by_the_sets_of_media_types(
+    tmp_path: Path, mlcroissant: CroissantReader
+) -> None:
     files = {path: content for path, content in FILES.items() if path.lower().endswith((".csv", ".txt"))}
     source = tree(tmp_path / "source", files)
     with published(tmp_path, source, describe=replace(WORDS, license=())) as context:
@@ -155,7 +160,7 @@ def test_without_sha256_mlcroissant_finds_each_file_once_by_the_sets_of_media_ty
         record_set(f"r{at}", fileSet={"@id": name}, extract={"fileProperty": "fullpath"})
         for at, name in enumerate(sets)
     ]
-    found = croissant_reader.read(with_records(text, copy, *records), [one["@id"] for one in records])
+    found = mlcroissant.read(with_records(text, copy, *records), [one["@id"] for one in records])
     assert found["errors"] == []
     assert all("license" in one for one in found["warnings"])
     seen = [row[f"{name}/value"] for name, rows in found["records"].items() for row in rows]
@@ -258,7 +263,7 @@ def test_media_types_follow_the_ending(path: str, ending: str, kind: str) -> Non
 
 
 def test_memory_does_not_grow_with_the_files(tmp_path: Path) -> None:
-    """300,000 names with endings of their own take 1 MB more than 100,000, at most."""
+    """90,000 names with endings of their own take 0.3 MB more than 30,000, at most."""
 
     def peak(count: int) -> int:
         folder = tmp_path / str(count)
@@ -297,5 +302,5 @@ def test_memory_does_not_grow_with_the_files(tmp_path: Path) -> None:
         tracemalloc.stop()
         return found
 
-    small = peak(100_000)
-    assert peak(300_000) < small + (1 << 20)
+    small = peak(30_000)
+    assert peak(90_000) < small + 300_000
