@@ -16,14 +16,22 @@ import signal
 import socket
 import subprocess
 import threading
-from typing import Self
+from typing import TYPE_CHECKING, Self
 from urllib.parse import quote
 
 from tests.support.go_servers import UnavailableError, built
 
+if TYPE_CHECKING:
+    from pathlib import Path
+
 VERSION = "v1.56.1"
 MODULE = f"github.com/fsouza/fake-gcs-server@{VERSION}"
 DEADLINE = 60.0
+
+
+def binary() -> Path:
+    """The server's program, built when it is not there yet."""
+    return built(f"fake-gcs-server-{VERSION}", MODULE)
 
 
 class FakeGcs:
@@ -39,7 +47,7 @@ class FakeGcs:
         return f"http://{self.address}"
 
     def start(self) -> Self:
-        program = built(f"fake-gcs-server-{VERSION}", MODULE)
+        program = binary()
         for _ in range(5):  # another process may take the port between the look and the start
             with socket.create_server(("127.0.0.1", 0)) as free:
                 port = free.getsockname()[1]

