@@ -1,4 +1,4 @@
-"""When the pump asks whether its attempt is still to go on."""
+"""When the pump asks whether its attempt is still to go on, and what it takes of the limit."""
 
 from __future__ import annotations
 
@@ -80,3 +80,20 @@ def test_who_was_overtaken_writes_nothing(tmp_path: Path) -> None:
     assert pending.position == 0
     stream.writer.discard(pending)
     stream.close()
+
+
+def test_each_byte_is_taken_of_the_limit_before_it_is_read(tmp_path: Path) -> None:
+    body = Slow(0)
+    taken: list[tuple[int, int]] = []
+
+    class Limit:
+        def take(self, count: int) -> None:
+            taken.append((SIZE - body.left, count))
+
+    stream = copier(tmp_path, tmp_path)
+    stream.limiter = Limit()
+    pending = stream.writer.begin("f", SIZE)
+    Pump(stream, lambda _: None).run(Entry("f", "f", SIZE, "", 0, length=SIZE), body, pending, None, SIZE)
+    stream.writer.finish(pending, 0)
+    stream.close()
+    assert taken == [(0, 1 << 20), (1 << 20, 1 << 20), (2 << 20, 1 << 20), (3 << 20, 5)]

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import dataclasses
 import errno
 import os
 import re
@@ -64,6 +65,21 @@ def test_a_whole_shard_leaves_a_receipt(context: Context) -> None:
     assert receipt.started <= receipt.ended
     assert receipt.samples[-1][1:] == (shard.rows, shard.bytes)
     assert not folder.outcome("copy", 0).exists()
+
+
+def test_a_receipt_of_another_run_plan_or_copy_does_not_hold(context: Context) -> None:
+    folder = planned(context)
+    assert [element(folder, step, 0) for step in ("copy", "verify")] == [0, 0]
+    run = run_store.open_run(context.layout("data"))
+    checks = {"copy": receipts.copied(run), "verify": receipts.verified(run)}
+    for step, holds in checks.items():
+        made = receipts.element(folder, step, 0)
+        assert made is not None
+        assert holds(0)
+        for changes in ({"run": "another"}, {"shard": "another"}, {"copied_by": "another"}):
+            receipts.write_element(folder, dataclasses.replace(made, **changes))
+            assert holds(0) is (step == "copy" and "copied_by" in changes)
+        receipts.write_element(folder, made)
 
 
 def test_rows_that_fail_leave_an_outcome_and_the_others_are_done(context: Context, tmp_path: Path) -> None:
