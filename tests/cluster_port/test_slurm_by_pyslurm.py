@@ -168,7 +168,7 @@ def _shown(job: str) -> str:
 
 
 def _squeue(job: str, field: str) -> set[str]:
-    lines = _asked("squeue", "-h", "--array", "-j", job, "-O", f"{field}:80").splitlines()
+    lines = _asked("squeue", "-h", "--array", "--states=all", "-j", job, "-O", f"{field}:80").splitlines()
     return {line.strip() for line in lines}
 
 

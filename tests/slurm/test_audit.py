@@ -17,7 +17,7 @@ pytestmark = pytest.mark.slurm
 def test_verified_on_other_nodes_then_audited_by_an_array(place: Place) -> None:
     place.fill("a", 300)
     place.configure(["a"], cluster={"max_elements": 4}, plan={"shard_files": 25, "shard_bytes": "1MiB"})
-    place.ends(place.snakemake())
+    place.ends(place.staging("a"))
     data = place.published("a")
     written = {r["index"]: r["host"] for r in place.receipts("a", "copy")}
     read = {r["index"]: r["host"] for r in place.receipts("a", "verify")}
@@ -39,13 +39,13 @@ def test_verified_on_other_nodes_then_audited_by_an_array(place: Place) -> None:
     assert _arrays(place) == arrays, "the array that ran on was met again"
 
     flip(data / "000/file 000007.bin", 11)
-    said = place.ends(place.start(*audit), 1)
+    said = place.ends(place.penstock("audit", "a"), 4)
     assert "* 000/file 000007.bin" in said
     assert "FINDINGS (1 changed)" in said
     place.ends(place.penstock("repair", "a"))
     assert place.published("a") == data
     assert len(_arrays(place, "repair")) == 1
-    assert "PASSED" in place.ends(place.start(*audit))
+    assert "PASSED" in place.ends(place.penstock("audit", "a"))
 
 
 def _arrays(place: Place, step: str = "audit") -> set[str]:

@@ -57,11 +57,12 @@ def of_a_job(place: Place) -> tuple[str, int]:
     return cores, min(map(int, limits))
 
 
+@pytest.mark.later_release
 def test_an_element_gets_what_it_was_promised_and_its_receipt_says_so(place: Place) -> None:
     """L2: core-spec keeps a core, the job's cpuset is the others, and the memory limit holds."""
     place.fill("a", 40)
     place.configure(["a"], cluster=OPTIONS, engine={"workers": None, "streams": "auto"})
-    place.ends(place.penstock("run"))
+    place.ends(place.staging("a"))
     place.published("a")
     cores = cores_of_jobs(place.machine)
     assert of_a_job(place) == (cores, PROMISED << 20)
@@ -78,6 +79,7 @@ def test_an_element_gets_what_it_was_promised_and_its_receipt_says_so(place: Pla
     assert re.search(rf"{CONFINED}: cores? {cores}, {PROMISED} MiB of memory", page)
 
 
+@pytest.mark.later_release
 def test_one_that_runs_out_of_memory_is_told_in_a_line_and_goes_on_with_more(place: Place) -> None:
     """SLURM's word for it, how much the element had, and which key to raise."""
     place.fill("a", 10)
@@ -91,7 +93,7 @@ def test_one_that_runs_out_of_memory_is_told_in_a_line_and_goes_on_with_more(pla
     assert len(place.submissions("a", "copy")) == 2
     assert place.unpublished("a")
     place.configure(["a"], cluster={**short, "steps": {"copy": {"memory": "300MiB"}}})
-    place.ends(place.penstock("run"))
+    place.ends(place.staging("a"))
     place.published("a")
     (receipt,) = place.receipts("a", "copy")
     assert receipt["granted"]["memory"] == 300 << 20

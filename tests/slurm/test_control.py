@@ -55,10 +55,11 @@ def test_cancel_and_scancel_stop_a_live_controller(place: Place) -> None:
     assert "scancel" in said
     assert len(place.submissions("a", "copy")) == 2
     place.configure(["a"], plan={"shard_files": 60})
-    place.ends(place.penstock("run"))
+    place.ends(place.staging("a"))
     place.published("a")
 
 
+@pytest.mark.later_release
 def test_throttle_changes_how_many_elements_run_at_once(place: Place) -> None:
     place.fill("a", 200)
     place.configure(
@@ -94,6 +95,7 @@ def test_throttle_changes_how_many_elements_run_at_once(place: Place) -> None:
     place.ends(again, 1)
 
 
+@pytest.mark.later_release
 def test_no_more_elements_wait_than_the_account_may_have(slurm_accounting: Machine) -> None:
     def allowed(number: int) -> None:
         words = ("modify", "user", job_user(), "where", "account=ml", "set", f"MaxSubmitJobs={number}")
@@ -118,6 +120,7 @@ def test_no_more_elements_wait_than_the_account_may_have(slurm_accounting: Machi
         allowed(-1)
 
 
+@pytest.mark.later_release
 def test_what_somebody_holds_is_said_and_goes_on_when_it_is_released(place: Place) -> None:
     place.fill("a", 60)
     place.configure(
@@ -147,6 +150,7 @@ def drained(place: Place) -> Iterator[None]:
         place.machine.run("scontrol", "update", f"NodeName={node}", "State=RESUME")
 
 
+@pytest.mark.later_release
 def test_with_all_nodes_drained_it_waits_and_says_so(place: Place, drained: None) -> None:
     place.fill("a", 30)
     place.configure(["a"])

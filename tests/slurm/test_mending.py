@@ -24,7 +24,7 @@ def gone(path: Path) -> None:
 def test_a_look_that_is_a_job_mends_and_then_lets_the_next_job_start(place: Place) -> None:
     place.fill("a", 120)
     place.configure(["a"])
-    place.ends(place.snakemake())
+    place.ends(place.staging("a"))
     data = place.published("a")
     for index in (3, 47, 110):
         gone(data / f"{index // 100:03d}/file {index:06d}.bin")

@@ -46,11 +46,11 @@ def test_a_staging_whose_controller_is_killed_and_an_element_cancelled(kind: str
     configure(place, python, slow=True)
     tried = place.ends(place.penstock("preflight", "a"))
     assert "slurm by pyslurm" in tried
-    first = place.penstock("run")
+    first = place.staging("a")
     place.until(lambda: place.fetched("a"), "bytes on their way", first)
     place.kill(first)
     ((array, indices),) = place.submissions("a", "copy")
-    second = place.penstock("run")
+    second = place.staging("a")
     place.until(lambda: f"array {array} of an" in place.output(second), "the array is met", second)
     place.until(place.running, "an element that runs", second)
     place.machine.run("scancel", min(place.running()))
@@ -58,7 +58,7 @@ def test_a_staging_whose_controller_is_killed_and_an_element_cancelled(kind: str
     assert "1 element was cancelled" in said
     assert place.submissions("a", "copy") == [(array, indices)], said
     configure(place, python)
-    place.ends(place.penstock("run"))
+    place.ends(place.staging("a"))
     place.published("a")
     for step in ("copy", "verify"):
         way = step_receipt(place, step)["slurm_api"]
@@ -78,7 +78,8 @@ def test_a_submission_without_an_answer_leaves_one_array(kind: str, place: Place
     place.planned("a")
     said = place.ends(place.penstock("step", "copy", "a"))
     assert said.count("pyslurm's helper is lost") == 1
-    ((array, _),) = place.submissions("a", "copy")
+    # The book may name it twice: where the first try did not reach SLURM, it was made again.
+    (array,) = {array for array, _ in place.submissions("a", "copy")}
     assert arrays_of_copy(place) - before == {array}
     assert re.fullmatch(r"pyslurm \S+, then commands", step_receipt(place, "copy")["slurm_api"])
 

@@ -35,6 +35,7 @@ def report(place: Place) -> str:
     return html.unescape((place.work / "report.html").read_text())
 
 
+@pytest.mark.later_release
 @pytest.mark.timeout(300 + 60 * 2 ** (TIMEOUTS + 1))
 def test_s29_an_element_that_times_out_gets_more_time_and_uses_no_retry(place: Place) -> None:
     """A payload that is stopped can end by itself no more: SLURM kills it at its limit."""
@@ -77,7 +78,7 @@ def test_s29_an_element_that_times_out_gets_more_time_and_uses_no_retry(place: P
     # FAILED: between two stops it could end tidily, having finished nothing.
     assert set.union(*(states[array] for array in arrays[:-1])) <= {"TIMEOUT", "FAILED"}
     assert asked(place, arrays[-1], "State") == {"COMPLETED"}
-    place.ends(place.penstock("run"))
+    place.ends(place.staging("a"))
     place.published("a")
     raised = f"its time limit from 1 min 00 s to {1 << TIMEOUTS} min 00 s"
     assert f"Copy: submitted again: element 0 (in {len(arrays)} arrays, {raised})." in report(place)
@@ -119,7 +120,7 @@ def test_a_node_on_which_elements_fail_twice_gets_none_any_more(place: Place) ->
     assert not {e for e in again if place.running().get(e) == bad}
     limits = set.union(*(asked(place, array, "TimeLimit") for array in arrays))
     assert limits <= {"16:00", "17:00"}, "15 min and the estimate, not UNLIMITED"
-    place.ends(place.penstock("run"))
+    place.ends(place.staging("a"))
     place.published("a")
     assert f"Node {bad} was excluded (copy: elements " in report(place)
 
@@ -149,6 +150,7 @@ for array in arrays:
 """
 
 
+@pytest.mark.later_release
 def test_arrays_in_a_hidden_partition_are_seen(place: Place) -> None:
     """slurmctld shows an ordinary account its own jobs of a hidden partition only where it is asked for one
     job, or for all."""

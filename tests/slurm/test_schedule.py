@@ -21,7 +21,7 @@ pytestmark = pytest.mark.slurm
 def test_an_audit_whose_controller_is_a_job(place: Place) -> None:
     place.fill("a", 60)
     place.configure(["a"])
-    place.ends(place.snakemake())
+    place.ends(place.staging("a"))
     line = schedule.lines(place.work)[1]
     asked = [word for word in schedule.options() if not word.startswith("--output")]
     assert "fraction=1/30" in line

@@ -63,7 +63,7 @@ def test_s27_an_array_of_one_cluster_is_neither_doubled_nor_cancelled_from_the_o
     place.ends(place.penstock("step", "copy", "a"))
     assert place.submissions("a", "copy") == [before]
     # What has ended on one goes on on the other.
-    place.ends(there(place, other, "run"))
+    place.ends(place.staging("a", env={"SLURM_CONF": str(other.conf)}))
     place.published("a")
     (verify,) = place.submissions("a", "verify")
     assert verify[0] in other.run("squeue", "-h", "--states=all", "-o", "%F").stdout.split()
