@@ -1,7 +1,11 @@
 # make run     stage the example of config.yaml, over S3 from a server on loopback
-# make test    every test; PENSTOCK_TEST_ALL=1 makes a skip a failure
-# make test-patience   tests that wait for the lock's real heartbeat (minutes; as root)
+# make test    what is run before each commit: tests without SLURM beside those on SLURM (15 minutes on two cores)
+# make test-all    every test there is: whole sweeps, each file system's temper, real waits, a later SLURM
+#     PENSTOCK_TEST_ALL=1 makes a test that cannot run here a failure
+# make test-unit, make test-slurm    the halves of `make test`; ARGS=tests/core takes a part
+# make test-thorough   whole sweeps of which `make test` runs a sample
 # make test-filesystems   the test bed with the tempers of parallel file systems (as root)
+# make test-patience   tests that wait for the lock's real heartbeat (minutes; as root)
 # make test-slurm-suite    the tests on SLURM, on that of a later Debian (SUITE=trixie): as root, on Debian
 # make pyslurm   pyslurm for this machine's SLURM, where it fits, for the tests: below .suites
 # make lint    formatting, lint, types, import layers, workflow
@@ -20,9 +24,11 @@ PYTHON ?= $(firstword $(wildcard /usr/bin/python3) python3)
 VENV ?= .venv
 BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip --disable-pip-version-check -q
-WORKERS ?= 2
+# Tests wait for clocks, kills and servers: two workers leave two cores idle for a third of the time.
+WORKERS ?= 3
+PYTEST = PATH="$(CURDIR)/$(BIN):$$PATH" $(BIN)/python -m pytest
 
-.PHONY: run test test-unit test-filesystems test-patience test-slurm test-slurm-suite pyslurm lint docs bench cluster-up cluster-down lock clean venv venv-dev system
+.PHONY: run test test-all test-unit test-thorough test-filesystems test-patience test-slurm test-slurm-suite pyslurm lint docs bench cluster-up cluster-down lock clean venv venv-dev system
 
 run: venv
 	@$(BIN)/python -m tests.demo.example
@@ -43,40 +49,58 @@ $(VENV)/.run: envs/requirements.lock pyproject.toml | $(VENV)/bin/python
 	@$(BIN)/python -m compileall -q scripts/penstock
 	@touch $@
 
+# The last line has pytest compile the tests once; otherwise each of its workers would do it.
 $(VENV)/.dev: envs/requirements-dev.lock $(VENV)/.run
 	@$(PIP) install --require-hashes -r envs/requirements-dev.lock
+	@$(BIN)/python -m pytest --collect-only -q >$(VENV)/collected || { tail -n 20 $(VENV)/collected; exit 1; }
 	@touch $@
 
 # Programs that the tests need beside Python: installed where that is allowed, else named.
 system:
 	@bash envs/system-packages.sh
 
-# Both halves, also when the first one fails; the exit status is that of the first that failed.
+# Both halves at once, since a cluster is waited for most of the time. Both run to their end; the exit status
+# is that of the half that failed.
 test: system venv-dev
-	@status=0; $(MAKE) test-unit || status=$$?; $(MAKE) test-slurm || { code=$$?; [ $$status -ne 0 ] || status=$$code; }; exit $$status
+	@log=$$(mktemp); trap 'rm -f "$$log"' EXIT; \
+	$(MAKE) --no-print-directory test-slurm ARGS= >"$$log" 2>&1 & slurm=$$!; trap 'kill $$slurm' INT TERM; \
+	status=0; $(MAKE) --no-print-directory test-unit ARGS= || status=$$?; \
+	echo "Waiting for the tests on SLURM ..."; wait $$slurm || status=$$?; cat "$$log"; exit $$status
+
+test-all: test
+	@$(MAKE) --no-print-directory test-thorough test-patience
+	@$(MAKE) --no-print-directory test-slurm-suite
 
 # Files stay together, since some share a server for all their tests.
 test-unit: venv-dev
-	@PATH="$(CURDIR)/$(BIN):$$PATH" $(BIN)/python -m pytest -n $(WORKERS) --dist loadfile -m "not slurm and not thorough and not real_patience and not every_set" $(ARGS)
+	@$(PYTEST) -n $(WORKERS) --dist loadfile -m "not (slurm or thorough or every_set or real_patience)" $(ARGS)
+
+test-thorough: venv-dev
+	@$(PYTEST) -n $(WORKERS) --dist loadfile -m "(thorough or every_set) and not slurm" $(ARGS)
 
 test-filesystems: venv-dev
-	@PATH="$(CURDIR)/$(BIN):$$PATH" $(BIN)/python -m pytest -n $(WORKERS) --dist loadfile $(ARGS) tests/filesystems
+	@$(PYTEST) -n $(WORKERS) --dist loadfile $(ARGS) tests/filesystems
 
 # Takes minutes, since the lock's heartbeat is the real one. As root.
 test-patience: venv-dev
-	@PATH="$(CURDIR)/$(BIN):$$PATH" $(BIN)/python -m pytest -m real_patience $(ARGS)
+	@$(PYTEST) -m real_patience $(ARGS)
 
-# Each worker has clusters of its own, and waits for them most of the time.
+# Each worker has clusters of its own, and waits for them most of the time. Its own base of temporary folders:
+# pytest closes that of the other half to other accounts when it starts.
 SLURM_WORKERS ?= 3
+SLURM_MARKS ?= slurm and not thorough
 SLURM_TESTS ?= $(shell grep -rl --include='test_*.py' 'pytest.mark.slurm' tests)
 test-slurm: venv-dev
-	@PATH="$(CURDIR)/$(BIN):$$PATH" tests/cluster/reachable.sh $(BIN)/python -m pytest -n $(SLURM_WORKERS) --dist loadgroup -m "slurm and not thorough" $(ARGS) $(SLURM_TESTS)
+	@base=$$(mktemp -d /tmp/pslurm-XXXX); chmod 755 $$base; trap 'rm -rf $$base' EXIT; \
+	PYTEST_DEBUG_TEMPROOT=$$base PATH="$(CURDIR)/$(BIN):$$PATH" tests/cluster/reachable.sh \
+		$(BIN)/python -m pytest -n $(SLURM_WORKERS) --dist loadgroup -m "$(SLURM_MARKS)" \
+		-o cache_dir=$(VENV)/pytest-slurm $(ARGS) $(SLURM_TESTS)
 
 # The same on the SLURM of another Debian, in a tree of its own: 24.11 in trixie; 26.05 in forky, for which
-# pyslurm is built. What depends on the release: ARGS="-m later_release".
+# pyslurm is built. What depends on the release: SLURM_MARKS=later_release.
 SUITE ?= trixie
 test-slurm-suite:
-	@tests/cluster/suite.sh $(SUITE) make VENV=.suites/venv-$(SUITE) ARGS="-o cache_dir=.suites/pytest-$(SUITE) $(ARGS)" SLURM_WORKERS=$(SLURM_WORKERS) SLURM_TESTS="$(SLURM_TESTS)" system pyslurm test-slurm
+	@tests/cluster/suite.sh $(SUITE) make VENV=.suites/venv-$(SUITE) SLURM_WORKERS=$(SLURM_WORKERS) SLURM_MARKS="$(SLURM_MARKS)" SLURM_TESTS="$(SLURM_TESTS)" ARGS="$(ARGS)" system pyslurm test-slurm
 
 pyslurm:
 	@tests/cluster/pyslurm.sh .suites/pyslurm-$$(. /etc/os-release && echo "$$VERSION_CODENAME")

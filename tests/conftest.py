@@ -26,7 +26,8 @@ def pytest_configure(config: pytest.Config) -> None:
     in the background ignores SIGINT, as would all that tests start."""
     if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
         signal.signal(signal.SIGINT, signal.default_int_handler)
-    if hasattr(config, "workerinput") or not config.getoption("numprocesses", None):
+    controls = config.getoption("numprocesses", None) and not hasattr(config, "workerinput")
+    if not controls and not config.getoption("collectonly"):
         warm.enter()
 
 
