@@ -16,9 +16,9 @@ orphans, which the process that asks is for this moment (prctl(2), PR_SET_CHILD_
 | account, capabilities, limits, namespaces, CPUs, cgroup, group     | compared; a cold start if they differ |
 | variables that are read while modules are imported                 | the same (`READ_EARLY`)              |
 
-What differs from a cold start: /proc/PID/cmdline is the server's; the memory shared with the server counts as
-the process's own (VmRSS); hashes have the server's seed; modules that the process would not import are there;
-and the process has one child more, which ends with it. A test that looks at these has the mark `cold_start`.
+What differs from a cold start: the memory shared with the server counts as the process's own (VmRSS); hashes
+have the server's seed; modules that the process would not import are there; and the process has one child
+more, which ends with it. A test that looks at these has the mark `cold_start`.
 """
 
 from __future__ import annotations
@@ -58,6 +58,8 @@ LIBRARIES = (
     "jinja2",
 )
 ANSWERS_WITHIN = 60.0
+LONGEST_COMMAND = 16384
+"""Bytes that a process's command line may have, as the kernel shows it."""
 HIGH = 400
 """Numbers from which on descriptors are kept for a moment: above those that anybody asks for."""
 
@@ -135,7 +137,8 @@ def enter() -> None:
         f"import runpy; runpy._run_module_as_main(warm.serve_first({theirs.fileno()}))"
     )
     server = subprocess.Popen(
-        [sys.executable, *OPTIONS, "-c", code], pass_fds=[theirs.fileno()], stdin=subprocess.DEVNULL,
+        [sys.executable, *OPTIONS, "-c", code, " " * LONGEST_COMMAND],
+        pass_fds=[theirs.fileno()], stdin=subprocess.DEVNULL,
         preexec_fn=_dies_with_parent,  # noqa: PLW1509 - it takes no lock
     )  # fmt: skip
     theirs.close()
@@ -326,6 +329,7 @@ def _become(request: dict[str, Any], fds: list[int], channel: socket.socket) -> 
         signal.signal(number, signal.SIG_IGN if number in request["ignored"] else signal.SIG_DFL)
     sys.argv = ["-m", *arguments]
     sys.orig_argv = [sys.executable, *OPTIONS, "-m", module, *arguments]
+    _show(sys.orig_argv)
     if module != "penstock":
         sys.modules.pop(module, None)
     if own >= 0:
@@ -342,6 +346,14 @@ def _raised(fd: int) -> int:
     high = fcntl.fcntl(fd, fcntl.F_DUPFD_CLOEXEC, HIGH)
     os.close(fd)
     return high
+
+
+def _show(words: list[str]) -> None:
+    """Have /proc/PID/cmdline give these words: the kernel reads them where the process's own once stood."""
+    fields = Path("/proc/self/stat").read_text().rpartition(")")[2].split()
+    begin, end = int(fields[45]), int(fields[46])
+    text = b"".join(os.fsencode(word) + b"\0" for word in words)[: end - begin - 1]
+    ctypes.memmove(begin, text.ljust(end - begin, b"\0"), end - begin)
 
 
 def _streams() -> None:
