@@ -28,7 +28,7 @@ ROWS = st.builds(
 
 
 @given(st.lists(st.tuples(st.booleans(), ROWS), max_size=60))
-@settings(deadline=None, max_examples=150)
+@settings(deadline=None, max_examples=60)
 def test_it_is_as_a_dictionary(steps: list[tuple[bool, Copied]]) -> None:
     rows, known = CopiedRows(), dict[int, Copied]()
     for add, one in steps:

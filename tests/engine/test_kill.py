@@ -12,6 +12,7 @@ import time
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+import pytest
 import xxhash
 from tests.support.engine_runs import make_tree, read_tree, shard_run
 from tests.support.s3server import S3Server
@@ -23,7 +24,6 @@ if TYPE_CHECKING:
 
 ROOT = Path(__file__).resolve().parents[2]
 DEADLINE = 60.0
-MOMENTS = 4
 
 
 def start(run: ShardRun, task: dict[str, object] | None = None, **engine: object) -> subprocess.Popen[bytes]:
@@ -80,7 +80,8 @@ def check_journal(run: ShardRun) -> dict[int, object]:
     return dict(done)
 
 
-def test_kill_the_parent_again_and_again(tmp_path: Path) -> None:
+@pytest.mark.parametrize("moments", [2, pytest.param(6, marks=pytest.mark.thorough)])
+def test_kill_the_parent_again_and_again(tmp_path: Path, moments: int) -> None:
     files = {f"d{i % 5}/f{i:04d}": (i * 131) % 20_000 for i in range(500)} | {"giant": 6_000_000}
     source = make_tree(tmp_path / "source", files)
     chance = random.Random(7)
@@ -89,7 +90,7 @@ def test_kill_the_parent_again_and_again(tmp_path: Path) -> None:
             tmp_path / "run", server.url(), giant=4 << 20, endpoint_url=server.endpoint, anon=True
         )
         recorded: set[int] = set()
-        for moment in range(MOMENTS):
+        for moment in range(moments):
             asked = len(server.requests())
             process = start(run, limit=8_000_000, workers=2)
             goal = files_in(run.data) + chance.randrange(1, 120)

@@ -66,8 +66,9 @@ def test_an_object_of_mixed_parts(
         assert heads in (asked, asked + 2)
 
 
-@pytest.mark.parametrize("unit", [1 << 10, 100 << 10], ids=["small", "large"])
-@pytest.mark.parametrize("sizes", [ALIKE, MIXED])
+@pytest.mark.parametrize(
+    ("sizes", "unit"), [(MIXED, 1 << 10), (ALIKE, 100 << 10)], ids=["mixed and small", "alike and large"]
+)
 def test_wrong_bytes_contradict_the_composite_of_any_parts(
     tmp_path: Path, sizes: list[int], unit: int
 ) -> None:

@@ -113,7 +113,7 @@ def test_where_a_proof_is_required_what_nothing_proved_is_copied(theirs: Record,
 names = st.lists(st.sampled_from(["a", "a-b", "a/b", "z", "é", "\udcff", "\U0001f600", "q"]), unique=True)
 
 
-@settings(deadline=None, max_examples=100)
+@settings(deadline=None, max_examples=50)
 @given(names, names)
 def test_the_merge_finds_what_both_have_and_keeps_every_row(mine: list[str], theirs: list[str]) -> None:
     paths, base = sorted(mine, key=os.fsencode), sorted(theirs, key=os.fsencode)
@@ -147,7 +147,7 @@ rows_of_plans = st.lists(
 )
 
 
-@settings(deadline=None, max_examples=100)
+@settings(deadline=None, max_examples=50)
 @given(rows_of_plans)
 def test_sums_by_columns_are_those_of_each_row(drawn: list[tuple[str, int, bool]]) -> None:
     some = [entry(path, size=size, length=size, reuse="d g" * lies) for path, size, lies in drawn]
@@ -171,7 +171,7 @@ def test_files_that_are_taken_over_are_counted_apart() -> None:
     assert (list(divided.to_copy), divided.linked, divided.taken) == ([1], Lying(1, 2), Lying(1, 4))
 
 
-@settings(deadline=None, max_examples=100)
+@settings(deadline=None, max_examples=50)
 @given(st.lists(st.lists(st.integers(0, 100), min_size=1)), st.integers(1, 5))
 def test_rows_that_are_placed_together_lie_where_each_would(pieces: list[list[int]], shards: int) -> None:
     total = sum(map(sum, pieces))
