@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import time
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
@@ -15,6 +16,7 @@ from tests.support.whole_way import FILES, content, go, staging, texts
 from penstock.config.settings import PlanConfig
 from penstock.core.documents import probe_report
 from penstock.errors import FailedError
+from penstock.filesystem.probe import trials
 from penstock.filesystem.probe.trials import NAME
 from penstock.state import run_store
 
@@ -37,6 +39,22 @@ def answer(context: Context, **answers: str) -> None:
     raw = json.loads(path.read_bytes())
     raw["abilities"].update({name: {"answer": one} for name, one in answers.items()})
     path.write_text(json.dumps(raw))
+
+
+@pytest.mark.parametrize(("seconds", "files"), [(60.0, 7), (0.0, 1)], ids=["the most", "for so long"])
+def test_rates_are_measured_by_so_many_files_and_links_to_one(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, seconds: float, files: int
+) -> None:
+    monkeypatch.setattr(trials, "SECONDS", seconds)
+    monkeypatch.setattr(trials, "MOST", 7)
+    began = time.perf_counter()
+    measured = trials.rates(tmp_path)
+    took = time.perf_counter() - began
+    made = sorted(os.listdir(tmp_path / "rates"))
+    assert made == sorted([*map(str, range(files)), *(f"link{number}" for number in range(files))])
+    assert os.stat(tmp_path / "rates" / "0").st_nlink == files + 1
+    assert measured.keys() == {"files", "links"}
+    assert all(rate >= files / took - 0.1 for rate in measured.values())
 
 
 def test_the_probe_is_kept_with_the_run_and_leaves_nothing(context: Context) -> None:
