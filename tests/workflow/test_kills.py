@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import re
@@ -18,10 +19,10 @@ RUN = (sys.executable, "-m", "penstock", "run")
 
 @pytest.fixture
 def slow(place: Place) -> Place:
-    """40 MiB at 2 MiB/s: copying until somebody ends it or `fast` lifts the limit."""
-    for index in range(40):
-        (place.source / f"big{index:02d}").write_bytes(os.urandom(1 << 20))
-    place.config["engine"] = {"limit": "2MiB/s", "workers": 1}
+    """7.5 MiB at 128 KiB/s: copying until somebody ends it or `fast` lifts the limit."""
+    for index in range(60):
+        (place.source / f"big{index:02d}").write_bytes(os.urandom(128 << 10))
+    place.config["engine"] = {"limit": "128KiB/s", "workers": 1}
     place.write()
     return place
 
@@ -31,10 +32,14 @@ def fast(place: Place) -> None:
     place.write()
 
 
-def copying(place: Place) -> bool:
-    """Some files are whole in staging, and others are not."""
-    found = [p for p in place.target.glob("d/releases/.*.staging/data/big*") if p.stat().st_size]
-    return len(found) >= 2
+def whole_files(place: Place) -> int:
+    """How many of the big files are in staging with bytes in them."""
+    return sum(p.stat().st_size > 0 for p in place.target.glob("d/releases/.*.staging/data/big*"))
+
+
+def copies(place: Place, before: int = 0) -> None:
+    """Wait until a run that found `before` files has copied two more."""
+    until(lambda: whole_files(place) >= before + 2, "the copy to be under way")
 
 
 def counted(place: Place) -> bool:
@@ -60,29 +65,60 @@ def ends_right(place: Place) -> None:
     assert not left
 
 
-def test_kill_9_of_everything(slow: Place) -> None:
+def test_a_run_that_is_ended_in_each_way_goes_on_and_ends_right(slow: Place, tmp_path: Path) -> None:
+    """One story: each run goes on from what the one before left, and ends in another way."""
+    elsewhere = Place(
+        tmp_path / "elsewhere", slow.monkeypatch, {**slow.config, "target": {"root": str(slow.target)}}
+    )
+    elsewhere.config["datasets"] = {"d": {"source": str(slow.source)}}
+    elsewhere.folder.mkdir()
     with started(*RUN, cwd=slow.folder) as process:
-        until(lambda: copying(slow), "the copy to be under way")
+        copies(slow)
+        _a_second_one_in_the_same_directory_is_refused(slow)
+        elsewhere.write()
+        second = elsewhere.penstock("run")
+        assert second.returncode == 7, second.stderr
+        assert os.uname().nodename in second.stderr
+        assert "Traceback" not in second.stderr
+        assert process.poll() is None, "the first is not disturbed"
         kill_session(process.pid)
+    for number, code in ((signal.SIGTERM, 143), (signal.SIGINT, 130)):
+        _a_tidy_stop(slow, number, code)
+    _kill_9_of_a_step_alone_is_reported(slow)
     ends_right(slow)
 
 
-@pytest.mark.parametrize("command", ["penstock", "snakemake"])
-def test_kill_9_of_the_controller_alone(slow: Place, command: str) -> None:
-    """What it started ends by itself, and the rerun waits for that instead of failing."""
-    words = RUN if command == "penstock" else (*SNAKEMAKE, "--configfile", "config.yaml")
-    with started(*words, cwd=slow.folder) as process:
-        until(lambda: copying(slow), "the copy to be under way")
-        process.kill()
-        process.wait()
-        ends_right(slow)
-        until(lambda: not session_members(process.pid), "the killed run's remains to end")
+def _a_second_one_in_the_same_directory_is_refused(place: Place) -> None:
+    second = place.penstock("run")
+    assert second.returncode == 7, second.stderr
+    assert "a Snakemake is at work in this working directory already: process" in second.stderr
+    third = place.snakemake()
+    assert third.returncode == 1
+    assert "already" in third.stderr
+    for refusal in (second.stderr, third.stderr):
+        assert "WorkflowError" not in refusal
+        assert "Traceback" not in refusal
 
 
-def test_kill_9_of_a_step_alone_is_told(slow: Place) -> None:
+def _a_tidy_stop(place: Place, number: signal.Signals, code: int) -> None:
+    before = whole_files(place)
+    with started(*RUN, cwd=place.folder) as process:
+        copies(place, before)
+        until(lambda: counted(place), "the element to report how much it did")
+        process.send_signal(number)
+        out, _ = process.communicate(timeout=PATIENCE)
+        assert process.returncode == code, out
+        assert "the same command goes on" in out
+        assert re.search(r"d copy: left off at \d+ of 65 files, .* of 7.57 MiB\n", out), out
+        assert "Traceback" not in out
+        until(lambda: not session_members(process.pid), "all its processes to end")
+
+
+def _kill_9_of_a_step_alone_is_reported(place: Place) -> None:
     """It could say nothing itself: Snakemake says how it died."""
-    with started(*RUN, cwd=slow.folder) as process:
-        until(lambda: copying(slow), "the copy to be under way")
+    before = whole_files(place)
+    with started(*RUN, cwd=place.folder) as process:
+        copies(place, before)
         step = next(pid for pid in session_members(process.pid) if b"\0copy\0d\0" in command_line(pid))
         os.kill(step, signal.SIGKILL)
         said, _ = process.communicate(timeout=PATIENCE)
@@ -90,21 +126,23 @@ def test_kill_9_of_a_step_alone_is_told(slow: Place) -> None:
     # An older bash stands in between, and says 137.
     assert "SIGKILL" in said or "137" in said
     assert "STATUS        FAILED" in said
-    ends_right(slow)
 
 
-@pytest.mark.parametrize(("number", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
-def test_a_tidy_stop(slow: Place, number: signal.Signals, code: int) -> None:
-    with started(*RUN, cwd=slow.folder) as process:
-        until(lambda: copying(slow) and counted(slow), "the copy to be under way")
-        process.send_signal(number)
-        out, _ = process.communicate(timeout=PATIENCE)
-        assert process.returncode == code, out
-        assert "the same command goes on" in out
-        assert re.search(r"d copy: left off at \d+ of 45 files, .* of 40.1 MiB\n", out), out
-        assert "Traceback" not in out
-        until(lambda: not session_members(process.pid), "all its processes to end")
-    ends_right(slow)
+def test_kill_9_of_the_controller_alone(slow: Place) -> None:
+    """What it started ends by itself, and the rerun waits for that instead of failing: twice, since penstock
+    and Snakemake are controllers each."""
+    sessions = []
+    with contextlib.ExitStack() as stack:
+        for words in ((*SNAKEMAKE, "--configfile", "config.yaml"), RUN):
+            before = whole_files(slow)
+            process = stack.enter_context(started(*words, cwd=slow.folder))
+            copies(slow, before)
+            process.kill()
+            process.wait()
+            sessions.append(process.pid)
+        ends_right(slow)
+        for session in sessions:
+            until(lambda at=session: not session_members(at), "the killed run's remains to end")
 
 
 def snakemake_of(process: int) -> list[int]:
@@ -116,6 +154,7 @@ def loads(process: int, library: str) -> bool:
     return any(library in Path(f"/proc/{pid}/maps").read_text() for pid in snakemake_of(process))
 
 
+@pytest.mark.cold_start  # it looks at the children and the imports of a process that starts
 @pytest.mark.parametrize("moment", ["start", "imports", "graph"])
 def test_a_stop_before_anything_began(place: Place, moment: str) -> None:
     """U11: Ctrl-C in the first second showed the traceback of whatever was being imported."""
@@ -132,37 +171,3 @@ def test_a_stop_before_anything_began(place: Place, moment: str) -> None:
     assert "Traceback" not in out
     assert "KeyboardInterrupt" not in out
     assert "the same command goes on" in out
-
-
-def test_a_second_one_in_the_same_directory_is_told(slow: Place) -> None:
-    with started(*RUN, cwd=slow.folder) as process:
-        until(lambda: copying(slow), "the copy to be under way")
-        second = slow.penstock("run")
-        assert second.returncode == 7, second.stderr
-        assert "a Snakemake is at work in this working directory already: process" in second.stderr
-        third = slow.snakemake()
-        assert third.returncode == 1
-        assert "already" in third.stderr
-        for told in (second.stderr, third.stderr):
-            assert "WorkflowError" not in told
-            assert "Traceback" not in told
-        assert process.poll() is None, "the first is not disturbed"
-        kill_session(process.pid)
-    ends_right(slow)
-
-
-def test_a_second_one_elsewhere_is_told_who_holds_the_dataset(slow: Place, tmp_path: Path) -> None:
-    other = Place(
-        tmp_path / "elsewhere", slow.monkeypatch, {**slow.config, "target": {"root": str(slow.target)}}
-    )
-    other.config["datasets"] = {"d": {"source": str(slow.source)}}
-    other.folder.mkdir()
-    other.write()
-    with started(*RUN, cwd=slow.folder) as process:
-        until(lambda: copying(slow), "the copy to be under way")
-        second = other.penstock("run")
-        assert second.returncode == 7, second.stderr
-        assert os.uname().nodename in second.stderr
-        assert "Traceback" not in second.stderr
-        kill_session(process.pid)
-    ends_right(slow)
