@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 from tests.storage.conftest import need, need_root
+from tests.support.accounts import give
 from tests.support.forked import forked
 from tests.support.id_mapped import id_mapped
 from tests.support.published import data_of, flip, publish, published
@@ -113,7 +114,7 @@ def test_n8_every_inode_is_as_the_policy_says_whatever_the_umask(folder: Path, s
         assert drift(context) == {}
         (data / "a/more").chmod(0o660)
         (data / "a").chmod(0o2770)
-        os.chown(data / "top", 7, OTHERS)
+        give(data / "top", 7, OTHERS)
         numbered = f"7 ({name})" if (name := owners.user_name(7)) else "7"
         assert drift(context) == {
             "a": "mode 2770, published with 2750",

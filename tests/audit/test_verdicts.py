@@ -4,7 +4,6 @@ status, in the report; and when everything was last read."""
 from __future__ import annotations
 
 import json
-import os
 import tracemalloc
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
@@ -12,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from tests.audit.test_gate import configured, forged_seal
 from tests.storage.conftest import need_root
+from tests.support.accounts import give
 from tests.support.published import data_of, flip, writable
 
 from penstock.audit import audit_store
@@ -105,11 +105,11 @@ def test_the_gate_reads_what_another_account_wrote_of_the_last_audit(staged: Con
     need_root()
     layout, release = staged.layout("data"), data_of(staged).parent.name
     assert audit_step.run(staged, "data")["status"] == "PASSED"
-    os.chown(layout.verdict(release), 12345, -1)
+    give(layout.verdict(release), 12345, -1)
     assert gate.passed(layout, within=3600.0).release == release
     flip(data_of(staged) / "d0/f00")
     assert audit_step.run(staged, "data")["status"] == "FINDINGS"
-    os.chown(layout.verdict(release), 12345, -1)
+    give(layout.verdict(release), 12345, -1)
     with pytest.raises(FindingsError, match="findings stand"):
         gate.passed(layout)
 

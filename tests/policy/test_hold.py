@@ -15,6 +15,7 @@ from tests.audit.test_readers import OWNER, STRANGER, said
 from tests.policy.test_pause import as_root
 from tests.retention.conftest import Releases
 from tests.retention.test_gc import held, ruled
+from tests.support.accounts import give
 from tests.support.forked import forked
 from tests.support.published import data_of, published
 from tests.support.staging_runs import tree
@@ -111,8 +112,8 @@ def test_what_is_no_plain_file_with_one_name_holds_nobody_and_is_said(
     ("root", "file", "counts"), [(0, 0, True), (1234, 0, True), (1234, 1234, True), (1234, 1235, False)]
 )
 def test_whose_file_holds(tmp_path: Path, root: int, file: int, counts: bool) -> None:
-    os.chown(tmp_path, root, root)
-    os.chown(stands(tmp_path, "data x"), file, file)
+    give(tmp_path, root, root)
+    give(stands(tmp_path, "data x"), file, file)
     assert (hold.standing(DatasetLayout(tmp_path, "data")) is not None) == counts
     assert ("not obeyed: it belongs to uid 1235" in hold.warning(tmp_path)) != counts
 
@@ -211,7 +212,7 @@ def place() -> Iterator[Path]:
     top.chmod(0o755)
     for name, uid in (("own", OWNER), (f"home-{STRANGER}", STRANGER)):
         (top / name).mkdir()
-        os.chown(top / name, uid, uid)
+        give(top / name, uid, uid)
     yield top
     tree_removal.remove_tree(top)
 
@@ -260,7 +261,7 @@ def test_hold_by_root_at_three_in_the_morning(place: Path) -> None:
     assert asked(place, "gate", "data")[0] == 0
     # Another account's file, in a root that is everybody's like /tmp.
     root.chmod(0o1777)
-    os.chown(stands(root, f"data {REASON}"), STRANGER, STRANGER)
+    give(stands(root, f"data {REASON}"), STRANGER, STRANGER)
     code, out, err, _ = asked(place, "path", "data")
     assert (code, out) == (0, f"{data}\n")
     assert "not obeyed: it belongs to" in err

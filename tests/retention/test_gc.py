@@ -13,6 +13,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import pytest
+from tests.support.accounts import give
 from tests.support.commands import started, until
 from tests.support.published import data_of
 from tests.support.staging_runs import tree
@@ -211,7 +212,7 @@ def test_what_is_freed_is_what_was_foretold(releases: Releases) -> None:
 
 def test_freed_bytes_are_said_by_user_and_group(tmp_path: Path) -> None:
     place = tree(tmp_path / "x", {"d/a": b"1" * 10000, "d/b": b"2" * 5000, "c": b"3"})
-    os.chown(place / "d" / "a", 4242, 4343)
+    give(place / "d" / "a", 4242, 4343)
     os.link(place / "d" / "b", place / "again")
     os.link(place / "c", tmp_path / "kept")
     found = freeing.forecast([place], lambda: None)
@@ -253,7 +254,7 @@ def test_a_strangers_pin_holds_and_so_does_one_of_an_unknown_cluster(releases: R
     job = pins.pinned(releases.context.storage, releases.layout, look)[1]
     releases.stage("B")
     stranger = pins.pinned(releases.context.storage, releases.layout, look)[1]
-    os.chown(releases.layout.pins / stranger.name, 4242, 4242)
+    give(releases.layout.pins / stranger.name, 4242, 4242)
     releases.stage("C")
     ruled(releases, last=1)
     found = gc_step.gc(releases.context, "data", dry_run=False)
@@ -776,6 +777,6 @@ def test_removals_of_another_account_take_its_share_and_no_more(releases: Releas
         for number in range(50):
             other = layout.promises / f"{number}.removal.x"
             other.write_text(json.dumps({**value, "uid": 4242}))
-            os.chown(other, 4242, 4242)
+            give(other, 4242, 4242)
         share = _Share(open_storage(), layout, own.name, 0, lambda _: None)
         assert share() == PACE / 2

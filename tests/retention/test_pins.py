@@ -6,6 +6,7 @@ import contextlib
 import io
 import json
 import os
+import pwd
 import shutil
 import signal
 import stat
@@ -18,6 +19,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 from tests.audit.test_gate import configured
+from tests.support.accounts import give
 from tests.support.commands import until
 from tests.support.forked import forked
 from tests.support.published import data_of, published
@@ -178,7 +180,7 @@ def test_s32_a_job_whose_release_was_removed_is_told_so_and_given_no_other(relea
     in_job("17")
     assert given(releases) == "A"
     releases.stage("B")
-    shutil.rmtree(releases.layout.release(releases.names["A"]))
+    tree_removal.remove_tree(releases.layout.release(releases.names["A"]))
     with pytest.raises(FindingsError):
         given(releases)
 
@@ -200,7 +202,7 @@ def test_another_accounts_pin_of_the_same_name_is_left_alone(releases: Releases)
     releases.stage("A")
     in_job("17")
     pin = pins.pinned(releases.context.storage, releases.layout, look(releases))[1]
-    os.chown(releases.layout.pins / pin.name, 4242, 4242)
+    give(releases.layout.pins / pin.name, 4242, 4242)
     pins.pinned(releases.context.storage, releases.layout, look(releases))
     assert {one.uid for one in pins.read(releases.context.storage, releases.layout)} == {0, 4242}
 
@@ -230,7 +232,9 @@ def test_s36_a_pin_of_a_newer_version_holds_its_release_until_it_is_too_old_or_t
     pin.write_text(json.dumps({"format": 2, "release": releases.names["A"], "at": "", "job": {"number": 1}}))
     removed = releases.command("remove", "data", releases.names["A"], "--now")
     assert (removed.returncode, releases.there()) == (3, "AB")
-    assert "pin newer: root, of a newer penstock (format 2)" in removed.stderr
+    assert (
+        f"pin newer: {pwd.getpwuid(os.geteuid()).pw_name}, of a newer penstock (format 2)" in removed.stderr
+    )
     os.utime(pin, (time.time() - 15 * DAY,) * 2)
     assert releases.command("gc", "--dry-run").returncode == 0
     found = pins.read(releases.context.storage, releases.layout)[0]
@@ -291,7 +295,9 @@ def test_the_command_pins_for_the_script_that_calls_it(releases: Releases, tmp_p
 
 def test_nothing_is_pinned_where_the_gate_is_closed(releases: Releases) -> None:
     releases.stage("A")
-    (releases.layout.release(releases.names["A"]) / "release.json").unlink()
+    release = releases.layout.release(releases.names["A"])
+    release.chmod(0o700)
+    (release / "release.json").unlink()
     done = releases.command("path", "data", "--job")
     assert (done.returncode, done.stdout) == (4, "")
     assert "its seal (release.json) is missing" in done.stderr

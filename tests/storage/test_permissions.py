@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 from tests.storage.conftest import need_root
+from tests.support.accounts import give
 from tests.support.forked import NOBODY, forked
 
 from penstock.config.settings import PermissionsConfig
@@ -75,8 +76,8 @@ def test_the_group_is_given(staging: Path) -> None:
 def test_a_group_that_one_may_not_give(staging: Path) -> None:
     need_root()
     for found in walk(staging / "data"):
-        os.chown(staging / "data" / found.path, NOBODY, NOBODY)
-    os.chown(staging / "data", NOBODY, NOBODY)
+        give(staging / "data" / found.path, NOBODY, NOBODY)
+    give(staging / "data", NOBODY, NOBODY)
     with pytest.raises(FailedError, match="Operation not permitted") as caught:
         forked(lambda: modes.set_permissions(staging, PermissionsConfig(), 4242), uid=NOBODY)
     assert "group 4242" in str(caught.value)
@@ -89,9 +90,9 @@ def test_a_mode_that_is_not_kept(staging: Path) -> None:
     """The kernel drops setgid without an error when the folder's group is not one of the caller's."""
     need_root()
     for found in walk(staging / "data"):
-        os.chown(staging / "data" / found.path, NOBODY, NOBODY)
-    os.chown(staging / "data", NOBODY, NOBODY)
-    os.chown(staging / "data/d/e", NOBODY, 4242)
+        give(staging / "data" / found.path, NOBODY, NOBODY)
+    give(staging / "data", NOBODY, NOBODY)
+    give(staging / "data/d/e", NOBODY, 4242)
     with pytest.raises(FailedError, match="does not keep the permissions") as caught:
         forked(lambda: modes.set_permissions(staging, PermissionsConfig(dir_mode=0o2550), None), uid=NOBODY)
     assert caught.value.where == "d/e"
@@ -127,8 +128,8 @@ def test_a_folder_that_its_owner_may_not_enter_is_swept_and_mended(staging: Path
     need_root()
     (staging / "data/d/e/.p.0123456789abcdef").touch()
     for found in walk(staging / "data"):
-        os.chown(staging / "data" / found.path, NOBODY, NOBODY)
-    os.chown(staging / "data", NOBODY, NOBODY)
+        give(staging / "data" / found.path, NOBODY, NOBODY)
+    give(staging / "data", NOBODY, NOBODY)
     (staging / "data/d").chmod(0o640)
     for above in (staging, staging.parent):
         above.chmod(0o755)
@@ -161,9 +162,9 @@ def test_groups_by_name_and_number() -> None:
 
 def test_read_only_trees_can_be_removed(staging: Path) -> None:
     for found in walk(staging / "data"):
-        os.chown(staging / "data" / found.path, NOBODY, NOBODY)
+        give(staging / "data" / found.path, NOBODY, NOBODY)
     for path in (staging, staging / "data"):
-        os.chown(path, NOBODY, NOBODY)
+        give(path, NOBODY, NOBODY)
     staging.parent.chmod(0o777)
     outside = staging.parent / "outside"
     outside.write_text("canary")

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 from tests.storage.conftest import need_root
+from tests.support.accounts import give
 from tests.support.forked import NOBODY, forked
 
 from penstock.core.layout import DatasetLayout
@@ -47,7 +48,7 @@ def test_the_state_elsewhere(folder: Path) -> None:
 
 def test_an_inherited_group_stays(folder: Path) -> None:
     need_root()
-    os.chown(folder, 0, 4242)
+    give(folder, 0, 4242)
     folder.chmod(0o3775)
     layout = DatasetLayout(folder, "set")
     dataset_folders.prepare(layout)
@@ -101,7 +102,7 @@ def test_folders_that_hold_nothing_go_and_others_stay(tmp_path: Path) -> None:
 def test_a_root_in_which_others_may_rename_is_refused(layout: DatasetLayout, mode: int, used: bool) -> None:
     """Between two calls of a step the dataset's folder could become a link to anywhere (R11)."""
     dataset_folders.prepare(layout)
-    os.chown(layout.root, -1, 54321)
+    give(layout.root, -1, 54321)
     layout.root.chmod(mode)
     refused = pytest.raises(PreflightError, match=r"(?s)open to others.*may rename.*chmod \+t")
     with contextlib.nullcontext() if used else refused:
