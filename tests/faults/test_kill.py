@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 from tests.support import fixed_settings, injected
+from tests.support.commands import ROOT
 from tests.support.s3server import S3Server
 from tests.support.staging_runs import tree
 from tests.support.whole_way import content
@@ -28,22 +29,11 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
 DEADLINE = 120.0
-FILES = {f"d{i % 5}/f {i:03d}": bytes([i]) * (500 * i) for i in range(120)} | {
-    "giant": bytes(range(250)) * 20000,
+FILES = {f"d{i % 5}/f {i:03d}": bytes([i]) * (500 * i) for i in range(48)} | {
+    "giant": bytes(range(250)) * 10000,
     "odd\n\\ %41": b"odd",
 }
-PLAN = {"plan.shard_files": 30, "plan.giant_bytes": "2MiB", "plan.part_bytes": "1MiB"}
-STEPS = ("list", "plan", "copy", "permissions", "verify", "publish")
-
-# One process for all steps: whatever is alive of a run hangs below it.
-RUN = f"""
-import sys
-from penstock.cli.main import main
-for step in {STEPS!r}:
-    code = main(["--config", sys.argv[1], "step", step, "data"])
-    if code:
-        sys.exit(code)
-"""
+PLAN = {"plan.shard_files": 12, "plan.giant_bytes": "2MiB", "plan.part_bytes": "1MiB"}
 
 
 class Staging:
@@ -65,7 +55,8 @@ class Staging:
         log = (self.folder / f"run-{len(self.runs)}.log").open("wb")
         with log:
             process = subprocess.Popen(
-                [sys.executable, "-c", RUN, str(self.config)],
+                [sys.executable, "-m", "tests.support.all_steps", str(self.config)],
+                cwd=ROOT,
                 stdout=log,
                 stderr=subprocess.STDOUT,
                 start_new_session=True,
@@ -203,6 +194,7 @@ def _elements(process: subprocess.Popen[bytes], wanted: str) -> list[int]:
     return found
 
 
+@pytest.mark.cold_start  # found by its command line
 def test_a_killed_element_is_run_again_alone(staging: Staging) -> None:
     process = staging.start()
     deadline = time.monotonic() + DEADLINE
@@ -219,6 +211,7 @@ def test_a_killed_element_is_run_again_alone(staging: Staging) -> None:
     staging.check()
 
 
+@pytest.mark.cold_start  # found by its command line
 def test_no_element_outlives_a_killed_run(staging: Staging) -> None:
     process = staging.start()
     deadline = time.monotonic() + DEADLINE
@@ -266,9 +259,24 @@ TAKING: list[tuple[str, Callable[[Staging, str], bool]]] = [
 ]
 
 
-@pytest.mark.parametrize("links", ["linked", "moved"])
+AMID_THE_MOVE = TAKING[2:4]
+"""Where files are moved, not linked, what differs is a kill amid the copy."""
+
+
+@pytest.mark.parametrize(
+    ("links", "moments"),
+    [
+        pytest.param("linked", TAKING, id="linked"),
+        pytest.param("moved", AMID_THE_MOVE, id="moved"),
+        pytest.param("moved", TAKING, id="moved, every moment", marks=pytest.mark.thorough),
+    ],
+)
 def test_a_takeover_that_is_killed_goes_on_and_fetches_nothing_twice(
-    staging: Staging, links: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    staging: Staging,
+    links: str,
+    moments: list[tuple[str, Callable[[Staging, str], bool]]],
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """The first run has copied all when its source changes; the second is killed at many moments."""
     if links == "moved":
@@ -286,7 +294,7 @@ def test_a_takeover_that_is_killed_goes_on_and_fetches_nothing_twice(
     changed = "d1/f 001"
     tree(staging.source, {changed: b"changed", "new": b"new"})
     asked = len(staging.server.requests())
-    for moment, reached in TAKING:
+    for moment, reached in moments:
         process = staging.start()
         reach(staging, process, lambda: reached(staging, first))  # noqa: B023 (called at once)
         if staging.layout.current.exists():

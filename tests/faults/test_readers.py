@@ -8,13 +8,13 @@ import subprocess
 import sys
 from typing import TYPE_CHECKING
 
+import pytest
 from tests.support.staging_runs import tree
 from tests.support.whole_way import go, staging
 
 if TYPE_CHECKING:
     from pathlib import Path
 
-PUBLICATIONS = 50
 WIDTH = 6
 
 # Reads by its own means, in a process of its own, until it is told to stop. Every file of a
@@ -56,7 +56,8 @@ print(json.dumps({"seen": len(seen), "wrong": wrong[:5], "loops": loops}))
 """
 
 
-def test_readers_never_see_a_missing_partial_or_mixed_tree(tmp_path: Path) -> None:
+@pytest.mark.parametrize("publications", [12, pytest.param(50, marks=pytest.mark.thorough)])
+def test_readers_never_see_a_missing_partial_or_mixed_tree(tmp_path: Path, publications: int) -> None:
     source = tmp_path / "source"
     with staging(tmp_path, source) as context:
         folder = context.layout("data").folder
@@ -70,7 +71,7 @@ def test_readers_never_see_a_missing_partial_or_mixed_tree(tmp_path: Path) -> No
                 assert reader.stdout is not None
                 assert reader.stdout.readline() == "reading\n"
                 releases = set()
-                for number in range(PUBLICATIONS):
+                for number in range(publications):
                     for old in source.glob("*"):
                         old.unlink()
                     names = [f"f{i}" for i in range(WIDTH + number % 3)]
@@ -79,7 +80,7 @@ def test_readers_never_see_a_missing_partial_or_mixed_tree(tmp_path: Path) -> No
                 told = json.loads(reader.communicate("stop\n", timeout=60)[0])
             finally:
                 reader.kill()
-        assert len(releases) == PUBLICATIONS
+        assert len(releases) == publications
         assert told["wrong"] == []
-        assert told["seen"] > PUBLICATIONS // 2
-        assert len(os.listdir(context.layout("data").releases)) == PUBLICATIONS
+        assert told["seen"] > publications // 2
+        assert len(os.listdir(context.layout("data").releases)) == publications

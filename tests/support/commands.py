@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable, Iterator, Mapping
 
 ROOT = Path(__file__).resolve().parents[2]
 PATIENCE = 240.0
@@ -48,10 +48,14 @@ def snakemake(*words: str, cwd: Path) -> subprocess.CompletedProcess[str]:
     return run(*SNAKEMAKE, *words, cwd=cwd)
 
 
-def run(*command: str, cwd: Path | None = None) -> subprocess.CompletedProcess[str]:
+def run(
+    *command: str, cwd: Path | None = None, env: Mapping[str, str] | None = None
+) -> subprocess.CompletedProcess[str]:
+    """Run it to its end, with these variables beside this process's."""
     return subprocess.run(
         command,
         cwd=cwd,
+        env={**os.environ, **(env or {})},
         stdin=subprocess.DEVNULL,
         capture_output=True,
         text=True,
@@ -62,12 +66,16 @@ def run(*command: str, cwd: Path | None = None) -> subprocess.CompletedProcess[s
 
 
 @contextlib.contextmanager
-def started(*command: str, cwd: Path) -> Iterator[subprocess.Popen[str]]:
-    """A process in a session of its own; whatever is left of the session is killed at the end."""
+def started(
+    *command: str, cwd: Path, env: Mapping[str, str] | None = None
+) -> Iterator[subprocess.Popen[str]]:
+    """A process in a session of its own, with these variables beside this process's; whatever is left of the
+    session is killed at the end."""
     mark = secrets.token_hex(8)
     process = subprocess.Popen(
         command, cwd=cwd, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
-        text=True, errors="backslashreplace", start_new_session=True, env={**os.environ, MARK: mark},
+        text=True, errors="backslashreplace", start_new_session=True,
+        env={**os.environ, **(env or {}), MARK: mark},
     )  # fmt: skip
     _marks[process.pid] = mark
     try:

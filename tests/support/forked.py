@@ -47,6 +47,38 @@ def forked(function: Callable[[], Any], *, uid: int | None = None, groups: tuple
     return value
 
 
+def lines_after_changes(
+    function: Callable[[], Any], files: tuple[str, ...], state: Callable[[], object]
+) -> list[int]:
+    """The lines, as `killed_at_line` counts them, before which `state()` differs from what it was a line
+    earlier: a kill at each of them leaves each state that a kill at any line can leave."""
+
+    def followed() -> list[int]:
+        line, before, changed = 0, state(), []
+
+        def trace(frame: FrameType, event: str, _: Any) -> Any:
+            nonlocal line, before
+            if not frame.f_code.co_filename.endswith(files):
+                return None
+            if event == "line":
+                line += 1
+                now = state()
+                if now != before:
+                    changed.append(line)
+                    before = now
+            return trace
+
+        sys.settrace(trace)
+        try:
+            function()
+        finally:
+            sys.settrace(None)
+        return changed
+
+    found: list[int] = forked(followed)
+    return found
+
+
 def killed_at_line(function: Callable[[], Any], files: tuple[str, ...], line: int) -> bool:
     """Run `function` in a child that is killed (no cleanup, no `finally`) before its `line`-th executed line
     in source files whose names end with one of `files`. False: it ended before so many lines."""

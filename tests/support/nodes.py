@@ -85,9 +85,12 @@ class Node:
             with contextlib.suppress(ProcessLookupError):
                 os.kill(pid, signal.SIGCONT)
 
-    def end(self) -> int:
-        """Its exit status, once it has ended."""
-        return self.process.wait(PATIENCE)
+    def end(self, within: float = PATIENCE) -> int:
+        """Its exit status, once it has ended; fails with what it said where that takes longer."""
+        try:
+            return self.process.wait(within)
+        except subprocess.TimeoutExpired:
+            raise AssertionError(f"the node had not ended after {within:.0f} s: {self.said()}") from None
 
 
 def _state(pid: int) -> str:

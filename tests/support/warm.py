@@ -44,6 +44,10 @@ ROOT = Path(__file__).resolve().parents[2]
 EXECUTABLE = sys.executable
 """Of this process; a test that sets `sys.executable` to one of its own has that one started, cold."""
 OPTIONS = ("-I", "-X", "utf8")
+EXECUTABLE = sys.executable
+"""The interpreter that a warm process has: one that a test puts in its place is started as it is."""
+OURS = ("tests.support.all_steps",)
+"""Modules of the tests that start as penstock's do, and whose children are warm."""
 READ_EARLY = ("PYTHON", "LC_", "LANG", "LD_", "MALLOC_", "TZ", "GLIBC_", "ARROW_", "PENSTOCK_TEST_HEARTBEAT")
 NOT_IMPORTED = ("penstock.cli.snakemake_start",)
 """It decides itself in which order Snakemake's modules are imported."""
@@ -221,9 +225,9 @@ def _words(args: Any) -> list[str]:
     if words[0] != EXECUTABLE:
         return []
     rest = words[1 + len(OPTIONS) :] if tuple(words[1 : 1 + len(OPTIONS)]) == OPTIONS else words[1:]
-    if len(rest) < 2 or rest[0] != "-m" or rest[1].split(".")[0] != "penstock" or rest[1] in NOT_IMPORTED:
+    if len(rest) < 2 or rest[0] != "-m" or rest[1] in NOT_IMPORTED:
         return []
-    return rest[1:]
+    return rest[1:] if rest[1] in OURS or rest[1].split(".")[0] == "penstock" else []
 
 
 def _texts(env: Any) -> dict[str, str]:
@@ -302,7 +306,7 @@ def _become(request: dict[str, Any], fds: list[int], channel: socket.socket) -> 
     module, *arguments = request["words"]
     parent = os.getpid()
     below = None
-    if module == "penstock":
+    if module == "penstock" or module in OURS:
         below, theirs = socket.socketpair()
         if os.fork() == 0:
             _dies_with_parent()
