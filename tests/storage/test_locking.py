@@ -9,7 +9,7 @@ import socket
 from typing import TYPE_CHECKING
 
 import pytest
-from tests.support.forked import killed_at_line
+from tests.support.forked import killed_at_line, lines_after_changes
 
 from penstock.cluster.slurm import environment
 from penstock.errors import FailedError, LockedError
@@ -283,14 +283,34 @@ def test_a_killed_holder_is_taken_over_at_once(layout: DatasetLayout, reaped: bo
     os.close(write)
 
 
-def test_killed_at_every_line(layout: DatasetLayout) -> None:
-    def child() -> None:
-        plant(layout, DEAD)
+def test_killed_after_each_change_of_the_folder(layout: DatasetLayout) -> None:
+    """A sample of the lines of the next test."""
+
+    def state() -> object:
+        return sorted((entry.name, entry.stat().st_nlink) for entry in os.scandir(layout.state))
+
+    lines = lines_after_changes(lambda: taken_from_the_dead(layout), LOCKING, state)
+    assert len(lines) >= 5
+    for line in lines:
+        assert killed_at_line(lambda: taken_from_the_dead(layout), LOCKING, line)
         with lock(layout) as held:
             held.assert_held()
+        assert not layout.lock.exists()
 
+
+LOCKING = ("locks/dataset_lock.py", "locks/holder.py")
+
+
+def taken_from_the_dead(layout: DatasetLayout) -> None:
+    plant(layout, DEAD)
+    with lock(layout) as held:
+        held.assert_held()
+
+
+@pytest.mark.thorough
+def test_killed_at_every_line(layout: DatasetLayout) -> None:
     for line in range(1, 1000):
-        killed = killed_at_line(child, ("locks/dataset_lock.py", "locks/holder.py"), line)
+        killed = killed_at_line(lambda: taken_from_the_dead(layout), LOCKING, line)
         with lock(layout) as held:
             held.assert_held()
         assert not layout.lock.exists()
