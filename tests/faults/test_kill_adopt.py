@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
 DEADLINE = 180.0
-COUNT = int(os.environ.get("PENSTOCK_TEST_ADOPT_FILES", "1000"))
+COUNT = int(os.environ.get("PENSTOCK_TEST_ADOPT_FILES", "200"))
 
 
 class Adopting:
