@@ -44,8 +44,6 @@ ROOT = Path(__file__).resolve().parents[2]
 EXECUTABLE = sys.executable
 """Of this process; a test that sets `sys.executable` to one of its own has that one started, cold."""
 OPTIONS = ("-I", "-X", "utf8")
-EXECUTABLE = sys.executable
-"""The interpreter that a warm process has: one that a test puts in its place is started as it is."""
 OURS = ("tests.support.all_steps",)
 """Modules of the tests that start as penstock's do, and whose children are warm."""
 READ_EARLY = ("PYTHON", "LC_", "LANG", "LD_", "MALLOC_", "TZ", "GLIBC_", "ARROW_", "PENSTOCK_TEST_HEARTBEAT")
