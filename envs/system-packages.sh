@@ -17,6 +17,8 @@ missing=()
 for program in "${!package[@]}"; do
     command -v "$program" >/dev/null || missing+=("${package[$program]}")
 done
+# gcc alone compiles nothing: the C library's headers are only recommended with it.
+[ -e /usr/include/stdio.h ] || missing+=(libc6-dev)
 [ ${#missing[@]} -eq 0 ] && exit 0
 mapfile -t missing < <(printf '%s\n' "${missing[@]}" | sort -u)
 

@@ -56,6 +56,9 @@ def _programs() -> str:
     path = os.environ.get("PATH", "") + _PLACES
     wanted = {name: package for name, package in packages().items() if name not in _SLURM}
     lacking = sorted(name for name in wanted if shutil.which(name, path=path) is None)
+    if not os.path.exists("/usr/include/stdio.h"):
+        wanted["stdio.h"] = "libc6-dev"
+        lacking.append("stdio.h")
     if not lacking:
         return ""
     install = " ".join(sorted({wanted[name] for name in lacking}))
