@@ -49,10 +49,12 @@ $(VENV)/.run: envs/requirements.lock pyproject.toml | $(VENV)/bin/python
 	@$(BIN)/python -m compileall -q scripts/penstock
 	@touch $@
 
-# The last line has pytest compile the tests once; otherwise each of its workers would do it.
+# Then pytest compiles the tests once (otherwise each of its workers would do it), and the servers that they talk
+# to are built.
 $(VENV)/.dev: envs/requirements-dev.lock $(VENV)/.run
 	@$(PIP) install --require-hashes -r envs/requirements-dev.lock
 	@$(BIN)/python -m pytest --collect-only -q >$(VENV)/collected || { tail -n 20 $(VENV)/collected; exit 1; }
+	@$(BIN)/python -m tests.support.prepared
 	@touch $@
 
 # Programs that the tests need beside Python: installed where that is allowed, else named.
