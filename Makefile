@@ -65,13 +65,13 @@ system:
 # is that of the half that failed.
 test: system venv-dev
 	@log=$$(mktemp); trap 'rm -f "$$log"' EXIT; \
-	$(MAKE) --no-print-directory test-slurm ARGS= >"$$log" 2>&1 & slurm=$$!; trap 'kill $$slurm' INT TERM; \
-	status=0; $(MAKE) --no-print-directory test-unit ARGS= || status=$$?; \
+	$(MAKE) test-slurm ARGS= >"$$log" 2>&1 & slurm=$$!; trap 'kill $$slurm' INT TERM; \
+	status=0; $(MAKE) test-unit ARGS= || status=$$?; \
 	echo "Waiting for the tests on SLURM ..."; wait $$slurm || status=$$?; cat "$$log"; exit $$status
 
 test-all: test
-	@$(MAKE) --no-print-directory test-thorough test-patience
-	@$(MAKE) --no-print-directory test-slurm-suite
+	@$(MAKE) test-thorough test-patience
+	@$(MAKE) test-slurm-suite
 
 # Files stay together, since some share a server for all their tests.
 test-unit: venv-dev

@@ -99,9 +99,9 @@ def test_a_node_on_which_elements_fail_twice_gets_none_any_more(place: Place) ->
     seen: set[str] = set()
 
     def killed() -> bool:
-        """Two that run on that node are killed, once each."""
+        """Those that run on that node are killed, once each: one may have ended just before."""
         for element, node in place.running().items():
-            if node == bad and len(seen) < 2 and element not in seen and place.machine.payload(node):
+            if node == bad and element not in seen and place.machine.payload(node):
                 place.machine.kill_payload(node)
                 seen.add(element)
         return f"node {bad} is excluded from this run" in place.output(process)
@@ -110,7 +110,7 @@ def test_a_node_on_which_elements_fail_twice_gets_none_any_more(place: Place) ->
     first = seen.copy()
     said = place.ends(process)
     assert f"node {bad} is excluded from this run for 12 hours: elements " in said
-    assert len(first) == 2
+    assert len(first) >= 2
     arrays = [array for array, _ in place.submissions("a", "copy")]
     shown = place.machine.run("scontrol", "show", "job", arrays[-1]).stdout
     assert f"ExcNodeList={bad}" in shown, said + shown

@@ -74,8 +74,9 @@ def test_run_says_so_before_it_starts_anything(tmp_path: Path, capfd: pytest.Cap
     (tmp_path / "source").mkdir()
     config = tmp_path / "my.yaml"
     config.write_text(f"target: {{root: {tmp_path}/t}}\ndatasets: {{d: {{source: {tmp_path}/source}}}}\n")
-    for folder in tmp_path.parents[:2]:
-        folder.chmod(0o755)
+    for folder in tmp_path.parents:
+        if folder.stat().st_mode & 0o055 != 0o055:
+            folder.chmod(0o755)
     os.chown(tmp_path, UID, UID)
 
     def child() -> int:
