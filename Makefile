@@ -71,6 +71,7 @@ test: system venv-dev
 
 test-all: test
 	@$(MAKE) test-thorough test-patience
+	@$(MAKE) test-filesystems ARGS="-m every_set"
 	@$(MAKE) test-slurm-suite
 
 # Files stay together, since some share a server for all their tests.
@@ -78,7 +79,7 @@ test-unit: venv-dev
 	@$(PYTEST) -n $(WORKERS) --dist loadfile -m "not (slurm or thorough or every_set or real_patience)" $(ARGS)
 
 test-thorough: venv-dev
-	@$(PYTEST) -n $(WORKERS) --dist loadfile -m "(thorough or every_set) and not slurm" $(ARGS)
+	@$(PYTEST) -n $(WORKERS) --dist loadfile -m "thorough and not (slurm or every_set or real_patience)" $(ARGS)
 
 test-filesystems: venv-dev
 	@$(PYTEST) -n $(WORKERS) --dist loadfile $(ARGS) tests/filesystems
