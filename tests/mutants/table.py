@@ -24,6 +24,12 @@ class Mutant(NamedTuple):
 
 MUTANTS = (
     Mutant(
+        "a name that is swept may come back after a power cut",
+        "                os.fsync(level.fd)\n",
+        "                pass\n",
+        "tests/storage/test_durable.py::test_names_that_are_swept_stay_away_after_a_power_cut",
+    ),
+    Mutant(
         "a small file is named before its bytes are synced",
         "            os.fsync(self.stream.fileno())\n"
         "            self.stream.close()\n"

@@ -13,7 +13,7 @@ from tests.support.forked import killed_at_line
 
 from penstock.filesystem import plain_files
 from penstock.formats.manifest import ManifestWriter
-from penstock.storage import durable
+from penstock.storage import durable, tree_removal
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -80,6 +80,25 @@ def test_bytes_are_synced_before_their_name_and_its_folder_after(
         monkeypatch.setattr(os, call.__name__, named(call, place_of_name))
     write(place / "f")
     assert ", ".join(calls) == expected
+
+
+def test_names_that_are_swept_stay_away_after_a_power_cut(
+    place: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Else one could stand in a published tree again: each folder is synced once it is swept."""
+    for name in ("a/.p.0123456789abcdef", "a/.p.0123456789abcde0", "a/kept", "b/kept"):
+        (place / name).parent.mkdir(exist_ok=True)
+        (place / name).touch()
+    synced: list[tuple[str, list[str]]] = []
+    fsync = os.fsync
+
+    def noted(fd: int) -> None:
+        synced.append((os.path.basename(os.readlink(f"/proc/self/fd/{fd}")), os.listdir(fd)))
+        fsync(fd)
+
+    monkeypatch.setattr(os, "fsync", noted)
+    assert tree_removal.sweep_temporaries(place) == 2
+    assert synced == [("a", ["kept"])]
 
 
 def test_modes_whatever_the_umask(place: Path) -> None:

@@ -262,7 +262,7 @@ class Storage(Protocol):
         """Give these files of a staging their owner's write bit again."""
 
     def sweep_temporaries(self, data: Path, /) -> int:
-        """Remove the temporary files that dead attempts left; returns how many."""
+        """Remove the temporary files that dead attempts left; returns how many. Durable on return."""
 
     def remove_empty(self, data: Path, paths: Iterable[str], /) -> None:
         """Remove the folders above these paths that hold nothing. Durable on return."""

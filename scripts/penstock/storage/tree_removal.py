@@ -33,7 +33,9 @@ _STANDING = frozenset({errno.ENOTEMPTY, errno.EEXIST, errno.EBUSY})
 
 
 def sweep_temporaries(data: Path) -> int:
-    """Remove the temporary files that dead attempts left in a staging's `data`; returns how many.
+    """Remove the temporary files that dead attempts left in a staging's `data`; returns how many. Durable on
+    return: a power cut after the publication would otherwise bring one back into the published tree, where
+    names last by fsync alone.
 
     Every attempt of copy is over, as far as the cluster can say; what one that lives on gives its name or
     removes meanwhile is no error. A folder that permissions closed already is opened to its owner where
@@ -68,6 +70,7 @@ def _sweep(data: Path, swept: list[str]) -> None:
                     with contextlib.suppress(FileNotFoundError):
                         os.unlink(name, dir_fd=level.fd)
                         swept.append(level.prefix + name)
+                os.fsync(level.fd)
             finally:
                 os.fchmod(level.fd, mode)
 
