@@ -1,5 +1,5 @@
 # make run     stage the example of config.yaml, over S3 from a server on loopback
-# make test    what is run before each commit: tests without SLURM beside those on SLURM (15 minutes on two cores)
+# make test    what is run before each commit: tests without SLURM beside those on SLURM
 # make test-all    every test there is: whole sweeps, each file system's temper, real waits, a later SLURM
 #     PENSTOCK_TEST_ALL=1 makes a test that cannot run here a failure
 # make test-unit, make test-slurm    the halves of `make test`; ARGS=tests/core takes a part
