@@ -100,7 +100,6 @@ class _Client:
     def __init__(self, channel: socket.socket) -> None:
         self.channel = channel
         self.owner = os.getpid()
-        self.python = sys.executable
         self.early = _early(dict(os.environ))
         self.surroundings = _surroundings()
         self.lock = threading.Lock()
@@ -179,7 +178,7 @@ def _execute_child(
 ) -> None:  # fmt: skip
     """As `subprocess.Popen._execute_child`, whose arguments it has."""
     given = dict(os.environ) if env is None else env
-    words = _words(args) if _client is not None and sys.executable == _client.python else []
+    words = _words(args)
     dies = getattr(preexec_fn, "__qualname__", "") == "dies_with.<locals>.prepare"
     usual = close_fds and not shell and not executable and restore_signals and (preexec_fn is None or dies)
     mine = (uid, gid, gids, umask) == (None, None, None, -1) and usual
