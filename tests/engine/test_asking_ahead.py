@@ -258,8 +258,8 @@ def test_killed_with_many_on_their_way(tmp_path: Path) -> None:
 
         def stuck() -> bool:
             # At the silent object, with those behind it asked for (they are in one batch with it).
-            behind = server.count(f"d/{SILENT + AHEAD - 1}") > 0
-            return behind and any(path.stat().st_size > 500 for path in run.journals.glob("a1-*"))
+            asked = all(server.count(f"d/{n}") > 0 for n in (SILENT, SILENT + AHEAD - 1))
+            return asked and any(path.stat().st_size > 500 for path in run.journals.glob("a1-*"))
 
         until(stuck, process)
         process.kill()
