@@ -26,7 +26,7 @@ BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip --disable-pip-version-check -q
 # Tests wait for clocks, kills and servers: two workers leave two cores idle for a third of the time.
 WORKERS ?= 3
-PYTEST = PATH="$(CURDIR)/$(BIN):$$PATH" $(BIN)/python -m pytest
+PYTEST = PATH="$(CURDIR)/$(BIN):$$PATH" tests/support/reachable.sh $(BIN)/python -m pytest
 
 .PHONY: run test test-all test-unit test-thorough test-filesystems test-patience test-slurm test-slurm-suite pyslurm lint docs bench cluster-up cluster-down lock clean venv venv-dev system
 
@@ -95,8 +95,7 @@ SLURM_MARKS ?= slurm and not thorough
 SLURM_TESTS ?= $(shell grep -rl --include='test_*.py' 'pytest.mark.slurm' tests)
 test-slurm: venv-dev
 	@base=$$(mktemp -d /tmp/pslurm-XXXX); chmod 755 $$base; trap 'rm -rf $$base' EXIT; \
-	PYTEST_DEBUG_TEMPROOT=$$base PATH="$(CURDIR)/$(BIN):$$PATH" tests/cluster/reachable.sh \
-		$(BIN)/python -m pytest -n $(SLURM_WORKERS) --dist loadgroup -m "$(SLURM_MARKS)" \
+	PYTEST_DEBUG_TEMPROOT=$$base $(PYTEST) -n $(SLURM_WORKERS) --dist loadgroup -m "$(SLURM_MARKS)" \
 		-o cache_dir=$(VENV)/pytest-slurm $(ARGS) $(SLURM_TESTS)
 
 # The same on the SLURM of another Debian, in a tree of its own: 24.11 in trixie; 26.05 in forky, for which

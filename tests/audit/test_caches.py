@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
+from tests.storage.conftest import need_cold_reads
 from tests.support.images import BLOCK, blocks, mounted
 from tests.support.published import content, data_of, flip, published
 from tests.support.staging_runs import tree
@@ -125,8 +126,7 @@ def in_memory(path: Path) -> int:
 
 def test_a4_nothing_of_a_file_is_in_memory_when_a_cold_read_begins(tmp_path: Path) -> None:
     """A4: before the first byte is handed over, mincore shows no page."""
-    if not facts(tmp_path).direct:
-        pytest.skip("the temporary folder does not let a reader pass the page cache")
+    need_cold_reads(tmp_path)
     path = tmp_path / "file"
     path.write_bytes(content(1, 3 << 20))
     with path.open("rb") as stream:

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
+from tests.storage.conftest import need_cold_reads
 from tests.support.hostile import Hostile
 from tests.support.published import STEPS, content, publish
 from tests.support.staging_runs import context_for, events_of, tree
@@ -97,6 +98,7 @@ def test_files_that_nothing_can_prove_are_named_before_a_byte_moves(context: Con
 
 
 def test_a_release_that_cannot_be_proven_stops_before_anything_begins(tmp_path: Path) -> None:
+    need_cold_reads(tmp_path)
     source = tree(tmp_path / "source", FILES)
     made = context_for(tmp_path, source)
     try:
@@ -160,8 +162,7 @@ def test_a_linked_file_that_a_job_maps_is_published_as_reread_and_refused_where_
 ) -> None:
     """The pages of a mapped file leave the memory for nobody: a training job on the node that verifies
     would keep every further release from being published."""
-    if not facts(context.layout("data").root).direct:
-        pytest.fail("these tests need a file system that honours direct reads")
+    need_cold_reads(context.layout("data").root)
     first = Path(publish(context)["path"])
     assert evidence(context)["storage"] == {"cold": {"files": 5, "bytes": 16000}}
     source = Path(context.config.datasets["data"].sources[0].url)

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 from tests.filesystem.conftest import CLIENT, LIVE, changed
+from tests.storage.conftest import need_cold_reads
 from tests.support.engine_runs import make_tree, shard_run
 from tests.support.published import STEPS, data_of
 from tests.support.staging_runs import context_for, tree
@@ -137,6 +138,7 @@ def test_a7_the_deadline_comes_from_the_configuration_file(proc: Callable[..., P
 def test_l6_a_read_through_the_page_cache_counts_by_the_mode(
     mode: str, method: str, folder: Path, proc: Callable[..., Path], number: Callable[[int], None]
 ) -> None:
+    need_cold_reads(folder)
     number(OTHER)
     seen = facts(folder, proc(f"{folder} rw - wekafs default rw,{mode}"))
     assert seen.passable

@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 from tests.contracts.source_contract import ODD
-from tests.support import azurite as azurite_support
 from tests.support.azurite import ACCOUNT, KEY, Azurite
 from tests.support.fake_gcs import FakeGcs
 from tests.support.go_servers import UnavailableError
@@ -353,7 +352,7 @@ def azurite() -> Iterator[Azurite]:
     server = Azurite()
     try:
         server.start()
-    except azurite_support.UnavailableError as error:
+    except UnavailableError as error:
         pytest.skip(f"no real Azure Blob server: {error}")
     yield server
     server.stop()

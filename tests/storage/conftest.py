@@ -65,6 +65,11 @@ def facts_with(folder: Path, **traits: object) -> StorageFacts:
     return dataclasses.replace(seen, traits=seen.traits._replace(**traits))  # type: ignore[arg-type]
 
 
+def need_cold_reads(folder: Path) -> None:
+    if not facts(folder).direct:
+        pytest.skip("nothing in the temporary folder can be read cold: it is in RAM, or takes no O_DIRECT")
+
+
 def need_root() -> None:
     if os.geteuid() != 0:
         pytest.skip("only root can mount file systems and change users")

