@@ -28,12 +28,11 @@ if TYPE_CHECKING:
 FILES = {f"d{i % 5}/f{i:02d}": content(i, 20_000 + i) for i in range(40)}
 LOST = ("d0/f05", "d1/f01", "d2/f32", "d3/f33", "d4/f04", "d4/f39")
 ROTTEN = ("d0/f10", "d3/f18")
-STEPS = (13, 47, 59, 119, 146, 172, 190)
+STEPS = (13, 47, 59, 119, 146, 172, 190, 197)
 """A change of the command itself at each step: the audit's run, its array, its findings, the repair's run,
-its array, files that go to their places, the line of the history. What its elements change is met by the
-kills at a time. From 194 on the command removes the state of the repair that it ended. A kill there is not
-covered: the same command finds all whole, and leaves the rest of that state."""
-SWEEP = (*range(1, 166, 9), *range(166, 191, 3))
+its array, files that go to their places, the line of the history, the removal of what was fetched. What its
+elements change is met by the kills at a time."""
+SWEEP = (*range(1, 166, 9), *range(166, 202, 3))
 """Closest where files go to their places."""
 
 

@@ -21,6 +21,7 @@ from penstock.config.settings import ListConfig, SourceConfig
 from penstock.core.documents import listing_segment
 from penstock.core.model import Listed
 from penstock.errors import FailedError, NewerFormatError, PreflightError, TransientError
+from penstock.formats.listing_file import ListingWriter
 from penstock.listing import resumption
 from penstock.listing.collection import gather, open_sources, ordered
 from penstock.listing.resumption import Resumption
@@ -29,7 +30,7 @@ from penstock.sources.objects.pages import between
 from penstock.steps import list_step
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Callable, Iterator, Sequence
     from pathlib import Path
 
     from penstock.state.context import Context
@@ -261,17 +262,53 @@ def test_however_often_a_listing_is_broken_off_it_lists_each_key_once(
             break
 
 
-def test_a_segment_whose_rows_are_not_its_own_is_refused(tmp_path: Path) -> None:
-    context = context_for(tmp_path, "s3://bucket/")
-    keys = [f"k{number:02d}" for number in range(20)]
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(resumption, "ROWS", 5)
-        patch.setattr(resumption, "WORTH", 1)
-        source = Keys(keys, 15, knows_start=True, batch=5)
-        with pytest.raises(TransientError):
-            list(Resumption(context, "data", tmp_path / "here", source).batches())
-        first, second, *_ = sorted((tmp_path / "here").glob("*.parquet"))
-        second.write_bytes(first.read_bytes())
-        again = Keys(keys, 99, knows_start=True, batch=5)
-        with pytest.raises(FailedError, match="a segment of a listing is damaged"):
-            list(Resumption(context, "data", tmp_path / "here", again).batches())
+KEYS = [f"k{number:02d}" for number in range(20)]
+
+
+@pytest.fixture
+def of_five(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[[int], list[str]]:
+    """Lists KEYS, in segments of five, from a source that breaks off after so many; the keys that come."""
+    monkeypatch.setattr(resumption, "ROWS", 5)
+    monkeypatch.setattr(resumption, "WORTH", 1)
+
+    def listed(breaks: int) -> list[str]:
+        source = Keys(KEYS, breaks, knows_start=True, batch=5)
+        context = context_for(tmp_path, "s3://bucket/")
+        batches = Resumption(context, "data", tmp_path / "here", source).batches()
+        return [one.key for batch in batches for one in batch]
+
+    return listed
+
+
+def test_what_lies_between_two_segments_is_listed(
+    tmp_path: Path, of_five: Callable[[int], list[str]]
+) -> None:
+    with pytest.raises(TransientError):
+        of_five(15)
+    _, second, _ = sorted((tmp_path / "here").glob("*.json"))
+    second.unlink()
+    assert of_five(99) == KEYS
+
+
+@pytest.mark.parametrize(
+    "keys",
+    [
+        ["k00", "k01", "k02", "k03", "k04"],
+        ["k05", "k06", "k07", "k08", "k10"],
+        ["k05", "k06", "k07", "k08", "k08"],
+        ["k04", "k06", "k07", "k08", "k09"],
+    ],
+    ids=["another's", "beyond its end", "short of its end", "before its begin"],
+)
+def test_a_segment_whose_rows_are_not_its_own_is_refused(
+    tmp_path: Path, of_five: Callable[[int], list[str]], keys: list[str]
+) -> None:
+    with pytest.raises(TransientError):
+        of_five(15)
+    _, second, _ = sorted((tmp_path / "here").glob("*.parquet"))
+    second.unlink()
+    rows = ListingWriter(second)
+    rows.add([Listed(key, 1, "t", 5) for key in keys])
+    rows.close()
+    with pytest.raises(FailedError, match="a segment of a listing is damaged"):
+        of_five(99)

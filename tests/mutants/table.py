@@ -554,6 +554,32 @@ MUTANTS = (
         "tests/listing/test_resumption.py::test_what_is_older_than_the_limit_is_listed_anew",
     ),
     Mutant(
+        "what lies between two segments of a listing is passed over",
+        "            if position < segment.begin:\n"
+        "                yield from self._written(position, segment.begin)\n",
+        "",
+        "tests/listing/test_resumption.py::test_what_lies_between_two_segments_is_listed",
+    ),
+    Mutant(
+        "rows of another segment are read as a segment's own",
+        "            if not position < order(listed[0]) <= order(listed[-1]) <= segment.end:\n"
+        "                raise damaged\n",
+        "",
+        "tests/listing/test_resumption.py::test_a_segment_whose_rows_are_not_its_own_is_refused",
+    ),
+    Mutant(
+        "an audit with findings counts as a reading",
+        'if result.get("status") == "PASSED" and enough:',
+        "if enough:",
+        "tests/steps/test_carried.py::test_an_audit_with_findings_counts_as_no_reading",
+    ),
+    Mutant(
+        "what a repair fetched stays for ever where its removal was killed",
+        "            repair_plan.clear(context.storage, layout, release)\n",
+        "            pass\n",
+        "tests/audit/test_mending_killed.py::test_a_mender_that_is_killed_before_a_change_is_ended_by_the_same_command",
+    ),
+    Mutant(
         "a file without a version counts as unchanged at its source",
         '            pc.and_(pc.equal(before["token"], after["token"]), stated),',
         '            pc.equal(before["token"], after["token"]),',

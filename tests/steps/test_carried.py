@@ -11,7 +11,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import pytest
-from tests.support.published import flip
+from tests.support.published import flip, writable
 from tests.support.staging_runs import tree
 from tests.support.whole_way import SMALL, content, go, records, texts
 
@@ -425,6 +425,19 @@ def test_what_an_audit_read_needs_not_be_read_again(
     assert 40 < len(known) < 80
     assert all(time.time() - record.read_at < DAY for record in known.values())
     assert current(context).base == first
+
+
+def test_an_audit_with_findings_counts_as_no_reading(
+    context: Context, source: Path, days: Callable[[float], None]
+) -> None:
+    days(-40)
+    go(context)
+    days(0)
+    with writable(data(context)):
+        (data(context) / "extra").touch()
+    assert audit_step.run(context, "data")["counts"] == {"extra": 1}
+    following(context, source, 1)
+    assert not carried(context)
 
 
 def test_an_audit_that_finds_other_bytes_has_all_linked_files_read(released: Context, source: Path) -> None:

@@ -113,21 +113,22 @@ class Resumption:
 
     def _rows(self, number: int, segment: ListingSegment) -> Iterator[Sequence[Listed]]:
         path, _ = self._files(number)
-        first, last = segment.begin, segment.begin
+        position = segment.begin
+        damaged = FailedError(
+            "a segment of a listing is damaged",
+            where=str(path),
+            hint=f"remove {self._folder}: the source is listed anew then",
+        )
         for batch in read_columns(path):
             self._context.stop.check()
             held = values(batch)
             listed = filled(Listed, {name: held[name] for name in Listed._fields}, batch.num_rows)
-            first, last = order(listed[0]), order(listed[-1])
-            if not segment.begin < first <= last <= segment.end:
-                break
+            if not position < order(listed[0]) <= order(listed[-1]) <= segment.end:
+                raise damaged
+            position = order(listed[-1])
             yield listed
-        if last != segment.end:
-            raise FailedError(
-                "a segment of a listing is damaged",
-                where=str(path),
-                hint=f"remove {self._folder}: the source is listed anew then",
-            )
+        if position != segment.end:
+            raise damaged
 
     def _written(self, after: bytes, upto: bytes | None) -> Iterator[Sequence[Listed]]:
         """What is listed now, written down on its way."""

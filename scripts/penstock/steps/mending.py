@@ -111,6 +111,14 @@ def run(context: Context, dataset: str, wish: Wish | None = None) -> MendResult:
         if counts:
             results.append(_repair(context, layout, seal, counts, wish))
             repair_step.judge(results[-1])
+        elif not results:
+            # Of a repair that ended, and was killed while it removed what it had fetched.
+            _patiently(
+                context,
+                layout,
+                lambda: repair_step.clear_ended(context, dataset, release),
+                time.monotonic() + wish.patience,
+            )
         # All that it and killed ones before it found is right again: a later repair need not go by them, and
         # hundreds a day would end the audits that it is to go by.
         audit_store.drop_looks(layout, release)

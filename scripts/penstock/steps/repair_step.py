@@ -90,6 +90,15 @@ def run(
     return reserve.sparing(context, layout, STEP, repair, keep=reserve.KEPT)
 
 
+def clear_ended(context: Context, dataset: str, release: str) -> None:
+    """Remove what a repair that ended left, where it was killed while it removed its state. The caller knows
+    that nothing of the release is to be repaired: what a repair fetched is of no use to another one."""
+    layout = context.layout(dataset)
+    if layout.repair(release).folder.exists() or layout.repair_staging(release).exists():
+        with auditing(context, layout, release, STEP), holding(context, dataset, "", STEP, release=release):
+            repair_plan.clear(context.storage, layout, release)
+
+
 def _repair(
     context: Context, layout: DatasetLayout, audits: Sequence[Audit], spared: Mapping[str, str]
 ) -> RepairResult:
