@@ -309,14 +309,15 @@ def _become(request: dict[str, Any], fds: list[int], channel: socket.socket) -> 
             _dies_with_parent()
             if os.getppid() != parent:
                 os._exit(0)
-            for fd in (*fds, channel.fileno(), below.fileno()):
+            for fd in (*fds, channel.detach(), below.detach()):
                 os.close(fd)
             return _serve(theirs)
         theirs.close()
     os.fchdir(fds[0])
     os.umask(request["umask"])
     kept = [_raised(fd) for fd in fds[1:]]
-    answer = _raised(channel.fileno())
+    # Detached: a socket that still had its number would close what has that number from now on.
+    answer = _raised(channel.detach())
     own = -1 if below is None else _raised(below.detach())
     os.closerange(0, HIGH)
     for fd, number in zip(kept, request["numbers"], strict=True):
