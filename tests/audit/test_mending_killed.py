@@ -36,7 +36,7 @@ SWEEP = (*range(1, 166, 9), *range(166, 202, 3))
 """Closest where files go to their places."""
 
 
-LOCKS = re.compile(r"\.(lock|dead)\.[0-9a-f]{32}$")
+REMAINS = re.compile(r"\.(lock|dead)\.[0-9a-f]{32}$|^\.[0-9a-f]{16}\.tmp$")
 
 
 class Mended:
@@ -58,13 +58,14 @@ class Mended:
 
     def beside(self) -> set[str]:
         """The names of all that is not data; without what a killed attempt at a lock left, which a holder
-        of a minute later removes, and promises, which are void without their lock."""
+        of a minute later removes, a document that was killed before it had its name, and promises, which
+        are void without their lock."""
         found = set()
         for above, folders, files in os.walk(self.root):
             if above in {str(self.data), str(self.root / ".promises")}:
                 folders.clear()
                 continue
-            names = (name for name in (*folders, *files) if not LOCKS.match(name))
+            names = (name for name in (*folders, *files) if not REMAINS.search(name))
             found |= {os.path.relpath(os.path.join(above, name), self.root) for name in names}
         return found
 
