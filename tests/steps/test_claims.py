@@ -18,10 +18,11 @@ from tests.support.whole_way import InProcess, content, go, texts
 
 from penstock.arrays.array_runner import still_alive
 from penstock.cluster.port import State, Status
-from penstock.errors import LockedError, NewerFormatError
+from penstock.errors import FailedError, LockedError, NewerFormatError
 from penstock.locks import heartbeat
 from penstock.locks import holder as holders
 from penstock.ownership import liveness
+from penstock.ownership.dataset_hold import holding
 from penstock.state import run_claims, run_store
 from penstock.state.submission_log import ArrayBook
 from penstock.steps import cancellation
@@ -259,6 +260,28 @@ def test_every_step_of_a_run_that_was_overtaken_ends_with_7(context: Context, st
     assert caught.value.exit_code == 7
     assert not layout.current.exists()
     assert not layout.history.exists()
+
+
+@pytest.mark.parametrize("step", ["permissions", "verify"])
+@pytest.mark.parametrize("ends", ["well", "with an error"])
+def test_a_step_that_is_overtaken_amid_its_work_ends_with_7(context: Context, step: str, ends: str) -> None:
+    run = go(context, upto="list")["run"]
+
+    def work() -> None:
+        overtake(context.layout("data"))
+        if ends == "with an error":
+            raise FailedError("the staging is gone")
+
+    with pytest.raises(LockedError, match=r"overtaken by run f+"), holding(context, "data", run, step):
+        work()
+
+
+@pytest.mark.parametrize("step", ["permissions", "verify"])
+def test_a_step_of_a_run_that_was_overtaken_does_not_begin_its_work(context: Context, step: str) -> None:
+    run = go(context, upto="list")["run"]
+    overtake(context.layout("data"))
+    with pytest.raises(LockedError, match=r"overtaken by run f+"), holding(context, "data", run, step):
+        pytest.fail("its work began")
 
 
 def test_a_run_whose_state_is_removed_by_whoever_overtook_it_says_so(context: Context) -> None:
