@@ -67,7 +67,9 @@ def test_an_object_of_mixed_parts(
 
 
 @pytest.mark.parametrize(
-    ("sizes", "unit"), [(MIXED, 1 << 10), (ALIKE, 100 << 10)], ids=["mixed and small", "alike and large"]
+    ("sizes", "unit"),
+    [(MIXED, 1 << 10), (MIXED, 100 << 10), (ALIKE, 100 << 10)],
+    ids=["mixed and small", "mixed and large", "alike and large"],
 )
 def test_wrong_bytes_contradict_the_composite_of_any_parts(
     tmp_path: Path, sizes: list[int], unit: int
