@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import socket
 from typing import Any
 
 import pytest
@@ -227,9 +228,24 @@ def test_batches_hold_each_row_once_and_stay_small(sizes: list[int], done: set[i
         assert from_wire(*values) == [rows[i] for i in job.rows]
 
 
-def channel_frames(raw: bytes) -> Any:
-    import socket
+def test_a_frame_that_comes_in_two_pieces_is_whole() -> None:
+    """As those do that are larger than a socket's buffer."""
+    values = [(wire.LISTED, ("name" * 20, number)) for number in range(3)]
+    raw = b"".join(wire.encode(*value) for value in values)
+    left, right = socket.socketpair()
+    with left, right:
+        channel = wire.Channel(right)
+        for cut in range(1, len(raw)):
+            received: list[Any] = []
+            for piece in (raw[:cut], raw[cut:]):
+                left.sendall(piece)
+                frames = channel.receive()
+                assert frames is not None
+                received.extend(frames)
+            assert received == values, cut
 
+
+def channel_frames(raw: bytes) -> Any:
     left, right = socket.socketpair()
     with left, right:
         channel = wire.Channel(right)
