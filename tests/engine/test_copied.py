@@ -46,6 +46,19 @@ def test_it_is_as_a_dictionary(steps: list[tuple[bool, Copied]]) -> None:
         rows[-1]
 
 
+@pytest.mark.parametrize("leaves", ["another takes its place", "it is dropped"])
+def test_a_rare_row_is_none_of_them_any_more_once_it_left(leaves: str) -> None:
+    rows = CopiedRows()
+    gone = Copied(3, "gone", "", "", "host", "attempt")
+    rows.add(gone)
+    assert dict(rows.odd()) == {3: gone}
+    if leaves == "it is dropped":
+        rows.drop(3)
+    else:
+        rows.add(gone._replace(digest=f"xxh3_128:{1:032x}"))
+    assert dict(rows.odd()) == {}
+
+
 def test_a_row_costs_less_than_120_bytes() -> None:
     count = 50_000
     rows = CopiedRows()
