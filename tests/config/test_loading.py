@@ -17,6 +17,7 @@ from penstock.config.deciding_keys import MARKS, deciding
 from penstock.config.loader import load
 from penstock.config.serialization import from_json, to_json
 from penstock.core import step_table
+from penstock.core.grades import STORAGE_GRADES
 from penstock.errors import ConfigError
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -60,6 +61,12 @@ def test_which_linked_files_are_read(write: Any, given: Any, linked: float | Non
     assert config.verify.linked == linked
     frozen = json.loads(json.dumps(run_config.freeze(config, config.datasets["d"])))
     assert run_config.RunConfig(frozen, "run.json").verify == config.verify
+
+
+@pytest.mark.parametrize("grade", ["auto", *STORAGE_GRADES])
+def test_linked_files_are_carried_over_where_no_grade_of_reading_is_asked_for(grade: str) -> None:
+    verify = settings.VerifyConfig(minimum_grade=grade)
+    assert verify.carries_for == (verify.linked if grade in ("auto", "written") else None)
 
 
 @pytest.mark.parametrize(
