@@ -87,11 +87,16 @@ def test_a_dataset_is_staged(
         "datasets": {"d": {"source": url, "storage_options": options}},
     }
     (tmp_path / "c.yaml").write_text(yaml.safe_dump(config))
-    listed = commands.penstock("--config", "c.yaml", "step", "list", "d", cwd=tmp_path)
+    # What `penstock run` would leave of each step is looked through below as well.
+    calls = {
+        step: ["--config", "c.yaml", "step", step, "d", "--receipt", f"{step}.json", "--log", f"{step}.log"]
+        for step in STEPS
+    }
+    listed = commands.penstock(*calls.pop("list"), cwd=tmp_path)
     assert listed.returncode == 0, listed.stderr
     monkeypatch.chdir(tmp_path)
     capfd.readouterr()
-    ended = [main(["--config", "c.yaml", "step", step, "d"]) for step in STEPS if step != "list"]
+    ended = [main(call) for call in calls.values()]
     shown = "".join([listed.stdout, listed.stderr, *capfd.readouterr()])
     assert not any(ended), shown
     release = (target / "d/current").resolve()
