@@ -657,4 +657,58 @@ MUTANTS = (
         "    if False:",
         "tests/workflow/test_own_workflow.py::test_an_installation_below_a_brace_is_refused",
     ),
+    Mutant(
+        "files are carried over where a cold reading is asked for",
+        'if self.minimum_grade in ("auto", "written") else None',
+        'if self.minimum_grade in ("auto", "written", "cold") else None',
+        "tests/config/test_loading.py::test_linked_files_are_carried_over_where_no_grade_of_reading_is_asked_for",
+    ),
+    Mutant(
+        "a composite by the sizes that were stated is taken for one by assumed ones",
+        "[composite._replace(part_bytes=0) if known else composite]",
+        "[composite]",
+        "tests/engine/test_part_sizes.py::test_wrong_bytes_contradict_the_composite_of_any_parts",
+    ),
+    Mutant(
+        "a frame is read before it is whole",
+        "                if end > len(view):\n",
+        "                if end < start:\n",
+        "tests/engine/test_decisions.py::test_a_frame_that_comes_in_two_pieces_is_whole",
+    ),
+    Mutant(
+        "the beginning of a frame is thrown away",
+        "        del self._buffer[:start]\n",
+        "        self._buffer.clear()\n",
+        "tests/engine/test_decisions.py::test_a_frame_that_comes_in_two_pieces_is_whole",
+    ),
+    Mutant(
+        "a rare row stands beside the one that took its place",
+        "        if self._kinds[row] == _ODD:\n            del self._odd[row]\n",
+        "",
+        "tests/engine/test_copied.py::test_a_rare_row_is_none_of_them_any_more_once_it_left",
+    ),
+    Mutant(
+        "a rare row that was dropped is one of the rare rows",
+        "            self._odd.pop(row, None)\n",
+        "",
+        "tests/engine/test_copied.py::test_a_rare_row_is_none_of_them_any_more_once_it_left",
+    ),
+    Mutant(
+        "a step of a run that was overtaken begins",
+        "        if run:\n            run_claims.check(layout, run)\n        cancel_mark",
+        "        cancel_mark",
+        "tests/steps/test_claims.py::test_a_step_of_a_run_that_was_overtaken_does_not_begin_its_work",
+    ),
+    Mutant(
+        "a step that was overtaken amid its work is done",
+        '            if hold.run and step != "publish":\n',
+        '            if hold.run and step == "list":\n',
+        "tests/steps/test_claims.py::test_a_step_that_is_overtaken_amid_its_work_ends_with_7",
+    ),
+    Mutant(
+        "a step that was overtaken ends with its own error",
+        "            raise _overtaken(hold) or error from None\n",
+        "            raise\n",
+        "tests/steps/test_claims.py::test_a_step_that_is_overtaken_amid_its_work_ends_with_7",
+    ),
 )
