@@ -9,7 +9,8 @@ With PENSTOCK_TEST_ALL=1 each test that cannot run fails (`tests/conftest.py`).
 | programs      | those that mount what mkfs made, trace, compile, read back by rsync, xxhsum    |
 | SLURM         | `make test-slurm`                                                             |
 | FUSE          | the test bed of parallel file systems (tests/filesystems), and what stages there |
-| Go            | real servers of S3, Azure, Google's API and HTTP; the test bed                |
+| Go            | real servers of S3, Google's API and HTTP; the test bed                       |
+| Node.js       | a real server of Azure Blob Storage                                           |
 """
 
 from __future__ import annotations
