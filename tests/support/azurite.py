@@ -80,7 +80,8 @@ def _run(command: list[str], programs: str) -> None:
             timeout=INSTALL_LIMIT,
             check=False,
             stdin=subprocess.DEVNULL,
-            env={**os.environ, "PATH": f"{programs}:{os.environ['PATH']}"},
+            # A site's own authority stands in the system's store, which node does not read by itself.
+            env={**os.environ, "PATH": f"{programs}:{os.environ['PATH']}", "NODE_USE_SYSTEM_CA": "1"},
         )
     except (OSError, subprocess.TimeoutExpired) as error:
         raise UnavailableError(f"{command[0]}: {error}") from None
