@@ -124,13 +124,14 @@ def test_many_folders_are_closed_in_parts_the_deepest_first(
     assert {found.mode for found in walk(folder / "s/data") if found.kind == "dir"} == {0o2550}
 
 
-def test_a_folder_that_its_owner_may_not_enter_is_swept_and_mended(staging: Path) -> None:
+@pytest.mark.parametrize("mode", [0o640, 0], ids=["not entered", "not read"])
+def test_a_folder_that_its_owner_may_not_enter_is_swept_and_mended(staging: Path, mode: int) -> None:
     need_root()
     (staging / "data/d/e/.p.0123456789abcdef").touch()
     for found in walk(staging / "data"):
         give(staging / "data" / found.path, NOBODY, NOBODY)
     give(staging / "data", NOBODY, NOBODY)
-    (staging / "data/d").chmod(0o640)
+    (staging / "data/d").chmod(mode)
     for above in (staging, staging.parent):
         above.chmod(0o755)
     assert forked(lambda: tree_removal.sweep_temporaries(staging / "data"), uid=NOBODY) == 1
@@ -160,7 +161,8 @@ def test_groups_by_name_and_number() -> None:
         modes.group_id(PermissionsConfig(group="no such group"))
 
 
-def test_read_only_trees_can_be_removed(staging: Path) -> None:
+@pytest.mark.parametrize("closed", [0o2550, 0o2440, 0], ids=oct)
+def test_read_only_trees_can_be_removed(staging: Path, closed: int) -> None:
     for found in walk(staging / "data"):
         give(staging / "data" / found.path, NOBODY, NOBODY)
     for path in (staging, staging / "data"):
@@ -172,6 +174,7 @@ def test_read_only_trees_can_be_removed(staging: Path) -> None:
 
     def child() -> None:
         modes.set_permissions(staging, PermissionsConfig(), None)
+        (staging / "data/d").chmod(closed)
         tree_removal.remove_tree(staging)
         tree_removal.remove_tree(staging)
 

@@ -256,7 +256,7 @@ class Storage(Protocol):
         """Give a staging its owner's bits alone again."""
 
     def open_folders(self, data: Path, /) -> None:
-        """Give the owner the write bit of every folder of a staging's `data` again."""
+        """Give the owner all bits of every folder of a staging's `data` again."""
 
     def unseal(self, data: Path, paths: Iterable[str], /) -> None:
         """Give these files of a staging their owner's write bit again."""

@@ -17,7 +17,7 @@ from penstock.errors import FailedError
 from penstock.filesystem import clock
 from penstock.filesystem.adaptive_threads import Calls
 from penstock.filesystem.errno_map import printable, storage_error
-from penstock.filesystem.safe_open import OPEN_FOLDER, Folders
+from penstock.filesystem.safe_open import OPEN_FOLDER, Folders, open_beneath
 from penstock.filesystem.tree import FILE, descend
 from penstock.storage.durable import fsync_dir
 
@@ -29,6 +29,7 @@ AGAIN = (0.2, 1.0, 3.0)
 """Seconds before each further attempt to remove a tree in which something stands still."""
 TIMED = 8192
 """Files after whose removal the time is looked at."""
+_HOLD = os.O_PATH | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 _STANDING = frozenset({errno.ENOTEMPTY, errno.EEXIST, errno.EBUSY})
 
 
@@ -76,7 +77,7 @@ def _sweep(data: Path, swept: list[str]) -> None:
 
 
 def open_folders(data: Path) -> None:
-    """Give the owner the write bit of every folder of a staging's `data` again, so that files can be
+    """Give the owner all bits of every folder of a staging's `data` again, so that files can be
     copied anew after permissions closed it."""
     root = os.open(data, OPEN_FOLDER)
     folders = Folders(root, 64)
@@ -128,11 +129,11 @@ def remove_tree(
     *,
     moved: Callable[[int], None] | None = None,
 ) -> None:
-    """Remove a folder and all below it, by descriptors, never through a link; folders without a write
-    bit are opened to their owner first. A tree that is not there is removed. Durable on return. `spend`
-    is called before each of so many metadata operations, from several threads. `moved` is called with times
-    of the file system's clock, in nanoseconds since the epoch, from before the first unlink to after the
-    last.
+    """Remove a folder and all below it, by descriptors, never through a link; folders below it that their
+    owner may not read, write or enter are opened to the owner first. A tree that is not there is removed.
+    Durable on return. `spend` is called before each of so many metadata operations, from several threads.
+    `moved` is called with times of the file system's clock, in nanoseconds since the epoch, from before the
+    first unlink to after the last.
 
     A file that a process of this node still has open stays on NFS, as .nfsXXXX beside the others, until it is
     closed: its folder is tried again for some seconds (`AGAIN`), as is one in which a late writer makes a
@@ -246,17 +247,34 @@ def _remove(
     return list(names)
 
 
+def _opened(folders: Folders, folder: str) -> int:
+    """The folder's descriptor, after its owner was given all bits. Where its owner may not read it, they are
+    given by a descriptor that needs no right to read."""
+    try:
+        fd = folders.get(folder)
+    except PermissionError:
+        held = open_beneath(folders.root_fd, folder, _HOLD)
+        try:
+            with contextlib.suppress(PermissionError):  # another account's: the open below says so, by name
+                os.chmod(f"/proc/self/fd/{held}", stat.S_IMODE(os.fstat(held).st_mode) | 0o700)
+        finally:
+            os.close(held)
+        fd = folders.get(folder)
+    _open_to_owner(fd)
+    return fd
+
+
 def _depth_first(folders: Folders) -> Iterator[tuple[str, list[str], list[str]]]:
     """(folder, names of other things, names of folders), the deepest first; each folder is given its
-    owner's write bit on the way down."""
+    owner's bits on the way down."""
+    _open_to_owner(folders.root_fd)
     stack: list[tuple[str, list[str] | None, list[str]]] = [("", None, [])]
     while stack:
         folder, files, lower = stack.pop()
         if files is not None:
             yield folder, files, lower
             continue
-        fd = folders.get(folder)
-        _open_to_owner(fd)
+        fd = _opened(folders, folder)
         files, lower = [], []
         with os.scandir(fd) as entries:
             for entry in entries:
