@@ -16,10 +16,12 @@ from tests.support.forked import forked
 from tests.support.published import data_of, flip, published, writable
 from tests.support.staging_runs import tree
 
+from penstock.audit import audit_plan
 from penstock.core.audit_selection import Choice
 from penstock.errors import FindingsError, PreflightError
 from penstock.state import gate
 from penstock.steps import audit_step, mending, repair_step
+from penstock.steps.repair_array import mender_of
 from penstock.storage import tree_removal
 
 if TYPE_CHECKING:
@@ -94,6 +96,25 @@ def place() -> Iterator[Path]:
     os.chown(folder, ACCOUNT, ACCOUNT)
     yield folder
     tree_removal.remove_tree(folder)
+
+
+def test_a_mode_is_set_right_by_the_account_that_root_gave_the_dataset_to(place: Path) -> None:
+    """docs/site.md: what is its own is as published, though the seal names the owner of before."""
+
+    def work() -> None:
+        with published(place, tree(place / "source", FILES)) as context:
+            layout, data = context.layout("data"), data_of(context)
+            before, release = shown(data), data.parent.name
+            seal, _ = audit_plan.read_seal(layout, release)
+            given = seal._replace(permissions=seal.permissions._replace(uid=0, user="root"))
+            (data / "a").chmod(0o700)
+            (data / "top").chmod(0o400)
+            with mender_of(context, layout, given, release) as mender:
+                mender.set_mode("a")
+                mender.set_mode("top")
+            assert shown(data) == before
+
+    forked(work, uid=ACCOUNT)
 
 
 def test_a_folder_that_could_not_be_read_is_opened_and_what_lies_below_it_is_read(place: Path) -> None:

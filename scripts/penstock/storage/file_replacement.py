@@ -282,7 +282,9 @@ class Mender:
             wanted = self._rules.folder(path, self._dir_mode)
         else:
             wanted = self._rules.file(path, self._file_mode)
-        uid = -1 if self._uid is None or seen.st_uid == self._uid else self._uid
+        # As audits have it: the owner's own is as published, also where root gave it the dataset since.
+        mine = os.geteuid() != 0 and seen.st_uid == os.geteuid()
+        uid = -1 if mine or self._uid is None or seen.st_uid == self._uid else self._uid
         gid = -1 if self._gid is None or seen.st_gid == self._gid else self._gid
         if (uid, gid) != (-1, -1):
             try:
