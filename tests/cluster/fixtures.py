@@ -21,11 +21,16 @@ if TYPE_CHECKING:
 _running: dict[str, Machine] = {}
 
 
+def need_slurm(settings: Settings) -> None:
+    """Skips, with the reason, where this machine cannot run such a cluster."""
+    if problem := missing(settings):
+        pytest.skip(problem)
+
+
 def machine(settings: Settings) -> Machine:
     """The cluster with these settings, started at its first use in this process and ended with
     it. Skips, with a reason, where the packages are not installed."""
-    if problem := missing(settings):
-        pytest.skip(problem)
+    need_slurm(settings)
     key = repr(settings)
     if key not in _running:
         made = Machine.new(settings)
@@ -50,8 +55,7 @@ def on_mounts(bed: Bed) -> Iterator[Machine]:
     """A cluster of its own whose nodes see, each by its own mount, what this process sees at the first mount
     of `bed`. Skips where the packages are not installed."""
     settings = Settings()
-    if problem := missing(settings):
-        pytest.skip(problem)
+    need_slurm(settings)
     made = Machine.new(settings, views={node: bed.on(number) for number, node in enumerate(NODES, 1)})
     try:
         made.up()

@@ -10,7 +10,8 @@ import time
 from typing import TYPE_CHECKING
 
 import pytest
-from tests.cluster.machine import Machine, missing
+from tests.cluster.fixtures import need_slurm
+from tests.cluster.machine import Machine
 from tests.cluster.place import Place
 from tests.cluster.processes import below, kill, signal_to
 from tests.cluster.settings import Settings
@@ -69,8 +70,7 @@ def test_what_slurmctld_forgot_is_unknown_and_then_submitted_again() -> None:
     """It is killed, and gets back the state that it had before the submission: the nodes end its elements,
     which cannot end by themselves before: the source does not answer meanwhile."""
     settings = Settings(min_job_age=2)
-    if problem := missing(settings):
-        pytest.skip(problem)
+    need_slurm(settings)
     machine = Machine.new(settings)
     try:
         machine.up()

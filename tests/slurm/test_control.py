@@ -9,10 +9,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
+from tests.cluster.fixtures import need_slurm
 from tests.cluster.machine import Machine
 from tests.cluster.place import Place, job_user
 from tests.cluster.processes import born, wait_for
-from tests.cluster.settings import NODES
+from tests.cluster.settings import NODES, Settings
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -189,6 +190,7 @@ def test_a_profile_that_the_nodes_lack_is_found_by_preflight(place: Place) -> No
 
 
 def test_the_tests_cluster_ends_only_what_it_started() -> None:
+    need_slurm(Settings())
     machine = Machine.new()
     machine.up()
     bystanders: list[subprocess.Popen[bytes]] = []

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 import pytest
+from tests.cluster.fixtures import need_slurm
 from tests.cluster.machine import Machine
 from tests.cluster.place import Place
 from tests.cluster.processes import wait_for
@@ -29,7 +30,9 @@ def place(letters: Path) -> Iterator[Place]:
     program = letters.with_name("mailprog")
     program.write_text(f'#!/bin/sh\ncat >/dev/null\necho "$*" >> {letters}\n')
     program.chmod(0o755)
-    machine = Machine.new(Settings(extra={"MailProg": str(program)}))
+    settings = Settings(extra={"MailProg": str(program)})
+    need_slurm(settings)
+    machine = Machine.new(settings)
     try:
         machine.up()
         machine.guard()

@@ -11,10 +11,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
-from tests.cluster.fixtures import borrowed
+from tests.cluster.fixtures import borrowed, need_slurm
 from tests.cluster.machine import Machine
 from tests.cluster.processes import wait_for
 from tests.cluster.settings import Settings
+from tests.storage.conftest import need
 
 from penstock.cluster.port import ArraySpec, State
 from penstock.cluster.registry import open_cluster
@@ -142,7 +143,9 @@ def test_a_node_that_is_switched_off_is_switched_on_for_an_element(
 ) -> None:
     """Nothing really switches the node on here: its element stays at CONFIGURING."""
     power = {"SuspendProgram": "/bin/true", "ResumeProgram": "/bin/true", "SuspendTimeout": "1"}
-    machine = Machine.new(Settings(extra={**power, "SuspendTime": "100000", "JobRequeue": "0"}))
+    settings = Settings(extra={**power, "SuspendTime": "100000", "JobRequeue": "0"})
+    need_slurm(settings)
+    machine = Machine.new(settings)
     try:
         machine.up()
         machine.guard()
@@ -299,6 +302,7 @@ def test_the_controller_away(slurm: Machine, monkeypatch: pytest.MonkeyPatch) ->
 @pytest.mark.later_release
 def test_l1_a_slurm_conf_with_a_misspelt_word(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """L1: SLURM's own commands do not read it; no cluster is needed."""
+    need("sbatch")
     conf = tmp_path / "slurm.conf"
     conf.write_text(
         "ClusterName=x\nSlurmctldHost=localhost(127.0.0.1)\nTaskPlugin=task/affinity\n"
