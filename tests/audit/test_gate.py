@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-import shutil
 from typing import TYPE_CHECKING
 
 import pytest
@@ -15,7 +14,7 @@ from penstock.core.model import Record
 from penstock.errors import FindingsError
 from penstock.state import gate
 from penstock.steps import audit_step
-from penstock.storage import durable
+from penstock.storage import durable, tree_removal
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -34,7 +33,8 @@ def configured(context: Context, folder: Path) -> str:
 
 
 def torn_seal(release: Path) -> None:
-    (release / "release.json").write_bytes(b"{")
+    with writable(release / "release.json"):
+        (release / "release.json").write_bytes(b"{")
 
 
 def nested_seal(release: Path) -> None:
@@ -75,18 +75,20 @@ def no_manifest(release: Path) -> None:
 
 
 def short_manifest(release: Path) -> None:
-    os.truncate(release / "manifest.parquet", 100)
+    with writable(release / "manifest.parquet"):
+        os.truncate(release / "manifest.parquet", 100)
 
 
 def another_manifest(release: Path) -> None:
     path = release / "manifest.parquet"
     content = bytearray(path.read_bytes())
     content[len(content) // 2] ^= 1
-    path.write_bytes(content)
+    with writable(path):
+        path.write_bytes(content)
 
 
 def no_data(release: Path) -> None:
-    shutil.rmtree(release / "data")
+    tree_removal.remove_tree(release / "data")
 
 
 def seal_of_another(key: str) -> Callable[[Path], None]:
@@ -103,7 +105,7 @@ def forged_seal(release: Path) -> None:
 
 
 def no_folder(release: Path) -> None:
-    shutil.rmtree(release)
+    tree_removal.remove_tree(release)
 
 
 @pytest.mark.parametrize(

@@ -69,7 +69,7 @@ def test_a_link_in_the_place_of_the_data_folder_is_refused_and_never_followed(tm
         data, elsewhere = data_of(context), tmp_path / "elsewhere"
         flip(data / "top")
         assert audit_step.run(context, "data")["counts"] == {"changed": 1}
-        with writable(data.parent):
+        with writable(data.parent), writable(data):
             data.rename(elsewhere)
             data.symlink_to(elsewhere)
         before = shown(elsewhere)
@@ -80,7 +80,7 @@ def test_a_link_in_the_place_of_the_data_folder_is_refused_and_never_followed(tm
             with pytest.raises(FindingsError, match="something else stands in the place"):
                 repaired()
             assert shown(elsewhere) == before
-        with writable(data.parent):
+        with writable(data.parent), writable(data):
             data.unlink()
             elsewhere.rename(data)
         assert mending.run(context, "data", WHOLE)["status"] == "REPAIRED"

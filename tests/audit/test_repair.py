@@ -147,10 +147,10 @@ def test_a_link_in_a_folders_place_is_left_and_nothing_is_written_through_it(
     data = data_of(staged)
     outside = tmp_path / "outside"
     (data / "deep").chmod(0o700)
+    (data / "deep/er").chmod(0o700)
     os.rename(data / "deep/er", outside)
     (data / "deep/er").symlink_to(outside)
     (data / "deep").chmod(0o2550)
-    outside.chmod(0o700)
     (outside / "file").unlink()
     result = audit_step.run(staged, "data")
     assert {(f["kind"], f["path"]) for f in result["findings"]} == {

@@ -12,7 +12,7 @@ import pytest
 from tests.catalogue.conftest import AFTER, BEFORE
 from tests.support.commands import penstock
 from tests.support.forked import NOBODY, forked
-from tests.support.published import published
+from tests.support.published import published, writable
 from tests.support.staging_runs import tree
 
 from penstock.catalogue import details, places
@@ -111,7 +111,8 @@ def test_a_holder_of_a_release_stands_in_its_row(layout: DatasetLayout) -> None:
 
 
 def broken_seal(folder: Path) -> None:
-    (folder / "release.json").write_bytes(b'{"format": 1, "dataset"')
+    with writable(folder / "release.json"):
+        (folder / "release.json").write_bytes(b'{"format": 1, "dataset"')
 
 
 def no_seal(folder: Path) -> None:

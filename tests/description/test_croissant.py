@@ -14,7 +14,7 @@ import pytest
 from tests.support.commands import penstock
 from tests.support.croissant_reader import CroissantReader
 from tests.support.go_servers import UnavailableError
-from tests.support.published import data_of, publish, published
+from tests.support.published import data_of, publish, published, writable
 from tests.support.seals import PLAIN
 from tests.support.staging_runs import context_for, tree
 
@@ -30,6 +30,7 @@ from penstock.formats.files import Files
 from penstock.formats.manifest import ManifestWriter
 from penstock.state.seals import Stored
 from penstock.steps import audit_step, describing
+from penstock.storage import tree_removal
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -187,7 +188,8 @@ def test_a_release_of_many_files_is_described_by_media_types(
 def test_the_document_is_the_same_at_each_making_and_reads_no_data(tmp_path: Path) -> None:
     with published(tmp_path, tree(tmp_path / "source", FILES), verify=BOTH, describe=WORDS) as context:
         first = document(context)
-        shutil.rmtree(data_of(context))
+        with writable(data_of(context).parent):
+            tree_removal.remove_tree(data_of(context))
         assert document(context) == first
 
 

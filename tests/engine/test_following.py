@@ -12,6 +12,7 @@ import xxhash
 from tests.engine.test_kill import files_in, gone, start, until
 from tests.support.engine_runs import ShardRun, content, following, make_tree, read_tree, shard_run
 from tests.support.journals import row_line
+from tests.support.published import writable
 from tests.support.records import rows_of
 
 from penstock.config.settings import FollowLimit
@@ -116,7 +117,8 @@ def test_versions_of_two_attempts_end_as_what_lies_there(run: ShardRun, source: 
     late = journal.Journal(run.journals, shard_digest=run.shard.digest, run="run", attempt="late", host="h")
     late.append((journal.amend_line(row, Pin(3, "t", 1)) + row_line(row, "0" * 32, "size", "")).encode())
     late.close()
-    (run.data / "d0/00").write_bytes(b"of the late one")
+    with writable(run.data / "d0/00"):
+        (run.data / "d0/00").write_bytes(b"of the late one")
     replace_file(source / "d0/00", b"the newest")
     outcome = run.copy(**MAY)
     assert (outcome.files, outcome.amended) == (1, 1)
@@ -217,7 +219,8 @@ def test_what_lies_in_the_place_of_what_is_gone_is_no_record(run: ShardRun, sour
 def test_what_was_pinned_anew_is_always_read_back(run: ShardRun, source: Path) -> None:
     replace_file(source / "d0/00", b"another size")
     run.copy(**MAY)
-    (run.data / "d0/00").write_bytes(b"Another size")
+    with writable(run.data / "d0/00"):
+        (run.data / "d0/00").write_bytes(b"Another size")
     outcome = run.reread(follow=True)
     assert [one.path for one in outcome.failures] == ["d0/00"]
 

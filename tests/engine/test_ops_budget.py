@@ -13,6 +13,7 @@ from dataclasses import asdict, replace
 from typing import TYPE_CHECKING, Any
 
 import pytest
+from tests.support.accounts import give
 from tests.support.commands import until
 from tests.support.engine_runs import make_tree, shard_run
 from tests.support.published import damage, data_of, flip, published, writable
@@ -317,9 +318,9 @@ def test_s11_the_share_by_what_the_promises_say(tmp_path: Path) -> None:
     for number, (uid, what) in enumerate(strangers):
         # One promise of another account took all but a thousandth, or all but one operation (K9).
         promised(tmp_path, f"stranger-{number}", uid=uid, **what)
-        os.chown(layout.promises / f"1.stranger-{number}", uid, uid)
+        give(layout.promises / f"1.stranger-{number}", uid, uid)
         promised(tmp_path, f"again-{number}", uid=uid, at_once=500)
-        os.chown(layout.promises / f"1.again-{number}", uid, uid)
+        give(layout.promises / f"1.again-{number}", uid, uid)
         now += EVERY
         assert share() == 100 / (2 + number) / 10
     told = holders_of(open_storage(), layout)

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 from tests.support.engine_runs import ShardRun, make_tree, rewrite, shard_run
+from tests.support.published import writable
 from tests.support.records import rows_of
 
 from penstock.config.settings import VerifyConfig
@@ -91,9 +92,10 @@ def test_what_is_not_as_written_is_a_failure_and_is_made_anew(
     if harm in ("damage", "part"):
         damage(path, 2_500_000 if harm == "part" else 10)
     elif harm == "cut":
-        os.truncate(path, len(good) - 1)
+        with writable(path):
+            os.truncate(path, len(good) - 1)
     elif harm == "longer":
-        with path.open("ab") as stream:
+        with writable(path), path.open("ab") as stream:
             stream.write(b"x")
     else:
         path.unlink()

@@ -297,7 +297,7 @@ def test_s18_preflight_warns_of_a_root_that_hands_its_group_on(tmp_path: Path) -
     """S18"""
     source = tree(tmp_path / "source", {"a": b"1"})
     (tmp_path / "target").mkdir()
-    (tmp_path / "target").chmod(0o2775)
+    (tmp_path / "target").chmod(0o3775)
     (warning,) = (
         text
         for text in preflight_step.run(context_for(tmp_path, source), "data")["warnings"]

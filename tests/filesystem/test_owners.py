@@ -7,6 +7,7 @@ import pwd
 from typing import TYPE_CHECKING
 
 import pytest
+from tests.storage.conftest import need_root
 from tests.support.id_mapped import id_mapped
 from tests.support.published import data_of, published
 from tests.support.staging_runs import tree
@@ -91,6 +92,7 @@ def test_s19_an_audit_through_an_id_mapped_mount_goes_by_names(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """S19: root's number on the file system is shown as 123456; its name decides."""
+    need_root()
     source = tree(tmp_path / "source", {"a": b"1" * 5000, "b/c": b"2"})
     with published(tmp_path, source) as context:
         layout = context.layout("data")

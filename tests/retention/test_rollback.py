@@ -10,6 +10,7 @@ import sys
 from typing import TYPE_CHECKING
 
 import pytest
+from tests.support.accounts import give
 from tests.support.kill_points import killed_at
 from tests.support.published import damage
 from tests.support.staging_runs import events_of
@@ -170,7 +171,7 @@ def test_findings_refuse_it_until_they_are_overruled(releases: Releases) -> None
 
 def test_a_release_of_an_account_that_is_not_trusted_is_refused(releases: Releases) -> None:
     releases.stage(*"AB")
-    os.chown(releases.layout.release(releases.names["A"]), 4242, 4242)
+    give(releases.layout.release(releases.names["A"]), 4242, 4242)
     with pytest.raises(FindingsError):
         rollback_step.run(releases.context, "data", None)
     assert releases.current() == "B"

@@ -278,6 +278,7 @@ def write_over(folder: Path, spare: Path) -> set[str]:
     """Write files anew, with the bytes and the times that they have, in the ways of other tools; which."""
     ways = ("cp -p", "rm, cp -p", "rsync --inplace", "flipped and back")
     for file, way in zip(sorted(folder.glob("d1/*"))[3:], ways, strict=False):
+        spare.unlink(missing_ok=True)  # as read-only as the file of before
         shutil.copy2(file, spare)
         times = spare.stat()
         os.chmod(file.parent, 0o755)

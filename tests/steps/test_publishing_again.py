@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import os
-import shutil
 import threading
 from dataclasses import replace
 from typing import TYPE_CHECKING
@@ -114,6 +113,7 @@ def test_a_kill_between_opening_and_renaming_is_gone_over(context: Context, sour
 def test_a_release_without_its_seal_is_told(context: Context) -> None:
     layout = context.layout("data")
     release = layout.release(go(context)["release"])
+    release.chmod(0o700)
     os.unlink(release / "release.json")
     with pytest.raises(FindingsError, match="without a seal") as told:
         go(context)
@@ -126,7 +126,7 @@ def test_staging_whose_data_is_gone_is_made_anew(context: Context, source: Path)
     layout = context.layout("data")
     go(context, upto="verify")
     info = run_store.open_run(layout).info
-    shutil.rmtree(layout.staging(info.release) / "data")
+    tree_removal.remove_tree(layout.staging(info.release) / "data")
     assert go(context)["published"]
     assert content(layout.current / "data") == content(source)
 

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
+from tests.storage.conftest import need_root
 from tests.support.published import flip
 from tests.support.s3server import S3Server
 from tests.support.staging_runs import tree
@@ -70,6 +71,7 @@ def test_a_delta_of_400_files_moves_what_changed_and_leaves_the_first_release_as
     tmp_path: Path,
 ) -> None:
     """20 changed and 10 renamed; another group, by --copy-unchanged; and then a file of it is repaired."""
+    need_root()
     source = tree(
         tmp_path / "source", {f"{n // 100:02d}/{n:04d}": f"file {n} ".encode() * 20 for n in range(400)}
     )

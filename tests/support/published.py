@@ -87,14 +87,15 @@ def data_of(context: Context, dataset: str = "data") -> Path:
 
 
 @contextlib.contextmanager
-def writable(folder: Path) -> Iterator[None]:
-    """The folder's write bit for a moment: its mode is what it was afterwards."""
-    mode = folder.stat().st_mode & 0o7777
-    folder.chmod(mode | 0o200)
+def writable(path: Path) -> Iterator[None]:
+    """The owner's write bit of a folder or file for a moment: its mode is what it was afterwards. A link is
+    followed, to what it leads to by then."""
+    mode = path.stat().st_mode & 0o7777
+    path.chmod(mode | 0o200)
     try:
         yield
     finally:
-        folder.chmod(mode)
+        path.chmod(mode)
 
 
 def damage(path: Path, change: Callable[[Path], None]) -> None:

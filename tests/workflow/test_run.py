@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 from tests.support.commands import ROOT
+from tests.support.published import writable
 from tests.workflow.conftest import Place, digests
 
 from penstock.core.step_table import OF_RUN, typed
@@ -89,7 +90,9 @@ def test_exit_0_is_true(place: Place) -> None:
     assert "run --new-release e`" in done.stderr
     assert done.stdout.count("STATUS        PASSED") == 1
     # No step looks at the manifest of what is published already.
-    (place.published("d").parent / "manifest.parquet").rename(place.folder / "manifest.parquet")
+    manifest = place.published("d").parent / "manifest.parquet"
+    with writable(manifest.parent):
+        manifest.rename(place.folder / "manifest.parquet")
     done = place.penstock("run", "d")
     assert done.returncode == 4, done.stderr
     assert "STATUS        FINDINGS (manifest.parquet is missing; " in done.stdout
@@ -106,7 +109,8 @@ def test_a_damaged_release_is_no_dead_end(place: Place) -> None:
     first = place.published()
     seal = first.parent / "release.json"
     seal.parent.chmod(0o700)
-    seal.write_text("{}")
+    with writable(seal):
+        seal.write_text("{}")
     done = place.penstock("run")
     assert done.returncode == 4
     assert "run --new-release d`" in done.stderr
