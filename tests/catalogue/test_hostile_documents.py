@@ -24,6 +24,7 @@ import pyarrow.parquet as pq
 import pytest
 from tests.catalogue.conftest import AFTER, BEFORE
 from tests.storage.conftest import need_root
+from tests.support import warm
 from tests.support.forked import NOBODY, forked
 from tests.support.published import publish, published
 from tests.support.staging_runs import tree
@@ -99,6 +100,7 @@ KINDS: dict[str, Callable[[Path], None]] = {
 def dataset(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The folder with `config.yaml`, `source` and `target`."""
     need_root()
+    warm.import_all()
     top = tmp_path_factory.mktemp("hostile")
     source = tree(top / "source", BEFORE)
     for_all = PermissionsConfig(file_mode=0o444, dir_mode=0o555)
@@ -157,24 +159,25 @@ def copied(dataset: Path, tmp_path: Path, document: str, make: Callable[[Path], 
     return top
 
 
-def call(top: Path, words: list[str]) -> tuple[int, str, float, int]:
-    """A command in this process: its exit status, output, seconds, and memory in KiB that it took."""
+def calls(top: Path, commands: list[list[str]]) -> Iterator[tuple[int, str, float, int]]:
+    """Commands in this process: of each its exit status, output, seconds, and memory in KiB that it took."""
     os.environ |= {"HOME": str(top / "home"), "XDG_STATE_HOME": str(top / "home")}
     del os.environ["PENSTOCK_AS_ROOT"]
     os.chdir(top)
-    signal.alarm(2 * SECONDS)
-    with open(top / "home" / f"output.{os.geteuid()}", "w+b") as output:
-        for number in (1, 2):
-            os.dup2(output.fileno(), number)
-        raw = io.FileIO(1, "w", closefd=False)
-        stream = io.TextIOWrapper(raw, "utf-8", "backslashreplace", write_through=True)
-        sys.stdout = sys.stderr = stream
-        began, before = time.monotonic(), resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
-        status = main(words)
-        stream.flush()
-        output.seek(0)
-        took = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before
-        return status, output.read().decode(errors="replace"), time.monotonic() - began, took
+    for words in commands:
+        signal.alarm(2 * SECONDS)
+        with open(top / "home" / f"output.{os.geteuid()}", "w+b") as output:
+            for number in (1, 2):
+                os.dup2(output.fileno(), number)
+            raw = io.FileIO(1, "w", closefd=False)
+            stream = io.TextIOWrapper(raw, "utf-8", "backslashreplace", write_through=True)
+            sys.stdout = sys.stderr = stream
+            began, before = time.monotonic(), resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+            status = main(words)
+            stream.flush()
+            output.seek(0)
+            took = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before
+            yield status, output.read().decode(errors="replace"), time.monotonic() - began, took
 
 
 def check(top: Path, commands: tuple[str, ...], uid: int) -> None:
@@ -182,9 +185,9 @@ def check(top: Path, commands: tuple[str, ...], uid: int) -> None:
     (before,) = {path.name for path in (top / "target/data/releases").iterdir() if path.name[0] != "."} - {
         current
     }
-    for command in commands:
-        words = [{"A": before, "B": current}.get(word, word) for word in command.split()]
-        status, output, seconds, memory = forked(lambda words=words: call(top, words), uid=uid)
+    words = [[{"A": before, "B": current}.get(word, word) for word in one.split()] for one in commands]
+    answers = forked(lambda: list(calls(top, words)), uid=uid)
+    for command, (status, output, seconds, memory) in zip(commands, answers, strict=True):
         assert status in TABLE, (command, output)
         assert "bug in penstock" not in output, (command, output)
         assert "Traceback" not in output, (command, output)

@@ -7,13 +7,14 @@ import hashlib
 import json
 import os
 import pwd
+import subprocess
 import tempfile
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
 from tests.audit.test_readers import said
-from tests.support import ssh_keys
+from tests.support import ssh_keys, warm
 from tests.support.published import writable
 from tests.support.staging_runs import tree
 
@@ -97,14 +98,28 @@ class Place:
             os.chown(path, before.st_uid, before.st_gid)
 
 
-@pytest.fixture
-def place(monkeypatch: pytest.MonkeyPatch) -> Iterator[Place]:
+@pytest.fixture(scope="module")
+def staged() -> Iterator[Place]:
+    """With one release; a copy of all lies beside it."""
+    warm.import_all()
     folder = Path(tempfile.mkdtemp(prefix="penstock-signed-"))
-    monkeypatch.setenv("HOME", str(folder / f"home-{OWNER}"))
-    made = Place(folder)
-    made.run()
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("HOME", str(folder / f"home-{OWNER}"))
+        made = Place(folder)
+        made.run()
+    copy = folder.with_name(f"{folder.name}.copy")
+    subprocess.run(["cp", "-a", folder, copy], check=True)
     yield made
     tree_removal.remove_tree(folder)
+    tree_removal.remove_tree(copy)
+
+
+@pytest.fixture
+def place(staged: Place, monkeypatch: pytest.MonkeyPatch) -> Iterator[Place]:
+    monkeypatch.setenv("HOME", str(staged.folder / f"home-{OWNER}"))
+    yield staged
+    tree_removal.remove_tree(staged.folder)
+    subprocess.run(["cp", "-a", f"{staged.folder}.copy", staged.folder], check=True)
 
 
 @pytest.mark.parametrize("uid", [OWNER, READER, STRANGER])

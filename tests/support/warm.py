@@ -258,13 +258,18 @@ def _exactly(channel: socket.socket, size: int) -> bytes:
 # The server.
 
 
-def serve_first(number: int) -> str:
-    """For the server that `enter` starts. Returns in a process that is to run the module which it gives."""
+def import_all() -> None:
+    """Import what penstock's commands import when they need it: forks of this process need it no more."""
     for name in LIBRARIES:
         importlib.import_module(name)
     for info in pkgutil.walk_packages(importlib.import_module("penstock").__path__, "penstock."):
         if info.name not in NOT_IMPORTED and not info.name.endswith("__main__"):
             importlib.import_module(info.name)
+
+
+def serve_first(number: int) -> str:
+    """For the server that `enter` starts. Returns in a process that is to run the module which it gives."""
+    import_all()
     gc.collect()
     gc.freeze()
     return _serve(socket.socket(fileno=number))
