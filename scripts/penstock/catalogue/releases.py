@@ -86,7 +86,12 @@ def dataset_row(
         if not name.startswith("."):
             one = whole if name == whole.release else gate.judged(layout, trusted, release=name)
             found.append(_row(one, row["current"], held.get(name, ()), now))
-    row["releases"] = sorted(found, key=lambda one: (one["sealed"] or "", one["release"]), reverse=True)
+    # Of two that were sealed in one second the current one is the newer.
+    row["releases"] = sorted(
+        found,
+        key=lambda one: (one["sealed"] or "", one["release"] == whole.release, one["release"]),
+        reverse=True,
+    )
     row["files"] = sum(one["files"] or 0 for one in found)
     row["bytes"] = sum(one["bytes"] or 0 for one in found)
     return row
