@@ -51,12 +51,14 @@ def test_s32_a_requeued_job_is_given_the_same_release_which_stays_until_the_job_
     slurm("scontrol", "requeue", job)
     # It waits to be started again, and holds the release.
     assert f"job {job} of cluster penstock" in removed(3)
-    # Its time is set when it is back in the queue, and would go over one that is set before.
-    wait_for(
-        lambda: slurm("squeue", "-h", "-j", job, "-t", "PD").stdout.strip() != "", "its queueing", seconds=60
-    )
-    slurm("scontrol", "update", f"JobId={job}", "StartTime=now")
-    wait_for(lambda: len(lines()) == 2, "the job's release once more", seconds=180)
+
+    def started_again() -> bool:
+        # slurmctld sets its time once more while it goes back into the queue.
+        slurm("scontrol", "release", job)
+        slurm("scontrol", "update", f"JobId={job}", "StartTime=now")
+        return len(lines()) == 2
+
+    wait_for(started_again, "the job's release once more", seconds=180, every=2.0)
     assert lines() == [str(first)] * 2
     assert f"job {job} of cluster penstock" in removed(3)
 
