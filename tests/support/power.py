@@ -7,24 +7,36 @@ next mount finds is what had been made durable, and whatever the kernel had writ
 
 from __future__ import annotations
 
+import contextlib
 import fcntl
 import os
 import shutil
 import struct
 import subprocess
+from pathlib import Path
 from typing import TYPE_CHECKING, Self
 
 import pytest
 from tests.support.commands import until
 
 if TYPE_CHECKING:
-    from pathlib import Path
+    from collections.abc import Collection
 
 _GOING_DOWN = 0x8004587D
 """_IOR('X', 125, __u32)."""
 _NO_LOG_FLUSH = 2
 SIZE = 320 << 20
 """Bytes of the image, which is sparse: mkfs.xfs makes nothing below 300 MiB."""
+
+
+def _elsewhere() -> Collection[str]:
+    """A process of each other mount namespace."""
+    spaces = {}
+    for process in Path("/proc").glob("[0-9]*"):
+        with contextlib.suppress(OSError):
+            spaces[os.readlink(process / "ns/mnt")] = process.name
+    spaces.pop(os.readlink("/proc/self/ns/mnt"), None)
+    return spaces.values()
 
 
 class Disk:
@@ -57,15 +69,20 @@ class Disk:
             # Left mounted, it would fail the clean-up of every later session, too.
             subprocess.run(["umount", "--lazy", self.point], check=True)
             raise
-        # A process with a mount namespace of its own, made meanwhile, may hold the file system a little
-        # longer: mounted again now it would still be the one that went down.
-        until(lambda: not self._attached(), "the loop device to be given back")
+        # Mounted again while anybody has it, it would still be the one that went down.
+        until(self._given_back, "the loop device to be given back")
 
     def _unmounted(self) -> bool:
         return not subprocess.run(["umount", self.point], capture_output=True, check=False).returncode
 
-    def _attached(self) -> bytes:
-        return subprocess.run(["losetup", "-j", self.image], check=True, capture_output=True).stdout
+    def _given_back(self) -> bool:
+        attached = subprocess.run(["losetup", "-j", self.image], check=True, capture_output=True).stdout
+        if attached:
+            # Mount namespaces that were made meanwhile, as those of a test cluster's nodes, have copies.
+            for pid in _elsewhere():
+                words = ["nsenter", "--target", pid, "--mount", "umount", "--lazy", self.point]
+                subprocess.run(words, capture_output=True, check=False)
+        return not attached
 
     def cut(self) -> None:
         """The power is gone, for whoever writes now."""
