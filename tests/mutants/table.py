@@ -623,8 +623,8 @@ MUTANTS = (
     ),
     Mutant(
         "a link in a release is followed",
-        "_STEP = os.O_PATH | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC",
-        "_STEP = os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC",
+        "HOLD_FOLDER = os.O_PATH | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC",
+        "HOLD_FOLDER = os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC",
         "tests/storage/test_beneath.py::test_links_anywhere_are_refused",
     ),
     Mutant(

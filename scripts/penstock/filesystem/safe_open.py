@@ -18,7 +18,7 @@ from penstock.filesystem import libc
 
 PATH_MAX = 4096
 OPEN_FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
-_STEP = os.O_PATH | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
+HOLD_FOLDER = os.O_PATH | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 EXHAUSTED = frozenset({errno.EMFILE, errno.ENFILE})
 """This process, or this machine, has too many files open."""
 MOST_KEPT = 256
@@ -123,7 +123,7 @@ def _walk(root_fd: int, parts: list[str], flags: int, mode: int) -> int:
     held = root_fd
     try:
         for part in parts[:-1]:
-            lower = os.open(part, _STEP, dir_fd=held)
+            lower = os.open(part, HOLD_FOLDER, dir_fd=held)
             if held != root_fd:
                 os.close(held)
             held = lower

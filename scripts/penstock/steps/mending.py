@@ -117,7 +117,7 @@ def run(context: Context, dataset: str, wish: Wish | None = None) -> MendResult:
                 context,
                 layout,
                 lambda: repair_step.clear_ended(context, dataset, release),
-                time.monotonic() + wish.patience,
+                wish.patience,
             )
         # All that it and killed ones before it found is right again: a later repair need not go by them, and
         # hundreds a day would end the audits that it is to go by.
@@ -147,17 +147,17 @@ def run(context: Context, dataset: str, wish: Wish | None = None) -> MendResult:
 @contextmanager
 def _alone(context: Context, layout: DatasetLayout, release: str, patience: float) -> Iterator[None]:
     """One look with its repair at a time."""
-    until = time.monotonic() + patience
     lock = lock_of(context, layout, release, STEP, "gate.lock")
-    _patiently(context, layout, lock.__enter__, until)
+    _patiently(context, layout, lock.__enter__, patience)
     try:
         yield
     finally:
         lock.__exit__(None, None, None)
 
 
-def _patiently(context: Context, layout: DatasetLayout, work: Callable[[], object], until: float) -> None:
-    """Once nobody else holds what the work takes. Raises LockedError after `until`."""
+def _patiently(context: Context, layout: DatasetLayout, work: Callable[[], object], patience: float) -> None:
+    """Once nobody else holds what the work takes. Raises LockedError after so many seconds."""
+    until = time.monotonic() + patience
     told = False
     while True:
         try:
@@ -181,7 +181,7 @@ def _look(context: Context, layout: DatasetLayout, release: str, seal: Seal, wis
         context,
         layout,
         lambda: results.append(audit_step.run(_here(context, wish), layout.dataset, request)),
-        time.monotonic() + wish.patience,
+        wish.patience,
     )
     return results[0]
 
@@ -213,7 +213,7 @@ def _repair(
         context,
         layout,
         lambda: results.append(repair_step.run(at, layout.dataset, release, spared=spared)),
-        time.monotonic() + wish.patience,
+        wish.patience,
     )
     return results[0]
 

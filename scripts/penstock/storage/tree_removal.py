@@ -17,7 +17,7 @@ from penstock.errors import FailedError
 from penstock.filesystem import clock
 from penstock.filesystem.adaptive_threads import Calls
 from penstock.filesystem.errno_map import printable, storage_error
-from penstock.filesystem.safe_open import OPEN_FOLDER, Folders, open_beneath
+from penstock.filesystem.safe_open import HOLD_FOLDER, OPEN_FOLDER, Folders, open_beneath
 from penstock.filesystem.tree import FILE, descend
 from penstock.storage.durable import fsync_dir
 
@@ -29,7 +29,6 @@ AGAIN = (0.2, 1.0, 3.0)
 """Seconds before each further attempt to remove a tree in which something stands still."""
 TIMED = 8192
 """Files after whose removal the time is looked at."""
-_HOLD = os.O_PATH | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 _STANDING = frozenset({errno.ENOTEMPTY, errno.EEXIST, errno.EBUSY})
 
 
@@ -253,7 +252,7 @@ def _opened(folders: Folders, folder: str) -> int:
     try:
         fd = folders.get(folder)
     except PermissionError:
-        held = open_beneath(folders.root_fd, folder, _HOLD)
+        held = open_beneath(folders.root_fd, folder, HOLD_FOLDER)
         try:
             with contextlib.suppress(PermissionError):  # another account's: the open below says so, by name
                 os.chmod(f"/proc/self/fd/{held}", stat.S_IMODE(os.fstat(held).st_mode) | 0o700)
