@@ -185,7 +185,7 @@ def check(top: Path, commands: tuple[str, ...], uid: int) -> None:
     (before,) = {path.name for path in (top / "target/data/releases").iterdir() if path.name[0] != "."} - {
         current
     }
-    words = [[{"A": before, "B": current}.get(word, word) for word in one.split()] for one in commands]
+    words = [[{"A": before, "B": current}.get(word, word) for word in text.split()] for text in commands]
     answers = forked(lambda: list(calls(top, words)), uid=uid)
     for command, (status, output, seconds, memory) in zip(commands, answers, strict=True):
         assert status in TABLE, (command, output)

@@ -18,7 +18,7 @@ import threading
 from pathlib import Path
 from typing import Self
 
-from tests.support.go_servers import CACHE, UnavailableError, from_wheel
+from tests.support.go_servers import CACHE, UnavailableError, from_wheel, run
 
 VERSION = "3.35.0"
 INSTALL_LIMIT = 900
@@ -39,18 +39,11 @@ def program() -> list[str]:
         with open(CACHE / "azurite.lock", "w") as lock:
             fcntl.flock(lock, fcntl.LOCK_EX)
             if not main.exists():
-                _run(
-                    [
-                        *npm,
-                        "install",
-                        "--prefix",
-                        str(place),
-                        "--no-audit",
-                        "--no-fund",
-                        f"azurite@{VERSION}",
-                    ],
-                    str(Path(node).parent),
-                )
+                # A site's own authority stands in the system's store, which node does not read by itself.
+                programs = f"{Path(node).parent}:{os.environ['PATH']}"
+                environment = {**os.environ, "PATH": programs, "NODE_USE_SYSTEM_CA": "1"}
+                words = ["install", "--prefix", str(place), "--no-audit", "--no-fund", f"azurite@{VERSION}"]
+                run([*npm, *words], environment, INSTALL_LIMIT)
     if not main.exists():
         raise UnavailableError("npm did not bring Azurite")
     return [node, str(main)]
@@ -69,24 +62,6 @@ def _node() -> tuple[str, list[str]]:
         ) from None
     own = str(wheel / "bin/node")
     return own, [own, str(wheel / "lib/node_modules/npm/bin/npm-cli.js")]
-
-
-def _run(command: list[str], programs: str) -> None:
-    try:
-        done = subprocess.run(
-            command,
-            capture_output=True,
-            text=True,
-            timeout=INSTALL_LIMIT,
-            check=False,
-            stdin=subprocess.DEVNULL,
-            # A site's own authority stands in the system's store, which node does not read by itself.
-            env={**os.environ, "PATH": f"{programs}:{os.environ['PATH']}", "NODE_USE_SYSTEM_CA": "1"},
-        )
-    except (OSError, subprocess.TimeoutExpired) as error:
-        raise UnavailableError(f"{command[0]}: {error}") from None
-    if done.returncode:
-        raise UnavailableError(f"npm install failed: {done.stderr[-800:]}")
 
 
 class Azurite:

