@@ -24,22 +24,14 @@ from tests.cluster.processes import below, wait_for
 from tests.cluster.settings import ORDINARY
 from tests.support import fixed_settings
 from tests.support.s3server import S3Server
+from tests.support.warm import READ_EARLY
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     from tests.cluster.machine import Machine
 
-STEPS = """\
-import sys
-from penstock.cli.main import main
-
-for step in ("list", "plan", "copy", "permissions", "verify", "publish"):
-    if code := main(["--config", "my.yaml", "--backend", "slurm", "step", step, sys.argv[1]]):
-        sys.exit(code)
-"""
-
-LINKED = ("Snakefile", "workflow", "profiles", "slurm", "scripts")
+LINKED = ("Snakefile", "workflow", "profiles", "slurm", "scripts", "tests")
 
 
 @cache
@@ -85,6 +77,7 @@ class Place:
         for name in LINKED:
             (self.work / name).symlink_to(CHECKOUT / name)
         self.server = self._cleanup.enter_context(S3Server(self.source))
+        self._before = {job for job, _ in self._jobs()}
         return self
 
     def __exit__(self, *_: object) -> None:
@@ -154,7 +147,10 @@ class Place:
         here = str(Path(sys.executable).parent)
         path = f"{here}:{self.machine.env['PATH']}"
         # Where the account of the jobs is root: as `--as-root`.
-        return {**self.machine.env, "PATH": path, "HOME": str(home), "PENSTOCK_AS_ROOT": "1", **self.fixed}
+        own = {"PATH": path, "HOME": str(home), "PENSTOCK_AS_ROOT": "1", **self.fixed}
+        # What an interpreter reads of it while it starts is that of the tests, so that it can start warm.
+        early = {name: value for name, value in os.environ.items() if name.startswith(READ_EARLY)}
+        return {**early, **self.machine.env, **own}
 
     def start(self, *words: str, env: Mapping[str, str] | None = None) -> subprocess.Popen[bytes]:
         """A command of the ordinary user in the working directory, in a session of its own. Its
@@ -210,7 +206,8 @@ class Place:
     def staging(self, dataset: str, env: Mapping[str, str] | None = None) -> subprocess.Popen[bytes]:
         """All steps by one process: for tests to which the way to a release is no matter. `penstock run` and
         Snakemake take several times the CPU."""
-        return self.start(sys.executable, "-c", STEPS, dataset, env=env)
+        words = (sys.executable, "-m", "tests.support.all_steps", "my.yaml", dataset, "--backend", "slurm")
+        return self.start(*words, env=env)
 
     def planned(self, dataset: str) -> None:
         """List and plan it, so that `penstock step copy` can begin."""
@@ -246,6 +243,15 @@ class Place:
         answer = self.machine.run("squeue", "--array", "-h", "-t", "R", "-o", "%F_%K %N %j").stdout
         rows = [line.split() for line in answer.splitlines()]
         return {row[0]: row[1] for row in rows if f"-{step}-" in row[2]}
+
+    def arrays(self, step: str) -> set[str]:
+        """The arrays of a step that were submitted since this place was made, ended or not."""
+        return {job for job, name in self._jobs() if f"-{step}-" in name} - self._before
+
+    def _jobs(self) -> list[tuple[str, str]]:
+        """Id and name of all that SLURM knows, also of tests before."""
+        lines = self.machine.run("squeue", "-h", "--states=all", "-o", "%F %j").stdout.splitlines()
+        return [(job, name) for job, name in map(str.split, lines)]
 
     def submissions(self, dataset: str, step: str) -> list[tuple[str, list[int]]]:
         """(array id, indices) of every array that was submitted for this step."""

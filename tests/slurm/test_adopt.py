@@ -18,11 +18,6 @@ if TYPE_CHECKING:
 pytestmark = pytest.mark.slurm
 
 
-def arrays(place: Place) -> set[str]:
-    answer = place.machine.run("squeue", "-h", "--states=all", "-o", "%F %j").stdout
-    return {row.split()[0] for row in answer.splitlines() if "-adopt-" in row}
-
-
 def inodes(tree: Path) -> dict[str, int]:
     return {str(path.relative_to(tree)): path.stat().st_ino for path in tree.rglob("*.bin")}
 
@@ -42,13 +37,12 @@ def test_a_killed_comparison_meets_its_array_again_and_the_tree_becomes_a_releas
     (copy / "001/file 000123.bin").unlink()
     before = inodes(copy)
     place.give(place.folder)
-    others = arrays(place)
     first = place.penstock("adopt", "a", str(copy), "--read-source", "--seal")
-    place.until(lambda: arrays(place) - others, "an array of the comparison", first)
+    place.until(lambda: place.arrays("adopt"), "an array of the comparison", first)
     place.kill(first)
-    submitted = arrays(place)
+    submitted = place.arrays("adopt")
     said = place.ends(place.penstock("adopt", "a", str(copy), "--read-source", "--seal"))
-    assert arrays(place) == submitted, "the array that ran on was met again"
+    assert place.arrays("adopt") == submitted, "the array that ran on was met again"
     assert "* 000/file 000007.bin" in said
     assert "- 001/file 000123.bin" in said
     after = inodes(place.published("a"))

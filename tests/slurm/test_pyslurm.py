@@ -32,12 +32,6 @@ def step_receipt(place: Place, step: str) -> dict[str, Any]:
     return found
 
 
-def arrays_of_copy(place: Place) -> set[str]:
-    """Those that SLURM knows, of all tests until now."""
-    lines = place.machine.run("squeue", "-h", "--states=all", "-o", "%F %j").stdout.splitlines()
-    return {line.split()[0] for line in lines if "-copy-" in line}
-
-
 @pytest.mark.parametrize("kind", KINDS)
 def test_a_staging_whose_controller_is_killed_and_an_element_cancelled(kind: str, place: Place) -> None:
     """S26: the receipts name the way. Nothing is submitted twice, and what a person cancelled not at all."""
@@ -71,7 +65,6 @@ def test_a_submission_without_an_answer_leaves_one_array(kind: str, place: Place
     """The helper dies when the array has ended: it is found by its name all the same, and what comes after it
     goes by the commands."""
     place.fill("a", 60)
-    before = arrays_of_copy(place)
     configure(
         place, that_loses_answers(kind, place.folder, "while squeue -h | grep -q .; do sleep 0.1; done")
     )
@@ -80,17 +73,16 @@ def test_a_submission_without_an_answer_leaves_one_array(kind: str, place: Place
     assert said.count("pyslurm's helper is lost") == 1
     # The book may name it twice: where the first try did not reach SLURM, it was made again.
     (array,) = {array for array, _ in place.submissions("a", "copy")}
-    assert arrays_of_copy(place) - before == {array}
+    assert place.arrays("copy") == {array}
     assert re.fullmatch(r"pyslurm \S+, then commands", step_receipt(place, "copy")["slurm_api"])
 
 
 def test_a_helper_that_dies_leaves_the_run_to_the_commands(place: Place) -> None:
     """Nothing was submitted by it: the array is sbatch's."""
     place.fill("a", 60)
-    before = arrays_of_copy(place)
     configure(place, of_kind("stand-in", place.folder, dies=["submit"]))
     place.planned("a")
     said = place.ends(place.penstock("step", "copy", "a"))
     assert said.count("pyslurm's helper is lost (it ended with signal 11)") == 1
-    assert len(arrays_of_copy(place) - before) == 1
+    assert len(place.arrays("copy")) == 1
     assert len({array for array, _ in place.submissions("a", "copy")}) == 1
