@@ -26,7 +26,10 @@ BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip --disable-pip-version-check -q
 # Tests wait for clocks, kills and servers: two workers leave two cores idle for a third of the time.
 WORKERS ?= 3
-PYTEST = PATH="$(CURDIR)/$(BIN):$$PATH" tests/support/reachable.sh $(BIN)/python -m pytest
+# Each run has its own base of temporary folders: pytest, when it starts, closes that of a user's other runs to
+# other accounts.
+PYTEST = base=$$(mktemp -d /tmp/pen-XXXX); chmod 755 $$base; trap 'chmod -R u+rwX $$base; rm -rf $$base' EXIT; \
+	PATH="$(CURDIR)/$(BIN):$$PATH" PYTEST_DEBUG_TEMPROOT=$$base tests/support/reachable.sh $(BIN)/python -m pytest
 
 .PHONY: run test test-all test-unit test-thorough test-filesystems test-patience test-slurm test-slurm-suite pyslurm lint docs bench cluster-up cluster-down lock clean venv venv-dev system
 
@@ -88,15 +91,12 @@ test-filesystems: venv-dev
 test-patience: venv-dev
 	@$(PYTEST) -m real_patience $(ARGS)
 
-# Each worker has clusters of its own, and waits for them most of the time. Its own base of temporary folders:
-# pytest closes that of the other half to other accounts when it starts.
+# Each worker has clusters of its own, and waits for them most of the time.
 SLURM_WORKERS ?= 3
 SLURM_MARKS ?= slurm and not thorough
 SLURM_TESTS ?= $(shell grep -rl --include='test_*.py' 'pytest.mark.slurm' tests)
 test-slurm: venv-dev
-	@base=$$(mktemp -d /tmp/pslurm-XXXX); chmod 755 $$base; trap 'rm -rf $$base' EXIT; \
-	PYTEST_DEBUG_TEMPROOT=$$base $(PYTEST) -n $(SLURM_WORKERS) --dist loadgroup -m "$(SLURM_MARKS)" \
-		-o cache_dir=$(VENV)/pytest-slurm $(ARGS) $(SLURM_TESTS)
+	@$(PYTEST) -n $(SLURM_WORKERS) --dist loadgroup -m "$(SLURM_MARKS)" -o cache_dir=$(VENV)/pytest-slurm $(ARGS) $(SLURM_TESTS)
 
 # The same on the SLURM of another Debian, in a tree of its own: 24.11 in trixie; 26.05 in forky, for which
 # pyslurm is built. What depends on the release: SLURM_MARKS=later_release.
