@@ -55,7 +55,7 @@ class Staging:
         log = (self.folder / f"run-{len(self.runs)}.log").open("wb")
         with log:
             process = subprocess.Popen(
-                [sys.executable, "-m", "tests.support.all_steps", str(self.config)],
+                [sys.executable, "-m", "tests.support.all_steps", str(self.config), "data"],
                 cwd=ROOT,
                 stdout=log,
                 stderr=subprocess.STDOUT,

@@ -111,7 +111,7 @@ class Staging:
 
 
 def _all_steps(config: Path) -> list[str]:
-    return [sys.executable, "-m", "tests.support.all_steps", str(config), "--progress", "off"]
+    return [sys.executable, "-m", "tests.support.all_steps", str(config), "data", "--progress", "off"]
 
 
 def _ends_before(process: subprocess.Popen[str], moment: float) -> bool:

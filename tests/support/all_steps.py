@@ -1,4 +1,4 @@
-"""All steps of dataset `data` in one process: `python -m tests.support.all_steps CONFIG [OPTION...]`.
+"""All steps of a dataset in one process: `python -m tests.support.all_steps CONFIG DATASET [OPTION...]`.
 
 Whatever is alive of a run hangs below that process. It says each step's name when it begins, and `end`.
 """
@@ -12,11 +12,11 @@ from penstock.cli.main import main
 STEPS = ("list", "plan", "copy", "permissions", "verify", "publish")
 
 
-def run(config: str, *options: str) -> int:
+def run(config: str, dataset: str, *options: str) -> int:
     """The exit status of the first step that fails, or 0."""
     for step in STEPS:
         print(step, flush=True)
-        code = main(["--config", config, *options, "step", step, "data"])
+        code = main(["--config", config, *options, "step", step, dataset])
         if code:
             return code
     print("end", flush=True)

@@ -10,13 +10,12 @@ import sys
 from typing import TYPE_CHECKING
 
 from tests.support import fixed_settings
+from tests.support.all_steps import STEPS
 from tests.support.commands import PATIENCE, until
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
-
-STEPS = ("list", "plan", "copy", "permissions", "verify", "publish")
 
 # All steps as a workflow takes them: what list met is named to those after it. When the step `pause` has
 # ended it waits, holding nothing, for as long as the file that it makes then is there. (It is its

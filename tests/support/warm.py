@@ -13,7 +13,8 @@ orphans, which the process that asks is for this moment (prctl(2), PR_SET_CHILD_
 | what the new process inherits                                      | how                                  |
 |--------------------------------------------------------------------|--------------------------------------|
 | environment, folder, open files, umask, signals, session, PDEATHSIG | sent to the server                  |
-| account, capabilities, limits, namespaces, CPUs, cgroup, group     | compared; a cold start if they differ |
+| another account, where one is asked for                            | set as between fork and exec          |
+| capabilities, limits, namespaces, CPUs, cgroup, group              | compared; a cold start if they differ |
 | variables that are read while modules are imported                 | the same (`READ_EARLY`)              |
 
 What differs from a cold start: the memory shared with the server counts as the process's own (VmRSS); hashes
@@ -67,7 +68,7 @@ LONGEST_COMMAND = 16384
 HIGH = 400
 """Numbers from which on descriptors are kept for a moment: above those that anybody asks for."""
 
-_PR_SET_PDEATHSIG, _PR_SET_CHILD_SUBREAPER, _PR_GET_CHILD_SUBREAPER = 1, 36, 37
+_PR_SET_PDEATHSIG, _PR_SET_DUMPABLE, _PR_SET_CHILD_SUBREAPER, _PR_GET_CHILD_SUBREAPER = 1, 4, 36, 37
 _libc = ctypes.CDLL(None, use_errno=True)
 _BLOCKED = {signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT, signal.SIGUSR1, signal.SIGUSR2}
 _COMPARED = (
@@ -183,8 +184,7 @@ def _execute_child(
     words = _words(args)
     dies = getattr(preexec_fn, "__qualname__", "") == "dies_with.<locals>.prepare"
     usual = close_fds and not shell and not executable and restore_signals and (preexec_fn is None or dies)
-    mine = (uid, gid, gids, umask) == (None, None, None, -1) and usual
-    if mine and words and _client is not None and _client.fits(_texts(given)):
+    if usual and umask == -1 and words and _client is not None and _client.fits(_texts(given)):
         numbers = sorted({0, 1, 2, *map(int, pass_fds)})
         streams = {0: p2cread, 1: c2pwrite, 2: errwrite}
         files = [at if (at := streams.get(number, -1)) != -1 else number for number in numbers]
@@ -197,7 +197,7 @@ def _execute_child(
                 "words": words, "env": {os.fsencode(k): os.fsencode(v) for k, v in given.items()},
                 "numbers": numbers, "parent": os.getpid(), "dies": dies, "session": bool(start_new_session),
                 "group": process_group, "umask": int(_status("Umask"), 8), "ignored": _ignored(),
-                "mask": signal.pthread_sigmask(signal.SIG_BLOCK, ()),
+                "mask": signal.pthread_sigmask(signal.SIG_BLOCK, ()), "account": (uid, gid, gids),
             }  # fmt: skip
             try:
                 self.pid = _client.start(request, [folder, *files])
@@ -301,6 +301,8 @@ def _become(request: dict[str, Any], fds: list[int], channel: socket.socket) -> 
     """Be the process that was asked for; the module to run."""
     while os.getppid() != request["parent"]:
         time.sleep(0.0005)
+    os.fchdir(fds[0])
+    _be(*request["account"])
     if request["dies"]:
         _dies_with_parent()
     if request["session"]:
@@ -318,9 +320,9 @@ def _become(request: dict[str, Any], fds: list[int], channel: socket.socket) -> 
                 os._exit(0)
             for fd in (*fds, channel.detach(), below.detach()):
                 os.close(fd)
+            os.chdir("/")
             return _serve(theirs)
         theirs.close()
-    os.fchdir(fds[0])
     os.umask(request["umask"])
     kept = [_raised(fd) for fd in fds[1:]]
     # Detached: a socket that still had its number would close what has that number from now on.
@@ -347,6 +349,17 @@ def _become(request: dict[str, Any], fds: list[int], channel: socket.socket) -> 
     os.close(answer)
     signal.pthread_sigmask(signal.SIG_SETMASK, request["mask"])
     return str(module)
+
+
+def _be(uid: int | None, gid: int | None, gids: list[int] | None) -> None:
+    """Take an account, as subprocess does before exec, which then lets /proc/PID belong to that account."""
+    if gids is not None:
+        os.setgroups(gids)
+    if gid is not None:
+        os.setregid(gid, gid)
+    if uid is not None:
+        os.setreuid(uid, uid)
+        _libc.prctl(_PR_SET_DUMPABLE, 1, 0, 0, 0)
 
 
 def _raised(fd: int) -> int:
