@@ -243,8 +243,9 @@ def _status(name: str) -> str:
 
 
 def _ignored() -> set[int]:
+    """Signals that are ignored, but for those that the C library keeps for itself: these are no program's."""
     bits = int(_status("SigIgn"), 16)
-    return {number + 1 for number in range(64) if bits >> number & 1}
+    return {number for number in signal.valid_signals() if bits >> (number - 1) & 1}
 
 
 def _exactly(channel: socket.socket, size: int) -> bytes:
