@@ -48,9 +48,8 @@ OPTIONS = ("-I", "-X", "utf8")
 OURS = ("tests.support.all_steps",)
 """Modules of the tests that start as penstock's do, and whose children are warm."""
 READ_EARLY = ("PYTHON", "LC_", "LANG", "LD_", "MALLOC_", "TZ", "GLIBC_", "ARROW_", "PENSTOCK_TEST_HEARTBEAT")
-SNAKEMAKE = "penstock.cli.snakemake_start"
-PARENTS = ("penstock", SNAKEMAKE, *OURS)
-"""Modules whose processes start others of penstock."""
+NOT_IMPORTED = ("penstock.cli.snakemake_start",)
+"""It decides itself in which order Snakemake's modules are imported."""
 LIBRARIES = (
     "pyarrow.compute",
     "pyarrow.parquet",
@@ -60,7 +59,6 @@ LIBRARIES = (
     "rich.live",
     "rich.table",
     "jinja2",
-    "snakemake.cli",
 )
 ANSWERS_WITHIN = 60.0
 LONGEST_COMMAND = 16384
@@ -224,7 +222,7 @@ def _words(args: Any) -> list[str]:
     if words[0] != EXECUTABLE:
         return []
     rest = words[1 + len(OPTIONS) :] if tuple(words[1 : 1 + len(OPTIONS)]) == OPTIONS else words[1:]
-    if len(rest) < 2 or rest[0] != "-m":
+    if len(rest) < 2 or rest[0] != "-m" or rest[1] in NOT_IMPORTED:
         return []
     return rest[1:] if rest[1] in OURS or rest[1].split(".")[0] == "penstock" else []
 
@@ -266,7 +264,7 @@ def import_all() -> None:
     for name in LIBRARIES:
         importlib.import_module(name)
     for info in pkgutil.walk_packages(importlib.import_module("penstock").__path__, "penstock."):
-        if not info.name.endswith("__main__"):
+        if info.name not in NOT_IMPORTED and not info.name.endswith("__main__"):
             importlib.import_module(info.name)
 
 
@@ -313,7 +311,7 @@ def _become(request: dict[str, Any], fds: list[int], channel: socket.socket) -> 
     module, *arguments = request["words"]
     parent = os.getpid()
     below = None
-    if module in PARENTS:
+    if module == "penstock" or module in OURS:
         below, theirs = socket.socketpair()
         if os.fork() == 0:
             _dies_with_parent()
