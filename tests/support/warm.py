@@ -18,8 +18,9 @@ orphans, which the process that asks is for this moment (prctl(2), PR_SET_CHILD_
 | variables that are read while modules are imported                 | the same (`READ_EARLY`)              |
 
 What differs from a cold start: the memory shared with the server counts as the process's own (VmRSS); hashes
-have the server's seed; modules that the process would not import are there; and the process has one child
-more, which ends with it. A test that looks at these has the mark `cold_start`.
+have the server's seed; modules that the process would not import are there; /proc/PID/environ shows the
+server's environment; and the process has one child more, which ends with it. A test that looks at these has
+the mark `cold_start`.
 """
 
 from __future__ import annotations
@@ -319,7 +320,7 @@ def _become(request: dict[str, Any], fds: list[int], channel: socket.socket) -> 
                 os._exit(0)
             for fd in (*fds, channel.detach(), below.detach()):
                 os.close(fd)
-            os.chdir("/")
+            os.chdir("/")  # the folder of the process may be on a file system that is unmounted
             return _serve(theirs)
         theirs.close()
     os.umask(request["umask"])
@@ -351,7 +352,8 @@ def _become(request: dict[str, Any], fds: list[int], channel: socket.socket) -> 
 
 
 def _be(uid: int | None, gid: int | None, gids: list[int] | None) -> None:
-    """Take an account, as subprocess does before exec, which then lets /proc/PID belong to that account."""
+    """Become an account, as subprocess does between fork and exec. /proc/PID then belongs to it, as after
+    exec."""
     if gids is not None:
         os.setgroups(gids)
     if gid is not None:
