@@ -34,3 +34,35 @@ def test_a_descriptor_of_any_number_stays_open_in_a_warm_process() -> None:
     ends = {line.partition(" ")[2] for line in done.stdout.splitlines()}
     assert ends == {"IndexError: list index out of range"}
     assert len(done.stdout.splitlines()) > 20
+
+
+WAITS = """\
+import os, socket, subprocess, sys
+from pathlib import Path
+from penstock.engine.shared_memory import Shared
+from tests.support import warm
+warm.enter()
+given, mine = socket.socketpair()
+fds = [given.detach(), Shared().fd]
+words = [sys.executable, *warm.OPTIONS, "-m", "penstock.engine.workers.worker", *map(str, fds)]
+env = {name: value for name, value in os.environ.items() if name.startswith(warm.READ_EARLY)}
+env["KNOWN_BY"] = "x" * 1000
+child = subprocess.Popen(words, pass_fds=fds, env=env, stderr=subprocess.DEVNULL)
+shown = {
+    name: Path(f"/proc/{child.pid}/{name}").read_bytes().rstrip(b"\\0").split(b"\\0")
+    for name in ("cmdline", "environ")
+}
+assert shown["cmdline"] == [os.fsencode(word) for word in words], shown
+assert shown["environ"] == [os.fsencode(f"{name}={env[name]}") for name in env], shown
+mine.close()
+child.wait()
+"""
+
+
+def test_the_kernel_shows_of_a_warm_process_what_it_was_given() -> None:
+    """By its environment `kill_session` knows the processes of a session."""
+    done = subprocess.run(
+        [sys.executable, "-c", WAITS],
+        cwd=ROOT, stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=120, check=False,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr

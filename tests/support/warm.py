@@ -18,9 +18,8 @@ orphans, which the process that asks is for this moment (prctl(2), PR_SET_CHILD_
 | variables that are read while modules are imported                 | the same (`READ_EARLY`)              |
 
 What differs from a cold start: the memory shared with the server counts as the process's own (VmRSS); hashes
-have the server's seed; modules that the process would not import are there; /proc/PID/environ shows the
-server's environment; and the process has one child more, which ends with it. A test that looks at these has
-the mark `cold_start`.
+have the server's seed; modules that the process would not import are there; and the process has one child
+more, which ends with it. A test that looks at these has the mark `cold_start`.
 """
 
 from __future__ import annotations
@@ -49,8 +48,9 @@ OPTIONS = ("-I", "-X", "utf8")
 OURS = ("tests.support.all_steps",)
 """Modules of the tests that start as penstock's do, and whose children are warm."""
 READ_EARLY = ("PYTHON", "LC_", "LANG", "LD_", "MALLOC_", "TZ", "GLIBC_", "ARROW_", "PENSTOCK_TEST_HEARTBEAT")
-NOT_IMPORTED = ("penstock.cli.snakemake_start",)
-"""It decides itself in which order Snakemake's modules are imported."""
+SNAKEMAKE = "penstock.cli.snakemake_start"
+PARENTS = ("penstock", SNAKEMAKE, *OURS)
+"""Modules whose processes start others of penstock."""
 LIBRARIES = (
     "pyarrow.compute",
     "pyarrow.parquet",
@@ -60,14 +60,17 @@ LIBRARIES = (
     "rich.live",
     "rich.table",
     "jinja2",
+    "snakemake.cli",
 )
 ANSWERS_WITHIN = 60.0
-LONGEST_COMMAND = 16384
-"""Bytes that a process's command line may have, as the kernel shows it."""
+SHOWN = 16384
+"""Bytes that a process's command line may have, and its environment, as the kernel shows them."""
 HIGH = 400
 """Numbers from which on descriptors are kept for a moment: above those that anybody asks for."""
 
 _PR_SET_PDEATHSIG, _PR_SET_DUMPABLE, _PR_SET_CHILD_SUBREAPER, _PR_GET_CHILD_SUBREAPER = 1, 4, 36, 37
+_COMMAND, _ENVIRONMENT = 45, 47
+"""Places of arg_start and env_start in /proc/PID/stat, counted from the state; each area's end follows."""
 _libc = ctypes.CDLL(None, use_errno=True)
 _BLOCKED = {signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT, signal.SIGUSR1, signal.SIGUSR2}
 _COMPARED = (
@@ -140,8 +143,8 @@ def enter() -> None:
         f"import runpy; runpy._run_module_as_main(warm.serve_first({theirs.fileno()}))"
     )
     server = subprocess.Popen(
-        [sys.executable, *OPTIONS, "-c", code, " " * LONGEST_COMMAND],
-        pass_fds=[theirs.fileno()], stdin=subprocess.DEVNULL,
+        [sys.executable, *OPTIONS, "-c", code, " " * SHOWN],
+        pass_fds=[theirs.fileno()], stdin=subprocess.DEVNULL, env={**os.environ, "ROOM": " " * SHOWN},
         preexec_fn=_dies_with_parent,  # noqa: PLW1509 - it takes no lock
     )  # fmt: skip
     theirs.close()
@@ -223,7 +226,7 @@ def _words(args: Any) -> list[str]:
     if words[0] != EXECUTABLE:
         return []
     rest = words[1 + len(OPTIONS) :] if tuple(words[1 : 1 + len(OPTIONS)]) == OPTIONS else words[1:]
-    if len(rest) < 2 or rest[0] != "-m" or rest[1] in NOT_IMPORTED:
+    if len(rest) < 2 or rest[0] != "-m":
         return []
     return rest[1:] if rest[1] in OURS or rest[1].split(".")[0] == "penstock" else []
 
@@ -265,7 +268,7 @@ def import_all() -> None:
     for name in LIBRARIES:
         importlib.import_module(name)
     for info in pkgutil.walk_packages(importlib.import_module("penstock").__path__, "penstock."):
-        if info.name not in NOT_IMPORTED and not info.name.endswith("__main__"):
+        if not info.name.endswith("__main__"):
             importlib.import_module(info.name)
 
 
@@ -312,7 +315,7 @@ def _become(request: dict[str, Any], fds: list[int], channel: socket.socket) -> 
     module, *arguments = request["words"]
     parent = os.getpid()
     below = None
-    if module == "penstock" or module in OURS:
+    if module in PARENTS:
         below, theirs = socket.socketpair()
         if os.fork() == 0:
             _dies_with_parent()
@@ -340,7 +343,8 @@ def _become(request: dict[str, Any], fds: list[int], channel: socket.socket) -> 
         signal.signal(number, signal.SIG_IGN if number in request["ignored"] else signal.SIG_DFL)
     sys.argv = ["-m", *arguments]
     sys.orig_argv = [sys.executable, *OPTIONS, "-m", module, *arguments]
-    _show(sys.orig_argv)
+    _show(_COMMAND, [os.fsencode(word) for word in sys.orig_argv])
+    _show(_ENVIRONMENT, [b"%b=%b" % variable for variable in request["env"].items()])
     if module != "penstock":
         sys.modules.pop(module, None)
     if own >= 0:
@@ -371,11 +375,12 @@ def _raised(fd: int) -> int:
     return high
 
 
-def _show(words: list[str]) -> None:
-    """Have /proc/PID/cmdline give these words: the kernel reads them where the process's own once stood."""
+def _show(area: int, words: list[bytes]) -> None:
+    """Have /proc/PID/cmdline or environ give these words: the kernel reads them where the process's own once
+    stood."""
     fields = Path("/proc/self/stat").read_text().rpartition(")")[2].split()
-    begin, end = int(fields[45]), int(fields[46])
-    text = b"".join(os.fsencode(word) + b"\0" for word in words)[: end - begin - 1]
+    begin, end = int(fields[area]), int(fields[area + 1])
+    text = b"".join(word + b"\0" for word in words)[: end - begin - 1]
     ctypes.memmove(begin, text.ljust(end - begin, b"\0"), end - begin)
 
 
