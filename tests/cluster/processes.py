@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
+    from collections.abc import Callable, Iterator, Mapping, Sequence
 
 
 @dataclass(frozen=True)
@@ -82,6 +82,18 @@ def signal_to(pid: int, number: int) -> None:
 
 def pids() -> list[int]:
     return [int(name) for name in os.listdir("/proc") if name.isdigit()]
+
+
+@contextlib.contextmanager
+def halted(*numbers: int) -> Iterator[None]:
+    """Processes that do nothing meanwhile."""
+    for pid in numbers:
+        signal_to(pid, signal.SIGSTOP)
+    try:
+        yield
+    finally:
+        for pid in numbers:
+            signal_to(pid, signal.SIGCONT)
 
 
 def below(*tops: int) -> set[int]:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import shutil
-import signal
 import sys
 import time
 from typing import TYPE_CHECKING
@@ -13,7 +12,7 @@ import pytest
 from tests.cluster.fixtures import need_slurm
 from tests.cluster.machine import Machine
 from tests.cluster.place import Place
-from tests.cluster.processes import below, kill, signal_to
+from tests.cluster.processes import below, halted, kill
 from tests.cluster.settings import Settings
 
 if TYPE_CHECKING:
@@ -79,23 +78,19 @@ def test_what_slurmctld_forgot_is_unknown_and_then_submitted_again() -> None:
             planned(place)
             state, before = machine.folder / "state", machine.folder / "before"
             shutil.copytree(state, before)
-            servers = below(place.server.pid)
-            for pid in servers:
-                signal_to(pid, signal.SIGSTOP)
-            process = copying(place, "json", PENSTOCK_TEST_HEARTBEAT="0.5")
-            place.until(lambda: len(at_work(place)) == 2, "two elements at work", process)
-            kill(machine.daemons["slurmctld"])
-            shutil.rmtree(state)
-            shutil.copytree(before, state)
-            machine.start_controller()
 
             def again() -> list[int]:
                 _, *later = place.submissions("a", "copy")
                 return sorted(index for _, indices in later for index in indices)
 
-            place.until(lambda: again() == [0, 1, 2, 3], "all to be submitted again", process)
-            for pid in servers:
-                signal_to(pid, signal.SIGCONT)
+            with halted(*below(place.server.pid)):
+                process = copying(place, "json", PENSTOCK_TEST_HEARTBEAT="0.5")
+                place.until(lambda: len(at_work(place)) == 2, "two elements at work", process)
+                kill(machine.daemons["slurmctld"])
+                shutil.rmtree(state)
+                shutil.copytree(before, state)
+                machine.start_controller()
+                place.until(lambda: again() == [0, 1, 2, 3], "all to be submitted again", process)
             told = [json.loads(line) for line in place.ends(process).splitlines()]
             changes = [line["data"] for line in told if line.get("kind") == "element"]
             unknown = {one["index"] for one in changes if one["reason"] == "not known to the cluster"}
