@@ -2,12 +2,30 @@
 
 from __future__ import annotations
 
+import re
 from typing import TYPE_CHECKING
 
 from penstock.errors import ConfigError
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
+
+_SPECIAL = re.compile(r"[\\*?\[\]!# ]")
+
+
+def of_file_alone(key: str) -> tuple[str, str]:
+    """The patterns that together match the key itself, and nothing below a folder of the same name."""
+    literal = _SPECIAL.sub(r"\\\g<0>", key)
+    return f"/{literal}", f"!/{literal}/**"
+
+
+def written(patterns: Sequence[str]) -> str:
+    """Patterns as a list of the configuration, which can be pasted."""
+    return f"[{', '.join(_quoted(pattern) for pattern in patterns)}]"
+
+
+def _quoted(pattern: str) -> str:
+    return "'" + pattern.replace("'", "''") + "'"
 
 
 class Patterns:

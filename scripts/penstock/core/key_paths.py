@@ -107,6 +107,8 @@ class Conflicts:
     """
 
     def __init__(self) -> None:
+        self.files: dict[str, None] = {}
+        """Of the files that are also folders of other paths, the first SHOWN."""
         self._open: list[str] = []
         self._last = b""
         self._started = False
@@ -126,11 +128,10 @@ class Conflicts:
             while stack and not path.startswith(stack[-1]):
                 stack.pop()
             if stack:
-                found.extend(
-                    (path, f"needs a folder where {file!a} is a file")
-                    for file in stack
-                    if len(path) > len(file) and path[len(file)] == "/"
-                )
+                files = [file for file in stack if len(path) > len(file) and path[len(file)] == "/"]
+                found.extend((path, f"needs a folder where {file!a} is a file") for file in files)
+                if files and len(self.files) < SHOWN:
+                    self.files.update(dict.fromkeys(files))
                 if stack[-1] == path:
                     continue
             stack.append(path)

@@ -14,6 +14,7 @@ from itertools import pairwise
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
+from penstock.config.patterns import of_file_alone, written
 from penstock.core import events
 from penstock.core.key_paths import Conflicts, Offenders, all_good, check_key
 from penstock.core.layout import STATED
@@ -37,6 +38,8 @@ if TYPE_CHECKING:
 
 SHOWN_EVERY = 0.2
 """Seconds between two progress events."""
+ADVISED = 10
+"""Files for which a message has the patterns that leave them out."""
 LARGEST = (1 << 63) - 1
 """Bytes that a file can have at most."""
 FIRST_BOUND = 12
@@ -161,6 +164,21 @@ def gather(
         histogram(gathering.sizes),
         dict(gathering.hard_links),
         sorted(gathering.empty_folders, key=os.fsencode),
+    )
+
+
+def _advice(files: Sequence[str]) -> str:
+    """What to do about keys that cannot become paths. `files`: those that are also folders of others."""
+    advice = "rename them at the source, or leave them out by `exclude` patterns"
+    # A list of patterns in one line shows no line feed and no other control character.
+    plain = [key for key in files if key.isprintable()]
+    if not plain:
+        return advice
+    alone = [pattern for key in plain[:ADVISED] for pattern in of_file_alone(key)]
+    rest = f", and so for {len(files) - ADVISED:,} more" if len(files) > ADVISED else ""
+    return (
+        f"{advice}; to leave out the file and keep what is below the folder of its name, begin `exclude` "
+        f"with {written(alone)}{rest}"
     )
 
 
@@ -342,12 +360,19 @@ class _Gathering:
         """Raises PreflightError unless something is to be staged and nothing is refused."""
         where = " ".join(place.source.url for place in placed)
         if self._offenders.total:
+            # The key is what patterns match: the path without the folder of its source.
+            keys = [
+                path.removeprefix(place.prefix)
+                for path in self._conflicts.files
+                for place in placed
+                if path.startswith(place.prefix)
+            ]
             lines = [*self._offenders.lines(), *(str(error) for error in self._refusals)]
             raise PreflightError(
                 f"{self._offenders.total} key(s) of the source cannot become paths; nothing was copied",
                 where=where,
                 why="\n  " + "\n  ".join(lines),
-                hint="rename them at the source, or leave them out by `exclude` patterns",
+                hint=_advice(keys),
             )
         if self._refusals:
             raise self._refusals[0]
