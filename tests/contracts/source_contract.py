@@ -36,7 +36,8 @@ class Store(Protocol):
 
     def put(self, key: str, data: bytes) -> None: ...
     def remove(self, key: str) -> None: ...
-    def source(self) -> Source: ...
+    def source(self, key: str = "") -> Source:
+        """Of the root, or of the URL of an object or folder below, without a slash at its end."""
 
 
 # Names that sort differently by folder, by path and by characters, and hostile-looking ones.
@@ -248,6 +249,34 @@ class SourceContract:
         assert source.list_one("d/x") is None
         assert source.list_one("e/f/z") is None
         assert source.list_one("d/x.y") is not None
+
+    def test_s1_a_url_of_one_object_is_that_object_alone(self, store: Store) -> None:
+        for key in ("d/x+y.tar", "d/x+y.tar2", "d/x+y", "d/a"):
+            store.put(key, content(key, 9000))
+        source = store.source("d/x+y.tar")
+        source.check()
+        found = listing(source)
+        assert {key: item.size for key, item in found.items()} == {"x+y.tar": 9000}
+        assert source.list_one("x+y.tar") == found["x+y.tar"]
+        reader = store.source("d/x+y.tar").reader()  # as a worker's, which has not listed it
+        entry = entry_of(found["x+y.tar"])
+        assert read(reader, entry) == content("d/x+y.tar", 9000)
+        assert read(reader, entry, 100, 500) == content("d/x+y.tar", 9000)[100:600]
+        for claim in source.checksum(entry):
+            assert claim.kind != "full" or sums(content("d/x+y.tar", 9000))[claim.algorithm] == claim.value
+        store.put("d/x+y.tar", content("new", 9000))
+        with pytest.raises(SourceChangedError):
+            read(reader, entry)
+        reader.close()
+        store.remove("d/x+y.tar")
+        assert source.list_one("x+y.tar") is None
+
+    def test_s1_a_url_of_a_folder_needs_no_slash(self, store: Store) -> None:
+        for key in ("d/e/x", "d/e/f/y", "d/e.x", "d/e0"):
+            store.put(key, content(key, 100))
+        source = store.source("d/e")
+        source.check()
+        assert sorted(listing(source)) == ["f/y", "x"]
 
     def test_an_abandoned_body_harms_nothing(self, store: Store) -> None:
         store.put("x", content("x", 2 * MIB))

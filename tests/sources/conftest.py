@@ -6,8 +6,10 @@ import os
 import shutil
 import tempfile
 import uuid
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
+from urllib.parse import quote
 
 import pytest
 from tests.contracts.source_contract import ODD
@@ -51,6 +53,10 @@ def dataset(url: str, **over: Any) -> DatasetConfig:
     return DatasetConfig("d", (SourceConfig(url),), **over)
 
 
+def below(url: str, key: str) -> str:
+    return f"{url}/{key}" if key else url
+
+
 class FolderStore:
     """A folder; overwritten as tools do it, by a new file renamed over the old one."""
 
@@ -71,8 +77,9 @@ class FolderStore:
     def remove(self, key: str) -> None:
         os.unlink(self.root / key)
 
-    def source(self) -> Source:
-        return open_source(SourceConfig(self.url), dataset(self.url))
+    def source(self, key: str = "") -> Source:
+        url = f"{self.url.rstrip('/')}/{key}" if key else self.url
+        return open_source(SourceConfig(url), dataset(url))
 
 
 class DemoStore(FolderStore):
@@ -84,11 +91,11 @@ class DemoStore(FolderStore):
         super().__init__(root)
         self._server = server
 
-    def source(self) -> Source:
+    def source(self, key: str = "") -> Source:
         options: dict[str, Any] = {"endpoint_url": self._server.endpoint}
         if self._server.ca:
             options["ca_bundle"] = str(self._server.ca)
-        config = SourceConfig(self._server.url(), storage_options=options)
+        config = SourceConfig(self._server.url(key), storage_options=options)
         keys = Keys("AKIDEMO", "demo-secret-demo")
         credentials = S3Credentials(keys, "us-east-1", self._server.endpoint)
         return open_source(config, dataset(config.url), credentials=credentials, timeout=30)
@@ -103,8 +110,9 @@ class WebStore(FolderStore):
         super().__init__(root)
         self._url = server.url
 
-    def source(self) -> Source:
-        return open_source(SourceConfig(self._url), dataset(self._url), timeout=30)
+    def source(self, key: str = "") -> Source:
+        url = self._url + quote(key)
+        return open_source(SourceConfig(url), dataset(url), timeout=30)
 
 
 class VersityStore:
@@ -144,10 +152,9 @@ class VersityStore:
     def remove(self, key: str) -> None:
         self.client.delete_object(Bucket=self.bucket, Key=f"pre fix/{key}")
 
-    def source(self) -> Source:
-        config = SourceConfig(
-            f"s3://{self.bucket}/pre fix", storage_options={"endpoint_url": self.server.endpoint}
-        )
+    def source(self, key: str = "") -> Source:
+        url = below(f"s3://{self.bucket}/pre fix", key)
+        config = SourceConfig(url, storage_options={"endpoint_url": self.server.endpoint})
         credentials = S3Credentials(Keys(ACCESS, SECRET), "us-east-1", self.server.endpoint)
         return open_source(config, dataset(config.url), credentials=credentials, timeout=30)
 
@@ -169,8 +176,9 @@ class S3fsStore(VersityStore):
         }
         return SourceConfig(f"s3://{self.bucket}/pre fix", storage_options=options)
 
-    def source(self) -> Source:
-        return open_source(self.config(), dataset("s3"), timeout=30)
+    def source(self, key: str = "") -> Source:
+        config = self.config()
+        return open_source(replace(config, url=below(config.url, key)), dataset("s3"), timeout=30)
 
 
 def _write_secrets(path: Path, text: str) -> None:
@@ -197,8 +205,9 @@ class MemoryStore:
     def remove(self, key: str) -> None:
         self._fs.rm_file(f"/root/{key}")
 
-    def source(self) -> Source:
-        return open_source(SourceConfig("memory://root"), dataset("memory://root"))
+    def source(self, key: str = "") -> Source:
+        url = below("memory://root", key)
+        return open_source(SourceConfig(url), dataset(url))
 
 
 @pytest.fixture
@@ -274,8 +283,8 @@ class AzuriteStore:
     def remove(self, key: str) -> None:
         self.container.delete_blob(f"pre fix/{key}")
 
-    def source(self, **options: Any) -> Source:
-        config = SourceConfig(self.url, storage_options={**self.options, **options})
+    def source(self, key: str = "", **options: Any) -> Source:
+        config = SourceConfig(below(self.url, key), storage_options={**self.options, **options})
         return open_source(config, dataset(config.url), timeout=30)
 
     def close(self) -> None:
@@ -292,8 +301,9 @@ class AdlfsStore(AzuriteStore):
         how = {"reader": "fsspec", "credentials_file": str(self.secrets), **options}
         return SourceConfig(self.url, storage_options=how)
 
-    def source(self, **options: Any) -> Source:
-        return open_source(self.config(**options), dataset(self.url), timeout=30)
+    def source(self, key: str = "", **options: Any) -> Source:
+        config = self.config(**options)
+        return open_source(replace(config, url=below(config.url, key)), dataset(self.url), timeout=30)
 
 
 class GcsStore:
@@ -315,9 +325,9 @@ class GcsStore:
         how = {"endpoint_url": self.server.endpoint, "anon": True, **options}
         return SourceConfig(f"gs://{self.bucket}/pre fix", storage_options=how)
 
-    def source(self) -> Source:
+    def source(self, key: str = "") -> Source:
         config = self.config()
-        return open_source(config, dataset(config.url), timeout=30)
+        return open_source(replace(config, url=below(config.url, key)), dataset(config.url), timeout=30)
 
 
 class GcsfsStore(GcsStore):

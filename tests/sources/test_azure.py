@@ -81,7 +81,7 @@ def test_the_listing_of_an_account_that_does_not_say_its_order_is_sorted_on_disk
     batches: list[Sequence[Listed]] = [items[at : at + 30] for at in range(0, len(items), 30)]
     found = [item for batch in in_order(iter(batches), run=100) for item in batch]
     assert found == sorted(items, key=order)
-    source = AzureSource(SourceConfig("az://some/x", storage_options={"anon": True, "account_name": "a"}))
+    source = AzureSource(SourceConfig("az://some/x/", storage_options={"anon": True, "account_name": "a"}))
     source._pages = lambda: iter(batches)  # type: ignore[method-assign]
     assert [item for batch in source.list() for item in batch] == found
     source._pages = lambda: iter([items[:1], items[:1]])  # type: ignore[method-assign]

@@ -10,7 +10,7 @@ import fsspec
 import pytest
 from fsspec.registry import _registry
 from tests.contracts.source_contract import content, drain, entry_of, listing, read
-from tests.sources.conftest import AdlfsStore, GcsfsStore, S3fsStore, dataset
+from tests.sources.conftest import AdlfsStore, GcsfsStore, GcsStore, S3fsStore, dataset
 from tests.support.hostile import Hostile
 from tests.support.keyed import KeyedFileSystem
 
@@ -20,6 +20,7 @@ from penstock.errors import (
     ObjectError,
     OverloadedError,
     PenstockError,
+    PreflightError,
     SourceChangedError,
     TransientError,
 )
@@ -96,15 +97,30 @@ def test_an_object_that_was_another_one_meanwhile_counts_as_changed() -> None:
     _registry.pop("rewritten")
 
 
-def test_a_slash_at_the_end_means_the_prefix_where_an_object_has_its_name(fake_gcs: FakeGcs) -> None:
-    store = GcsfsStore(fake_gcs, f"b{uuid.uuid4().hex}")
+@pytest.mark.parametrize("kind", [GcsfsStore, GcsStore])
+def test_s1_a_url_that_names_an_object_and_a_folder_is_refused_and_told_how_to_write_each(
+    fake_gcs: FakeGcs, kind: type[GcsStore]
+) -> None:
+    store = kind(fake_gcs, f"b{uuid.uuid4().hex}")
     store.put("a", b"1")
     store.put("a/b", b"22")
-    config = store.config()
-    for slash, keys in (("", {"a": 1}), ("/", {"b": 2})):
-        url = f"{config.url}/a{slash}"
-        source = open_source(SourceConfig(url, storage_options=config.storage_options), dataset(url))
-        assert {key: item.size for key, item in listing(source).items()} == keys
+    with pytest.raises(PreflightError, match="the URL names an object and a folder") as caught:
+        listing(store.source("a"))
+    assert f"write gs://{store.bucket}/pre fix/a/ for the folder" in caught.value.hint
+    assert f"gs://{store.bucket}/pre fix/ with `include: ['/a', '!/a/**']`" in caught.value.hint
+    assert {key: item.size for key, item in listing(store.source("a/")).items()} == {"b": 2}
+
+
+@pytest.mark.parametrize("kind", [GcsfsStore, GcsStore])
+def test_s1_an_object_of_no_bytes_beside_a_folder_of_its_name_is_the_folders_marker(
+    fake_gcs: FakeGcs, kind: type[GcsStore]
+) -> None:
+    store = kind(fake_gcs, f"b{uuid.uuid4().hex}")
+    store.put("a", b"")
+    store.put("a/b", b"22")
+    source = store.source("a")
+    assert list(listing(source)) == ["b"]
+    assert source.ignored == {"markers": 1}
 
 
 @pytest.mark.parametrize(

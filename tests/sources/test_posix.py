@@ -272,14 +272,33 @@ def test_a_very_deep_file(tmp_path: Path) -> None:
     reader.close()
 
 
-@pytest.mark.parametrize("kind", ["missing", "file"])
-def test_a_root_that_is_no_folder(tmp_path: Path, kind: str) -> None:
-    (tmp_path / "file").write_bytes(b"")
+@pytest.mark.parametrize("kind", ["missing", "fifo"])
+def test_a_root_that_is_no_folder_and_no_file(tmp_path: Path, kind: str) -> None:
+    os.mkfifo(tmp_path / "fifo")
     source = PosixSource(str(tmp_path / kind))
     with pytest.raises(PreflightError):
         source.check()
     with pytest.raises(PreflightError):
         list_all(source)
+
+
+@pytest.mark.parametrize(("links", "keys"), [("follow", ["link"]), ("skip", []), ("refuse", None)])
+def test_s1_a_root_that_is_a_link_to_a_file_is_treated_as_every_link(
+    tmp_path: Path, links: str, keys: list[str] | None
+) -> None:
+    (tmp_path / "file").write_bytes(b"content")
+    (tmp_path / "link").symlink_to("file")
+    source = PosixSource(str(tmp_path / "link"), links=links)
+    source.check()
+    if keys is None:
+        with pytest.raises(PreflightError, match="symbolic link"):
+            list_all(source)
+        return
+    found = list_all(source)
+    assert list(found) == keys
+    reader = source.reader()
+    assert [read(reader, entry_of(listed)) for listed in found.values()] == [b"content"] * len(keys)
+    reader.close()
 
 
 def test_a_root_may_be_a_link(tmp_path: Path) -> None:

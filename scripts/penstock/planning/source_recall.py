@@ -42,8 +42,9 @@ class SourceRecall:
         for number, url in enumerate(run.info.sources):
             if scheme(url) not in FOLDER_SCHEMES:
                 continue
+            path = Path(folder(url))
             try:
-                states = data_states(Path(folder(url)))
+                states = data_states(path.parent if path.is_file() else path)
             except OSError as error:
                 self.close()
                 raise PreflightError(

@@ -37,12 +37,14 @@ class AzureClient(ObjectClient):
         proof: Callable[[AzureCredentials], Signer],
         options: Mapping[str, object],
         timeout: float,
+        single: str = "",
     ) -> None:
-        """`proof`: shared by the clients of a source, so that a token is fetched once."""
-        super().__init__(place.url)
+        """`proof`: shared by the clients of a source, so that a token is fetched once. `single`: as of
+        `ObjectClient`."""
+        super().__init__(place.url, single)
         self._credentials, self._proof_of = credentials, proof
         self._proof = proof(credentials)
-        self._prefix = f"/{quoted(place.prefix)}"
+        self._prefix = place.prefix
         base = split(credentials.endpoint).path.rstrip("/")
         server = endpoint(credentials.endpoint, options, timeout=timeout)
         self.go_to(server, f"{base}/{quoted(place.container)}")
@@ -62,7 +64,11 @@ class AzureClient(ObjectClient):
 
     def get(self, entry: Entry) -> Request:
         lines = f'If-Match: "{entry.token}"\r\n' if entry.token else ""
-        return self._prefix + quoted(entry.key), "", lines
+        return f"/{quoted(self.name_in(self._prefix, entry.key))}", "", lines
+
+    def is_folder(self, headers: Mapping[bytes, bytes]) -> bool:
+        """A directory of a hierarchical account, or what Hadoop's drivers write for one."""
+        return headers.get(b"x-ms-meta-hdi_isfolder", b"").strip().lower() == b"true"
 
     def claims(self, headers: Mapping[bytes, bytes], *, whole: bool) -> Sequence[Claim]:
         """The blob's own MD5, which is of all its bytes whatever the range was; where whoever wrote it left

@@ -18,7 +18,7 @@ from penstock.sources.azure.signing import proof
 from penstock.sources.external_sort import in_order
 from penstock.sources.http.quoting import query_string
 from penstock.sources.objects.pages import ascending
-from penstock.sources.objects.source import ObjectSource
+from penstock.sources.objects.source import ObjectSource, single_name
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -41,7 +41,7 @@ class AzureSource(ObjectSource[AzureClient]):
         self._config, self._timeout = config, timeout
         self.place = place(config.url)
         known = credentials if credentials is not None else resolve(config)
-        super().__init__(self.place.url, known.endpoint, known)
+        super().__init__(self.place.url, known.endpoint, known, single_name(config))
         self._lock = threading.Lock()
         self._proof: tuple[AzureCredentials, Signer] | None = None
 
@@ -50,8 +50,8 @@ class AzureSource(ObjectSource[AzureClient]):
         return self._credentials
 
     def client(self) -> AzureClient:
-        options = self._config.storage_options
-        return AzureClient(self.place, self.credentials(), self._proof_of, options, self._timeout)
+        options, known = self._config.storage_options, self.credentials()
+        return AzureClient(self.place, known, self._proof_of, options, self._timeout, self.single)
 
     def _proof_of(self, credentials: AzureCredentials) -> Signer:
         """The signer of these credentials: made once, and shared by all clients."""
@@ -74,7 +74,7 @@ class AzureSource(ObjectSource[AzureClient]):
         """See `port.Source.list`. The listing of a flat account is streamed; any other is sorted on disk as a
         whole."""
         pages = self._pages()
-        return ascending(pages if self._flat() else in_order(pages), self.url)
+        return self.either(ascending(pages if self._flat() else in_order(pages), self.url))
 
     def _flat(self) -> bool:
         """Whether the account says that its namespace is flat."""

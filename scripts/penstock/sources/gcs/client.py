@@ -29,13 +29,15 @@ _NO_BUCKET = Meaning(FailedError, "there is no such bucket")
 
 
 class GcsClient(ObjectClient):
-    """Carries a bearer token. `url` is `gs://bucket/prefix/`."""
+    """Carries a bearer token. `url` is `gs://bucket/prefix/`; `single` as of `ObjectClient`."""
 
     NAMES = HeaderNames(values=(b"x-goog-generation", b"x-goog-hash"))
     VERSION = b"x-goog-generation"
 
-    def __init__(self, url: str, options: Mapping[str, object], timeout: float, credentials: object) -> None:
-        super().__init__(url)
+    def __init__(
+        self, url: str, options: Mapping[str, object], timeout: float, credentials: object, single: str = ""
+    ) -> None:
+        super().__init__(url, single)
         bucket, self._prefix = bucket_and_prefix(url)
         base = str(options.get("endpoint_url") or GOOGLE)
         root = f"{split(base).path.rstrip('/')}/storage/v1/b/{quoted_value(bucket)}/o"
@@ -58,7 +60,7 @@ class GcsClient(ObjectClient):
         return f"{method} {target} HTTP/1.1\r\nHost: {server.authority}\r\n{lines}\r\n".encode("latin-1")
 
     def path(self, key: str) -> str:
-        return "/" + quoted_value(self._prefix + key)
+        return "/" + quoted_value(self.name_in(self._prefix, key))
 
     def get(self, entry: Entry) -> Request:
         """The GET names the generation, since not every server obeys `ifGenerationMatch`."""

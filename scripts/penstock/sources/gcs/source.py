@@ -14,7 +14,7 @@ from penstock.sources.objects.json_text import document
 from penstock.sources.objects.judgement import head_misfit, other_version
 from penstock.sources.objects.pages import Objects
 from penstock.sources.objects.reader import ObjectReader
-from penstock.sources.objects.source import ObjectSource, bucket_and_prefix
+from penstock.sources.objects.source import ObjectSource, bucket_and_prefix, single_name
 
 if TYPE_CHECKING:
     from penstock.config.settings import SourceConfig
@@ -62,10 +62,11 @@ class GcsSource(ObjectSource[GcsClient]):
         self._config, self._timeout = config, timeout
         self.endpoint = str(config.storage_options.get("endpoint_url") or GOOGLE)
         known = credentials if credentials is not None else resolve(config)
-        super().__init__(f"gs://{bucket}/{self._prefix}", self.endpoint, known)
+        super().__init__(f"gs://{bucket}/{self._prefix}", self.endpoint, known, single_name(config))
 
     def client(self) -> GcsClient:
-        return GcsClient(self.url, self._config.storage_options, self._timeout, self.credentials())
+        options, url = self._config.storage_options, self._prefix_url
+        return GcsClient(url, options, self._timeout, self.credentials(), self.single)
 
     def resolve(self) -> AccessToken:
         return resolve(self._config)

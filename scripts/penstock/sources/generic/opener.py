@@ -15,6 +15,7 @@ from penstock.errors import ConfigError, PreflightError
 from penstock.sources.azure.account import without_signatures
 from penstock.sources.generic.info import failure, protocol_errors
 from penstock.sources.library_logs import keep_off_the_terminal
+from penstock.sources.objects.source import two_meanings
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -81,6 +82,8 @@ class Opener:
         self.root = ""
         """The name by which the library knows the URL, once it was connected."""
         self._single: bool | None = None
+        self.markers = 0
+        """1 where an object of no bytes has the root's name, and others are below it."""
 
     def renew(self, credentials: object) -> None:
         assert isinstance(credentials, FsspecCredentials)
@@ -120,10 +123,21 @@ class Opener:
 
     def is_file(self, fs: Any) -> bool:
         """Whether the URL is one file's. In a store of objects a file may have the name of a prefix, which a
-        slash at the URL's end means."""
+        slash at the URL's end means; without it `objects.source` has the table. Raises PreflightError where
+        the URL names both."""
         if self._single is None:
             self._single = bool(self.root) and not self.url.endswith("/") and bool(fs.isfile(self.root))
+            size = fs.info(self.root).get("size") if self._single and finds_by_prefix(fs) else None
+            if size is not None and self._any_below(fs):
+                if size:
+                    raise two_meanings(self.url, size)
+                self._single, self.markers = False, 1
         return self._single
+
+    def _any_below(self, fs: Any) -> bool:
+        """Whether there are objects below the prefix of the root's name."""
+        fs.invalidate_cache()  # `isfile` leaves the object itself there, which gcsfs then lists alone
+        return any(info["name"].strip("/") != self.root.strip("/") for info in fs.ls(self.root, detail=True))
 
     def failure(self, error: BaseException, key: str) -> PenstockError:
         """What an error of the protocol means for one object."""
@@ -152,6 +166,12 @@ class Opener:
             if package
             else "install it into the environment that runs penstock, here and on the nodes",
         )
+
+
+def finds_by_prefix(fs: Any) -> bool:
+    """Whether the protocol is of a store of keys, whose `find` takes the beginning of a name."""
+    find = getattr(fs, "_find", None) or fs.find
+    return "prefix" in inspect.signature(find).parameters
 
 
 def _check_names(kind: type[Any], options: Mapping[str, object]) -> None:

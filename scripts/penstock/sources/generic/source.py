@@ -5,13 +5,12 @@ The listing descends folder by folder, in the byte order of the keys. `generic.r
 
 from __future__ import annotations
 
-import inspect
 from typing import TYPE_CHECKING, Any
 
 from penstock.core.model import Listed
 from penstock.errors import SourceChangedError, TransientError
 from penstock.sources.generic.info import claims_of, modified, protocol_errors, token_of
-from penstock.sources.generic.opener import Opener
+from penstock.sources.generic.opener import Opener, finds_by_prefix
 from penstock.sources.generic.reader import FsspecReader
 from penstock.sources.posix.source import RefusedFiles
 
@@ -46,7 +45,8 @@ class FsspecSource:
     @property
     def ignored(self) -> Mapping[str, int]:
         """Markers of folders, in stores that have keys and no folders."""
-        return {"markers": self._markers} if self._markers else {}
+        markers = self._markers + self._opener.markers
+        return {"markers": markers} if markers else {}
 
     def renew(self, credentials: object) -> None:
         self._opener.renew(credentials)
@@ -155,7 +155,7 @@ class FsspecSource:
             else:
                 self._markers += 1
             return
-        if not _finds_by_prefix(fs):
+        if not finds_by_prefix(fs):
             return
         held = 0
         for name in fs.find(path, prefix="/", withdirs=False):
@@ -175,9 +175,3 @@ class FsspecSource:
 
     def checksum(self, entry: Entry) -> Sequence[Claim]:
         return claims_of(FsspecReader(self._opener).look(entry))
-
-
-def _finds_by_prefix(fs: Any) -> bool:
-    """Whether the protocol is of a store of keys, whose `find` takes the beginning of a name."""
-    find = getattr(fs, "_find", None) or fs.find
-    return "prefix" in inspect.signature(find).parameters

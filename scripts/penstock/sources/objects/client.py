@@ -41,9 +41,10 @@ class ObjectClient:
     connection: Connection
     """After `request`: it holds the answer's head."""
 
-    def __init__(self, url: str) -> None:
-        """`url` is the source's, for people: with the prefix, without secrets."""
-        self.url = url
+    def __init__(self, url: str, single: str = "") -> None:
+        """`url` is the source's, for people: with the prefix, without secrets. `single`: the key by which the
+        object is known that the URL names without a slash at its end; "" where it has that slash."""
+        self.url, self.single = url, single
         self.root = ""
         self._sent = b""
         self._error: bytes | None = None
@@ -86,7 +87,15 @@ class ObjectClient:
 
     def where(self, key: str) -> str:
         """An object, for people."""
-        return self.url + key
+        return self.url.removesuffix("/") if key == self.single != "" else self.url + key
+
+    def is_folder(self, headers: Mapping[bytes, bytes]) -> bool:  # noqa: ARG002 (of stores with such objects)
+        """Whether what a HEAD describes stands for a folder, and is no object."""
+        return False
+
+    def name_in(self, prefix: str, key: str) -> str:
+        """The whole name of an object, below a prefix that ends in a slash."""
+        return prefix.removesuffix("/") if key == self.single != "" else prefix + key
 
     # ---- what all have
 

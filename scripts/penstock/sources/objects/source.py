@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING, ClassVar, Generic, TypeVar
 
+from penstock.config.patterns import of_file_alone, written
 from penstock.core.model import Entry, Listed
 from penstock.errors import (
     ConfigError,
@@ -15,6 +16,7 @@ from penstock.errors import (
     SourceChangedError,
     TransientError,
 )
+from penstock.sources.backoff import TRIES
 from penstock.sources.http.dates import stated_time
 from penstock.sources.objects.client import ObjectClient
 from penstock.sources.objects.pages import Objects, Requests, ascending, one_by_one
@@ -24,6 +26,7 @@ from penstock.sources.renewal import renewed
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
 
+    from penstock.config.settings import SourceConfig
     from penstock.core.model import Claim
 
 C = TypeVar("C", bound=ObjectClient)
@@ -41,8 +44,40 @@ def bucket_and_prefix(url: str) -> tuple[str, str]:
     return bucket, f"{prefix.removesuffix('/')}/" if prefix else ""
 
 
+def single_name(config: SourceConfig) -> str:
+    """The last segment of a URL without a slash at its end, which may be one object's. "" for a URL that
+    means a prefix alone: with that slash, or of a source that something else lists."""
+    if config.inventory or config.list_from:
+        return ""
+    _, _, key = config.url.partition("://")[2].partition("/")
+    return key.rpartition("/")[2]
+
+
+def two_meanings(url: str, size: int) -> PreflightError:
+    """The error of a URL that names an object of so many bytes, and a prefix with objects below."""
+    url = url.removesuffix("/")
+    above, _, name = url.rpartition("/")
+    return PreflightError(
+        "the URL names an object and a folder",
+        where=url,
+        why=f"the object has {size:,} bytes, and there are objects below {url}/",
+        hint=f"write {url}/ for the folder; for the object write {above}/ with "
+        f"`include: {written(of_file_alone(name))}`",
+    )
+
+
 class ObjectSource(Generic[C]):
-    """Base of the stores' sources (`port.Source`). A subclass gives `client`, `resolve` and `page`."""
+    """Base of the stores' sources (`port.Source`). A subclass gives `client`, `resolve` and `page`.
+
+    A URL without a slash at its end may name one object, whose key is then its last segment:
+
+    | the object | below the prefix | the source is |
+    |---|---|---|
+    | not there, or not to be asked for | anything | the prefix |
+    | there | nothing, or not to be listed | that object |
+    | there, of 0 bytes: a folder's marker | objects | the prefix |
+    | there, with bytes | objects | refused |
+    """
 
     PAGE: ClassVar[int] = 1000
     """Objects that a page is asked to hold."""
@@ -51,10 +86,11 @@ class ObjectSource(Generic[C]):
     CHECK: ClassVar[str] = "check the bucket's name and the credentials"
     """What to do about a source that cannot be listed."""
 
-    def __init__(self, url: str, at: str, credentials: object) -> None:
-        """`url`: with the prefix, for people. `at`: the server, for people."""
-        self.url, self._at, self._credentials = url, at, credentials
-        self._markers = 0
+    def __init__(self, url: str, at: str, credentials: object, single: str = "") -> None:
+        """`url`: with the prefix, for people. `at`: the server, for people. `single`: see `single_name`."""
+        self.url, self._at, self._credentials, self.single = url, at, credentials, single
+        self._prefix_url = url
+        self._markers = self._beside = 0
 
     # ---- what a dialect says
 
@@ -82,7 +118,8 @@ class ObjectSource(Generic[C]):
 
     @property
     def ignored(self) -> Mapping[str, int]:
-        return {"markers": self._markers} if self._markers else {}
+        markers = self._markers + self._beside
+        return {"markers": markers} if markers else {}
 
     def credentials(self) -> object:
         return self._credentials
@@ -100,10 +137,11 @@ class ObjectSource(Generic[C]):
         self.renew(renewed(error, self.credentials(), self.resolve, last=last))
 
     def check(self) -> None:
-        """One page of one object."""
+        """The object that the URL names, or one page of one object."""
         requests = self.requests()
         try:
-            requests.do(lambda client: self.page(client, "", 1), tries=2)
+            if self._one_object(requests, tries=2) is None:
+                requests.do(lambda client: self.page(client, "", 1), tries=2)
         except PreflightError:
             raise
         except PenstockError as error:
@@ -117,7 +155,55 @@ class ObjectSource(Generic[C]):
             requests.close()
 
     def list(self) -> Iterator[Sequence[Listed]]:
-        return ascending(self._pages(), self.url)
+        return self.either(ascending(self._pages(), self.url))
+
+    def either(self, below: Iterator[Sequence[Listed]]) -> Iterator[Sequence[Listed]]:
+        """The one object that the URL names, or else what is `below` its prefix."""
+        if not self.single:
+            yield from below
+            return
+        requests = self.requests()
+        try:
+            one = self._one_object(requests)
+        finally:
+            requests.close()
+        if one is not None:
+            yield [one]
+            return
+        for batch in below:
+            if any(listed.key == self.single for listed in batch):
+                raise PreflightError(
+                    "an object in the folder has the folder's own name",
+                    where=self.url,
+                    hint="write the source's URL with a slash at its end",
+                )
+            yield batch
+
+    def _one_object(self, requests: Requests[C], *, tries: int = TRIES) -> Listed | None:
+        """By the table above; `url` has no slash at its end where it is one object. Raises PreflightError
+        where the URL names an object and a prefix."""
+        self.url, self._beside = self._prefix_url, 0
+        if not self.single:
+            return None
+        try:
+            one = requests.do(lambda client: self._head(client, self.single), tries=tries)
+        except (ObjectError, PreflightError):
+            return None  # nobody may ask: what can be said of the source, the listing of its prefix says
+        if one is None:
+            return None
+        with suppress(ObjectError):
+            pages = one_by_one(
+                lambda token: requests.do(lambda client: self.page(client, token, 1), tries=tries),
+                self.url,
+                lambda: None,
+            )
+            if any(page.rows or page.markers for page in pages):
+                if one.size:
+                    raise two_meanings(self.url, one.size)
+                self._beside = 1
+                return None
+        self.url = self._prefix_url.removesuffix("/")
+        return one
 
     def _pages(self) -> Iterator[Sequence[Listed]]:
         requests = self.requests()
@@ -138,7 +224,11 @@ class ObjectSource(Generic[C]):
             requests.close()
 
     def list_one(self, key: str) -> Listed | None:
-        """By a listing of what begins with this key: HEAD states times in whole seconds. Then by its name."""
+        """By a listing of what begins with this key: HEAD states times in whole seconds. Then by its name.
+        The one object that the URL names is listed by its name alone."""
+        if key == self.single != "":
+            with self.asking() as ask:
+                return ask(key)
         client = self.client()
         try:
             for found in self.page(client, "", self.NEAR, key).rows:
@@ -164,7 +254,7 @@ class ObjectSource(Generic[C]):
             requests.close()
 
     def _head(self, client: C, key: str) -> Listed | None:
-        """An object as the answer to a HEAD states it; None where it is not there."""
+        """An object as the answer to a HEAD states it; None where it is not there, or stands for a folder."""
         connection = client.request("HEAD", *client.get(Entry(key, key, 0, "", 0)))
         status, headers, size = connection.status, connection.headers, connection.length
         if status in (404, 410):
@@ -173,6 +263,8 @@ class ObjectSource(Generic[C]):
         if status != 200:
             raise client.failure(key)
         connection.finish()
+        if client.is_folder(headers):
+            return None
         token = client.version(headers, size)
         if size < 0 or token is None:
             raise FailedError("the answer states no size or no version", where=client.where(key))

@@ -19,6 +19,7 @@ from penstock.errors import PreflightError, SourceChangedError
 from penstock.filesystem.tree import BELOW, BROKEN, FILE, LINK, descend
 from penstock.sources.posix.file_range import token
 from penstock.sources.posix.hard_links import HardLinks
+from penstock.sources.posix.reader import FILE as OPEN_FILE
 from penstock.sources.posix.reader import PosixReader, beneath, tokens
 
 if TYPE_CHECKING:
@@ -70,8 +71,8 @@ class RefusedFiles:
 
 
 class PosixSource:
-    """A folder. `links` and `empty` are the dataset's policies (`config.settings`); for `keep` see
-    `RefusedFiles`."""
+    """A folder, or one file, whose key is its name. `links` and `empty` are the dataset's policies
+    (`config.settings`); for `keep` see `RefusedFiles`."""
 
     def __init__(
         self,
@@ -85,7 +86,7 @@ class PosixSource:
         self.url = "file://" + self.root
         self.links, self.empty = links, empty
         self._empty_folders: list[str] = []
-        self._keep = keep
+        self._keep, self._was_file = keep, False
         self._ignored = {"links": 0}
         self._hard_links = HardLinks(keep)
 
@@ -106,8 +107,11 @@ class PosixSource:
         return dict(self._ignored)
 
     def check(self) -> None:
-        """Raises PreflightError when the root is no folder that can be read."""
+        """Raises PreflightError when the root is no folder that can be read, and no file."""
         try:
+            if os.path.isfile(self.root):
+                os.close(os.open(self.root, OPEN_FILE & ~os.O_NOFOLLOW))
+                return
             with os.scandir(self.root) as names:
                 next(names, None)
         except OSError as error:
@@ -129,7 +133,7 @@ class PosixSource:
         self._empty_folders = []
         offenders = RefusedFiles(self._keep)
         batch: list[Listed] = []
-        for run in self._walk(offenders):
+        for run in self._one_file(offenders) if self._is_one_file() else self._walk(offenders):
             batch += run
             while len(batch) >= BATCH:
                 yield batch[:BATCH]
@@ -140,6 +144,21 @@ class PosixSource:
             self._ignored["filtered"] = offenders.left_out
         if offenders.count:
             raise offenders.error(self.url)
+
+    def _is_one_file(self) -> bool:
+        """Whether the root is one file, or a link to one; or was one when it was looked at before."""
+        self._was_file = self._was_file or os.path.isfile(self.root)
+        return self._was_file
+
+    def _one_file(self, offenders: RefusedFiles) -> Iterator[Sequence[Listed]]:
+        name = os.path.basename(self.root)
+        listed = self._link(name, offenders) if os.path.islink(self.root) else self.list_one(name)
+        yield [listed] if listed is not None else []
+
+    @property
+    def _top(self) -> str:
+        """The folder below which the keys are."""
+        return os.path.dirname(self.root) if self._is_one_file() else self.root
 
     def _walk(self, offenders: RefusedFiles) -> Iterator[Sequence[Listed]]:
         """Files in order, many at a time: neighbours of one folder together."""
@@ -222,12 +241,12 @@ class PosixSource:
         return self._follow(path, offenders)
 
     def _follow(self, path: str, offenders: RefusedFiles) -> Listed | None:
-        inside = beneath(self.root, path)
+        inside = beneath(self._top, path)
         if inside is None:
             offenders.add(path, "link that leaves the source's root")
             return None
         try:
-            found = os.stat(os.path.join(self.root, inside), follow_symlinks=False)
+            found = os.stat(os.path.join(self._top, inside), follow_symlinks=False)
         except OSError as error:
             offenders.add(path, f"link that leads nowhere: {error.strerror}")
             return None
@@ -249,7 +268,7 @@ class PosixSource:
         return Listed(key, found.st_size, token(found), found.st_mtime_ns)
 
     def reader(self) -> PosixReader:
-        return PosixReader(self.root, follow=self.links == "follow")
+        return PosixReader(self._top, follow=self.links == "follow")
 
     def checksum(self, entry: Entry) -> Sequence[Claim]:  # noqa: ARG002 (the port's shape)
         return ()

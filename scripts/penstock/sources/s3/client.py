@@ -51,6 +51,8 @@ class Bucket:
     path_style: bool
     options: Mapping[str, object]
     timeout: float = 60.0
+    single: str = ""
+    """See `ObjectClient`."""
 
     @property
     def url(self) -> str:
@@ -88,7 +90,7 @@ class S3Client(ObjectClient):
     )
 
     def __init__(self, bucket: Bucket, credentials: S3Credentials) -> None:
-        super().__init__(bucket.url)
+        super().__init__(bucket.url, bucket.single)
         self.bucket = bucket
         self.region = bucket.region
         self._credentials = credentials
@@ -121,7 +123,9 @@ class S3Client(ObjectClient):
         token = entry.token
         lines = f'If-Match: "{token}"\r\n' if token and not token.startswith("W/") else ""
         query = f"versionId={quoted_value(entry.version)}" if entry.version else ""
-        return self._prefix + quoted(entry.key), query, lines
+        key = entry.key
+        path = self._prefix[:-1] if key == self.single != "" else self._prefix + quoted(key)
+        return path, query, lines
 
     def claims(self, headers: Mapping[bytes, bytes], *, whole: bool) -> Sequence[Claim]:
         return s3_claims(headers, whole=whole)

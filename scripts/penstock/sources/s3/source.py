@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 from urllib.parse import urlsplit
 
 from penstock.sources.objects.pages import Objects, between
-from penstock.sources.objects.source import ObjectSource, bucket_and_prefix
+from penstock.sources.objects.source import ObjectSource, bucket_and_prefix, single_name
 from penstock.sources.s3.client import AWS, Bucket, S3Client
 from penstock.sources.s3.credentials import S3Credentials, resolve
 from penstock.sources.s3.listing import Pages, fetched, listed
@@ -29,7 +29,8 @@ def bucket_of(config: SourceConfig, credentials: S3Credentials, timeout: float =
     aws = not credentials.endpoint or host.endswith(AWS)
     # A bucket with a dot does not match the wildcard of AWS's certificates.
     path_style = style == "path" or (style != "virtual" and (not aws or "." in name))
-    return Bucket(name, prefix, credentials.endpoint, credentials.region, path_style, dict(options), timeout)
+    region, single = credentials.region, single_name(config)
+    return Bucket(name, prefix, credentials.endpoint, region, path_style, dict(options), timeout, single)
 
 
 class S3Source(ObjectSource[S3Client]):
@@ -49,7 +50,7 @@ class S3Source(ObjectSource[S3Client]):
         self._config, self._versions = config, versions
         known = credentials if credentials is not None else resolve(config)
         self.bucket = bucket_of(config, known, timeout)
-        super().__init__(self.bucket.url, self.bucket.endpoint or "AWS", known)
+        super().__init__(self.bucket.url, self.bucket.endpoint or "AWS", known, self.bucket.single)
 
     def credentials(self) -> S3Credentials:
         assert isinstance(self._credentials, S3Credentials)
@@ -88,10 +89,9 @@ class S3Source(ObjectSource[S3Client]):
         if self._versions:
             from penstock.sources.s3 import versions
 
-            return versions.listed(
-                self.bucket, versions.pages(self.bucket, self.requests()), self.versioned()
-            )
-        return listed(self.bucket, iter(Pages(self.bucket, self.requests())))
+            pages = versions.pages(self.bucket, self.requests())
+            return self.either(versions.listed(self.bucket, pages, self.versioned()))
+        return self.either(listed(self.bucket, iter(Pages(self.bucket, self.requests()))))
 
     def list_between(self, after: bytes, upto: bytes | None) -> Iterator[Sequence[Listed]]:
         """See `port.Continued`."""
@@ -102,8 +102,10 @@ class S3Source(ObjectSource[S3Client]):
             from penstock.sources.s3 import versions
 
             pages = versions.pages(self.bucket, requests, os.fsdecode(begin))
-            return between(versions.listed(self.bucket, pages, self.versioned()), after, upto)
-        return between(listed(self.bucket, iter(Pages(self.bucket, requests, begin, end))), after, upto)
+            below = versions.listed(self.bucket, pages, self.versioned())
+        else:
+            below = listed(self.bucket, iter(Pages(self.bucket, requests, begin, end)))
+        return between(self.either(below), after, upto)
 
     def version_id(self, headers: Mapping[bytes, bytes]) -> str:
         return headers.get(b"x-amz-version-id", b"").decode("latin-1") if self._versions else ""
