@@ -137,6 +137,11 @@ def test_schema_typed_form_and_example_are_in_step() -> None:
         ("source: s3://b/\n    inventory: https://i/manifest.json", "is neither s3://bucket/... nor a path"),
         ("source: s3://b/\n    inventory: s3://", "names no bucket"),
         ("sources: [{url: s3://b/}]\n    inventory: /i", "belongs into each of `sources`"),
+        ("source: gs://b/\n    archived: skip", "states no archived objects"),
+        (
+            "source: s3://b/\n    archived: skip\n    storage_options: {reader: fsspec}",
+            "without `reader: fsspec`",
+        ),
     ],
 )
 def test_an_inventory_that_cannot_be_the_sources_is_refused(tmp_path: Path, dataset: str, told: str) -> None:

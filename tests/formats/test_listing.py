@@ -122,7 +122,9 @@ def test_missing_damaged_and_foreign_files_are_told(tmp_path: Path) -> None:
 
 
 texts = st.text(st.characters(codec="utf-8", exclude_characters="\0"), max_size=8)
-rows_of = st.builds(Listed, texts, st.integers(0, 2**62), texts, st.integers(-(2**62), 2**62), texts, texts)
+rows_of = st.builds(
+    Listed, texts, st.integers(0, 2**62), texts, st.integers(-(2**62), 2**62), texts, texts, st.just("")
+)
 
 
 @settings(deadline=None, max_examples=30)

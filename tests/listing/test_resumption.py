@@ -14,6 +14,7 @@ from urllib.parse import parse_qs
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+from tests.support.hostile import Hostile
 from tests.support.s3server import CHECKOUT, S3Server
 from tests.support.staging_runs import context_for, events_of
 
@@ -27,6 +28,8 @@ from penstock.listing.collection import gather, open_sources, ordered
 from penstock.listing.resumption import Resumption
 from penstock.sources.external_sort import order
 from penstock.sources.objects.pages import between
+from penstock.sources.origin import origin
+from penstock.sources.s3.source import S3Source
 from penstock.steps import list_step
 
 if TYPE_CHECKING:
@@ -312,3 +315,33 @@ def test_a_segment_whose_rows_are_not_its_own_is_refused(
     rows.close()
     with pytest.raises(FailedError, match="a segment of a listing is damaged"):
         of_five(99)
+
+
+@pytest.mark.parametrize("killed", [False, True])
+def test_s3_a_store_whose_disorder_shows_late_leaves_no_segment_that_is_wrong(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, killed: bool
+) -> None:
+    """Segments of what came in order so far are made, and hold nothing once the disorder shows."""
+    monkeypatch.setattr(resumption, "ROWS", 20)
+    monkeypatch.setattr(resumption, "WORTH", 10)
+    objects = {f"p/{number:03d}": b"1" for number in range(100)}
+    with Hostile(objects, listing="late", page=7) as server:
+        context = context_of(tmp_path, "s3://bucket/p/", server.endpoint)
+        segments = context.layout("data").segments
+        if killed:
+            source = open_sources(context.dataset("data"), 30)[0]
+            assert isinstance(source, S3Source)
+            config = context.dataset("data").sources[0]
+            folder = resumption.place(segments, source.url, origin(config, source), "refuse", "")
+            going = Resumption(context, "data", folder, source).batches()
+            for _ in range(8):
+                next(going)
+            going.close()  # type: ignore[attr-defined]
+            assert list(folder.glob("*.json")), "it was broken off while all was in order"
+        receipt = list_step.run(context, "data")
+    with Hostile(objects) as server:
+        (tmp_path / "plain").mkdir()
+        plain = list_step.run(context_of(tmp_path / "plain", "s3://bucket/p/", server.endpoint), "data")
+    assert receipt["files"] == 100
+    assert receipt["listing_digest"] == plain["listing_digest"]
+    assert not segments.exists()

@@ -9,11 +9,12 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from tests.support.hostile import Hostile
 from tests.support.s3server import S3Server
-from tests.support.staging_runs import context_for, tree
+from tests.support.staging_runs import context_for, events_of, tree
 
 from penstock.config.settings import SourceConfig
 from penstock.errors import PenstockError, PreflightError
 from penstock.formats.listing_file import read_listing
+from penstock.sources.s3.source import S3Source
 from penstock.steps import list_step, preflight_step
 
 if TYPE_CHECKING:
@@ -61,12 +62,66 @@ def test_hostile_keys_are_all_named_and_leave_no_trace(tmp_path: Path) -> None:
     assert os.listdir(tmp_path) == []
 
 
-@pytest.mark.parametrize("mode", ["unsorted", "duplicate", "repeated", "tokenless", "html", "outside"])
+@pytest.mark.parametrize("mode", ["duplicate", "repeated", "tokenless", "html", "outside"])
 def test_a_store_that_lists_wrongly_is_refused(tmp_path: Path, mode: str) -> None:
     objects = {f"p/{n}": b"1" for n in range(6)}
     with Hostile(objects, listing=mode, page=3) as server, pytest.raises(PenstockError):
         list_step.run(context(tmp_path, server.endpoint), "data")
     assert os.listdir(tmp_path) == []
+
+
+@pytest.mark.parametrize("page", [3, 1000])
+@pytest.mark.parametrize("mode", ["unsorted", "shuffled", "late"])
+def test_s3_a_store_that_lists_in_no_order_is_sorted(tmp_path: Path, mode: str, page: int) -> None:
+    objects = dict.fromkeys([*ODD, *(f"p/{n:03d}" for n in range(50))], b"content")
+    digests = []
+    for listing in ("honest", mode):
+        (tmp_path / listing).mkdir()
+        with Hostile(objects, listing=listing, page=page) as server:
+            made = context(tmp_path / listing, server.endpoint)
+            receipt = list_step.run(made, "data")
+        digests.append(receipt["listing_digest"])
+        said = [event.data["text"] for event in events_of(made) if event.kind == "note"]
+        assert any("in no order" in str(text) for text in said) == (listing != "honest")
+        listed = [e for batch in read_listing(made.layout("data").run(receipt["run"]).listing) for e in batch]
+        assert [entry.path for entry in listed] == sorted((key[2:] for key in objects), key=os.fsencode)
+    assert digests[0] == digests[1]
+    assert not list(made.layout("data").runs.glob(".new-*"))
+
+
+def test_s3_of_several_sources_only_the_one_in_no_order_is_sorted(tmp_path: Path) -> None:
+    objects = {f"p/{n}": b"1" for n in range(9)}
+    with Hostile(objects) as tidy, Hostile(objects, listing="shuffled", page=4) as untidy:
+        sources = [
+            SourceConfig("s3://bucket/p/", into, {"endpoint_url": server.endpoint, "anon": True})
+            for into, server in (("a", tidy), ("b", untidy), ("c", tidy))
+        ]
+        made = context_for(tmp_path, "s3://bucket/p/", sources=tuple(sources))
+        assert list_step.run(made, "data")["files"] == 27
+    (said,) = [event.data["text"] for event in events_of(made) if event.kind == "note"]
+    assert "in no order" in str(said)
+
+
+def test_s3_a_key_that_an_unordered_listing_has_twice_is_still_an_error(tmp_path: Path) -> None:
+    with Hostile({f"p/{n}": b"1" for n in range(9)}, listing="shuffled", page=4) as server:
+        page_of = server.page_of
+
+        def twice(shown: Any, *more: Any) -> str:
+            return page_of([*shown, "p/3"] if "p/3" not in shown else shown, *more)
+
+        server.page_of = twice  # type: ignore[method-assign]
+        server.sizes["p/3"] = 1
+        with pytest.raises(PenstockError, match="a key twice"):
+            list_step.run(context(tmp_path, server.endpoint), "data")
+
+
+@pytest.mark.parametrize("key", ["p/1", "p/10", "p/100"])
+def test_s3_one_object_of_an_unordered_store_is_listed_by_its_name(key: str) -> None:
+    with Hostile(dict.fromkeys(["p/1", "p/10", "p/100"], b"1"), listing="unsorted") as server:
+        config = SourceConfig("s3://bucket/p/", "", {"endpoint_url": server.endpoint, "anon": True})
+        listed = S3Source(config).list_one(key[2:])
+    assert listed is not None
+    assert listed.key == key[2:]
 
 
 @pytest.mark.parametrize("step", [preflight_step.run, list_step.run])

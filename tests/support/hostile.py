@@ -41,6 +41,8 @@ is honest from then on; without `*n` a mode holds for ever. Objects live in `ser
 | duplicate | a key twice |
 | outside | a key outside the prefix |
 | unsorted | keys in descending order |
+| shuffled | keys in no order |
+| late | keys in order, but for the first, which comes last |
 | endless | pages without a key, each with a token of the next |
 | html, slowdown, cut | as above; `*n` too |
 """
@@ -110,6 +112,11 @@ class Hostile:
         """What listings state of these keys."""
         self.uploads: dict[str, list[int]] = {}
         """Bytes of the parts of keys that were uploaded in parts: told part by part, and in their etags."""
+        self.classes: dict[str, str] = {}
+        """The storage class of keys that are in another one than STANDARD."""
+        self.restored: dict[str, str] = {}
+        """Of archived keys that were asked to be restored: `going on`, or `done`."""
+        self._restores_asked = False
         self.listing_type = "application/xml"
         self.etags: dict[str, str] = {}
         """What stands in place of a key's own etag."""
@@ -232,6 +239,7 @@ class Hostile:
         elif method == "HEAD":
             send(sock, method, 200, b"")
         else:
+            self._restores_asked = "x-amz-optional-object-attributes" in headers
             self._list(sock, method, dict(parse_qsl(query, keep_blank_values=True)))
 
     # -- modes
@@ -256,6 +264,9 @@ class Hostile:
         mode = self.modes.get(key, "")
         if method == "GET" or mode in ("404", "expired", "denied"):
             mode = self._mode(key, mode)
+        archived = self.classes.get(key) in ("GLACIER", "DEEP_ARCHIVE")
+        if archived and self.restored.get(key) != "done" and method == "GET":
+            return _error(sock, method, 403, "InvalidObjectState")
         if mode == "gathered" and method == "GET":
             self._gathering.wait()
         data = self.objects.get(key)
@@ -284,6 +295,9 @@ class Hostile:
             )
             status, told = (206, {"Content-Length": str(size)}) if size else (400, {"Content-Length": "0"})
             return send(sock, "HEAD", status, b"", ETag=f'"{etag}"', **told)
+        if method == "HEAD" and key in self.classes:
+            stored = {"x-amz-storage-class": self.classes[key]}
+            return send(sock, method, 200, data, **self.version(etag), **stored)
         return self._body(sock, method, mode, data, etag, headers)
 
     def _body(
@@ -357,6 +371,10 @@ class Hostile:
         keys = sorted(key for key in self.objects if key.startswith(prefix))
         if mode == "unsorted":
             keys.reverse()
+        if mode == "shuffled":
+            keys.sort(key=lambda key: hashlib.sha1(key.encode(), usedforsecurity=False).digest())
+        if mode == "late":
+            keys.append(keys.pop(0))
         if mode == "duplicate":
             keys.insert(1, keys[0])
         token = query.get("continuation-token", "")
@@ -399,8 +417,19 @@ class Hostile:
             etag = self.etag(key) if key in self.objects else "0" * 24
             body += f"<Contents><Key>{quote(key) if coded else escape(key)}</Key>"
             body += f"<LastModified>2024-05-06T07:08:09.123Z</LastModified><ETag>&quot;{etag}&quot;</ETag>"
-            body += f"<Size>{sizes.get(key, 1)}</Size><StorageClass>STANDARD</StorageClass></Contents>"
+            body += f"<Size>{sizes.get(key, 1)}</Size>{self._class(key)}</Contents>"
         return body + "</ListBucketResult>"
+
+    def _class(self, key: str) -> str:
+        text = f"<StorageClass>{self.classes.get(key, 'STANDARD')}</StorageClass>"
+        if key not in self.restored or not self._restores_asked:
+            return text
+        until = "<RestoreExpiryDate>2100-01-01T00:00:00Z</RestoreExpiryDate>"
+        going = self.restored[key] == "going on"
+        return (
+            f"{text}<RestoreStatus><IsRestoreInProgress>{str(going).lower()}</IsRestoreInProgress>"
+            f"{'' if going else until}</RestoreStatus>"
+        )
 
     def version(self, etag: str) -> dict[str, str]:
         """How an answer states the version."""

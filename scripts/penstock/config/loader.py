@@ -29,7 +29,7 @@ from penstock.config.backends import BACKENDS
 from penstock.config.section import Section
 from penstock.config.serialization import Readers, read
 from penstock.config.settings import ClusterConfig, Config, JobOptions
-from penstock.config.source_kinds import FOLDER_SCHEMES, through_fsspec
+from penstock.config.source_kinds import FOLDER_SCHEMES, kind, through_fsspec
 from penstock.config.strict_yaml import Document, KeyPath, StrictYamlError
 from penstock.config.validation import Problem, shown
 from penstock.core import posix_acl
@@ -181,6 +181,7 @@ def _meaning(root: Section) -> Iterator[Problem]:
             yield Problem(dataset.path, f"the name {name!r} is taken by the workflow: choose another")
         yield from _sources_problems(dataset)
         yield from _listing_problems(dataset)
+        yield from _archived_problems(dataset)
         yield from _changed_problems(dataset)
         yield from _permissions_problems(dataset.at("permissions"))
     yield from _bandwidth(root.at("bandwidth"))
@@ -255,6 +256,16 @@ def _listing_problems(dataset: Section) -> Iterator[Problem]:
             yield Problem(where, f"{shown(source.text('url'))} has none: S3 Inventory is of S3 buckets")
         if source.text("list_from"):
             yield Problem(where, "and `list_from` are two listings of one source: give one of them")
+
+
+def _archived_problems(dataset: Section) -> Iterator[Problem]:
+    """Of what says what becomes of archived objects, where no listing states them."""
+    for source, options in zip(
+        storage_options.sources(dataset), storage_options.merged(dataset), strict=True
+    ):
+        if source.text("archived") and kind(source.text("url"), options) not in ("s3", "azure"):
+            why = f"{shown(source.text('url'))} states no archived objects: it is for S3 and Azure"
+            yield Problem((*source.path, "archived"), f"{why}, without `reader: fsspec`")
 
 
 def _scheme(url: str) -> str:

@@ -93,6 +93,9 @@ class SourceConfig:
     """An S3 Inventory that is read in place of the listing: its manifest, or a folder with it."""
     list_from: Annotated[str | None, "place"] = None
     """A list of keys that is read in place of the listing."""
+    archived: str = "refuse"
+    """Objects that cannot be read before somebody has them restored: `refuse` them before a byte is copied,
+    or `skip` them (counted)."""
 
 
 @dataclass(frozen=True)

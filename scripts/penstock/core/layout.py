@@ -39,6 +39,7 @@ RELEASE_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,127}")
 """What `datasets` and `datasets.*.release` may say, matched in full."""
 LISTING = "listing.parquet"
 STATED = "stated.parquet"
+ARCHIVED = "archived.parquet"
 REPAIRS = "repairs"
 STATE = ".penstock"
 ADOPTIONS = "adoptions"
@@ -245,6 +246,12 @@ class RunLayout:
         """The checksum files beside the data that list read, as it listed them; only where the
         configuration names any."""
         return self.folder / STATED
+
+    @property
+    def archived(self) -> Path:
+        """The objects that were archived when they were listed last, as a listing whose column `token` holds
+        the class; only where there are any."""
+        return self.folder / ARCHIVED
 
     @property
     def amended(self) -> Path:

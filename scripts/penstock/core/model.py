@@ -34,6 +34,9 @@ class Listed(NamedTuple):
     """A version id or generation by which the source can be asked for exactly these bytes."""
     checksum: str = ""
     """A source checksum that the listing itself carries, as `str(Claim)`, or ""."""
+    archived: str = ""
+    """The store's name of the class or tier in which the object cannot be read before somebody has it
+    restored, or "". Not kept in a listing: it changes while the bytes do not."""
 
 
 class Entry(NamedTuple):

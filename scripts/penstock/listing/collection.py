@@ -17,20 +17,22 @@ from typing import TYPE_CHECKING, NamedTuple
 from penstock.config.patterns import of_file_alone, written
 from penstock.core import events
 from penstock.core.key_paths import Conflicts, Offenders, all_good, check_key
-from penstock.core.layout import STATED
+from penstock.core.layout import ARCHIVED, STATED
 from penstock.errors import ConfigError, PreflightError
 from penstock.listing.key_filter import Filter
 from penstock.listing.listers import Identified, Resumable, stated
+from penstock.sources.external_sort import DisorderError
 from penstock.sources.origin import origin
-from penstock.sources.port import Emptied, Sharing
+from penstock.sources.port import Emptied, Sharing, Sortable
 from penstock.storage import durable
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Sequence
+    from collections.abc import Collection, Iterable, Iterator, Sequence
 
     from penstock.config.settings import DatasetConfig
     from penstock.core.layout import DatasetLayout
     from penstock.core.model import Listed
+    from penstock.formats.archived_objects import ArchivedWriter
     from penstock.formats.listing_file import ListingWriter
     from penstock.listing.listers import Lister
     from penstock.sources.port import Source
@@ -138,21 +140,55 @@ def ordered(dataset: DatasetConfig, sources: Sequence[Source]) -> list[Placed]:
     return placed
 
 
+class _InNoOrderError(Exception):
+    """A source is to be listed anew, and sorted."""
+
+    def __init__(self, place: Placed) -> None:
+        super().__init__(place)
+        self.place = place
+
+
 def gather(
     context: Context, dataset: DatasetConfig, placed: Sequence[Placed], path: Path, *, resume: bool = False
 ) -> Gathered:
     """List all sources into the file `path`. Raises PreflightError with all keys that are refused, or when no
     file is left to stage; `path` does not exist then. `resume`: what is listed is kept with the dataset's
-    state, and continued (`resumption`); the caller holds the dataset, and removes it afterwards."""
+    state, and continued (`resumption`); the caller holds the dataset, and removes it afterwards.
+
+    Where a store turns out to list in no order, the listing is begun anew, and that source's is sorted on
+    disk."""
+    in_no_order: set[int] = set()
+    while True:
+        try:
+            return _gather(context, dataset, placed, path, in_no_order, resume=resume)
+        except _InNoOrderError as error:
+            in_no_order.add(error.place.number)
+            text = (
+                f"{error.place.source.url} lists its keys in no order: it is listed anew, and sorted on disk"
+            )
+            context.emit(events.Noted(dataset.name, "list", text))
+
+
+def _gather(
+    context: Context,
+    dataset: DatasetConfig,
+    placed: Sequence[Placed],
+    path: Path,
+    in_no_order: Collection[int],
+    *,
+    resume: bool,
+) -> Gathered:
+    from penstock.formats.archived_objects import ArchivedWriter
     from penstock.formats.listing_file import ListingWriter
 
-    with ListingWriter(path) as writer:
-        gathering = _Gathering(context, dataset, writer, resume=resume)
+    with ListingWriter(path) as writer, ArchivedWriter(path.with_name(ARCHIVED)) as archives:
+        gathering = _Gathering(context, dataset, writer, archives, in_no_order, resume=resume)
         for place in placed:
             gathering.one(place, path.parent)
         gathering.judge(placed)
         gathering.tell()
         digest, files, size = writer.close()
+        archives.close()
     if dataset.checksums:
         digest, files, size = gathering.state(placed, path)
     return Gathered(
@@ -191,9 +227,17 @@ def histogram(sizes: Counter[int]) -> list[list[int]]:
 
 class _Gathering:
     def __init__(
-        self, context: Context, dataset: DatasetConfig, writer: ListingWriter, *, resume: bool
+        self,
+        context: Context,
+        dataset: DatasetConfig,
+        writer: ListingWriter,
+        archives: ArchivedWriter,
+        in_no_order: Collection[int],
+        *,
+        resume: bool,
     ) -> None:
         self._context, self._dataset, self._writer, self._resume = context, dataset, writer, resume
+        self._archives, self._in_no_order = archives, in_no_order
         self._filter = Filter(dataset.include, dataset.exclude)
         self._conflicts = Conflicts()
         self._offenders = Offenders()
@@ -217,9 +261,13 @@ class _Gathering:
             if by_files is not None:
                 self._context.emit(events.Noted(self._dataset.name, "list", by_files.note()))
             with self._context.waiting(self._dataset.name, "list", place.source.url) as waiting:
-                for batch in waiting.each(self._listed(place, lister)):
+                for batch in waiting.each(self._listed(place, lister, scratch)):
                     self._context.stop.check()
                     self._batch(place, batch)
+        except DisorderError:
+            if lister is place.source and isinstance(lister, Sortable):
+                raise _InNoOrderError(place) from None
+            raise
         except PreflightError as error:
             # A source raises at its end for items that it refuses. The other sources are listed all the same,
             # so that one run names everything.
@@ -232,8 +280,11 @@ class _Gathering:
         if isinstance(place.source, Emptied):
             self._empty(place, place.source.empty_folders)
 
-    def _listed(self, place: Placed, lister: Lister) -> Iterator[Sequence[Listed]]:
-        """What a lister lists. One that can begin at any key goes on where an earlier one was broken off."""
+    def _listed(self, place: Placed, lister: Lister, scratch: Path) -> Iterator[Sequence[Listed]]:
+        """What a lister lists. One that can begin at any key goes on where an earlier one was broken off; one
+        in no order begins anew."""
+        if place.number in self._in_no_order and isinstance(place.source, Sortable):
+            return place.source.list_sorted(scratch)
         if not self._resume or not isinstance(lister, Resumable):
             return lister.list()
         from penstock.listing.resumption import Resumption
@@ -252,6 +303,8 @@ class _Gathering:
         kept = self._filter.keep(batch)
         if len(kept) != len(batch):
             self.ignored["filtered"] += len(batch) - len(kept)
+        if self._dataset.sources[place.number].archived == "skip":
+            kept = self._readable(kept)
         paths = self._paths(place, kept)
         if not all_good(paths):
             kept = self._good(place, kept)
@@ -267,6 +320,7 @@ class _Gathering:
             return
         if not self._offenders.total:
             self._writer.add(kept, paths=paths, source=place.number)
+            self._archives.add(kept, paths, place.number)
         self._kept += len(kept)
         if timeless := [listed.key for listed in kept if not listed.modified_ns]:
             self._first_timeless = self._first_timeless or timeless[0]
@@ -277,6 +331,12 @@ class _Gathering:
             self.sizes[-1 - slot] += size
             self._bytes += size
         self._show()
+
+    def _readable(self, batch: Sequence[Listed]) -> Sequence[Listed]:
+        if not any(listed.archived for listed in batch):
+            return batch
+        self.ignored.update(f"archived ({listed.archived})" for listed in batch if listed.archived)
+        return [listed for listed in batch if not listed.archived]
 
     def tell(self) -> None:
         """Warn of files that get a time which is not theirs."""

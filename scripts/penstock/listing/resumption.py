@@ -33,7 +33,7 @@ from penstock.filesystem import plain_files
 from penstock.formats.listing_file import ListingWriter, read_columns
 from penstock.formats.tables import count_of, values
 from penstock.listing.listers import Refusing
-from penstock.sources.external_sort import order
+from penstock.sources.external_sort import DisorderError, order
 from penstock.storage import durable
 from penstock.views import human
 
@@ -122,7 +122,9 @@ class Resumption:
         for batch in read_columns(path):
             self._context.stop.check()
             held = values(batch)
-            listed = filled(Listed, {name: held[name] for name in Listed._fields}, batch.num_rows)
+            listed = filled(
+                Listed, {name: held[name] for name in Listed._fields if name in held}, batch.num_rows
+            )
             if not position < order(listed[0]) <= order(listed[-1]) <= segment.end:
                 raise damaged
             position = order(listed[-1])
@@ -137,16 +139,23 @@ class Resumption:
             for batch in self._lister.list_between(after, upto):
                 writing.add(batch)
                 yield batch
+        except DisorderError:
+            # What lies between two keys of such a store is not what was listed between them.
+            writing.drop()
+            for name in os.listdir(self._folder) if self._folder.exists() else ():
+                (self._folder / name).unlink()
+            raise
         except BaseException:
             writing.broken_off()
             raise
         writing.ended(upto)
 
     def sound(self, batch: Sequence[Listed]) -> bool:
-        """Whether what was listed may be continued: nothing was refused, and each row can be stored."""
+        """Whether what was listed may be continued: nothing was refused, and each row can be stored, which
+        does not hold of what an archive holds (`Listed.archived`)."""
         if self._within <= 0 or (isinstance(self._lister, Refusing) and self._lister.refused):
             return False
-        return max(one.size for one in batch) <= LARGEST
+        return max(one.size for one in batch) <= LARGEST and not any(one.archived for one in batch)
 
     def new(self) -> tuple[Path, Path]:
         """The files of a further segment: its rows, and the document by which it counts."""
@@ -174,7 +183,7 @@ class _Writing:
             return
         if not self._resumption.sound(batch):
             self._off = True
-            self._drop()
+            self.drop()
             return
         if not self._rows:
             self._began = time.time()
@@ -192,14 +201,14 @@ class _Writing:
             if self._writer is not None:
                 self._close()
         except PenstockError:
-            self._drop()
+            self.drop()
 
     def ended(self, upto: bytes | None) -> None:
         """The stretch was listed to its end. What lies before other segments is kept, for another time."""
         if upto is not None and self._rows and not self._off:
             self._write()
             self._close()
-        self._drop()
+        self.drop()
 
     def _write(self) -> None:
         if self._writer is None:
@@ -217,7 +226,7 @@ class _Writing:
         durable.write_json(self._document, listing_segment.to_json(segment))
         self._after, self._writer, self._rows = self._last, None, 0
 
-    def _drop(self) -> None:
+    def drop(self) -> None:
         self._waiting, self._rows = [], 0
         if self._writer is not None:
             self._writer.abandon()

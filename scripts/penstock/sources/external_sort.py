@@ -30,6 +30,19 @@ EMPTY = 10_000
 pass over deleted objects."""
 
 
+class DisorderError(FailedError):
+    """A listing's keys are in another order than that of their bytes: the store lists in no order, or in one
+    of its own (directory buckets of S3 Express, Storj). `port.Sortable` sources are then listed anew."""
+
+
+def disorder(key: str, last: str, where: str, hint: str = "") -> FailedError:
+    """The error of a key that does not come behind the last one in the order of bytes: `DisorderError`, or a
+    plain FailedError where it is the same key again."""
+    kind = FailedError if key == last else DisorderError
+    why = f"{key!r} after {last!r}"
+    return kind("the listing is out of order or has a key twice", where=where, why=why, hint=hint)
+
+
 def order(item: Listed) -> bytes:
     return item.key.encode("utf-8", "surrogateescape")
 

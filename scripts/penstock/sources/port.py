@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Protocol, runtime_checkable
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
     from contextlib import AbstractContextManager
+    from pathlib import Path
 
     from penstock.core.model import Claim, Entry, Listed
     from penstock.errors import ExpiredCredentialsError
@@ -136,6 +137,15 @@ class Continued(Protocol):
     def list_between(self, after: bytes, upto: bytes | None) -> Iterator[Sequence[Listed]]:
         """Of the objects of `list`, those whose keys come behind `after`, up to and with `upto` (None: to the
         end), without listing the others."""
+
+
+@runtime_checkable
+class Sortable(Protocol):
+    """A source whose store may list its keys in another order than that of their bytes."""
+
+    def list_sorted(self, folder: Path) -> Iterator[Sequence[Listed]]:
+        """As `list`, sorted on disk in `folder`: for the listing after one that raised
+        `external_sort.DisorderError`. Begins when the store's listing has ended."""
 
 
 @runtime_checkable

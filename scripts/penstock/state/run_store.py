@@ -7,7 +7,7 @@ from __future__ import annotations
 import os
 from typing import TYPE_CHECKING
 
-from penstock.core.layout import ADOPTED, EMPTY_FOLDERS, LISTING, STATED
+from penstock.core.layout import ADOPTED, ARCHIVED, EMPTY_FOLDERS, LISTING, STATED
 from penstock.errors import FailedError, PreflightError
 from penstock.state import current_pointer, run_claims, seals
 from penstock.state.run import load
@@ -15,11 +15,13 @@ from penstock.storage import durable
 from penstock.storage.registry import open_storage
 
 if TYPE_CHECKING:
+    from pathlib import Path
+
     from penstock.core.layout import DatasetLayout, RunLayout
     from penstock.state.run import Run
 
 
-_KEPT = frozenset({"run.json", LISTING, STATED, EMPTY_FOLDERS, ADOPTED})
+_KEPT = frozenset({"run.json", LISTING, STATED, ARCHIVED, EMPTY_FOLDERS, ADOPTED})
 
 
 def open_run(layout: DatasetLayout, wanted: str = "") -> Run:
@@ -109,3 +111,13 @@ def drop_derived(folder: RunLayout) -> bool:
             path.unlink()
     durable.fsync_dir(folder.folder)
     return bool(derived)
+
+
+def replace_archived(spool: Path, folder: RunLayout) -> None:
+    """Which objects are archived is as the source was listed last: they are restored, and others go there,
+    while their bytes stay the same."""
+    if (spool / ARCHIVED).exists():
+        os.replace(spool / ARCHIVED, folder.archived)
+        durable.fsync_dir(folder.folder)
+    else:
+        folder.archived.unlink(missing_ok=True)

@@ -215,6 +215,11 @@ def run_of(
 
 def _tell(context: Context, dataset: str, ignored: Mapping[str, int]) -> None:
     """Warn, when a source is listed, of what it holds and no release will hold."""
+    for what, objects in ignored.items():
+        if what.startswith("archived"):
+            context.emit(
+                events.Warned(dataset, STEP, f"left out: {human.counted(objects, 'object')}, {what}")
+            )
     for what, links in ignored.items():
         if what.startswith(PAGE_LINKS):
             context.emit(events.Warned(dataset, STEP, f"left out: {human.count(links)} {what}"))
@@ -293,6 +298,8 @@ def _meet(
     folder = layout.run(run_id)
     frozen, root = run_config.freeze(context.config, dataset), str(layout.root)
     state_root = None if layout.state_root is None else str(layout.state_root)
+    if _goes_on(layout, folder) and folder.listing.exists():
+        run_store.replace_archived(spool, folder)
     if _goes_on(layout, folder) and not abandoned_stagings.retire(layout, folder):
         info = read_run(folder)
         # What decides the content is part of the id and so the same; how to do it may change, and

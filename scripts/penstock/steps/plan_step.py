@@ -35,6 +35,7 @@ from penstock.planning import (
 )
 from penstock.planning import previous_release as bases
 from penstock.planning.adopted_tree import AdoptedRows
+from penstock.planning.archived_objects import ArchivedObjects
 from penstock.planning.forecast import Totals
 from penstock.planning.held_files import HeldFiles
 from penstock.planning.renamed_rows import MOST, RenamedRows
@@ -160,7 +161,8 @@ class _Planner:
         yield batch.slice(start)
 
     def count(self) -> Totals:
-        """Raises PreflightError where copying would have more fetched from an archive than is allowed."""
+        """Raises PreflightError where copying would have more fetched from an archive than is allowed, or
+        would read objects that must be restored first."""
         self.rules = Rules(
             self.base.sources or {},
             self.plan.giant_bytes,
@@ -168,26 +170,30 @@ class _Planner:
             self.require,
         )
         self.renamed = RenamedRows(self.rules)
+        archived = ArchivedObjects(self.run)
         with SourceRecall(self.run) as recall:
-            totals = self._count(recall)
+            totals = self._count(recall, archived)
         held = HeldFiles(self.run.layout.release(self.base.release or "") / DATA, self.context.stop.check)
         if self.renamed.match(held.md5):
+            archived = ArchivedObjects(self.run)
             with SourceRecall(self.run) as recall:
-                totals = self._count(recall)
+                totals = self._count(recall, archived)
             totals.renamed, totals.renamed_bytes = self.renamed.files, self.renamed.bytes
             if self.base.way == LINK:
                 totals.copy_here(self.renamed.own_sizes)
         if isinstance(self.over, AdoptedRows):
             totals.copy_here(self.over.own_sizes)
         recall.check()
+        archived.check()
         self.recall = recall.sentence()
         return totals
 
-    def _count(self, recall: SourceRecall) -> Totals:
+    def _count(self, recall: SourceRecall, archived: ArchivedObjects) -> Totals:
         totals = Totals(to_place=self.stores.sizes)
         before = b""
         for batch, sizes in self.files():
             recall.add(batch, sizes)
+            archived.add(batch, sizes)
             parts = row_sums.divided(batch, sizes, taking=bool(self.over))
             totals.add(*parts)
             if self.base.way == COPY:

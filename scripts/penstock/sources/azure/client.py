@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 from penstock.core.model import Claim
 from penstock.sources.azure.account import AzureCredentials
+from penstock.sources.azure.page import ARCHIVE
 from penstock.sources.azure.refusals import refused
 from penstock.sources.checksum_headers import decode
 from penstock.sources.http.endpoint import endpoint, split
@@ -69,6 +70,9 @@ class AzureClient(ObjectClient):
     def is_folder(self, headers: Mapping[bytes, bytes]) -> bool:
         """A directory of a hierarchical account, or what Hadoop's drivers write for one."""
         return headers.get(b"x-ms-meta-hdi_isfolder", b"").strip().lower() == b"true"
+
+    def archived(self, headers: Mapping[bytes, bytes]) -> str:
+        return ARCHIVE if headers.get(b"x-ms-access-tier", b"").decode("latin-1") == ARCHIVE else ""
 
     def claims(self, headers: Mapping[bytes, bytes], *, whole: bool) -> Sequence[Claim]:
         """The blob's own MD5, which is of all its bytes whatever the range was; where whoever wrote it left

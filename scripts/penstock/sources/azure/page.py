@@ -16,9 +16,11 @@ from penstock.sources.objects.xml_text import plain
 if TYPE_CHECKING:
     from penstock.sources.azure.account import Place
 
+ARCHIVE = "Archive"
+"""The access tier whose blobs cannot be read; one that is being rehydrated is in it until it can."""
 _BLOB = re.compile(r"<Blob>(.*?)</Blob>", re.DOTALL)
 _NAME = re.compile(r"\s*<Name( Encoded=\"true\")?>([^<]*)</Name>")
-_FIELD = re.compile(r"<(Last-Modified|Etag|Content-Length)>([^<]*)</")
+_FIELD = re.compile(r"<(Last-Modified|Etag|Content-Length|AccessTier)>([^<]*)</")
 # A blob that stands for a folder, as hierarchical accounts and Hadoop's drivers write them.
 _FOLDER = re.compile(r"<hdi_isfolder>\s*true\s*</", re.IGNORECASE)
 _NEXT = re.compile(r"<NextMarker>([^<]*)</NextMarker>")
@@ -60,6 +62,8 @@ def understand(text: str, place: Place) -> Objects:
         date = fields.get("Last-Modified", "")
         if date not in dates:
             dates[date] = stated_time(date, place.url)
-        rows.append(Listed(key, size, plain(fields.get("Etag", "")).strip('"'), dates[date]))
+        tag = plain(fields.get("Etag", "")).strip('"')
+        archived = ARCHIVE if fields.get("AccessTier") == ARCHIVE else ""
+        rows.append(Listed(key, size, tag, dates[date], archived=archived))
     following = _NEXT.search(text)
     return Objects(rows, plain(following[1]) if following else "", markers)

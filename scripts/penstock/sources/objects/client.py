@@ -93,6 +93,10 @@ class ObjectClient:
         """Whether what a HEAD describes stands for a folder, and is no object."""
         return False
 
+    def archived(self, headers: Mapping[bytes, bytes]) -> str:  # noqa: ARG002 (of stores with archives)
+        """`Listed.archived`, as the answer to a HEAD states it."""
+        return ""
+
     def name_in(self, prefix: str, key: str) -> str:
         """The whole name of an object, below a prefix that ends in a slash."""
         return prefix.removesuffix("/") if key == self.single != "" else prefix + key

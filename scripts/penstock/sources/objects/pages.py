@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Generic, NamedTuple, Protocol, TypeVar
 
 from penstock.errors import FailedError
 from penstock.sources.backoff import TRIES, retrying
-from penstock.sources.external_sort import endless, order
+from penstock.sources.external_sort import disorder, endless, order
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
@@ -165,12 +165,7 @@ def ascending(batches: Iterator[Sequence[Listed]], where: str, hint: str = "") -
         for item in batch:
             key = order(item)
             if key <= last:
-                raise FailedError(
-                    "the listing is out of order or has a key twice",
-                    where=where,
-                    why=f"{item.key!r} after {last.decode('utf-8', 'surrogateescape')!r}",
-                    hint=hint,
-                )
+                raise disorder(item.key, last.decode("utf-8", "surrogateescape"), where, hint)
             last = key
         if batch:
             yield batch

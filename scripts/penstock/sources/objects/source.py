@@ -17,6 +17,7 @@ from penstock.errors import (
     TransientError,
 )
 from penstock.sources.backoff import TRIES
+from penstock.sources.external_sort import in_order
 from penstock.sources.http.dates import stated_time
 from penstock.sources.objects.client import ObjectClient
 from penstock.sources.objects.pages import Objects, Requests, ascending, one_by_one
@@ -25,6 +26,7 @@ from penstock.sources.renewal import renewed
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
+    from pathlib import Path
 
     from penstock.config.settings import SourceConfig
     from penstock.core.model import Claim
@@ -157,6 +159,14 @@ class ObjectSource(Generic[C]):
     def list(self) -> Iterator[Sequence[Listed]]:
         return self.either(ascending(self._pages(), self.url))
 
+    def list_sorted(self, folder: Path) -> Iterator[Sequence[Listed]]:
+        """See `port.Sortable`."""
+        return self.either(ascending(in_order(self._unsorted(), folder=folder), self.url))
+
+    def _unsorted(self) -> Iterator[Sequence[Listed]]:
+        """All below the prefix, in the order in which the store lists it."""
+        return self._pages()
+
     def either(self, below: Iterator[Sequence[Listed]]) -> Iterator[Sequence[Listed]]:
         """The one object that the URL names, or else what is `below` its prefix."""
         if not self.single:
@@ -231,9 +241,12 @@ class ObjectSource(Generic[C]):
                 return ask(key)
         client = self.client()
         try:
-            for found in self.page(client, "", self.NEAR, key).rows:
+            page = self.page(client, "", self.NEAR, key)
+            for found in page.rows:
                 if found.key == key:
                     return found
+            if page.following:
+                return self._head(client, key)  # of a store that lists in no order
             try:
                 self.find(client, key)
             except SourceChangedError:
@@ -269,7 +282,8 @@ class ObjectSource(Generic[C]):
         if size < 0 or token is None:
             raise FailedError("the answer states no size or no version", where=client.where(key))
         modified = stated_time(headers.get(b"last-modified", b"").decode("latin-1"), client.where(key))
-        return Listed(key, size, token, modified, self.version_id(headers))
+        archived = client.archived(headers)
+        return Listed(key, size, token, modified, self.version_id(headers), archived=archived)
 
     def version_id(self, headers: Mapping[bytes, bytes]) -> str:  # noqa: ARG002 (of stores with versions)
         """The id by which this version is read, where the listing states one."""

@@ -35,6 +35,8 @@ CODES = {
     "InvalidObjectState": Meaning(ObjectError, "the object is archived", "restore it first"),
 }
 """What S3's codes mean beyond the status that they come with; `OTHER_REGION` too."""
+ARCHIVES = frozenset({"GLACIER", "DEEP_ARCHIVE"})
+"""Storage classes whose objects cannot be read before they are restored."""
 _REGION = re.compile(r"[a-z0-9-]{1,32}")
 
 
@@ -98,6 +100,8 @@ class S3Client(ObjectClient):
         self._last = ("", "", "", "")
         """Of the request whose head was made last: method, path, query, lines."""
         self._signer = self._sign_with(credentials)
+        self.asks_for_restores = False
+        """Whether listings are to state which archived objects are restored for a time."""
         self._payer = "requester" if bucket.options.get("requester_pays") else ""
         self._prefix = quoted(bucket.prefix)
         self.go_to(*address(bucket, self.region))
@@ -127,6 +131,17 @@ class S3Client(ObjectClient):
         path = self._prefix[:-1] if key == self.single != "" else self._prefix + quoted(key)
         return path, query, lines
 
+    def ask_for_restores(self) -> None:
+        """From the next request on; see `asks_for_restores`."""
+        self.asks_for_restores, self._own = True, ""
+
+    def archived(self, headers: Mapping[bytes, bytes]) -> str:
+        """By HEAD; it alone names the archive tiers of S3 Intelligent-Tiering."""
+        stored = headers.get(b"x-amz-storage-class", b"").decode("latin-1")
+        tier = headers.get(b"x-amz-archive-status", b"").decode("latin-1")
+        readable = b'ongoing-request="false"' in headers.get(b"x-amz-restore", b"")
+        return "" if readable else tier or (stored if stored in ARCHIVES else "")
+
     def claims(self, headers: Mapping[bytes, bytes], *, whole: bool) -> Sequence[Claim]:
         return s3_claims(headers, whole=whole)
 
@@ -150,6 +165,8 @@ class S3Client(ObjectClient):
         signed = [("host", self._host), ("x-amz-checksum-mode", "ENABLED")]
         if signer is not None:
             signed += [("x-amz-content-sha256", EMPTY_SHA256), ("x-amz-date", stamp)]
+        if self.asks_for_restores:
+            signed.append(("x-amz-optional-object-attributes", "RestoreStatus"))
         if self._payer:
             signed.append(("x-amz-request-payer", self._payer))
         if signer is not None:

@@ -13,11 +13,13 @@ from typing import TYPE_CHECKING
 from penstock.core.model import Listed
 from penstock.core.row_codec import filled
 from penstock.errors import ExpiredCredentialsError, FailedError
+from penstock.sources.external_sort import disorder
 from penstock.sources.http.dates import stated_time
 from penstock.sources.http.quoting import query_string
 from penstock.sources.objects.xml_text import plain
+from penstock.sources.s3.client import ARCHIVES
 from penstock.sources.s3.listing_ranges import PAGE, Ranges
-from penstock.sources.s3.page import Page, encoded, key_of, objects, understand
+from penstock.sources.s3.page import Page, archived, encoded, key_of, objects, understand
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -82,7 +84,32 @@ def fetched(client: S3Client, prefix: str, token: str, limit: int, after: str = 
         pairs.append(("continuation-token", token))
     if after:
         pairs.append(("start-after", after))
-    return understand(answer(client, pairs), client.url)
+    return understand(with_restores(client, pairs), client.url)
+
+
+def with_restores(client: S3Client, pairs: Sequence[tuple[str, str]]) -> str:
+    """`answer`; where a page has archived objects, it and the pages after it also state which of these are
+    restored for a time."""
+    text = answer(client, pairs)
+    if client.asks_for_restores or not _any_archived(text):
+        return text
+    client.ask_for_restores()
+    return answer(client, pairs)
+
+
+def _any_archived(text: str) -> bool:
+    return any(f"{stored}</StorageClass>" in text for stored in ARCHIVES)
+
+
+def mark_archived(
+    bucket: Bucket, page: Page, batch: Sequence[Listed], block: str = "Contents"
+) -> Sequence[Listed]:
+    """The same objects, with the class of those that are archived."""
+    if not _any_archived(page.text):
+        return batch
+    quoted, begin = encoded(page), len(bucket.prefix)
+    held = {key_of(raw, quoted)[begin:]: it for raw, it in archived(page.text, ARCHIVES, block).items()}
+    return [one._replace(archived=held[one.key]) if one.key in held else one for one in batch]
 
 
 def answer(client: S3Client, pairs: Sequence[tuple[str, str]]) -> str:
@@ -93,21 +120,24 @@ def answer(client: S3Client, pairs: Sequence[tuple[str, str]]) -> str:
     return os.fsdecode(connection.read_all(PAGE_LIMIT))
 
 
-def listed(bucket: Bucket, pages: Iterator[Page]) -> Iterator[Sequence[Listed]]:
-    """The objects of the pages, keys relative to the prefix, one batch a page."""
+def listed(bucket: Bucket, pages: Iterator[Page], *, ordered: bool = True) -> Iterator[Sequence[Listed]]:
+    """The objects of the pages, keys relative to the prefix, one batch a page. Without `ordered` in any
+    order."""
     last = ""
     for page in pages:
         rows = list(objects(page.text, bucket.url))
-        batch = None if page.until is not None else _plain_batch(bucket, rows, last)
+        batch = None if page.until is not None else _plain_batch(bucket, rows, last, ordered=ordered)
         if batch is None:
-            batch, last = _batch(bucket, page, rows, last)
+            batch, last = _batch(bucket, page, rows, last, ordered=ordered)
         elif rows:
             last, *_ = rows[-1]
         if batch:
-            yield batch
+            yield mark_archived(bucket, page, batch)
 
 
-def _plain_batch(bucket: Bucket, rows: Sequence[tuple[str, str, str, str]], last: str) -> list[Listed] | None:
+def _plain_batch(
+    bucket: Bucket, rows: Sequence[tuple[str, str, str, str]], last: str, *, ordered: bool
+) -> list[Listed] | None:
     """The objects of a page, column by column, in a third of the time of `_batch`. None for a page that is
     not as most are: ASCII keys without escapes, in order and below the prefix, each etag between quotes."""
     if not rows:
@@ -116,10 +146,13 @@ def _plain_batch(bucket: Bucket, rows: Sequence[tuple[str, str, str, str]], last
     text, quoted, prefix = "".join(keys), "\n".join(etags), bucket.prefix
     if not text.isascii() or not last.isascii() or "%" in text or "+" in text or "&" in text:
         return None
-    if not (last < keys[0] and all(map(lt, keys, keys[1:]))):
-        return None
-    # The keys are in order, so all others lie between the first and the last.
-    if not keys[0].startswith(prefix) or not keys[-1].startswith(prefix) or keys[0] == prefix:
+    if ordered:
+        if not (last < keys[0] and all(map(lt, keys, keys[1:]))):
+            return None
+        # The keys are in order, so all others lie between the first and the last.
+        if not keys[0].startswith(prefix) or not keys[-1].startswith(prefix) or keys[0] == prefix:
+            return None
+    elif prefix in keys or not all(key.startswith(prefix) for key in keys):
         return None
     quote = next((form for form in _QUOTES if quoted.startswith(form)), "")
     tags = quoted[len(quote) : -len(quote)].split(f"{quote}\n{quote}") if quote else []
@@ -139,19 +172,20 @@ def _plain_batch(bucket: Bucket, rows: Sequence[tuple[str, str, str, str]], last
 
 
 def _batch(
-    bucket: Bucket, page: Page, rows: Sequence[tuple[str, str, str, str]], last: str
+    bucket: Bucket, page: Page, rows: Sequence[tuple[str, str, str, str]], last: str, *, ordered: bool
 ) -> tuple[list[Listed], str]:
     """The objects of any page, key by key, and the last key. Raises FailedError for keys that are out of
     order or outside the prefix."""
     prefix, quoted, until = bucket.prefix, encoded(page), page.until
     batch: list[Listed] = []
+    before = last
     for raw, modified, etag, size in rows:
         key = key_of(raw, quoted)
+        if ordered and before and not _bytes(before) < _bytes(key):
+            raise disorder(key, before, bucket.url)
+        before = key
         if until is not None and _bytes(key) > until:
-            break
-        if last and not _bytes(last) < _bytes(key):
-            why = f"{key!r} after {last!r}"
-            raise FailedError("the listing is out of order or has a key twice", where=bucket.url, why=why)
+            continue  # another stream's; that it is in order is what the ranges rest on
         last = key
         if not key.startswith(prefix):
             raise FailedError("the listing has a key outside of the prefix", where=bucket.url, why=repr(key))

@@ -13,7 +13,7 @@ from penstock.sources.decimals import decimal
 from penstock.sources.objects.xml_text import plain
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Container, Iterator
 
 # The order in which AWS and most others write an object's fields.
 _USUAL = re.compile(
@@ -22,6 +22,9 @@ _USUAL = re.compile(
 )
 _OBJECT = re.compile(r"<Contents>(.*?)</Contents>", re.DOTALL)
 _FIELD = re.compile(r"<(Key|LastModified|ETag|Size)>([^<]*)</")
+_CLASS = re.compile(r"<StorageClass>\s*(\w+)\s*</StorageClass>")
+# A copy that can be read has a date at which it goes; while it is being restored there is none.
+_RESTORED = re.compile(r"<RestoreExpiryDate>[^<]")
 _KEY = re.compile(r"<Key>([^<]*)<")
 _NEXT = re.compile(r"<NextContinuationToken>([^<]*)</NextContinuationToken>")
 _TRUNCATED = re.compile(r"<IsTruncated>\s*(true|false)\s*</IsTruncated>", re.IGNORECASE)
@@ -88,6 +91,17 @@ def objects(text: str, where: str) -> Iterator[tuple[str, str, str, str]]:
             fields.get("ETag", ""),
             size,
         )
+
+
+def archived(text: str, archives: Container[str], block: str = "Contents") -> dict[str, str]:
+    """Of the objects of a page that are in one of these storage classes and not restored, each key, as
+    encoded in the page, with its class."""
+    found = {}
+    for one in re.findall(rf"<{block}>(.*?)</{block}>", text, re.DOTALL):
+        stored, key = _CLASS.search(one), _KEY.search(one)
+        if stored and key and stored[1] in archives and not _RESTORED.search(one):
+            found[key[1]] = stored[1]
+    return found
 
 
 def encoded(page: Page) -> bool:

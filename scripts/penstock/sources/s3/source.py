@@ -64,7 +64,7 @@ class S3Source(ObjectSource[S3Client]):
 
     def page(self, client: S3Client, token: str, limit: int, begins: str = "") -> Objects:
         page = fetched(client, self.bucket.prefix + begins, token, limit)
-        return Objects(next(listed(self.bucket, iter([page])), ()), page.following)
+        return Objects(next(listed(self.bucket, iter([page]), ordered=False), ()), page.following)
 
     def check(self) -> None:
         """One page of one key, signed as later requests are."""
@@ -92,6 +92,14 @@ class S3Source(ObjectSource[S3Client]):
             pages = versions.pages(self.bucket, self.requests())
             return self.either(versions.listed(self.bucket, pages, self.versioned()))
         return self.either(listed(self.bucket, iter(Pages(self.bucket, self.requests()))))
+
+    def _unsorted(self) -> Iterator[Sequence[Listed]]:
+        if not self._versions:
+            return self._pages()
+        from penstock.sources.s3 import versions
+
+        pages = versions.pages(self.bucket, self.requests())
+        return versions.listed(self.bucket, pages, self.versioned(), ordered=False)
 
     def list_between(self, after: bytes, upto: bytes | None) -> Iterator[Sequence[Listed]]:
         """See `port.Continued`."""

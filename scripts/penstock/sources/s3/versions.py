@@ -14,10 +14,11 @@ from typing import TYPE_CHECKING
 
 from penstock.core.model import Listed
 from penstock.errors import FailedError, ObjectError, PreflightError, TransientError
+from penstock.sources.external_sort import disorder
 from penstock.sources.http.dates import stated_time
 from penstock.sources.objects.pages import one_by_one
 from penstock.sources.objects.xml_text import plain
-from penstock.sources.s3.listing import answer
+from penstock.sources.s3.listing import answer, mark_archived, with_restores
 from penstock.sources.s3.page import Page, encoded, key_of
 
 if TYPE_CHECKING:
@@ -60,7 +61,7 @@ def _fetched(client: S3Client, prefix: str, token: str) -> Page:
         pairs.append(("key-marker", key))
         if version:
             pairs.append(("version-id-marker", version))
-    return _understand(answer(client, pairs), client.url)
+    return _understand(with_restores(client, pairs), client.url)
 
 
 def enabled(client: S3Client) -> bool | None:
@@ -83,9 +84,12 @@ def check(bucket: Bucket, enabled: bool | None) -> None:
         )
 
 
-def listed(bucket: Bucket, pages: Iterator[Page], enabled: bool | None) -> Iterator[Sequence[Listed]]:
+def listed(
+    bucket: Bucket, pages: Iterator[Page], enabled: bool | None, *, ordered: bool = True
+) -> Iterator[Sequence[Listed]]:
     """The newest versions, keys relative to the prefix, one batch a page; what was deleted is left out.
-    `enabled`: see there. Raises PreflightError for what has no version of its own."""
+    `enabled`: see there. Without `ordered` in any order. Raises PreflightError for what has no
+    version of its own."""
     last, before = b"", ""
     for page in pages:
         batch = []
@@ -99,10 +103,8 @@ def listed(bucket: Bucket, pages: Iterator[Page], enabled: bool | None) -> Itera
             key, version = key_of(fields["Key"], quoted), plain(fields.get("VersionId", ""))
             if (os.fsencode(key), version) == (last, before):
                 continue  # some stores begin a page with the version that the marker names
-            if not last < os.fsencode(key):
-                raise FailedError(
-                    "the listing is out of order or has a key twice", where=bucket.url, why=repr(key)
-                )
+            if ordered and not last < os.fsencode(key):
+                raise disorder(key, os.fsdecode(last), bucket.url)
             last, before = os.fsencode(key), version
             if not key.startswith(bucket.prefix):
                 raise FailedError(
@@ -122,7 +124,7 @@ def listed(bucket: Bucket, pages: Iterator[Page], enabled: bool | None) -> Itera
             token = plain(fields.get("ETag", "")).strip('"')
             batch.append(Listed(key[len(bucket.prefix) :], int(fields["Size"]), token, modified, version))
         if batch:
-            yield batch
+            yield mark_archived(bucket, page, batch, "Version")
 
 
 def _understand(text: str, where: str) -> Page:
