@@ -151,6 +151,24 @@ def measured(place: Place, objects: int, rounds: int) -> list[dict[str, Any]]:
     ]  # fmt: skip
 
 
+def in_no_order(place: Place, objects: int) -> tuple[measure.Cost, measure.Cost]:
+    """`penstock step list` of so many objects, of a server that lists in order and of one that does not;
+    prints both, side by side."""
+    costs = []
+    for mixed in (False, True):
+        place.clear()
+        with Server(
+            place.scratch, place.scratch, tls=False, go=place.go, made=objects, mixed=mixed
+        ) as server:
+            cost = place.penstock("step list", server)
+        told = f"{cost.wall:8.2f} s {cost.cpu:8.2f} s CPU {cost.peak_process / 2**20:6.0f} MiB"
+        print(f"  {objects:>10,} {'in no order' if mixed else 'in order':11} {told}", flush=True)
+        costs.append(cost)
+    place.clear()
+    print(f"  speed in no order by that in order: {costs[0].wall / costs[1].wall:.2f}", flush=True)
+    return costs[0], costs[1]
+
+
 def publish(root: Path) -> None:
     """Publish what was listed, without its bytes: a release is made of the listing, with the package's own
     writers, and its run forgets its plan."""
@@ -399,11 +417,18 @@ def main() -> int:
         "--staged", type=int, default=STAGED["full"], help="files of the way to the end; 0: none"
     )
     parser.add_argument("--no-install", action="store_true", help="take the peers that are there")
+    parser.add_argument(
+        "--in-no-order", type=int, default=0, help="only list so many objects, in order and in none"
+    )
     options = parser.parse_args()
     cache = options.cache.absolute()
     if not options.no_install:
         peers.install(cache)
     place = Place(cache / "many", find_go(cache / "peers"), peers.path(cache))
+    if options.in_no_order:
+        place.scratch.mkdir(parents=True, exist_ok=True)
+        ordered, mixed = in_no_order(place, options.in_no_order)
+        return 1 if mixed.wall > 2 * ordered.wall or mixed.peak_process >= MOST else 0
     results = run(place, tuple(options.sizes), options.staged)
     options.results.mkdir(parents=True, exist_ok=True)
     (options.results / "many.json").write_text(json.dumps(results, indent=1) + "\n")

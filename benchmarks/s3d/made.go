@@ -16,7 +16,27 @@ import (
 // an object. Keys are `d<7 digits>/f<9 digits>.bin`, a thousand to a folder; sizes 100 to 1,099 bytes.
 type made struct {
 	count   int
-	changed int // each changed-th object has another version and other bytes; 0: none
+	changed int  // each changed-th object has another version and other bytes; 0: none
+	mixed   bool // listings come in no order, and know no `start-after`
+}
+
+// The number of the object at a place of a listing.
+func (site *made) at(place int) int {
+	if !site.mixed {
+		return place
+	}
+	step := 611953 % site.count
+	for step < 2 || divisor(step, site.count) > 1 {
+		step++
+	}
+	return (place*step + 7) % site.count
+}
+
+func divisor(one, two int) int {
+	for two != 0 {
+		one, two = two, one%two
+	}
+	return one
 }
 
 const (
@@ -122,18 +142,23 @@ func (site *made) list(bucket string, query url.Values) string {
 		key := string(site.key(nil, at))
 		return key >= prefix && key > after
 	})
+	if site.mixed { // tokens are places; of the whole bucket alone
+		at, _ = strconv.Atoi(query.Get("continuation-token"))
+		prefix = ""
+	}
 	body := make([]byte, 0, 300*most+1000)
 	count, last := 0, ""
 	for at < site.count && count < most {
+		number := site.at(at)
 		body = append(body, "<Contents><Key>"...)
 		begin := len(body)
-		body = site.key(body, at)
+		body = site.key(body, number)
 		if !strings.HasPrefix(string(body[begin:]), prefix) {
 			body = body[:begin-len("<Contents><Key>")]
 			break
 		}
 		last = string(body[begin:])
-		seconds := at % 86400
+		seconds := number % 86400
 		body = append(body, "</Key><LastModified>2023-11-1"...)
 		// 1700000000 is 22:13:20 of the 14th.
 		of := seconds + 22*3600 + 13*60 + 20
@@ -143,15 +168,18 @@ func (site *made) list(bucket string, query url.Values) string {
 		body = append(padded(body, of/60%60, 2), ':')
 		body = append(padded(body, of%60, 2), ".000Z</LastModified><ETag>&quot;"...)
 		begin = len(body)
-		body = site.etag(body, at)
+		body = site.etag(body, number)
 		body = append(body[:begin], body[begin+1:len(body)-1]...)
 		body = append(body, "&quot;</ETag><Size>"...)
-		body = strconv.AppendInt(body, site.size(at), 10)
+		body = strconv.AppendInt(body, site.size(number), 10)
 		body = append(body, "</Size><StorageClass>STANDARD</StorageClass></Contents>"...)
 		at++
 		count++
 	}
 	more := at < site.count && strings.HasPrefix(string(site.key(nil, at)), prefix)
+	if site.mixed {
+		more, last = at < site.count, strconv.Itoa(at)
+	}
 	var head strings.Builder
 	head.Grow(len(body) + 600)
 	head.WriteString("<?xml version=\"1.0\" encoding=\"UTF-8\"?>\n<ListBucketResult xmlns=\"http://s3.amazonaws.com/doc/2006-03-01/\"><Name>")

@@ -28,8 +28,9 @@ func main() {
 	rate := flag.Int64("rate", 0, "bytes a second that one connection gets of objects; 0: all that it takes")
 	objects := flag.Int("made", 0, "serve so many objects that are made up, in place of a folder")
 	changed := flag.Int("changed", 0, "of these, each such one is another version; 0: none")
+	mixed := flag.Bool("mixed", false, "listings of these come in no order")
 	flag.Parse()
-	served := &site{bucket: *bucket, made: &made{count: *objects, changed: *changed}}
+	served := &site{bucket: *bucket, made: &made{count: *objects, changed: *changed, mixed: *mixed}}
 	if *objects == 0 {
 		var err error
 		if served, err = index(*root, *bucket, *sums); err != nil {

@@ -82,6 +82,13 @@ def test_many_files_are_staged_verified_and_published_in_bounded_memory(
         assert cost["peak"] < most, (cost["what"], cost["peak"] / MIB)
 
 
+def test_s3_a_listing_in_no_order_is_sorted_in_bounded_memory(place: many.Place) -> None:
+    """A run of 200,000 objects is sorted in memory."""
+    ordered, mixed = many.in_no_order(place, 2 * MANY + 50_000)
+    assert mixed.peak_process < MOST, mixed.peak_process / MIB
+    assert mixed.peak_process - ordered.peak_process < 100 * MIB
+
+
 @pytest.mark.parametrize("kind", ["CSV", "Parquet", "ORC"])
 def test_an_inventory_is_read_and_sorted_in_bounded_memory(tmp_path: Path, kind: str) -> None:
     """Its rows come from the last to the first."""
