@@ -137,6 +137,9 @@ def test_schema_typed_form_and_example_are_in_step() -> None:
         ("source: s3://b/\n    inventory: https://i/manifest.json", "is neither s3://bucket/... nor a path"),
         ("source: s3://b/\n    inventory: s3://", "names no bucket"),
         ("sources: [{url: s3://b/}]\n    inventory: /i", "belongs into each of `sources`"),
+        ("source: gs://b/\n    times: metadata", "states no times in metadata: it is for S3 and Azure"),
+        ("source: memory://b/\n    times: metadata", "states no times in metadata"),
+        ("source: s3://b/\n    times: metadata\n    inventory: /i", "not read where `inventory` names"),
         ("source: gs://b/\n    archived: skip", "states no archived objects"),
         (
             "source: s3://b/\n    archived: skip\n    storage_options: {reader: fsspec}",

@@ -289,8 +289,8 @@ MUTANTS = (
     ),
     Mutant(
         "a key that a store lists twice passes",
-        "if last and not _bytes(last) < _bytes(key):",
-        "if last and _bytes(last) > _bytes(key):",
+        "if ordered and before and not _bytes(before) < _bytes(key):",
+        "if ordered and before and _bytes(before) > _bytes(key):",
         "tests/sources/test_listing.py::test_pages_that_are_wrong",
     ),
     Mutant(

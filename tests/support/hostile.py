@@ -117,6 +117,8 @@ class Hostile:
         self.restored: dict[str, str] = {}
         """Of archived keys that were asked to be restored: `going on`, or `done`."""
         self._restores_asked = False
+        self.mtimes: dict[str, str] = {}
+        """What keys have as `mtime` in their metadata."""
         self.listing_type = "application/xml"
         self.etags: dict[str, str] = {}
         """What stands in place of a key's own etag."""
@@ -295,8 +297,9 @@ class Hostile:
             )
             status, told = (206, {"Content-Length": str(size)}) if size else (400, {"Content-Length": "0"})
             return send(sock, "HEAD", status, b"", ETag=f'"{etag}"', **told)
-        if method == "HEAD" and key in self.classes:
-            stored = {"x-amz-storage-class": self.classes[key]}
+        if method == "HEAD" and (key in self.classes or key in self.mtimes):
+            stored = {"x-amz-storage-class": self.classes.get(key, "STANDARD")}
+            stored |= {"x-amz-meta-mtime": self.mtimes[key]} if key in self.mtimes else {}
             return send(sock, method, 200, data, **self.version(etag), **stored)
         return self._body(sock, method, mode, data, etag, headers)
 

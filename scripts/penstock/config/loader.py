@@ -181,7 +181,7 @@ def _meaning(root: Section) -> Iterator[Problem]:
             yield Problem(dataset.path, f"the name {name!r} is taken by the workflow: choose another")
         yield from _sources_problems(dataset)
         yield from _listing_problems(dataset)
-        yield from _archived_problems(dataset)
+        yield from _store_problems(dataset)
         yield from _changed_problems(dataset)
         yield from _permissions_problems(dataset.at("permissions"))
     yield from _bandwidth(root.at("bandwidth"))
@@ -258,14 +258,23 @@ def _listing_problems(dataset: Section) -> Iterator[Problem]:
             yield Problem(where, "and `list_from` are two listings of one source: give one of them")
 
 
-def _archived_problems(dataset: Section) -> Iterator[Problem]:
-    """Of what says what becomes of archived objects, where no listing states them."""
+_OF_S3_AND_AZURE = {"archived": "states no archived objects", "times": "states no times in metadata"}
+
+
+def _store_problems(dataset: Section) -> Iterator[Problem]:
+    """Of keys for what S3 and Azure alone state of an object."""
     for source, options in zip(
         storage_options.sources(dataset), storage_options.merged(dataset), strict=True
     ):
-        if source.text("archived") and kind(source.text("url"), options) not in ("s3", "azure"):
-            why = f"{shown(source.text('url'))} states no archived objects: it is for S3 and Azure"
-            yield Problem((*source.path, "archived"), f"{why}, without `reader: fsspec`")
+        for key, lacks in _OF_S3_AND_AZURE.items():
+            if source.text(key) and kind(source.text("url"), options) not in ("s3", "azure"):
+                why = f"{shown(source.text('url'))} {lacks}: it is for S3 and Azure"
+                yield Problem((*source.path, key), f"{why}, without `reader: fsspec`")
+        for key in ("inventory", "list_from"):
+            if source.text("times") == "metadata" and source.text(key):
+                yield Problem(
+                    (*source.path, "times"), f"metadata is not read where `{key}` names the objects"
+                )
 
 
 def _scheme(url: str) -> str:

@@ -96,6 +96,9 @@ class SourceConfig:
     archived: str = "refuse"
     """Objects that cannot be read before somebody has them restored: `refuse` them before a byte is copied,
     or `skip` them (counted)."""
+    times: str = "store"
+    """Where an object's time comes from: the `store`, or the object's own `metadata` (`mtime`), which costs a
+    request each."""
 
 
 @dataclass(frozen=True)

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from penstock.config.validation import Problem
 
 _COMMON = "storage_options"
-OF_ONE_SOURCE = ("inventory", "list_from", "archived")
+OF_ONE_SOURCE = ("inventory", "list_from", "archived", "times")
 """Keys of a source that stand in the dataset where that has one `source`."""
 
 

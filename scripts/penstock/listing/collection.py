@@ -218,6 +218,11 @@ def _advice(files: Sequence[str]) -> str:
     )
 
 
+def _untimed(url: str, count: int) -> str:
+    objects = "1 object of" if count == 1 else f"{count:,} objects of"
+    return f"{objects} {url} without a time in their metadata: their files get the store's time"
+
+
 def histogram(sizes: Counter[int]) -> list[list[int]]:
     """[[upper bound in bytes, files, bytes], ...] without gaps. `sizes` holds the number of files of slot n
     under n, and their bytes under -1 - n."""
@@ -275,6 +280,8 @@ class _Gathering:
         for what, count in lister.ignored.items():
             if count:
                 self.ignored[what] += count
+        if (untimed := getattr(place.source, "untimed", 0)) and by_files is None:
+            self._context.emit(events.Warned(self._dataset.name, "list", _untimed(place.source.url, untimed)))
         if isinstance(place.source, Sharing):
             self.hard_links.update(place.source.hard_links)
         if isinstance(place.source, Emptied):
@@ -292,7 +299,9 @@ class _Gathering:
 
         config = self._dataset.sources[place.number]
         told = lister.identity() if isinstance(lister, Identified) else ""
-        identity = (place.source.url, origin(config, place.source), self._dataset.changed, told)
+        identity = [place.source.url, origin(config, place.source), self._dataset.changed, told]
+        if config.times != "store":
+            identity.append(config.times)
         folder = resumable_at(self._context.layout(self._dataset.name).segments, *identity)
         return Resumption(self._context, self._dataset.name, folder, lister).batches()
 

@@ -10,6 +10,7 @@ from penstock.sources.azure.account import AzureCredentials
 from penstock.sources.azure.page import ARCHIVE
 from penstock.sources.azure.refusals import refused
 from penstock.sources.checksum_headers import decode
+from penstock.sources.http.dates import stated_in_metadata
 from penstock.sources.http.endpoint import endpoint, split
 from penstock.sources.http.quoting import quoted
 from penstock.sources.http.response_template import HeaderNames
@@ -73,6 +74,9 @@ class AzureClient(ObjectClient):
 
     def archived(self, headers: Mapping[bytes, bytes]) -> str:
         return ARCHIVE if headers.get(b"x-ms-access-tier", b"").decode("latin-1") == ARCHIVE else ""
+
+    def metadata_time(self, headers: Mapping[bytes, bytes]) -> int:
+        return stated_in_metadata(headers.get(b"x-ms-meta-mtime", b""))
 
     def claims(self, headers: Mapping[bytes, bytes], *, whole: bool) -> Sequence[Claim]:
         """The blob's own MD5, which is of all its bytes whatever the range was; where whoever wrote it left

@@ -41,7 +41,7 @@ class AzureSource(ObjectSource[AzureClient]):
         self._config, self._timeout = config, timeout
         self.place = place(config.url)
         known = credentials if credentials is not None else resolve(config)
-        super().__init__(self.place.url, known.endpoint, known, single_name(config))
+        super().__init__(self.place.url, known.endpoint, known, single_name(config), times=config.times)
         self._lock = threading.Lock()
         self._proof: tuple[AzureCredentials, Signer] | None = None
 

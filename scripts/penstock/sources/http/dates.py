@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+import re
+
 from penstock.core.timestamps import SECOND, nanoseconds
 from penstock.errors import FailedError
+
+_SECONDS = re.compile(r"(-?)([0-9]{1,11})(?:\.([0-9]+))?", re.ASCII)
 
 
 def http_date(text: str) -> int | None:
@@ -15,6 +19,19 @@ def http_date(text: str) -> int | None:
         return None if parsed is None else email.utils.mktime_tz(parsed)
     except (ValueError, OverflowError):  # a date that no calendar has
         return None
+
+
+def stated_in_metadata(value: bytes) -> int:
+    """Nanoseconds since the epoch of a time that a tool wrote into an object's metadata: seconds, with or
+    without a fraction (rclone and s3fs in S3), or ISO 8601 (rclone in Azure). 0 for anything else."""
+    text = value.decode("latin-1").strip()
+    if seconds := _SECONDS.fullmatch(text):
+        sign = -1 if seconds[1] else 1
+        return sign * (int(seconds[2]) * SECOND + int((seconds[3] or "").ljust(9, "0")[:9]))
+    try:
+        return nanoseconds(text)
+    except ValueError:
+        return 0
 
 
 def stated_time(text: str, where: str) -> int:

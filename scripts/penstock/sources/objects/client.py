@@ -97,6 +97,11 @@ class ObjectClient:
         """`Listed.archived`, as the answer to a HEAD states it."""
         return ""
 
+    def metadata_time(self, headers: Mapping[bytes, bytes]) -> int:  # noqa: ARG002 (of stores with metadata)
+        """The time that the object's metadata states in the answer to a HEAD, in nanoseconds since the epoch;
+        0 where it states none that can be read."""
+        return 0
+
     def name_in(self, prefix: str, key: str) -> str:
         """The whole name of an object, below a prefix that ends in a slash."""
         return prefix.removesuffix("/") if key == self.single != "" else prefix + key

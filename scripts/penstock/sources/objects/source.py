@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, suppress
+from functools import partial
 from typing import TYPE_CHECKING, ClassVar, Generic, TypeVar
 
 from penstock.config.patterns import of_file_alone, written
@@ -31,6 +33,8 @@ if TYPE_CHECKING:
     from penstock.config.settings import SourceConfig
     from penstock.core.model import Claim
 
+AT_ONCE = 32
+"""HEAD requests for times at once."""
 C = TypeVar("C", bound=ObjectClient)
 
 
@@ -88,9 +92,13 @@ class ObjectSource(Generic[C]):
     CHECK: ClassVar[str] = "check the bucket's name and the credentials"
     """What to do about a source that cannot be listed."""
 
-    def __init__(self, url: str, at: str, credentials: object, single: str = "") -> None:
-        """`url`: with the prefix, for people. `at`: the server, for people. `single`: see `single_name`."""
+    def __init__(
+        self, url: str, at: str, credentials: object, single: str = "", *, times: str = "store"
+    ) -> None:
+        """`url`: with the prefix, for people. `at`: the server, for people. `single`: see `single_name`.
+        `times`: see `SourceConfig`."""
         self.url, self._at, self._credentials, self.single = url, at, credentials, single
+        self._by_metadata, self._untimed = times == "metadata", 0
         self._prefix_url = url
         self._markers = self._beside = 0
 
@@ -122,6 +130,11 @@ class ObjectSource(Generic[C]):
     def ignored(self) -> Mapping[str, int]:
         markers = self._markers + self._beside
         return {"markers": markers} if markers else {}
+
+    @property
+    def untimed(self) -> int:
+        """Objects of the last listing whose metadata states no time (`times: metadata`)."""
+        return self._untimed
 
     def credentials(self) -> object:
         return self._credentials
@@ -168,7 +181,58 @@ class ObjectSource(Generic[C]):
         return self._pages()
 
     def either(self, below: Iterator[Sequence[Listed]]) -> Iterator[Sequence[Listed]]:
-        """The one object that the URL names, or else what is `below` its prefix."""
+        """The one object that the URL names, or else what is `below` its prefix; with the times that are
+        configured."""
+        batches = self._one_or(below)
+        return self._with_times(batches) if self._by_metadata else batches
+
+    def _with_times(self, batches: Iterator[Sequence[Listed]]) -> Iterator[Sequence[Listed]]:
+        """The same objects, each with the time of its metadata where a HEAD states one."""
+        self._untimed = 0
+        requests = self.requests()
+        with ThreadPoolExecutor(AT_ONCE, thread_name_prefix="times") as pool:
+            try:
+                for batch in batches:
+                    times = list(pool.map(partial(self._metadata_time, requests), batch))
+                    self._untimed += times.count(0)
+                    yield [
+                        one._replace(modified_ns=time) if time else one
+                        for one, time in zip(batch, times, strict=True)
+                    ]
+            finally:
+                requests.stop()
+                pool.shutdown(cancel_futures=True)
+                requests.close()
+
+    def _metadata_time(self, requests: Requests[C], listed: Listed) -> int:
+        """0 for an object that is gone or another by now, too: reading it says so."""
+        entry = Entry(listed.key, listed.key, listed.size, listed.token, 0, version=listed.version)
+
+        def ask(client: C) -> int:
+            connection = client.request("HEAD", *client.get(entry))
+            status, headers = connection.status, connection.headers
+            if status in (404, 410, 412):
+                connection.finish()
+                return 0
+            if status != 200:
+                raise client.failure(listed.key)
+            connection.finish()
+            return client.metadata_time(headers)
+
+        return requests.do(ask)
+
+    def _timed(self, listed: Listed | None) -> Listed | None:
+        """As `_with_times`, of what is listed by itself."""
+        if listed is None or not self._by_metadata:
+            return listed
+        requests = self.requests()
+        try:
+            time = self._metadata_time(requests, listed)
+        finally:
+            requests.close()
+        return listed._replace(modified_ns=time) if time else listed
+
+    def _one_or(self, below: Iterator[Sequence[Listed]]) -> Iterator[Sequence[Listed]]:
         if not self.single:
             yield from below
             return
@@ -197,8 +261,8 @@ class ObjectSource(Generic[C]):
             return None
         try:
             one = requests.do(lambda client: self._head(client, self.single), tries=tries)
-        except (ObjectError, PreflightError):
-            return None  # nobody may ask: what can be said of the source, the listing of its prefix says
+        except (ObjectError, FailedError, PreflightError):
+            return None  # what is wrong with the source, the listing of its prefix says
         if one is None:
             return None
         with suppress(ObjectError):
@@ -238,13 +302,13 @@ class ObjectSource(Generic[C]):
         The one object that the URL names is listed by its name alone."""
         if key == self.single != "":
             with self.asking() as ask:
-                return ask(key)
+                return ask(key)  # its answer has the time already
         client = self.client()
         try:
             page = self.page(client, "", self.NEAR, key)
             for found in page.rows:
                 if found.key == key:
-                    return found
+                    return self._timed(found)
             if page.following:
                 return self._head(client, key)  # of a store that lists in no order
             try:
@@ -283,6 +347,7 @@ class ObjectSource(Generic[C]):
             raise FailedError("the answer states no size or no version", where=client.where(key))
         modified = stated_time(headers.get(b"last-modified", b"").decode("latin-1"), client.where(key))
         archived = client.archived(headers)
+        modified = (self._by_metadata and client.metadata_time(headers)) or modified
         return Listed(key, size, token, modified, self.version_id(headers), archived=archived)
 
     def version_id(self, headers: Mapping[bytes, bytes]) -> str:  # noqa: ARG002 (of stores with versions)

@@ -10,6 +10,7 @@ from urllib.parse import urljoin, urlsplit
 
 from penstock.errors import ConfigError, FailedError, ObjectError, PenstockError
 from penstock.sources.checksum_headers import s3_claims
+from penstock.sources.http.dates import stated_in_metadata
 from penstock.sources.http.endpoint import Endpoint, endpoint, split
 from penstock.sources.http.quoting import quoted, quoted_value
 from penstock.sources.http.response_template import HeaderNames
@@ -141,6 +142,9 @@ class S3Client(ObjectClient):
         tier = headers.get(b"x-amz-archive-status", b"").decode("latin-1")
         readable = b'ongoing-request="false"' in headers.get(b"x-amz-restore", b"")
         return "" if readable else tier or (stored if stored in ARCHIVES else "")
+
+    def metadata_time(self, headers: Mapping[bytes, bytes]) -> int:
+        return stated_in_metadata(headers.get(b"x-amz-meta-mtime", b""))
 
     def claims(self, headers: Mapping[bytes, bytes], *, whole: bool) -> Sequence[Claim]:
         return s3_claims(headers, whole=whole)

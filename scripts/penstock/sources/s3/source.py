@@ -50,7 +50,9 @@ class S3Source(ObjectSource[S3Client]):
         self._config, self._versions = config, versions
         known = credentials if credentials is not None else resolve(config)
         self.bucket = bucket_of(config, known, timeout)
-        super().__init__(self.bucket.url, self.bucket.endpoint or "AWS", known, self.bucket.single)
+        super().__init__(
+            self.bucket.url, self.bucket.endpoint or "AWS", known, self.bucket.single, times=config.times
+        )
 
     def credentials(self) -> S3Credentials:
         assert isinstance(self._credentials, S3Credentials)
