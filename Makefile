@@ -55,7 +55,7 @@ $(VENV)/.run: envs/requirements.lock pyproject.toml | $(VENV)/bin/python
 # Then pytest compiles the tests once (otherwise each of its workers would do it), and the servers that they talk
 # to are built.
 $(VENV)/.dev: envs/requirements-dev.lock $(VENV)/.run
-	@$(PIP) install --require-hashes -r envs/requirements-dev.lock
+	@$(PIP) install --require-hashes --use-pep517 --no-build-isolation -r envs/requirements-dev.lock
 	@$(BIN)/python -m pytest --collect-only -q >$(VENV)/collected || { tail -n 20 $(VENV)/collected; exit 1; }
 	@$(BIN)/python -m tests.support.prepared
 	@touch $@

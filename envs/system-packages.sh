@@ -9,7 +9,7 @@ declare -A package=(
     [mariadbd]=mariadb-server [xxhsum]=xxhash [setfacl]=acl [rsync]=rsync
     [mkfs.ext4]=e2fsprogs [mount]=mount [ip]=iproute2 [git]=git [strace]=strace [fusermount3]=fuse3
     [bindfs]=bindfs [mkfs.xfs]=xfsprogs [mkfs.btrfs]=btrfs-progs [eatmydata]=eatmydata [cc]=gcc
-    [linux.uml]=user-mode-linux [ssh-keygen]=openssh-client
+    [linux.uml]=user-mode-linux [ssh-keygen]=openssh-client [vsftpd]=vsftpd
 )
 
 export PATH="$PATH:/usr/sbin:/sbin:/usr/local/sbin"
