@@ -423,7 +423,7 @@ def test_what_takes_several_requests_and_has_no_token_is_refused(tmp_path: Path)
         Listed("pinned", large, "t", 0),
         Listed("small", 1 << 20, "", 0),
     ]
-    context = listed_at(tmp_path, "ftp://host/d/", objects)
+    context = listed_at(tmp_path, "sftp://host/d/", objects)
     with pytest.raises(PreflightError, match="cannot be pinned") as caught:
         plan_step.run(context, "data")
     assert "large: 9.00 MiB" in str(caught.value)

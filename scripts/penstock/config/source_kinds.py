@@ -11,6 +11,7 @@ S3 = ("s3", "s3a")
 WEB = ("http", "https")
 AZURE = ("az", "abfs", "abfss")
 GCS = ("gs", "gcs")
+FTP = ("ftp",)
 FOLDER_SCHEMES = ("", "file", "local")
 NAMED_USERS = ("sftp", "ssh", "ftp", "smb")
 """Protocols whose URLs may name the account, as in `sftp://user@host/`: a name is no secret."""

@@ -6,7 +6,7 @@ import os
 from typing import TYPE_CHECKING
 
 from penstock.config import source_kinds
-from penstock.config.source_kinds import AZURE, FOLDER_SCHEMES, GCS, NAMED_USERS, S3, WEB
+from penstock.config.source_kinds import AZURE, FOLDER_SCHEMES, FTP, GCS, NAMED_USERS, S3, WEB
 from penstock.errors import ConfigError
 
 if TYPE_CHECKING:
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from penstock.config.settings import DatasetConfig, SourceConfig
     from penstock.sources.port import Source
 
-SILENT = (*FOLDER_SCHEMES, "ftp", "sftp", "ssh", "smb", "hdfs", "webhdfs")
+SILENT = (*FOLDER_SCHEMES, *FTP, "sftp", "ssh", "smb", "hdfs", "webhdfs")
 """Protocols that never state a checksum of an object."""
 
 
@@ -61,7 +61,7 @@ def may_be_split(url: str, token: str) -> bool:
 
 def in_blocks(url: str) -> bool:
     """Whether a source of this kind reads even a whole object by several requests (`port.REQUEST`)."""
-    return scheme(url) not in (*FOLDER_SCHEMES, *S3, *AZURE, *GCS, *WEB)
+    return scheme(url) not in (*FOLDER_SCHEMES, *S3, *AZURE, *GCS, *WEB, *FTP)
 
 
 def folder(url: str) -> str:
@@ -137,7 +137,7 @@ def open_source(
         from penstock.sources.generic.source import FsspecSource
 
         assert credentials is None or isinstance(credentials, FsspecCredentials)
-        return FsspecSource(config, credentials, keep=keep)
+        return FsspecSource(config, credentials, links=dataset.links, keep=keep)
     if kind in S3:
         from penstock.sources.s3.credentials import S3Credentials
         from penstock.sources.s3.source import S3Source

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from penstock.core.model import Claim
 from penstock.core.timestamps import of_datetime
-from penstock.errors import FailedError, ObjectError, PenstockError, SourceChangedError
+from penstock.errors import FailedError, ObjectError, OverloadedError, PenstockError, SourceChangedError
 from penstock.sources.backoff import asked_for
 from penstock.sources.checksum_headers import decode
 from penstock.sources.http.dates import stated_time
@@ -105,6 +105,8 @@ def failure(error: BaseException, key: str) -> PenstockError:
     why = str(error)[:300] or type(error).__name__
     if isinstance(error, FileNotFoundError):
         return SourceChangedError("the object is gone since it was listed", where=key, why=why)
+    if isinstance(error, ftplib.error_temp) and why.startswith("421"):
+        return OverloadedError("the server takes no further connection for now", where=key, why=why)
     if isinstance(error, (PermissionError, IsADirectoryError, ftplib.error_perm)):
         return ObjectError("the object cannot be read", where=key, why=why)
     status = _status(error)

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 from penstock.config import source_kinds
 from penstock.errors import ConfigError, PreflightError
 from penstock.sources.azure.account import without_signatures
+from penstock.sources.generic.ftp import FtpConnection
 from penstock.sources.generic.info import failure, protocol_errors
 from penstock.sources.library_logs import keep_off_the_terminal
 from penstock.sources.objects.source import two_meanings
@@ -100,8 +101,12 @@ class Opener:
         options = {**(GOOGLE if scheme in source_kinds.GCS else {}), **options}
         options |= dict(self.secrets.options) if self.secrets else {}
         try:
-            _check_names(fsspec.get_filesystem_class(scheme), options)
-            fs, root = fsspec.core.url_to_fs(self.url, skip_instance_cache=True, **options)
+            if scheme in source_kinds.FTP:
+                _check_names(FtpConnection, options)
+                fs, root = FtpConnection.to(self.url, **options)
+            else:
+                _check_names(fsspec.get_filesystem_class(scheme), options)
+                fs, root = fsspec.core.url_to_fs(self.url, skip_instance_cache=True, **options)
         except ImportError as error:
             raise self._lacking(error) from None
         except (ValueError, TypeError, KeyError) as error:

@@ -67,7 +67,11 @@ class FsspecBody:
         return block
 
     def close(self) -> None:
-        self.abandon()
+        try:
+            if self._file is not None and self._at == self._entry.size and not self._ready:
+                self._check_end()
+        finally:
+            self.abandon()
         if self._at == self._end and not self._ready:
             changed = modified(self._reader.look(self._entry))
             if changed != self._modified:
@@ -75,6 +79,16 @@ class FsspecBody:
                 raise SourceChangedError(
                     "the object changed since it was listed", where=self._entry.key, why=why
                 )
+
+    def _check_end(self) -> None:
+        """Raises unless the file ends where the listing said and its transfer is complete."""
+        try:
+            more = self._file.read(1)
+        except protocol_errors() as error:
+            raise self._reader.opener.failure(error, self._entry.key) from None
+        if more:
+            why = f"it goes on after its {self._entry.size} bytes"
+            raise SourceChangedError("the object changed since it was listed", where=self._entry.key, why=why)
 
     def abandon(self) -> None:
         if self._file is not None:

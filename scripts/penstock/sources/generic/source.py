@@ -1,4 +1,4 @@
-"""A source that fsspec opens: FTP, SFTP, Hugging Face, memory, ..., and stores by `reader: fsspec`.
+"""A source that fsspec opens, and FTP: SFTP, Hugging Face, memory, ..., and stores by `reader: fsspec`.
 
 The listing descends folder by folder, in the byte order of the keys. `generic.reader` reads the objects.
 """
@@ -8,6 +8,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from penstock.core.model import Listed
+from penstock.core.text import printable
 from penstock.errors import SourceChangedError, TransientError
 from penstock.sources.generic.info import claims_of, modified, protocol_errors, token_of
 from penstock.sources.generic.opener import Opener, finds_by_prefix
@@ -25,6 +26,9 @@ if TYPE_CHECKING:
     Names = list[tuple[bytes, str, Info]]
 
 BATCH = 2048
+REFUSED = (
+    "change them at the source, leave them out by `exclude` patterns, or set `links` of the dataset to `skip`"
+)
 
 
 class FsspecSource:
@@ -35,18 +39,20 @@ class FsspecSource:
         config: SourceConfig,
         credentials: FsspecCredentials | None = None,
         *,
+        links: str = "refuse",
         keep: Callable[[str], bool] | None = None,
     ) -> None:
+        """`links` is the dataset's policy, of links that a protocol shows as such."""
         self.url = config.url
-        self._keep = keep
+        self._links, self._keep = links, keep
         self._opener = Opener(config, credentials)
-        self._markers = 0
+        self._markers = self._skipped = 0
 
     @property
     def ignored(self) -> Mapping[str, int]:
-        """Markers of folders, in stores that have keys and no folders."""
-        markers = self._markers + self._opener.markers
-        return {"markers": markers} if markers else {}
+        """Markers of folders, in stores that have keys and no folders, and links that the policy skips."""
+        counts = {"markers": self._markers + self._opener.markers, "links": self._skipped}
+        return {what: count for what, count in counts.items() if count}
 
     def renew(self, credentials: object) -> None:
         self._opener.renew(credentials)
@@ -62,7 +68,7 @@ class FsspecSource:
         """Memory grows with the largest single folder, as far as the protocol allows."""
         fs = self._opener.connect()
         fs.invalidate_cache()
-        self._markers = 0
+        self._markers = self._skipped = 0
         offenders = RefusedFiles(self._keep)
         batch: list[Listed] = []
         try:
@@ -76,9 +82,7 @@ class FsspecSource:
         if batch:
             yield batch
         if offenders.count:
-            raise offenders.error(
-                self.url, "change them at the source, or leave them out by `exclude` patterns"
-            )
+            raise offenders.error(self.url, REFUSED)
 
     def _walk(self, fs: Any, offenders: RefusedFiles) -> Iterator[Listed]:
         if self._opener.is_file(fs):
@@ -90,9 +94,17 @@ class FsspecSource:
         while levels:
             for order, key, info in levels[-1]:
                 if order.endswith(b"/"):
-                    levels.append(iter(self._names(fs, key, offenders)))
+                    try:
+                        levels.append(iter(self._names(fs, key, offenders)))
+                    except PermissionError as error:
+                        offenders.add(
+                            f"{key}/", f"folder cannot be listed: {self._opener.cleaned(str(error))}"
+                        )
+                        continue
                     break
-                if info["type"] != "file" or info.get("islink"):
+                if info["type"] == "link" or info.get("islink"):
+                    yield from self._link(fs, key, offenders)
+                elif info["type"] != "file":
                     offenders.add(key, f"neither a file nor a folder ({info['type']})")
                 elif not isinstance(info.get("size"), int):
                     offenders.add(key, "its size is not stated")
@@ -101,10 +113,27 @@ class FsspecSource:
             else:
                 levels.pop()
 
+    def _link(self, fs: Any, key: str, offenders: RefusedFiles) -> Iterator[Listed]:
+        if self._links == "skip":
+            self._skipped += 1
+        elif self._links == "refuse":
+            offenders.add(key, "symbolic link")
+        else:
+            path = self._opener.path(fs, key)
+            info = fs.info(path) if fs.isfile(path) else {}
+            if isinstance(info.get("size"), int):
+                yield Listed(key, info["size"], token_of(info), modified(info))
+            else:
+                offenders.add(key, "link to something that is not a regular file")
+
     def _names(self, fs: Any, folder: str, offenders: RefusedFiles) -> Names:
         path = f"{self._opener.root}/{folder}" if folder else self._opener.root
         found: dict[bytes, tuple[str, Info]] = {}
         for info in fs.ls(path, detail=True):
+            if "line" in info:
+                why = f"the server's listing of this folder has a line that cannot be read: {info['line']}"
+                offenders.add(f"{folder}/" if folder else "", printable(why))
+                continue
             name = info["name"].rstrip("/").rpartition("/")[2]
             if info["name"].strip("/") == path.strip("/") or not name:
                 self._itself(fs, path, folder, info, offenders)
@@ -137,11 +166,13 @@ class FsspecSource:
         """Raises TransientError unless listings of the folders on its way do not name it either."""
         if self._opener.is_file(fs):
             return
+        unread = RefusedFiles()
         here = ""
         for name in key.split("/"):
             here = f"{here}/{name}" if here else name
             folder = here.rpartition("/")[0]
-            if all(found != here for _, found, _ in self._names(fs, folder, RefusedFiles())):
+            names = self._names(fs, folder, unread)
+            if not unread.count and all(found != here for _, found, _ in names):
                 return
         raise TransientError("the store lists the object, and does not find it", where=key)
 

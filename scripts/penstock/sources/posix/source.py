@@ -39,7 +39,8 @@ class RefusedFiles:
     """Items that the dataset's policies refuse: all are counted, the first SHOWN are named in the error.
 
     An item that does not belong to the dataset, by `keep`, is never refused. `keep` gets a folder's key with
-    a slash at its end, and returns False only when nothing below belongs.
+    a slash at its end, and returns False only when nothing below belongs. The root, whose path is "", always
+    belongs.
     """
 
     def __init__(self, keep: Callable[[str], bool] | None = None) -> None:
@@ -50,12 +51,12 @@ class RefusedFiles:
         self._lines: list[str] = []
 
     def add(self, path: str, why: str) -> None:
-        if self._keep is not None and not self._keep(path):
+        if path and self._keep is not None and not self._keep(path):
             self.left_out += 1
             return
         self.count += 1
         if len(self._lines) < SHOWN:
-            self._lines.append(f"{path!r}: {why}")
+            self._lines.append(f"{path or '.'!r}: {why}")
 
     def error(self, url: str, hint: str = "") -> PreflightError:
         lines = list(self._lines)
@@ -180,7 +181,7 @@ class PosixSource:
                     found = (self._link(level.prefix + name, offenders) for name in names)
                     yield [listed for listed in found if listed is not None]
                 elif kind == BROKEN:
-                    offenders.add(level.prefix or ".", f"folder cannot be listed: {_why(wrong)}")
+                    offenders.add(level.prefix, f"folder cannot be listed: {_why(wrong)}")
                 elif wrong is not None and wrong.errno not in GONE:  # gone since its name was read: left out
                     path = f"{level.prefix}{names[0]}/"
                     offenders.add(path, f"folder cannot be opened: {_why(wrong)}")

@@ -1,0 +1,109 @@
+"""Lines of FTP's listings: the facts of MLSD and MLST (RFC 3659, section 7), `ls -l` and DOS. Pure.
+
+RFC 959 leaves the form of LIST to the server. A line whose every field cannot be placed is no entry: the
+caller names it, since a file may be behind it.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import NamedTuple
+
+FILE, FOLDER, LINK = "file", "directory", "link"
+ITSELF = (".", "..")
+"""Names by which a folder lists itself and the one above."""
+
+
+class FtpEntry(NamedTuple):
+    """One name of a folder. `kind` is FILE, FOLDER, LINK, or the server's word for anything else."""
+
+    name: str
+    kind: str
+    size: int | None = None
+    """Bytes; None where the line does not state them, and of a link, whose line states its own length."""
+    modify: str = ""
+    """As MLSD and MDTM write it, in UTC; "" where the line does not state it. Dates of LIST are in a zone
+    that the server does not name and often lack the year or the seconds: they are not taken."""
+    unique: str = ""
+    """The same for all names of a file or folder, where MLSD states it."""
+
+
+_UNIX = re.compile(
+    r"(?P<kind>[-a-zA-Z])[-rwxsStTlL]{9}[.+@]?\s+(?:\S.*?\s)??"  # links, owner and group, as far as stated
+    r"(?:\d+,\s*)?(?P<size>\d+)\s+"  # of a device two numbers
+    r"(?:[A-Z][a-z]{2}\s+\d{1,2}\s+(?:\d{4}|\d{1,2}:\d\d)|\d{4}-\d\d-\d\d\s+\d\d:\d\d(?::\d\d)?)"
+    r" (?P<name>.+)",
+    re.ASCII | re.DOTALL,
+)
+_DOS = re.compile(
+    r"\d\d-\d\d-(?:\d{4}|\d\d)\s+\d\d:\d\d(?:[AP]M)?\s+"
+    r"(?:<DIR>(?: {10}| {1,9}(?! ))|(?P<size>\d+) )(?P<name>.+)",
+    re.ASCII | re.DOTALL,
+)
+_KINDS = {"-": FILE, "d": FOLDER, "l": LINK, "b": "device", "c": "device", "p": "FIFO", "s": "socket"}
+_FACT_KINDS = {"file": FILE, "dir": FOLDER, "cdir": FOLDER, "pdir": FOLDER}
+ARROW = " -> "
+
+
+def listed_entry(line: str) -> FtpEntry | None:
+    """The entry of a line of LIST; None for one that cannot be read.
+
+    | line                                               | entry                              |
+    |----------------------------------------------------|------------------------------------|
+    | `-rw-r--r-- 1 owner group 5 Nov 26 12:05 a b`      | the file `a b` of 5 bytes          |
+    | `drwxr-xr-x 2 owner group 4096 2026-11-26 12:05 d` | the folder `d`                     |
+    | `lrwxrwxrwx 1 owner group 4 Nov 26 2025 x -> y`    | the link `x`                       |
+    | the same with two arrows                           | None: where the name ends is open  |
+    | `crw-rw-rw- 1 root root 1, 3 Nov 26 12:05 null`    | a device                           |
+    | `02-10-26  01:45PM       <DIR>          d`         | the folder `d`                     |
+    | `02-10-2026  13:45                 5 a b`          | the file `a b` of 5 bytes          |
+    | `Access denied.`, VMS, NetWare, other languages    | None                               |
+    """
+    if dos := _DOS.fullmatch(line):
+        size = dos["size"]
+        return _entry(
+            FtpEntry(dos["name"], FOLDER) if size is None else FtpEntry(dos["name"], FILE, int(size))
+        )
+    unix = _UNIX.fullmatch(line)
+    if unix is None or unix["kind"] not in _KINDS:
+        return None
+    kind, name = _KINDS[unix["kind"]], unix["name"]
+    if kind == LINK:
+        if name.count(ARROW) != 1:
+            return None
+        return _entry(FtpEntry(name.partition(ARROW)[0], LINK))
+    return _entry(FtpEntry(name, kind, int(unix["size"])))
+
+
+def is_total(line: str) -> bool:
+    """Whether a line is the first one of `ls -l`, which counts blocks."""
+    return re.fullmatch(r"total \d+", line, re.ASCII) is not None
+
+
+def stated_entry(line: str) -> FtpEntry | None:
+    """The entry of `fact=value;fact=value; name`, of MLSD or MLST; None for a line of another form, or
+    without a type."""
+    facts, blank, name = line.partition(" ")
+    if not blank or not facts.endswith(";"):
+        return None
+    values: dict[str, str] = {}
+    for fact in facts[:-1].split(";"):
+        word, equals, value = fact.partition("=")
+        if not equals or word.lower() in values:
+            return None
+        values[word.lower()] = value
+    kind, size = values.get("type", "").lower(), values.get("size", "")
+    if not kind or (size and not re.fullmatch(r"\d+", size, re.ASCII)):
+        return None
+    if kind in ("cdir", "pdir"):
+        return FtpEntry(".", FOLDER)
+    if kind.startswith(("os.unix=slink", "os.unix=symlink")):
+        return _entry(FtpEntry(name, LINK))
+    kind = _FACT_KINDS.get(kind, kind)
+    modify, unique = values.get("modify", ""), values.get("unique", "")
+    return _entry(FtpEntry(name, kind, int(size) if size else None, modify, unique))
+
+
+def _entry(entry: FtpEntry) -> FtpEntry | None:
+    """None where no command can carry the name, or no folder can hold it."""
+    return None if not entry.name or any(char in entry.name for char in "/\0\r\n") else entry
