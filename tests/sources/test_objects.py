@@ -36,32 +36,30 @@ GZIP = {b"content-encoding": b"gzip"}
 
 
 @pytest.mark.parametrize(
-    ("status", "length", "headers", "version", "entry", "encoded", "kind"),
+    ("status", "length", "headers", "version", "entry", "kind"),
     [
-        (200, 1000, {}, "t1", ENTRY, True, None),
-        (200, -1, {}, "t1", ENTRY, True, None),
-        (206, 200, RANGE, "t1", ENTRY, True, None),
-        (206, -1, RANGE, "", BARE, True, None),
-        (200, 1000, GZIP, "t1", ENTRY, True, None),
-        (200, 1000, {b"content-encoding": b"identity"}, "t1", ENTRY, False, None),
-        (200, 1000, GZIP, "t1", ENTRY, False, ObjectError),
-        (200, 700, GZIP, "t1", ENTRY, True, ObjectError),
-        (200, -1, GZIP, "t1", ENTRY, True, ObjectError),
-        (200, -1, GZIP, "t2", ENTRY, False, ObjectError),
-        (200, 700, GZIP, "t2", ENTRY, True, SourceChangedError),
-        (200, 1000, {}, None, ENTRY, True, ObjectError),
-        (200, 1000, {}, None, BARE, True, None),
-        (200, 1000, {}, "t2", ENTRY, True, SourceChangedError),
-        (200, 700, {}, "t2", ENTRY, True, SourceChangedError),
-        (200, 1000, {}, "", ENTRY, True, SourceChangedError),
-        (206, 200, {b"content-range": b"bytes 100-299/1001"}, "t1", ENTRY, True, SourceChangedError),
-        (206, 50, {b"content-range": b"bytes 100-149/150"}, "", BARE, True, SourceChangedError),
-        (200, 700, {}, "", BARE, True, SourceChangedError),
-        (206, 200, {b"content-range": b"bytes 101-300/1000"}, "t1", ENTRY, True, ObjectError),
-        (206, 200, {b"content-range": b"bytes 101-300/*"}, "t1", ENTRY, True, ObjectError),
-        (206, 200, {}, "t1", ENTRY, True, ObjectError),
-        (200, 700, {}, "t1", ENTRY, True, TransientError),
-        (206, 100, RANGE, "t1", ENTRY, True, TransientError),
+        (200, 1000, {}, "t1", ENTRY, None),
+        (200, -1, {}, "t1", ENTRY, None),
+        (206, 200, RANGE, "t1", ENTRY, None),
+        (206, -1, RANGE, "", BARE, None),
+        (200, 1000, GZIP, "t1", ENTRY, None),
+        (200, 1000, {b"content-encoding": b"identity"}, "t1", ENTRY, None),
+        (200, 700, GZIP, "t1", ENTRY, ObjectError),
+        (200, -1, GZIP, "t1", ENTRY, ObjectError),
+        (200, 700, GZIP, "t2", ENTRY, SourceChangedError),
+        (200, 1000, {}, None, ENTRY, ObjectError),
+        (200, 1000, {}, None, BARE, None),
+        (200, 1000, {}, "t2", ENTRY, SourceChangedError),
+        (200, 700, {}, "t2", ENTRY, SourceChangedError),
+        (200, 1000, {}, "", ENTRY, SourceChangedError),
+        (206, 200, {b"content-range": b"bytes 100-299/1001"}, "t1", ENTRY, SourceChangedError),
+        (206, 50, {b"content-range": b"bytes 100-149/150"}, "", BARE, SourceChangedError),
+        (200, 700, {}, "", BARE, SourceChangedError),
+        (206, 200, {b"content-range": b"bytes 101-300/1000"}, "t1", ENTRY, ObjectError),
+        (206, 200, {b"content-range": b"bytes 101-300/*"}, "t1", ENTRY, ObjectError),
+        (206, 200, {}, "t1", ENTRY, ObjectError),
+        (200, 700, {}, "t1", ENTRY, TransientError),
+        (206, 100, RANGE, "t1", ENTRY, TransientError),
     ],
 )
 def test_answers_are_judged(
@@ -70,11 +68,10 @@ def test_answers_are_judged(
     headers: dict[bytes, bytes],
     version: str | None,
     entry: Entry,
-    encoded: bool,
     kind: type[PenstockError] | None,
 ) -> None:
     span = (100, 200) if status == 206 else (0, entry.size)
-    error = misfit(status, length, headers, version, entry, span, "s3://b/k", encoded=encoded)
+    error = misfit(status, length, headers, version, entry, span, "s3://b/k")
     assert (type(error) if error else None) is kind
 
 

@@ -31,8 +31,6 @@ class ObjectClient:
 
     NAMES: ClassVar[HeaderNames] = HeaderNames()
     """The headers that `version`, `claims` and `refusal` read: only these are kept of small objects."""
-    ENCODED: ClassVar[bool] = True
-    """Whether objects may be stored in a Content-Encoding, and come with their bytes as they are stored."""
     REDIRECTS: ClassVar[int] = 4
     CIRCLE: ClassVar[type[PenstockError]] = FailedError
     """What a redirect in a circle raises: FailedError where it is the whole store's."""

@@ -24,18 +24,15 @@ def misfit(
     entry: Entry,
     span: tuple[int, int],
     where: str,
-    *,
-    encoded: bool,
 ) -> PenstockError | None:
     """What is wrong with an answer of status 200 or 206 to a GET of `span` (offset, length). `length` is the
-    length that the answer states, -1 for none. `version`: see `ObjectClient.version`. `encoded`: the store
-    may keep objects in a Content-Encoding, and serves their bytes as they are stored and listed.
+    length that the answer states, -1 for none. `version`: see `ObjectClient.version`. Stores may keep
+    objects in a Content-Encoding, and serve their bytes as they are stored and listed.
 
     The first row that applies:
 
     | the answer | error |
     |---|---|
-    | has a Content-Encoding, and `encoded` is False | ObjectError |
     | a token is listed, the answer states no version | ObjectError: a login page, a proxy |
     | a token is listed, the answer states another version | SourceChangedError |
     | has a Content-Encoding, and its length is another one, or not stated | ObjectError: encoded on the way |
@@ -49,10 +46,11 @@ def misfit(
     other_length = length not in (-1, wanted)
     encoding = headers.get(b"content-encoding", b"identity").decode("latin-1")
     foreign = encoding not in ("", "identity")
-    if (not foreign or encoded) and (error := other_version(headers, version, entry, where)) is not None:
+    if (error := other_version(headers, version, entry, where)) is not None:
         return error
-    if foreign and (length != wanted or not encoded):
-        why = f"Content-Encoding {encoding}, {length} bytes where {wanted} were asked for"
+    if foreign and length != wanted:
+        stated = f"{length} bytes" if length >= 0 else "no stated length"
+        why = f"Content-Encoding {encoding}, {stated} where {wanted} bytes were asked for"
         return ObjectError("the answer is encoded on the way", where=where, why=why)
     if status == 206:
         stated = headers.get(b"content-range", b"").decode("latin-1")

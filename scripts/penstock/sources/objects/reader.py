@@ -127,9 +127,7 @@ class ObjectReader(Generic[C]):
             or b"content-encoding" in headers
         ):
             where, span = client.where(entry.key), (offset, length)
-            error = misfit(
-                status, connection.length, headers, version, entry, span, where, encoded=client.ENCODED
-            )
+            error = misfit(status, connection.length, headers, version, entry, span, where)
             if error is not None:
                 connection.abandon()
                 raise error

@@ -23,7 +23,7 @@ from penstock.sources.http.response_template import HeaderNames
 from penstock.sources.objects.client import ObjectClient
 from penstock.sources.objects.refusals import refusal
 from penstock.sources.web.folder_page import plain, segments
-from penstock.sources.web.html_answers import is_page, page_name
+from penstock.sources.web.html_answers import encoding_of, is_page, page_name, stored_in
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
@@ -103,7 +103,6 @@ class WebClient(ObjectClient):
             b"content-type",
         )
     )
-    ENCODED = False
     REDIRECTS = 6
     CIRCLE = ObjectError
 
@@ -148,7 +147,22 @@ class WebClient(ObjectClient):
         return self._landed
 
     def foreign(self, entry: Entry, headers: Mapping[bytes, bytes]) -> PenstockError | None:
-        return None if self._landed == self._asked else self.page_instead(entry.key, headers)
+        if (error := self.encoded(entry.key, headers)) is not None or self._landed == self._asked:
+            return error
+        return self.page_instead(entry.key, headers)
+
+    def encoded(self, key: str, headers: Mapping[bytes, bytes]) -> PenstockError | None:
+        """The error of an answer in a Content-Encoding that its file is not stored in, by its name. What has
+        the listed length and version beside that is as it is stored: every request asks for no encoding."""
+        encoding = encoding_of(headers)
+        if not encoding or stored_in(key, encoding):
+            return None
+        return ObjectError(
+            "the server sends the file in an encoding, although none was asked for",
+            where=self.where(key),
+            why=f"Content-Encoding {printable(encoding[:40])}",
+            hint="have the server send it as it is stored, or leave the file out by `exclude`",
+        )
 
     def page_instead(self, key: str, headers: Mapping[bytes, bytes]) -> PenstockError | None:
         """The error of an answer that is a page where redirects led, in place of a file."""

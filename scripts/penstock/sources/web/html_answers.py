@@ -1,4 +1,5 @@
-"""Whether an answer is an HTML page where a file was asked for: a login, a notice, a folder's page. Pure."""
+"""What an answer holds in place of a file's own bytes: an HTML page (a login, a notice, a folder's page), or
+the file in an encoding. Pure."""
 
 from __future__ import annotations
 
@@ -25,6 +26,15 @@ _BEGIN = re.compile(
 )
 BEGIN = 1024
 """Bytes by which `begins_as_page` knows a page."""
+_STORED = {
+    "gzip": (".gz", ".tgz", ".taz", ".svgz", ".bgz"),
+    "compress": (".z", ".taz"),
+    "bzip2": (".bz2", ".bz", ".tbz", ".tbz2"),
+    "xz": (".xz", ".txz"),
+    "br": (".br",),
+    "zstd": (".zst", ".tzst"),
+}
+"""By a Content-Encoding, without `x-`: the ends of names whose files are stored in it."""
 
 
 def is_page(headers: Mapping[bytes, bytes]) -> bool:
@@ -36,6 +46,19 @@ def is_page(headers: Mapping[bytes, bytes]) -> bool:
 def page_name(key: str) -> bool:
     """Whether a file of this name is expected to be an HTML page."""
     return _PAGE_NAMES.search(key) is not None
+
+
+def encoding_of(headers: Mapping[bytes, bytes]) -> str:
+    """The Content-Encoding of an answer, without the `x-` of older servers; "" where it has none."""
+    stated = headers.get(b"content-encoding", b"").decode("latin-1").strip().lower()
+    return "" if stated == "identity" else stated.removeprefix("x-")
+
+
+def stored_in(key: str, encoding: str) -> bool:
+    """Whether a file of this name is expected to hold bytes in this encoding. Apache states it of such files
+    (`AddEncoding x-gzip .gz .tgz`), and answers with them as they are stored. Of any other name it says that
+    the server encodes what it holds, or that it holds the encoded form alone."""
+    return key.lower().endswith(_STORED.get(encoding, ()))
 
 
 def data_name(key: str) -> bool:

@@ -223,28 +223,23 @@ class WebListing:
         return _Page(page, kind, client.led_to)
 
     def _look(self, client: WebClient, key: str) -> Listed | None:
-        """Size and version of one file, by HEAD, or by its first byte where HEAD is refused. None where the
-        server says that it is a folder. Raises ObjectError for a page in place of a file."""
+        """Size and version of one file, by HEAD, or by its first byte where HEAD is refused or states no
+        size. None where the server says that it is a folder. Raises ObjectError for a page in place of a
+        file, and for a file in an encoding."""
         url = self._url_of(key)
         connection = client.request("HEAD", url)
         size = connection.length
         if connection.status in (403, 405, 501) or (connection.status == 200 and size < 0):
             connection.abandon()
-            connection = client.request("GET", url, "Range: bytes=0-0\r\n")
-            total = connection.headers.get(b"content-range", b"").rpartition(b"/")[2]
-            whole = decimal(total) if connection.status == 206 else None
-            size = connection.length if whole is None else whole
-            if connection.status == 206 and connection.length == 1:
-                connection.read_all(1)  # keeps the connection
-            else:
-                connection.abandon()
+            size = self._size(client, url)
         if client.folder:
             connection.abandon()
             return None
+        connection = client.connection
         if connection.status not in (200, 206):
             raise client.failure(key)
         headers = connection.headers
-        if (error := client.page_instead(key, headers)) is not None:
+        if (error := client.page_instead(key, headers) or client.encoded(key, headers)) is not None:
             raise error
         if is_page(headers) and data_name(key) and self._is_page(client, url):
             raise ObjectError(
@@ -256,6 +251,30 @@ class WebListing:
         if size < 0:
             raise PreflightError("the server does not state the file's size", where=without_user(url))
         return Listed(key, size, token_of(headers, size), modified(headers))
+
+    def _size(self, client: WebClient, url: str) -> int:
+        """The file's size by a request for its first byte; below 0 where that states none either.
+
+        | answer | size |
+        |---|---|
+        | 206, `Content-Range: bytes 0-0/N` | N |
+        | 200: the server knows no ranges | its Content-Length |
+        | 416 (an empty file has no first byte), 206 without N | by a request for all, else N of `bytes */N` |
+        """
+        connection = client.request("GET", url, "", "Range: bytes=0-0\r\n")
+        total = decimal(connection.headers.get(b"content-range", b"").rpartition(b"/")[2])
+        if connection.status == 206 and connection.length == 1:
+            connection.read_all(1)  # keeps the connection
+        else:
+            connection.abandon()
+        if connection.status == 206 and total is not None:
+            return total
+        if connection.status in (206, 416):
+            connection = client.request("GET", url)
+            connection.abandon()
+            if connection.length < 0 and total is not None:
+                return total
+        return connection.length
 
     def _is_page(self, client: WebClient, url: str) -> bool:
         """Whether a file begins as a page does: servers call what they do not know text/html, too."""

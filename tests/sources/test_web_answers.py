@@ -1,0 +1,241 @@
+"""How web servers state the size, the encoding and the place of what they hold: in a HEAD, in a range, in a
+redirect, or not at all."""
+
+from __future__ import annotations
+
+import threading
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, Self
+from urllib.parse import unquote
+
+import pytest
+from tests.contracts.source_contract import entry_of, listing, read
+from tests.sources.test_others import Quiet, QuietServer
+from tests.sources.test_web_pages import web
+
+from penstock.errors import ObjectError, PenstockError, PreflightError
+from penstock.sources import backoff
+
+if TYPE_CHECKING:
+    import http.server
+    from collections.abc import Mapping
+
+
+@pytest.fixture(autouse=True)
+def hurried(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(backoff, "FIRST_PAUSE", 0.001)
+
+
+@dataclass
+class Held:
+    """A file of the scripted server, and how it is served."""
+
+    data: bytes
+    head: int = 200
+    """Status of HEAD."""
+    sized: str = "HG"
+    """Which answers state the length: H(EAD), G(ET)."""
+    ranges: str = "yes"
+    """Ranges are served (`yes`), with an unknown total (`*`), refused by 416 with (`416`) or without
+    (`bare416`) `Content-Range`, or passed over (`no`)."""
+    headers: Mapping[str, str] = field(default_factory=dict)
+    got: Mapping[str, str] = field(default_factory=dict)
+    """Headers of GET alone."""
+    wire: bytes | None = None
+    """What GET sends in place of `data`."""
+    ends: str = "chunked"
+    """How a body without a length ends: `chunked`, `cut` (within the chunks), `close`."""
+    turns: list[bytes] = field(default_factory=list)
+    """What each further GET of all of it sends."""
+
+
+class Answering(Quiet):
+    held: Mapping[str, Held | str]
+    asked: list[tuple[str, str, str]]
+
+    def do_HEAD(self) -> None:  # noqa: N802 (as the base class calls it)
+        self.answer("HEAD")
+
+    def do_GET(self) -> None:  # noqa: N802
+        self.answer("GET")
+
+    def answer(self, method: str) -> None:
+        wanted = self.headers.get("Range", "")
+        self.asked.append((method, self.path, wanted))
+        held = self.held.get(unquote(self.path))
+        if held is None or isinstance(held, str):
+            self.send_response(302 if held else 404)
+            if held:
+                self.send_header("Location", held)
+            self.send_header("Content-Length", "0")
+            self.end_headers()
+            return
+        data, status = held.data if held.wire is None else held.wire, 200
+        more = {"Last-Modified": "Sun, 01 Nov 2026 10:00:00 GMT", **held.headers}
+        if method == "HEAD":
+            status, data = held.head, held.data
+        else:
+            more |= held.got
+            if held.turns and not wanted:
+                data = held.turns.pop(0)
+        if wanted and held.ranges != "no":
+            first, last = wanted.removeprefix("bytes=").split("-")
+            total = "*" if held.ranges == "*" else str(len(held.data))
+            if held.ranges.endswith("416") or int(first) >= len(held.data):
+                status, data = 416, b""
+                more |= {} if held.ranges == "bare416" else {"Content-Range": f"bytes */{total}"}
+            else:
+                status, data = 206, data[int(first) : int(last) + 1]
+                more["Content-Range"] = f"bytes {first}-{first if not data else last}/{total}"
+        self.send_response(status)
+        for name, value in more.items():
+            self.send_header(name, value)
+        if method[0] in held.sized or status in (206, 416):
+            self.send_header("Content-Length", str(len(data)))
+            self.end_headers()
+            if method == "GET":
+                self.wfile.write(data)
+            return
+        if held.ends == "close":
+            self.send_header("Connection", "close")
+        else:
+            self.send_header("Transfer-Encoding", "chunked")
+        self.end_headers()
+        if method == "GET" and held.ends == "close":
+            self.close_connection = True
+            self.wfile.write(data)
+        elif method == "GET":
+            for start in range(0, len(data), 7):
+                piece = data[start : start + 7]
+                self.wfile.write(b"%x\r\n%s\r\n" % (len(piece), piece))
+            if held.ends == "cut":
+                self.close_connection = True
+            else:
+                self.wfile.write(b"0\r\n\r\n")
+
+
+class Server:
+    """A scripted web server: files by their paths, redirects as text."""
+
+    def __init__(self, held: Mapping[str, Held | str]) -> None:
+        self.asked: list[tuple[str, str, str]] = []
+        handler = type("Handler", (Answering,), {"held": held, "asked": self.asked})
+        self.server: http.server.ThreadingHTTPServer = QuietServer(("127.0.0.1", 0), handler)
+        self.url = f"http://127.0.0.1:{self.server.server_port}/"
+
+    def __enter__(self) -> Self:
+        self._thread = threading.Thread(target=self.server.serve_forever, args=(0.01,))
+        self._thread.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.server.shutdown()
+        self._thread.join()
+        self.server.server_close()
+
+
+def page(*links: str, base: str = "") -> Held:
+    head = f'<head><base href="{base}"></head>' if base else ""
+    text = f"<html>{head}" + "".join(f'<a href="{link}">x</a>' for link in links) + "</html>"
+    return Held(text.encode(), headers={"Content-Type": "text/html"})
+
+
+def fetched(url: str, **options: Any) -> dict[str, bytes]:
+    """All that a source lists, as its reader reads it."""
+    source = web(url, **options)
+    reader = source.reader()
+    try:
+        return {key: read(reader, entry_of(item)) for key, item in listing(source).items()}
+    finally:
+        reader.close()
+
+
+ETAG = {"ETag": '"1d-6539"'}
+IN_GZIP = {"Content-Encoding": "gzip"}
+GZIP = b"\x1f\x8b\x08 twenty-nine bytes of gzip"
+
+
+@pytest.mark.parametrize(
+    ("name", "encoding"),
+    [
+        ("a.gz", "x-gzip"),
+        ("a.tar.gz", "gzip"),
+        ("a.tgz", "X-GZIP"),
+        ("a.Z", "x-compress"),
+        ("a.bz2", "x-bzip2"),
+        ("a.xz", "xz"),
+        ("a.br", "br"),
+        ("a.zst", "zstd"),
+        ("a.txt", "identity"),
+    ],
+)
+@pytest.mark.parametrize("version", [ETAG, {}])
+def test_w4_a_file_that_is_stored_in_the_encoding_that_its_name_says_is_taken_as_stored(
+    name: str, encoding: str, version: dict[str, str]
+) -> None:
+    """Apache's `AddEncoding x-gzip .gz`: HEAD and GET agree in length, and in etag or date."""
+    with Server({f"/{name}": Held(GZIP, headers={"Content-Encoding": encoding, **version})}) as server:
+        assert fetched(f"{server.url}{name}") == {name: GZIP}
+
+
+@pytest.mark.parametrize(
+    ("name", "held", "why"),
+    [
+        ("a.gz", Held(GZIP, headers=ETAG, got=IN_GZIP, wire=GZIP[:9]), "9 bytes where 29"),
+        ("a.gz", Held(GZIP, headers=ETAG, got=IN_GZIP, sized="H"), "no stated length where 29"),
+        ("a.gz", Held(GZIP, headers=ETAG, got={"Content-Encoding": "br"}), "Content-Encoding br"),
+        ("a.gz", Held(GZIP, headers={"Content-Encoding": "gzip, gzip"} | ETAG), "gzip, gzip"),
+        ("a.txt", Held(GZIP, headers=IN_GZIP | ETAG), "Content-Encoding gzip"),
+        ("a", Held(GZIP, headers=ETAG, got={"Content-Encoding": "x-gzip"}), "Content-Encoding gzip"),
+    ],
+)  # fmt: skip
+def test_w4_a_file_that_is_encoded_on_the_way_is_refused_by_name(name: str, held: Held, why: str) -> None:
+    """`gzip_static always` sends a.txt.gz for a.txt: what the server holds by that name is not known."""
+    with Server({f"/{name}": held}) as server, pytest.raises(ObjectError, match=why) as caught:
+        fetched(f"{server.url}{name}")
+    assert str(caught.value).count(name)
+
+
+def test_w4_an_encoded_file_whose_etag_is_another_one_at_the_copy_has_changed() -> None:
+    held = Held(GZIP, headers=IN_GZIP | {"ETag": '"a"'}, got={"ETag": '"b"'})
+    with Server({"/a.gz": held}) as server, pytest.raises(PenstockError, match="changed"):
+        fetched(f"{server.url}a.gz")
+
+
+@pytest.mark.parametrize(
+    ("held", "asked"),
+    [
+        (Held(b"data", sized="G"), 3),
+        (Held(b"data", sized=""), 3),
+        (Held(b"data", head=405), 3),
+        (Held(b"data", head=403), 3),
+        (Held(b"data", head=501), 3),
+        (Held(b"data", head=405, ranges="no"), 3),
+        (Held(b"data", head=405, ranges="416"), 4),
+        (Held(b"", head=405), 4),
+        (Held(b"", sized=""), 4),
+        (Held(b"", sized="G", ranges="bare416"), 4),
+        (Held(b"", sized="G", ranges="no"), 3),
+        (Held(b"data", sized="G", ranges="*"), 4),
+    ],
+)
+@pytest.mark.parametrize("version", [ETAG, {}])
+def test_w5_where_head_states_no_size_a_range_does(held: Held, asked: int, version: dict[str, str]) -> None:
+    """By Content-Range, also that of the answer 416 of an empty file; the request has the range in its head,
+    and no query."""
+    held.headers = version
+    with Server({"/d/": page("a"), "/d/a": held}) as server:
+        assert fetched(f"{server.url}d/") == {"a": held.data}
+        of_file = [one for one in server.asked if one[1].startswith("/d/a")]
+        assert len(of_file) == asked
+        assert of_file[1] == ("GET", "/d/a", "bytes=0-0")
+        assert all("?" not in path for _, path, _ in server.asked)
+
+
+@pytest.mark.parametrize("held", [Held(b"data", sized="", ranges="*"), Held(b"data", sized="", ranges="no")])
+def test_w5_a_size_that_no_answer_states_is_refused_by_name(held: Held) -> None:
+    with (
+        Server({"/a": held}) as server,
+        pytest.raises(PreflightError, match="does not state the file's size"),
+    ):
+        fetched(f"{server.url}a")
