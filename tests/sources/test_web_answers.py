@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import threading
 from dataclasses import dataclass, field
+from itertools import pairwise
 from typing import TYPE_CHECKING, Any, Self
 from urllib.parse import unquote
 
@@ -13,7 +14,8 @@ from tests.contracts.source_contract import entry_of, listing, read
 from tests.sources.test_others import Quiet, QuietServer
 from tests.sources.test_web_pages import web
 
-from penstock.errors import ObjectError, PenstockError, PreflightError
+from penstock.core.model import Entry
+from penstock.errors import ObjectError, PenstockError, PreflightError, SourceChangedError
 from penstock.sources import backoff
 
 if TYPE_CHECKING:
@@ -239,3 +241,107 @@ def test_w5_a_size_that_no_answer_states_is_refused_by_name(held: Held) -> None:
         pytest.raises(PreflightError, match="does not state the file's size"),
     ):
         fetched(f"{server.url}a")
+
+
+MONTH = {"/2026-11/a": Held(b"1", headers=ETAG), "/2026-11/s/b c": Held(b"22", headers=ETAG)}
+FILES = {"a": b"1", "s/b c": b"22"}
+
+
+@pytest.mark.parametrize("place", ["/", "http://HOST/", ""])
+@pytest.mark.parametrize("files_redirect", [True, False])
+@pytest.mark.parametrize("chain", [(), ("/new/",), ("/new/", "/newest/", "/2026/"), ("latest.php?m=11",)])
+def test_w6_the_files_of_a_folder_that_redirects_lie_where_its_page_is(
+    place: str, files_redirect: bool, chain: tuple[str, ...]
+) -> None:
+    """`latest/` leads to `2026-11/`, whose links are relative, absolute, or have the host; below `latest/`
+    there may be nothing else."""
+    held: dict[str, Held | str] = dict(MONTH)
+    with Server(held) as server:
+        top = place.replace("HOST/", server.url[7:]) + ("2026-11/" if place else "")
+        held["/2026-11/"], held["/2026-11/s/"] = page(f"{top}a", f"{top}s/", "../"), page("b%20c")
+        hops = ["/latest/", *chain, "/2026-11/"]
+        held |= {f"/latest/{hop}" if hop.startswith("latest") else hop: to for hop, to in pairwise(hops)}
+        if files_redirect:
+            held |= {
+                f"/latest/{name}": f"/2026-11/{name.replace(' ', '%20')}" for name in ("a", "s/", "s/b c")
+            }
+        source = web(f"{server.url}latest/")
+        source.check()
+        assert fetched(f"{server.url}latest/") == FILES
+        stated = {key: item.version for key, item in listing(source).items()}
+        places = {"a": "/2026-11/a", "s/b c": "/2026-11/s/b%20c"}
+        assert stated == (dict.fromkeys(places, "") if files_redirect else places)
+        assert source.ignored == {}
+
+
+@pytest.mark.parametrize("base", ["/2026-11/", "../2026-11/", "HOST2026-11/", "/2026-11/index.html"])
+def test_w6_links_are_relative_to_the_base_that_a_page_states(base: str) -> None:
+    held: dict[str, Held | str] = dict(MONTH)
+    with Server(held) as server:
+        held["/latest/"] = page("a", "s/", base=base.replace("HOST", server.url))
+        held["/2026-11/s/"] = page("s/b%20c", base="/2026-11/")
+        assert fetched(f"{server.url}latest/") == FILES
+
+
+def test_w6_a_base_above_the_folder_leaves_its_files_in_it() -> None:
+    held = {
+        "/2026-11/": page("2026-11/a", "/2026-11/s/", "x", base="/"),
+        "/2026-11/s/": page("b%20c"),
+        **MONTH,
+    }
+    with Server(held) as server:
+        source = web(f"{server.url}2026-11/")
+        assert {key: item.version for key, item in listing(source).items()} == dict.fromkeys(FILES, "")
+        assert source.ignored == {f"page link(s) out of the folder, such as {server.url}x": 1}
+
+
+def test_w6_a_file_below_the_old_url_that_is_not_the_linked_one_is_not_taken() -> None:
+    held: dict[str, Held | str] = {"/latest/": "/2026-11/", "/2026-11/": page("a"), **MONTH}
+    held["/latest/a"] = Held(b"of last year")
+    with Server(held) as server:
+        assert fetched(f"{server.url}latest/") == {"a": b"1"}
+        source = web(f"{server.url}latest/")
+        assert source.list_one("a") == listing(source)["a"]
+        assert source.list_one("b") is None
+
+
+def test_w6_a_file_of_a_folder_by_its_base_is_listed_again_as_it_was() -> None:
+    held: dict[str, Held | str] = {"/latest/": page("a", "s/", base="/2026-11/"), **MONTH}
+    held["/2026-11/s/"] = page("b%20c")
+    with Server(held) as server:
+        source = web(f"{server.url}latest/")
+        assert {key: source.list_one(key) for key in FILES} == listing(source)
+        held["/2026-11/s/b c"] = Held(b"333", headers={"ETag": '"new"'})
+        assert source.list_one("s/b c").size == 3
+
+
+@pytest.mark.parametrize(
+    ("held", "error", "what"),
+    [
+        ({"/latest/": "http://other.example/2026-11/"}, ObjectError, "another server, which is not followed"),
+        ({"/latest/": "/2026-11/", "/2026-11/": "//169.254.169.254/"}, ObjectError, "another server"),
+        ({"/latest/": page("a", base="http://other.example/")}, PreflightError, "its <base> is http://other.ex"),
+        ({"/latest/": "/login/", "/login/": page("a"), "/login/a": page("x")}, ObjectError, "HTML page"),
+        ({"/latest/": "/login/", "/login/": page("/x")}, PreflightError, "to .*/login/, and it links"),
+        ({"/latest/": "/latest/a/", "/latest/a/": "/latest/"}, ObjectError, "in a circle"),
+    ],
+)  # fmt: skip
+def test_w6_a_folder_that_leads_elsewhere_is_refused_by_name(
+    held: dict[str, Held | str], error: type[PenstockError], what: str
+) -> None:
+    with Server(held) as server, pytest.raises(error, match=what) as caught:
+        fetched(f"{server.url}latest/")
+    assert server.url in str(caught.value)
+
+
+def test_w6_a_place_in_a_list_of_keys_is_followed_no_further_than_a_redirect() -> None:
+    with Server(MONTH) as server:
+        reader = web(f"{server.url}latest/").reader()
+        entry = Entry("a", "a", 1, "1d-6539", 0, version="/2026-11/a", length=1)
+        assert read(reader, entry) == b"1"
+        for place in ("http://other.example/a", "https://other.example/a", "http://[x/a"):
+            with pytest.raises(ObjectError, match="a server that is not followed to"):
+                read(reader, entry._replace(version=place))
+        with pytest.raises(SourceChangedError):
+            read(reader, entry._replace(version="3sL4kqtJlcpXroDTDmJ"))
+        reader.close()

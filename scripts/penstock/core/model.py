@@ -31,7 +31,8 @@ class Listed(NamedTuple):
     POSIX: `size-mtime_ns-ctime_ns-inode`; fsspec: the best that the protocol has, or ""."""
     modified_ns: int
     version: str = ""
-    """A version id or generation by which the source can be asked for exactly these bytes."""
+    """A version id or generation by which the source can be asked for exactly these bytes. Of a web server:
+    where the file lies, if its folder's URL led elsewhere (`web.client.place_of`)."""
     checksum: str = ""
     """A source checksum that the listing itself carries, as `str(Claim)`, or ""."""
     archived: str = ""

@@ -22,7 +22,7 @@ from penstock.sources.http.endpoint import endpoint, split, without_user
 from penstock.sources.http.response_template import HeaderNames
 from penstock.sources.objects.client import ObjectClient
 from penstock.sources.objects.refusals import refusal
-from penstock.sources.web.folder_page import plain, segments
+from penstock.sources.web.folder_page import plain, same_server, segments
 from penstock.sources.web.html_answers import encoding_of, is_page, page_name, stored_in
 
 if TYPE_CHECKING:
@@ -80,6 +80,20 @@ def may_follow(old: SplitResult, new: SplitResult, named: Sequence[str]) -> bool
     return False
 
 
+def place_of(url: str, root: str) -> str:
+    """How a listing states (as `Listed.version`) where a file lies that is not at its own URL below the
+    source's: the path alone on the source's server."""
+    parts, source = urlsplit(url), urlsplit(root)
+    if same_server(parts, source):
+        return parts._replace(scheme="", netloc="", query="", fragment="").geturl()
+    return without_user(url)
+
+
+def is_place(version: str) -> bool:
+    """Whether it is what `place_of` gives, and no version of another store in a list of keys."""
+    return version.startswith(("/", "http://", "https://"))
+
+
 def _port(parts: SplitResult) -> int:
     return parts.port or (443 if parts.scheme == "https" else 80)
 
@@ -121,7 +135,26 @@ class WebClient(ObjectClient):
     def get(self, entry: Entry) -> Request:
         token = entry.token
         strong = token and " " not in token and not token.startswith("W/")
-        return self._url_of(entry.key), "", f'If-Match: "{token}"\r\n' if strong else ""
+        return self._url(entry), "", f'If-Match: "{token}"\r\n' if strong else ""
+
+    def _url(self, entry: Entry) -> str:
+        """The URL of the listed file. Raises ObjectError for one that no redirect of the source could lead
+        to."""
+        if not is_place(entry.version):
+            return self._url_of(entry.key)
+        root = self._url_of("")
+        try:
+            url = urljoin(root, entry.version)
+            if may_follow(urlsplit(root), urlsplit(url), self._named):
+                return url
+        except ValueError:
+            pass
+        raise ObjectError(
+            "the listing has the file on a server that is not followed to",
+            where=self.where(entry.key),
+            why=f"at {printable(without_user(entry.version))}",
+            hint="if that server is to be trusted, name it: `redirects: [HOST]` in storage_options",
+        )
 
     def where(self, key: str) -> str:
         return without_user(self._url_of(key))
@@ -140,6 +173,11 @@ class WebClient(ObjectClient):
         return super().request(method, path, query, lines, room)
 
     @property
+    def landed(self) -> str:
+        """After `request`: the URL whose answer this is, at the end of all redirects."""
+        return self._landed
+
+    @property
     def led_to(self) -> str:
         """After `request`: the URL to which redirects led, where its path is another one; else ""."""
         if self._landed == self._asked or _path(self._landed) == _path(self._asked):
@@ -147,9 +185,14 @@ class WebClient(ObjectClient):
         return self._landed
 
     def foreign(self, entry: Entry, headers: Mapping[bytes, bytes]) -> PenstockError | None:
-        if (error := self.encoded(entry.key, headers)) is not None or self._landed == self._asked:
+        if (error := self.encoded(entry.key, headers)) is not None:
             return error
-        return self.page_instead(entry.key, headers)
+        moved = self._asked if is_place(entry.version) else ""
+        return (
+            None
+            if self._landed == self._asked and not moved
+            else self.page_instead(entry.key, headers, moved)
+        )
 
     def encoded(self, key: str, headers: Mapping[bytes, bytes]) -> PenstockError | None:
         """The error of an answer in a Content-Encoding that its file is not stored in, by its name. What has
@@ -164,9 +207,10 @@ class WebClient(ObjectClient):
             hint="have the server send it as it is stored, or leave the file out by `exclude`",
         )
 
-    def page_instead(self, key: str, headers: Mapping[bytes, bytes]) -> PenstockError | None:
-        """The error of an answer that is a page where redirects led, in place of a file."""
-        if not (is_page(headers) and not page_name(key) and (there := self.led_to)):
+    def page_instead(self, key: str, headers: Mapping[bytes, bytes], moved: str = "") -> PenstockError | None:
+        """The error of an answer that is a page where redirects led, in place of a file. `moved`: the file's
+        URL where its folder's led to another one, which may be a login's."""
+        if not (is_page(headers) and not page_name(key) and (there := self.led_to or moved)):
             return None
         return ObjectError(
             "the server answers with an HTML page in place of the file",

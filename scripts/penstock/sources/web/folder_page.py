@@ -13,6 +13,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
 _LINK = re.compile(r"<a\s[^>]*?href\s*=\s*(?:\"([^\"]*)\"|'([^']*)'|([^\s>]+))", re.IGNORECASE)
+_BASE = re.compile(r"<base\s[^>]*?href\s*=\s*(?:\"([^\"]*)\"|'([^']*)'|([^\s>]+))", re.IGNORECASE)
 _CLOSED = re.compile(r"</(?:html|body)\s*>", re.IGNORECASE)
 _WHOLE = re.compile(r"<(?:html|body)[\s>]", re.IGNORECASE)
 _BARE = re.compile(r"</(?:pre|ul|ol|dl|table|div)\s*>\s*$", re.IGNORECASE)
@@ -38,9 +39,23 @@ class Links(NamedTuple):
     """Links that give no name, as they may be shown, and why: one of NAMELESS, QUERY, ELSEWHERE, DEEP."""
 
 
-def links(page: str, base: str) -> Links:
-    """The links of a folder's page, of which `base` is the URL. Hosts are compared without regard to case,
-    ports as numbers, paths by their decoded bytes without `.` and `..`; what follows a `#` does not count.
+def base_of(page: str, url: str) -> str:
+    """The URL against which a page's links are resolved: that of its `<base href>`, where it has one, else
+    its own."""
+    tag = _BASE.search(page)
+    if tag is None:
+        return url
+    try:
+        base = urljoin(url, html.unescape(tag[1] or tag[2] or tag[3] or "").strip())
+        return base if urlsplit(base).scheme in _OWN_PORTS else url
+    except ValueError:
+        return url
+
+
+def links(page: str, folder_url: str, base: str = "") -> Links:
+    """The links of a folder's page, of which `folder_url` is the URL, resolved against `base` (by default the
+    same). Hosts are compared without regard to case, ports as numbers, paths by their decoded bytes without
+    `.` and `..`; what follows a `#` does not count.
 
     | link, on a page of http://h/base/ | answer |
     |---|---|
@@ -52,7 +67,8 @@ def links(page: str, base: str) -> Links:
     | `deep/er` | DEEP, unless the page links to `deep` or `deep/` too |
     | `/another`, `http://else/x`, `ftp://h/base/b` | ELSEWHERE |
     """
-    own = urlsplit(base)
+    base = base or folder_url
+    own = urlsplit(folder_url)
     folder = segments(own.path)[:-1]
     names: set[str] = set()
     left_out: dict[str, str] = {}
@@ -61,7 +77,7 @@ def links(page: str, base: str) -> Links:
         link = html.unescape(found[0] or found[1] or found[2]).strip()
         try:
             parts = urlsplit(urljoin(base, link))
-            same = _same_server(own, parts)
+            same = same_server(own, parts)
         except ValueError:
             left_out[link] = NAMELESS
             continue
@@ -114,12 +130,18 @@ def plain(text: str) -> str:
     return quote(text.encode("utf-8", "surrogateescape"), safe="/%:@!$&'()*+,;=-._~?[]")
 
 
-def _same_server(one: SplitResult, two: SplitResult) -> bool:
+def same_server(one: SplitResult, two: SplitResult) -> bool:
     """Also where a page of https links by http: servers behind a proxy write that. Raises ValueError."""
     if _host(one) != _host(two):
         return False
     ports = [parts.port or _OWN_PORTS.get(parts.scheme) for parts in (one, two)]
     return ports[0] == ports[1] or set(ports) == set(_OWN_PORTS.values())
+
+
+def same_place(one: str, two: str) -> bool:
+    """Whether two URLs name the same file or folder of the same server."""
+    first, second = urlsplit(one), urlsplit(two)
+    return same_server(first, second) and segments(first.path) == segments(second.path)
 
 
 def _host(parts: SplitResult) -> str:

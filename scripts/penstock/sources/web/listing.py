@@ -11,15 +11,25 @@ import threading
 import time
 from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING, NamedTuple, Self, TypeVar
+from urllib.parse import urlsplit
 
 from penstock.core.model import Listed
 from penstock.errors import ObjectError, PreflightError, SourceChangedError, TransientError
 from penstock.filesystem.errno_map import printable
 from penstock.sources.decimals import decimal
 from penstock.sources.http.endpoint import without_user
+from penstock.sources.http.quoting import quoted
 from penstock.sources.objects.pages import Requests
-from penstock.sources.web.client import modified, token_of
-from penstock.sources.web.folder_page import ELSEWHERE, PAGE_LINKS, closed, links
+from penstock.sources.web.client import modified, place_of, token_of
+from penstock.sources.web.folder_page import (
+    ELSEWHERE,
+    PAGE_LINKS,
+    base_of,
+    closed,
+    links,
+    same_place,
+    same_server,
+)
 from penstock.sources.web.html_answers import BEGIN, begins_as_page, data_name, is_page
 
 if TYPE_CHECKING:
@@ -50,6 +60,8 @@ class _Page(NamedTuple):
     """A word of a page that says to be something else than HTML; else ""."""
     led_to: str
     """As of `WebClient.led_to`."""
+    url: str
+    """Its own, at the end of all redirects."""
 
 
 class Room:
@@ -90,6 +102,9 @@ class WebListing:
         self._requests = Requests(client, lambda: None, lambda _error, _last: None)
         self._left_out: dict[str, tuple[int, str]] = {}
         self._remembered: set[tuple[str, str]] = set()
+        self._moved: dict[str, str] = {}
+        """The URLs that folders' links are relative to, where these are not the folders' own: by their keys,
+        of the folders on the way to what is listed."""
         self._threads = ThreadPoolExecutor(LOOKS, thread_name_prefix="looks")
         self._room = Room(LOOKS)
 
@@ -138,6 +153,20 @@ class WebListing:
                 yield ready
                 ready = []
 
+    def find(self, key: str) -> None:
+        """Note where the folders on the way to a file lie, by what their URLs redirect to, for `file`."""
+
+        def landing(client: WebClient, prefix: str) -> str:
+            connection = client.request("HEAD", self._url(prefix))
+            connection.abandon() if connection.status != 200 else connection.finish()
+            return client.landed if connection.status == 200 else ""
+
+        prefix = ""
+        for folder in ("", *(f"{name}/" for name in key.split("/")[:-1])):
+            prefix += folder
+            if url := self._patiently(landing, prefix):
+                self._lies_at(prefix, url)
+
     def file(self, key: str) -> Listed:
         """Raises SourceChangedError where the server has none, or a folder."""
         listed = self.look(key)
@@ -168,11 +197,19 @@ class WebListing:
 
     def _names(self, prefix: str) -> set[str]:
         """What the folder's page links to. Raises PreflightError for a page that is not the folder's."""
-        url = self._url_of(prefix)
+        url = self._url(prefix)
         page = self._patiently(self._page, prefix)
-        names, left_out = links(page.text, url)
-        if not names and (page.led_to or page.kind):
+        base = base_of(page.text, page.url)
+        folder = page.url
+        names, left_out = links(page.text, folder, base)
+        if not names and base != folder and same_server(urlsplit(base), urlsplit(folder)):
+            # It is the page of the folder that its <base> names.
+            folder = base
+            names, left_out = links(page.text, folder)
+        self._lies_at(prefix, folder)
+        if not names and (page.led_to or page.kind or base != page.url):
             why = f"the server redirects to {without_user(page.led_to)}" if page.led_to else page.kind
+            why = why or f"its <base> is {without_user(base)}"
             raise PreflightError(
                 "the folder's page is no list of its files",
                 where=without_user(url),
@@ -182,6 +219,22 @@ class WebListing:
         for link, why in left_out.items():
             self._leave_out(link if why == ELSEWHERE else prefix + link, why)
         return names
+
+    def _lies_at(self, prefix: str, folder: str) -> None:
+        """Note where the files of a folder lie, by its page or what its URL redirects to."""
+        parts = urlsplit(folder)
+        path = parts.path[: parts.path.rfind("/") + 1] or "/"
+        folder = parts._replace(path=path, query="", fragment="").geturl()
+        if not same_place(folder, self._url_of(prefix)):
+            self._moved[prefix] = folder
+
+    def _url(self, key: str) -> str:
+        """The URL of a file or folder, by the page that links to it."""
+        name = key.rstrip("/").rpartition("/")[2]
+        parent = key.rstrip("/")[: -len(name)] if name else None
+        if parent is None or parent not in self._moved:
+            return self._url_of(key)
+        return self._moved[parent] + quoted(key[len(parent) :])
 
     def _leave_out(self, link: str, why: str) -> None:
         if (why, link) in self._remembered:
@@ -203,7 +256,7 @@ class WebListing:
         return self._requests.do(attempt)
 
     def _page(self, client: WebClient, prefix: str) -> _Page:
-        url = self._url_of(prefix)
+        url = self._url(prefix)
         connection = client.request("GET", url)
         if connection.status != 200:
             raise client.failure(prefix)
@@ -220,13 +273,15 @@ class WebListing:
                 why=f"its length is not stated, and its {len(page):,} characters do not end by </html>",
                 hint="have the server state Content-Length, or end its pages by </html>",
             )
-        return _Page(page, kind, client.led_to)
+        return _Page(page, kind, client.led_to, client.landed)
 
     def _look(self, client: WebClient, key: str) -> Listed | None:
         """Size and version of one file, by HEAD, or by its first byte where HEAD is refused or states no
         size. None where the server says that it is a folder. Raises ObjectError for a page in place of a
         file, and for a file in an encoding."""
-        url = self._url_of(key)
+        url, own = self._url(key), self._url_of(key)
+        if url != own and self._leads(client, own, url):
+            url = own
         connection = client.request("HEAD", url)
         size = connection.length
         if connection.status in (403, 405, 501) or (connection.status == 200 and size < 0):
@@ -239,7 +294,8 @@ class WebListing:
         if connection.status not in (200, 206):
             raise client.failure(key)
         headers = connection.headers
-        if (error := client.page_instead(key, headers) or client.encoded(key, headers)) is not None:
+        page = client.page_instead(key, headers, url if url != own else "")
+        if (error := page or client.encoded(key, headers)) is not None:
             raise error
         if is_page(headers) and data_name(key) and self._is_page(client, url):
             raise ObjectError(
@@ -250,7 +306,17 @@ class WebListing:
             )
         if size < 0:
             raise PreflightError("the server does not state the file's size", where=without_user(url))
-        return Listed(key, size, token_of(headers, size), modified(headers))
+        version = place_of(url, self._url_of("")) if url != own else ""
+        return Listed(key, size, token_of(headers, size), modified(headers), version)
+
+    def _leads(self, client: WebClient, own: str, url: str) -> bool:
+        """Whether a file's own URL leads to this one: then it needs no other."""
+        try:
+            connection = client.request("HEAD", own)
+        except ObjectError:
+            return False
+        connection.abandon() if connection.status != 200 else connection.finish()
+        return connection.status == 200 and same_place(client.landed, url)
 
     def _size(self, client: WebClient, url: str) -> int:
         """The file's size by a request for its first byte; below 0 where that states none either.

@@ -110,11 +110,13 @@ class WebSource:
         single = key == self._name
         with self._listing(self.url_of if single else self._in_folder) as listing:
             try:
+                if not single:
+                    listing.find(key)
                 return listing.file(key)
             except SourceChangedError:
                 if single or not listing.names(key):
                     return None
-                raise
+                return listing.file(key)  # by the pages, of which each may say where its files lie
 
     @contextmanager
     def asking(self) -> Iterator[Callable[[str], Listed | None]]:
