@@ -4,23 +4,36 @@ redirect, or not at all."""
 from __future__ import annotations
 
 import threading
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from itertools import pairwise
 from typing import TYPE_CHECKING, Any, Self
 from urllib.parse import unquote
 
 import pytest
+import xxhash
 from tests.contracts.source_contract import entry_of, listing, read
 from tests.sources.test_others import Quiet, QuietServer
 from tests.sources.test_web_pages import web
+from tests.support.whole_way import content, go, records, staging
 
+from penstock.config.settings import SourceConfig
 from penstock.core.model import Entry
-from penstock.errors import ObjectError, PenstockError, PreflightError, SourceChangedError
+from penstock.engine.checksums import Sums
+from penstock.errors import (
+    IntegrityError,
+    ObjectError,
+    PenstockError,
+    PreflightError,
+    SourceChangedError,
+    TransientError,
+)
 from penstock.sources import backoff
+from penstock.sources.registry import pinned
 
 if TYPE_CHECKING:
     import http.server
     from collections.abc import Mapping
+    from pathlib import Path
 
 
 @pytest.fixture(autouse=True)
@@ -47,12 +60,14 @@ class Held:
     """What GET sends in place of `data`."""
     ends: str = "chunked"
     """How a body without a length ends: `chunked`, `cut` (within the chunks), `close`."""
-    turns: list[bytes] = field(default_factory=list)
-    """What each further GET of all of it sends."""
+
+
+Answer = Held | str | list[Held]
+"""A file, a redirect, or what each further GET of all of a file finds."""
 
 
 class Answering(Quiet):
-    held: Mapping[str, Held | str]
+    held: Mapping[str, Answer]
     asked: list[tuple[str, str, str]]
 
     def do_HEAD(self) -> None:  # noqa: N802 (as the base class calls it)
@@ -65,6 +80,8 @@ class Answering(Quiet):
         wanted = self.headers.get("Range", "")
         self.asked.append((method, self.path, wanted))
         held = self.held.get(unquote(self.path))
+        if isinstance(held, list):  # one after another, a whole GET each
+            held = held.pop(0) if len(held) > 1 and method == "GET" and not wanted else held[0]
         if held is None or isinstance(held, str):
             self.send_response(302 if held else 404)
             if held:
@@ -78,8 +95,6 @@ class Answering(Quiet):
             status, data = held.head, held.data
         else:
             more |= held.got
-            if held.turns and not wanted:
-                data = held.turns.pop(0)
         if wanted and held.ranges != "no":
             first, last = wanted.removeprefix("bytes=").split("-")
             total = "*" if held.ranges == "*" else str(len(held.data))
@@ -107,8 +122,9 @@ class Answering(Quiet):
             self.close_connection = True
             self.wfile.write(data)
         elif method == "GET":
-            for start in range(0, len(data), 7):
-                piece = data[start : start + 7]
+            length = max(7, len(data) // 50)
+            for start in range(0, len(data), length):
+                piece = data[start : start + length]
                 self.wfile.write(b"%x\r\n%s\r\n" % (len(piece), piece))
             if held.ends == "cut":
                 self.close_connection = True
@@ -119,7 +135,7 @@ class Answering(Quiet):
 class Server:
     """A scripted web server: files by their paths, redirects as text."""
 
-    def __init__(self, held: Mapping[str, Held | str]) -> None:
+    def __init__(self, held: Mapping[str, Answer]) -> None:
         self.asked: list[tuple[str, str, str]] = []
         handler = type("Handler", (Answering,), {"held": held, "asked": self.asked})
         self.server: http.server.ThreadingHTTPServer = QuietServer(("127.0.0.1", 0), handler)
@@ -255,7 +271,7 @@ def test_w6_the_files_of_a_folder_that_redirects_lie_where_its_page_is(
 ) -> None:
     """`latest/` leads to `2026-11/`, whose links are relative, absolute, or have the host; below `latest/`
     there may be nothing else."""
-    held: dict[str, Held | str] = dict(MONTH)
+    held: dict[str, Answer] = dict(MONTH)
     with Server(held) as server:
         top = place.replace("HOST/", server.url[7:]) + ("2026-11/" if place else "")
         held["/2026-11/"], held["/2026-11/s/"] = page(f"{top}a", f"{top}s/", "../"), page("b%20c")
@@ -276,7 +292,7 @@ def test_w6_the_files_of_a_folder_that_redirects_lie_where_its_page_is(
 
 @pytest.mark.parametrize("base", ["/2026-11/", "../2026-11/", "HOST2026-11/", "/2026-11/index.html"])
 def test_w6_links_are_relative_to_the_base_that_a_page_states(base: str) -> None:
-    held: dict[str, Held | str] = dict(MONTH)
+    held: dict[str, Answer] = dict(MONTH)
     with Server(held) as server:
         held["/latest/"] = page("a", "s/", base=base.replace("HOST", server.url))
         held["/2026-11/s/"] = page("s/b%20c", base="/2026-11/")
@@ -296,7 +312,7 @@ def test_w6_a_base_above_the_folder_leaves_its_files_in_it() -> None:
 
 
 def test_w6_a_file_below_the_old_url_that_is_not_the_linked_one_is_not_taken() -> None:
-    held: dict[str, Held | str] = {"/latest/": "/2026-11/", "/2026-11/": page("a"), **MONTH}
+    held: dict[str, Answer] = {"/latest/": "/2026-11/", "/2026-11/": page("a"), **MONTH}
     held["/latest/a"] = Held(b"of last year")
     with Server(held) as server:
         assert fetched(f"{server.url}latest/") == {"a": b"1"}
@@ -306,7 +322,7 @@ def test_w6_a_file_below_the_old_url_that_is_not_the_linked_one_is_not_taken() -
 
 
 def test_w6_a_file_of_a_folder_by_its_base_is_listed_again_as_it_was() -> None:
-    held: dict[str, Held | str] = {"/latest/": page("a", "s/", base="/2026-11/"), **MONTH}
+    held: dict[str, Answer] = {"/latest/": page("a", "s/", base="/2026-11/"), **MONTH}
     held["/2026-11/s/"] = page("b%20c")
     with Server(held) as server:
         source = web(f"{server.url}latest/")
@@ -327,7 +343,7 @@ def test_w6_a_file_of_a_folder_by_its_base_is_listed_again_as_it_was() -> None:
     ],
 )  # fmt: skip
 def test_w6_a_folder_that_leads_elsewhere_is_refused_by_name(
-    held: dict[str, Held | str], error: type[PenstockError], what: str
+    held: dict[str, Answer], error: type[PenstockError], what: str
 ) -> None:
     with Server(held) as server, pytest.raises(error, match=what) as caught:
         fetched(f"{server.url}latest/")
@@ -345,3 +361,143 @@ def test_w6_a_place_in_a_list_of_keys_is_followed_no_further_than_a_redirect() -
         with pytest.raises(SourceChangedError):
             read(reader, entry._replace(version="3sL4kqtJlcpXroDTDmJ"))
         reader.close()
+
+
+MADE = b"an archive that is made when it is asked for"
+
+
+@pytest.mark.parametrize(
+    "held", [Held(MADE, sized=""), Held(MADE, sized="", ranges="no"), Held(MADE, head=405, sized="")]
+)
+def test_w7_a_file_without_a_size_is_refused_with_the_key_that_takes_it(held: Held) -> None:
+    held.ranges = "no"
+    with Server({"/d/": page("main"), "/d/main": held}) as server:
+        with pytest.raises(PreflightError, match="does not state the file's size") as caught:
+            fetched(f"{server.url}d/")
+        assert "`unsized: true`" in caught.value.hint
+        assert f"{server.url}d/main" in str(caught.value)
+
+
+@pytest.mark.parametrize("data", [MADE, b"", b"\0" * (1 << 20), b"z" * 3_000_001])
+@pytest.mark.parametrize("headers", [ETAG, {"ETag": 'W/"7"'}, {}])
+def test_w7_with_the_key_it_is_read_to_its_end_twice_and_proves_no_more(
+    data: bytes, headers: dict[str, str]
+) -> None:
+    """It is never pinned, so that no part of it is requested by a range."""
+    held = Held(data, sized="", ranges="no", headers=headers)
+    with Server({"/d/": page("main"), "/d/main": held}) as server:
+        source = web(f"{server.url}d/", unsized=True)
+        (item,) = listing(source).values()
+        assert item.size == len(data)
+        assert item.checksum == f"xxh3_128:read:{xxhash.xxh3_128_hexdigest(data)}"
+        assert not pinned(source.url, item.token)
+        assert fetched(f"{server.url}d/", unsized=True) == {"main": data}
+        assert source.list_one("main") == item
+        entry = entry_of(item)
+        for sums in (Sums(entry, ()), Sums(entry, (), policy="fast")):
+            sums.update(data)
+            assert sums.judge() == ("size", item.checksum)
+            assert not sums.proves
+        wrong = Sums(entry, ())
+        wrong.update(data + b"x")
+        with pytest.raises(IntegrityError, match="not those that came when the object was listed"):
+            wrong.judge()
+
+
+@pytest.mark.parametrize(
+    ("ends", "error", "what"),
+    [
+        ("cut", TransientError, "within the body"),
+        ("close", ObjectError, "the end of the file cannot be known"),
+    ],
+)
+def test_w7_a_body_without_a_proper_end_is_refused(ends: str, error: type[PenstockError], what: str) -> None:
+    held = Held(MADE, sized="", ranges="no", ends=ends)
+    with Server({"/main": held}) as server, pytest.raises(error, match=what):
+        fetched(f"{server.url}main", unsized=True)
+    held = Held(MADE, sized="", ranges="no")
+    with Server({"/main": held}) as server:
+        (item,) = listing(web(f"{server.url}main", unsized=True)).values()
+        held.ends = ends
+        reader = web(f"{server.url}main", unsized=True).reader()
+        if ends == "cut":
+            with pytest.raises(TransientError):
+                read(reader, entry_of(item))
+        else:
+            assert read(reader, entry_of(item)) == MADE  # its length is known by now
+        reader.close()
+
+
+def test_w7_a_body_that_is_cut_once_is_read_again() -> None:
+    whole = Held(MADE, sized="", ranges="no")
+    with Server({"/main": [Held(MADE, sized="", ranges="no", ends="cut"), whole]}) as server:
+        assert fetched(f"{server.url}main", unsized=True) == {"main": MADE}
+
+
+def made(data: bytes, **more: Any) -> Held:
+    return Held(data, sized="", ranges="no", **more)
+
+
+def sources_of(url: str) -> tuple[SourceConfig, ...]:
+    return (SourceConfig(url, storage_options={"unsized": True}),)
+
+
+@pytest.mark.parametrize("headers", [{"ETag": '"1"'}, {"ETag": 'W/"1"'}, {}])
+def test_w7_files_without_a_size_are_staged_as_they_were_read_and_again_where_their_bytes_are_others(
+    tmp_path: Path, headers: dict[str, str]
+) -> None:
+    """Every step: the plan has their sizes; one above `plan.giant_bytes` is not divided. What the server
+    sends later under the same etag and size is found, and not taken for what lies there."""
+    held: dict[str, Answer] = {"/d/": page("main", "large", "sized"), "/d/sized": Held(b"s", headers=ETAG)}
+    held |= {"/d/main": made(MADE, headers=headers), "/d/large": made(b"l" * 300_000, headers=headers)}
+    with (
+        Server(held) as server,
+        staging(tmp_path, server.url, sources=sources_of(f"{server.url}d/")) as context,
+    ):
+        planned = go(context, upto="plan")
+        assert planned["bytes"] == len(MADE) + 300_001
+        go(context, after="plan")
+        data = context.layout("data").current / "data"
+        assert content(data) == {b"main": MADE, b"large": b"l" * 300_000, b"sized": b"s"}
+        record = records(context)["main"]
+        digest = xxhash.xxh3_128_hexdigest(MADE)
+        assert (record.source_grade, record.source_proof) == ("size", f"xxh3_128:read:{digest}")
+        assert record.size == len(MADE)
+        first = context.layout("data").current.resolve()
+        go(context)
+        assert context.layout("data").current.resolve() == first
+
+        held["/d/large"] = made(b"m" * 300_000, headers=headers)
+        go(context)
+        assert content(context.layout("data").current / "data")[b"large"] == b"m" * 300_000
+        assert content(first / "data")[b"large"] == b"l" * 300_000
+
+
+@pytest.mark.parametrize("changed", ["refuse", "follow"])
+def test_w7_other_bytes_at_the_copy_are_a_changed_object(tmp_path: Path, changed: str) -> None:
+    held: dict[str, Answer] = {"/d/": page("main", "other"), "/d/main": made(MADE), "/d/other": Held(b"o")}
+    with (
+        Server(held) as server,
+        staging(tmp_path, server.url, sources=sources_of(f"{server.url}d/"), changed=changed) as context,
+    ):
+        go(context, upto="plan")
+        held["/d/main"] = made(MADE.upper())
+        if changed == "refuse":
+            with pytest.raises(
+                SourceChangedError, match=r"main.*not those that came when the object was listed"
+            ):
+                go(context, after="plan")
+        else:
+            go(context, after="plan")
+            assert content(context.layout("data").current / "data") == {b"main": MADE.upper(), b"other": b"o"}
+
+
+def test_w7_a_proof_that_is_required_is_not_had_by_reading_twice(tmp_path: Path) -> None:
+    with (
+        Server({"/d/": page("main"), "/d/main": made(MADE)}) as server,
+        staging(tmp_path, server.url, sources=sources_of(f"{server.url}d/")) as context,
+    ):
+        verify = replace(context.config.verify, source_checksum="require")
+        context.config = replace(context.config, verify=verify)
+        with pytest.raises(PenstockError, match=r"requires one.*states none|states none.*requires"):
+            go(context)

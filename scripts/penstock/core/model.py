@@ -190,8 +190,10 @@ class Claim(NamedTuple):
     """What a source states about an object's bytes: one checksum.
 
     `algorithm` is one of crc64nvme crc32c crc32 sha256 sha1 md5 sha512 xxh3_128 xxh64;
-    `kind` is `full` (of all the object's bytes), `composite` (a hash over its parts' hashes)
-    or `part` (of exactly the bytes of one answered range). `value` is lower-case hex.
+    `kind` is `full` (of all the object's bytes), `composite` (a hash over its parts' hashes),
+    `part` (of exactly the bytes of one answered range) or `read` (of the bytes that came when the object was
+    listed, since its source states not even a size: a second reading is compared with the first, which proves
+    nothing beyond that). `value` is lower-case hex.
     `parts` is the number of parts of a composite, else 0; `part_bytes` is the size of all its parts
     but the last, 0 when that is not known (then it cannot be computed). A composite is the
     algorithm's hash over the concatenated raw hashes of the parts.

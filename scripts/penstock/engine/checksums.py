@@ -185,6 +185,12 @@ def sum_of(claim: Claim, sizes: Sequence[int] = ()) -> Sum:
 def contradicted(where: str, claim: Claim, seen: str, token: str = "") -> None:
     """Raises IntegrityError when `seen` is not what the claim states. `token`: of the object, by which a
     claim is known that is only its etag."""
+    if seen != claim.value and claim.kind == "read":
+        raise IntegrityError(
+            "the bytes are not those that came when the object was listed",
+            where=where,
+            why=f"{claim.algorithm} {claim.value} then, {seen} now; its source states no size of it",
+        )
     if seen != claim.value:
         raise IntegrityError(
             f"the bytes read contradict the source's own {claim.algorithm}",
@@ -295,6 +301,8 @@ class Sums:
         composite = best((c for c in self.stated if c.part_bytes or known == c.parts), "composite")
         if composite:
             self._must = [composite._replace(part_bytes=0) if known else composite]
+            return
+        self._must = [claim for claim in listed(entry) if claim.kind == "read"]
 
     def _plan_part(
         self, entry: Stated, claims: Sequence[Claim], whole: Callable[[], Sequence[Claim]] | None
@@ -322,7 +330,7 @@ class Sums:
     @property
     def proves(self) -> bool:
         """Whether `judge`, when it holds, proves the row, or the giant together with its other parts."""
-        return self._kept is not None or bool(self._must and self._must[0].kind != "part")
+        return self._kept is not None or bool(self._must and self._must[0].kind not in ("part", "read"))
 
     def __bool__(self) -> bool:
         """Whether there is anything to compute."""

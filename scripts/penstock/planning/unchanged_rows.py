@@ -38,8 +38,9 @@ class Rules(NamedTuple):
     | different |      |                      |                  |                   | no        |
     | anything else differs                                                       || no        |
 
-    Nothing is called unchanged because size and time agree. A giant's digest is over its parts: giants are
-    copied anew.
+    An object whose size its source does not state (`Claim` of the kind `read`) is unchanged only if the same
+    bytes came again. Nothing is called unchanged because size and time agree. A giant's digest is over its
+    parts: giants are copied anew.
     """
 
     sources: Mapping[int, int]
@@ -130,6 +131,9 @@ def _reuse(listed: pa.RecordBatch, held: pa.RecordBatch | None, rules: Rules) ->
     theirs = pa.array(rules.sources.keys(), held["source"].type)
     mine = pa.array(rules.sources.values(), listed["source"].type)
     same = pc.and_(same, pc.equal(listed["source"], mine.take(pc.index_in(held["source"], theirs))))
+    if pc.any(read := pc.match_substring(listed["checksum"], ":read:")).as_py():
+        proof = pc.cast(held["source_proof"], listed["checksum"].type)
+        same = pc.and_(same, pc.or_(pc.invert(read), pc.equal(listed["checksum"], proof)))
     if rules.keep_mtime:
         same = pc.and_(same, pc.equal(listed["modified_ns"], held["modified_ns"]))
     same = pc.and_(same, pc.less(listed["size"], rules.giant_bytes))

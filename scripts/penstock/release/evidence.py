@@ -169,16 +169,16 @@ def unprovable(entry: Entry, *, stated: bool, giant: bool, later: Sequence[str])
     | the listing or a checksum file has | source may state | giant | can be proven |
     |------------------------------------|------------------|-------|---------------|
     | anything                           | yes              | any   | perhaps       |
-    | nothing                            | no               | any   | no            |
+    | nothing, or what was read then     | no               | any   | no            |
     | a checksum                         | no               | no    | yes           |
     | a CRC, or one of `later`           | no               | yes   | yes           |
     | another one                        | no               | yes   | no            |
     """
     if stated or not entry.size:
         return ""
-    if not entry.checksum:
+    if not entry.checksum or (claim := Claim.parse(entry.checksum)).kind == "read":
         return "nothing states a checksum of it"
-    algorithm = Claim.parse(entry.checksum).algorithm
+    algorithm = claim.algorithm
     if giant and algorithm not in COMBINABLE and algorithm not in later:
         return (
             f"its parts cannot prove {algorithm} together (with `sha256` in `verify.digests` a SHA256 can be)"

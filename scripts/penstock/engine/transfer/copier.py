@@ -22,7 +22,7 @@ from penstock.engine.transfer.part_copier import PartCopier
 from penstock.engine.transfer.prefetch import Asking
 from penstock.engine.transfer.pump import Pump, long, short
 from penstock.engine.transfer.upload_parts import sizes_of_upload
-from penstock.errors import IntegrityError, TransientError, UnprovenError
+from penstock.errors import IntegrityError, SourceChangedError, TransientError, UnprovenError
 from penstock.sources.port import AheadReader, Sparse, WholeReader
 
 if TYPE_CHECKING:
@@ -230,7 +230,10 @@ class Copier(Stream):
         """Sizes of the parts in which the object was uploaded, where the claim `failed` is a composite
         checksum that was computed with other sizes; () where the store does not state them, so that the
         checksum proves nothing. Raises `error` for any other claim, and where the assumed sizes were right;
-        UnprovenError where the sizes are unknown and a proof is required."""
+        UnprovenError where the sizes are unknown and a proof is required, SourceChangedError where the bytes
+        are other ones than at the listing."""
+        if failed is not None and failed.kind == "read":
+            raise SourceChangedError(error.what, where=error.where, why=error.why) from None
         sizes = sizes_of_upload(self.asks, self.sources.get(entry.source), entry, failed, error)
         if not sizes and self.require and failed is not None:
             raise UnprovenError(
@@ -293,7 +296,7 @@ class Copier(Stream):
             return
         if entry.part >= 0 and any(c.kind == "full" and c.algorithm in self.later for c in sums.stated):
             return
-        stated = ", ".join(f"{c.algorithm} ({c.kind})" for c in sums.stated)
+        stated = ", ".join(f"{c.algorithm} ({c.kind})" for c in sums.stated if c.kind != "read")
         raise UnprovenError(
             "no checksum of the source proves the object, and verify.source_checksum requires one",
             where=entry.key,

@@ -44,6 +44,12 @@ def token_of(headers: Mapping[bytes, bytes], size: int) -> str:
     return f"{size} {date}" if date else ""
 
 
+def weakened(token: str) -> str:
+    """The token of a file whose size is not stated: a strong etag becomes a weak one, so that the file is not
+    read by ranges, which a server cannot serve of what has no length yet."""
+    return token if not token or " " in token or token.startswith("W/") else f'W/"{token}"'
+
+
 def modified(headers: Mapping[bytes, bytes]) -> int:
     """Nanoseconds since the epoch, 0 when not stated. A date that is none is ignored, as a recipient has to
     (RFC 9110, 8.8.2)."""
@@ -128,12 +134,15 @@ class WebClient(ObjectClient):
         self._named = [str(one) for one in named] if isinstance(named, (list, tuple)) else []
         self._connections: dict[tuple[str, int, bool], Connection] = {}
         self._asked = self._landed = ""
+        self._weak = False
+        """Whether the object of the last `get` has a weak token."""
         self.folder = False
         """After `request`: whether the answer is a redirect that adds a slash to the path. By that a server
         says that a folder is there; it is not followed."""
 
     def get(self, entry: Entry) -> Request:
         token = entry.token
+        self._weak = token.startswith("W/")
         strong = token and " " not in token and not token.startswith("W/")
         return self._url(entry), "", f'If-Match: "{token}"\r\n' if strong else ""
 
@@ -160,7 +169,8 @@ class WebClient(ObjectClient):
         return without_user(self._url_of(key))
 
     def version(self, headers: Mapping[bytes, bytes], size: int) -> str:
-        return token_of(headers, size)
+        token = token_of(headers, size)
+        return weakened(token) if self._weak else token
 
     def claims(self, headers: Mapping[bytes, bytes], *, whole: bool) -> Sequence[Claim]:
         return web_claims(headers, whole=whole)

@@ -13,14 +13,17 @@ from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING, NamedTuple, Self, TypeVar
 from urllib.parse import urlsplit
 
-from penstock.core.model import Listed
+import xxhash
+
+from penstock.core.digests import XXH3
+from penstock.core.model import Claim, Listed
 from penstock.errors import ObjectError, PreflightError, SourceChangedError, TransientError
 from penstock.filesystem.errno_map import printable
 from penstock.sources.decimals import decimal
 from penstock.sources.http.endpoint import without_user
 from penstock.sources.http.quoting import quoted
 from penstock.sources.objects.pages import Requests
-from penstock.sources.web.client import modified, place_of, token_of
+from penstock.sources.web.client import modified, place_of, token_of, weakened
 from penstock.sources.web.folder_page import (
     ELSEWHERE,
     PAGE_LINKS,
@@ -44,6 +47,8 @@ LOOKS = 16
 CALM = 100
 """Answers after which one more request may be on its way."""
 BATCH = 512
+BLOCK = 1 << 20
+"""Bytes that are read at a time of a file whose size is not stated."""
 PAGE_LIMIT = 64 << 20
 DEEPEST = 64
 REMEMBERED = 10_000
@@ -97,8 +102,11 @@ class Room:
 class WebListing:
     """One listing: its threads, each with connections of its own. `url_of` gives the URL of a key."""
 
-    def __init__(self, client: Callable[[], WebClient], url_of: Callable[[str], str]) -> None:
-        self._url_of = url_of
+    def __init__(
+        self, client: Callable[[], WebClient], url_of: Callable[[str], str], *, unsized: bool
+    ) -> None:
+        """`unsized`: read a file whose size is not stated, to know it; else refuse it."""
+        self._url_of, self._unsized = url_of, unsized
         self._requests = Requests(client, lambda: None, lambda _error, _last: None)
         self._left_out: dict[str, tuple[int, str]] = {}
         self._remembered: set[tuple[str, str]] = set()
@@ -107,11 +115,13 @@ class WebListing:
         of the folders on the way to what is listed."""
         self._threads = ThreadPoolExecutor(LOOKS, thread_name_prefix="looks")
         self._room = Room(LOOKS)
+        self._ending = threading.Event()
 
     def __enter__(self) -> Self:
         return self
 
     def __exit__(self, *_: object) -> None:
+        self._ending.set()
         self._requests.stop()
         self._threads.shutdown(cancel_futures=True)
         self._requests.close()
@@ -304,10 +314,47 @@ class WebListing:
                 why="its Content-Type and its first bytes are a page's",
                 hint="where it is a login, name a URL that needs none; else leave the file out by `exclude`",
             )
-        if size < 0:
-            raise PreflightError("the server does not state the file's size", where=without_user(url))
         version = place_of(url, self._url_of("")) if url != own else ""
+        if size < 0:
+            return self._read(client, key, url)._replace(version=version)
         return Listed(key, size, token_of(headers, size), modified(headers), version)
+
+    def _read(self, client: WebClient, key: str, url: str) -> Listed:
+        """A file whose size only its bytes show. Its token and checksum are those of what came: what comes at
+        the copy is compared with them. Raises TransientError for a body that ends within its chunks."""
+        if not self._unsized:
+            raise PreflightError(
+                "the server does not state the file's size",
+                where=without_user(url),
+                why="no answer has a Content-Length, or a Content-Range with the size",
+                hint="to have such files read to their end when they are listed, and again when they are "
+                "copied, set `unsized: true` in storage_options; or leave the file out by `exclude`",
+            )
+        connection = client.request("GET", url)
+        if connection.status != 200:
+            raise client.failure(key)
+        if connection.unbounded:
+            connection.abandon()
+            raise ObjectError(
+                "the end of the file cannot be known",
+                where=without_user(url),
+                why="its size is not stated, and only the end of the connection ends it: a file that was cut "
+                "off would look whole",
+                hint="have the server send it in chunks, or with a Content-Length; else leave it out by "
+                "`exclude`",
+            )
+        digest, size, block = xxhash.xxh3_128(), 0, memoryview(bytearray(BLOCK))
+        while count := connection.readinto(block):
+            digest.update(block[:count])
+            size += count
+            if self._ending.is_set():
+                connection.abandon()
+                raise TransientError("the listing ended", where=without_user(url))
+        headers = connection.headers
+        connection.finish()
+        claim = Claim(XXH3, "read", digest.hexdigest())
+        token = weakened(token_of(headers, size))
+        return Listed(key, size, token, modified(headers), checksum=str(claim))
 
     def _leads(self, client: WebClient, own: str, url: str) -> bool:
         """Whether a file's own URL leads to this one: then it needs no other."""

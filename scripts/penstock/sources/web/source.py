@@ -104,7 +104,7 @@ class WebSource:
     def _listing(self, url_of: Callable[[str], str]) -> WebListing:
         from penstock.sources.web.listing import WebListing
 
-        return WebListing(self.client, url_of)
+        return WebListing(self.client, url_of, unsized=self._options.get("unsized") is True)
 
     def list_one(self, key: str) -> Listed | None:
         single = key == self._name
