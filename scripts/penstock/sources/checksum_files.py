@@ -1,4 +1,14 @@
-"""Checksum files beside the data, as coreutils and BSD write them: what they state of each key."""
+"""Checksum files beside the data, as coreutils, BSD and `openssl dgst` write them: what they state of each key.
+
+The lines that are taken, and the names in them, are those of `sha256sum -c` (coreutils, src/digest.c, split_3):
+
+    <hex>  <name>     <hex> *<name>      a blank, then a blank or `*`
+    <hex> <name>      <hex>TAB<name>     "BSD reversed": for all lines of a file, or for none
+    SHA256 (<name>) = <hex>              the tag of BSD, of `--tag`, and of openssl: `SHA2-256(<name>)= <hex>`
+
+Blanks and tabs may stand before a line, a carriage return after it. A backslash before it says that the name is
+escaped. Hexadecimal digits are of either case.
+"""
 
 from __future__ import annotations
 
@@ -6,6 +16,7 @@ import re
 from typing import TYPE_CHECKING
 
 from penstock.core.model import Claim, Entry
+from penstock.core.text import printable
 from penstock.errors import ObjectError, TransientError
 from penstock.sources.whole_object import reading
 
@@ -23,6 +34,8 @@ _NAMED = {
     "sha1": "sha1",
     "sha256": "sha256",
     "sha512": "sha512",
+    "sha2256": "sha256",
+    "sha2512": "sha512",
     "xxh128": "xxh3_128",
     "xxh3_128": "xxh3_128",
     "xxh64": "xxh64",
@@ -30,8 +43,9 @@ _NAMED = {
 }
 _ORDER = ("xxh3_128", "xxh64", "crc32c", "sha256", "sha512", "sha1", "md5")
 """What is cheap to check, and proves a giant, comes first; what is weak comes last."""
-_GNU = re.compile(r"(\\?)([0-9a-fA-F]{8,128})(?: [ *]|\t)(.+)", re.DOTALL)
-_BSD = re.compile(r"(\\?)([A-Za-z0-9_/-]+) ?\((.+)\) = ([0-9a-fA-F]{8,128})", re.DOTALL)
+_GNU = re.compile(r"[ \t]*(\\?)([0-9a-fA-F]{8,128})[ \t](.+)", re.DOTALL)
+_BSD = re.compile(r"[ \t]*(\\?)([A-Za-z0-9_/-]+) ?\((.+)\)[ \t]*=[ \t]*([0-9a-fA-F]{8,128})", re.DOTALL)
+_ESCAPED = re.compile(r"(?:[^\\]|\\[\\nr])+", re.DOTALL)
 _OTHER = re.compile(
     r"b[23]sum|blake-?[23][bs]?p?|sha-?3(?![0-9])|sha-?(?:224|384)|sha-?512[-_/]?t?(?:224|256)|shake|keccak"
     r"|xxh3(?!_128)|xxh32|crc-?32(?!c)|crc-?64|cksum|adler|ripemd|rmd-?160|whirlpool|tiger|md[24]|sm3|gost|k12|skein"
@@ -54,6 +68,7 @@ def parse(text: str, key: str) -> dict[str, Claim]:
     bare = _BARE.fullmatch(text)
     if bare and "." in key.rpartition("/")[2]:
         return {key.rpartition(".")[0]: _claim(bare[1], hint, key)}
+    reversed_form: bool | None = None
     # Not splitlines: names may hold every separator but the line feed.
     for line in text.split("\n"):
         line = line.removesuffix("\r")
@@ -63,9 +78,20 @@ def parse(text: str, key: str) -> dict[str, Claim]:
             escaped, name, value, algorithm = match[1], match[3], match[4], _of_label(match[2], key)
         elif match := _GNU.fullmatch(line):
             escaped, name, value, algorithm = match[1], match[3], match[2], hint
+            one_blank = len(name) == 1 or name[0] not in " *"
+            if one_blank and reversed_form is False:
+                why = f"one blank before the name, and two in lines above: {printable(line[:120])}"
+                raise ObjectError("not a line of this checksum file", where=key, why=why)
+            # Of a reversed file a second blank belongs to the name, so that none passes for another.
+            reversed_form = one_blank or reversed_form is True
+            if not reversed_form:
+                name = name[1:]
         else:
-            raise ObjectError("not a line of a checksum file", where=key, why=repr(line[:120]))
+            raise ObjectError("not a line of a checksum file", where=key, why=printable(line[:120]))
         if escaped:
+            if not _ESCAPED.fullmatch(name):
+                why = f"a backslash that escapes nothing: {printable(line[:120])}"
+                raise ObjectError("not a line of a checksum file", where=key, why=why)
             name = unescape(name)
         found[_joined(folder, name)] = _claim(value, algorithm, key)
     return found
