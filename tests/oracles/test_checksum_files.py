@@ -1,4 +1,4 @@
-"""Checksum files against `sha256sum -c` and `openssl dgst`: what these take and write, with the same names."""
+"""Checksum files against `sha256sum -c` and `openssl dgst`: what these take and write, and its names."""
 
 from __future__ import annotations
 

@@ -327,6 +327,37 @@ def test_what_is_no_url(url: str) -> None:
         endpoint(url, {})
 
 
-def test_https_proxies_are_refused() -> None:
-    with pytest.raises(ConfigError, match="proxy"):
-        endpoint("https://h", {"proxy": "https://secret:word@p"})
+@pytest.mark.parametrize("variable", ["ALL_PROXY", "all_proxy", "HTTPS_PROXY", "https_proxy"])
+@pytest.mark.parametrize("kind", ["socks5h", "socks5", "socks4a", "socks", "SOCKS5", "https"])
+def test_a_proxy_of_the_environment_that_is_no_http_proxy_is_named_as_what_it_is(
+    variable: str, kind: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """f5."""
+    monkeypatch.setenv(variable, f"{kind}://user:word@gate.example:1080")
+    with pytest.raises(PreflightError) as caught:
+        endpoint("https://data.example", {})
+    told = str(caught.value)
+    assert f"the proxy that {variable} names" in told
+    assert "gate.example:1080" in told
+    assert "SOCKS" in told
+    assert "word" not in told
+    assert "data.example" not in told
+    assert variable in (caught.value.hint or "")
+    monkeypatch.setenv("NO_PROXY", "data.example")
+    assert endpoint("https://data.example", {}).proxy is None
+
+
+def test_a_socks_proxy_of_one_scheme_has_no_say_for_the_other(monkeypatch: pytest.MonkeyPatch) -> None:
+    """f5."""
+    monkeypatch.setenv("ALL_PROXY", "socks5h://gate.example:1080")
+    monkeypatch.setenv("HTTPS_PROXY", "http://web.example:3128")
+    assert endpoint("https://data.example", {}).proxy == ("web.example", 3128)
+    with pytest.raises(PreflightError, match="ALL_PROXY"):
+        endpoint("http://data.example", {})
+
+
+@pytest.mark.parametrize("url", ["socks5h://p:1080", "https://secret:word@p", "http://p:99999", "http://"])
+def test_a_configured_proxy_that_is_no_http_proxy_is_refused(url: str) -> None:
+    with pytest.raises(ConfigError, match="proxy") as caught:
+        endpoint("https://h", {"proxy": url})
+    assert "word" not in str(caught.value)

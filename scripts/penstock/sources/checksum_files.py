@@ -1,13 +1,13 @@
-"""Checksum files beside the data, as coreutils, BSD and `openssl dgst` write them: what they state of each key.
+"""Checksum files beside the data, by coreutils, BSD or `openssl dgst`: what they state of each key.
 
-The lines that are taken, and the names in them, are those of `sha256sum -c` (coreutils, src/digest.c, split_3):
+The lines that are taken, and the names in them, are those of `sha256sum -c` (coreutils, `split_3`):
 
     <hex>  <name>     <hex> *<name>      a blank, then a blank or `*`
     <hex> <name>      <hex>TAB<name>     "BSD reversed": for all lines of a file, or for none
-    SHA256 (<name>) = <hex>              the tag of BSD, of `--tag`, and of openssl: `SHA2-256(<name>)= <hex>`
+    SHA256 (<name>) = <hex>              BSD, `--tag`, and openssl: `SHA2-256(<name>)= <hex>`
 
-Blanks and tabs may stand before a line, a carriage return after it. A backslash before it says that the name is
-escaped. Hexadecimal digits are of either case.
+Blanks and tabs may stand before a line, a carriage return after it. A backslash before it says that the
+name is escaped. Hexadecimal digits are of either case.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """Where and how a server is reached: address, TLS, proxy, certificate authorities.
 
-HTTPS_PROXY, HTTP_PROXY, NO_PROXY (lower case too), AWS_CA_BUNDLE, REQUESTS_CA_BUNDLE and
+HTTPS_PROXY, HTTP_PROXY, ALL_PROXY, NO_PROXY (lower case too), AWS_CA_BUNDLE, REQUESTS_CA_BUNDLE and
 SSL_CERT_FILE are honoured; what `storage_options` names (`proxy`, `ca_bundle`) goes first.
 """
 
@@ -97,30 +97,56 @@ def endpoint(url: str, options: Mapping[str, object], *, timeout: float = 60.0) 
     assert parts.hostname is not None
     tls = parts.scheme == "https"
     host, port = ascii_host(parts.hostname), parts.port or (443 if tls else 80)
-    proxy = proxy_for(host, port, parts.scheme, options)
-    address, authorization = None, ""
-    if proxy:
-        way = split(proxy if "://" in proxy else f"http://{proxy}")
-        if way.scheme != "http":
-            raise ConfigError(
-                "a proxy is spoken to by http://",
-                where=without_user(proxy),
-                hint="https:// proxies are not known",
-            )
-        address = (way.hostname or "", way.port or 80)
-        if way.username:
-            user = f"{unquote(way.username)}:{unquote(way.password or '')}"
-            authorization = "Basic " + base64.b64encode(user.encode()).decode("ascii")
+    address, authorization = _proxy(host, port, parts.scheme, options)
     bundle = ca_bundle(options) if tls else None
     return Endpoint(host, port, tls, timeout, bundle, address, authorization)
 
 
-def proxy_for(host: str, port: int, scheme: str, options: Mapping[str, object]) -> str:
-    """The proxy's URL, or ""."""
+def _proxy(
+    host: str, port: int, scheme: str, options: Mapping[str, object]
+) -> tuple[tuple[str, int] | None, str]:
+    """The proxy's address and what authorises there; (None, "") where there is none. Raises ConfigError, or
+    PreflightError for one of the environment, where it is not spoken to by http."""
+    name, url = _named_proxy(host, port, scheme, options)
+    if not url:
+        return None, ""
+    way = _http_proxy(url)
+    if way is None:
+        configured = bool(options.get("proxy"))
+        raise (ConfigError if configured else PreflightError)(
+            f"the proxy that {name} names cannot be used",
+            where=without_user(url),
+            why="penstock speaks to proxies by http:// alone, not by SOCKS or https://",
+            hint="name an http:// proxy"
+            if configured
+            else f"unset {name}, or name an http:// proxy there; NO_PROXY names servers that need none",
+        )
+    authorization = ""
+    if way.username:
+        user = f"{unquote(way.username)}:{unquote(way.password or '')}"
+        authorization = "Basic " + base64.b64encode(user.encode()).decode("ascii")
+    return (way.hostname or "", way.port or 80), authorization
+
+
+def _named_proxy(host: str, port: int, scheme: str, options: Mapping[str, object]) -> tuple[str, str]:
+    """What names the proxy of a server (`proxy`, or a variable of the environment), and its URL; ("", "")
+    where there is none."""
     if options.get("proxy"):
-        return str(options["proxy"])
-    found = _environment(f"{scheme}_proxy") or _environment("all_proxy")
-    return "" if not found or bypassed(host, port, _environment("no_proxy")) else found
+        return "`proxy`", str(options["proxy"])
+    for name in (f"{scheme}_proxy", "all_proxy"):
+        for variable in (name, name.upper()):
+            if os.environ.get(variable):
+                skipped = bypassed(host, port, _environment("no_proxy"))
+                return ("", "") if skipped else (variable, os.environ[variable])
+    return "", ""
+
+
+def _http_proxy(url: str) -> SplitResult | None:
+    try:
+        way = split(url if "://" in url else f"http://{url}")
+    except ConfigError:
+        return None
+    return way if way.scheme == "http" else None
 
 
 def bypassed(host: str, port: int, no_proxy: str) -> bool:
