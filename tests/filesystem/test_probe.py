@@ -20,11 +20,12 @@ from tests.support.images import file_system
 
 from penstock.core.documents import probe_report
 from penstock.core.documents.probe_report import ABILITIES, ProbeReport, Seen
+from penstock.core.layout import PROBE
 from penstock.errors import NewerFormatError
 from penstock.filesystem.capabilities import facts
 from penstock.filesystem.probe import trials
 from penstock.filesystem.probe.judgement import differences
-from penstock.filesystem.probe.trials import NAME, TRIALS, probe, seen_error
+from penstock.filesystem.probe.trials import TRIALS, probe, seen_error
 
 EVERYWHERE = dict.fromkeys(ABILITIES, "yes") | {"name_bytes": "255", "time_resolution": "1"}
 """What the file systems of one machine have in common."""
@@ -145,7 +146,7 @@ def test_what_a_killed_probe_left_is_gone_after_the_next(tmp_path: Path, line: i
     beside.mkdir()
     files = ("probe/trials.py", "probe/names.py", "probe/data.py", "probe/attributes.py")
     assert killed_at_line(lambda: probe(tmp_path, beside), files, line)
-    assert os.path.lexists(tmp_path / NAME) or line == 15
+    assert os.path.lexists(tmp_path / PROBE) or line == 15
     probe(tmp_path, beside)
     assert os.listdir(tmp_path) == ["beside"]
     assert not os.listdir(beside)

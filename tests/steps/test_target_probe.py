@@ -15,9 +15,9 @@ from tests.support.whole_way import FILES, content, go, staging, texts
 
 from penstock.config.settings import PlanConfig
 from penstock.core.documents import probe_report
+from penstock.core.layout import PROBE
 from penstock.errors import FailedError
 from penstock.filesystem.probe import trials
-from penstock.filesystem.probe.trials import NAME
 from penstock.state import run_store
 
 if TYPE_CHECKING:
@@ -60,12 +60,12 @@ def test_rates_are_measured_by_so_many_files_and_links_to_one(
 def test_the_probe_is_kept_with_the_run_and_leaves_nothing(context: Context) -> None:
     layout = context.layout("data")
     go(context, upto="list")
-    layout.folder.joinpath(NAME, "of-a-killed-plan").mkdir(parents=True)
+    layout.folder.joinpath(PROBE, "of-a-killed-plan").mkdir(parents=True)
     go(context, after="list", upto="plan")
     report = probe_report.from_json(probe_file(context).read_bytes(), "")
     assert (report.folder, report.beside) == (str(layout.folder), str(layout.releases))
     assert report["rename_over_file"].answer == "yes"
-    assert NAME not in (*os.listdir(layout.folder), *os.listdir(layout.releases))
+    assert PROBE not in (*os.listdir(layout.folder), *os.listdir(layout.releases))
 
 
 def test_elements_use_no_ability_that_the_probe_saw_refused(context: Context) -> None:

@@ -42,6 +42,8 @@ STATED = "stated.parquet"
 ARCHIVED = "archived.parquet"
 REPAIRS = "repairs"
 STATE = ".penstock"
+PROBE = ".penstock-probe"
+"""The hidden folder in which the probe works, in a dataset's folder and in `releases`."""
 ADOPTIONS = "adoptions"
 ADOPTED = "adopted.json"
 

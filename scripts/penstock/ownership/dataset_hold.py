@@ -91,6 +91,7 @@ def holding(context: Context, dataset: str, run: str, step: str, *, release: str
         if run:
             run_claims.check(layout, run)
         cancel_mark.refuse(layout, step)
+        context.storage.sweep_leftovers(layout)
         if step in OF_RUN:
             last_end.begin(layout, reserve=bool(run))
         before, context.hold = context.hold, hold

@@ -20,9 +20,9 @@ from typing import TYPE_CHECKING
 from penstock.config.access_rules import NO_RULES
 from penstock.core.documents import state_pointer, typed_json
 from penstock.core.documents.state_pointer import StatePointer
-from penstock.core.layout import DATA
-from penstock.errors import FailedError, FindingsError, PreflightError
-from penstock.filesystem import acl_xattrs, plain_files
+from penstock.core.layout import DATA, PROBE
+from penstock.errors import FailedError, FindingsError, PenstockError, PreflightError
+from penstock.filesystem import acl_xattrs, clock, plain_files
 from penstock.filesystem.capabilities import traits_of_mount
 from penstock.filesystem.errno_map import printable, storage_error
 from penstock.filesystem.owners import account
@@ -41,6 +41,9 @@ if TYPE_CHECKING:
 FORMAT = 1
 """Of `root.json`."""
 _POINTER = re.compile(r"releases/([^/]+)")
+LEFT_AFTER = 3600.0
+"""Seconds after which a temporary file is one of a killed command: live ones last for moments."""
+_LEFT = re.compile(rf"\.try-[0-9a-f]{{16}}.*|{plain_files.UNFINISHED.pattern}")
 _KINDS = {
     stat.S_IFREG: "a file", stat.S_IFLNK: "a link", stat.S_IFIFO: "a FIFO", stat.S_IFSOCK: "a socket",
 }  # fmt: skip
@@ -423,6 +426,32 @@ def probe(layout: DatasetLayout) -> ProbeReport:
     from penstock.filesystem.probe import trials
 
     return trials.probe(layout.folder, beside=layout.releases)
+
+
+def sweep_leftovers(layout: DatasetLayout) -> None:
+    """Remove what killed commands left in the dataset's folders; by a caller that holds the lock.
+
+    | name              | left by                             | removed                         |
+    |-------------------|-------------------------------------|---------------------------------|
+    | `.penstock-probe` | a probe: by the lock's holder alone | at once                         |
+    | `.try-<hex>`      | preflight, without the lock         | after `LEFT_AFTER`, by its time |
+    | `.<hex>.tmp`      | a document that was being written   | the same                        |
+
+    What cannot be removed stays until the next command: nothing reads it. Raises no error."""
+    from penstock.storage.tree_removal import remove_tree
+
+    for folder in (layout.folder, layout.releases):
+        with contextlib.suppress(PenstockError):
+            if os.path.lexists(folder / PROBE):
+                remove_tree(folder / PROBE)
+    for folder in (layout.folder, layout.verdict("").parent, layout.state.parent, layout.state):
+        with contextlib.suppress(OSError), os.scandir(folder) as entries:
+            left = [entry for entry in entries if _LEFT.fullmatch(entry.name)]
+            before = clock.now(folder) - LEFT_AFTER if left else 0.0
+            for entry in left:
+                seen = entry.stat(follow_symlinks=False)
+                if stat.S_ISREG(seen.st_mode) and max(seen.st_mtime, seen.st_ctime) < before:
+                    os.unlink(entry.path)
 
 
 def _open(path: Path) -> int:

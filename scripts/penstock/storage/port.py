@@ -212,6 +212,10 @@ class Storage(Protocol):
     def probe(self, layout: DatasetLayout, /) -> ProbeReport:
         """What the dataset's file system does; tried under the lock, in folders that are gone on return."""
 
+    def sweep_leftovers(self, layout: DatasetLayout, /) -> None:
+        """Remove what killed commands left in the dataset's folders: the probe's folders at once, temporary
+        files when they are old. By a caller that holds the lock. Raises no error."""
+
     # Releases
 
     def releases(self, layout: DatasetLayout, /) -> list[str]:

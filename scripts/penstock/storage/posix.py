@@ -25,6 +25,7 @@ if TYPE_CHECKING:
         prepare,
         probe,
         releases,
+        sweep_leftovers,
     )
     from penstock.storage.durable import append_line, make_dirs, read_json, rename, write_json
     from penstock.storage.file_replacement import Mender
@@ -70,7 +71,7 @@ _HOMES = {
     "adopted_files": "AdoptedFiles move_tree try_move",
     "barrier": "Barrier",
     "dataset_folders": "check_owner check_root check_shape close_staging current leads need_state "
-    "open_staging owns prepare probe releases",
+    "open_staging owns prepare probe releases sweep_leftovers",
     "durable": "append_line make_dirs read_json rename write_json",
     "file_replacement": "Mender",
     "paced_writer": "PacedWriter",
@@ -105,8 +106,9 @@ __all__ = [
     "open_folders", "open_staging", "owns",
     "paced_writer", "point", "post", "postings", "prepare", "prepare_process", "probe", "put_beside",
     "read_json", "read_notice", "releases", "remove_empty", "remove_release", "remove_tree", "rename",
-    "repost", "reveal", "set_permissions", "shared_stands", "sweep_pointers", "sweep_temporaries",
-    "sweep_unfinished", "try_move", "unseal", "withdraw", "write_json", "write_notice", "writer",
+    "repost", "reveal", "set_permissions", "shared_stands", "sweep_leftovers", "sweep_pointers",
+    "sweep_temporaries", "sweep_unfinished", "try_move", "unseal", "withdraw", "write_json",
+    "write_notice", "writer",
 ]  # fmt: skip
 
 

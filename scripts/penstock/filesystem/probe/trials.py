@@ -18,6 +18,7 @@ from datetime import UTC, datetime
 from typing import TYPE_CHECKING
 
 from penstock.core.documents.probe_report import ABILITIES, ERROR, NO, YES, LinkCost, ProbeReport, Seen
+from penstock.core.layout import PROBE
 from penstock.filesystem.capabilities import facts
 from penstock.filesystem.errno_map import NO_SPACE
 from penstock.filesystem.probe import attributes, data, names
@@ -32,8 +33,6 @@ if TYPE_CHECKING:
 
     Trial = Callable[[Place], Seen]
 
-NAME = ".penstock-probe"
-"""Of the hidden folder."""
 TRIALS: Mapping[str, Trial] = {
     name: getattr(module, name) for name in ABILITIES for module in (names, data, attributes)
     if hasattr(module, name)
@@ -64,7 +63,7 @@ def probe(
     cost = LinkCost()
     try:
         kind = facts(folder, proc).kind
-        places = [place / NAME for place in (folder, beside) if place is not None]
+        places = [place / PROBE for place in (folder, beside) if place is not None]
         for place in places:
             shutil.rmtree(place, ignore_errors=True)
             place.mkdir(0o700)
