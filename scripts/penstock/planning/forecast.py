@@ -69,9 +69,16 @@ class Totals:
     to_place: SizeClasses | None = None
     """The files to be copied, by size; None where nobody asks how they come to lie on the target."""
 
-    def add(self, to_copy: Sequence[int], linked: Lying = NOTHING, taken: Lying = NOTHING) -> None:
+    def add(
+        self,
+        to_copy: Sequence[int],
+        linked: Lying = NOTHING,
+        taken: Lying = NOTHING,
+        sparse: Iterable[tuple[int, int]] = (),
+    ) -> None:
         """Add files: those to be copied by their sizes, in bytes, and those that lie on the target already,
-        which are linked from a release or taken over from another run's staging."""
+        which are linked from a release or taken over from another run's staging. `sparse`: of those to be
+        copied that have holes, their size and what they take."""
         size = sum(to_copy)
         self.files += len(to_copy) + linked.files + taken.files
         self.bytes += size + linked.bytes + taken.bytes
@@ -79,9 +86,12 @@ class Totals:
         self.unchanged_bytes += linked.bytes
         self.taken += taken.files
         self.taken_bytes += taken.bytes
-        self.blocks += _blocks(to_copy)
+        stored = list(to_copy)
+        for whole, less in sparse:
+            stored[stored.index(whole)] = less
+        self.blocks += _blocks(stored)
         if self.to_place is not None:
-            self.to_place.add(to_copy)
+            self.to_place.add(stored)
 
     def copy_here(self, sizes: Sequence[int]) -> None:
         """Of the files that `add` counted as linked, these are copied on the target."""
@@ -96,12 +106,13 @@ class Totals:
         """Files and folders that are made on the target."""
         return self.to_copy[0] + self.own_files + self.folders
 
-    def add_giant(self, lying: int) -> None:
-        """Count a giant that `add` counted before, of which another run's staging holds so many bytes."""
+    def add_giant(self, lying: int, *, sparse: bool = False) -> None:
+        """Count a giant that `add` counted before, of which another run's staging holds so many bytes. Of a
+        `sparse` one nobody knows how many blocks these are: it counts as if it had none yet."""
         if lying:
             self.taken += 1
             self.taken_bytes += lying
-            self.blocks -= lying
+            self.blocks -= 0 if sparse else lying
 
     @property
     def to_copy(self) -> tuple[int, int]:

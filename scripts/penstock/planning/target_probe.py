@@ -44,6 +44,11 @@ class TargetProbe:
         return reflinks_work(self._report)
 
     @property
+    def holes(self) -> bool:
+        """Whether a file with holes takes less than its size."""
+        return self._report["holes"].answer == probe_report.YES
+
+    @property
     def link_cost(self) -> str:
         """What calls on a linked file take here; "" where it was not measured."""
         return str(self._report.link_cost) if self._report.link_cost else ""

@@ -83,6 +83,15 @@ class WholeReader(Reader, Protocol):
 
 
 @runtime_checkable
+class SparseReader(Reader, Protocol):
+    """A reader that knows of holes before it reads."""
+
+    def data_bytes(self, key: str, size: int) -> int:
+        """How many bytes of the file that has this key now are no hole, at most: `size` where it has another
+        size, or holes are not reported. Raises as `open`."""
+
+
+@runtime_checkable
 class AheadReader(WholeReader, Protocol):
     """A reader that can request objects before they are read, since answers take time."""
 

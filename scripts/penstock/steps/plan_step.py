@@ -41,6 +41,7 @@ from penstock.planning.held_files import HeldFiles
 from penstock.planning.renamed_rows import MOST, RenamedRows
 from penstock.planning.reuse_choice import COPY, LINK, NONE, REFLINK
 from penstock.planning.source_recall import SourceRecall
+from penstock.planning.sparse_files import SparseFiles
 from penstock.planning.takeover import TakeOver
 from penstock.planning.target_probe import TargetProbe
 from penstock.planning.target_stores import TargetStores
@@ -131,6 +132,7 @@ class _Planner:
         self.rules = Rules({}, 0, True, False)
         self.renamed = RenamedRows(self.rules)
         self.stores = TargetStores(run.layout, context.config.target, gid)
+        self.sparse = SparseFiles(run, kept=False)
         self.require = run.config.verify.source_checksum == "require"
         self.recall = ""
         """What copying will have fetched from an archive; "" where it is nothing."""
@@ -195,13 +197,14 @@ class _Planner:
             recall.add(batch, sizes)
             archived.add(batch, sizes)
             parts = row_sums.divided(batch, sizes, taking=bool(self.over))
-            totals.add(*parts)
+            sparse = self.sparse.taking(batch, sizes)
+            totals.add(*parts, sparse=[(sizes[index], less) for index, less in sparse.items()])
             if self.base.way == COPY:
                 totals.copy_here(row_sums.linked_sizes(batch, sizes, taking=bool(self.over)))
             elif self.base.way == REFLINK:
                 totals.own_files += parts.linked.files
             for giant in (giants := self._giants(batch, sizes)):
-                totals.add_giant(self._lying(batch, giant))
+                totals.add_giant(self._lying(batch, giant), sparse=giant in sparse)
             totals.giants += len(giants)
             for rows in self.rows(batch, sizes):
                 totals.rows += rows.num_rows
@@ -264,6 +267,7 @@ def _plan(context: Context, run: Run) -> None:
     abandoned_stagings.make_way(context, run)
     tried = TargetProbe(context.storage, run)
     tried.check()
+    planner.sparse = SparseFiles(run, kept=tried.holes)
     for result in tried.results:
         said = events.Warned if result.verdict == "warning" else events.Noted
         context.emit(said(info.dataset, STEP, text=told(result)))

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 from penstock.errors import SourceChangedError, TransientError
 from penstock.filesystem.safe_open import EXHAUSTED, OPEN_FOLDER, folders_kept
 from penstock.sources.posix.file_range import PosixBody, changed, failure, token, unchanged
-from penstock.sources.posix.sparse import SparseBody
+from penstock.sources.posix.sparse import SparseBody, data_bytes
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
@@ -113,6 +113,18 @@ class PosixReader:
         if not stat.S_ISREG(found.st_mode):
             raise SourceChangedError("no longer a regular file", where=key)
         return found
+
+    def data_bytes(self, key: str, size: int) -> int:
+        """See `port.SparseReader`."""
+        fd = self._open(key)
+        try:
+            found = os.fstat(fd)
+            same = stat.S_ISREG(found.st_mode) and found.st_size == size
+            return data_bytes(fd, found) if same else size
+        except OSError as error:
+            raise failure(error, key) from None
+        finally:
+            os.close(fd)
 
     def missing(self, key: str) -> bool:
         """Whether the file is gone: a new listing of its folder, or of one above, does not name it. Raises as
