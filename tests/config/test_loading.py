@@ -338,7 +338,7 @@ def test_relative_folders_are_relative_to_the_working_directory(
         ("datasets.d.permissions.file_mode", 288, "in quotes"),
         ("datasets.d.permissions.file_mode", "0666", "everybody"),
         ("datasets.d.permissions.dir_mode", "4755", "setuid"),
-        ("datasets.d.permissions.group", "a b", "name of a group"),
+        ("datasets.d.permissions.group", "a:b", "name of a group"),
         ("datasets.d.permissions.owner", "root", "unknown key"),
         ("datasets.d.permissions.mtime", "yes please", "keep or now"),
         ("datasets.d.permissions.modes", [{"file": "0550"}], "is missing: give a pattern"),

@@ -19,9 +19,7 @@ _NOBODY = 0xFFFFFFFF
 """The number of entries that name nobody (ACL_UNDEFINED_ID)."""
 _VERSION = (2).to_bytes(4, "little")
 _ENTRY = Struct("<HHI")
-_WRITTEN = re.compile(
-    r"(user|u|group|g):([A-Za-z0-9_][A-Za-z0-9_.@-]{0,63}):(?=.)(r?-?w?-?[xX]?-?)", re.ASCII
-)
+_WRITTEN = re.compile(r"(user|u|group|g):([^\x00-\x1f\x7f:]{1,255}):(?=.)(r?-?w?-?[xX]?-?)", re.ASCII)
 _RIGHTS = {"r": 4, "w": 2, "x": 1}
 _LETTERS = {USER: "user", GROUP: "group", OWNER: "user", OWNING_GROUP: "group", MASK: "mask", OTHERS: "other"}
 

@@ -58,7 +58,7 @@ def group_id(policy: PermissionsConfig) -> int | None:
     number = group_number(policy.group)
     if number is None:
         raise PreflightError(
-            f"there is no group {policy.group!r} on this machine",
+            f"there is no group {printable(policy.group)} on this machine",
             where="permissions.group",
             hint="name a group that every node knows, or its number",
         )
@@ -87,7 +87,7 @@ def _number(tag: int, who: str, text: str) -> int:
     if number is None:
         kind = "user" if tag == USER else "group"
         raise PreflightError(
-            f"there is no {kind} {who!r} on this machine",
+            f"there is no {kind} {printable(who)} on this machine",
             where="permissions.acl",
             why=f"the entry {text} names it",
             hint=f"name a {kind} that every node knows, or its number",
