@@ -437,3 +437,36 @@ def _layout(folder: Path) -> Any:
     from penstock.core.layout import DatasetLayout
 
     return DatasetLayout(folder.parent, folder.name)
+
+
+def test_pins_of_others_forge_no_line_of_status_and_are_counted_beyond_twenty(releases: Releases) -> None:
+    """K3."""
+    releases.stage("a")
+    layout = releases.layout
+    forged = {
+        "format": 1,
+        "at": "2026-01-01T00:00:00Z",
+        "host": "h\nPUBLISHED",
+        "release": "r\n  state  damaged",
+    }
+    for number in range(300):
+        (layout.pins / f"4000-x-{number}").write_text(json.dumps(forged))
+    answer = releases.command("status", "data")
+    assert answer.returncode == 0, answer.stderr
+    assert "and 280 more pins" in answer.stdout.replace("\n", " ")
+    assert not [
+        line
+        for line in answer.stdout.splitlines()
+        if line.strip().startswith(("state  damaged", "PUBLISHED"))
+    ]
+    assert len(answer.stdout) < 20_000
+
+
+def test_a_reader_looks_for_its_own_pins_alone(releases: Releases) -> None:
+    """K3: those of other accounts are not opened."""
+    releases.stage("a")
+    for number in range(2000):
+        (releases.layout.pins / f"4000-x-{number}").write_text("{}")
+    storage = releases.context.storage
+    assert storage.postings(releases.layout.pins, f"{os.geteuid()}-").posted == []
+    assert len(storage.postings(releases.layout.pins).posted) == 2000

@@ -122,12 +122,13 @@ def check_readable(storage: Storage, layout: DatasetLayout) -> None:
         ) from None
 
 
-def read(storage: Storage, layout: DatasetLayout) -> list[Pin]:
-    """All pins that are whole, by name, also those that stand no more. None where there is no folder, or
-    this account may not look. Raises FindingsError where the dataset's folders are damaged."""
+def read(storage: Storage, layout: DatasetLayout, prefix: str = "") -> list[Pin]:
+    """All pins that are whole and whose names begin with `prefix`, by name, also those that stand no more.
+    None where there is no folder, or this account may not look. Raises FindingsError where the dataset's
+    folders are damaged."""
     storage.check_shape(layout)
     try:
-        found = storage.postings(layout.pins).posted
+        found = storage.postings(layout.pins, prefix).posted
     except PermissionError:
         return []
     pins = []
@@ -248,7 +249,11 @@ def of_reader(
 def first(storage: Storage, layout: DatasetLayout) -> Pin | None:
     """The oldest pin of this reader; None where it has none."""
     reader = _reader(this_owner().holder)
-    mine = [pin for pin in read(storage, layout) if pin.uid == os.geteuid() and _reader(pin.said) == reader]
+    mine = [
+        pin
+        for pin in read(storage, layout, f"{os.geteuid()}-")
+        if pin.uid == os.geteuid() and _reader(pin.said) == reader
+    ]
     return min(mine, key=lambda pin: (pin.made, pin.name), default=None)
 
 
@@ -322,7 +327,7 @@ def _replace_older(storage: Storage, layout: DatasetLayout, pin: Pin) -> None:
     """Take back older pins of the same job (or process) and release. Of several that do it at once, the
     newest stays."""
     same = pin.name.rpartition("-")[0] + "-"
-    mine = [one for one in read(storage, layout) if one.name.startswith(same) and one.uid == os.geteuid()]
+    mine = [one for one in read(storage, layout, same) if one.uid == os.geteuid()]
     own = next(((one.made, one.name) for one in mine if one.name == pin.name), None)
     for one in mine:
         if own is not None and (one.made, one.name) < own:

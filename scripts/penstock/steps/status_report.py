@@ -9,6 +9,7 @@ from functools import partial
 from typing import TYPE_CHECKING, cast
 
 from penstock.cluster.abilities import abilities_of
+from penstock.core.text import printable
 from penstock.errors import FindingsError, PenstockError, PreflightError
 from penstock.ownership import abandoned_stagings, liveness, ops_share
 from penstock.policy import accounts, hold, pause
@@ -23,6 +24,9 @@ if TYPE_CHECKING:
     from penstock.state.context import Context
     from penstock.state.gate import Judgement
     from penstock.state.run import Run
+
+PINS_NAMED = 20
+"""Further pins are counted: any reader may make as many as there is room for."""
 
 
 def run(context: Context, dataset: str) -> StatusResult:
@@ -69,7 +73,10 @@ def _published(found: Judgement) -> StatusResult:
 def _pins(context: Context, layout: DatasetLayout) -> list[str]:
     longest = context.config.gc.longest_pin
     pinned = pins.held(context.storage, layout, longest, partial(liveness.scheduler, context))
-    return [f"{release}: {pin.words()}" for release in pinned for pin in pinned[release]]
+    standing = [(release, pin) for release in pinned for pin in pinned[release]]
+    words = [f"{printable(release)}: {pin.words()}" for release, pin in standing[:PINS_NAMED]]
+    more = len(standing) - len(words)
+    return [*words, *([f"and {more:,} more pins"] if more else [])]
 
 
 def _work(context: Context, layout: DatasetLayout, found: Judgement) -> StatusResult:

@@ -197,11 +197,12 @@ def sweep_unfinished(folder: Path, before: float) -> None:
                     os.unlink(folder / name)
 
 
-def postings(folder: Path) -> Postings:
-    """Those of all accounts; none where there is no such folder. Names with a leading dot are passed over.
+def postings(folder: Path, prefix: str = "") -> Postings:
+    """Those of all accounts whose names begin with `prefix`, the others unread; none where there is no such
+    folder. Names with a leading dot are passed over.
     Raises OSError, also where the file system did not answer for one of them."""
     try:
-        names = sorted(name for name in os.listdir(folder) if not name.startswith("."))
+        names = sorted(name for name in os.listdir(folder) if name.startswith(prefix) and name[0] != ".")
     except FileNotFoundError:
         return Postings([], 0)
     read = [_posting(folder, name) for name in names]
