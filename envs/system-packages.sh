@@ -20,6 +20,7 @@ for program in "${!package[@]}"; do
 done
 # gcc alone compiles nothing: the C library's headers are only recommended with it.
 [ -e /usr/include/stdio.h ] || missing+=(libc6-dev)
+compgen -G '/usr/lib/*/slurm*/auth_jwt.so' >/dev/null || missing+=(slurm-wlm-jwt-plugin)
 [ ${#missing[@]} -eq 0 ] && exit 0
 mapfile -t missing < <(printf '%s\n' "${missing[@]}" | sort -u)
 

@@ -33,7 +33,7 @@ SQUEUE = """\
 for word; do case $word in --name=*) name=${{word#--name=}} ;; esac; done
 while read -r job of state; do
   if [ -z "$name" ]; then echo "$job|0|$state|0:0|0|N/A|N/A|N/A||Priority|$of"
-  elif [ "$of" = "$name" ]; then echo "$job"; fi
+  elif [ "$of" = "$name" ]; then echo "$job|$name"; fi
 done < {folder}/jobs
 """
 SCONTROL = """\

@@ -43,6 +43,8 @@ HIERARCHIES = Path(__file__).with_name("hierarchies.sh")
 SLURMS = ("slurmd", "slurmstepd")
 """How the names of its programs begin: Debian adds `-wlm`."""
 PACKAGES = "munge slurmctld slurmd slurm-client"
+PACKAGE_TOKENS = "slurm-wlm-jwt-plugin"
+PLUGIN_TOKENS = "lib/*/slurm*/auth_jwt.so"
 PACKAGES_ACCOUNTING = "slurmdbd mariadb-server"
 
 
@@ -52,9 +54,12 @@ def missing(settings: Settings) -> str:
     lacking = [name for name in PROGRAMS if not shutil.which(name, path=database.search_path())]
     if accounting:
         lacking += database.missing()
+    if settings.tokens and not any(Path("/usr").glob(PLUGIN_TOKENS)):
+        lacking.append("auth_jwt.so")
     if not lacking:
         return _not_confining() if settings.confined else ""
     packages = PACKAGES + (f" {PACKAGES_ACCOUNTING}" if accounting else "")
+    packages += f" {PACKAGE_TOKENS}" if settings.tokens else ""
     return f"no {', '.join(lacking)} here; on Debian or Ubuntu: apt-get install {packages}"
 
 
@@ -139,6 +144,10 @@ class Machine:
         hardware = self._hardware() if self.settings.confined else ""
         self.conf.write_text(slurm_conf(self.folder, self.ports, user, self.settings, hardware))
         (self.folder / "cgroup.conf").write_text(cgroup_conf(self._release(), self.settings))
+        if self.settings.tokens:
+            key = self.folder / "jwt.key"
+            key.touch(mode=0o600)
+            key.write_bytes(secrets.token_bytes(32))
         try:
             self._munge()
             if self.settings.accounting:
@@ -195,6 +204,11 @@ class Machine:
         self._keep(database.start_database(self.folder, self.ports["database"], user, self.env))
         self._keep(database.start_slurmdbd(self.folder, self.env))
         database.add_accounts(sorted({user, "root", ORDINARY}), self.env)
+
+    def token(self, account: str) -> str:
+        """Of an account, for `SLURM_JWT`; good for an hour."""
+        said = self.run("scontrol", "token", f"username={account}", "lifespan=3600").stdout
+        return said.strip().partition("SLURM_JWT=")[2]
 
     def start_controller(self) -> None:
         """slurmctld, answering. Jobs of an earlier life are known to it."""

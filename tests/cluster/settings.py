@@ -32,6 +32,8 @@ class Settings:
     confined: bool = False
     """One node with the machine's own CPUs and memory, of which SLURM keeps a core. It holds each job within
     the cores and the memory that it gave it, by cgroups of version 1."""
+    tokens: bool = False
+    """It takes tokens (auth/jwt) beside munge: `Machine.token`."""
     cluster: str = "penstock"
     """ClusterName."""
     extra: Mapping[str, str] = field(default_factory=dict)
@@ -100,6 +102,8 @@ def slurm_conf(
             "JobAcctGatherType": "jobacct_gather/linux",
             "JobAcctGatherFrequency": "5",
         }
+    if settings.tokens:
+        lines |= {"AuthAltTypes": "auth/jwt", "AuthAltParameters": f"jwt_key={folder}/jwt.key"}
     if settings.confined:
         lines |= {"ProctrackType": "proctrack/cgroup", "TaskPlugin": "task/affinity,task/cgroup"}
     lines |= settings.extra

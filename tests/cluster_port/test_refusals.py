@@ -83,7 +83,7 @@ def test_a_full_queue_is_told_from_a_job_that_is_too_large(tmp_path: Path) -> No
 
 
 def test_preflight_passes_while_the_queue_is_full() -> None:
-    (told,) = cluster_of(Full(POLICY), core_spec=None).check(["copy"])
+    told = cluster_of(Full(POLICY), core_spec=None).check(["copy"])[-1]
     assert told.startswith("SLURM did not judge such jobs: this account has as many as it may now")
     assert cluster_of(Full(POLICY)).spares("copy", ["n1"]) is False
     slurm = Visited()

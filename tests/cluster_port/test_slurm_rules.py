@@ -49,7 +49,7 @@ class Scripted:
     refused: str = ""
     cancelled: list[tuple[str, tuple[int, ...] | None]] = field(default_factory=list)
     scripts: list[str] = field(default_factory=list)
-    parts: list[Partition] = field(default_factory=list)
+    parts: list[Partition] = field(default_factory=lambda: [Partition("data")])
     asked: list[int | None] = field(default_factory=list)
     """The core-spec of each array."""
     options: list[JobOptions] = field(default_factory=list)
@@ -605,7 +605,7 @@ def test_a_root_that_is_here_must_be_on_the_node(tmp_path: Path) -> None:
 def test_a_command_on_two_nodes_has_a_task_on_each() -> None:
     options = JobOptions(partition="data", core_spec=None, cpus=1, memory=512 << 20, time=600)
     assert together_arguments("penstock-selftest", options, 2) == [
-        "srun", "--job-name=penstock-selftest", "--export=ALL", "--chdir=/", "--quiet",
+        "srun", "--job-name=penstock-selftest", "--export=PATH,SLURM_CONF,TZ", "--chdir=/", "--quiet",
         "--kill-on-bad-exit=1", "--nodes=2", "--ntasks=2", "--ntasks-per-node=1",
         "--partition=data", "--time=10", "--mem=512M", "--cpus-per-task=1",
     ]  # fmt: skip

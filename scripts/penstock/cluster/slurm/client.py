@@ -1,9 +1,9 @@
-"""SLURM's commands, called with a bare environment.
+"""SLURM's commands, called as the user's own shell would call them.
 
-Nothing of the calling shell but PATH, SLURM_CONF and TZ reaches a command, so nothing else can
-reach a job: `sbatch --export=ALL` then carries no secret, and no SBATCH_* or SQUEUE_* variable
-changes what a command means. (`--export=NONE` fetches a login environment, which fails on many
-sites; `--export=NIL` is not known to every release.)
+A command gets the calling process's environment: a site's own wrapper reads it, and SLURM finds its
+controller by it. What it does not get are variables that stand for options, of which an outer job or a
+profile is full: they would change what a command means. What a job gets is not this: `submission.handed_on`
+names it.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ import re
 import shutil
 import subprocess
 import time
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple, cast
 
 from penstock.errors import (
     FailedError,
@@ -30,7 +30,16 @@ from penstock.runtime.parent_death import dies_with
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
-KEPT = ("PATH", "SLURM_CONF", "TZ")
+OPTIONS = re.compile(
+    r"_?(SLURM|SLURMD|SBATCH|SALLOC|SRUN|SQUEUE|SINFO|SACCT|SCANCEL|SCONTROL|SPRIO|SSTAT|SREPORT|SPANK)_"
+)
+"""How the names of variables begin that stand for an option, or describe an outer job."""
+TOKEN = "SLURM_JWT"  # noqa: S105 (its name)
+"""Stands for the user's password. It reaches a command by the environment alone."""
+CONTROLLER = frozenset({"SLURM_CONF", "SLURM_CONF_SERVER", "SLURM_CLUSTERS", TOKEN})
+"""Those of them that say which controller is asked, and who asks (sbatch(1), "INPUT ENVIRONMENT VARIABLES";
+SLURM's "JSON Web Tokens (JWT) Authentication"). SBATCH_CLUSTERS is none: sbatch alone obeys it, and squeue
+would look for the job elsewhere."""
 ANSWER_WITHIN = 120.0
 """Seconds for one command: above SLURM's own MessageTimeout and its repeats."""
 SAID, AGAIN = 15.0, 45.0
@@ -80,6 +89,12 @@ def say(text: str) -> None:
     _say[0](text)
 
 
+OWN_WORDS = re.compile(
+    r"(sbatch|squeue|scontrol|scancel|sinfo|sacct|sacctmgr|srun): |\w+ error: |allocation failure: "
+)
+"""How the lines begin in which SLURM's commands report an error or a trial."""
+
+
 class CommandOutput(NamedTuple):
     """A command's output and exit status."""
 
@@ -90,13 +105,20 @@ class CommandOutput(NamedTuple):
     @property
     def words(self) -> str:
         """SLURM's own words, on one line."""
-        lines = (self.err.strip() or self.out.strip()).splitlines()
-        return "; ".join(line.strip() for line in lines if line.strip()) or f"exit status {self.code}"
+        lines = [line.strip() for line in (self.err.strip() or self.out.strip()).splitlines() if line.strip()]
+        # Else of what a site's wrapper prints around them.
+        own = [line for line in lines if OWN_WORDS.match(line)]
+        return "; ".join(own or lines) or f"exit status {self.code}"
 
 
 def environment() -> dict[str, str]:
-    """What a command of SLURM gets of this process's environment."""
-    kept = {name: os.environ[name] for name in KEPT if name in os.environ}
+    """What a command of SLURM gets of this process's environment. An empty token is none: a job has it that
+    was submitted by a token (`submission.exporting`)."""
+    kept = {
+        name: value for name, value in os.environ.items() if name in CONTROLLER or not OPTIONS.match(name)
+    }
+    if not kept.get(TOKEN):
+        kept.pop(TOKEN, None)
     return {"PATH": os.defpath, **kept}
 
 
@@ -104,13 +126,18 @@ def call(
     *command: str,
     stdin: str = "",
     extra: Mapping[str, str] | None = None,
+    env: Mapping[str | bytes, str] | None = None,
     outlives: bool = True,
     program: str = "",
 ) -> CommandOutput:
     """Run one command. Raises TransientError when it does not end in time, PreflightError when
-    it is not installed; the caller judges every other outcome. `outlives`: whether it may end after this
+    it is not installed; the caller judges every other outcome. `env`: its environment, in
+    place of `environment`, and `extra` beside it. `outlives`: whether it may end after this
     process, where that one is killed. `program`: its name for people, where that is not its first word."""
     program = program or command[0]
+    given: dict[str | bytes, str] = {}
+    given.update(environment() if env is None else env)
+    given.update(extra or {})
     try:
         with subprocess.Popen(
             command,
@@ -119,7 +146,8 @@ def call(
             stderr=subprocess.PIPE,
             text=True,
             errors="replace",
-            env={**environment(), **(extra or {})},
+            # A name that stands there twice is a str and bytes (`submission.exporting`).
+            env=cast("Mapping[str, str]", given),
             # This thread waits for its end.
             preexec_fn=None if outlives else dies_with(os.getpid()),  # noqa: PLW1509
         ) as process:

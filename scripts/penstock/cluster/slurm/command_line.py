@@ -26,6 +26,7 @@ from penstock.cluster.slurm.job_states import (
     wait_status,
 )
 from penstock.cluster.slurm.nodes import read_nodes
+from penstock.cluster.slurm.shown import job_rows
 from penstock.cluster.slurm.site_answers import (
     ASSOCIATION_FIELDS,
     QOS_FIELDS,
@@ -36,6 +37,7 @@ from penstock.cluster.slurm.site_answers import (
 from penstock.cluster.slurm.submission import (
     array_arguments,
     compressed,
+    exporting,
     job_arguments,
     single_arguments,
     validated,
@@ -57,10 +59,13 @@ ALL = "--all"
 """Also what lies in partitions that are hidden (`Hidden=YES`), or that this account may not use. Without it
 slurmctld leaves an account's own jobs there out of what it answers about several jobs, and these partitions
 and their nodes out of what it shows."""
-_JOB_FIELDS = "State:|,exit_code:|,NodeList:|,Reason:|"
+_JOB_FIELDS = "JobID:|,State:|,exit_code:|,NodeList:|,Reason:|"
+_ID = re.compile(r"^\s*([0-9]+)(?:;[\w.-]+)?\s*$", re.MULTILINE)
+"""What `sbatch --parsable` answers: a job's number, and its cluster's name where there are several."""
 _TASKS = re.compile(r"(?:^|,)max_array_tasks=([0-9]+)")
 _START = re.compile(r"\bto start at ([0-9]+)")
 _UNKNOWN = "Invalid job id"
+_DENIED = "Access/permission denied"
 
 
 class SlurmCommands:
@@ -108,24 +113,24 @@ class SlurmCommands:
         return Settings(found, written)
 
     def nodes(self) -> list[Node]:
-        """All nodes of the cluster."""
-        return read_nodes(ask("scontrol", "show", "node", "--oneliner", ALL))
+        """All nodes that this account may see: [] where PrivateData hides them."""
+        return read_nodes(_shown("scontrol", "show", "node", "--oneliner", ALL))
 
     def node_states(self, names: Sequence[str]) -> dict[str, str]:
         """SLURM's word for each of these nodes, in small letters; a star at its end: it does not answer."""
-        text = ask("sinfo", ALL, "-h", "-N", "-n", ",".join(names), "-o", "%N|%T") if names else ""
+        text = _shown("sinfo", ALL, "-h", "-N", "-n", ",".join(names), "-o", "%N|%T") if names else ""
         lines = (line.partition("|") for line in text.splitlines())
-        return {node.strip(): state for node, _, state in lines}
+        return {name: state for node, _, state in lines if (name := node.strip()) in names}
 
     def partitions(self) -> list[Partition]:
-        """All partitions that this account may see."""
-        return read_partitions(ask("scontrol", "show", "partition", "--oneliner", ALL))
+        """All partitions that this account may see: [] where PrivateData hides them."""
+        return read_partitions(_shown("scontrol", "show", "partition", "--oneliner", ALL))
 
     def association(self, cluster: str, user: str, options: JobOptions) -> Association:
         """Of this user, for jobs with these options; empty where accounting knows none. To be asked, as the
         next one, only where `Facts.accounting`."""
         shown = f"format={','.join(ASSOCIATION_FIELDS)}"
-        text = ask(
+        text = _shown(
             "sacctmgr", "-nP", "show", "user", "withassoc", f"name={user}", f"cluster={cluster}", shown
         )
         return read_association(text, options.account, options.partition)
@@ -133,25 +138,27 @@ class SlurmCommands:
     def qos(self, name: str) -> Qos | None:
         """The QOS of this name; None where accounting knows none."""
         found = read_qos(
-            ask("sacctmgr", "-nP", "show", "qos", f"name={name}", f"format={','.join(QOS_FIELDS)}")
+            _shown("sacctmgr", "-nP", "show", "qos", f"name={name}", f"format={','.join(QOS_FIELDS)}")
         )
         return next((one for one in found if one.name == name), None)
 
     def trial(self, options: JobOptions, exclude: Sequence[str] = ()) -> Trial:
         """What SLURM would do now with such a job, which may run on none of the nodes `exclude`. Raises
         QueueFullError where it judges none, since this account has too many."""
-        answer = call(
-            "sbatch",
-            "--test-only",
-            "--export=ALL",
-            "--chdir=/",
-            "--output=/dev/null",
-            *job_arguments(options, exclude=exclude),
-            stdin="#!/bin/sh\nexit 0\n",
-            extra=EPOCH,
-        )
+        with exporting() as (exported, env):
+            answer = call(
+                "sbatch",
+                "--test-only",
+                exported,
+                "--chdir=/",
+                "--output=/dev/null",
+                *job_arguments(options, exclude=exclude),
+                stdin="#!/bin/sh\nexit 0\n",
+                extra=EPOCH,
+                env=env,
+            )
         if answer.code == 0:
-            start = _START.search(answer.words)
+            start = _START.search(f"{answer.err}\n{answer.out}")
             return Trial(start=float(start[1]) if start else 0.0)
         error = problem("sbatch", answer)
         if isinstance(error, TransientError | QueueFullError):
@@ -161,29 +168,35 @@ class SlurmCommands:
     def submit_array(self, spec: ArraySpec, at_once: int, options: JobOptions, script: str) -> str:
         """Submit once; the array's id. After a TransientError nothing is known of the outcome. Raises
         QueueFullError where this account may have no more jobs now."""
-        return self._sbatch(array_arguments(spec, at_once, options), script)
+        return self._sbatch(array_arguments(spec, at_once, options), script, spec.name)
 
     def submit_job(self, name: str, options: JobOptions, script: str, *, node: str = "") -> str:
         """Submit a single job whose output nobody keeps, and which is never started again; its id. `node`:
         the only one that it may run on; "": any that the options allow."""
-        return self._sbatch(single_arguments(name, options, node), script)
+        return self._sbatch(single_arguments(name, options, node), script, name)
 
-    def _sbatch(self, command: Sequence[str], script: str) -> str:
-        # An sbatch that outlives its controller sleeps, tries again, and submits what nobody waits for.
-        answer = call(*command, stdin=script, outlives=False)
+    def _sbatch(self, command: Sequence[str], script: str, name: str) -> str:
+        """The answer is the last line of the form of an id. Where a site's wrapper keeps it to itself, the
+        job is the newest one of this name: slurmctld has it before sbatch ends with 0."""
+        with exporting(name) as (exported, env):
+            # An sbatch that outlives its controller sleeps, tries again, and submits what nobody waits for.
+            answer = call(*command, exported, stdin=script, env=env, outlives=False)
         if answer.code != 0:
             raise problem("sbatch", answer)
-        job = answer.out.strip().partition(";")[0]
-        if not job.isdigit():
-            raise FailedError("sbatch gave no job id", why=answer.words)
-        return job
+        if ids := _ID.findall(answer.out):
+            return str(ids[-1])
+        if jobs := self.find(name):
+            return str(jobs[-1])
+        raise TransientError(
+            "sbatch gave no job id, and squeue has no job of that name", where=name, why=answer.words
+        )
 
     def find(self, name: str) -> list[int]:
         """The ids of this account's arrays of this name, sorted: also of those that have ended, as long as
         the controller knows them."""
         mine = (f"--user={os.geteuid()}", f"--name={validated('name', name)}")
-        text = ask("squeue", ALL, "-h", "--states=all", *mine, "-o", "%F")
-        return sorted({int(line) for line in text.split() if line.isdigit()})
+        text = ask("squeue", ALL, "-h", "--states=all", *mine, "-o", f"%F|{name}")
+        return sorted({int(line.partition("|")[0]) for line in job_rows(text)})
 
     def elements_of(self, arrays: Sequence[str]) -> dict[str, list[SlurmElement]]:
         """All elements of each of these arrays that the controller knows, by one query; [] of an array that
@@ -220,25 +233,25 @@ class SlurmCommands:
         answer = call("squeue", ALL, "-h", "--states=all", "-j", job, "-O", _JOB_FIELDS)
         if answer.code != 0 and _UNKNOWN not in answer.words:
             raise problem("squeue", answer)
-        line = answer.out.strip()
-        state, code, node, reason = ([part.strip() for part in line.split("|")] + [""] * 4)[:4]
+        line = next(job_rows(answer.out), "")
+        _, state, code, node, reason = ([part.strip() for part in line.split("|")] + [""] * 5)[:5]
         return JobSeen(state, wait_status(code) >> 8, node, reason)
 
     def job_states(self, job: str) -> list[str] | None:
         """SLURM's words for the states of a job's elements, by the controller. None: it does not know it."""
-        answer = call("squeue", ALL, "--array", "-h", "--states=all", "-j", job, "-O", "State:30")
-        words = answer.out.split() if answer.code == 0 else []
+        answer = call("squeue", ALL, "--array", "-h", "--states=all", "-j", job, "-O", "JobID:|,State:|")
+        words = [line.split("|")[1].strip() for line in job_rows(answer.out)] if answer.code == 0 else []
         return None if not words and _UNKNOWN in answer.words else words
 
     def ended_states(self, job: str) -> list[str]:
         """The same by accounting. To be asked only where `Facts.accounting`."""
-        listed = ask("sacct", "-X", "-P", "-n", "-j", job, "-o", "State")
-        return [line.split()[0].rstrip("+") for line in listed.splitlines() if line.strip()]
+        listed = ask("sacct", "-X", "-P", "-n", "-j", job, "-o", "JobID,State")
+        return [line.split("|")[1].split()[0].rstrip("+") for line in job_rows(listed)]
 
     def jobs(self) -> list[QueuedJob]:
         """All jobs that wait or run, of everybody whom this account may see."""
-        text = ask("squeue", ALL, "-h", "--states=PD,R,S,CF,CG", "-o", "%A|%F|%t|%u|%a|%q|%N|%r|%j")
-        return [_queued(line) for line in text.splitlines() if line.count("|") >= 8]
+        text = _shown("squeue", ALL, "-h", "--states=PD,R,S,CF,CG", "-o", "%A|%F|%t|%u|%a|%q|%N|%r|%j")
+        return [_queued(line) for line in job_rows(text) if line.count("|") >= 8]
 
     def cancel(self, job: str, indices: Sequence[int] | None = None) -> None:
         """End a job, or these elements of an array. One that has ended is no error."""
@@ -269,6 +282,16 @@ def _queued(line: str) -> QueuedJob:
     except ValueError:
         names = frozenset()  # `(null)`, or a form that is not known: no node is said to be kept by it
     return QueuedJob(job, array, state != "PD", user, account, qos, names, reason, name)
+
+
+def _shown(*command: str) -> str:
+    """As `ask`; "" where the site shows it to administrators alone (PrivateData of slurm.conf)."""
+    try:
+        return ask(*command)
+    except FailedError as error:
+        if _DENIED in error.why:
+            return ""
+        raise
 
 
 def _configuration() -> dict[str, str]:

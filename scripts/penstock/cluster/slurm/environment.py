@@ -5,12 +5,14 @@ SLURM_JOB_ID is inherited by every process that is started inside an allocation,
 (tmux, nohup), and a shell of `salloc` on a login node has it without being in the job. So a job counts as
 proven only where the kernel confirms it:
 
-| SLURM_JOB_ID | control group names job_<id> | a slurmstepd of that job above | proven |
-|--------------|------------------------------|--------------------------------|--------|
-| not set      | any                          | any                            | no     |
-| set          | yes                          | any                            | yes    |
-| set          | no                           | yes                            | yes    |
-| set          | no                           | no                             | no     |
+| SLURM_JOB_ID | control group names job_<id> | a slurmstepd of that job above | proven | its group is  |
+|--------------|------------------------------|--------------------------------|--------|---------------|
+| not set      | any                          | any                            | no     |               |
+| set          | yes                          | any                            | yes    | job_<id>      |
+| set          | no                           | yes                            | yes    | above step_*  |
+| set          | no                           | no                             | no     |               |
+
+SLURM 26.05 names the group by the job's SLUID (`s7HGR1M1P1EH00`), not by its number.
 """
 
 from __future__ import annotations
@@ -40,9 +42,10 @@ def read(environment: Mapping[str, str], proc: str | os.PathLike[str] = PROC) ->
     array = _decimal(environment.get("SLURM_ARRAY_JOB_ID", ""))
     cpus = _number(environment.get(CPUS, ""))
     confined = bool(job) and _confined(job, proc)
+    below = bool(job) and _below(job, proc)
     return JobEnvironment(
         job=job,
-        proven=confined or (bool(job) and _below(job, proc)),
+        proven=confined or below,
         cluster=environment.get("SLURM_CLUSTER_NAME", ""),
         array=array,
         array_name=environment.get("SLURM_JOB_NAME", ""),
@@ -53,7 +56,7 @@ def read(environment: Mapping[str, str], proc: str | os.PathLike[str] = PROC) ->
         cpus_from=CPUS if cpus else "",
         # In MiB; 0 of a job that asked for all of a node's memory.
         memory=(_number(environment.get("SLURM_MEM_PER_NODE", "")) or 0) << 20 or None,
-        cgroup=f"job_{job}" if confined else "",
+        cgroup=f"job_{job}" if confined else _group_of_step(proc) if below else "",
         stop_at=float(_number(environment.get(STOP_AT, "")) or 0),
     )
 
@@ -67,12 +70,21 @@ def _number(text: str) -> int | None:
 
 
 def _confined(number: str, proc: str | os.PathLike[str]) -> bool:
+    return re.search(rf"/job_{number}(/|$)", _groups(proc), re.MULTILINE) is not None
+
+
+def _group_of_step(proc: str | os.PathLike[str]) -> str:
+    """The control group that holds the step's, whatever its name; "" where this process is in none."""
+    above = re.search(r"/([^/\n]+)/step_[^/\n]+(?:/|$)", _groups(proc), re.MULTILINE)
+    return above[1] if above else ""
+
+
+def _groups(proc: str | os.PathLike[str]) -> str:
     try:
         with open(f"{proc}/self/cgroup", errors="replace") as stream:
-            text = stream.read()
+            return stream.read()
     except OSError:
-        return False
-    return re.search(rf"/job_{number}(/|$)", text, re.MULTILINE) is not None
+        return ""
 
 
 def _below(number: str, proc: str | os.PathLike[str]) -> bool:

@@ -7,6 +7,7 @@ import signal as signals
 from typing import TYPE_CHECKING, NamedTuple
 
 from penstock.cluster.port import Cause, State, Status
+from penstock.cluster.slurm.shown import job_rows
 from penstock.cluster.slurm.submission import expanded
 
 if TYPE_CHECKING:
@@ -93,10 +94,9 @@ class SlurmElement(NamedTuple):
 
 def read_squeue(text: str) -> Iterator[tuple[str, SlurmElement]]:
     """Every element of `squeue --array -h -O SQUEUE_FIELDS` (times as seconds since the epoch), with its
-    array; NO_ELEMENT for a job that is none. Raises ValueError for a line that is not of that form."""
-    for line in text.splitlines():
-        if not line.strip():
-            continue
+    array; NO_ELEMENT for a job that is none. Raises ValueError for a line about a job that is not of that
+    form."""
+    for line in job_rows(text):
         fields = [field.strip() for field in line.split("|", 10)]
         array, task, word, code, restarts, core_spec, began, ended, node, reason = fields[:10]
         name = fields[10].rstrip("|").strip() if len(fields) > 10 else ""
@@ -109,9 +109,7 @@ def read_squeue(text: str) -> Iterator[tuple[str, SlurmElement]]:
 def read_sacct(text: str, array: str) -> Iterator[SlurmElement]:
     """Every element of this array in `sacct -X -P -n -j ARRAY -o SACCT_FIELDS`, which also shows
     an element of another array whose own job id is the same number."""
-    for line in text.splitlines():
-        if not line.strip():
-            continue
+    for line in job_rows(text):
         job, state, code, began, ended, node, *name = line.split("|", 6)
         owner, _, task = job.partition("_")
         if owner != array or not task:

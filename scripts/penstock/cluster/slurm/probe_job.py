@@ -6,6 +6,7 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import os
+import secrets
 import shlex
 import sys
 import time
@@ -168,7 +169,8 @@ def _submitted(slurm: SlurmCommands, probe: Probe, options: JobOptions, nodes: S
             break
         try:
             with advised():
-                jobs.append(slurm.submit_job("penstock-probe", light, script(probe), node=node))
+                name = f"penstock-probe-{secrets.token_hex(4)}"
+                jobs.append(slurm.submit_job(name, light, script(probe), node=node))
         except FailedError as error:
             if jobs:
                 break

@@ -69,8 +69,8 @@ def check(
 ) -> list[str]:
     """Checks everything that can be known before arrays are submitted; returns warnings. `met`: elements of
     an earlier submission still live, so refusals become warnings and no probe is submitted."""
-    warnings: list[str] = []
     nodes = slurm.nodes()
+    warnings = _not_shown(slurm, nodes)
     asked: dict[JobOptions, str] = {}
     for step in steps:
         asked.setdefault(settled(slurm, config.of(step), known, nodes), step)
@@ -84,12 +84,25 @@ def check(
                 raise
             warnings.append(f"for elements that are still to be submitted: {error}")
         there = able(slurm, options, nodes)
-        if not all(node.away for node in there):
+        if not nodes or not all(node.away for node in there):
             place = (options.partition, options.constraint, options.reservation)
             tried.setdefault(place, (options, _probed(options, there)))
     if config.probe and tried and not met:
         warnings += probe_job.run(slurm, probe, list(tried.values()))
     return list(dict.fromkeys(warnings))
+
+
+def _not_shown(slurm: SlurmCommands, nodes: Sequence[Node]) -> list[str]:
+    """What PrivateData keeps from this account is not wrong: it could not be looked at."""
+    unchecked = {
+        "nodes": "" if nodes else "reserved cores, GPUs, features and sizes of the nodes",
+        "partitions": "" if slurm.partitions() else "the partitions' time limits",
+    }
+    return [
+        f"this cluster does not show its {what} to this account (PrivateData): {looks} were not checked"
+        for what, looks in unchecked.items()
+        if looks
+    ]
 
 
 def settled(slurm: SlurmCommands, options: JobOptions, known: Facts, nodes: Sequence[Node]) -> JobOptions:
@@ -158,6 +171,10 @@ def _judged(slurm: SlurmCommands, options: JobOptions, where: str, candidates: S
         return [f"SLURM did not judge such jobs: this account has as many as it may now ({error.why})"]
     if not words:
         return []
+    if not slurm.nodes() and AWAY_WORDS.search(words):
+        return [
+            f"SLURM has no node for such jobs now, as it says ({_first_reason(words)}): elements may wait"
+        ]
     large = [node for node in candidates if fits(options, node)]
     if large and all(node.away for node in large) and AWAY_WORDS.search(words):
         shown = ", ".join(f"{node.name} {node.state}" for node in large[:8])

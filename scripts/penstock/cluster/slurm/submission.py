@@ -6,21 +6,26 @@ matched that option's pattern; none is ever free text, and no shell sees any of 
 
 from __future__ import annotations
 
+import contextlib
 import os
 import pwd
 import re
+import resource
 import shlex
+import shutil
+import socket
 from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from penstock.cluster.port import log_stem
+from penstock.cluster.slurm.client import CONTROLLER, TOKEN, environment
 from penstock.cluster.slurm.environment import STOP_AT
 from penstock.core.host_lists import FORM, host_list, host_names
 from penstock.errors import ConfigError
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
-    from pathlib import Path
+    from collections.abc import Iterable, Iterator, Mapping, Sequence
 
     from penstock.cluster.port import ArraySpec
     from penstock.config.settings import JobOptions
@@ -40,6 +45,12 @@ PATTERNS = {
     "name": re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,199}"),
     "job": re.compile(r"[0-9]+"),
 }
+HANDED_ON = ("PATH", "SLURM_CONF", "TZ")
+"""The variables of the submitting process that a job gets. `--export=ALL` would carry every secret of the
+submitting shell into the job, and a list of names SLURM_* all the same, with it SLURM_JWT; `--export=NONE`
+fetches a login environment, which fails on many sites, and `--export=NIL` is not known to every release."""
+_LIMITS = ("CPU", "FSIZE", "DATA", "STACK", "CORE", "RSS", "NPROC", "NOFILE", "MEMLOCK", "AS")
+_UNLIMITED = (1 << 64) - 1
 LEAD = 120
 """Seconds between a tidy stop and the end of an element's time, at most; a quarter of short times."""
 
@@ -53,6 +64,73 @@ def validated(key: str, value: str) -> str:
             why=f"it must match {PATTERNS[key].pattern}",
         )
     return value
+
+
+def handed_on() -> dict[str, str]:
+    """The environment that a job is given beside what SLURM itself adds: the variables of HANDED_ON, and what
+    slurmd reads of umask and limits, which it gives to the job's processes."""
+    handed = {
+        "SUBMIT_DIR": "/",
+        "SUBMIT_HOST": socket.gethostname(),
+        "PRIO_PROCESS": str(os.getpriority(os.PRIO_PROCESS, 0)),
+    }
+    # Read without setting it.
+    if umask := re.search(r"^Umask:\s*([0-7]+)$", Path("/proc/self/status").read_text(), re.MULTILINE):
+        handed["UMASK"] = umask[1]
+    for name in _LIMITS:
+        soft = resource.getrlimit(getattr(resource, f"RLIMIT_{name}"))[0]
+        handed[f"RLIMIT_{name}"] = str(_UNLIMITED if soft == resource.RLIM_INFINITY else soft)
+    kept = {name: os.environ[name] for name in HANDED_ON if name in os.environ}
+    return {"PATH": os.defpath, **kept, **{f"SLURM_{name}": text for name, text in handed.items()}}
+
+
+@contextlib.contextmanager
+def exporting(name: str = "") -> Iterator[tuple[str, Mapping[str | bytes, str] | None]]:
+    """An option of sbatch by which the job of this name gets what `handed_on` has, and sbatch's environment
+    (None: as any command's).
+
+    | a token (SLURM_JWT) | sbatch is a script | sbatch gets             | the job gets it by            |
+    |---------------------|--------------------|-------------------------|-------------------------------|
+    | no                  | any                | the user's environment  | a file in memory              |
+    | yes                 | no                 | what the job gets, and  | its environment, in which the |
+    |                     |                    | the token               | token is empty                |
+    | yes                 | yes                | the user's environment  | a file in memory: sbatch then |
+    |                     |                    |                         | has to do without the token   |
+
+    With `--export-file` sbatch forgets its environment, and with it the token, before it asks slurmctld for
+    anything; with every other option SLURM_* goes into the job, and so into slurmctld's files. So the token
+    stands in the environment twice: getenv(3) takes the first, and of what goes into the job the last one
+    counts (`env_array_merge` of SLURM's env.c). A script would hand on one of the two.
+    """
+    token = environment().get(TOKEN)
+    if token and not _is_script("sbatch"):
+        names = {*HANDED_ON, *CONTROLLER} - {TOKEN}
+        own: dict[str | bytes, str] = {name: os.environ[name] for name in names if name in os.environ}
+        own.setdefault("PATH", os.defpath)
+        yield "--export=ALL", {**own, TOKEN: token, TOKEN.encode(): ""}
+        return
+    # A path, since a site's wrapper hands no open file on.
+    descriptor = os.memfd_create("penstock-environment")
+    try:
+        # sbatch itself sets the job's name only in the environment that it then forgets.
+        given = {**handed_on(), **({"SLURM_JOB_NAME": name} if name else {})}
+        lines = (f"{key}={value}\0" for key, value in given.items())
+        with open(descriptor, "wb", closefd=False) as stream:
+            stream.write(os.fsencode("".join(lines)))
+        yield f"--export-file=/proc/{os.getpid()}/fd/{descriptor}", None
+    finally:
+        os.close(descriptor)
+
+
+def _is_script(program: str) -> bool:
+    path = shutil.which(program)
+    if path is None:
+        return False
+    try:
+        with open(path, "rb") as stream:
+            return stream.read(4) != b"\x7fELF"
+    except OSError:
+        return True
 
 
 def job_arguments(options: JobOptions, nodes: int = 1, exclude: Sequence[str] = ()) -> list[str]:
@@ -88,7 +166,7 @@ def single_arguments(name: str, options: JobOptions, node: str = "") -> list[str
     """The whole of sbatch's arguments for one job without output, which is never started again; on this node
     alone where one is named."""
     return [
-        "sbatch", "--parsable", f"--job-name={validated('name', name)}", "--export=ALL", "--chdir=/",
+        "sbatch", "--parsable", f"--job-name={validated('name', name)}", "--chdir=/",
         "--input=/dev/null", "--output=/dev/null", "--no-requeue", *job_arguments(options),
         *([f"--nodelist={validated('node', node)}"] if node else []),
     ]  # fmt: skip
@@ -98,8 +176,8 @@ def together_arguments(name: str, options: JobOptions, nodes: int) -> list[str]:
     """The whole of srun's arguments for a job with one task on each of so many nodes. Each task gets srun's
     own standard input, all of it."""
     return [
-        "srun", f"--job-name={validated('name', name)}", "--export=ALL", "--chdir=/", "--quiet",
-        "--kill-on-bad-exit=1", *job_arguments(options, nodes),
+        "srun", f"--job-name={validated('name', name)}", f"--export={','.join(HANDED_ON)}", "--chdir=/",
+        "--quiet", "--kill-on-bad-exit=1", *job_arguments(options, nodes),
     ]  # fmt: skip
 
 
@@ -119,7 +197,6 @@ def array_arguments(spec: ArraySpec, at_once: int, options: JobOptions) -> list[
         f"--array={compressed(spec.indices)}%{at_once}",
         "--requeue",
         f"--signal=B:USR1@{_lead(options)}",
-        "--export=ALL",
         "--open-mode=append",
         "--input=/dev/null",
         f"--output={pattern(spec.logs)}/{validated('name', log_stem(spec.step, spec.base))}-%A_%a.log",

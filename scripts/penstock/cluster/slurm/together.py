@@ -7,7 +7,7 @@ import dataclasses
 import subprocess
 from typing import TYPE_CHECKING
 
-from penstock.cluster.slurm.client import absent, environment
+from penstock.cluster.slurm.client import TOKEN, absent, environment
 from penstock.cluster.slurm.submission import together_arguments
 from penstock.runtime import interpreter
 
@@ -33,7 +33,8 @@ def start(config: ClusterConfig, words: Sequence[str], nodes: int, seconds: int)
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
-            env=environment(),
+            # srun hands all SLURM_* on, and refuses to work with a token.
+            env={name: value for name, value in environment().items() if name != TOKEN},
             start_new_session=True,
         )
     except OSError as error:

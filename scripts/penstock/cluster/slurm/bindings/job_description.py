@@ -7,27 +7,21 @@ without a row here is one that pyslurm does not carry, or that was not tried wit
 
 from __future__ import annotations
 
-import os
 import re
-import resource
 import signal
-import socket
-from pathlib import Path
 from typing import TYPE_CHECKING
 
-from penstock.cluster.slurm.client import environment
+from penstock.cluster.slurm.submission import handed_on
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
 _WARNING = re.compile(r"B:([A-Z0-9]+)@([0-9]+)")
-_LIMITS = ("CPU", "FSIZE", "DATA", "STACK", "CORE", "RSS", "NPROC", "NOFILE", "MEMLOCK", "AS")
-_UNLIMITED = (1 << 64) - 1
 
 
 def attributes(arguments: Sequence[str], script: str) -> dict[str, object] | None:
     """Of sbatch's arguments, `sbatch` first. None where one of them is not carried by pyslurm."""
-    asked: dict[str, object] = {"script": script, "environment": _exported()}
+    asked: dict[str, object] = {"script": script, "environment": handed_on()}
     for word in arguments[1:]:
         option, _, value = word.partition("=")
         row = _OPTIONS[option](value) if option in _OPTIONS else None
@@ -35,23 +29,6 @@ def attributes(arguments: Sequence[str], script: str) -> dict[str, object] | Non
             return None
         asked.update(row)
     return asked
-
-
-def _exported() -> dict[str, str]:
-    """The environment that sbatch hands to a job beside its options: with `--export=ALL` that of its own bare
-    one, and the umask and limits that slurmd gives the job's processes."""
-    handed = {
-        "SUBMIT_DIR": "/",
-        "SUBMIT_HOST": socket.gethostname(),
-        "PRIO_PROCESS": str(os.getpriority(os.PRIO_PROCESS, 0)),
-    }
-    # Read without setting it.
-    if umask := re.search(r"^Umask:\s*([0-7]+)$", Path("/proc/self/status").read_text(), re.MULTILINE):
-        handed["UMASK"] = umask[1]
-    for name in _LIMITS:
-        soft = resource.getrlimit(getattr(resource, f"RLIMIT_{name}"))[0]
-        handed[f"RLIMIT_{name}"] = str(_UNLIMITED if soft == resource.RLIM_INFINITY else soft)
-    return {**environment(), **{f"SLURM_{name}": text for name, text in handed.items()}}
 
 
 def _text(name: str) -> Callable[[str], Mapping[str, object]]:
@@ -81,7 +58,6 @@ def _warned(value: str) -> Mapping[str, object] | None:
 
 _OPTIONS: Mapping[str, Callable[[str], Mapping[str, object] | None]] = {
     "--parsable": _fixed(),
-    "--export": lambda value: {} if value == "ALL" else None,
     "--job-name": _text("name"),
     "--comment": _text("comment"),
     "--array": _text("array"),

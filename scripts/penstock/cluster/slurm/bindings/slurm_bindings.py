@@ -117,10 +117,10 @@ class SlurmBindings(SlurmCommands):
         if not self._asked("throttle", given, lambda noted: noted in (None, at_once)):
             super().throttle(array, at_once)
 
-    def _sbatch(self, command: Sequence[str], script: str) -> str:
+    def _sbatch(self, command: Sequence[str], script: str, name: str) -> str:
         asked = attributes(command, script) if self._usable() else None
         if asked is None:
-            return super()._sbatch(command, script)
+            return super()._sbatch(command, script, name)
         try:
             return str(self._call("submit", asked, _job_id))
         except HelperLostError as error:
@@ -177,7 +177,9 @@ class SlurmBindings(SlurmCommands):
             last = answer.err.strip().rpartition("\n")[2]
             raise HelperLostError(f"it ended with {ended}" + f": {last}" * bool(last))
         try:
-            fields = json.loads(answer.out)
+            # The interpreter may be a site's script that prints something, too.
+            begin, end = answer.out.index("{"), answer.out.rindex("}") + 1
+            fields = json.loads(answer.out[begin:end])
             if "refused" not in fields:
                 return read(fields["result"])
             words = str(fields["refused"])
