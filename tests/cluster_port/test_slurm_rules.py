@@ -577,6 +577,14 @@ def test_nodes_that_lack_the_same_are_named_together() -> None:
         probed(slurm, target=Path("/x"))
 
 
+def test_sl6_a_probe_that_came_to_no_end_of_its_own_stops_nothing_where_another_node_answered() -> None:
+    slurm = Several(there=named(*"ab"), by_node={"b": 1})
+    (warning,) = probed(slurm)
+    assert warning == "on the node b, preflight's probe failed: FAILED, exit 1"
+    with pytest.raises(PreflightError, match="on the node b, preflight's probe failed"):
+        probed(Several(there=named("b"), by_node={"b": 1}))
+
+
 def test_a_node_that_is_late_is_not_waited_for_once_another_answered(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(probe_job, "FURTHER_WITHIN", 0.1)
     slurm = Several(there=named(*"ab"), pending=frozenset("a"))

@@ -58,6 +58,9 @@ class Outcome(NamedTuple):
     lack: Lack | None = None
     ran: bool = True
     """False where the job had not started in time."""
+    broken: bool = False
+    """The job itself came to no end of its own (it was cancelled, or SLURM could not start it): where another
+    node answered, that is no reason to stop."""
 
 
 class Probe(NamedTuple):
@@ -118,8 +121,13 @@ def run(slurm: SlurmCommands, probe: Probe, asked: Sequence[tuple[JobOptions, Se
                 )
                 full.append(told)
         outcomes = _outcomes(slurm, probe, jobs)
-        _refuse([one.lack for one in outcomes if one.lack is not None])
-        return list(dict.fromkeys([*full, *(text for one in outcomes for text in one.warnings)]))
+        answered = any(outcome.ran and outcome.lack is None for outcome in outcomes)
+        lacks = [(outcome.lack, outcome.broken and answered) for outcome in outcomes if outcome.lack]
+        _refuse([lack for lack, spared in lacks if not spared])
+        spared = [f"on the node {lack.node}, {lack.what}: {lack.why}" for lack, spared in lacks if spared]
+        return list(
+            dict.fromkeys([*full, *spared, *(text for outcome in outcomes for text in outcome.warnings)])
+        )
     finally:
         for job, _ in jobs:
             with contextlib.suppress(TransientError, FailedError):
@@ -149,7 +157,7 @@ def _outcomes(slurm: SlurmCommands, probe: Probe, jobs: Sequence[tuple[str, JobO
             if outcome.ran:
                 outcomes.append(outcome)
                 deadlines[options] = min(deadlines[options], time.monotonic() + FURTHER_WITHIN)
-                late[options] = Outcome()
+                late[options] = Outcome(ran=False)
             else:
                 late.setdefault(options, outcome)
         if waiting:
@@ -255,7 +263,8 @@ def _outcome(
         what, hint = lacking
         return Outcome(lack=Lack(node, what, where="cluster", hint=hint))
     if state != "COMPLETED":
-        why = f"{state} {reason}".strip() + (f", exit {status}" if status else "")
+        why = f"{state} {'' if reason == 'None' else reason}".strip() + (f", exit {status}" if status else "")
         hint = "the node's slurmd log says more; cluster.exclude keeps jobs off a node"
-        return Outcome(lack=Lack(node or "(none)", "preflight's probe failed", why, "cluster", hint))
+        failed = Lack(node or "(none)", "preflight's probe failed", why, "cluster", hint)
+        return Outcome(lack=failed, broken=True)
     return Outcome()
