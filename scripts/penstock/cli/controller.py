@@ -9,6 +9,7 @@ from __future__ import annotations
 import fcntl
 import os
 import signal
+import threading
 from typing import TYPE_CHECKING
 
 from penstock.cli import ancestors, exit_files
@@ -38,11 +39,30 @@ def take(folder: Path, say: Callable[[str], None]) -> None:
         os.close(steps)
     # From now on Snakemake stops what it has started (until now: cli.snakemake_start).
     signal.signal(signal.SIGINT, signal.default_int_handler)
+    _let_steps_begin()
     names = [*os.environ.get(ABOVE, "").split(), ancestors.name(os.getpid())]
     os.environ[ABOVE] = " ".join(dict.fromkeys(names))
     os.environ[WORKFLOW] = str(folder)
     os.ftruncate(controller, 0)
     os.pwrite(controller, " ".join([os.uname().nodename, *names]).encode(), 0)
+
+
+def _let_steps_begin() -> None:
+    """From now on this process's threads, and the steps that they start, begin with SIGINT blocked.
+
+    An interpreter that is starting would end by the signal with a traceback, which Snakemake would call the
+    failure of a rule. `cli.main` unblocks it as soon as the step can stop tidily.
+    """
+    start = threading.Thread.start
+
+    def start_blocked(thread: threading.Thread) -> None:
+        masked = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
+        try:
+            start(thread)
+        finally:
+            signal.pthread_sigmask(signal.SIG_SETMASK, masked)
+
+    threading.Thread.start = start_blocked  # type: ignore[method-assign,assignment]
 
 
 def refuse_second(folder: Path) -> None:

@@ -86,6 +86,8 @@ def _run(parsed: argparse.Namespace) -> int:
 
     for number in previous:
         signal.signal(number, stop)
+    # A controller starts its steps with it blocked (cli.controller): one that came meanwhile comes now.
+    signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGINT})
     job_environment.enter(read_job_environment())
     time_limit.watch(time_ends, job_environment.current())
     try:
