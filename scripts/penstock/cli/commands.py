@@ -20,6 +20,8 @@ GROUPS = ("stage", "read", "keep", "site")
 STEP = "step"
 """The group of the single steps: `penstock step NAME`."""
 HIDDEN = ""
+CALLED = "(called by "
+"""Stands in the summary of a command that penstock or Snakemake calls, and no person."""
 
 
 class Command(NamedTuple):

@@ -43,7 +43,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     from penstock.cli import parser as parsers
 
     garbage_collection.rarely()
-    if told := old_words.refused(sys.argv[1:] if arguments is None else arguments):
+    words = sys.argv[1:] if arguments is None else arguments
+    if told := old_words.refused(words) or old_words.unknown(words):
         output.called_as("penstock")
         output.say(told)
         return 2

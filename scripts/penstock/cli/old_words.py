@@ -1,16 +1,17 @@
 """Commands and options that have another name since 1.0: refused with the new words, until 1.1.
 
 A command line that has an old word does nothing: `penstock throttle a 2` ends with 2 and
-"write `penstock limit a --nodes 2`".
+"write `penstock limit a --nodes 2`". A word that is no command at all is answered with the nearest one.
 """
 
 from __future__ import annotations
 
+import difflib
 import re
 import shlex
 from typing import TYPE_CHECKING
 
-from penstock.cli.commands import COMMANDS, STEP
+from penstock.cli.commands import CALLED, COMMANDS, STEP
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -41,7 +42,7 @@ PAGES: Mapping[str, str] = {
     "adopt --names": "50 names of each kind are shown, and all of them by `--json`",
     "diff --limit": "20 rows of each kind are shown, or `--all`",
     "history --limit": "20 rows are shown, or `--all`",
-    "handover": 'docs/site.md, "Another owner", has root\'s lines',
+    "handover": "root gives all files of a dataset to another account by `chown -hR --from=OLD NEW FOLDER`",
 }
 """Old words that no command takes the place of, and what to do."""
 
@@ -60,6 +61,25 @@ def refused(words: Sequence[str]) -> str | None:
         rest = [word for word in own[1:] if word != option]
         return f"`penstock {old}` has another name: write `{_line(general, INSTEAD[old], rest)}`"
     return None
+
+
+def unknown(words: Sequence[str]) -> str | None:
+    """The message for a command that there is not, with the nearest one that people call; None for any
+    other."""
+    _, own = _parted(words)
+    step = own[:1] == [STEP]
+    named = own[step : step + 1]
+    if not named or named[0].startswith("-"):
+        return None
+    group = [command for command in COMMANDS if (command.group == STEP) == step]
+    if any(command.name == named[0] for command in group) or named == [STEP]:
+        return None
+    of_people = {command.name: command.typed for command in COMMANDS if CALLED not in command.summary}
+    near = difflib.get_close_matches(named[0], of_people, n=1)
+    word = f"{STEP} {named[0]}" if step else named[0]
+    if near:
+        return f"there is no command {word}; did you mean {of_people[near[0]]}?"
+    return f"there is no command {word}: `penstock{' step' * step} --help` lists those that there are"
 
 
 def _parted(words: Sequence[str]) -> tuple[list[str], list[str]]:
