@@ -5,8 +5,26 @@ Exit statuses are a promise (README, "Exit status"): scripts branch on them.
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
 MAKE_ROOM = "make room (`penstock gc --dry-run` says what may go, `penstock gc` removes it)"
 """What to do where a file system or a quota is full."""
+STATE_ANEW = (
+    "see whether the file system is whole; a run whose folder below `.penstock/runs` is moved aside is made "
+    "anew by `penstock run`"
+)
+"""What to do where a file of a run's own state is damaged."""
+LOOK_AT_FILE = "see whether it is there, on a mounted file system, and whether this account may read it"
+STORE_AMISS = (
+    "what answers there does not keep to the store's protocol: look at it (a gateway, a cache, a proxy), or "
+    "list by `inventory`"
+)
+"""What to do where a store's answer contradicts its own protocol."""
+IMPOSSIBLE = "nothing was published; this should be impossible: report it, with the logs in the run's folder"
+"""What to do where penstock contradicts itself."""
 NAMED_FILES = 20
 """How many files one error names; it counts all."""
 
@@ -31,9 +49,17 @@ class PenstockError(Exception):
             # A name out of a source may hold a line feed, and summaries show the message's first line alone.
             where = self.where.replace("\n", "\\n")
             line += f" [{where}]"
-        if self.why:
-            line += f": {self.why}"
+        line += self._after()
         return f"{line}\n  {self.hint}" if self.hint else line
+
+    @property
+    def reason(self) -> str:
+        """What failed and why, to be the `why` of another error."""
+        return self.what + self._after()
+
+    def _after(self) -> str:
+        """The reason behind what failed; a list of lines stands below it, without a colon."""
+        return self.why if not self.why or self.why.startswith("\n") else f": {self.why}"
 
     def __reduce__(self) -> tuple[object, ...]:
         return (_rebuild, (type(self), self.what, self.where, self.why, self.hint))
@@ -62,6 +88,13 @@ class PreflightError(PenstockError):
     """The surroundings (target, source, cluster) do not allow the run; nothing was changed."""
 
     exit_code = 3
+
+
+def all_of(what: str, errors: Sequence[PenstockError]) -> PreflightError:
+    """One error that names several: each in short in its first line, which summaries show alone, and whole
+    below it."""
+    whole = "\n".join(f"- {error}" for error in errors).replace("\n", "\n  ")
+    return PreflightError(what, why="; ".join(error.what for error in errors), hint=whole)
 
 
 class NewerFormatError(PenstockError):

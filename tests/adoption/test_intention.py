@@ -175,7 +175,7 @@ def test_a_folder_that_cannot_be_read_keeps_a_tree_from_becoming_a_release(place
 
     told = forked(work, uid=2005)
     dark.chmod(0o700)
-    assert told == "1 folder of the tree cannot be read: 'dark/'"
+    assert told == '1 folder of the tree cannot be read: "dark/"'
 
 
 def test_folders_of_a_group_that_this_account_is_not_in_are_refused_before_the_tree_moves(
@@ -200,7 +200,7 @@ def test_folders_of_a_group_that_this_account_is_not_in_are_refused_before_the_t
         return ""
 
     told = forked(work, uid=2005)
-    assert told.startswith("1 folder of the tree with a group that this account is not in: 'd1'")
+    assert told.startswith('1 folder of the tree with a group that this account is not in: "d1"')
 
 
 MOUNTED = """

@@ -262,7 +262,7 @@ def test_a_file_that_is_open_for_writing_is_copied_instead(place: Place) -> None
     assert {name for name in before if after[name] != before[name]} == {"d0/f00"}
     as_source(place, result)
     texts = [getattr(event, "text", "") for event in events_of(place.context)]
-    told = "copied on the target, and moved aside unchanged: 1 file, the first is 'd0/f00': it is open for"
+    told = 'copied on the target, and moved aside unchanged: 1 file, such as "d0/f00": it is open for'
     assert any(text.startswith(told) for text in texts)
     assert result["fetched"] == 0
 

@@ -132,8 +132,8 @@ def test_a_file_without_a_checksum_is_refused_as_it_is_opened(tmp_path: Path, gi
             with pytest.raises(FindingsError) as caught:
                 STEPS[2](asking, "data")
             text = str(caught.value)
-            assert "'bare': no checksum of the source proves the object" in text
-            assert "'proven'" not in text
+            assert '"bare": no checksum of the source proves the object' in text
+            assert '"proven"' not in text
             found = {p.name for p in made.layout("data").releases.rglob("data/*")}
             assert "proven" in found
             assert "bare" not in found
@@ -172,7 +172,7 @@ def test_a_linked_file_that_a_job_maps_is_published_as_reread_and_refused_where_
         asking = with_verify(context, minimum_grade="cold")
         for step in STEPS[:-1]:
             step(asking, "data")
-        with pytest.raises(FindingsError, match=r"'f1': reread \(cached\), required is cold"):
+        with pytest.raises(FindingsError, match=r'"f1": reread \(cached\), required is cold'):
             STEPS[-1](asking, "data")
         second = Path(publish(with_verify(context, linked=None))["path"])
         assert mapped[:] == (second / "f1").read_bytes()

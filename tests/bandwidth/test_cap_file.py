@@ -31,12 +31,12 @@ def test_what_an_administrator_may_write(text: str, cap: Cap) -> None:
     [
         ("", "it has no line `limit: RATE`"),
         ("requests: 5\n", "it has no line `limit: RATE`"),
-        ("limit: 40\n", "limit: '40' must be a rate with its unit, such as 1GiB/s or 20Gbit/s"),
-        ("limit: 0GB/s\n", "limit: '0GB/s' must be more than nothing"),
-        ("40Gbit/s\n", "'40Gbit/s' is not `limit: RATE` or `requests: NUMBER`"),
-        ("limit: 1GB/s\nlimit: 2GB/s\n", "'limit: 2GB/s' is not `limit: RATE` or `requests: NUMBER`"),
-        ("limit: 1GB/s\nrequests: 0\n", "requests: '0' must be a number a second, or none"),
-        ("limit: 1GB/s\nrequests: many\n", "requests: 'many' must be a number a second, or none"),
+        ("limit: 40\n", 'limit: "40" must be a rate with its unit, such as 1GiB/s or 20Gbit/s'),
+        ("limit: 0GB/s\n", 'limit: "0GB/s" must be more than nothing'),
+        ("40Gbit/s\n", '"40Gbit/s" is not `limit: RATE` or `requests: NUMBER`'),
+        ("limit: 1GB/s\nlimit: 2GB/s\n", '"limit: 2GB/s" is not `limit: RATE` or `requests: NUMBER`'),
+        ("limit: 1GB/s\nrequests: 0\n", 'requests: "0" must be a number a second, or none'),
+        ("limit: 1GB/s\nrequests: many\n", 'requests: "many" must be a number a second, or none'),
     ],
 )
 def test_what_makes_no_sense_is_said(text: str, why: str) -> None:
@@ -87,7 +87,7 @@ def test_half_of_a_file_and_a_file_that_is_gone_leave_the_cap_as_it_is(tmp_path:
         (tmp_path / "cap").write_text("limit: 3G")
         file.read()
         assert file.cap == Cap(3_000_000_000)
-        assert file.wrong.startswith(f"{tmp_path}/cap: limit: '3G' must be a rate")
+        assert file.wrong.startswith(f'{tmp_path}/cap: limit: "3G" must be a rate')
         os.unlink(tmp_path / "cap")
         file.look()
         assert file.cap == Cap(3_000_000_000)

@@ -144,7 +144,7 @@ def test_s25_a_cap_file_that_others_may_write_is_said_and_closed_to_them(tmp_pat
         ("{link: 1GB/s}", "bandwidth.link (line 3): needs `bandwidth.folder`"),
         ("{requests: 5}", "bandwidth.requests (line 3): needs `bandwidth.folder`"),
         ("{folder: x, reserve: 1GB/s}", "bandwidth.reserve (line 3): is a part of `bandwidth.link`"),
-        ("{folder: x, link: 1GB/s, reserve: 8Gbit/s}", "'8Gbit/s' leaves nothing of the link's 1GB/s"),
+        ("{folder: x, link: 1GB/s, reserve: 8Gbit/s}", '"8Gbit/s" leaves nothing of the link\'s 1GB/s'),
         ("{folder: x, link: 100}", "must be a rate with its unit"),
         ("{folder: x, requests: 0}", "give a number of requests a second"),
     ],
@@ -220,10 +220,10 @@ def test_a_longer_cap_file_of_an_administrator_is_replaced_in_place(tmp_path: Pa
 @pytest.mark.parametrize(
     ("words", "told"),
     [
-        (("data",), "'data' is no cap of the link"),
+        (("data",), '"data" is no cap of the link'),
         (("data",), "`penstock limit data --nodes N`"),
         (("40Gbit/s", "--nodes", "2"), "40Gbit/s is a cap of the link, and --nodes is of a dataset"),
-        (("dta", "--nodes", "2"), "no dataset is named 'dta'"),
+        (("dta", "--nodes", "2"), 'no dataset is named "dta"'),
         (("data", "--nodes", "2", "--requests", "9"), "--requests is of the link, and --nodes of a dataset"),
         (("data", "2"), "unrecognized arguments: 2"),
     ],

@@ -71,7 +71,7 @@ def test_the_readme_has_the_exit_statuses() -> None:
 
 @pytest.mark.parametrize(
     "words",
-    [["nonsense"], ["run", "--nonsense"], ["--progress", "loud", "run"], ["element"],
+    [["run", "--nonsense"], ["--progress", "loud", "run"], ["element"],
      ["run", "--cores", "many"], ["run", "--cores", "0"], ["run", "--cores", "-1"],
      ["run", "--cores=-1"], ["path", "a", "b"], ["--conf", "x", "run"]],
 )  # fmt: skip
@@ -112,7 +112,7 @@ def test_unknown_datasets_are_named(tmp_path: Path) -> None:
     (tmp_path / "config.yaml").write_text("target: {root: x}\ndatasets: {a: {source: x}, b: {source: x}}\n")
     done = command("status", "a", "c", cwd=tmp_path)
     assert done.returncode == 2
-    assert "'c'" in done.stderr
+    assert '"c"' in done.stderr
     assert "a, b" in done.stderr
     assert command("path", cwd=tmp_path).returncode == 2
 
@@ -158,7 +158,7 @@ def test_nothing_is_read_from_the_terminal_that_a_step_was_started_on(tmp_path: 
         check=False,
     )
     assert done.returncode == 3
-    assert "the profile 'team'" in done.stderr
+    assert 'the profile "team"' in done.stderr
     assert "its credential_process: none" in done.stderr
     code = "from penstock.cli import output; output.without_input(); print(repr(input()))"
     asked = subprocess.run(

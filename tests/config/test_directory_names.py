@@ -70,7 +70,7 @@ def test_a_group_that_nobody_knows_is_named(tmp_path: Path) -> None:
     path = configuration(tmp_path, "CORP\\nobody here", "user:CORP\\svc:r-X")
     done = among(tmp_path, sys.executable, "-m", "penstock", "--config", str(path), "preflight")
     assert done.returncode == 3
-    assert "there is no group CORP\\nobody here on this machine" in done.stderr
+    assert 'there is no group "CORP\\nobody here" on this machine' in done.stderr
 
 
 @pytest.mark.parametrize("name", NAMES)

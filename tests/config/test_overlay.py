@@ -67,7 +67,7 @@ def test_what_changes_nothing_needs_no_file(tmp_path: Path, sections: dict[str, 
     [
         ({"foo": "bar"}, "foo (--config): unknown key"),
         ({"engine": "{limits: 1KiB/s}"}, "engine.limits (--config): unknown key; did you mean `limit`?"),
-        ({"engine": "{limit: 1KiB}"}, "engine.limit (--config): '1KiB' must be a rate"),
+        ({"engine": "{limit: 1KiB}"}, 'engine.limit (--config): "1KiB" must be a rate'),
         ({"engine": "{streams: true}"}, "engine.streams (--config): true cannot be used; give auto"),
         ({"engine": "5"}, "engine (--config): 5 is a number; give a mapping"),
         ({"engine": "{streams: 1_0}"}, 'engine.streams (--config): `1_0` is read in different ways'),
@@ -94,9 +94,9 @@ def test_the_files_own_problems_keep_their_lines(tmp_path: Path) -> None:
     wrong = FILE.replace("1GiB/s", "1GiB").replace("streams", "strems")
     with pytest.raises(ConfigError) as caught:
         _compose(tmp_path, wrong, plan="{reuse: nothing}")
-    assert "engine.limit (line 8): '1GiB' must be a rate" in str(caught.value)
+    assert 'engine.limit (line 8): "1GiB" must be a rate' in str(caught.value)
     assert "engine.strems (line 7): unknown key" in str(caught.value)
-    assert "plan.reuse (--config): 'nothing'" in str(caught.value)
+    assert 'plan.reuse (--config): "nothing"' in str(caught.value)
     # What is replaced is no problem any more.
     assert _compose(tmp_path, FILE.replace("1GiB/s", "0440"), engine="{limit: 1KiB/s}")
 

@@ -34,7 +34,7 @@ def refused(tmp_path: Path, url: str, options: dict[str, Any]) -> str:
     [
         ("s3://b/", {"endpont_url": "http://h:1"}, "unknown key; did you mean `endpoint_url`?"),
         ("s3://b/", {"endpoint": "http://h:1"}, "unknown key; did you mean `endpoint_url`?"),
-        ("s3://b/", {"anon": "false"}, "'false' is text; give true or false, without quotes"),
+        ("s3://b/", {"anon": "false"}, '"false" is text; give true or false, without quotes'),
         ("s3://b/", {"anon": 1}, "1 is a number; give true or false"),
         ("s3://b/", {"endpoint_url": "minio:9000"}, "give a server's URL"),
         ("s3://b/", {"endpoint_url": "http://h/?x=1"}, "give a server's URL"),

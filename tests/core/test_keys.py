@@ -23,12 +23,12 @@ BAD = {
     "//": "slash",
     "a//b": "empty segment",
     "a/": "empty segment",
-    ".": "segment '.'",
-    "..": "segment '..'",
-    "../x": "segment '..'",
-    "a/../b": "segment '..'",
-    "a/./b": "segment '.'",
-    "a/..": "segment '..'",
+    ".": 'segment "."',
+    "..": 'segment ".."',
+    "../x": 'segment ".."',
+    "a/../b": 'segment ".."',
+    "a/./b": 'segment "."',
+    "a/..": 'segment ".."',
     "nul\0": "NUL",
     "a/\0/b": "NUL",
     "x" * 256: "256 bytes",
@@ -129,5 +129,5 @@ def test_all_offenders_are_counted_and_the_first_ones_shown_escaped() -> None:
     lines = offenders.lines()
     assert offenders.total == SHOWN + 5
     assert len(lines) == SHOWN + 1
-    assert lines[0] == r"'\x1b0' is odd"
+    assert lines[0] == r'"\x1b0" is odd'
     assert lines[-1] == "and 5 more"

@@ -85,7 +85,7 @@ def test_a_column_of_another_version_harms_nothing(tmp_path: Path, form: Form) -
     name = form.schema.names[-1]
     form.defaults.pop(name, None)
     table(path, form, without=name)
-    with pytest.raises(FailedError, match=f"no column '{name}'") as told:
+    with pytest.raises(FailedError, match=f'no column "{name}"') as told:
         rows(path, form)
     assert told.value.where == str(path)
     form.defaults[name] = default = VALUES[str(form.schema.field(name).type)] * 2

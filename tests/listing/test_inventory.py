@@ -198,7 +198,7 @@ def test_the_inventory_of_another_bucket_is_refused(tmp_path: Path) -> None:
     rows = [row("bucket", "p/", one) for one in numbered(3)]
     text = refusal(tmp_path, write(tmp_path, made(rows, "CSV", bucket="another")))
     assert "the inventory is another bucket's" in text
-    assert "'another'" in text
+    assert '"another"' in text
 
 
 def test_times_that_are_numbers_without_a_unit_are_refused(

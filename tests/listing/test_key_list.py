@@ -143,14 +143,14 @@ def test_what_the_filter_leaves_out_is_asked_of_nobody(tmp_path: Path) -> None:
 def test_what_is_not_at_the_source_is_named(tmp_path: Path) -> None:
     text = refusal(folder_context(tmp_path, plain(tmp_path / "keys", ["a b", "gone", "../up"], b"\n")))
     assert "2 key(s) of the list cannot be staged" in text
-    assert "'gone' is not at the source" in text
-    assert "'../up'" in text
+    assert '"gone" is not at the source' in text
+    assert '"../up"' in text
 
 
 def test_a_size_or_version_that_the_source_contradicts_is_named(tmp_path: Path) -> None:
     path = in_csv(tmp_path / "keys.csv", ["key", "size", "etag"], [["a b", 7, ""], ["z", "", "abc"]])
     text = refusal(folder_context(tmp_path, path))
-    assert "'a b' has 1 bytes at the source, and 7 in the list" in text
+    assert '"a b" has 1 bytes at the source, and 7 in the list' in text
     assert "and abc in the list" in text
 
 
@@ -161,7 +161,7 @@ def test_a_key_that_is_named_twice_is_merged_unless_it_is_contradicted(tmp_path:
     other = tmp_path / "other"
     other.mkdir()
     path = in_csv(other / "keys.csv", ["key", "size"], [["z", 2], ["z", 1]])
-    assert "'z' is listed twice, and differs: 2 bytes; 1 bytes" in refusal(folder_context(other, path))
+    assert '"z" is listed twice, and differs: 2 bytes; 1 bytes' in refusal(folder_context(other, path))
 
 
 @pytest.mark.parametrize(
@@ -189,13 +189,13 @@ def numbers_for_times() -> bytes:
     ("name", "content", "told"),
     [
         ("keys.csv", b"name,size\nx,1\n", "no column `key`; its columns are name, size"),
-        ("keys.csv", b"key,path\nx,1\n", "two columns state the key: 'key' and 'path'"),
-        ("keys.csv", b"key,size\nx,-1\n", "'x' has the size '-1'"),
+        ("keys.csv", b"key,path\nx,1\n", 'two columns state the key: "key" and "path"'),
+        ("keys.csv", b"key,size\nx,-1\n", '"x" has the size "-1"'),
         ("keys.csv", b"key,size\nx\n", "line 2 has 1 values, the header 2"),
         ("keys.csv", b'key,size\n"x,1\n', "unexpected end of data"),
-        ("keys.csv", b"key,checksum\nx,md5:12\n", "'x' has the checksum 'md5:12'"),
-        ("keys.csv", b"key,modified\nx,yesterday\n", "'x' has the time 'yesterday'"),
-        ("keys.csv", b"key,modified\nx,1706662923\n", "'x' has the time '1706662923'"),
+        ("keys.csv", b"key,checksum\nx,md5:12\n", '"x" has the checksum "md5:12"'),
+        ("keys.csv", b"key,modified\nx,yesterday\n", '"x" has the time "yesterday"'),
+        ("keys.csv", b"key,modified\nx,1706662923\n", '"x" has the time "1706662923"'),
         ("keys.parquet", numbers_for_times(), "its times are numbers (int64)"),
         ("keys.csv.gz", gzip.compress(b"key\nx\n" * 9000)[:-20], "end-of-stream"),
         ("keys.parquet", b"PAR1PAR1", "a list of keys cannot be read"),

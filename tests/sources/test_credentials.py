@@ -215,7 +215,7 @@ def test_a_profile_that_gives_no_keys_is_said_by_name(
     monkeypatch.setenv("AWS_CONFIG_FILE", str(config))
     monkeypatch.setenv("HOME", str(tmp_path))
     monkeypatch.setattr(session_keys, "LIMIT", 2.0 if HANGS in (profile or "") else 30.0)
-    with pytest.raises(PreflightError, match="profile 'team'") as caught:
+    with pytest.raises(PreflightError, match='profile "team"') as caught:
         resolve(s3(profile="team"))
     assert caught.value.exit_code == 3
     for word in words:

@@ -43,13 +43,13 @@ def test_keys_with_an_empty_segment_are_refused_by_name(keyed: dict[str, bytes])
     keyed |= {f"bucket/{key}": data for key, data in keys.items()} | {"bucket/p/g/": b""}
     with pytest.raises(PreflightError, match="2 item") as caught:
         listing(store())
-    assert "'dir//b': has an empty segment" in str(caught.value)
-    assert "'/x': has an empty segment" in str(caught.value)
+    assert '"dir//b": has an empty segment' in str(caught.value)
+    assert '"/x": has an empty segment' in str(caught.value)
 
 
 def test_an_object_that_is_named_as_a_folder_is_refused(keyed: dict[str, bytes]) -> None:
     keyed |= {"bucket/p/a": b"1", "bucket/p/dir/": b"data", "bucket/p/dir/x": b"2"}
-    with pytest.raises(PreflightError, match="'dir/': names a folder but holds 4 bytes"):
+    with pytest.raises(PreflightError, match='"dir/": names a folder but holds 4 bytes'):
         listing(store())
     assert list(listing(store(keep=lambda key: key != "dir/"))) == ["a", "dir/x"]
 

@@ -53,7 +53,7 @@ def test_links_are_refused_all_at_once(tmp_path: Path) -> None:
     assert seen == ["folder/inner", "plain"]
     text = str(caught.value)
     assert f"{SHOWN + 6} item(s)" in text
-    assert "'a fifo'" in text
+    assert '"a fifo"' in text
     assert "and 6 more" in text
     assert len(text.splitlines()) < SHOWN + 6
 
@@ -70,7 +70,7 @@ def test_what_the_patterns_leave_out_is_no_reason_to_refuse(tmp_path: Path) -> N
         return "out." not in key
 
     source = PosixSource(str(tmp_path), keep=keep)
-    with pytest.raises(PreflightError, match=r"1 item\(s\).*\n.*'in.link': symbolic link"):
+    with pytest.raises(PreflightError, match=r'1 item\(s\).*\n.*"in.link": symbolic link'):
         list_all(source)
     (tmp_path / "in.link").unlink()
     assert list(list_all(source)) == ["folder/inner", "plain"]
@@ -99,8 +99,8 @@ def test_fifos_and_sockets_are_refused_by_name(tmp_path: Path) -> None:
         os.close(folder)
         with pytest.raises(PreflightError, match=r"2 item\(s\)") as caught:
             list_all(PosixSource(str(tmp_path), links="skip"))
-    assert "'fifo': neither a file nor a folder" in str(caught.value)
-    assert "'socket': neither a file nor a folder" in str(caught.value)
+    assert '"fifo": neither a file nor a folder' in str(caught.value)
+    assert '"socket": neither a file nor a folder' in str(caught.value)
 
 
 def test_hard_links_within_the_dataset_are_counted(tmp_path: Path) -> None:
@@ -163,7 +163,7 @@ def test_followed_links_stay_below_the_root(tmp_path: Path) -> None:
         (root / name).symlink_to(target)
     with pytest.raises(PreflightError) as caught:
         list_all(source)
-    for name in ("'absolute'", "'out'", "'dangling'", "'folderlink'", "'loop'"):
+    for name in ('"absolute"', '"out"', '"dangling"', '"folderlink"', '"loop"'):
         assert name in str(caught.value)
 
 

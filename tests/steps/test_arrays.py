@@ -81,7 +81,7 @@ def test_when_tries_are_used_up_everything_that_failed_is_named(tmp_path: Path) 
     assert failed.value.exit_code == 1
     assert text.startswith("copy: 1 element did not finish [data]\n")
     assert "element 1 on n1: so" in text
-    assert "'odd\\nname': 404" in text
+    assert '"odd\\nname": 404' in text
     assert "and 28 more" in text
     assert len(box[0].cluster.arrays) == 2
 

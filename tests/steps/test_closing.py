@@ -99,7 +99,7 @@ def test_every_kind_of_deviation_is_told_with_its_shard(data: Path) -> None:
     assert deviations.counts == {"extra": 3, "missing": 2, "touched": 1}
     assert deviations.shards == {1, 2, 3}
     text = "\n".join(deviations.lines())
-    for told in ("extra: '0' (link)", "extra: 'zz' (dir)", "missing: 'a/x'", "touched: 'q/r'"):
+    for told in ('extra: "0" (link)', 'extra: "zz" (dir)', 'missing: "a/x"', 'touched: "q/r"'):
         assert told in text
 
 

@@ -12,6 +12,8 @@ from hypothesis import strategies as st
 from tests.steps.test_closing import closed, entry_of, seen, whole
 from tests.support.staging_runs import tree
 
+from penstock.core.text import in_quotes
+
 PATH = st.lists(st.text("ab-\udcff", min_size=1, max_size=2), min_size=1, max_size=3).map("/".join)
 SPOIL = st.tuples(st.sampled_from(["remove", "grow", "touch", "folder", "link", "file"]), st.integers(0, 99))
 
@@ -77,7 +79,7 @@ def test_whatever_was_done_to_a_tree_is_told(
         assert got == records
         assert deviations.counts == _wanted(data, names, times)
         where = {path: number // many for number, path in enumerate(names)}
-        told = {shard for path, shard in where.items() if repr(path) in "\n".join(deviations.lines())}
+        told = {shard for path, shard in where.items() if in_quotes(path) in "\n".join(deviations.lines())}
         assert deviations.shards <= told
     finally:
         shutil.rmtree(folder)

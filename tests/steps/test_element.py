@@ -159,7 +159,7 @@ def test_a_shard_that_is_not_the_planned_one_is_refused(context: Context) -> Non
 def test_a_folder_that_is_no_runs_is_left_alone(tmp_path: Path) -> None:
     with pytest.raises(FailedError, match="cannot be read"):
         run_element(tmp_path / "nowhere", "copy", 0, "auto", Stop())
-    with pytest.raises(FailedError, match="no elements of 'paint'"):
+    with pytest.raises(FailedError, match='no elements of "paint"'):
         run_element(tmp_path / "nowhere", "paint", 0, "auto", Stop())
     assert os.listdir(tmp_path) == []
 

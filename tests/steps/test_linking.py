@@ -67,7 +67,7 @@ def test_a_linked_file_that_contradicts_its_checksum_is_not_published(context: C
     with_sums(context, source, {**FILES, "bad.bin": b"something else"})
     with pytest.raises(FailedError, match="did not finish") as told:
         go(context)
-    assert "'bad.bin': " in str(told.value)
+    assert '"bad.bin": ' in str(told.value)
     assert "contradict the source's own sha256" in str(told.value)
     assert os.readlink(context.layout("data").current) == f"releases/{first}"
     # The line is corrected: its bytes are read and held against it, and the release stands.

@@ -11,6 +11,7 @@ from tests.support.staging_runs import ScriptedSource, context_for, events_of, t
 
 from penstock.config.settings import Config, EngineConfig, PermissionsConfig, SourceConfig
 from penstock.core.model import Entry, Listed
+from penstock.core.text import in_quotes
 from penstock.errors import ConfigError, FailedError, InterruptedRunError, LockedError, PreflightError
 from penstock.formats.listing_file import read_listing
 from penstock.listing.collection import Gathered, gather, ordered
@@ -114,8 +115,8 @@ def test_a_name_that_is_not_a_path_stops_everything_and_leaves_no_trace(tmp_path
         list_step.run(context, "data")
     assert caught.value.exit_code == 3
     assert "2 key(s)" in str(caught.value)
-    assert "'.p.0123456789abcdef'" in str(caught.value)
-    assert "'a/.p.00000000000000ff'" in str(caught.value)
+    assert '".p.0123456789abcdef"' in str(caught.value)
+    assert '"a/.p.00000000000000ff"' in str(caught.value)
     assert sorted(os.listdir(tmp_path)) == ["source"]
     context.config = changed(context.config, exclude=(".p.*",))
     assert list_step.run(context, "data")["files"] == 1
@@ -250,7 +251,7 @@ def test_a_configured_name_is_used_and_refused_for_other_content(tmp_path: Path)
     publish(context, first)
     assert list_step.run(context, "data")["published"] is True
     tree(tmp_path / "source", {"new": b"file"})
-    with pytest.raises(PreflightError, match="'v1' exists already"):
+    with pytest.raises(PreflightError, match='"v1" exists already'):
         list_step.run(context, "data")
     assert os.listdir(context.layout("data").runs) == [first["run"]]
 
@@ -283,7 +284,7 @@ def test_hostile_keys_are_all_named_at_once(tmp_path: Path) -> None:
     assert "8 key(s)" in text
     for key in bad:
         if key != "a":
-            assert ascii(key) in text
+            assert in_quotes(key) in text
     assert "fine" not in text
     assert caught.value.exit_code == 3
     assert os.listdir(tmp_path) == []
@@ -294,7 +295,7 @@ def test_offenders_of_all_sources_and_of_their_policies_are_named_together(tmp_p
     two = ScriptedSource(["a//b"], url="s3://other/")
     with pytest.raises(PreflightError) as caught:
         gathered(tmp_path, one, two, into=("one", "two"))
-    for part in ("'../x'", "'a//b'", "fifo", "2 key(s)"):
+    for part in ('"../x"', '"a//b"', "fifo", "2 key(s)"):
         assert part in str(caught.value)
     with pytest.raises(PreflightError, match="fifo"):
         gathered(tmp_path, replace(one, keys=["a"]))
@@ -314,7 +315,7 @@ def test_files_whose_source_states_no_time_are_told(tmp_path: Path, mtime: str, 
     dataset = context.dataset("data")
     gather(context, dataset, ordered(dataset, [source]), tmp_path / "listing")
     text = (
-        "the source states no time of 'b': 2 files get the time 1970-01-01, unless `permissions.mtime: now`"
+        'the source states no time of "b": 2 files get the time 1970-01-01, unless `permissions.mtime: now`'
     )
     assert any(text in getattr(event, "text", "") for event in events_of(context)) is warned
 

@@ -12,6 +12,7 @@ from tests.support.s3server import S3Server
 from tests.support.staging_runs import context_for, events_of, tree
 
 from penstock.config.settings import SourceConfig
+from penstock.core.text import in_quotes
 from penstock.errors import PenstockError, PreflightError
 from penstock.formats.listing_file import read_listing
 from penstock.sources.s3.source import S3Source
@@ -58,7 +59,7 @@ def test_hostile_keys_are_all_named_and_leave_no_trace(tmp_path: Path) -> None:
     assert caught.value.exit_code == 3
     assert "8 key(s)" in str(caught.value)
     for key in bad:
-        assert ascii(key) in str(caught.value)
+        assert in_quotes(key) in str(caught.value)
     assert os.listdir(tmp_path) == []
 
 

@@ -50,7 +50,7 @@ def test_each_thing_that_cannot_work_is_named(tmp_path: Path) -> None:
     source = tree(tmp_path / "source", {"a": b"1"})
     with pytest.raises(PreflightError, match="source folder cannot be read"):
         preflight_step.run(context_for(tmp_path, tmp_path / "none"), "data")
-    with pytest.raises(PreflightError, match="no group 'no-such-group'"):
+    with pytest.raises(PreflightError, match='no group "no-such-group"'):
         preflight_step.run(
             changed(context_for(tmp_path, source), permissions=PermissionsConfig(group="no-such-group")),
             "data",
@@ -77,7 +77,7 @@ def test_the_acl_is_tried_by_a_read_and_its_users_are_known(tmp_path: Path) -> N
     assert "ACL: group:root:r-X, user:4243:r" in receipt["checked"]
     assert os.listdir(tmp_path) == ["source"]
     policy = PermissionsConfig(acl=("group:no-such-group:r-X",))
-    with pytest.raises(PreflightError, match="no group 'no-such-group'"):
+    with pytest.raises(PreflightError, match='no group "no-such-group"'):
         preflight_step.run(changed(context, permissions=policy), "data")
     policy = PermissionsConfig(modes=(ModeRule("/", file=0o400), ModeRule("a\\", file=0o400)))
     with pytest.raises(ConfigError, match="a pattern cannot be used"):
@@ -140,7 +140,7 @@ def test_what_stops_is_a_row_with_the_words_of_the_error(tmp_path: Path) -> None
     stops = [row for row in result["results"] if row["verdict"] == "stop"]
     assert [row["about"] for row in stops] == ["target", "source", "source"]
     for row in stops:
-        assert f"- {row['found']}\n  {row['mend']}" in str(error)
+        assert f"  - {row['found']}\n    {row['mend']}" in str(error)
     # The other checks were made, and nothing counts as done.
     assert {"interpreter", "group", "cluster"} <= {row["about"] for row in result["results"]}
     assert [event.kind for event in events_of(context)] == ["start"]

@@ -14,6 +14,7 @@ from tests.support.whole_way import FILES, content, go, staging, texts
 
 from penstock.config.settings import VerifyConfig
 from penstock.core.seal_tree import Tree, canonical, leaf
+from penstock.core.text import in_quotes
 from penstock.errors import FailedError, FindingsError, PenstockError, PreflightError, SourceChangedError
 from penstock.formats.manifest import read_manifest
 from penstock.release import sealing
@@ -154,7 +155,7 @@ def test_what_was_not_listed_is_refused_and_named(context: Context) -> None:
     (staged(context) / "empty-folder").mkdir()
     with pytest.raises(FailedError, match="holds 4 things that were not listed") as refused:
         publish_step.run(context, "data")
-    assert all(repr(name) in str(refused.value) for name in [*names, "empty-folder"])
+    assert all(in_quotes(name) in str(refused.value) for name in [*names, "empty-folder"])
     assert dataset_folders.current(context.layout("data")) is None
     (staged(context) / "empty-folder").rmdir()
     for name in names:
@@ -249,7 +250,7 @@ def test_damage_whose_source_is_gone_is_never_published(context: Context, source
     (source / "z").unlink()
     with pytest.raises(SourceChangedError) as failed:
         go(context, upto="verify", after="permissions")
-    assert "'z'" in str(failed.value)
+    assert '"z"' in str(failed.value)
     for step in (verify_step, publish_step):
         with pytest.raises(PenstockError):
             step.run(context, "data")
@@ -278,9 +279,9 @@ def test_too_little_evidence_is_a_finding(tmp_path: Path, source: Path) -> None:
         with pytest.raises(FindingsError) as refused:
             go(context)
     assert refused.value.exit_code == 4
-    assert "'a/one'" in str(refused.value)
+    assert '"a/one"' in str(refused.value)
     assert "cold-other-node" in str(refused.value)
-    assert "'b'" not in str(refused.value), "an empty file proves itself"
+    assert '"b"' not in str(refused.value), "an empty file proves itself"
     assert dataset_folders.current(context.layout("data")) is None
 
 

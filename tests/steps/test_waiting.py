@@ -10,6 +10,7 @@ from tests.support.hostile import Hostile
 from tests.support.whole_way import go, staging, texts
 
 from penstock.config.settings import SourceConfig
+from penstock.core.text import in_quotes
 from penstock.state import waiting
 
 if TYPE_CHECKING:
@@ -44,4 +45,4 @@ def test_a_silent_source_is_named_while_it_is_waited_for(
             said = [text for text in texts(context, "note") if text.startswith("waiting for")]
             assert url in said[0]
             assert "no answer for" in said[0]
-            assert (repr("giant") in said[0]) == (step == "publish")
+            assert (in_quotes("giant") in said[0]) == (step == "publish")

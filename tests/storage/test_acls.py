@@ -252,7 +252,7 @@ def test_users_and_groups_by_name_and_number() -> None:
         modes.access_rules(PermissionsConfig(acl=("group:root:r", "group:0:r-X")))
     assert "group:0:r-X has the number 0" in twice.value.why
     for kind in ("user", "group"):
-        with pytest.raises(PreflightError, match=f"no {kind} 'nowhere'") as caught:
+        with pytest.raises(PreflightError, match=f'no {kind} "nowhere"') as caught:
             modes.access_rules(PermissionsConfig(acl=(f"{kind}:nowhere:r",)))
         assert caught.value.where == "permissions.acl"
 

@@ -157,7 +157,7 @@ def test_groups_by_name_and_number() -> None:
     assert modes.group_id(PermissionsConfig()) is None
     assert modes.group_id(PermissionsConfig(group="root")) == 0
     assert modes.group_id(PermissionsConfig(group="4242")) == 4242
-    with pytest.raises(PreflightError, match="no group 'no such group'"):
+    with pytest.raises(PreflightError, match='no group "no such group"'):
         modes.group_id(PermissionsConfig(group="no such group"))
 
 

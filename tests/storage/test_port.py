@@ -21,7 +21,7 @@ def test_every_call_of_the_port_has_a_function() -> None:
     for name in calls(port.Storage):
         assert callable(getattr(storage, name)), name
     assert set(posix.__all__) == set(posix._FUNCTIONS) == calls(port.Storage)
-    with pytest.raises(AttributeError, match="no 'erase'"):
+    with pytest.raises(AttributeError, match='no "erase"'):
         getattr(storage, "erase")  # noqa: B009 (mypy knows that there is none)
 
 

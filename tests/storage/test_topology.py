@@ -34,7 +34,7 @@ if TYPE_CHECKING:
 def test_lists_of_cpus_as_the_kernel_writes_them(text: str, cpus: tuple[int, ...], again: str) -> None:
     assert cpu_lists.cpus(text) == cpus
     assert cpu_lists.listed(cpus) == again
-    with pytest.raises(ValueError, match="'a' is no number of a CPU"):
+    with pytest.raises(ValueError, match='"a" is no number of a CPU'):
         cpu_lists.cpus(text + ",a-b")
 
 

@@ -172,7 +172,7 @@ def test_plain_snakemake_stages_all_and_one(place: Place) -> None:
     assert digests(place.published("d")) == digests(place.source)
     done = place.snakemake("--config", "dataset=other")
     assert done.returncode == 1
-    assert "no dataset is named 'other'" in done.stderr
+    assert 'no dataset is named "other"' in done.stderr
 
 
 def test_a_dataset_that_fails_does_not_keep_the_others(place: Place) -> None:

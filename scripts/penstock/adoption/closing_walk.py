@@ -192,7 +192,7 @@ class ClosingWalk:
             try:
                 self._judge(file)
             except IntegrityError as error:
-                yield _of(file.entry, "content", f"{error.what}: {error.why}", CHECKSUM)
+                yield _of(file.entry, "content", error.reason, CHECKSUM)
                 return
         if {row.how for row in file.rows} == {SIZE} and self._other_time(file):
             yield _of(file.entry, "time", "same size, another time; its bytes were not compared")

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from penstock.cluster.port import Cause, State
+from penstock.core.text import in_quotes
 from penstock.errors import (
     MAKE_ROOM,
     NAMED_FILES,
@@ -181,7 +182,7 @@ class Ends:
                 continue
             files = outcome.failures[: max(0, NAMED_FILES - shown)]
             shown += len(files)
-            lines += [f"  {path!r}: {cause}" for path, cause in files]
+            lines += [f"  {in_quotes(path)}: {cause}" for path, cause in files]
             left = outcome.failed - len(files)
             if left > 0:
                 lines.append(f"  and {left} more, see {self.run.outcome(self.step, index)}")
@@ -207,6 +208,11 @@ class Ends:
             hint = (
                 "what could be proven is kept; lower `verify.source_checksum`, or have the source state "
                 "checksums"
+            )
+        elif all(one and one.failures and not one.retry for one in map(self.outcome, missing)):
+            hint = (
+                "what was done is kept; repair what is named above, or leave it out by `exclude`: then the "
+                "same command goes on"
             )
         elif any(one and one.stopped == "time" for one in map(self.outcome, missing)):
             hint = f"an element must finish something before its time ends: raise cluster.time; {GOES_ON}"

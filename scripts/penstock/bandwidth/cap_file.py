@@ -22,7 +22,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from penstock.config import quantities
 from penstock.core.checks import CheckResult
-from penstock.core.text import printable
+from penstock.core.text import in_quotes, printable
 from penstock.storage import durable
 
 if TYPE_CHECKING:
@@ -64,18 +64,18 @@ def parse(content: bytes) -> Cap:
             continue
         key, colon, value = (part.strip() for part in text.partition(":"))
         if not colon or key not in ("limit", "requests") or key in found:
-            raise ValueError(f"{printable(text)!r} is not `limit: RATE` or `requests: NUMBER`")
+            raise ValueError(f"{in_quotes(text)} is not `limit: RATE` or `requests: NUMBER`")
         if value == "none":
             found[key] = None
         elif key == "limit":
             try:
                 found[key] = quantities.rate(value)
             except ValueError as error:
-                raise ValueError(f"limit: {printable(value)!r} {error}") from None
+                raise ValueError(f"limit: {in_quotes(value)} {error}") from None
         elif _COUNT.fullmatch(value):
             found[key] = int(value)
         else:
-            raise ValueError(f"requests: {printable(value)!r} must be a number a second, or none")
+            raise ValueError(f"requests: {in_quotes(value)} must be a number a second, or none")
     if "limit" not in found:
         raise ValueError("it has no line `limit: RATE`")
     return Cap(found["limit"], found.get("requests"))
@@ -83,7 +83,7 @@ def parse(content: bytes) -> Cap:
 
 def render(limit: str, requests: int | None) -> bytes:
     """The file for a limit as people write it, such as 40Gbit/s or none."""
-    text = f"# penstock limit RATE writes this file; docs/bandwidth.md\nlimit: {limit}\n"
+    text = f"# penstock limit RATE writes this file\nlimit: {limit}\n"
     text += f"requests: {requests}\n" if requests is not None else ""
     return text.encode().ljust(_WIDTH - 1) + b"\n"
 

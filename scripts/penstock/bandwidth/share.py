@@ -158,7 +158,8 @@ class Share:
             "the bandwidth folder cannot be used",
             where=printable(str(self._folder)),
             why=why,
-            hint="look at its file system and its modes; docs/bandwidth.md says what it needs",
+            hint="each account that uses the link must be able to write there, from each node: look at its "
+            "file system and its modes",
         )
 
     # The thread ------------------------------------------------------------------------------

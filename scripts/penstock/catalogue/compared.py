@@ -16,7 +16,7 @@ from penstock.catalogue.reading import Folder
 from penstock.catalogue.sorted_rows import BATCH, together
 from penstock.core import events
 from penstock.core.layout import MANIFEST, SEAL
-from penstock.errors import FindingsError, PreflightError
+from penstock.errors import LOOK_AT_FILE, FindingsError, PreflightError
 from penstock.filesystem.errno_map import storage_error
 from penstock.filesystem.owners import group_number
 from penstock.formats.listing_file import FORM as LISTING_FORM
@@ -121,7 +121,7 @@ def _held(layout: DatasetLayout, release: str | None) -> _Held:
             raise _broken(layout, name, f"{MANIFEST} is not the one that was sealed")
     except OSError as error:
         raise PreflightError(
-            "a manifest cannot be read", where=str(manifest), why=str(error.strerror)
+            "a manifest cannot be read", where=str(manifest), why=str(error.strerror), hint=LOOK_AT_FILE
         ) from None
     return _Held(name, seal, manifest)
 

@@ -100,7 +100,9 @@ def named(folder: Folder, layout: DatasetLayout, release: str | None) -> tuple[s
     if release is None:
         return str(current), current
     if "/" in release or release.startswith("."):
-        raise ConfigError("this is no release's name", where=release)
+        raise ConfigError(
+            "this is no release's name", where=release, hint="`penstock releases` lists the names"
+        )
     try:
         folder.lstat(f"{layout.releases.name}/{release}")
     except FileNotFoundError:

@@ -6,7 +6,7 @@ import os
 from typing import TYPE_CHECKING
 
 from penstock.core.layout import DATASET_NAME
-from penstock.errors import FailedError, PreflightError
+from penstock.errors import LOOK_AT_FILE, FailedError, PreflightError
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -39,7 +39,9 @@ def datasets(root: Path) -> list[str]:
             hint="name datasets of the configuration, or ask the root's owner for the permission to read it",
         ) from None
     except OSError as error:
-        raise FailedError("the target cannot be listed", where=str(root), why=str(error.strerror)) from None
+        raise FailedError(
+            "the target cannot be listed", where=str(root), why=str(error.strerror), hint=LOOK_AT_FILE
+        ) from None
 
 
 def _is_dataset(entry: os.DirEntry[str]) -> bool:

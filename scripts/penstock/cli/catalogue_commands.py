@@ -9,6 +9,7 @@ from itertools import islice
 from typing import TYPE_CHECKING
 
 from penstock.cli import output
+from penstock.core.text import in_quotes
 from penstock.errors import ConfigError
 
 if TYPE_CHECKING:
@@ -216,8 +217,10 @@ def _owners(parsed: argparse.Namespace, session: Session) -> Sequence[str] | Non
 
 
 def _layout(parsed: argparse.Namespace, session: Session) -> DatasetLayout:
-    """The one dataset that is meant: the named one, else the only one that there is. Raises ConfigError."""
-    found = _layouts(parsed, session, [parsed.name] if parsed.name else [])
+    """The one dataset that is meant: the named one, else the only one of the configuration or, without that,
+    below the root. Raises ConfigError."""
+    names = [parsed.name] if parsed.name else _target(parsed, session)[1]
+    found = _layouts(parsed, session, names if len(names) == 1 else [])
     if len(found) != 1:
         names = ", ".join(layout.dataset for layout in found)
         raise ConfigError("which dataset?", hint=f"there are: {names}" if names else "there is none at all")
@@ -244,7 +247,7 @@ def _known(names: Sequence[str], known: Sequence[str], root: object) -> list[str
     unknown = [name for name in names if name not in known]
     if unknown:
         raise ConfigError(
-            f"no dataset is named {', '.join(map(repr, unknown))}",
+            f"no dataset is named {', '.join(map(in_quotes, unknown))}",
             where=str(root),
             hint=f"there are: {', '.join(known)}" if known else "there is none at all",
         )

@@ -99,7 +99,7 @@ def explained(error: BaseException) -> BaseException:
 def _of_the_example(error: PenstockError) -> str:
     """A further hint where the error names the example's server or target, which only `make run` makes; else
     ""."""
-    text = f"{error.what} {error.where} {error.why}"
+    text = str(error)
     if error.exit_code in (1, 3) and any(place in text for place in EXAMPLE):
         return "\n  of the example in config.yaml: `make run` starts its server and stages it"
     return ""

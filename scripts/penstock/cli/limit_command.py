@@ -6,6 +6,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from penstock.cli import output
+from penstock.core.text import in_quotes
 from penstock.errors import ConfigError, PreflightError
 
 if TYPE_CHECKING:
@@ -23,7 +24,7 @@ def run(parsed: argparse.Namespace, session: Session) -> int:
         return _nodes(parsed, session)
     if parsed.what is not None and (wrong := _wrong_rate(parsed.what)) is not None:
         raise ConfigError(
-            f"{parsed.what!r} is no cap of the link: it {wrong}",
+            f"{in_quotes(parsed.what)} is no cap of the link: it {wrong}",
             hint=f"the elements of a dataset are limited by `penstock limit {parsed.what} --nodes N`",
         )
     return _link(parsed, session)
@@ -74,7 +75,7 @@ def _link(parsed: argparse.Namespace, session: Session) -> int:
         raise ConfigError(
             "no cap is shared",
             where=f"{parsed.config}: bandwidth.folder",
-            hint="name a folder that all who use the link share; docs/bandwidth.md explains it",
+            hint="name a folder there that all who use the link can write, from each node",
         )
     if parsed.what is not None or parsed.requests is not None:
         set_cap(config.folder, parsed.what, parsed.requests)

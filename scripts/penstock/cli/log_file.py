@@ -51,7 +51,12 @@ def _handler(path: Path) -> logging.Handler:
         path.parent.mkdir(parents=True, exist_ok=True)
         handler = logging.FileHandler(path, encoding="utf-8", errors="backslashreplace")
     except OSError as error:
-        raise ConfigError("the log cannot be written", where=str(path), why=error.strerror or "") from None
+        raise ConfigError(
+            "the log cannot be written",
+            where=str(path),
+            why=error.strerror or "",
+            hint="name a file by --log in a folder that this account may write",
+        ) from None
     handler.setFormatter(_Printable("%(asctime)sZ %(levelname)s %(message)s", "%Y-%m-%dT%H:%M:%S"))
     return handler
 

@@ -13,6 +13,7 @@ import penstock
 from penstock.cli.commands import COMMANDS, GROUPS, STEP, Command
 from penstock.config.backends import BACKENDS
 from penstock.core import step_table
+from penstock.core.text import in_quotes
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -180,7 +181,7 @@ def _own_arguments(parser: argparse.ArgumentParser, command: Command) -> None:
         if command.name == "audit":
             _audit_arguments(parser)
     elif command.name == "rollback":
-        parser.add_argument("name", metavar="DATASET", help="whose release")
+        parser.add_argument("name", metavar="DATASET", nargs="?", help="default: the only one")
         parser.add_argument(
             "release", nargs="?", metavar="RELEASE",
             help="default: the one that was current before this one was published",
@@ -241,7 +242,7 @@ def _catalogue_arguments(parser: argparse.ArgumentParser, name: str) -> None:
         "--root", type=Path, metavar="FOLDER",
         help="the target's root; then no configuration is needed (default: target.root)",
     )  # fmt: skip
-    parser.add_argument("--json", action="store_true", help="print it as JSON, by lines (docs/releases.md)")
+    parser.add_argument("--json", action="store_true", help="print it as JSON, by lines")
     if name not in ("releases", "du"):
         parser.add_argument("name", nargs="?", metavar="DATASET", help="default: the only one")
     if name == "show":
@@ -343,7 +344,7 @@ def _checked(module: str, function: str, expected: str) -> Callable[[str], Any]:
         try:
             return getattr(importlib.import_module(f"penstock.core.{module}"), function)(text)
         except ValueError:
-            raise argparse.ArgumentTypeError(f"{text!r} is not {expected}") from None
+            raise argparse.ArgumentTypeError(f"{in_quotes(text)} is not {expected}") from None
 
     return check
 
@@ -352,7 +353,7 @@ def _sysctl_profile(text: str) -> str:
     from penstock.runtime.host_tuning import PROFILES
 
     if text not in PROFILES:
-        raise argparse.ArgumentTypeError(f"{text!r} is none of {', '.join(PROFILES)}")
+        raise argparse.ArgumentTypeError(f"{in_quotes(text)} is none of {', '.join(PROFILES)}")
     return text
 
 
@@ -364,7 +365,7 @@ def _reason(text: str) -> str:
 
 def _cores(text: str) -> int:
     if not re.fullmatch("[0-9]{1,5}", text) or int(text) < 1:
-        raise argparse.ArgumentTypeError(f"{text!r} is not a number of steps at once: 1 or more")
+        raise argparse.ArgumentTypeError(f"{in_quotes(text)} is not a number of steps at once: 1 or more")
     return int(text)
 
 
@@ -372,13 +373,15 @@ def _elements(text: str) -> int:
     if text == "auto":
         return 0
     if not re.fullmatch("[0-9]{1,7}", text) or int(text) < 1:
-        raise argparse.ArgumentTypeError(f"{text!r} is not a number of elements at once: 1 or more, or auto")
+        raise argparse.ArgumentTypeError(
+            f"{in_quotes(text)} is not a number of elements at once: 1 or more, or auto"
+        )
     return int(text)
 
 
 def _run(text: str) -> str:
     if not re.fullmatch("[0-9a-f]{16}", text):
-        raise argparse.ArgumentTypeError(f"{text!r} is not a run: 16 hexadecimal digits")
+        raise argparse.ArgumentTypeError(f"{in_quotes(text)} is not a run: 16 hexadecimal digits")
     return text
 
 
@@ -388,12 +391,12 @@ def _duration(text: str) -> float:
     try:
         return duration(text)
     except ValueError as error:
-        raise argparse.ArgumentTypeError(f"{text!r} {error}") from None
+        raise argparse.ArgumentTypeError(f"{in_quotes(text)} {error}") from None
 
 
 def _count(text: str) -> int:
     if not re.fullmatch("[0-9]{1,9}", text):
-        raise argparse.ArgumentTypeError(f"{text!r} is not a number a second")
+        raise argparse.ArgumentTypeError(f"{in_quotes(text)} is not a number a second")
     return int(text)
 
 
@@ -403,4 +406,4 @@ def _rate(text: str) -> int:
     try:
         return rate(text)
     except ValueError as error:
-        raise argparse.ArgumentTypeError(f"{text!r} {error}") from None
+        raise argparse.ArgumentTypeError(f"{in_quotes(text)} {error}") from None

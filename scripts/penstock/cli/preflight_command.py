@@ -52,7 +52,9 @@ def _host(parsed: argparse.Namespace, session: Session) -> int:
     from penstock.runtime import host_tuning
 
     if parsed.dataset:
-        raise ConfigError("--sysctl and --kernel-cmdline look at this host, not at a dataset")
+        raise ConfigError(
+            "--sysctl and --kernel-cmdline look at this host, not at a dataset", hint="leave the dataset out"
+        )
     host = os.uname().nodename
     document: dict[str, object] = {"host": host}
     if parsed.sysctl is not None:

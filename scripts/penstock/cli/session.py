@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING, Self, TypeVar
 
 from penstock.cli import ancestors, output
 from penstock.cli.log_file import close_log, logged, open_log
+from penstock.core.text import in_quotes
 from penstock.errors import ConfigError, InterruptedRunError, PenstockError
 from penstock.state.context import Context, Stop
 
@@ -91,7 +92,7 @@ class Session:
         unknown = [name for name in given if name not in config.datasets]
         if unknown:
             raise ConfigError(
-                f"no dataset is named {', '.join(repr(n) for n in unknown)}",
+                f"no dataset is named {', '.join(in_quotes(n) for n in unknown)}",
                 where=f"{self.parsed.config}: datasets",
                 hint=f"the configuration has: {', '.join(config.datasets)}",
             )

@@ -21,7 +21,7 @@ import yaml
 from penstock.config import loader, overlay, quantities
 from penstock.config.strict_yaml import StrictYamlError
 from penstock.core import audit_selection
-from penstock.core.text import printable
+from penstock.core.text import in_quotes, printable
 from penstock.errors import ConfigError, PreflightError
 from penstock.storage import durable
 
@@ -82,16 +82,21 @@ def parse(words: Iterable[str]) -> Given:
         try:
             AUDIT[key][0](text)
         except ValueError:
-            raise _wrong(key, f"{text!r} is not {AUDIT[key][1]}") from None
+            raise _wrong(key, f"{in_quotes(text)} is not {AUDIT[key][1]}") from None
     for key, text in flags.items():
         if _unquoted(text) not in _FLAGS:
-            raise _wrong(key, f"{text!r} is neither true nor false")
+            raise _wrong(key, f"{in_quotes(text)} is neither true nor false")
     datasets = _names(given.pop("dataset")) if "dataset" in given else None
     chosen = frozenset(key for key, text in flags.items() if _FLAGS[_unquoted(text)])
     try:
         return Given(overlay.parse(given.items()), datasets, chosen, audits)
     except StrictYamlError as error:
-        raise ConfigError("a value cannot be read", where="--config", why=str(error)) from error
+        raise ConfigError(
+            "a value cannot be read",
+            where="--config",
+            why=str(error),
+            hint="quote it for the shell: --config engine='{limit: 1GiB/s}'",
+        ) from error
 
 
 def compose(file: str, given: Given, folder: Path, *, write: bool) -> tuple[Config, str]:
@@ -123,7 +128,7 @@ def chosen(given: Given, config: Config, file: Path) -> list[str]:
     for name in names:
         if name not in config.datasets:
             known = ", ".join(config.datasets)
-            raise _wrong("dataset", f"no dataset is named {name!r}: {file} has {known}")
+            raise _wrong("dataset", f"no dataset is named {in_quotes(name)}: {file} has {known}")
     return list(dict.fromkeys(names))
 
 
@@ -148,7 +153,7 @@ def _names(text: str) -> list[str]:
     except yaml.YAMLError:
         names = None
     if not isinstance(names, list) or not names or not all(isinstance(name, str) for name in names):
-        raise _wrong("dataset", f"{text!r} is no list of names: write dataset='[a, b]'")
+        raise _wrong("dataset", f"{in_quotes(text)} is no list of names: write dataset='[a, b]'")
     return names
 
 
@@ -159,4 +164,4 @@ def _unquoted(text: str) -> str:
 
 
 def _wrong(key: str, why: str) -> ConfigError:
-    return ConfigError(f"--config {key}: {why}")
+    return ConfigError(f"--config {key}: {why}", hint="correct it on the command line, after --config")

@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING
 
 from penstock.cluster.abilities import abilities_of
 from penstock.cluster.port import State, Status
-from penstock.errors import FailedError
+from penstock.errors import IMPOSSIBLE, FailedError
 from penstock.runtime.job_environment import GIVEN_CPUS
 from penstock.runtime.parent_death import dies_with
 
@@ -293,7 +293,7 @@ def _signal(element: _Element, number: int) -> None:
 def _reap(element: _Element) -> None:
     process = element.process
     if process is None:
-        raise FailedError("an element ended that never started")
+        raise FailedError("an element ended that never started", hint=IMPOSSIBLE)
     # What the element left behind in its group is ended before the group's number is free again.
     with contextlib.suppress(ProcessLookupError):
         os.killpg(process.pid, signal.SIGKILL)

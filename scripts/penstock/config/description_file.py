@@ -35,5 +35,5 @@ def _unusable(path: Path, why: str) -> ConfigError:
         "the description of the dataset cannot be used",
         where=str(path),
         why=why,
-        hint="docs/descriptions.md shows such a file; `describe` names it in the dataset's configuration",
+        hint="`describe` in the configuration names it: a YAML file with lines such as `license: URL`",
     )

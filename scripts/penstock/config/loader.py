@@ -34,6 +34,7 @@ from penstock.config.strict_yaml import Document, KeyPath, StrictYamlError
 from penstock.config.validation import Problem, shown
 from penstock.core import posix_acl
 from penstock.core.host_lists import host_names
+from penstock.core.text import in_quotes
 from penstock.errors import ConfigError
 
 if TYPE_CHECKING:
@@ -102,7 +103,9 @@ def _checked(
     said = None if policy is None else site.site_of(policy, _READERS, fits=os.environ.get(FITS) == fits)
     os.environ[FITS] = fits
     if backend_override not in (None, "", *BACKENDS):
-        raise ConfigError(f"backend {backend_override!r} is unknown", hint=f"it is {' or '.join(BACKENDS)}")
+        raise ConfigError(
+            f"backend {in_quotes(backend_override)} is unknown", hint=f"it is {' or '.join(BACKENDS)}"
+        )
     config = _build(root, backend_override)
     return config if said is None else _within(said, config, file, document)
 
@@ -135,7 +138,10 @@ def _read(file: Path, unclear: dict[KeyPath, str]) -> Document:
         return strict_yaml.read(file, unclear)
     except StrictYamlError as error:
         raise ConfigError(
-            "the configuration cannot be read", where=f"{file}, line {error.line}", why=str(error)
+            "the configuration cannot be read",
+            where=f"{file}, line {error.line}",
+            why=str(error),
+            hint="correct that line",
         ) from error
     except FileNotFoundError:
         raise ConfigError(
@@ -143,7 +149,10 @@ def _read(file: Path, unclear: dict[KeyPath, str]) -> Document:
         ) from None
     except OSError as error:
         raise ConfigError(
-            "the configuration cannot be read", where=str(file), why=error.strerror or ""
+            "the configuration cannot be read",
+            where=str(file),
+            why=error.strerror or "",
+            hint="give a file that this account can read by --config FILE",
         ) from None
 
 
@@ -178,7 +187,9 @@ def _control_characters(value: Any, path: KeyPath = ()) -> Iterator[Problem]:
 def _meaning(root: Section) -> Iterator[Problem]:
     for name, dataset in root.at("datasets").each():
         if name in _RESERVED:
-            yield Problem(dataset.path, f"the name {name!r} is taken by the workflow: choose another")
+            yield Problem(
+                dataset.path, f"the name {in_quotes(name)} is taken by the workflow: choose another"
+            )
         yield from _sources_problems(dataset)
         yield from _listing_problems(dataset)
         yield from _store_problems(dataset)

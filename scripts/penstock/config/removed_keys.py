@@ -65,7 +65,7 @@ INSTEAD: Mapping[str, str] = {
     "plan.giant_bytes": "objects of 64GiB and more are split over several elements",
     "plan.part_bytes": "parts have 256MiB",
     "engine.workers": "an element has a process for each of its CPUs; `cluster.cpus` gives it fewer",
-    "engine.durability": "it follows from the file system (docs/filesystems.md)",
+    "engine.durability": "it follows from the kind of file system",
     "engine.attempts": "each object is tried five times",
     "verify.reread": "every file is read back",
     "verify.sample": "every file is read back",

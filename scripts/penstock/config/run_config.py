@@ -14,7 +14,7 @@ from penstock.config.settings import (
     PlanConfig,
     VerifyConfig,
 )
-from penstock.errors import FailedError
+from penstock.errors import STATE_ANEW, FailedError
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -77,5 +77,6 @@ class RunConfig:
             raise FailedError(
                 "a run's description is damaged",
                 where=str(self._where),
-                why=f"its configuration has no {name} that can be read: {error!r}",
+                why=f"its configuration has no {name} that can be read: {error}",
+                hint=STATE_ANEW,
             ) from error

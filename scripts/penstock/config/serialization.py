@@ -51,7 +51,7 @@ def read(kind: type[T], raw: object, readers: Readers) -> T:
     """The dataclass `kind` of a mapping that people wrote: what a field's annotation names is read by the
     reader of that name. Raises what the readers raise, and as `from_json`."""
     if not isinstance(raw, Mapping):
-        raise TypeError(f"{kind.__name__} is made of a mapping, not of {raw!r}")
+        raise TypeError(f"{kind.__name__} is made of a mapping, not of {raw}")
     known = fields(kind)  # type: ignore[arg-type]
     return kind(**{f.name: _value(f.type, raw[f.name], readers) for f in known if f.name in raw})
 

@@ -99,7 +99,7 @@ def _wrong(path: Path, why: str) -> ConfigError:
         "the site's file cannot be used",
         where=str(path),
         why=why,
-        hint="its administrator corrects or removes it; docs/site.md explains the file",
+        hint="the administrator of this machine corrects or removes it",
     )
 
 

@@ -36,6 +36,33 @@ _AMBIGUOUS = re.compile(
 _DIGITS = 30
 _HINT_ALIAS = 'a value that begins with * or & must be quoted, such as "*.jpg"'
 
+_REFUSALS = (
+    ("alias", "", False, _HINT_ALIAS),
+    ("anchor", "", False, _HINT_ALIAS),
+    ("", "'\\t'", False, "a line is indented by a tab: YAML wants blanks there"),
+    ("quoted scalar", "stream", True, "a quote is opened here, and closed nowhere"),
+    ("quoted scalar", "document separator", True, "a quote is opened here, and closed nowhere"),
+    (
+        "quoted scalar", "escape", False,
+        "a backslash in double quotes begins an escape that YAML does not know: use single quotes",
+    ),
+    ("flow sequence", "", True, "a [ is opened here: a comma or its ] is missing"),
+    ("flow mapping", "", True, "a { is opened here: a comma or its } is missing"),
+    ("", "mapping values are not allowed", False, "a second `: ` in one value: write the value in quotes"),
+    ("simple key", "could not find expected ':'", True, "a key without `: ` and a value"),
+    (
+        "", "cannot start any token", False,
+        "a value begins with a character that YAML keeps for itself: write the value in quotes",
+    ),
+    (
+        "block mapping", "expected <block end>", False,
+        "this line does not fit the keys above it: it is indented otherwise, or a quote ends too early",
+    ),
+    ("block collection", "expected <block end>", False, "this line does not fit the list above it"),
+)  # fmt: skip
+"""What PyYAML says and what it means to a person: a part of its context and of its problem, whether the line
+is that where the part began, and the words. The first row that fits counts."""
+
 KeyPath = tuple[str | int, ...]
 
 
@@ -74,16 +101,23 @@ def parse(text: str, unclear: dict[KeyPath, str] | None = None) -> Document:
         _scan(text)
         root = yaml.compose(text, Loader=yaml.SafeLoader)
     except yaml.MarkedYAMLError as error:
-        mark = error.problem_mark or error.context_mark
-        problem = error.problem or "cannot be read"
-        if "alias" in (error.context or "") or "anchor" in (error.context or ""):
-            problem = _HINT_ALIAS
-        if "'\\t'" in problem:
-            problem = "a line is indented by a tab: YAML wants blanks there"
-        raise StrictYamlError(problem, mark.line + 1 if mark else 1) from error
+        raise _understood(error) from error
     except yaml.YAMLError as error:
         raise StrictYamlError(str(error).splitlines()[0], 1) from error
     return Document(None if root is None else _build(root, (), lines, unclear), lines)
+
+
+def _understood(error: yaml.MarkedYAMLError) -> StrictYamlError:
+    """What PyYAML refuses, in a person's words, and the line to look at: of what is opened and not closed,
+    where it is opened."""
+    context, problem = error.context or "", error.problem or ""
+    here = error.problem_mark or error.context_mark
+    begin = error.context_mark or here
+    for of, part, at_begin, text in _REFUSALS:
+        if of in context and part in problem:
+            mark = begin if at_begin else here
+            return StrictYamlError(text, mark.line + 1 if mark else 1)
+    return StrictYamlError(problem or "it is no YAML", here.line + 1 if here else 1)
 
 
 def read(path: Path, unclear: dict[KeyPath, str] | None = None) -> Document:

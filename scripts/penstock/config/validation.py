@@ -11,6 +11,7 @@ from importlib.resources import files
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from penstock.config import quantities, removed_keys
+from penstock.core.text import in_quotes, printable
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping
@@ -177,5 +178,22 @@ def _nearest(key: str, known: list[str]) -> str:
 
 def shown(value: Any) -> str:
     """A value in a message: short, on one line, printable."""
-    text = {True: "true", False: "false"}[value] if isinstance(value, bool) else repr(value)
+    text = _as_yaml(value)
     return text if len(text) <= 80 else f"{text[:77]}..."
+
+
+def _as_yaml(value: Any) -> str:
+    """On one line, as YAML would have it."""
+    match value:
+        case None | bool():
+            return {None: "null", True: "true", False: "false"}[value]
+        case str():
+            return in_quotes(value)
+        case list() | tuple():
+            return f"[{', '.join(map(_as_yaml, value))}]"
+        case dict():
+            return (
+                f"{{{', '.join(f'{printable(str(key))}: {_as_yaml(part)}' for key, part in value.items())}}}"
+            )
+        case _:
+            return str(value)

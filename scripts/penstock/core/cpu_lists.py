@@ -5,6 +5,8 @@ from __future__ import annotations
 import re
 from typing import TYPE_CHECKING
 
+from penstock.core.text import in_quotes
+
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
@@ -31,7 +33,7 @@ def cpus(text: str) -> tuple[int, ...]:
 
 def _number(text: str) -> int:
     if not _DIGITS.fullmatch(text):
-        raise ValueError(f"{text!r} is no number of a CPU")
+        raise ValueError(f"{in_quotes(text)} is no number of a CPU")
     return int(text)
 
 

@@ -27,6 +27,7 @@ from typing import NamedTuple
 
 from penstock.core.documents import typed_json
 from penstock.core.documents.step_results import DifferenceJson
+from penstock.core.text import in_quotes
 
 MARKS = {
     "missing": "-",
@@ -90,5 +91,5 @@ def from_json(line: bytes) -> Difference:
     """Of a line of `differences.jsonl`. Raises ValueError for any other."""
     raw = typed_json.read(DifferenceJson, typed_json.loads(line))
     if raw["kind"] not in MARKS:
-        raise ValueError(f"{raw['kind']!r} is no kind of difference")
+        raise ValueError(f"{in_quotes(raw['kind'])} is no kind of difference")
     return Difference(raw["kind"], raw["path"], raw["size"], raw["why"], raw["how"])

@@ -25,8 +25,8 @@ def refuse_unreleased(what: str, where: object, by: str) -> None:
             f"{what} is of a penstock before 1.0",
             where=str(where),
             why=f"penstock {by} wrote it, and nothing was changed",
-            hint='its owner moves the dataset aside, and stages or adopts it anew (docs/adopt.md, "From a '
-            'version before 1.0")',
+            hint="its owner moves the dataset aside, and stages it anew by `penstock run`, or makes a "
+            "release of its files by `penstock adopt --seal`",
         )
 
 

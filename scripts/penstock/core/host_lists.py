@@ -17,6 +17,8 @@ import itertools
 import re
 from typing import TYPE_CHECKING
 
+from penstock.core.text import in_quotes
+
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
@@ -34,7 +36,7 @@ def host_names(text: str) -> list[str]:
     if not text:
         return []
     if not FORM.fullmatch(text):
-        raise ValueError(f"{text!r} is no list of hosts")
+        raise ValueError(f"{in_quotes(text)} is no list of hosts")
     names: dict[str, None] = {}
     for host in re.findall(r"(?:[^,\[]|\[[^\]]*\])+", text):
         words = re.findall(r"\[[^\]]*\]|[^\[]+", host)
@@ -43,7 +45,7 @@ def host_names(text: str) -> list[str]:
         for part in parts:
             count *= len(part)
         if len(names) + count > MOST:
-            raise ValueError(f"{text[:80]!r} stands for more than {MOST} hosts")
+            raise ValueError(f"{in_quotes(text[:80])} stands for more than {MOST} hosts")
         names.update(dict.fromkeys(map("".join, itertools.product(*parts))))
     return list(names)
 
@@ -54,7 +56,7 @@ def _numbers(text: str) -> list[str]:
         first, _, last = run.partition("-")
         low, high = int(first), int(last or first)
         if high - low > MOST or high < low:
-            raise ValueError(f"{run!r} is no range of hosts")
+            raise ValueError(f"{in_quotes(run)} is no range of hosts")
         found += [f"{number:0{len(first)}}" for number in range(low, high + 1)]
     return found
 

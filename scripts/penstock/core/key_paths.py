@@ -14,6 +14,7 @@ from itertools import pairwise
 from operator import lt
 from typing import TYPE_CHECKING
 
+from penstock.core.text import in_quotes
 from penstock.errors import FailedError
 
 if TYPE_CHECKING:
@@ -53,7 +54,7 @@ def check_key(key: str) -> str | None:
         if not segment:
             return "has an empty segment"
         if segment in {".", ".."}:
-            return f"has a segment {segment!r}"
+            return f"has a segment {in_quotes(segment)}"
         if len(segment) > SEGMENT_BYTES // 4 and len(os.fsencode(segment)) > SEGMENT_BYTES:
             return f"has a segment of {len(os.fsencode(segment))} bytes; a name may have {SEGMENT_BYTES}"
         if segment.startswith(".p.") and TEMPORARY.fullmatch(segment):
@@ -92,7 +93,7 @@ class Offenders:
 
     def lines(self) -> list[str]:
         """One line an offender, escaped for a terminal."""
-        lines = [f"{key!a} {reason}" for key, reason in self.shown]
+        lines = [f"{in_quotes(key)} {reason}" for key, reason in self.shown]
         if self.total > len(self.shown):
             lines.append(f"and {self.total - len(self.shown)} more")
         return lines
@@ -129,7 +130,7 @@ class Conflicts:
                 stack.pop()
             if stack:
                 files = [file for file in stack if len(path) > len(file) and path[len(file)] == "/"]
-                found.extend((path, f"needs a folder where {file!a} is a file") for file in files)
+                found.extend((path, f"needs a folder where {in_quotes(file)} is a file") for file in files)
                 if files and len(self.files) < SHOWN:
                     self.files.update(dict.fromkeys(files))
                 if stack[-1] == path:
@@ -146,6 +147,6 @@ class Conflicts:
             elif one > two:
                 raise FailedError(
                     "the listing is not in ascending order",
-                    why=f"{name!a} came after {os.fsdecode(one)!a}",
+                    why=f"{in_quotes(name)} came after {in_quotes(os.fsdecode(one))}",
                     hint="the source changed its order while it was listed, or does not keep one: list again",
                 )

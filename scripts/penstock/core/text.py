@@ -15,6 +15,11 @@ def printable(text: str) -> str:
     return "".join(_shown(character) for character in text)
 
 
+def in_quotes(value: object) -> str:
+    """A name or a value in a message: in double quotes, printable."""
+    return f'"{printable(str(value))}"'
+
+
 def printable_lines(text: str) -> str:
     """`printable` of each line; line feeds stay."""
     return "\n".join(map(printable, text.split("\n")))

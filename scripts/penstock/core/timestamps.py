@@ -6,6 +6,8 @@ import datetime as dt
 import re
 from functools import lru_cache
 
+from penstock.core.text import in_quotes
+
 SECOND = 10**9
 _USUAL = re.compile(r"(\d{4}-\d\d-\d\dT(?:[01]\d|2[0-3]):[0-5]\d):([0-5]\d)(?:\.(\d{1,9}))?Z", re.ASCII)
 _ISO_8601 = re.compile(
@@ -24,14 +26,14 @@ def nanoseconds(text: str) -> int:
         return (_minute(usual[1]) + int(usual[2])) * SECOND + _fraction(usual[3])
     parts = _ISO_8601.fullmatch(text.strip())
     if parts is None:
-        raise ValueError(f"{text[:60]!r} is no time as 2026-01-31T12:00:00Z")
+        raise ValueError(f"{in_quotes(text[:60])} is no time as 2026-01-31T12:00:00Z")
     hour, minute, second = (int(parts[n] or 0) for n in (5, 7, 8))
     # 24:00 is the end of a day, and a leap second the beginning of the next minute.
     if hour > 24 or minute > 59 or second > 60 or (hour == 24 and (minute or second or parts[9])):
-        raise ValueError(f"{text[:60]!r} is no time of a day")
+        raise ValueError(f"{in_quotes(text[:60])} is no time of a day")
     ahead, behind = int(parts[11] or 0), int(parts[12] or 0)
     if ahead > 23 or behind > 59:
-        raise ValueError(f"{text[:60]!r} has no offset that there is")
+        raise ValueError(f"{in_quotes(text[:60])} has no offset that there is")
     offset = (ahead * 60 + behind) * (-60 if parts[10] == "-" else 60)
     day = dt.date(int(parts[1]), int(parts[3]), int(parts[4])) - _EPOCH.date()
     return (day.days * 86400 + hour * 3600 + minute * 60 + second - offset) * SECOND + _fraction(parts[9])

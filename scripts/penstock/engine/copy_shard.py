@@ -19,7 +19,7 @@ from penstock.engine.tasks import Outcome
 from penstock.engine.transfer.multipart import Multipart
 from penstock.engine.workers import sizing
 from penstock.engine.workers.messages import CopyWork
-from penstock.errors import FailedError
+from penstock.errors import IMPOSSIBLE, FailedError
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Container, Iterable, Iterator, Sequence
@@ -78,7 +78,11 @@ def _copy(
         from penstock.storage.registry import open_storage
 
         if not task.data.is_dir():
-            raise FailedError("the staging folder is not there", where=str(task.data))
+            raise FailedError(
+                "the staging folder is not there",
+                where=str(task.data),
+                hint="the same command makes it anew; see whether the file system is mounted on that node",
+            )
         seen = limited(facts(task.data), task.probe)
         outcome.fsync_ends = seen.proof.fsync_ends
         outcome.durability = seen.durability if task.engine.durability == "auto" else task.engine.durability
@@ -194,7 +198,10 @@ def _copy(
     missing = rows + linked.count - outcome.files - len(outcome.failures)
     if missing:
         raise FailedError(
-            "rows are missing at the end of a shard", where=str(task.rows), why=f"{missing} rows"
+            "rows are missing at the end of a shard",
+            where=str(task.rows),
+            why=f"{missing} rows",
+            hint=IMPOSSIBLE,
         )
 
 

@@ -239,7 +239,11 @@ def _reread(task: RereadTask, run: PoolRun, stop: StopCheck) -> None:
     from penstock.formats.shards import read_shard
 
     if not task.data.is_dir():
-        raise FailedError("the folder to read back is not there", where=str(task.data))
+        raise FailedError(
+            "the folder to read back is not there",
+            where=str(task.data),
+            hint="see whether the file system is mounted on that node; then run the same command again",
+        )
     copied = journal.replay(task.journals, task.shard.digest)
     changes = Amendments.read(task.journals, task.shard.digest, copied)
     seen = _ReadRows(task.shard.rows)

@@ -78,7 +78,7 @@ def _text(
     try:
         text = retrying(attempt, attempts, wait, may=may)
     except PenstockError as error:
-        why = f"{error.what}: {error.why}"
+        why = error.reason
         raise ObjectError("a checksum file cannot be read again", where=key, why=why) from error
     if text is not None:
         yield os.fsdecode(text)

@@ -152,7 +152,7 @@ class Stream:
         return TransientError(
             "the source gives nothing any more",
             where=error.where,
-            why=f"for {now - self._moved_at:.0f} s: {error.what}: {error.why}",
+            why=f"for {now - self._moved_at:.0f} s: {error.reason}",
             hint="what was done is kept; the same command goes on",
         )
 

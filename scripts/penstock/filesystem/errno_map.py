@@ -61,4 +61,9 @@ def storage_error(error: OSError, what: str, path: str) -> PenstockError:
     if number in _UNSTORABLE:
         large = "the limit is `ulimit -f`, or the file system's own" if number == errno.EFBIG else ""
         return ObjectError(what, where=where, why=why, hint=large)
-    return FailedError(what, where=where, why=why)
+    return FailedError(
+        what,
+        where=where,
+        why=why,
+        hint="look at the modes, the owner and the mount of that path; then the same command goes on",
+    )

@@ -11,7 +11,7 @@ import os
 from typing import TYPE_CHECKING
 
 from penstock.core.documents import typed_json
-from penstock.errors import FailedError
+from penstock.errors import STATE_ANEW, FailedError
 from penstock.filesystem import plain_files
 from penstock.storage import durable
 
@@ -39,7 +39,7 @@ def read(path: Path) -> tuple[str, ...]:
         return ()
     except (OSError, ValueError) as error:
         raise FailedError(
-            "the list of empty folders cannot be read", where=str(path), why=str(error)
+            "the list of empty folders cannot be read", where=str(path), why=str(error), hint=STATE_ANEW
         ) from None
     return tuple(map(str, folders))
 

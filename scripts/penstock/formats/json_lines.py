@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, TypeVar
 
-from penstock.errors import FailedError
+from penstock.errors import STATE_ANEW, FailedError
 from penstock.filesystem import plain_files
 from penstock.storage import durable
 
@@ -31,4 +31,6 @@ def read(path: Path, parse: Callable[[bytes], T], what: str) -> Iterator[T]:
             for line in plain_files.lines(stream):
                 yield parse(line)
     except (OSError, ValueError, KeyError) as error:
-        raise FailedError(f"{what} cannot be read", where=str(path), why=str(error)) from error
+        raise FailedError(
+            f"{what} cannot be read", where=str(path), why=str(error), hint=STATE_ANEW
+        ) from error

@@ -24,6 +24,7 @@ import os
 from typing import IO, TYPE_CHECKING, Any
 
 from penstock.core.model import Claim, Listed
+from penstock.core.text import in_quotes
 from penstock.core.timestamps import nanoseconds
 from penstock.errors import PreflightError
 from penstock.formats.inventory_tables import canonical
@@ -164,7 +165,9 @@ def _fields(header: Sequence[str]) -> Mapping[str, int]:
         if field is None:
             continue
         if field in found:
-            raise _NoListError(f"two columns state the {field}: {header[found[field]]!r} and {name!r}")
+            raise _NoListError(
+                f"two columns state the {field}: {in_quotes(header[found[field]])} and {in_quotes(name)}"
+            )
         found[field] = at
     if "key" not in found:
         raise _NoListError(f"no column `key`; its columns are {', '.join(header[:20]) or 'none'}")
@@ -191,7 +194,7 @@ def _text(value: object) -> str:
 
 def _key(value: object) -> str:
     if not isinstance(value, str) or not value:
-        raise _NoListError(f"a row has the key {value!r}")
+        raise _NoListError("a row has no key")
     return value
 
 
@@ -201,7 +204,7 @@ def _size(value: object, key: object) -> int:
     if isinstance(value, str) and value.isascii() and value.isdecimal():
         value = int(value)
     if not isinstance(value, int) or value < 0:
-        raise _NoListError(f"{key!r} has the size {value!r}")
+        raise _NoListError(f"{in_quotes(key)} has the size {in_quotes(value)}")
     return value
 
 
@@ -213,7 +216,9 @@ def _time(value: object, key: object) -> int:
     try:
         return nanoseconds(str(value))
     except ValueError:
-        raise _NoListError(f"{key!r} has the time {value!r}, which is not as 2026-01-31T12:00:00Z") from None
+        raise _NoListError(
+            f"{in_quotes(key)} has the time {in_quotes(value)}, which is not as 2026-01-31T12:00:00Z"
+        ) from None
 
 
 def _claim(value: object, key: object) -> str:
@@ -222,5 +227,7 @@ def _claim(value: object, key: object) -> str:
     algorithm, _, digits = str(value).lower().partition(":")
     if _LENGTHS.get(algorithm) != len(digits) or not _HEX.issuperset(digits):
         known = ", ".join(_LENGTHS)
-        raise _NoListError(f"{key!r} has the checksum {value!r}, which is not <algorithm>:<hex> of {known}")
+        raise _NoListError(
+            f"{in_quotes(key)} has the checksum {in_quotes(value)}, which is not <algorithm>:<hex> of {known}"
+        )
     return str(Claim(algorithm, "full", digits))

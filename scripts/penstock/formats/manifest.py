@@ -14,7 +14,7 @@ import pyarrow as pa
 from penstock.core import digests
 from penstock.core.columns import MANIFEST
 from penstock.core.model import Record
-from penstock.errors import FailedError
+from penstock.errors import IMPOSSIBLE, LOOK_AT_FILE, FailedError
 from penstock.formats.files import Files
 from penstock.formats.tables import (
     BATCH,
@@ -64,7 +64,9 @@ def _stored(field: pa.Field, files: Files) -> pa.Array:
         try:
             text.validate(full=True)
         except pa.ArrowInvalid as error:
-            raise FailedError("a record's field is not text", where=field.name, why=str(error)) from None
+            raise FailedError(
+                "a record's field is not text", where=field.name, why=str(error), hint=IMPOSSIBLE
+            ) from None
         return text
     return pa.array(files[field.name], field.type)
 
@@ -95,7 +97,9 @@ def some_paths(path: Path, count: int) -> Iterator[str]:
                     yield from (os.fsdecode(paths[place].as_py()) for place in wanted)
                 begins = ends
     except UNREADABLE as error:
-        raise FailedError("a manifest cannot be read", where=str(path), why=reason(error)) from error
+        raise FailedError(
+            "a manifest cannot be read", where=str(path), why=reason(error), hint=LOOK_AT_FILE
+        ) from error
 
 
 def read_columns(path: Path, names: Sequence[str]) -> Iterator[pa.RecordBatch]:

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from penstock.core import columns as table
 from penstock.core.model import Record
 from penstock.core.row_codec import rows
-from penstock.errors import FailedError
+from penstock.errors import STATE_ANEW, FailedError
 from penstock.formats.files import Files
 from penstock.formats.tables import Form, TableWriter, read_batches, stored
 
@@ -61,7 +61,7 @@ def read_records(path: Path) -> Iterator[Files | list[SeenRow]]:
     for batch in read_batches(path, _FORM):
         numbers = [last, *batch["row"].to_pylist()]
         if not all(map(lt, numbers, numbers[1:])):
-            raise FailedError("a shard's records are not in order", where=str(path))
+            raise FailedError("a shard's records are not in order", where=str(path), hint=STATE_ANEW)
         last = numbers[-1]
         parts = batch["part"].to_pylist()
         if parts.count(-1) == len(parts):

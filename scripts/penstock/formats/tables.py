@@ -18,7 +18,8 @@ import pyarrow.parquet as pq
 
 from penstock.core import columns
 from penstock.core.format_versions import refuse_newer
-from penstock.errors import FailedError
+from penstock.core.text import in_quotes
+from penstock.errors import STATE_ANEW, FailedError
 from penstock.filesystem import plain_files
 from penstock.filesystem.errno_map import storage_error
 from penstock.runtime import bounded_memory
@@ -316,7 +317,9 @@ def group_starts(path: Path, form: Read, name: str) -> list[Any]:
         with opened(path) as table:
             count = table.num_row_groups
     except UNREADABLE as error:
-        raise FailedError("a file of the run cannot be read", where=str(path), why=reason(error)) from error
+        raise FailedError(
+            "a file of the run cannot be read", where=str(path), why=reason(error), hint=STATE_ANEW
+        ) from error
     starts = []
     for group in range(count):
         batches = read_batches(path, form, batch=1, names=[name], groups=[group])
@@ -336,7 +339,10 @@ def _check_kind(held: str, kind: str, path: Path) -> None:
     what, _, number = held.rpartition(" ")
     if what != name or not number.isdecimal():
         raise FailedError(
-            "a file of the run holds something else", where=str(path), why=f"{held!r}, not {kind!r}"
+            "a file of the run holds something else",
+            where=str(path),
+            why=f"{in_quotes(held)}, not {in_quotes(kind)}",
+            hint=STATE_ANEW,
         )
     refuse_newer(f"this {name}", int(number), int(newest), path)
 
@@ -351,7 +357,10 @@ def _filled(rows: pa.RecordBatch, names: Sequence[str], form: Read, path: Path) 
             filled.append(pa.repeat(pa.scalar(form.defaults[name], form.schema.field(name).type), len(rows)))
         else:
             raise FailedError(
-                "a file of the run is damaged", where=str(path), why=f"it has no column {name!r}"
+                "a file of the run is damaged",
+                where=str(path),
+                why=f"it has no column {in_quotes(name)}",
+                hint=STATE_ANEW,
             )
     return pa.record_batch(filled, names=list(names))
 

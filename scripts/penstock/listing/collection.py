@@ -18,6 +18,7 @@ from penstock.config.patterns import of_file_alone, written
 from penstock.core import events
 from penstock.core.key_paths import Conflicts, Offenders, all_good, check_key
 from penstock.core.layout import ARCHIVED, STATED
+from penstock.core.text import in_quotes
 from penstock.errors import ConfigError, PreflightError
 from penstock.listing.key_filter import Filter
 from penstock.listing.listers import Identified, Resumable, stated
@@ -127,14 +128,17 @@ def ordered(dataset: DatasetConfig, sources: Sequence[Source]) -> list[Placed]:
         reason = check_key(place.prefix[:-1]) if place.prefix else None
         if reason:
             raise ConfigError(
-                f"`into` {reason}", where=f"datasets.{dataset.name}", why=repr(place.prefix[:-1])
+                f"`into` {reason}",
+                where=f"datasets.{dataset.name}",
+                why=in_quotes(place.prefix[:-1]),
+                hint="give `into` a relative path in normal form, such as images/train",
             )
     for one, two in pairwise(placed):
         if two.prefix.startswith(one.prefix):
             raise ConfigError(
                 "two sources share a folder",
                 where=f"datasets.{dataset.name}.sources",
-                why=f"`into: {two.prefix[:-1]!r}` lies in `into: {one.prefix[:-1]!r}`",
+                why=f"`into: {in_quotes(two.prefix[:-1])}` lies in `into: {in_quotes(one.prefix[:-1])}`",
                 hint="give each source an `into` of its own; none may hold another",
             )
     return placed
@@ -352,8 +356,8 @@ class _Gathering:
         if self._timeless and self._dataset.permissions.mtime == "keep":
             files = "1 file gets" if self._timeless == 1 else f"{self._timeless:,} files get"
             text = (
-                f"the source states no time of {self._first_timeless!r}: {files} the time 1970-01-01, unless "
-                "`permissions.mtime: now` is set"
+                f"the source states no time of {in_quotes(self._first_timeless)}: {files} the time "
+                "1970-01-01, unless `permissions.mtime: now` is set"
             )
             self._context.emit(events.Warned(self._dataset.name, "list", text))
 

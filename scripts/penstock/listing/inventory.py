@@ -22,6 +22,7 @@ from urllib.parse import unquote_to_bytes
 
 from penstock.core.model import Listed
 from penstock.core.row_codec import filled
+from penstock.core.text import in_quotes
 from penstock.core.timestamps import nanoseconds
 from penstock.errors import ConfigError, PreflightError
 from penstock.listing import outside_files
@@ -264,7 +265,11 @@ def of(
 ) -> Inventory:
     """The inventory of a source. Raises ConfigError for a source that is no bucket."""
     if not config.url.startswith(("s3://", "s3a://")):
-        raise ConfigError("S3 Inventory is of S3 buckets", where=config.url)
+        raise ConfigError(
+            "S3 Inventory is of S3 buckets",
+            where=config.url,
+            hint="leave `inventory` out, or give a list of keys",
+        )
     return Inventory(context, dataset, config, source, scratch)
 
 
@@ -277,7 +282,12 @@ def _places(files: OutsideFiles, key: str, manifest: str) -> Iterator[str]:
     top = Path(manifest).parent
     parts = key.split("/")
     if ".." in parts or key.startswith("/"):
-        raise PreflightError("a file of the inventory has no usable name", where=manifest, why=repr(key))
+        raise PreflightError(
+            "a file of the inventory has no usable name",
+            where=manifest,
+            why=in_quotes(key),
+            hint="S3 writes other names: name the manifest.json that S3 wrote",
+        )
     for folder in (top, *top.parents[:8]):
         for begin in range(len(parts)):
             yield os.path.join(folder, *parts[begin:])
@@ -302,5 +312,8 @@ def _missing(where: str, what: str = "there is no inventory") -> PreflightError:
 
 def _bad(what: str, value: object, key: str, where: str) -> PreflightError:
     return PreflightError(
-        f"the inventory has an object without {what}", where=where, why=f"{key!r} has {value!r}"
+        f"the inventory has an object without {what}",
+        where=where,
+        why=f"{in_quotes(key)} has {in_quotes(value)}",
+        hint="name an inventory with the fields key and size, as S3 writes it",
     )

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from typing import Annotated, NamedTuple
 
 from penstock.core.documents import typed_json
+from penstock.core.text import in_quotes
 from penstock.errors import PreflightError
 from penstock.formats.inventory_tables import FORMATS, canonical
 
@@ -76,7 +77,8 @@ def parse(content: bytes, where: str) -> Manifest:
         raise PreflightError(
             "an inventory in a format that is not known",
             where=where,
-            why=f"its fileFormat is {document.file_format!r}, not {', '.join(FORMATS)}",
+            why=f"its fileFormat is {in_quotes(document.file_format)}, not {', '.join(FORMATS)}",
+            hint="have the inventory written as CSV, ORC or Parquet",
         )
     return Manifest(document.source_bucket, kind, _columns(kind, document.file_schema), document.files, begun)
 
@@ -126,6 +128,6 @@ def refuse_other(manifest: Manifest, bucket: str, where: str) -> None:
         raise PreflightError(
             "the inventory is another bucket's",
             where=where,
-            why=f"it is of {manifest.bucket!r}, the source of {bucket!r}",
+            why=f"it is of {in_quotes(manifest.bucket)}, the source of {in_quotes(bucket)}",
             hint="correct `inventory`, or the source's URL",
         )

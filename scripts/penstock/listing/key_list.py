@@ -72,7 +72,11 @@ class KeyList:
         that cannot be read, or holds no key."""
         first = next((row for batch in self._rows() for row in batch), None)
         if first is None:
-            raise PreflightError("the list of keys is empty", where=self._where)
+            raise PreflightError(
+                "the list of keys is empty",
+                where=self._where,
+                hint="give a list with at least one key, or leave it out",
+            )
         if self._lacking(first):
             with self._asking() as ask:
                 self._answer(first, ask)
@@ -186,7 +190,7 @@ class KeyList:
         try:
             found = ask(row.key)
         except (ObjectError, SourceChangedError) as error:
-            return f"{error.what}: {error.why}" if error.why else error.what
+            return error.reason
         if found is None:
             return "is not at the source"
         if row.size not in (-1, found.size):

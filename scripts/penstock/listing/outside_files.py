@@ -12,7 +12,14 @@ from typing import TYPE_CHECKING, NamedTuple, Protocol
 
 from penstock.config.source_kinds import FOLDER_SCHEMES
 from penstock.core.model import Entry
-from penstock.errors import ObjectError, PenstockError, PreflightError, SourceChangedError, TransientError
+from penstock.errors import (
+    LOOK_AT_FILE,
+    ObjectError,
+    PenstockError,
+    PreflightError,
+    SourceChangedError,
+    TransientError,
+)
 from penstock.sources import registry
 from penstock.sources.backoff import retrying
 from penstock.sources.port import renewal
@@ -80,7 +87,10 @@ def small(files: OutsideFiles, name: str, scratch: Path) -> bytes | None:
         return None
     if found.size > SMALL:
         raise PreflightError(
-            "too large for what it should be", where=files.where(name), why=f"{found.size:,} bytes"
+            "too large for what it should be",
+            where=files.where(name),
+            why=f"{found.size:,} bytes",
+            hint="name another file",
         )
     return found.path.read_bytes()
 
@@ -101,14 +111,16 @@ class LocalFiles:
         try:
             with open(name, "rb", buffering=0) as file:
                 if not stat.S_ISREG(os.fstat(file.fileno()).st_mode):
-                    raise PreflightError("not a regular file", where=name)
+                    raise PreflightError("not a regular file", where=name, hint="name a regular file")
                 while block := file.read(BLOCK):
                     sha.update(block)
                     size += len(block)
         except (FileNotFoundError, NotADirectoryError, IsADirectoryError):
             return None
         except OSError as error:
-            raise PreflightError("a file cannot be read", where=name, why=error.strerror or "") from None
+            raise PreflightError(
+                "a file cannot be read", where=name, why=error.strerror or "", hint=LOOK_AT_FILE
+            ) from None
         return Fetched(Path(name), size, sha.hexdigest())
 
     def names(self, folder: str) -> Iterator[str]:
@@ -166,6 +178,6 @@ def _unreadable(where: str, error: PenstockError) -> PreflightError:
     return PreflightError(
         "a file cannot be read",
         where=where,
-        why=f"{error.what}: {error.why}" if error.why else error.what,
+        why=error.reason,
         hint=error.hint or "it is read with the `storage_options` of the source: check their rights to it",
     )

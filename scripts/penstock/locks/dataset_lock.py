@@ -371,7 +371,11 @@ def try_out(folder: Path, dataset: str) -> None:
         with lock:
             lock.assert_held()
             if not lock.beats():
-                raise LockedError("a heartbeat cannot be seen", why="the file's time stays as it is")
+                raise LockedError(
+                    "a heartbeat cannot be seen",
+                    why="the file's time stays as it is",
+                    hint="look at the mount: a file's time must move when it is written",
+                )
     except NoSpaceError:
         raise
     except PenstockError as error:

@@ -30,7 +30,14 @@ from penstock.core import events
 from penstock.core.documents import taken_mark
 from penstock.core.documents.taken_mark import TakenMark
 from penstock.core.layout import DATA
-from penstock.errors import FailedError, InterruptedRunError, LockedError, NewerFormatError, PenstockError
+from penstock.errors import (
+    STATE_ANEW,
+    FailedError,
+    InterruptedRunError,
+    LockedError,
+    NewerFormatError,
+    PenstockError,
+)
 from penstock.filesystem import clock, plain_files
 from penstock.filesystem.errno_map import storage_error
 from penstock.ownership import liveness
@@ -335,7 +342,9 @@ def _name(run: Run) -> str:
     except (FileNotFoundError, ValueError):
         marked = ""
     except OSError as error:
-        raise FailedError("a run's mark cannot be read", where=str(path), why=str(error)) from error
+        raise FailedError(
+            "a run's mark cannot be read", where=str(path), why=str(error), hint=STATE_ANEW
+        ) from error
     return marked or run.staging.name
 
 

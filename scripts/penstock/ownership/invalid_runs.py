@@ -11,7 +11,7 @@ import os
 from typing import TYPE_CHECKING
 
 from penstock.core.run_documents import plan_info
-from penstock.errors import FailedError
+from penstock.errors import STATE_ANEW, FailedError
 from penstock.filesystem import plain_files
 from penstock.ownership import liveness
 from penstock.state import receipts, run_store
@@ -65,7 +65,9 @@ def damage(folder: RunLayout) -> str:
     except FileNotFoundError:
         return ""
     except OSError as error:
-        raise FailedError("a run's plan cannot be read", where=str(path), why=str(error)) from error
+        raise FailedError(
+            "a run's plan cannot be read", where=str(path), why=str(error), hint=STATE_ANEW
+        ) from error
     except ValueError as error:
         return f"{path} is damaged ({error})"
     return ""

@@ -32,6 +32,7 @@ from penstock.core.grades import SIZE_ONLY
 from penstock.core.layout import RunLayout
 from penstock.core.model import Copied, Entry, Reuse, Surveyed
 from penstock.core.row_codec import copied_line
+from penstock.core.text import in_quotes
 from penstock.engine.records import journal
 from penstock.errors import FailedError
 from penstock.filesystem.adaptive_threads import Calls
@@ -217,7 +218,9 @@ class _Settling:
         if self.copied:
             first, why = self.copied[0]
             count = human.counted(len(self.copied), "file")
-            text = f"copied on the target, and moved aside unchanged: {count}, the first is {first!r}: {why}"
+            text = (
+                f"copied on the target, and moved aside unchanged: {count}, such as {in_quotes(first)}: {why}"
+            )
             self.context.emit(events.Noted(self.run.dataset, "copy", text))
 
     def _own(self, row: _Row, settled: Settled) -> Settled:
@@ -241,7 +244,7 @@ class _Settling:
 
     def _instead(self, path: str, why: str) -> None:
         """The file is fetched anew."""
-        text = f"{path!r} is fetched anew: {why}"
+        text = f"{in_quotes(path)} is fetched anew: {why}"
         self.context.emit(events.Warned(self.run.dataset, "copy", text))
         self.adopted.set_aside(path)
 
@@ -341,7 +344,11 @@ class _Files:
         while self._now is not None and self._now.entry.path != path:
             self._now = next(self._files, None)
         if self._now is None:
-            raise FailedError("the comparison of an adopted tree has lost a file", where=path)
+            raise FailedError(
+                "the comparison of an adopted tree has lost a file",
+                where=path,
+                hint="compare it again: `penstock adopt`",
+            )
         return self._now
 
 

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Self
 
 from penstock.config.source_kinds import FOLDER_SCHEMES, scheme
-from penstock.errors import NAMED_FILES, PreflightError
+from penstock.errors import LOOK_AT_FILE, NAMED_FILES, PreflightError
 from penstock.filesystem.errno_map import printable
 from penstock.formats.shards import reused
 from penstock.sources.registry import folder
@@ -48,7 +48,10 @@ class SourceRecall:
             except OSError as error:
                 self.close()
                 raise PreflightError(
-                    "the source folder cannot be looked at", where=url, why=error.strerror or str(error)
+                    "the source folder cannot be looked at",
+                    where=url,
+                    why=error.strerror or str(error),
+                    hint=LOOK_AT_FILE,
                 ) from None
             if states is not None:
                 self._asked[number] = states

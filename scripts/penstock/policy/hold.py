@@ -25,7 +25,7 @@ import os
 from typing import TYPE_CHECKING, NamedTuple
 
 from penstock.core.layout import DATASET_NAME, RELEASE_NAME, DatasetLayout
-from penstock.core.text import printable
+from penstock.core.text import in_quotes, printable
 from penstock.policy import root_files
 
 if TYPE_CHECKING:
@@ -102,7 +102,7 @@ def _holds(file: RootFile | None) -> Iterator[Hold]:
             reason = printable(words[1].strip()) if len(words) > 1 else "without a reason"
             yield Hold(number, dataset, release, reason, file.by)
         else:
-            why = f"line {number} of HOLD names neither dataset nor dataset/release: {printable(words[0])!r}"
+            why = f"line {number} of HOLD names neither dataset nor dataset/release: {in_quotes(words[0])}"
             yield Hold(number, "", "", why, file.by)
 
 

@@ -15,10 +15,11 @@ from typing import TYPE_CHECKING
 
 from penstock.core.documents.seal import SealedAmendment
 from penstock.core.model import Listed
+from penstock.core.text import in_quotes
 from penstock.engine.change_following import beyond
 from penstock.engine.records import journal
 from penstock.engine.records.amendments import Amendments
-from penstock.errors import FailedError
+from penstock.errors import IMPOSSIBLE, FailedError
 from penstock.state import outcomes, receipts
 
 if TYPE_CHECKING:
@@ -178,7 +179,9 @@ class _Overlay:
 
     def end(self) -> None:
         if self._next is not None:
-            raise FailedError("an amended object was not listed", where=repr(self._next[0]))
+            raise FailedError(
+                "an amended object was not listed", where=in_quotes(self._next[0]), hint=IMPOSSIBLE
+            )
 
 
 def _amendments(run: RunLayout, index: int, digest: str) -> Iterator[tuple[str, Pin | None]]:

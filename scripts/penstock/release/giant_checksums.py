@@ -6,6 +6,7 @@ import time
 from typing import TYPE_CHECKING, TypeVar
 
 from penstock.core import events
+from penstock.core.text import in_quotes
 from penstock.engine.checksums import admitted
 from penstock.engine.credential_renewal import Credentials
 from penstock.engine.open_sources import Sources
@@ -59,13 +60,15 @@ class GiantClaims:
         try:
             if entry.source in self._silent:
                 raise self._silent[entry.source]
-            with self._context.waiting(self._dataset, "publish", f"what {where} states of {entry.path!r}"):
+            with self._context.waiting(
+                self._dataset, "publish", f"what {where} states of {in_quotes(entry.path)}"
+            ):
                 return credentials.asked(sources, entry.source, ask, TRIES, self._context.stop.wait)
         except TransientError as error:
             if time.monotonic() - began >= SILENT:
                 self._silent[entry.source] = error
-            text = f"{entry.path!r}: its source's checksum cannot be queried: {error}"
+            text = f"{in_quotes(entry.path)}: its source's checksum cannot be queried: {error}"
         except (SourceChangedError, ObjectError) as error:
-            text = f"{entry.path!r}: nothing can prove its parts together any more: {error}"
+            text = f"{in_quotes(entry.path)}: nothing can prove its parts together any more: {error}"
         self._context.emit(events.Warned(self._dataset, "publish", text))
         return None

@@ -16,8 +16,9 @@ from penstock.core.digests import Digest
 from penstock.core.digests import listed as digests_of
 from penstock.core.grades import SIZE_ONLY, storage_rank
 from penstock.core.model import Claim, Record
+from penstock.core.text import in_quotes
 from penstock.engine.checksums import combine, compose, judge_giant, listed, tree_digest
-from penstock.errors import FailedError, IntegrityError
+from penstock.errors import IMPOSSIBLE, FailedError, IntegrityError
 from penstock.formats.files import Files
 from penstock.formats.listing_file import entries
 from penstock.release.tree_comparison import Standing
@@ -73,6 +74,7 @@ def close(
         raise FailedError(
             "the records are not those of the plan",
             why=f"{files} files of {size} bytes; planned: {plan.files} of {plan.bytes}",
+            hint=IMPOSSIBLE,
         )
 
 
@@ -85,7 +87,9 @@ def _in_order(before: str, paths: Sequence[str]) -> str:
     else:
         ascend = list(map(lt, row, row[1:]))
     if not all(ascend):
-        raise FailedError("the records are not in order", where=repr(paths[ascend.index(False)]))
+        raise FailedError(
+            "the records are not in order", where=in_quotes(paths[ascend.index(False)]), hint=IMPOSSIBLE
+        )
     return row[-1]
 
 
@@ -123,7 +127,7 @@ class _Listed:
             self._left = next(self._batches, None)
         if self._left is None:
             why = "the listing has no further entry"
-            raise FailedError("listing and records differ", where=repr(path), why=why)
+            raise FailedError("listing and records differ", where=in_quotes(path), why=why, hint=IMPOSSIBLE)
         here = self._left.slice(0, most)
         self._left = self._left.slice(here.num_rows)
         return here
@@ -132,7 +136,9 @@ class _Listed:
         """Raises FailedError when something is left."""
         for batch in (*([self._left] if self._left is not None else []), *self._batches):
             for entry in entries(batch.slice(0, 1)):
-                raise FailedError("a listed object has no record", where=repr(entry.path))
+                raise FailedError(
+                    "a listed object has no record", where=in_quotes(entry.path), hint=IMPOSSIBLE
+                )
 
 
 def _stated(one: Entry | Record) -> tuple[str, int, str]:
@@ -143,11 +149,17 @@ def _unlike(planned: Sequence[Entry], records: Sequence[Record]) -> FailedError:
     """The message about the first row that differs between the two."""
     for entry, record in zip(planned, records, strict=True):
         if entry.path != record.path:
-            why = f"the listing has {entry.path!r}"
-            return FailedError("listing and records differ", where=repr(record.path), why=why)
+            why = f"the listing has {in_quotes(entry.path)}"
+            return FailedError(
+                "listing and records differ", where=in_quotes(record.path), why=why, hint=IMPOSSIBLE
+            )
         if _stated(entry) != _stated(record):
-            return FailedError("a record differs from its entry in the listing", where=repr(record.path))
-    return FailedError("listing and records differ", where=repr(records[0].path))
+            return FailedError(
+                "a record differs from its entry in the listing",
+                where=in_quotes(record.path),
+                hint=IMPOSSIBLE,
+            )
+    return FailedError("listing and records differ", where=in_quotes(records[0].path), hint=IMPOSSIBLE)
 
 
 def _joined(
@@ -169,7 +181,9 @@ def _joined(
             if parts and row.record.path != parts[0][1].record.path:
                 _complete(parts)
             if row.part != len(parts) or row.offset != sum(p.length for _, p in parts):
-                raise FailedError("a giant's parts are not in order", where=repr(row.record.path))
+                raise FailedError(
+                    "a giant's parts are not in order", where=in_quotes(row.record.path), hint=IMPOSSIBLE
+                )
             parts.append((shard, row))
             if row.offset + row.length == row.record.size:
                 entry = planned.entry([one.record for _, one in parts])
@@ -181,7 +195,9 @@ def _joined(
 
 def _complete(parts: Sequence[tuple[int, SeenRow]]) -> None:
     if parts:
-        raise FailedError("a giant's parts are not complete", where=repr(parts[0][1].record.path))
+        raise FailedError(
+            "a giant's parts are not complete", where=in_quotes(parts[0][1].record.path), hint=IMPOSSIBLE
+        )
 
 
 def _giant(
@@ -212,7 +228,9 @@ def _giant(
     # touched.
     times = {(r.mtime_ns, r.ctime_ns) for r in records}
     if len(times) > 1:
-        deviations.add("touched", f"{entry.path!r}: its parts were verified at different states", shards)
+        deviations.add(
+            "touched", f"{in_quotes(entry.path)}: its parts were verified at different states", shards
+        )
     return Record(
         **{
             **joined(records, Record._fields),
@@ -260,5 +278,7 @@ def _whole_digests(
     found = digests_of(told)
     digests = [one for one in found if not one.part_bytes]
     if digests and tree not in found:
-        deviations.add("touched", f"{entry.path!r}: read as a whole it is not what its parts are", shards)
+        deviations.add(
+            "touched", f"{in_quotes(entry.path)}: read as a whole it is not what its parts are", shards
+        )
     return " ".join(map(str, digests))

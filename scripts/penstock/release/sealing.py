@@ -24,7 +24,8 @@ from penstock.core.documents.seal import (
 from penstock.core.layout import EMPTY_FOLDERS, MANIFEST, MANIFEST_SHA256, MANIFEST_XXH, SEAL
 from penstock.core.linked_reading import Now, is_overdue
 from penstock.core.seal_tree import CARRYING_FIELDS, SEALED_FIELDS, Tree, leaves
-from penstock.errors import FailedError
+from penstock.core.text import in_quotes
+from penstock.errors import IMPOSSIBLE, FailedError
 from penstock.filesystem import clock, owners
 from penstock.filesystem.capabilities import facts
 from penstock.filesystem.errno_map import storage_error
@@ -107,10 +108,10 @@ def _seal(context: Context, run: Run, in_memory: bool, overdue: bool) -> Deviati
                 if in_memory and held and os.lstat(run.data / path).st_nlink > 1:
                     kept += 1
                 else:
-                    deviations.add("weak", f"{path!r}: {why}", shards)
+                    deviations.add("weak", f"{in_quotes(path)}: {why}", shards)
             for path in late(files) if late else ():
                 why = "it was last read longer ago than `verify.linked`"
-                deviations.add("overdue", f"{path!r}: {why}", shards)
+                deviations.add("overdue", f"{in_quotes(path)}: {why}", shards)
             tree.extend(leaves(files, fields))
             giants += len(files) - files["parts"].count(b"")
             for text in texts.values():
@@ -242,5 +243,8 @@ def _rows(run: Run) -> Iterator[tuple[int, Files | list[SeenRow]]]:
         expected = shard.rows - verified.left_out
         if count != expected:
             raise FailedError(
-                "a shard's records are not complete", where=str(path), why=f"{count} of {expected} rows"
+                "a shard's records are not complete",
+                where=str(path),
+                why=f"{count} of {expected} rows",
+                hint=IMPOSSIBLE,
             )

@@ -8,6 +8,7 @@ from stat import S_ISREG
 from typing import TYPE_CHECKING
 
 from penstock.core.key_paths import TEMPORARY
+from penstock.core.text import in_quotes
 from penstock.errors import NAMED_FILES
 from penstock.filesystem.path_walk import Cursor
 from penstock.formats.empty_folders import Kept
@@ -82,9 +83,9 @@ class Standing:
 
     def _one(self, found: Found | None, record: Record, shards: tuple[int, ...]) -> None:
         if found is None:
-            self._deviations.add("missing", repr(record.path), shards)
+            self._deviations.add("missing", in_quotes(record.path), shards)
         elif why := _touched(found, record):
-            self._deviations.add("touched", f"{record.path!r}: {why}", shards)
+            self._deviations.add("touched", f"{in_quotes(record.path)}: {why}", shards)
 
     def end(self) -> None:
         """End of the comparison: entries that are left were never listed, and an expected empty folder that
@@ -92,13 +93,15 @@ class Standing:
         for beside in self._tree.rest():
             self._extra(beside)
         for folder in self._folders.missing():
-            self._deviations.add("missing", f"{folder!r} (an empty folder)")
+            self._deviations.add("missing", f"{in_quotes(folder)} (an empty folder)")
 
     def _extra(self, beside: Found) -> None:
         if beside.kind == "dir" and self._folders.meet(beside.path):
             return
         temporary = beside.kind == "file" and TEMPORARY.fullmatch(beside.path.rpartition("/")[2])
-        self._deviations.add("leftover" if temporary else "extra", f"{beside.path!r} ({beside.kind})")
+        self._deviations.add(
+            "leftover" if temporary else "extra", f"{in_quotes(beside.path)} ({beside.kind})"
+        )
 
 
 def _as_seen(files: Files, looked: Looked, start: int) -> bool:

@@ -62,7 +62,11 @@ def mark(context: Context, layout: DatasetLayout, one: Known, why: str) -> Remov
     path = layout.removing(one.release)
     try:
         if not context.storage.post(layout.releases, path.name, removal_mark.to_json(made)):
-            raise FailedError("a release is marked for its removal already", where=str(path))
+            raise FailedError(
+                "a release is marked for its removal already",
+                where=str(path),
+                hint="`penstock gc` goes on with a removal that was interrupted",
+            )
     except OSError as error:
         raise storage_error(error, "a release cannot be marked for its removal", str(path)) from error
     return made

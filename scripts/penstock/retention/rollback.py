@@ -81,7 +81,10 @@ def settle(context: Context, layout: DatasetLayout) -> RollbackIntent | None:
         intent = None
     except OSError as error:
         raise FailedError(
-            "the intent of a rollback cannot be read", where=str(layout.rollback), why=str(error)
+            "the intent of a rollback cannot be read",
+            where=str(layout.rollback),
+            why=str(error),
+            hint="remove that file: a rollback that was interrupted is then forgotten",
         ) from error
     if intent is None or context.storage.current(layout) != intent.release:
         context.assert_held()
@@ -117,6 +120,7 @@ def _wanted(context: Context, layout: DatasetLayout, release: str | None, curren
             f"there is no release {release}",
             where=str(layout.releases),
             why=f"there are {', '.join(there)}" if there else "nothing is published",
+            hint="name one of them, or leave it out: the one before the current one is meant",
         )
     found = current_pointer.before(layout, current, set(there)) if current else None
     if found is None:

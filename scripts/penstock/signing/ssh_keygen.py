@@ -135,7 +135,12 @@ def signer(signers: Path, content: bytes, signature: bytes, at: str) -> str:
             if said.ok:
                 return name
     if said.code is None:
-        raise PreflightError("a signature cannot be verified here", where=PROGRAM, why=said.why)
+        raise PreflightError(
+            "a signature cannot be verified here",
+            where=PROGRAM,
+            why=said.why,
+            hint="install OpenSSH 8.2 or later here (ssh-keygen)",
+        )
     raise SignatureError("it is by none of `target.signers`" if said is found else said.words)
 
 
@@ -153,13 +158,21 @@ def _looked_at(path: Path, key: str) -> os.stat_result:
             pass
     except OSError as error:
         raise PreflightError(
-            "a file that signatures need cannot be read", where=f"{key}: {path}", why=str(error.strerror)
+            "a file that signatures need cannot be read",
+            where=f"{key}: {path}",
+            why=str(error.strerror),
+            hint="correct the path, or let this account read the file",
         ) from None
     if not stat.S_ISREG(seen.st_mode):
-        raise PreflightError("a file that signatures need is no file", where=f"{key}: {path}")
+        raise PreflightError(
+            "a file that signatures need is no file", where=f"{key}: {path}", hint="name the key's file there"
+        )
     if seen.st_uid not in (0, os.geteuid()) and key == "target.sign_with":
         raise PreflightError(
-            "the key that signs belongs to another account", where=f"{key}: {path}", why=f"uid {seen.st_uid}"
+            "the key that signs belongs to another account",
+            where=f"{key}: {path}",
+            why=f"uid {seen.st_uid}",
+            hint="name a key of this account, or run as that account",
         )
     return seen
 

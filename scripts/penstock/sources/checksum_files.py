@@ -16,7 +16,7 @@ import re
 from typing import TYPE_CHECKING
 
 from penstock.core.model import Claim, Entry
-from penstock.core.text import printable
+from penstock.core.text import in_quotes
 from penstock.errors import ObjectError, TransientError
 from penstock.sources.whole_object import reading
 
@@ -80,17 +80,17 @@ def parse(text: str, key: str) -> dict[str, Claim]:
             escaped, name, value, algorithm = match[1], match[3], match[2], hint
             one_blank = len(name) == 1 or name[0] not in " *"
             if one_blank and reversed_form is False:
-                why = f"one blank before the name, and two in lines above: {printable(line[:120])}"
+                why = f"one blank before the name, and two in lines above: {in_quotes(line[:120])}"
                 raise ObjectError("not a line of this checksum file", where=key, why=why)
             # Of a reversed file a second blank belongs to the name, so that none passes for another.
             reversed_form = one_blank or reversed_form is True
             if not reversed_form:
                 name = name[1:]
         else:
-            raise ObjectError("not a line of a checksum file", where=key, why=printable(line[:120]))
+            raise ObjectError("not a line of a checksum file", where=key, why=in_quotes(line[:120]))
         if escaped:
             if not _ESCAPED.fullmatch(name):
-                why = f"a backslash that escapes nothing: {printable(line[:120])}"
+                why = f"a backslash that escapes nothing: {in_quotes(line[:120])}"
                 raise ObjectError("not a line of a checksum file", where=key, why=why)
             name = unescape(name)
         found[_joined(folder, name)] = _claim(value, algorithm, key)
@@ -101,9 +101,9 @@ def _claim(value: str, algorithm: str, key: str) -> Claim:
     lengths = {"xxh3_128": 32, "xxh64": 16, "crc32c": 8} | {v: k for k, v in _BY_LENGTH.items()}
     algorithm = algorithm or _BY_LENGTH.get(len(value), "")
     if not algorithm:
-        raise ObjectError("a checksum of an unknown kind", where=key, why=repr(value))
+        raise ObjectError("a checksum of an unknown kind", where=key, why=in_quotes(value))
     if lengths[algorithm] != len(value):
-        why = f"{algorithm} has {lengths[algorithm]} digits, not {len(value)}: {value!r}"
+        why = f"{algorithm} has {lengths[algorithm]} digits, not {len(value)}: {in_quotes(value)}"
         raise ObjectError("a checksum that is not of the kind that is named", where=key, why=why)
     return Claim(algorithm, "full", value.lower())
 
@@ -121,7 +121,7 @@ def _unknown(name: str, key: str) -> ObjectError:
     return ObjectError(
         "a checksum file of a kind that is not known",
         where=key,
-        why=f"{name!r} is none of {known}",
+        why=f"{in_quotes(name)} is none of {known}",
         hint="leave it out of `checksums`, or have one of these made",
     )
 
@@ -160,7 +160,7 @@ def joined(files: Iterable[tuple[str, str]]) -> dict[str, Claim]:
                 raise ObjectError(
                     "two checksum files contradict each other",
                     where=key,
-                    why=f"of {name!r} one states {claim.algorithm} {known.value}, this one {claim.value}",
+                    why=f"of {in_quotes(name)} one has {claim.algorithm} {known.value}, here {claim.value}",
                 )
             if known is None or _ORDER.index(claim.algorithm) < _ORDER.index(known.algorithm):
                 claims[name] = claim

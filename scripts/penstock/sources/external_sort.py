@@ -13,7 +13,8 @@ from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from penstock.errors import FailedError
+from penstock.core.text import in_quotes
+from penstock.errors import STORE_AMISS, FailedError
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
@@ -35,11 +36,11 @@ class DisorderError(FailedError):
     of its own (directory buckets of S3 Express, Storj). `port.Sortable` sources are then listed anew."""
 
 
-def disorder(key: str, last: str, where: str, hint: str = "") -> FailedError:
+def disorder(key: str, last: str, where: str, hint: str = STORE_AMISS) -> FailedError:
     """The error of a key that does not come behind the last one in the order of bytes: `DisorderError`, or a
     plain FailedError where it is the same key again."""
     kind = FailedError if key == last else DisorderError
-    why = f"{key!r} after {last!r}"
+    why = f"{in_quotes(key)} after {in_quotes(last)}"
     return kind("the listing is out of order or has a key twice", where=where, why=why, hint=hint)
 
 

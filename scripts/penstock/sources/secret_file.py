@@ -19,7 +19,10 @@ def read_secret(path: str) -> str:
         fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK | os.O_NOCTTY)
     except OSError as error:
         raise PreflightError(
-            "the credentials file cannot be read", where=path, why=error.strerror or str(error)
+            "the credentials file cannot be read",
+            where=path,
+            why=error.strerror or str(error),
+            hint="correct `credentials_file`, and let this account alone read it (mode 0600)",
         ) from None
     try:
         found = os.fstat(fd)
@@ -31,10 +34,18 @@ def read_secret(path: str) -> str:
                 hint=f"it must be a file of your own that nobody else can read: chmod 600 {path}",
             )
         if found.st_size > SIZE_LIMIT:
-            raise PreflightError("the credentials file is too long to be one", where=path)
+            raise PreflightError(
+                "the credentials file is too long to be one",
+                where=path,
+                hint="name the file with the keys by `credentials_file`",
+            )
         return os.read(fd, SIZE_LIMIT).decode("utf-8")
     except UnicodeDecodeError:
-        raise PreflightError("the credentials file is no text", where=path) from None
+        raise PreflightError(
+            "the credentials file is no text",
+            where=path,
+            hint="name the file with the keys by `credentials_file`",
+        ) from None
     finally:
         os.close(fd)
 

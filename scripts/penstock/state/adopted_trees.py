@@ -6,7 +6,7 @@ import os
 from typing import TYPE_CHECKING
 
 from penstock.core.documents import adopted_tree
-from penstock.errors import FailedError
+from penstock.errors import STATE_ANEW, FailedError
 from penstock.filesystem import plain_files
 from penstock.filesystem.errno_map import storage_error
 from penstock.storage import durable
@@ -26,7 +26,10 @@ def read(run: RunLayout) -> AdoptedTree | None:
         return None
     except (OSError, ValueError) as error:
         raise FailedError(
-            "the mark of an adopted tree cannot be read", where=str(run.adopted), why=str(error)
+            "the mark of an adopted tree cannot be read",
+            where=str(run.adopted),
+            why=str(error),
+            hint=STATE_ANEW,
         ) from error
 
 

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Protocol
 
 from penstock.core.events import Event, Noted, Sink, silent
 from penstock.core.layout import DatasetLayout, Signing
+from penstock.core.text import in_quotes
 from penstock.errors import ConfigError, InterruptedRunError
 from penstock.policy import pause
 from penstock.state.waiting import Waiting
@@ -151,7 +152,9 @@ class Context:
         except KeyError:
             names = ", ".join(sorted(self.config.datasets))
             raise ConfigError(
-                f"no dataset named {name!r}", where="datasets", hint=f"the configuration has: {names}"
+                f"no dataset named {in_quotes(name)}",
+                where="datasets",
+                hint=f"the configuration has: {names}",
             ) from None
 
     def layout(self, name: str) -> DatasetLayout:

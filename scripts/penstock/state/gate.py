@@ -235,7 +235,12 @@ def _note(found: Judgement, look: Callable[[], None]) -> bool:
 def _unanswered(error: OSError, layout: DatasetLayout) -> PenstockError:
     where = str(error.filename or layout.folder)
     if isinstance(error, plain_files.NotPlainError):
-        return FindingsError(_NOT_WHOLE, where=where, why=f"{printable(where)} is damaged: {error}")
+        return FindingsError(
+            _NOT_WHOLE,
+            where=where,
+            why=f"{printable(where)} is damaged: {error}",
+            hint="`penstock audit` says what is damaged, and `penstock repair` fetches it",
+        )
     if isinstance(error, PermissionError):
         return PreflightError(
             "the release cannot be read by this account",
@@ -244,7 +249,12 @@ def _unanswered(error: OSError, layout: DatasetLayout) -> PenstockError:
             hint="ask the dataset's owner for the group that may read it",
         )
     if error.errno in errno_map.MISPLACED:
-        return FindingsError(_NOT_WHOLE, where=where, why=f"{printable(where)}: {error.strerror}")
+        return FindingsError(
+            _NOT_WHOLE,
+            where=where,
+            why=f"{printable(where)}: {error.strerror}",
+            hint="`penstock audit` says what is damaged, and `penstock repair` fetches it",
+        )
     return FailedError(
         "the release cannot be looked at",
         where=where,

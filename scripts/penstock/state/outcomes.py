@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from penstock.core.documents import element_outcome
-from penstock.errors import FailedError
+from penstock.errors import STATE_ANEW, FailedError
 from penstock.filesystem import plain_files
 from penstock.filesystem.errno_map import storage_error
 from penstock.storage import durable
@@ -30,7 +30,9 @@ def find(run: RunLayout, step: str, index: int) -> ElementOutcome | None:
         return None
     except OSError as error:
         where = str(run.outcome(step, index))
-        raise FailedError("an element's outcome cannot be read", where=where, why=str(error)) from error
+        raise FailedError(
+            "an element's outcome cannot be read", where=where, why=str(error), hint=STATE_ANEW
+        ) from error
 
 
 def write(run: RunLayout, step: str, index: int, outcome: ElementOutcome) -> None:

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, TypeVar
 
 from penstock.core.documents import element_receipt, step_results
 from penstock.core.documents.element_receipt import ElementReceipt
-from penstock.errors import FailedError
+from penstock.errors import LOOK_AT_FILE, STATE_ANEW, FailedError
 from penstock.filesystem import plain_files
 from penstock.filesystem.errno_map import storage_error
 from penstock.storage import durable
@@ -52,7 +52,9 @@ def _read(path: Path, parse: Callable[[bytes, Path], T]) -> T | None:
     except (FileNotFoundError, ValueError):
         return None
     except OSError as error:
-        raise FailedError("a receipt cannot be read", where=str(path), why=str(error)) from error
+        raise FailedError(
+            "a receipt cannot be read", where=str(path), why=str(error), hint=STATE_ANEW
+        ) from error
 
 
 def write_element(run: RunLayout, receipt: ElementReceipt) -> None:
@@ -80,7 +82,9 @@ def drop(path: Path) -> None:
         if path.parent.is_dir():
             durable.fsync_dir(path.parent)
     except OSError as error:
-        raise FailedError("a receipt cannot be removed", where=str(path), why=str(error)) from error
+        raise FailedError(
+            "a receipt cannot be removed", where=str(path), why=str(error), hint=LOOK_AT_FILE
+        ) from error
 
 
 def copied(run: Run) -> Callable[[int], bool]:

@@ -25,7 +25,7 @@ from typing import TYPE_CHECKING
 
 from penstock.core.documents import claim_file
 from penstock.core.documents.claim_file import ClaimFile
-from penstock.errors import FailedError, LockedError
+from penstock.errors import STATE_ANEW, FailedError, LockedError
 from penstock.filesystem import plain_files
 from penstock.filesystem.errno_map import storage_error
 from penstock.locks import holder as holders
@@ -69,7 +69,9 @@ def highest(layout: DatasetLayout) -> RunClaim | None:
     except FileNotFoundError:
         names = []
     except OSError as error:
-        raise FailedError("the claims cannot be read", where=str(layout.claims), why=str(error)) from error
+        raise FailedError(
+            "the claims cannot be read", where=str(layout.claims), why=str(error), hint=STATE_ANEW
+        ) from error
     found = [(int(match[1]), match[0]) for name in names if (match := _NAME.fullmatch(name))]
     return _read(layout, *max(found)) if found else None
 
@@ -158,5 +160,7 @@ def _read(layout: DatasetLayout, number: int, name: str) -> RunClaim:
     except (FileNotFoundError, ValueError):
         return RunClaim(number, "")
     except OSError as error:
-        raise FailedError("a claim cannot be read", where=str(path), why=str(error)) from error
+        raise FailedError(
+            "a claim cannot be read", where=str(path), why=str(error), hint=STATE_ANEW
+        ) from error
     return RunClaim(number, told.run, holders.from_json(told.by), told.controller)

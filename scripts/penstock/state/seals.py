@@ -52,7 +52,12 @@ def find(layout: DatasetLayout, release: str) -> Stored | None:
         return None
     except OSError as error:
         where = str(layout.release(release) / SEAL)
-        raise FailedError("a release's seal cannot be read", where=where, why=str(error)) from error
+        raise FailedError(
+            "a release's seal cannot be read",
+            where=where,
+            why=str(error),
+            hint="`penstock audit` says what is damaged; `penstock rollback` makes another release current",
+        ) from error
 
 
 def of_run(run: Run) -> Stored | None:

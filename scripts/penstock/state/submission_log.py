@@ -14,7 +14,7 @@ from penstock.core.documents import array_line, bounded_json
 from penstock.core.documents.array_line import ArrayLine
 from penstock.core.documents.typed_json import NOTHING
 from penstock.core.layout import REPAIRS
-from penstock.errors import FailedError
+from penstock.errors import STATE_ANEW, FailedError
 from penstock.filesystem import plain_files
 from penstock.filesystem.errno_map import storage_error
 from penstock.locks import holder as holders
@@ -201,7 +201,10 @@ class ArrayBook:
                 yield array_line.from_json(raw, self._path)
             except ValueError as error:
                 raise FailedError(
-                    "the notes about a run's arrays are damaged", where=str(self._path), why=str(error)
+                    "the notes about a run's arrays are damaged",
+                    where=str(self._path),
+                    why=str(error),
+                    hint=STATE_ANEW,
                 ) from error
 
 

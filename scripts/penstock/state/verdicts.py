@@ -54,7 +54,10 @@ def read(layout: DatasetLayout, release: str) -> Verdict | None:
         raise
     except OSError as error:
         raise FailedError(
-            "what the last audit said cannot be read", where=str(path), why=str(error)
+            "what the last audit said cannot be read",
+            where=str(path),
+            why=str(error),
+            hint="`penstock audit` writes it anew",
         ) from error
     except (FailedError, ValueError) as error:
         raise FindingsError(

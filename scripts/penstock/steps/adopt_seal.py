@@ -19,6 +19,7 @@ from penstock.core import events
 from penstock.core.differences import NOT_LISTED, TO_FETCH, UNREAD
 from penstock.core.documents.adopted_tree import AdoptedTree
 from penstock.core.layout import STATE, DatasetLayout, RunLayout
+from penstock.core.text import in_quotes
 from penstock.errors import FailedError, FindingsError, PreflightError
 from penstock.ownership import liveness
 from penstock.ownership.abandoned_stagings import give_back
@@ -158,7 +159,7 @@ def _refuse_unread(result: AdoptionResult) -> None:
         raise PreflightError(
             f"{human.counted(len(dark), 'folder')} of the tree cannot be read",
             where=result["tree"],
-            why=", ".join(map(repr, dark[:5])),
+            why=", ".join(map(in_quotes, dark[:5])),
             hint="give this account the rights to read them (chmod u+rx): the same command compares again",
         )
 
@@ -172,7 +173,7 @@ def _refuse_folders(result: AdoptionResult) -> None:
             raise PreflightError(
                 "a dataset that penstock staged lies in the tree",
                 where=result["tree"],
-                why=f"{path!r} is the state of one",
+                why=f"{in_quotes(path)} is the state of one",
                 hint="move that dataset out of the tree first",
             )
         if uid != os.geteuid():
@@ -181,7 +182,7 @@ def _refuse_folders(result: AdoptionResult) -> None:
         raise PreflightError(
             f"{len(others)} folders of the tree are other accounts'",
             where=result["tree"],
-            why=", ".join(map(repr, others[:5])),
+            why=", ".join(map(in_quotes, others[:5])),
             hint="chown them to this account first",
         )
 
@@ -200,7 +201,7 @@ def _refuse_groups(context: Context, dataset: str, result: AdoptionResult) -> No
         raise PreflightError(
             f"{human.counted(len(others), 'folder')} of the tree with a group that this account is not in",
             where=result["tree"],
-            why=f"{', '.join(map(repr, others[:5]))}: the mode {policy.dir_mode:o} is not kept there",
+            why=f"{', '.join(map(in_quotes, others[:5]))}: the mode {policy.dir_mode:o} is not kept there",
             hint="set `permissions.group` to a group of this account, or chgrp them",
         )
 

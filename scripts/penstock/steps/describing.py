@@ -45,7 +45,10 @@ def run(context: Context, dataset: str, release: str | None) -> Described:
             )
     except ValueError as error:
         raise FindingsError(
-            "the release's seal is damaged", where=str(folder / SEAL), why=str(error)
+            "the release's seal is damaged",
+            where=str(folder / SEAL),
+            why=str(error),
+            hint="`penstock rollback` makes a whole release current",
         ) from None
     except FileNotFoundError as error:
         raise FindingsError(

@@ -22,10 +22,10 @@ from penstock.core.documents.element_receipt import ElementReceipt
 from penstock.core.documents.promise import of_repair
 from penstock.core.layout import DATA, MANIFEST, DatasetLayout, RunLayout
 from penstock.core.step_table import BY_NAME, IN_ELEMENTS, RUN_IN_ELEMENTS
-from penstock.core.text import printable_lines
+from penstock.core.text import in_quotes, printable_lines
 from penstock.engine.records import journal
 from penstock.engine.workers.sizing import cpus
-from penstock.errors import FailedError, InterruptedRunError, PenstockError
+from penstock.errors import IMPOSSIBLE, STATE_ANEW, FailedError, InterruptedRunError, PenstockError
 from penstock.ownership.ops_share import OpsShare
 from penstock.ownership.promises import Kept
 from penstock.policy import pause
@@ -91,7 +91,11 @@ def run_element(
     folder, storage = RunLayout(run_folder), open_storage()
     attempt = attempt_name() if attempt == "auto" else attempt
     if step not in IN_ELEMENTS:
-        raise FailedError(f"there are no elements of {step!r}", why=f"only of {', '.join(IN_ELEMENTS)}")
+        raise FailedError(
+            f"there are no elements of {in_quotes(step)}",
+            why=f"only of {', '.join(IN_ELEMENTS)}",
+            hint=IMPOSSIBLE,
+        )
     # Before anything is written: a folder that is no run's stays as it is.
     info = read_run(folder)
     state = Path(info.state_root) if info.state_root else None
@@ -193,11 +197,13 @@ def attempt_name() -> str:
 def _shard(run: Run, index: int) -> ShardInfo:
     shard, path = run.shards.get(index), run.folder.shard(index)
     if shard is None:
-        raise FailedError(f"the plan has no shard {index}", where=str(run.folder.plan))
+        raise FailedError(f"the plan has no shard {index}", where=str(run.folder.plan), hint=STATE_ANEW)
     try:
         found = receipts.file_digest(path)
     except OSError as error:
-        raise FailedError("a shard cannot be read", where=str(path), why=str(error)) from error
+        raise FailedError(
+            "a shard cannot be read", where=str(path), why=str(error), hint=STATE_ANEW
+        ) from error
     if found != shard.digest:
         raise FailedError(
             "a shard is not the one that was planned",

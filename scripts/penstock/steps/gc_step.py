@@ -55,6 +55,7 @@ def remove(
             f"there is no release {', '.join(unknown)}",
             where=str(layout.releases),
             why=f"there are {', '.join(there)}" if there else "nothing is published",
+            hint="`penstock releases` lists the names",
         )
     decide = partial(_by_name, context, wanted, now)
     planned = collection.plan(context, layout, decide, overruled=overruled, stagings=False)

@@ -20,6 +20,7 @@ from penstock.config import run_config
 from penstock.config.deciding_keys import deciding
 from penstock.core import events, run_documents
 from penstock.core.layout import EMPTY_FOLDERS
+from penstock.core.text import in_quotes
 from penstock.errors import FindingsError, PreflightError
 from penstock.filesystem.errno_map import storage_error
 from penstock.formats import empty_folders
@@ -316,7 +317,7 @@ def _meet(
     sealed = run_store.sealed_run(layout, release)
     if sealed is not None and sealed != run_id:
         raise PreflightError(
-            f"release {release!r} exists already, with other content",
+            f"release {in_quotes(release)} exists already, with other content",
             where=str(layout.release(release)),
             hint="a release never changes: choose another name, or `release: auto`",
         )

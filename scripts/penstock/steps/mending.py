@@ -251,7 +251,9 @@ def _as_reader(context: Context, layout: DatasetLayout, release: str, wish: Wish
         why = ", ".join(f"{count} {kind}" for kind, count in sorted(counts.items()))
         where = str(layout.release(release))
         raise _for_owner(
-            context, layout, FindingsError("the release is not as it was published", where=where, why=why)
+            context,
+            layout,
+            FindingsError("the release is not as it was published", where=where, why=why),
         )
     return {
         "dataset": layout.dataset,

@@ -83,7 +83,9 @@ def _publish(context: Context, run: Run) -> PublishReceipt:
     if stored is None:
         context.assert_held()
         raise FailedError(
-            "the release is not the one that was sealed", where=str(layout.release(info.release))
+            "the release is not the one that was sealed",
+            where=str(layout.release(info.release)),
+            hint="`penstock audit` says what is damaged; `penstock run --new-release` stages it anew",
         )
     seal = stored.seal
     interrupted.settle(context, layout)

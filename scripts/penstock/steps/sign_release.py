@@ -72,6 +72,6 @@ def _key(layout: DatasetLayout) -> Path:
         raise ConfigError(
             "no key is configured that signs",
             where="target.sign_with",
-            hint="give the path of an OpenSSH key, and `target.signers` (docs/signatures.md)",
+            hint="give the path of an OpenSSH key, and in `target.signers` the file of those who may sign",
         )
     return layout.signing.key

@@ -311,7 +311,12 @@ def _pointed(layout: DatasetLayout) -> StatePointer | None:
     except (FileNotFoundError, NotADirectoryError):
         return None
     except ValueError as error:
-        raise FailedError("a state file is damaged", where=str(layout.state_file), why=str(error)) from None
+        raise FailedError(
+            "a state file is damaged",
+            where=str(layout.state_file),
+            why=str(error),
+            hint="put the file back, or remove it: `penstock run` makes it anew",
+        ) from None
     return None
 
 
@@ -408,7 +413,12 @@ def _id_of_state(layout: DatasetLayout) -> str | None:
     except FileNotFoundError:
         return None
     except (OSError, ValueError, KeyError) as error:
-        raise FailedError("a state file is damaged", where=str(layout.root_file), why=str(error)) from None
+        raise FailedError(
+            "a state file is damaged",
+            where=str(layout.root_file),
+            why=str(error),
+            hint="put the file back, or remove it: `penstock run` makes it anew",
+        ) from None
     if named != str(layout.root.absolute()):
         raise PreflightError(
             "this state folder is another root's",
@@ -466,7 +476,12 @@ def _make(path: Path, mode: int) -> None:
             _with_mode(path, mode)
             fsync_dir(path.parent)
     except OSError as error:
-        raise PreflightError("cannot create a folder", where=str(path), why=str(error.strerror)) from None
+        raise PreflightError(
+            "cannot create a folder",
+            where=str(path),
+            why=str(error.strerror),
+            hint="let this account write there, or name another target.root",
+        ) from None
 
 
 def _with_mode(path: Path, mode: int, gid: int | None = None) -> None:

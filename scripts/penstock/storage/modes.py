@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING
 from penstock.config.access_rules import DIR_BITS, FILE_BITS, Access, AccessRules
 from penstock.core.layout import DATA
 from penstock.core.posix_acl import USER, parse, told
+from penstock.core.text import in_quotes
 from penstock.errors import FailedError, PreflightError
 from penstock.filesystem.adaptive_threads import Calls
 from penstock.filesystem.errno_map import printable, storage_error
@@ -58,7 +59,7 @@ def group_id(policy: PermissionsConfig) -> int | None:
     number = group_number(policy.group)
     if number is None:
         raise PreflightError(
-            f"there is no group {printable(policy.group)} on this machine",
+            f"there is no group {in_quotes(policy.group)} on this machine",
             where="permissions.group",
             hint="name a group that every node knows, or its number",
         )
@@ -87,7 +88,7 @@ def _number(tag: int, who: str, text: str) -> int:
     if number is None:
         kind = "user" if tag == USER else "group"
         raise PreflightError(
-            f"there is no {kind} {printable(who)} on this machine",
+            f"there is no {kind} {in_quotes(who)} on this machine",
             where="permissions.acl",
             why=f"the entry {text} names it",
             hint=f"name a {kind} that every node knows, or its number",
@@ -249,7 +250,11 @@ def _set(root: int, path: str, wanted: Access, gid: int | None) -> bool:
         fd = open_beneath(root, path, _HOLD) if path else os.open(".", _HOLD, dir_fd=root)
         try:
             if stat.S_ISLNK(os.fstat(fd).st_mode):
-                raise FailedError("a file was replaced by a link", where=printable(path))
+                raise FailedError(
+                    "a file was replaced by a link",
+                    where=printable(path),
+                    hint="see who else writes into the staging; then the same command goes on",
+                )
             held = f"/proc/self/fd/{fd}"
             seen = access.look(held, wanted)
             if access.right(seen, wanted, gid):

@@ -64,7 +64,11 @@ class Pending:
             while self.position < self.size:
                 read = os.preadv(fd, [view[: self.size - self.position]], self.position)
                 if not read:
-                    raise FailedError("a file of a release was cut while it was read", where=self.path)
+                    raise FailedError(
+                        "a file of a release was cut while it was read",
+                        where=self.path,
+                        hint="see who writes into the release: what is published never changes",
+                    )
                 self.write_all(view[:read])
                 alive()
         except OSError as error:

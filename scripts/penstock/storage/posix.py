@@ -9,6 +9,8 @@ from __future__ import annotations
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
+from penstock.core.text import in_quotes
+
 if TYPE_CHECKING:
     from penstock.storage.adopted_files import AdoptedFiles, move_tree, try_move
     from penstock.storage.barrier import Barrier
@@ -114,6 +116,6 @@ __all__ = [
 
 def __getattr__(name: str) -> Any:
     if name not in _FUNCTIONS:
-        raise AttributeError(f"the storage port has no {name!r}")
+        raise AttributeError(f"the storage port has no {in_quotes(name)}")
     module, own = _FUNCTIONS[name]
     return getattr(import_module(f"penstock.storage.{module}"), own)

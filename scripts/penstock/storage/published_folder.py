@@ -6,7 +6,7 @@ import os
 import stat
 from typing import TYPE_CHECKING
 
-from penstock.errors import FailedError
+from penstock.errors import IMPOSSIBLE, FailedError
 from penstock.filesystem.errno_map import storage_error
 from penstock.storage.reveal import open_to_readers
 
@@ -36,4 +36,6 @@ def put_beside(layout: DatasetLayout, release: str, name: str, write: Callable[[
     except OSError as error:
         raise storage_error(error, f"{name} cannot be written beside the seal", str(folder)) from error
     if not (folder / name).is_file():
-        raise FailedError("a file that was written beside the seal is not there", where=str(folder / name))
+        raise FailedError(
+            "a file that was written beside the seal is not there", where=str(folder / name), hint=IMPOSSIBLE
+        )

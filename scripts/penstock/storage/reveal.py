@@ -14,7 +14,7 @@ import stat
 from typing import TYPE_CHECKING
 
 from penstock.core.layout import CURRENT, DATA, MANIFEST, SEAL
-from penstock.errors import FailedError
+from penstock.errors import IMPOSSIBLE, FailedError
 from penstock.filesystem import acl_xattrs
 from penstock.filesystem.errno_map import printable, storage_error
 from penstock.filesystem.plain_files import UNFINISHED
@@ -52,7 +52,9 @@ def reveal(layout: DatasetLayout, release: str, assert_held: Callable[[], None])
             fsync_dir(layout.releases)
             return
         if not _is_folder(staging):
-            raise FailedError("there is no staging to publish", where=str(staging))
+            raise FailedError(
+                "there is no staging to publish", where=str(staging), hint="`penstock run` stages it anew"
+            )
         _sealed(staging)
         open_to_readers(staging)
         assert_held()
@@ -73,7 +75,11 @@ def point(layout: DatasetLayout, release: str, assert_held: Callable[[], None]) 
     """
     try:
         if not _is_folder(layout.release(release)):
-            raise FailedError("there is no such release", where=str(layout.release(release)))
+            raise FailedError(
+                "there is no such release",
+                where=str(layout.release(release)),
+                hint="`penstock releases` lists the names",
+            )
         _sealed(layout.release(release))
         if dataset_folders.current(layout) != release:
             temporary = layout.folder / f".{CURRENT}.{secrets.token_hex(8)}"
@@ -101,7 +107,11 @@ def _is_folder(path: Path) -> bool:
     except FileNotFoundError:
         return False
     if not stat.S_ISDIR(mode):
-        raise FailedError("a folder's name is taken by something else", where=printable(str(path)))
+        raise FailedError(
+            "a folder's name is taken by something else",
+            where=printable(str(path)),
+            hint="move it away; then the same command goes on",
+        )
     return True
 
 
@@ -113,7 +123,9 @@ def _sealed(folder: Path) -> None:
                 continue
         except FileNotFoundError:
             pass
-        raise FailedError("the release is not sealed", where=str(folder), why=f"it holds no {name}")
+        raise FailedError(
+            "the release is not sealed", where=str(folder), why=f"it holds no {name}", hint=IMPOSSIBLE
+        )
 
 
 def open_to_readers(staging: Path) -> None:
@@ -121,7 +133,9 @@ def open_to_readers(staging: Path) -> None:
     Raises OSError, FailedError."""
     seen = os.lstat(staging / DATA)
     if not stat.S_ISDIR(seen.st_mode):
-        raise FailedError("the staging holds no data folder", where=str(staging))
+        raise FailedError(
+            "the staging holds no data folder", where=str(staging), hint="`penstock run` stages it anew"
+        )
     mode, acl = stat.S_IMODE(seen.st_mode), _acl(staging / DATA)
     with os.scandir(staging) as entries:
         names = sorted(e.name for e in entries if e.name != DATA)
@@ -132,7 +146,11 @@ def open_to_readers(staging: Path) -> None:
         fd = os.open(staging / name, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
         try:
             if not stat.S_ISREG(os.fstat(fd).st_mode):
-                raise FailedError("the staging holds something unknown", where=printable(str(staging / name)))
+                raise FailedError(
+                    "the staging holds something unknown",
+                    where=printable(str(staging / name)),
+                    hint="move it away; then the same command goes on",
+                )
             set_owner_mode(fd, mode & 0o444, seen.st_gid)
             if acl is not None:
                 acl_xattrs.write(fd, tuple(entry._replace(bits=entry.bits & 4) for entry in acl))

@@ -17,7 +17,8 @@ import time
 from typing import TYPE_CHECKING
 
 from penstock.config.access_rules import DIR_BITS, FILE_BITS, NO_RULES
-from penstock.errors import FailedError
+from penstock.core.text import in_quotes
+from penstock.errors import IMPOSSIBLE, FailedError
 from penstock.filesystem import libc
 from penstock.filesystem.capabilities import facts
 from penstock.filesystem.errno_map import printable, storage_error
@@ -61,7 +62,7 @@ class StagingFolder:
         preallocate: bool = True,
     ) -> None:
         if durability not in ("fsync", "syncfs"):
-            raise ValueError(f"durability {durability!r}")
+            raise ValueError(f"durability {in_quotes(durability)}")
         self.data = data
         self._file_mode, self._rules, self._ruled = file_mode & FILE_BITS, rules, bool(rules)
         # While the tree grows, the owner may write in every folder, and the group comes from the setgid
@@ -228,7 +229,12 @@ class StagingFolder:
 
     def fenced(self, path: str, why: str) -> FailedError:
         """The error of an attempt that was overtaken."""
-        return FailedError(f"attempt {self._attempt} was overtaken and stops", where=printable(path), why=why)
+        return FailedError(
+            f"attempt {self._attempt} was overtaken and stops",
+            where=printable(path),
+            why=why,
+            hint="another attempt of the same element is at work: nothing is to be done",
+        )
 
     def temporary(self) -> str:
         """A name that no file of this attempt has had."""
@@ -275,5 +281,5 @@ def split(path: str) -> tuple[str, str]:
     paths that end in a slash; other paths that are not normalised fail when their folder is opened."""
     parent, _, name = path.rpartition("/")
     if path[:1] == "/" or not name:
-        raise FailedError("not a normalised relative path", where=printable(path))
+        raise FailedError("not a normalised relative path", where=printable(path), hint=IMPOSSIBLE)
     return parent, name

@@ -36,7 +36,12 @@ def check_marker(layout: DatasetLayout) -> bool:
     try:
         document.from_json(plain_files.read(path), path)
     except ValueError as error:
-        raise FailedError("a state file is damaged", where=str(path), why=str(error)) from None
+        raise FailedError(
+            "a state file is damaged",
+            where=str(path),
+            why=str(error),
+            hint="put the file back, or remove it: `penstock run` makes it anew",
+        ) from None
     except FileNotFoundError:
         return _without(layout)
     except (NotADirectoryError, PermissionError):
@@ -83,6 +88,5 @@ def _without(layout: DatasetLayout) -> bool:
         where=str(layout.state),
         why=f"it has no {layout.state_marker.name}, and nothing was changed",
         hint=f"move it aside, while nothing is at work: {moved}; then `penstock run {layout.dataset}` stages "
-        "the dataset anew, or `penstock adopt --seal` makes a release of the files that are there "
-        '(docs/adopt.md, "From a version before 1.0")',
+        "the dataset anew, or `penstock adopt --seal` makes a release of the files that are there",
     )

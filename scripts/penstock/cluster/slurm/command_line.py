@@ -213,7 +213,11 @@ class SlurmCommands:
                 if array in found:
                     found[array].append(element)
         except ValueError as error:
-            raise FailedError("squeue's answer cannot be read", why=answer.words) from error
+            raise FailedError(
+                "squeue's answer cannot be read",
+                why=answer.words,
+                hint="look at what `sbatch` and `squeue` print here: a wrapper may have changed it",
+            ) from error
         return found
 
     def ended_elements(self, array: str) -> list[SlurmElement]:

@@ -17,7 +17,7 @@ from penstock.cluster.slurm.advice import advised
 from penstock.cluster.slurm.client import SAID, say
 from penstock.cluster.slurm.job_states import STATES
 from penstock.cluster.slurm.submission import Account
-from penstock.errors import FailedError, PreflightError, QueueFullError, TransientError
+from penstock.errors import FailedError, PreflightError, QueueFullError, TransientError, all_of
 from penstock.runtime import interpreter
 
 if TYPE_CHECKING:
@@ -203,10 +203,7 @@ def _refuse(lacks: Sequence[Lack]) -> None:
     if len(errors) == 1:
         raise errors[0]
     if errors:
-        raise PreflightError(
-            f"{len(errors)} things on nodes stop the run",
-            why="\n" + "\n".join(f"- {error}" for error in errors),
-        )
+        raise all_of(f"{len(errors)} things on nodes stop the run", errors)
 
 
 def _answered(probe: Probe, job: str) -> Written | None:

@@ -22,6 +22,7 @@ from penstock.cluster.port import log_stem
 from penstock.cluster.slurm.client import CONTROLLER, TOKEN, environment
 from penstock.cluster.slurm.environment import STOP_AT
 from penstock.core.host_lists import FORM, host_list, host_names
+from penstock.core.text import in_quotes
 from penstock.errors import ConfigError
 
 if TYPE_CHECKING:
@@ -59,9 +60,10 @@ def validated(key: str, value: str) -> str:
     """The value, if it can be this option's. Raises ConfigError."""
     if not PATTERNS[key].fullmatch(value):
         raise ConfigError(
-            f"{value!r} cannot be a SLURM {key}",
+            f"{in_quotes(value)} cannot be a SLURM {key}",
             where=f"cluster.{key}",
             why=f"it must match {PATTERNS[key].pattern}",
+            hint="correct the key",
         )
     return value
 
@@ -217,8 +219,9 @@ def pattern(folder: Path) -> str:
     if "\\" in text or "\n" in text or not text.startswith("/"):
         raise ConfigError(
             "SLURM cannot write logs into this folder",
-            where=repr(text),
+            where=in_quotes(text),
             why="a backslash, a newline or a relative path cannot be given to --output",
+            hint="move the dataset's state to another folder: `target.state_root`",
         )
     return text.replace("%", "%%")
 

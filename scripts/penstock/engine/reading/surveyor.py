@@ -125,12 +125,12 @@ class Surveyor(Stream):
         except _OtherBytesError as error:
             return Surveyed(row, OTHER, READ, error.why)
         except IntegrityError as error:
-            return Surveyed(row, OTHER, CHECKSUM, f"{error.what}: {error.why}")
+            return Surveyed(row, OTHER, CHECKSUM, error.reason)
         except PenstockError as error:
             if self._at_source:
                 if not isinstance(error, (ObjectError, SourceChangedError)):
                     raise
-                why = f"{error.what}: {error.why}" if error.why else error.what
+                why = error.reason
                 return Surveyed(row, SOURCE, differed, why)
             return Surveyed(row, UNREAD, differed, error.why or error.what)
 

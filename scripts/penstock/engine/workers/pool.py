@@ -91,7 +91,11 @@ class Pool:
         except OSError as error:
             why = error.strerror or str(error)
             limit = process_limit.refused(error)
-            raise limit or FailedError("cannot start a worker process", why=why) from None
+            raise limit or FailedError(
+                "cannot start a worker process",
+                why=why,
+                hint="look at the limits of processes and memory there; then the same command goes on",
+            ) from None
         member = Member(process, channel, range(first, first + share))
         self.members.append(member)
         self.selector.register(channel.connection, selectors.EVENT_READ, member)

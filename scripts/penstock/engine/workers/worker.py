@@ -22,7 +22,7 @@ from penstock.engine.holding import Stopping
 from penstock.engine.pacing import BYTES, REQUESTS, Pace
 from penstock.engine.shared_memory import Limiter, Shared
 from penstock.engine.stream import Stopped, failure, of_row
-from penstock.errors import FailedError, PenstockError
+from penstock.errors import IMPOSSIBLE, FailedError, PenstockError
 from penstock.runtime import garbage_collection, process_limit, wire
 
 if TYPE_CHECKING:
@@ -230,7 +230,7 @@ class Worker:
 
 
 def _unset(**_: Any) -> Stream:
-    raise FailedError("the worker got work before its set-up")
+    raise FailedError("the worker got work before its set-up", hint=IMPOSSIBLE)
 
 
 def _ignore(_: Any) -> None:
@@ -249,7 +249,7 @@ def main() -> None:
         while trace is not None:
             where, trace = f"{trace.tb_frame.f_code.co_filename}:{trace.tb_lineno}", trace.tb_next
         why = f"{args.exc_type.__name__}: {args.exc_value}"
-        worker.fatal(FailedError("a worker met an internal error", where=where, why=why))
+        worker.fatal(FailedError("a worker met an internal error", where=where, why=why, hint=IMPOSSIBLE))
 
     threading.excepthook = crashed
     try:

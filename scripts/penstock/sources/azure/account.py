@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 NAMES = ("connection_string", "account_key", "sas_token", "client_id", "client_secret", "tenant_id")
 SECRETS = frozenset({"connection_string", "account_key", "sas_token", "client_secret"})
 VARIABLES = "AZURE_STORAGE_"
-HINT = "docs/configuration.md has the options of Azure: account_name with credentials_file or anon"
+HINT = "give storage_options the account_name, with a credentials_file or `anon: true`"
 _CONTAINER = re.compile(r"\$root|\$web|[a-z0-9](?:-?[a-z0-9]){2,62}")
 
 

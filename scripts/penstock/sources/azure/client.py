@@ -90,4 +90,4 @@ class AzureClient(ObjectClient):
         code = headers.get(b"x-ms-error-code", b"").decode("latin-1") or told.get("Code", "")
         message = " ".join(filter(None, (told.get("Message"), told.get("AuthenticationErrorDetail"))))
         message = self._credentials.cleaned(" ".join(message.split()))
-        return refused(status, code, message, headers, self.where(key))
+        return refused(status, code, message, headers, self.where(key), listing=not key)

@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING
 from urllib.parse import unquote_to_bytes
 
 from penstock.core.model import Listed
-from penstock.errors import FailedError, TransientError
+from penstock.core.text import in_quotes
+from penstock.errors import STORE_AMISS, FailedError, TransientError
 from penstock.sources.decimals import decimal
 from penstock.sources.http.dates import stated_time
 from penstock.sources.objects.pages import Objects
@@ -42,19 +43,26 @@ def understand(text: str, place: Place) -> Objects:
     dates: dict[str, int] = {}
     blobs = _BLOB.findall(text)
     if len(blobs) != text.count("<Blob>"):
-        raise FailedError("the listing is malformed", where=place.url)
+        raise FailedError("the listing is malformed", where=place.url, hint=STORE_AMISS)
     for blob in blobs:
         head, _, rest = blob.partition("<Properties>")
         properties, _, metadata = rest.partition("</Properties>")
         fields, name = dict(_FIELD.findall(properties)), _NAME.match(head)
         size = decimal(fields.get("Content-Length", "").strip())
         if name is None or size is None:
-            raise FailedError("the listing has an object without key or size", where=place.url)
+            raise FailedError(
+                "the listing has an object without key or size", where=place.url, hint=STORE_AMISS
+            )
         full = plain(name[2])
         if name[1]:
             full = unquote_to_bytes(full).decode("utf-8", "surrogateescape")
         if not full.startswith(place.prefix):
-            raise FailedError("the listing has a key outside of the prefix", where=place.url, why=repr(full))
+            raise FailedError(
+                "the listing has a key outside of the prefix",
+                where=place.url,
+                why=in_quotes(full),
+                hint=STORE_AMISS,
+            )
         key = full[len(place.prefix) :]
         if not key or (not size and _FOLDER.search(metadata)):
             markers += bool(key)

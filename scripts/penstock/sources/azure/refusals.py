@@ -41,14 +41,22 @@ CODES = {
 
 
 def refused(
-    status: int, code: str, message: str, headers: Mapping[bytes, bytes], where: str
+    status: int,
+    code: str,
+    message: str,
+    headers: Mapping[bytes, bytes],
+    where: str,
+    *,
+    listing: bool = False,
 ) -> PenstockError:
     """`refusals.refusal` with Azure's codes. A signature before or after its period is
     ExpiredCredentialsError. `message` holds no secret."""
     if status == 403 and "time frame" in message:
         why = f"status {status} {code}"
         return ExpiredCredentialsError("the signature is not valid at this time", where=where, why=why)
-    return refusal(status, headers, where, code=code, message=message, codes=CODES, waits=WAITS)
+    return refusal(
+        status, headers, where, code=code, message=message, codes=CODES, waits=WAITS, listing=listing
+    )
 
 
 def failure(error: BaseException, cleaned: Callable[[str], str], where: str) -> PenstockError:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from typing import TYPE_CHECKING
 
-from penstock.errors import FailedError, PenstockError
+from penstock.errors import STORE_AMISS, FailedError, PenstockError
 from penstock.sources.checksum_headers import COMBINE, google_claims
 from penstock.sources.gcs.credentials import HINT
 from penstock.sources.http.endpoint import endpoint, split
@@ -79,7 +79,9 @@ class GcsClient(ObjectClient):
             stated = f"crc32c={found.get('crc32c')},md5={found.get('md5Hash')}"
             return int(found["size"]), str(found["generation"]), google_claims(stated)
         except (ValueError, KeyError, TypeError):
-            raise FailedError("the answer describes no object", where=self.where(key)) from None
+            raise FailedError(
+                "the answer describes no object", where=self.where(key), hint=STORE_AMISS
+            ) from None
 
     def refusal(self, status: int, headers: Mapping[bytes, bytes], body: bytes, key: str) -> PenstockError:
         try:

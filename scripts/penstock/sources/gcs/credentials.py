@@ -28,7 +28,10 @@ if TYPE_CHECKING:
 
 SCOPE = "https://www.googleapis.com/auth/devstorage.read_only"
 METADATA = "metadata.google.internal"
-HINT = "docs/configuration.md has the options of gcs; other ways to log in: `reader: fsspec`"
+HINT = (
+    "give storage_options a credentials_file, `instance_metadata: true` or `anon: true`; other ways to log "
+    "in are those of `reader: fsspec`"
+)
 
 
 def resolve(config: SourceConfig) -> AccessToken:

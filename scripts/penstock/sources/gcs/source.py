@@ -5,7 +5,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from penstock.core.model import Listed
-from penstock.errors import FailedError, PenstockError, SourceChangedError, TransientError
+from penstock.core.text import in_quotes
+from penstock.errors import STORE_AMISS, FailedError, PenstockError, SourceChangedError, TransientError
 from penstock.sources.gcs.client import GOOGLE, GcsClient
 from penstock.sources.gcs.credentials import resolve
 from penstock.sources.http.dates import stated_time
@@ -79,14 +80,24 @@ class GcsSource(ObjectSource[GcsClient]):
             if found["kind"] != KIND:
                 raise ValueError(found["kind"])
             rows = [self._listed(item) for item in found.get("items", ())]
-        except (ValueError, KeyError, TypeError) as error:
-            raise FailedError("the answer is no listing", where=self.url, why=repr(error)) from None
+        except (ValueError, KeyError, TypeError):
+            raise FailedError(
+                "the answer is no listing",
+                where=self.url,
+                why="it is no JSON of the kind that a listing has",
+                hint=STORE_AMISS,
+            ) from None
         return Objects([row for row in rows if row.key], str(found.get("nextPageToken", "")))
 
     def _listed(self, item: dict[str, str]) -> Listed:
         name: str = item["name"]
         if not name.startswith(self._prefix):
-            raise FailedError("the listing has a key outside of the prefix", where=self.url, why=repr(name))
+            raise FailedError(
+                "the listing has a key outside of the prefix",
+                where=self.url,
+                why=in_quotes(name),
+                hint=STORE_AMISS,
+            )
         when = stated_time(item["updated"], self.url)
         return Listed(name[len(self._prefix) :], int(item["size"]), str(item["generation"]), when)
 

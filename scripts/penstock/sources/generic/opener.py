@@ -43,7 +43,7 @@ PACKAGES = {
     "gdrive": "gdrivefs",
 }
 """What opens a protocol; s3fs and adlfs are part of penstock's own environment."""
-HINT = "check the address, the account and the options: docs/sources.md says whose options they are"
+HINT = "check the address, the account and storage_options: they are those of the library that is named here"
 OURS = frozenset({"reader", "credentials_file"})
 """Options that no library takes."""
 GOOGLE: Mapping[str, object] = {"access": "read_only", "session_kwargs": {"auto_decompress": False}}

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 
+from penstock.core.text import in_quotes
 from penstock.core.timestamps import SECOND, nanoseconds
 from penstock.errors import FailedError
 
@@ -47,7 +48,7 @@ def stated_time(text: str, where: str) -> int:
         raise FailedError(
             "the store states a time that cannot be read",
             where=where,
-            why=repr(text[:60]),
+            why=in_quotes(text[:60]),
             hint="times are as 2026-01-31T12:00:00Z, or as Sat, 31 Jan 2026 12:00:00 GMT",
         )
     return seconds * SECOND

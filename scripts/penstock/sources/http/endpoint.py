@@ -184,7 +184,10 @@ def ca_bundle(options: Mapping[str, object]) -> str | None:
             path = os.path.expanduser(str(value))
             if not os.path.exists(path):
                 raise PreflightError(
-                    "the file of certificate authorities is not there", where=path, why=f"named by {name}"
+                    "the file of certificate authorities is not there",
+                    where=path,
+                    why=f"named by {name}",
+                    hint="correct it, or leave it out: the system's authorities are then taken",
                 )
             return path
     return None
@@ -202,7 +205,10 @@ def tls_context(bundle: str | None) -> ssl.SSLContext:
             context = ssl.create_default_context(cafile=bundle)
     except (OSError, ssl.SSLError) as error:
         raise PreflightError(
-            "the certificate authorities cannot be read", where=bundle or "the system's", why=str(error)
+            "the certificate authorities cannot be read",
+            where=bundle or "the system's",
+            why=str(error),
+            hint="name a file or folder of certificates in PEM by `ca_bundle` in storage_options",
         ) from None
     context.set_alpn_protocols(["http/1.1"])
     return context

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from penstock.core.text import in_quotes
 from penstock.errors import ObjectError, PenstockError, SourceChangedError, TransientError
 
 if TYPE_CHECKING:
@@ -56,7 +57,7 @@ def misfit(
         stated = headers.get(b"content-range", b"").decode("latin-1")
         expected = f"bytes {offset}-{offset + wanted - 1}/{entry.size}"
         if stated != expected:
-            why = f"{stated!r}, not {expected!r}"
+            why = f"{in_quotes(stated)}, not {in_quotes(expected)}"
             if stated.rpartition("/")[2] not in ("", "*", str(entry.size)):
                 return _other_size(where, why)
             return ObjectError("the server answers with another range", where=where, why=why)

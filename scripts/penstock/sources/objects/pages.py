@@ -7,7 +7,7 @@ import threading
 from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING, Generic, NamedTuple, Protocol, TypeVar
 
-from penstock.errors import FailedError
+from penstock.errors import STORE_AMISS, FailedError
 from penstock.sources.backoff import TRIES, retrying
 from penstock.sources.external_sort import disorder, endless, order
 
@@ -123,7 +123,7 @@ def one_by_one(fetch: Callable[[str], P], where: str, stop: Callable[[], None]) 
                 page = coming.result()
                 if page.following:
                     if hash(page.following) in seen:
-                        raise FailedError("the listing runs in a circle", where=where)
+                        raise FailedError("the listing runs in a circle", where=where, hint=STORE_AMISS)
                     seen.add(hash(page.following))
                     empty = empty + 1 if page.empty else 0
                     if (error := endless(empty, where)) is not None:
@@ -157,7 +157,9 @@ def between(
             return
 
 
-def ascending(batches: Iterator[Sequence[Listed]], where: str, hint: str = "") -> Iterator[Sequence[Listed]]:
+def ascending(
+    batches: Iterator[Sequence[Listed]], where: str, hint: str = STORE_AMISS
+) -> Iterator[Sequence[Listed]]:
     """The same batches, without empty ones. Raises FailedError for keys that are not in ascending order of
     their bytes, or stand there twice."""
     last = b""

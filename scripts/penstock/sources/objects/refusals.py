@@ -46,6 +46,11 @@ STATUSES: Mapping[int, Meaning] = {
     ),
 }
 
+NOTHING_THERE = (
+    "look at it in another way; then correct the source's URL (and `endpoint_url`, where storage_options has "
+    "one), or have what links there corrected"
+)
+
 
 def refusal(
     status: int,
@@ -56,8 +61,10 @@ def refusal(
     message: str = "",
     codes: Mapping[str, Meaning],
     waits: Container[str] = (),
+    listing: bool = False,
 ) -> PenstockError:
     """The error of an answer with a status that was not wanted. `waits`: codes after which a retry may help.
+    `listing`: the request was of a listing, so nothing is known yet that could be gone.
 
     | status, code | error |
     |---|---|
@@ -77,6 +84,8 @@ def refusal(
         return asked_for("the store asks for patience", where, why, status, code, retry_after(headers))
     if status == 412:
         return SourceChangedError("the object changed since it was listed", where=where, why=why)
+    if status in (404, 410) and listing:
+        return SourceChangedError("there is nothing at the address", where=where, why=why, hint=NOTHING_THERE)
     if status in (404, 410):
         return SourceChangedError("the object is gone since it was listed", where=where, why=why)
     if status == 416:

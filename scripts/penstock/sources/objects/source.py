@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, ClassVar, Generic, TypeVar
 from penstock.config.patterns import of_file_alone, written
 from penstock.core.model import Entry, Listed
 from penstock.errors import (
+    STORE_AMISS,
     ConfigError,
     FailedError,
     ObjectError,
@@ -163,7 +164,7 @@ class ObjectSource(Generic[C]):
             raise PreflightError(
                 "the source cannot be listed",
                 where=f"{self.url} at {self._at}",
-                why=f"{error.what}: {error.why}" if error.why else error.what,
+                why=error.reason,
                 hint=error.hint or self.CHECK,
             ) from None
         finally:
@@ -344,7 +345,9 @@ class ObjectSource(Generic[C]):
             return None
         token = client.version(headers, size)
         if size < 0 or token is None:
-            raise FailedError("the answer states no size or no version", where=client.where(key))
+            raise FailedError(
+                "the answer states no size or no version", where=client.where(key), hint=STORE_AMISS
+            )
         modified = stated_time(headers.get(b"last-modified", b"").decode("latin-1"), client.where(key))
         archived = client.archived(headers)
         modified = (self._by_metadata and client.metadata_time(headers)) or modified

@@ -31,7 +31,12 @@ def failure(error: OSError, key: str) -> PenstockError:
     if error.errno in REFUSED:
         return ObjectError("the file cannot be read", where=key, why=why)
     if error.errno == errno.ENOMEM:
-        return FailedError("this machine's limits are reached", where=key, why=why)
+        return FailedError(
+            "this machine's limits are reached",
+            where=key,
+            why=why,
+            hint="raise `ulimit -n`, or give the element fewer CPUs (`cluster.cpus`)",
+        )
     if error.errno in EXHAUSTED:
         return TransientError("too many files are open", where=key, why=why, hint="see `ulimit -n`")
     return TransientError("reading the file failed", where=key, why=why)

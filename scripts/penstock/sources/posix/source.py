@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING
 
 from penstock.core.model import Listed
 from penstock.core.row_codec import filled
+from penstock.core.text import in_quotes
 from penstock.errors import PreflightError, SourceChangedError
 from penstock.filesystem.tree import BELOW, BROKEN, FILE, LINK, descend
 from penstock.sources.posix.file_range import token
@@ -56,7 +57,7 @@ class RefusedFiles:
             return
         self.count += 1
         if len(self._lines) < SHOWN:
-            self._lines.append(f"{path or '.'!r}: {why}")
+            self._lines.append(f"{in_quotes(path or '.')}: {why}")
 
     def error(self, url: str, hint: str = "") -> PreflightError:
         lines = list(self._lines)
@@ -167,7 +168,10 @@ class PosixSource:
             root = os.open(self.root, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
         except OSError as error:
             raise PreflightError(
-                "the source folder cannot be opened", where=self.url, why=error.strerror or str(error)
+                "the source folder cannot be opened",
+                where=self.url,
+                why=error.strerror or str(error),
+                hint="correct the path, mount it here, or let this account read it",
             ) from None
         entered = ""
         with closing(descend(root)) as met:

@@ -246,18 +246,27 @@ class S3Client(ObjectClient):
     def refusal(self, status: int, headers: Mapping[bytes, bytes], body: bytes, key: str) -> PenstockError:
         code, message, region = _understood(body)
         region = region or headers.get(b"x-amz-bucket-region", b"").decode("latin-1")
-        return failure(status, code, message, headers, self.where(key), region)
+        return failure(status, code, message, headers, self.where(key), region, listing=not key)
 
 
 def failure(
-    status: int, code: str, message: str, headers: Mapping[bytes, bytes], where: str, region: str = ""
+    status: int,
+    code: str,
+    message: str,
+    headers: Mapping[bytes, bytes],
+    where: str,
+    region: str = "",
+    *,
+    listing: bool = False,
 ) -> PenstockError:
     """`refusals.refusal` with S3's codes."""
     codes = CODES
     if code in OTHER_REGION:
         hint = f"set `region: {region}` in storage_options" if _REGION.fullmatch(region) else "set `region`"
         codes = {code: Meaning(FailedError, "the bucket is in another region", hint)}
-    return refusal(status, headers, where, code=code, message=message, codes=codes, waits=WAITS)
+    return refusal(
+        status, headers, where, code=code, message=message, codes=codes, waits=WAITS, listing=listing
+    )
 
 
 def _understood(body: bytes) -> tuple[str, str, str]:

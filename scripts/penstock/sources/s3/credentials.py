@@ -12,6 +12,7 @@ import os
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from penstock.core.text import in_quotes
 from penstock.errors import PreflightError
 from penstock.sources.renewal import ENVIRONMENT
 from penstock.sources.s3 import session_keys
@@ -76,7 +77,7 @@ def resolve(config: SourceConfig) -> S3Credentials:
                 instance_metadata=bool(options.get("instance_metadata")),
             )
             keys, region, endpoint = found.keys, region or found.region, endpoint or found.endpoint
-            origin = ENVIRONMENT if found.environment else f"the profile {found.profile!r}"
+            origin = ENVIRONMENT if found.environment else f"the profile {in_quotes(found.profile)}"
     return S3Credentials(keys, str(region or "us-east-1"), str(endpoint or ""), origin)
 
 
@@ -114,7 +115,7 @@ def read_file(path: str, profile: str = "") -> Keys:
     text = read_secret(path)
     values = parse(text, profile)
     if values is None or not values.get("access") or not values.get("secret"):
-        section = f" for profile {profile!r}" if profile else ""
+        section = f" for profile {in_quotes(profile)}" if profile else ""
         raise PreflightError(
             f"the credentials file has no access key{section}",
             where=path,

@@ -12,7 +12,8 @@ from typing import TYPE_CHECKING
 
 from penstock.core.model import Listed
 from penstock.core.row_codec import filled
-from penstock.errors import ExpiredCredentialsError, FailedError
+from penstock.core.text import in_quotes
+from penstock.errors import STORE_AMISS, ExpiredCredentialsError, FailedError
 from penstock.sources.external_sort import disorder
 from penstock.sources.http.dates import stated_time
 from penstock.sources.http.quoting import query_string
@@ -59,7 +60,7 @@ class Pages:
                 raise FailedError(
                     f"the store cuts its listing off after {count} keys and does not say so",
                     where=self._bucket.url,
-                    why=f"{key!r} is there, and was not listed",
+                    why=f"{in_quotes(key)} is there, and was not listed",
                     hint="this server's listings cannot be trusted: upgrade it, or give narrower prefixes as "
                     "several `sources`",
                 )
@@ -188,7 +189,12 @@ def _batch(
             continue  # another stream's; that it is in order is what the ranges rest on
         last = key
         if not key.startswith(prefix):
-            raise FailedError("the listing has a key outside of the prefix", where=bucket.url, why=repr(key))
+            raise FailedError(
+                "the listing has a key outside of the prefix",
+                where=bucket.url,
+                why=in_quotes(key),
+                hint=STORE_AMISS,
+            )
         if key == prefix:
             continue  # the marker of the prefix itself
         tag = plain(etag).strip('"')

@@ -20,7 +20,7 @@ from concurrent.futures import ThreadPoolExecutor
 from os import fsdecode, fsencode
 from typing import TYPE_CHECKING
 
-from penstock.errors import FailedError, TransientError
+from penstock.errors import STORE_AMISS, FailedError, TransientError
 from penstock.sources.external_sort import endless
 from penstock.sources.s3.keyspace import Letters
 from penstock.sources.s3.page import Page, encoded, key_of, keys
@@ -216,7 +216,7 @@ class Ranges:
             return
         if page.following:
             if hash(page.following) in one.tokens:
-                self._error = FailedError("the listing runs in a circle", where=self._where)
+                self._error = FailedError("the listing runs in a circle", where=self._where, hint=STORE_AMISS)
                 return
             one.tokens.add(hash(page.following))
         else:

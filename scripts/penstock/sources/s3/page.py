@@ -8,7 +8,8 @@ from itertools import islice
 from typing import TYPE_CHECKING, NamedTuple
 from urllib.parse import unquote_to_bytes
 
-from penstock.errors import FailedError, TransientError
+from penstock.core.text import in_quotes
+from penstock.errors import STORE_AMISS, FailedError, TransientError
 from penstock.sources.decimals import decimal
 from penstock.sources.objects.xml_text import plain
 
@@ -78,13 +79,19 @@ def objects(text: str, where: str) -> Iterator[tuple[str, str, str, str]]:
         return
     blocks = _OBJECT.findall(text)
     if len(blocks) != count:
-        raise FailedError("the listing is malformed", where=where)
+        raise FailedError("the listing is malformed", where=where, hint=STORE_AMISS)
     for block in blocks:
         fields = dict(_FIELD.findall(block))
         size = fields.get("Size", "").strip()
         if "Key" not in fields or decimal(size) is None:
-            why = f"{plain(fields['Key'])!r} has the size {size[:40]!r}" if "Key" in fields else "no key"
-            raise FailedError("the listing has an object without key or size", where=where, why=why)
+            why = (
+                f"{in_quotes(plain(fields['Key']))} has the size {in_quotes(size[:40])}"
+                if "Key" in fields
+                else "no key"
+            )
+            raise FailedError(
+                "the listing has an object without key or size", where=where, why=why, hint=STORE_AMISS
+            )
         yield (
             fields["Key"],
             fields.get("LastModified", ""),

@@ -18,7 +18,7 @@ import sys
 import warnings
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from penstock.core.text import printable
+from penstock.core.text import in_quotes, printable
 from penstock.errors import PreflightError
 from penstock.runtime import interpreter
 from penstock.sources.s3.sigv4 import Keys
@@ -36,7 +36,7 @@ MOST = 1 << 30
 """Bytes of memory that the process may take: a helper may print without an end."""
 SHOWN = 300
 """Characters of somebody else's words in a message."""
-HINT = "docs/configuration.md has the options of S3: profile, credentials_file or anon"
+HINT = "give storage_options a profile, a credentials_file or `anon: true`"
 CODE_HINT = (
     "get a session by `aws sts get-session-token --serial-number ... --token-code ...`, and put its three "
     "keys into a credentials_file or a profile of their own; or name a credential_process, which needs nobody"
@@ -76,7 +76,7 @@ def found(profile: str, url: str, *, instance_metadata: bool) -> Found:
         answer = {"why": cleaned(said.words)}
     if "why" in answer:
         name = answer.get("profile") or profile or os.environ.get("AWS_PROFILE") or "default"
-        what = f"the profile {name!r} of the AWS configuration gives no keys"
+        what = f"the profile {in_quotes(name)} of the AWS configuration gives no keys"
         raise PreflightError(what, where=url, why=answer["why"], hint=answer.get("hint", HINT))
     keys = Keys(answer["access"], answer["secret"], answer["session"], answer["expires"])
     environment = answer["method"] == "env"

@@ -13,7 +13,8 @@ import re
 from typing import TYPE_CHECKING
 
 from penstock.core.model import Listed
-from penstock.errors import FailedError, ObjectError, PreflightError, TransientError
+from penstock.core.text import in_quotes
+from penstock.errors import STORE_AMISS, FailedError, ObjectError, PreflightError, TransientError
 from penstock.sources.external_sort import disorder
 from penstock.sources.http.dates import stated_time
 from penstock.sources.objects.pages import one_by_one
@@ -99,7 +100,9 @@ def listed(
             if fields.get("IsLatest", "").strip().lower() != "true":
                 continue
             if "Key" not in fields or not fields.get("Size", "").strip().isdecimal():
-                raise FailedError("the listing has an object without key or size", where=bucket.url)
+                raise FailedError(
+                    "the listing has an object without key or size", where=bucket.url, hint=STORE_AMISS
+                )
             key, version = key_of(fields["Key"], quoted), plain(fields.get("VersionId", ""))
             if (os.fsencode(key), version) == (last, before):
                 continue  # some stores begin a page with the version that the marker names
@@ -108,7 +111,10 @@ def listed(
             last, before = os.fsencode(key), version
             if not key.startswith(bucket.prefix):
                 raise FailedError(
-                    "the listing has a key outside of the prefix", where=bucket.url, why=repr(key)
+                    "the listing has a key outside of the prefix",
+                    where=bucket.url,
+                    why=in_quotes(key),
+                    hint=STORE_AMISS,
                 )
             if key == bucket.prefix:
                 continue  # the marker of the prefix itself
@@ -143,6 +149,6 @@ def _understand(text: str, where: str) -> Page:
         return Page(text, "")
     key, version = _NEXT_KEY.search(text), _NEXT_VERSION.search(text)
     if key is None:
-        raise FailedError("the listing is cut off: no marker of the next page", where=where)
+        raise FailedError("the listing is cut off: no marker of the next page", where=where, hint=STORE_AMISS)
     marker = key_of(key[1], encoded(Page(text, "")))
     return Page(text, f"{marker}\0{plain(version[1]) if version else ''}")

@@ -126,10 +126,14 @@ class WebClient(ObjectClient):
     REDIRECTS = 6
     CIRCLE = ObjectError
 
-    def __init__(self, url_of: Callable[[str], str], options: Mapping[str, object], timeout: float) -> None:
-        """`url_of` gives the URL of a key; of a folder's key ("" or ending in a slash), its page's."""
+    def __init__(
+        self, url_of: Callable[[str], str], options: Mapping[str, object], timeout: float, *, listing: bool
+    ) -> None:
+        """`url_of` gives the URL of a key; of a folder's key ("" or ending in a slash), its page's.
+        `listing`: it asks for what is not listed yet."""
         super().__init__(without_user(url_of("")))
         self._url_of, self._options, self._timeout = url_of, options, timeout
+        self._lists = listing
         named = options.get("redirects")
         self._named = [str(one) for one in named] if isinstance(named, (list, tuple)) else []
         self._connections: dict[tuple[str, int, bool], Connection] = {}
@@ -312,7 +316,7 @@ class WebClient(ObjectClient):
                 why=f"{why}: it has no listing of its files (nginx: `autoindex off`, Apache: no `Indexes`)",
                 hint="have the listing switched on, or give single files as `sources`, each with its URL",
             )
-        return refusal(status, headers, where, codes={})
+        return refusal(status, headers, where, codes={}, listing=self._lists)
 
     def close(self) -> None:
         self._sent = b""

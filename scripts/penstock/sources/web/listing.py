@@ -131,7 +131,10 @@ class WebListing:
         pauses; any other refusal ends the listing."""
         if depth > DEEPEST:
             raise PreflightError(
-                "the server's folders never end", where=without_user(self._url_of("")), why=prefix
+                "the server's folders never end",
+                where=without_user(self._url_of("")),
+                why=prefix,
+                hint="a link leads back into its own folder: leave it out by `exclude`",
             )
         names = self._names(prefix)
         pending = [name.encode(*_BYTES) for name in names]

@@ -8,6 +8,7 @@ answer are compared with the listing.
 from __future__ import annotations
 
 from contextlib import contextmanager
+from functools import partial
 from typing import TYPE_CHECKING
 from urllib.parse import unquote_to_bytes, urlsplit
 
@@ -47,8 +48,8 @@ class WebSource:
     def renew(self, credentials: object) -> None:
         """The web needs none."""
 
-    def client(self) -> WebClient:
-        return WebClient(self.url_of, self._options, self._timeout)
+    def client(self, *, listing: bool = False) -> WebClient:
+        return WebClient(self.url_of, self._options, self._timeout, listing=listing)
 
     def url_of(self, key: str) -> str:
         if key == self._name or not key:
@@ -60,7 +61,7 @@ class WebSource:
         return self._folder + quoted(key) if key or self._name else self._base
 
     def check(self) -> None:
-        client = self.client()
+        client = self.client(listing=True)
         try:
             connection = client.request("HEAD" if self._name else "GET", self._base)
             if client.folder:
@@ -77,7 +78,7 @@ class WebSource:
             raise PreflightError(
                 "the source cannot be reached",
                 where=self.url,
-                why=f"{error.what}: {error.why}",
+                why=error.reason,
                 hint=error.hint,
             ) from None
         finally:
@@ -104,7 +105,9 @@ class WebSource:
     def _listing(self, url_of: Callable[[str], str]) -> WebListing:
         from penstock.sources.web.listing import WebListing
 
-        return WebListing(self.client, url_of, unsized=self._options.get("unsized") is True)
+        return WebListing(
+            partial(self.client, listing=True), url_of, unsized=self._options.get("unsized") is True
+        )
 
     def list_one(self, key: str) -> Listed | None:
         single = key == self._name

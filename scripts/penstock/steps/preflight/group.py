@@ -7,7 +7,7 @@ import os
 from typing import TYPE_CHECKING
 
 from penstock.core.checks import CheckResult
-from penstock.core.text import printable
+from penstock.core.text import in_quotes, printable
 from penstock.errors import PreflightError
 
 if TYPE_CHECKING:
@@ -26,7 +26,7 @@ def check(context: Context, config: DatasetConfig, looks: Looks) -> None:
     if os.geteuid() != 0 and gid not in mine:
         names = ", ".join(sorted(_name(one) for one in mine))
         raise PreflightError(
-            f"this account may not give files to group {config.permissions.group!r}",
+            f"this account may not give files to group {in_quotes(config.permissions.group)}",
             where=f"datasets.{config.name}.permissions.group",
             why=f"it is in {names}",
             hint="have it added to the group, or name one of these",

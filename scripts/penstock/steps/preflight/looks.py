@@ -10,7 +10,7 @@ from penstock.core.checks import CheckResult, told
 from penstock.core.documents import node_answer
 from penstock.core.documents.step_results import check_json
 from penstock.core.text import printable
-from penstock.errors import InterruptedRunError, PenstockError, PreflightError
+from penstock.errors import InterruptedRunError, PenstockError, PreflightError, all_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
@@ -85,9 +85,7 @@ class Looks:
         errors = list({str(error): error for error in [*self._errors, *self._errors_on_nodes()]}.values())
         if len(errors) < 2:
             return errors[0] if errors else None
-        joined = PreflightError(
-            f"{len(errors)} things stop the run", why="\n" + "\n".join(f"- {error}" for error in errors)
-        )
+        joined = all_of(f"{len(errors)} things stop the run", errors)
         codes = {error.exit_code for error in errors}
         if len(codes) == 1:
             joined.exit_code = codes.pop()

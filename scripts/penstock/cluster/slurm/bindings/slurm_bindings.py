@@ -43,6 +43,7 @@ from penstock.cluster.slurm.bindings.job_description import attributes
 from penstock.cluster.slurm.command_line import SlurmCommands
 from penstock.cluster.slurm.facts import Partition
 from penstock.cluster.slurm.nodes import Node
+from penstock.core.text import in_quotes
 from penstock.errors import FailedError, PreflightError, TransientError
 
 if TYPE_CHECKING:
@@ -95,7 +96,7 @@ class SlurmBindings(SlurmCommands):
                 where="cluster.slurm_api: pyslurm",
                 why=self._why,
                 hint="set cluster.pyslurm_python to an interpreter with the pyslurm of this cluster's "
-                "release (docs/slurm.md says how to install it), or cluster.slurm_api: commands",
+                "release, or cluster.slurm_api: commands",
             )
 
     def nodes(self) -> list[Node]:
@@ -197,7 +198,7 @@ def _differs(version: str, cluster: str, theirs: Facts) -> str:
     if release(version) != release(theirs.version):
         return f"pyslurm {version} is not of this cluster's release, {theirs.version}"
     if cluster != theirs.cluster:
-        return f"pyslurm {version} speaks to the cluster {cluster!r}, the commands to {theirs.cluster!r}"
+        return f"pyslurm {version} speaks to the cluster {cluster}, the commands to {theirs.cluster}"
     return ""
 
 
@@ -214,5 +215,5 @@ def _node(fields: Mapping[str, Any]) -> Node:
 
 def _job_id(result: object) -> str:
     if not isinstance(result, int) or isinstance(result, bool) or result < 1:
-        raise ValueError(f"no job id: {result!r}")
+        raise ValueError(f"no job id: {in_quotes(result)}")
     return str(result)
