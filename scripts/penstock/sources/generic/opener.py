@@ -175,8 +175,8 @@ class Opener:
 
 def finds_by_prefix(fs: Any) -> bool:
     """Whether the protocol is of a store of keys, whose `find` takes the beginning of a name."""
-    find = getattr(fs, "_find", None) or fs.find
-    return "prefix" in inspect.signature(find).parameters
+    find = getattr(fs, "_find", None) or getattr(fs, "find", None)
+    return find is not None and "prefix" in inspect.signature(find).parameters
 
 
 def _check_names(kind: type[Any], options: Mapping[str, object]) -> None:
