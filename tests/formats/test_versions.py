@@ -39,6 +39,7 @@ from penstock.core.documents import (
     step_results,
     taken_mark,
     throttle_file,
+    under_way,
     verdict,
 )
 from penstock.core.model import Entry, Expected, Record, Surveyed
@@ -122,7 +123,8 @@ def test_every_kind_of_document_begins_at_format_1() -> None:
 DOCUMENTS = (
     adopted_tree, adoption_description, audit_description, cancel_file, claim_file, element_outcome,
     element_receipt, fetched_files, history_line, last_end, listing_segment, node_answer, probe_report,
-    removal_mark, rollback_intent, seal, state_marker, state_pointer, taken_mark, throttle_file, verdict,
+    removal_mark, rollback_intent, seal, state_marker, state_pointer, taken_mark, throttle_file,
+    under_way, verdict,
 )  # fmt: skip
 READERS: dict[str, Callable[[bytes, str], object]] = {
     **{one.__name__.rpartition(".")[2]: one.from_json for one in DOCUMENTS},

@@ -46,6 +46,37 @@ def test_further_datasets_get_a_job_of_their_own_that_follows(place: Place) -> N
     assert told_after.read_text().strip() == f"releases/{release}"
 
 
+def test_sl4_others_read_the_submitted_job_until_its_release_is_published(place: Place) -> None:
+    """At submission where the dataset has a folder, and from each step within the job."""
+    place.fill("a", 5)
+    place.configure(["a"], cluster={"probe": False})
+    notice = place.target / "a/under-way.json"
+    noticed: set[tuple[str, str]] = set()
+
+    def is_withdrawn() -> bool:
+        try:
+            content = json.loads(notice.read_text())
+        except FileNotFoundError:
+            return bool(noticed)
+        noticed.add((content["step"], content["job"]))
+        return False
+
+    first = place.ends(place.penstock("run", "--submit", "--parsable", "a")).strip()
+    wait_for(is_withdrawn, "the first release", seconds=240, every=0.02)
+    assert {job for _, job in noticed} == {first}
+    assert "submit" not in dict(noticed)
+    release = place.published("a").parent.name
+    wait_for(lambda: not place.machine.run("squeue", "-h", "-j", first).stdout.strip(), "its job", seconds=60)
+
+    noticed.clear()
+    place.fill("a", 7)
+    second = place.ends(place.penstock("run", "--submit", "--parsable", "a")).strip()
+    wait_for(is_withdrawn, "the second release", seconds=240, every=0.02)
+    assert {job for _, job in noticed} == {second}
+    assert {"submit", "list", "copy"} <= dict(noticed).keys()
+    assert place.published("a").parent.name != release
+
+
 def test_a_controller_asks_for_memory_by_what_was_listed_last(place: Place) -> None:
     """A listing that outgrows its job ends by name, and leaves its count to the next submission."""
     place.fill("a", 5)

@@ -63,6 +63,7 @@ def _submit(
 ) -> str:
     """The id of the job that does this task, which is printed with where its output is."""
     from penstock.cluster.registry import open_cluster
+    from penstock.state import under_way
     from penstock.state.context import layout_of
     from penstock.steps import controller_job, controller_memory
 
@@ -74,6 +75,9 @@ def _submit(
     config = controller_job.with_options(config, needed)
     cluster = open_cluster(config.cluster, warn=output.say)
     job, met, after = controller_job.run(cluster, config, parsed.config, datasets, task, may_begin=may_begin)
+    if task[0] == "run" and not met:
+        for name in datasets or config.datasets:
+            under_way.submitted(layout_of(config.target, name), job, cluster.name())
     log = f"results/logs/submit-{job}_0.log"
     result = {"job": job, "met": met, "log": log, "datasets": list(datasets or config.datasets)}
     if after:

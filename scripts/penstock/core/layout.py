@@ -7,6 +7,7 @@
 <root>/<dataset>/audits/<release>.json
 <root>/<dataset>/verdicts/<name>
 <root>/<dataset>/pins/<name>
+<root>/<dataset>/under-way.json
 <root>/<dataset>/.penstock/{lock, claims/<number>.json, history.jsonl, runs/<run>/...}
 """
 
@@ -156,6 +157,11 @@ class DatasetLayout:
     def pins(self) -> Path:
         """What readers say that they read."""
         return self.folder / "pins"
+
+    @property
+    def under_way(self) -> Path:
+        """Who stages it now, for accounts that may not read the state."""
+        return self.folder / "under-way.json"
 
     @property
     def readers_reserve(self) -> Path:

@@ -14,6 +14,7 @@ from penstock.ownership.ops_share import OpsShare
 from penstock.ownership.promises import Kept
 from penstock.state import cancel_mark, last_end, run_claims
 from penstock.state.run import read_plan, read_run
+from penstock.state.under_way import Notice
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -77,15 +78,23 @@ class Hold:
 @contextlib.contextmanager
 def holding(context: Context, dataset: str, run: str, step: str, *, release: str = "") -> Iterator[Hold]:
     """Hold the dataset's lock for a step of `run` ("" for list, and for a repair, which is of a `release`);
-    the promise of that run or repair, where it has one, says meanwhile that this process works for it. Raises
-    LockedError (exit 7) that names the holder, or the run that overtook this one. Waiting and taking over are
-    reported by events. Raises FailedError where the workflow of this step was cancelled."""
+    the promise of that run or repair, where it has one, says meanwhile that this process works for it. A
+    notice says so to other accounts (`state.under_way`), until the run is published or a step of it fails.
+    Raises LockedError (exit 7) that names the holder, or the run that overtook this one. Waiting and taking
+    over are reported by events. Raises FailedError where the workflow of this step was cancelled."""
     layout = context.layout(dataset)
     context.storage.check_owner(layout)
     context.storage.need_state(layout)
     promised = run or (of_repair(release) if release else "")
     kept = Kept(context.storage, layout, promised, context.controller) if promised else None
-    lock = lock_of(context, layout, run or release, step, beat=kept.beat if kept else _nothing)
+    notice = Notice(layout, step, context.controller) if step in OF_RUN else None
+    signs = [sign.beat for sign in (kept, notice) if sign is not None]
+
+    def beat() -> None:
+        for sign in signs:
+            sign()
+
+    lock = lock_of(context, layout, run or release, step, beat=beat)
     with lock:
         hold = Hold(layout, lock, run)
         if run:
@@ -95,6 +104,9 @@ def holding(context: Context, dataset: str, run: str, step: str, *, release: str
         if step in OF_RUN:
             last_end.begin(layout, reserve=bool(run))
         before, context.hold = context.hold, hold
+        over = True
+        if notice:
+            notice.begin()
         if kept:
             kept.begin(step)
         try:
@@ -103,6 +115,7 @@ def holding(context: Context, dataset: str, run: str, step: str, *, release: str
             if hold.run and step != "publish":
                 # What publish showed is done, whoever came after it.
                 run_claims.check(layout, hold.run)
+            over = bool(hold.run) and layout.run(hold.run).receipt("publish").exists()
         except InterruptedRunError:
             raise
         except (PenstockError, OSError) as error:
@@ -111,6 +124,8 @@ def holding(context: Context, dataset: str, run: str, step: str, *, release: str
             context.hold = before
             if kept:
                 kept.end()
+            if notice and over:
+                notice.end()
 
 
 @contextlib.contextmanager

@@ -46,7 +46,7 @@ from penstock.errors import (
 from penstock.filesystem import clock, errno_map, plain_files
 from penstock.filesystem.errno_map import printable
 from penstock.policy import accounts, hold
-from penstock.state import history, receipts, release_signature, seals, verdicts
+from penstock.state import history, receipts, release_signature, seals, under_way, verdicts
 from penstock.storage.registry import open_storage
 
 if TYPE_CHECKING:
@@ -395,8 +395,12 @@ def current(layout: DatasetLayout) -> str:
     except FailedError as error:
         raise FindingsError(error.what, where=error.where, why=error.why, hint=error.hint) from None
     if release is None:
+        staging = under_way.find(layout)
         raise NothingPublishedError(
-            "nothing is published", where=str(layout.current), hint=f"run `penstock run {layout.dataset}`"
+            "nothing is published",
+            where=str(layout.current),
+            why=str(staging or ""),
+            hint=under_way.advice(layout, staging),
         )
     return release
 

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from penstock.arrays.live_arrays import live_arrays, unanswered
 from penstock.ownership import promises
-from penstock.state import cancel_mark
+from penstock.state import cancel_mark, under_way
 from penstock.steps.run_state import held_by
 
 if TYPE_CHECKING:
@@ -38,6 +38,7 @@ def run(context: Context, dataset: str) -> list[str]:
             f"answer ({submission.name}): give the same command again in {left:.0f} s"
         )
     promises.withdraw(context, layout)
+    under_way.forget(layout)
     if holder:
         told.append(f"its controller, which stops as soon as it sees that ({holder})")
     return told

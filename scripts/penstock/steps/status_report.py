@@ -14,7 +14,7 @@ from penstock.errors import FindingsError, PenstockError, PreflightError
 from penstock.ownership import abandoned_stagings, liveness, ops_share
 from penstock.policy import accounts, hold, pause
 from penstock.retention import pins
-from penstock.state import gate, run_store
+from penstock.state import gate, run_store, under_way
 from penstock.state.submission_log import ArrayBook
 from penstock.steps import run_state
 
@@ -85,7 +85,14 @@ def _work(context: Context, layout: DatasetLayout, found: Judgement) -> StatusRe
         return {"to_do": found.error.hint if found.error else ""}
     if not context.storage.owns(layout):
         who = accounts.told([str(layout.folder.lstat().st_uid)])
-        return {"seen": f"what is published alone: another account, {who}, stages this dataset"}
+        visible: StatusResult = {
+            "seen": f"what is published alone: another account, {who}, stages this dataset"
+        }
+        if staging := under_way.find(layout):
+            visible["under_way"] = str(staging)
+        if found.state == gate.NOTHING and found.error is not None:
+            visible["to_do"] = found.error.hint
+        return visible
     last = _last_run(layout)
     work = run_state.of(context, layout, last)
     told: StatusResult = {"work": work}

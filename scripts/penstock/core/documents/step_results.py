@@ -482,6 +482,8 @@ class StatusResult(TypedDict, total=False):
     last_audit: LastAuditJson | None
     findings: Mapping[str, int]
     seen: str
+    under_way: str
+    """What the dataset's owner stages now, for other accounts (`state.under_way`)."""
     run: str
     release: str
     work: RunState
