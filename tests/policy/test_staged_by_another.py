@@ -145,6 +145,11 @@ def test_outside_a_job_there_is_none_to_depend_on(place: Path) -> None:
     assert RUN not in text
 
 
+def test_show_says_why_there_is_no_release(place: Path) -> None:
+    owner_does(place, lists)
+    assert "SLURM job 4711" in reader_gets(place, "show", NAME)[1]
+
+
 def test_the_owner_is_not_told_to_run_what_runs(place: Path) -> None:
     owner_does(place, lists)
     _, text = reader_gets(place, "gate", NAME, uid=OWNER)

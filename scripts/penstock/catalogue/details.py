@@ -90,6 +90,7 @@ def named(folder: Folder, layout: DatasetLayout, release: str | None) -> tuple[s
             raise PreflightError(
                 error.what,
                 where=error.where,
+                why=error.why,
                 hint=f"name a release: `penstock releases {layout.dataset}` lists them",
             ) from None
         current = None
