@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import os
+import re
+import shutil
+import tempfile
 from pathlib import Path
 
 import pytest
@@ -11,7 +14,7 @@ from penstock.cluster.port import ArraySpec, State
 from penstock.cluster.slurm import client, environment
 from penstock.cluster.slurm.client import CommandOutput, problem
 from penstock.cluster.slurm.command_line import SlurmCommands
-from penstock.cluster.slurm.submission import handed_on, together_arguments
+from penstock.cluster.slurm.submission import exporting, handed_on, together_arguments, without_file
 from penstock.config.settings import JobOptions
 from penstock.errors import FailedError, TransientError
 from penstock.runtime import cgroups
@@ -185,6 +188,44 @@ class TestTheUsersEnvironment:
         assert "--export=" not in arguments
         SlurmCommands().submit_job("b-name", OPTIONS, "#!/bin/sh\n")
         assert job_gets(site) == {**handed_on(), "SLURM_JOB_NAME": "b-name"}
+
+    def test_an_sbatch_that_runs_elsewhere_opens_no_file_and_gets_what_the_job_gets(self, site: Site) -> None:
+        """As a wrapper that runs it by ssh: SLURM's own words name the file."""
+        words = "sbatch: error: Could not open user environment file ${word#--export-file=}"
+        site.program(
+            "sbatch",
+            f'for word; do case $word in --export-file=*) echo "{words}" >&2; exit 1;; esac; done\n'
+            f'env > {site.folder}/env\nprintf "%s\\n" "$@" > {site.folder}/arguments\ncat >&2\necho 77\n',
+        )
+        assert submitted() == "77"
+        assert "--export=ALL" in (site.folder / "arguments").read_text().splitlines()
+        given = self.reads(site)
+        assert (given["PATH"], given["SLURM_CONF_SERVER"]) == (os.environ["PATH"], "head")
+        assert not given.keys() & {"SLURM_JWT", "PROJECT", *OUTER}
+        assert SlurmCommands().trial(OPTIONS).refusal == ""
+
+    def test_a_program_gets_what_the_job_gets_and_of_a_token_two(
+        self, site: Site, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        (site.folder / "sbatch").unlink()
+        shutil.copy("/usr/bin/env", site.folder / "sbatch")
+        with exporting() as export:
+            pass
+        assert export.option == "--export=ALL"
+        assert export.env is not None
+        assert list(export.env.items())[-2:] == [("SLURM_JWT", TOKEN), (b"SLURM_JWT", "")]
+        assert not export.env.keys() & {"PROJECT", *OUTER}
+        monkeypatch.delenv("SLURM_JWT")
+        with exporting() as export:
+            assert (export.env, Path(export.file).is_file()) == (None, True)
+        monkeypatch.setattr(tempfile, "tempdir", str(site.folder / "nowhere"))
+        with exporting() as export:
+            assert export == without_file()
+
+    def test_the_file_is_gone_afterwards(self, site: Site) -> None:
+        submitted()
+        (word,) = re.findall("--export-file=(.*)", (site.folder / "arguments").read_text())
+        assert not Path(word).exists()
 
     def test_srun_hands_on_what_is_named(self) -> None:
         assert "--export=PATH,SLURM_CONF,TZ" in together_arguments("n", OPTIONS, 2)

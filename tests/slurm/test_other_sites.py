@@ -29,6 +29,7 @@ code=$?
 echo '--> 3 of 4 allocations are left'
 exit $code
 """
+SECRET = "never-in-a-job-7c1f"
 OUTER = {
     "SBATCH_PARTITION": "cpu", "SBATCH_ARRAY_INX": "7-9", "SBATCH_TIMELIMIT": "1", "SBATCH_HOLD": "1",
     "SBATCH_EXPORT": "NONE", "SBATCH_CORE_SPEC": "1", "SBATCH_CLUSTERS": "elsewhere",
@@ -95,6 +96,25 @@ def test_l1_a_wrapper_that_prints_three_lines_before_and_one_after(place: Place)
         (wrappers / name).write_text(WRAPPED.format(program=program, line="-" * 40))
         (wrappers / name).chmod(0o755)
     staged(place, {"PATH": f"{wrappers}:{place.env['PATH']}"})
+
+
+def test_l2_a_wrapper_that_runs_sbatch_where_no_process_or_file_of_this_one_is_known(place: Place) -> None:
+    """As over ssh, or into a container: a /proc and a folder for temporary files of its own."""
+    wrappers, temporary = place.folder / "wrappers", place.folder / "temporary"
+    wrappers.mkdir(mode=0o755)
+    temporary.mkdir()
+    temporary.chmod(0o1777)
+    program = shutil.which("sbatch", path=place.machine.env["PATH"])
+    away = "unshare --user --map-current-user --keep-caps --mount --pid --fork --mount-proc"
+    inside = f'mount -t tmpfs none {temporary} && exec {program} "$@"'
+    (wrappers / "sbatch").write_text(f"#!/bin/sh\nexec {away} /bin/sh -c '{inside}' sbatch \"$@\"\n")
+    (wrappers / "sbatch").chmod(0o755)
+    path = f"{wrappers}:{place.env['PATH']}"
+    staged(place, {"PATH": path, "TMPDIR": str(temporary), "OF_THE_USER": SECRET})
+    kept = [path for path in (place.machine.folder / "state").rglob("*") if path.is_file()]
+    assert kept
+    assert not [path for path in kept if SECRET.encode() in path.read_bytes()]
+    assert not list(temporary.iterdir())
 
 
 def test_l3_what_is_private_is_not_wrong(private: Place) -> None:

@@ -41,17 +41,19 @@ from penstock.cluster.slurm.submission import (
     job_arguments,
     single_arguments,
     validated,
+    without_file,
 )
 from penstock.core.host_lists import host_list, host_names
 from penstock.errors import FailedError, QueueFullError, TransientError
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Mapping, Sequence
 
     from penstock.cluster.port import Accounted, ArraySpec
     from penstock.cluster.slurm.facts import Association, Partition, Qos
     from penstock.cluster.slurm.job_states import SlurmElement
     from penstock.cluster.slurm.nodes import Node
+    from penstock.cluster.slurm.submission import Export
     from penstock.config.settings import JobOptions
 
 EPOCH = {"SLURM_TIME_FORMAT": "%s"}
@@ -145,18 +147,9 @@ class SlurmCommands:
     def trial(self, options: JobOptions, exclude: Sequence[str] = ()) -> Trial:
         """What SLURM would do now with such a job, which may run on none of the nodes `exclude`. Raises
         QueueFullError where it judges none, since this account has too many."""
-        with exporting() as (exported, env):
-            answer = call(
-                "sbatch",
-                "--test-only",
-                exported,
-                "--chdir=/",
-                "--output=/dev/null",
-                *job_arguments(options, exclude=exclude),
-                stdin="#!/bin/sh\nexit 0\n",
-                extra=EPOCH,
-                env=env,
-            )
+        asked = job_arguments(options, exclude=exclude)
+        words = ("sbatch", "--test-only", "--chdir=/", "--output=/dev/null", *asked)
+        answer = _sbatch(words, "#!/bin/sh\nexit 0\n", extra=EPOCH)
         if answer.code == 0:
             start = _START.search(f"{answer.err}\n{answer.out}")
             return Trial(start=float(start[1]) if start else 0.0)
@@ -178,9 +171,8 @@ class SlurmCommands:
     def _sbatch(self, command: Sequence[str], script: str, name: str) -> str:
         """The answer is the last line of the form of an id. Where a site's wrapper keeps it to itself, the
         job is the newest one of this name: slurmctld has it before sbatch ends with 0."""
-        with exporting(name) as (exported, env):
-            # An sbatch that outlives its controller sleeps, tries again, and submits what nobody waits for.
-            answer = call(*command, exported, stdin=script, env=env, outlives=False)
+        # An sbatch that outlives its controller sleeps, tries again, and submits what nobody waits for.
+        answer = _sbatch(command, script, name, outlives=False)
         if answer.code != 0:
             raise problem("sbatch", answer)
         if ids := _ID.findall(answer.out):
@@ -286,6 +278,26 @@ def _queued(line: str) -> QueuedJob:
     except ValueError:
         names = frozenset()  # `(null)`, or a form that is not known: no node is said to be kept by it
     return QueuedJob(job, array, state != "PD", user, account, qos, names, reason, name)
+
+
+def _sbatch(
+    command: Sequence[str],
+    script: str,
+    name: str = "",
+    *,
+    extra: Mapping[str, str] | None = None,
+    outlives: bool = True,
+) -> CommandOutput:
+    """Run sbatch so that the job of this name gets its environment (`exporting`)."""
+
+    def run(export: Export) -> CommandOutput:
+        return call(*command, export.option, stdin=script, extra=extra, env=export.env, outlives=outlives)
+
+    with exporting(name) as export:
+        answer = run(export)
+    if answer.code != 0 and export.unread(f"{answer.err}\n{answer.out}"):
+        return run(without_file())
+    return answer
 
 
 def _shown(*command: str) -> str:

@@ -14,9 +14,10 @@ import resource
 import shlex
 import shutil
 import socket
+import tempfile
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from penstock.cluster.port import log_stem
 from penstock.cluster.slurm.client import CONTROLLER, TOKEN, environment
@@ -48,8 +49,8 @@ PATTERNS = {
 }
 HANDED_ON = ("PATH", "SLURM_CONF", "TZ")
 """The variables of the submitting process that a job gets. `--export=ALL` would carry every secret of the
-submitting shell into the job, and a list of names SLURM_* all the same, with it SLURM_JWT; `--export=NONE`
-fetches a login environment, which fails on many sites, and `--export=NIL` is not known to every release."""
+submitting shell into the job. `--export=NONE`, `NIL` and a list of names fetch a login environment, too (seen
+of 22.05, which sets SLURM_GET_USER_ENV for each of them): that fails on many sites."""
 _LIMITS = ("CPU", "FSIZE", "DATA", "STACK", "CORE", "RSS", "NPROC", "NOFILE", "MEMLOCK", "AS")
 _UNLIMITED = (1 << 64) - 1
 LEAD = 120
@@ -86,18 +87,34 @@ def handed_on() -> dict[str, str]:
     return {"PATH": os.defpath, **kept, **{f"SLURM_{name}": text for name, text in handed.items()}}
 
 
+class Export(NamedTuple):
+    """How sbatch is to hand a job its environment."""
+
+    option: str
+    env: Mapping[str | bytes, str] | None
+    """What sbatch itself gets; None: as any command."""
+    file: str = ""
+    """What the option names, if it is a file."""
+
+    def unread(self, words: str) -> bool:
+        """Whether sbatch, by its words, could not open the file: it then asked slurmctld for nothing."""
+        return bool(self.file) and self.file in words
+
+
 @contextlib.contextmanager
-def exporting(name: str = "") -> Iterator[tuple[str, Mapping[str | bytes, str] | None]]:
-    """An option of sbatch by which the job of this name gets what `handed_on` has, and sbatch's environment
-    (None: as any command's).
+def exporting(name: str = "") -> Iterator[Export]:
+    """By it the job of this name gets what `handed_on` has.
 
     | a token (SLURM_JWT) | sbatch is a script | sbatch gets             | the job gets it by            |
     |---------------------|--------------------|-------------------------|-------------------------------|
-    | no                  | any                | the user's environment  | a file in memory              |
+    | no                  | any                | the user's environment  | a file                        |
     | yes                 | no                 | what the job gets, and  | its environment, in which the |
     |                     |                    | the token               | token is empty                |
-    | yes                 | yes                | the user's environment  | a file in memory: sbatch then |
-    |                     |                    |                         | has to do without the token   |
+    | yes                 | yes                | the user's environment  | a file: sbatch then has to do |
+    |                     |                    |                         | without the token             |
+
+    Where sbatch cannot open the file (`Export.unread`: a script runs it on another machine), or none can be
+    made, `without_file` is the way.
 
     With `--export-file` sbatch forgets its environment, and with it the token, before it asks slurmctld for
     anything; with every other option SLURM_* goes into the job, and so into slurmctld's files. So the token
@@ -106,22 +123,29 @@ def exporting(name: str = "") -> Iterator[tuple[str, Mapping[str | bytes, str] |
     """
     token = environment().get(TOKEN)
     if token and not _is_script("sbatch"):
-        names = {*HANDED_ON, *CONTROLLER} - {TOKEN}
-        own: dict[str | bytes, str] = {name: os.environ[name] for name in names if name in os.environ}
-        own.setdefault("PATH", os.defpath)
-        yield "--export=ALL", {**own, TOKEN: token, TOKEN.encode(): ""}
+        bare = without_file()
+        yield bare._replace(env={**(bare.env or {}), TOKEN: token, TOKEN.encode(): ""})
         return
-    # A path, since a site's wrapper hands no open file on.
-    descriptor = os.memfd_create("penstock-environment")
-    try:
-        # sbatch itself sets the job's name only in the environment that it then forgets.
-        given = {**handed_on(), **({"SLURM_JOB_NAME": name} if name else {})}
-        lines = (f"{key}={value}\0" for key, value in given.items())
-        with open(descriptor, "wb", closefd=False) as stream:
-            stream.write(os.fsencode("".join(lines)))
-        yield f"--export-file=/proc/{os.getpid()}/fd/{descriptor}", None
-    finally:
-        os.close(descriptor)
+    # sbatch itself sets the job's name only in the environment that it then forgets.
+    given = {**handed_on(), **({"SLURM_JOB_NAME": name} if name else {})}
+    with contextlib.ExitStack() as stack:
+        try:
+            # A path, since a site's wrapper hands no open file on; of a name that no other machine has.
+            stream = stack.enter_context(tempfile.NamedTemporaryFile(prefix="penstock-environment-"))
+            stream.write(os.fsencode("".join(f"{key}={value}\0" for key, value in given.items())))
+            stream.flush()
+            export = Export(f"--export-file={stream.name}", None, stream.name)
+        except OSError:
+            export = without_file()
+        yield export
+
+
+def without_file() -> Export:
+    """For an sbatch that knows no file of this machine: the job gets what it has in its environment."""
+    names = {*HANDED_ON, *CONTROLLER} - {TOKEN}
+    own: dict[str | bytes, str] = {name: os.environ[name] for name in names if name in os.environ}
+    own.setdefault("PATH", os.defpath)
+    return Export("--export=ALL", own)
 
 
 def _is_script(program: str) -> bool:
