@@ -86,6 +86,15 @@ def test_the_receipt_and_the_job_id_alone(place: Path, capsys: pytest.CaptureFix
     assert told == {"job": "77", "met": False, "log": log, "datasets": ["d"]}
 
 
+def test_sl6_the_jobs_comment_names_its_datasets(place: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert submitted(capsys, "d") == ("77", False)
+    assert "--comment=penstock dataset=d step=run " in asked(place, 77)
+    many = [f"d{number:02d}" for number in range(12)]
+    configured(place, *many)
+    assert submitted(capsys) == ("78", False)
+    assert f"--comment=penstock dataset={','.join(many[:10])},2-more step=run " in asked(place, 78)
+
+
 def test_json(place: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main([*WORDS, "--progress", "json"]) == 0
     assert json.loads(capsys.readouterr().out)["job"] == "77"

@@ -39,6 +39,8 @@ NOTES = Path("results", ".workflow", "submitted.json")
 FORMAT = 1
 KEPT = 100
 """Jobs whose notes stay: more than a working directory ever has waiting."""
+NAMED = 10
+"""Datasets that the job's comment names."""
 # Arguments: the working directory, the command line, the element's index. Snakemake keeps a cache in
 # the user's home, which a node need not have.
 PROGRAM = """\
@@ -146,10 +148,18 @@ def run(
         words = [*interpreter.command("penstock", python), "--config", wanted.file]
         words += ["--backend", cluster.kind, *rights.handed_on(), task[0], *datasets, *task[1:]]
         command = [*interpreter.isolated(python), "-c", PROGRAM, str(here), *words]
-        spec = ArraySpec(name, STEP, (0,), command, logs, mail=config.cluster.mail or "", after=tuple(living))
+        labels = {"dataset": _named(wanted.datasets), "step": task[0]}
+        mail = config.cluster.mail or ""
+        spec = ArraySpec(name, STEP, (0,), command, logs, labels, mail=mail, after=tuple(living))
         job = cluster.submit(spec)
         _note(cluster, job, wanted)
     return Submitted(job, met=False, after=spec.after)
+
+
+def _named(datasets: Sequence[str]) -> str:
+    """For the job's comment: the names, of many the first ones and how many more."""
+    more = len(datasets) - NAMED
+    return ",".join([*datasets[:NAMED], *([f"{more}-more"] if more > 0 else [])])
 
 
 def _refuse_alone(cluster: Cluster, steps: Sequence[str]) -> None:

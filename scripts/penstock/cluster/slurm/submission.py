@@ -232,8 +232,11 @@ def array_arguments(spec: ArraySpec, at_once: int, options: JobOptions) -> list[
 
 
 def comment(spec: ArraySpec) -> str:
-    """`penstock dataset=d step=copy release=r`."""
-    labels = [f"{validated('name', key)}={validated('name', text)}" for key, text in spec.labels.items()]
+    """`penstock dataset=d step=copy release=r`. A label may hold several names, apart by commas."""
+    labels = (
+        f"{validated('name', key)}={','.join(validated('name', name) for name in text.split(','))}"
+        for key, text in spec.labels.items()
+    )
     return " ".join(["penstock", *labels])
 
 
