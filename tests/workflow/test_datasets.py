@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from typing import TYPE_CHECKING
 
 from tests.workflow.conftest import Place, digests
@@ -91,3 +92,27 @@ def _reported(folder: Path, name: str) -> None:
         (receipts / f"{step}.json").write_text(
             json.dumps({"dataset": name, "release": "r", "status": "PASSED"})
         )
+
+
+def test_sl6_a_warning_of_preflight_is_given_once_and_counted_afterwards(place: Place) -> None:
+    """By the first dataset that meets it; by each run that follows, in a line that names the whole list."""
+    (place.folder / "link").mkdir()
+    place.config["bandwidth"] = {"folder": "link"}
+    place.config["datasets"] = {name: {"source": "source"} for name in "de"}
+    place.write()
+
+    def listed(number: int, *names: str) -> list[str]:
+        receipt = f"results/.workflow/list/{number:020d}-00.json"
+        done = place.penstock("--progress", "lines", "step", "list-group", *names, "--receipt", receipt)
+        assert done.returncode == 0, done.stderr
+        checked = json.loads((place.folder / receipt).read_text())["preflight"]
+        assert all(any("bandwidth cap" in text for text in checked[name]["warnings"]) for name in names)
+        words = ("warning: bandwidth cap", "given before")
+        return [line for line in done.stderr.splitlines() if any(word in line for word in words)]
+
+    first, counted = listed(1, "d", "e")
+    assert " d preflight: warning: bandwidth cap: " in first
+    assert re.search(r" e preflight: \d warnings? given before: `penstock preflight e` lists all$", counted)
+    (again,) = listed(2, "d")
+    assert re.search(r" d preflight: \d warnings? given before: `penstock preflight d` lists all$", again)
+    assert "bandwidth cap" in place.penstock("preflight", "d").stdout

@@ -33,13 +33,18 @@ def group(parsed: argparse.Namespace, session: Session) -> int:
 
     config = session.config()
     result = workflow_receipts.Listings(preflight={}, listed={}, failed={})
+    results = None if parsed.receipt is None else workflow_receipts.results_of(parsed.receipt)
+    # What is wrong with the cluster, by the first of the datasets that meet it.
+    given: set[str] = set()
     with session.context(config) as context:
         context.new_release = parsed.new_release
         for name in session.names(config, parsed.dataset):
             step = "preflight"
             try:
-                checked = step_commands.one(step, context, name)
-                result["preflight"][name] = cast("PreflightResult", checked)
+                known = given | (workflow_receipts.warnings(results, name) if results else set())
+                checked = cast("PreflightResult", step_commands.one(step, context, name, known=known))
+                result["preflight"][name] = checked
+                given |= {*checked["warnings"]}
                 step = "list"
                 result["listed"][name] = _list(context, name, parsed.receipt)
             except InterruptedRunError:

@@ -15,10 +15,16 @@ import time
 from pathlib import Path
 from typing import TYPE_CHECKING, TypedDict
 
+from penstock.core.layout import DATA
 from penstock.core.step_table import AFTER_LIST
+from penstock.state import run_store
 from penstock.state.cancel_mark import INVOCATION
+from penstock.state.context import layout_of
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from penstock.config.settings import Config
     from penstock.core.documents.step_results import ListResult, PreflightResult
     from penstock.core.layout import DatasetLayout
 
@@ -70,6 +76,24 @@ def listings(results: Path, invocation: str) -> Listings:
         found["listed"] |= group.get("listed", {})
         found["failed"] |= group.get("failed", {})
     return found
+
+
+def warnings(results: Path, dataset: str) -> set[str]:
+    """What preflight warned of when it last passed for this dataset, by the listings that are kept."""
+    invocations = {path.name.partition("-")[0] for path in (results / LISTINGS).glob("*-*.json")}
+    for earlier in sorted(invocations, reverse=True):
+        checked = listings(results, earlier)["preflight"].get(dataset)
+        if checked is not None:
+            return {*checked.get("warnings", ())}
+    return set()
+
+
+def published(results: Path, invocation: str, config: Config) -> Iterator[str]:
+    """A line for each dataset that this invocation staged, or found staged: its release and its path."""
+    for name, listed in listings(results, invocation)["listed"].items():
+        layout = layout_of(config.target, name)
+        if run_store.sealed_run(layout, listed["release"]) == listed["run"]:
+            yield f"{name}: {listed['release']} is published, in {layout.release(listed['release']) / DATA}"
 
 
 def tidy(results: Path, layout: DatasetLayout, listed: ListResult) -> None:

@@ -26,8 +26,11 @@ from penstock.steps.preflight import (
 )
 from penstock.steps.preflight.answers import Answers, folders, roots, shared
 from penstock.steps.preflight.looks import Looks
+from penstock.views import human
 
 if TYPE_CHECKING:
+    from collections.abc import Collection
+
     from penstock.core.documents.step_results import PreflightResult
     from penstock.errors import PenstockError
     from penstock.state.context import Context
@@ -42,19 +45,20 @@ class Preflighted(NamedTuple):
     error: PenstockError | None
 
 
-def run(context: Context, dataset: str) -> PreflightResult:
-    """Check one dataset, its sources, target and cluster. Returns the receipt.
+def run(context: Context, dataset: str, *, known: Collection[str] = ()) -> PreflightResult:
+    """Check one dataset, its sources, target and cluster. Returns the receipt. Warnings that are `known` are
+    counted in one line, and are in the receipt all the same.
 
     Raises PreflightError, NoSpaceError or ConfigError for what cannot work: one thing as it is, several
     as one PreflightError that names them all, with the exit status of all where they agree.
     """
-    result, error = look(context, dataset)
+    result, error = look(context, dataset, known)
     if error is not None:
         raise error
     return result
 
 
-def look(context: Context, dataset: str) -> Preflighted:
+def look(context: Context, dataset: str, known: Collection[str] = ()) -> Preflighted:
     """The same, but what stops the run is returned beside all that was seen. Raises InterruptedRunError."""
     context.emit(events.Started(dataset, STEP))
     config, layout = context.dataset(dataset), context.layout(dataset)
@@ -88,7 +92,13 @@ def look(context: Context, dataset: str) -> Preflighted:
         cluster.check(context, config, answers, looks)
     found = Preflighted(looks.document(config.name), looks.error())
     if found.error is None:
-        for text in found.result["warnings"]:
+        warnings = found.result["warnings"]
+        new = [text for text in warnings if text not in known]
+        for text in new:
             context.emit(events.Warned(dataset, STEP, text))
+        if again := len(warnings) - len(new):
+            counted = human.counted(again, "warning")
+            text = f"{counted} given before: `{context.program} preflight {dataset}` lists all"
+            context.emit(events.Noted(dataset, STEP, text))
         context.emit(events.Ended(dataset, STEP, found.result))
     return found
