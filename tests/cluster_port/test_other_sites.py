@@ -209,23 +209,32 @@ class TestTheUsersEnvironment:
     ) -> None:
         (site.folder / "sbatch").unlink()
         shutil.copy("/usr/bin/env", site.folder / "sbatch")
-        with exporting() as export:
+        with exporting("a-name") as export:
             pass
         assert export.option == "--export=ALL"
         assert export.env is not None
         assert list(export.env.items())[-2:] == [("SLURM_JWT", TOKEN), (b"SLURM_JWT", "")]
         assert not export.env.keys() & {"PROJECT", *OUTER}
         monkeypatch.delenv("SLURM_JWT")
-        with exporting() as export:
+        with exporting("a-name") as export:
             assert (export.env, Path(export.file).is_file()) == (None, True)
         monkeypatch.setattr(tempfile, "tempdir", str(site.folder / "nowhere"))
-        with exporting() as export:
+        with exporting("a-name") as export:
             assert export == without_file()
 
     def test_the_file_is_gone_afterwards(self, site: Site) -> None:
         submitted()
         (word,) = re.findall("--export-file=(.*)", (site.folder / "arguments").read_text())
         assert not Path(word).exists()
+
+    def test_a_trial_keeps_its_own_environment_and_reads_no_time_in_words(self, site: Site) -> None:
+        """A start is read in seconds since the epoch alone: a date is not the 2026th second."""
+        said = "sbatch: Job 9 to start at {} using 1 processors on nodes n1"
+        site.program("sbatch", f'env > {site.folder}/env\necho "{said.format(1795263274)}" >&2\n')
+        assert SlurmCommands().trial(OPTIONS).start == 1795263274.0
+        assert self.reads(site)["SLURM_TIME_FORMAT"] == "%s"
+        site.program("sbatch", f'echo "{said.format("2026-11-27T01:00:00")}" >&2\n')
+        assert SlurmCommands().trial(OPTIONS).start == 0.0
 
     def test_srun_hands_on_what_is_named(self) -> None:
         assert "--export=PATH,SLURM_CONF,TZ" in together_arguments("n", OPTIONS, 2)

@@ -47,7 +47,7 @@ from penstock.core.host_lists import host_list, host_names
 from penstock.errors import FailedError, QueueFullError, TransientError
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Sequence
 
     from penstock.cluster.port import Accounted, ArraySpec
     from penstock.cluster.slurm.facts import Association, Partition, Qos
@@ -65,7 +65,7 @@ _JOB_FIELDS = "JobID:|,State:|,exit_code:|,NodeList:|,Reason:|"
 _ID = re.compile(r"^\s*([0-9]+)(?:;[\w.-]+)?\s*$", re.MULTILINE)
 """What `sbatch --parsable` answers: a job's number, and its cluster's name where there are several."""
 _TASKS = re.compile(r"(?:^|,)max_array_tasks=([0-9]+)")
-_START = re.compile(r"\bto start at ([0-9]+)")
+_START = re.compile(r"\bto start at ([0-9]+)\s")
 _UNKNOWN = "Invalid job id"
 _DENIED = "Access/permission denied"
 
@@ -148,8 +148,10 @@ class SlurmCommands:
         """What SLURM would do now with such a job, which may run on none of the nodes `exclude`. Raises
         QueueFullError where it judges none, since this account has too many."""
         asked = job_arguments(options, exclude=exclude)
-        words = ("sbatch", "--test-only", "--chdir=/", "--output=/dev/null", *asked)
-        answer = _sbatch(words, "#!/bin/sh\nexit 0\n", extra=EPOCH)
+        # No job comes of it that would get an environment. With --export-file sbatch forgets its own, and so
+        # EPOCH, too.
+        words = ("sbatch", "--test-only", "--export=NONE", "--chdir=/", "--output=/dev/null", *asked)
+        answer = call(*words, stdin="#!/bin/sh\nexit 0\n", extra=EPOCH)
         if answer.code == 0:
             start = _START.search(f"{answer.err}\n{answer.out}")
             return Trial(start=float(start[1]) if start else 0.0)
@@ -171,8 +173,7 @@ class SlurmCommands:
     def _sbatch(self, command: Sequence[str], script: str, name: str) -> str:
         """The answer is the last line of the form of an id. Where a site's wrapper keeps it to itself, the
         job is the newest one of this name: slurmctld has it before sbatch ends with 0."""
-        # An sbatch that outlives its controller sleeps, tries again, and submits what nobody waits for.
-        answer = _sbatch(command, script, name, outlives=False)
+        answer = _handed(command, script, name)
         if answer.code != 0:
             raise problem("sbatch", answer)
         if ids := _ID.findall(answer.out):
@@ -280,18 +281,12 @@ def _queued(line: str) -> QueuedJob:
     return QueuedJob(job, array, state != "PD", user, account, qos, names, reason, name)
 
 
-def _sbatch(
-    command: Sequence[str],
-    script: str,
-    name: str = "",
-    *,
-    extra: Mapping[str, str] | None = None,
-    outlives: bool = True,
-) -> CommandOutput:
+def _handed(command: Sequence[str], script: str, name: str) -> CommandOutput:
     """Run sbatch so that the job of this name gets its environment (`exporting`)."""
 
     def run(export: Export) -> CommandOutput:
-        return call(*command, export.option, stdin=script, extra=extra, env=export.env, outlives=outlives)
+        # An sbatch that outlives its controller sleeps, tries again, and submits what nobody waits for.
+        return call(*command, export.option, stdin=script, env=export.env, outlives=False)
 
     with exporting(name) as export:
         answer = run(export)

@@ -102,7 +102,7 @@ class Export(NamedTuple):
 
 
 @contextlib.contextmanager
-def exporting(name: str = "") -> Iterator[Export]:
+def exporting(name: str) -> Iterator[Export]:
     """By it the job of this name gets what `handed_on` has.
 
     | a token (SLURM_JWT) | sbatch is a script | sbatch gets             | the job gets it by            |
@@ -127,7 +127,7 @@ def exporting(name: str = "") -> Iterator[Export]:
         yield bare._replace(env={**(bare.env or {}), TOKEN: token, TOKEN.encode(): ""})
         return
     # sbatch itself sets the job's name only in the environment that it then forgets.
-    given = {**handed_on(), **({"SLURM_JOB_NAME": name} if name else {})}
+    given = {**handed_on(), "SLURM_JOB_NAME": name}
     with contextlib.ExitStack() as stack:
         try:
             # A path, since a site's wrapper hands no open file on; of a name that no other machine has.
