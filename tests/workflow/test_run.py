@@ -154,6 +154,8 @@ def test_plain_snakemake_stages_all_and_one(place: Place) -> None:
         assert done.returncode == 0, done.stderr
         assert "Warning" not in done.stderr
         assert "2 datasets would be staged. No source was listed" in done.stdout
+        told = " ".join(done.stdout.split())
+        assert f"/d ({'slurm' if profile else 'local'} elements) Current" in told, "SL5"
     before = sorted(path.name for path in place.folder.iterdir())
     done = place.penstock("--backend", "local", "run", "--dry-run", "--receipt", "preview/r.json")
     assert done.returncode == 0, done.stderr
@@ -170,6 +172,9 @@ def test_plain_snakemake_stages_all_and_one(place: Place) -> None:
     done = place.snakemake()
     assert done.returncode == 0, done.stderr
     assert digests(place.published("d")) == digests(place.source)
+    for name in ("d", "2024"):
+        data = place.published(name)
+        assert f"{name}: {data.parent.name} is published, in {data}\n" in done.stderr, "SL6: as penstock run"
     done = place.snakemake("--config", "dataset=other")
     assert done.returncode == 1
     assert 'no dataset is named "other"' in done.stderr

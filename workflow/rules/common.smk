@@ -25,11 +25,13 @@ if len(workflow.configfiles) != 1:
 try:
     workflow_values.refuse_doubled(sys.argv[1:])
     GIVEN = workflow_values.parse(workflow.config_settings.config_args or [])
+    defaults = workflow.resource_settings.default_resources
     CONFIG, CONFIG_FILE = workflow_values.compose(
         os.path.abspath(workflow.configfiles[0]),
         GIVEN,
         Path("results/.workflow/configurations"),
         write=not workflow.output_settings.dryrun,
+        backend=workflow_values.backend(defaults.args if defaults else ()),
     )
     DATASETS = workflow_values.chosen(GIVEN, CONFIG, workflow.configfiles[0])
 except PenstockError as error:

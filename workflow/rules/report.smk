@@ -1,4 +1,4 @@
-# The page for people, and the figures of the closing summary.
+# The page for people, the figures of the closing summary, and where the data lies.
 
 
 rule report_run:
@@ -17,3 +17,10 @@ rule report_run:
         "{params.penstock:q} report {wildcards.dataset:q} --run {wildcards.run:q}"
         " --receipt {output.receipt:q} --log {log:q}"
         " --html {output.html:q}"
+
+
+# `penstock run` has a summary of its own.
+onsuccess:
+    if not exit_files.below_run():
+        for line in workflow_receipts.published(Path("results"), INVOCATION, CONFIG):
+            logger.info(line)

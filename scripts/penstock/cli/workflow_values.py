@@ -99,12 +99,19 @@ def parse(words: Iterable[str]) -> Given:
         ) from error
 
 
-def compose(file: str, given: Given, folder: Path, *, write: bool) -> tuple[Config, str]:
+def backend(defaults: Iterable[str]) -> str:
+    """The backend that words `name=value` of a profile's `default-resources` name; "" for none."""
+    named = (word.partition("=") for word in defaults)
+    return next((_unquoted(text) for name, _, text in named if name == "backend"), "")
+
+
+def compose(file: str, given: Given, folder: Path, *, write: bool, backend: str = "") -> tuple[Config, str]:
     """The configuration, and the file that the steps read: the given one, or where `--config` changes it one
-    in this folder that is named by its content. Without `write` that one is not made. Raises ConfigError,
-    PreflightError for a folder that cannot be written."""
+    in this folder that is named by its content. Without `write` that one is not made. `backend`: of the
+    configuration alone, in place of its own; "" for its own. Raises ConfigError, PreflightError for a folder
+    that cannot be written."""
     heading = f"{printable(file)} with what --config gave: for the steps of a workflow, and not to be changed"
-    config, content = loader.compose(file, given.sections, heading)
+    config, content = loader.compose(file, given.sections, heading, backend)
     if content is None:
         return config, file
     path = folder / f"{hashlib.sha256(content).hexdigest()[:16]}.yaml"

@@ -62,16 +62,19 @@ def load(path: Path | str, backend_override: str | None = None) -> Config:
     return _checked(file, _read(file, unclear), unclear, backend_override)
 
 
-def compose(path: Path | str, values: overlay.Values, heading: str) -> tuple[Config, bytes | None]:
+def compose(
+    path: Path | str, values: overlay.Values, heading: str, backend_override: str | None = None
+) -> tuple[Config, bytes | None]:
     """The configuration of this file with these values before its own; and the text of a file that says the
-    same, under a comment: None where the values change nothing. Raises ConfigError."""
+    same, under a comment: None where the values change nothing. `backend_override`: as of `load`; not part of
+    the text. Raises ConfigError."""
     file = Path(path)
     unclear: dict[KeyPath, str] = {}
     document = _read(file, unclear)
     made = overlay.laid_over(document, values.sections, heading)
     replaced = {place for place in unclear if made.line(place) == overlay.LAID_OVER}
     kept = {place: why for place, why in unclear.items() if place not in replaced}
-    config = _checked(file, made, {**kept, **values.unclear}, None)
+    config = _checked(file, made, {**kept, **values.unclear}, backend_override)
     return config, None if made.content == document.content else made.content
 
 
