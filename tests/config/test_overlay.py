@@ -6,7 +6,7 @@ import json
 from typing import TYPE_CHECKING
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from penstock.config import loader, overlay, strict_yaml
@@ -107,6 +107,7 @@ def test_what_is_no_yaml_is_named(text: str) -> None:
         overlay.parse([("engine", text)])
 
 
+@settings(deadline=None)
 @given(
     st.recursive(
         st.none()

@@ -7,7 +7,7 @@ import subprocess
 from typing import TYPE_CHECKING
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from penstock.core.host_lists import host_list, host_names
@@ -48,6 +48,7 @@ def test_names_become_ranges() -> None:
 NAMES = st.lists(st.from_regex(r"[a-z]{1,3}[0-9]{0,4}(-ib)?", fullmatch=True), max_size=40)
 
 
+@settings(deadline=None)
 @given(NAMES)
 def test_a_list_of_names_has_these_names(names: list[str]) -> None:
     assert sorted(host_names(host_list(names))) == sorted(set(names))

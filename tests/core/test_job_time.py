@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from penstock.core import job_time
@@ -29,6 +29,7 @@ def test_s29_the_first_limit(estimate: Estimate | None, longest: float, asked: i
     assert job_time.first(estimate, longest) == asked
 
 
+@settings(deadline=None)
 @given(st.floats(0, 1e7), st.booleans(), st.floats(0, 1e7))
 def test_s29_it_is_whole_minutes_within_the_bound_and_never_unlimited(
     seconds: float, measured: bool, longest: float
