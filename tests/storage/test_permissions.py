@@ -18,6 +18,7 @@ from penstock.filesystem.path_walk import walk
 from penstock.storage import modes, tree_removal
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
     from pathlib import Path
 
 
@@ -181,3 +182,33 @@ def test_read_only_trees_can_be_removed(staging: Path, closed: int) -> None:
     forked(child, uid=NOBODY)
     assert not staging.exists()
     assert outside.read_text() == "canary"
+
+
+@pytest.mark.parametrize("remove", [tree_removal.remove_tree, tree_removal.remove_release])
+@pytest.mark.parametrize("closed", [0, 0o200, 0o400, 0o500], ids=oct)
+def test_a_tree_whose_top_folder_is_closed_to_its_owner_is_removed(
+    staging: Path, closed: int, remove: Callable[[Path], None]
+) -> None:
+    for found in walk(staging / "data"):
+        give(staging / "data" / found.path, NOBODY, NOBODY)
+    for path in (staging, staging / "data"):
+        give(path, NOBODY, NOBODY)
+    staging.parent.chmod(0o777)
+    (staging / "data").chmod(closed)
+    staging.chmod(closed)
+    forked(lambda: remove(staging), uid=NOBODY)
+    assert not staging.exists()
+
+
+def test_a_folder_of_another_account_stays_closed_and_is_named(staging: Path) -> None:
+    need_root()
+    staging.chmod(0)
+    staging.parent.chmod(0o777)
+
+    def child() -> str:
+        with pytest.raises(FailedError) as caught:
+            tree_removal.remove_tree(staging)
+        return str(caught.value)
+
+    assert str(staging) in forked(child, uid=NOBODY)
+    assert stat.S_IMODE(staging.stat().st_mode) == 0

@@ -78,7 +78,7 @@ def _sweep(data: Path, swept: list[str]) -> None:
 def open_folders(data: Path) -> None:
     """Give the owner all bits of every folder of a staging's `data` again, so that files can be
     copied anew after permissions closed it."""
-    root = os.open(data, OPEN_FOLDER)
+    root = _opened_root(data)
     folders = Folders(root, 64)
     try:
         for _ in _depth_first(folders):
@@ -128,7 +128,7 @@ def remove_tree(
     *,
     moved: Callable[[int], None] | None = None,
 ) -> None:
-    """Remove a folder and all below it, by descriptors, never through a link; folders below it that their
+    """Remove a folder and all below it, by descriptors, never through a link; of these, folders that their
     owner may not read, write or enter are opened to the owner first. A tree that is not there is removed.
     Durable on return. `spend` is called before each of so many metadata operations, from several threads.
     `moved` is called with times of the file system's clock, in nanoseconds since the epoch, from before the
@@ -138,7 +138,7 @@ def remove_tree(
     closed: its folder is tried again for some seconds (`AGAIN`), as is one in which a late writer makes a
     file. Raises FailedError that names such a file, else by `errno_map.storage_error`."""
     try:
-        root = os.open(path, OPEN_FOLDER)
+        root = _opened_root(path)
     except FileNotFoundError:
         return
     except OSError as error:
@@ -180,13 +180,12 @@ def remove_release(
 ) -> None:
     """`remove_tree` of what was a release, its seal first: no seal ever stands beside half a tree."""
     try:
-        fd = os.open(path, OPEN_FOLDER)
+        fd = _opened_root(path)
     except FileNotFoundError:
         return
     except OSError as error:
         raise storage_error(error, "cannot remove", str(path)) from None
     try:
-        _open_to_owner(fd)
         if spend is not None:
             spend(1)
         with contextlib.suppress(FileNotFoundError):
@@ -246,27 +245,45 @@ def _remove(
     return list(names)
 
 
+def _opened_root(path: Path) -> int:
+    """A descriptor of the folder, after its owner was given all bits."""
+    try:
+        fd = os.open(path, OPEN_FOLDER)
+    except PermissionError:
+        _give_bits(os.open(path, HOLD_FOLDER))
+        fd = os.open(path, OPEN_FOLDER)
+    try:
+        _open_to_owner(fd)
+    except BaseException:
+        os.close(fd)
+        raise
+    return fd
+
+
 def _opened(folders: Folders, folder: str) -> int:
-    """The folder's descriptor, after its owner was given all bits. Where its owner may not read it, they are
-    given by a descriptor that needs no right to read."""
+    """The folder's descriptor, after its owner was given all bits."""
     try:
         fd = folders.get(folder)
     except PermissionError:
-        held = open_beneath(folders.root_fd, folder, HOLD_FOLDER)
-        try:
-            with contextlib.suppress(PermissionError):  # another account's: the open below says so, by name
-                os.chmod(f"/proc/self/fd/{held}", stat.S_IMODE(os.fstat(held).st_mode) | 0o700)
-        finally:
-            os.close(held)
+        _give_bits(open_beneath(folders.root_fd, folder, HOLD_FOLDER))
         fd = folders.get(folder)
     _open_to_owner(fd)
     return fd
 
 
+def _give_bits(held: int) -> None:
+    """Give a folder's owner all bits by a descriptor that needs no right to read, and close it. Another
+    account's folder stays as it is: the open that follows says so, by name."""
+    try:
+        with contextlib.suppress(PermissionError):
+            os.chmod(f"/proc/self/fd/{held}", stat.S_IMODE(os.fstat(held).st_mode) | 0o700)
+    finally:
+        os.close(held)
+
+
 def _depth_first(folders: Folders) -> Iterator[tuple[str, list[str], list[str]]]:
     """(folder, names of other things, names of folders), the deepest first; each folder is given its
     owner's bits on the way down."""
-    _open_to_owner(folders.root_fd)
     stack: list[tuple[str, list[str] | None, list[str]]] = [("", None, [])]
     while stack:
         folder, files, lower = stack.pop()
