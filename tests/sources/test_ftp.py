@@ -3,9 +3,11 @@ or is refused by name."""
 
 from __future__ import annotations
 
+import contextlib
 import gc
 import os
 import time
+from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -346,6 +348,36 @@ def test_f1_opening_a_file_lists_no_folder(tmp_path: Path, without: Sequence[str
         asked = [line.partition(" ")[0] for line in server.commands]
     assert {"LIST", "MLSD", "NLST"}.isdisjoint(asked)
     assert asked.count("USER") == 1
+
+
+def test_listing_single_keys_logs_in_once_for_each_thread(tmp_path: Path) -> None:
+    held = tree(tmp_path / "held", {f"d/{number:03}": b"%d" % number for number in range(50)})
+    with Pyftpd(held) as server:
+        files = source(server.url)
+        entries = [entry_of(item) for item in listing(files).values()]
+        server.commands.clear()
+        with ThreadPoolExecutor(3) as threads:
+            found = list(threads.map(files.list_one, [entry.key for entry in entries]))
+        for entry in entries:
+            files.checksum(entry)
+        assert [item.size for item in found if item] == [entry.size for entry in entries]
+        assert files.list_one("d/none") is None
+        assert sum(line.startswith("USER") for line in server.commands) <= 4
+
+
+def test_a_single_key_is_listed_over_a_new_connection_after_one_that_broke(tmp_path: Path) -> None:
+    held = tree(tmp_path / "held", {"a": b"a", "b": b"bb"})
+    with Pyftpd(held) as server:
+        files = source(server.url)
+        assert files.list_one("a") is not None
+        for connection in list(server.connections):
+            connection.close_when_done()
+        until(lambda: server.held == 0, "the connection is ended")
+        with contextlib.suppress(TransientError):
+            files.list_one("a")
+        found = files.list_one("b")
+        assert found is not None
+        assert found.size == 2
 
 
 def test_f1_a_reader_that_is_closed_holds_no_connection(held: Path) -> None:

@@ -5,6 +5,8 @@ The listing descends folder by folder, in the byte order of the keys. `generic.r
 
 from __future__ import annotations
 
+import contextlib
+import threading
 from typing import TYPE_CHECKING, Any
 
 from penstock.core.model import Listed
@@ -47,6 +49,7 @@ class FsspecSource:
         self._links, self._keep = links, keep
         self._opener = Opener(config, credentials)
         self._markers = self._skipped = 0
+        self._threads = threading.local()
 
     @property
     def ignored(self) -> Mapping[str, int]:
@@ -148,19 +151,33 @@ class FsspecSource:
 
     def list_one(self, key: str) -> Listed | None:
         """By the protocol's description of the object, which is what a reader compares with the listing."""
-        fs = self._opener.connect()
         try:
-            fs.invalidate_cache()
-            try:
-                info = fs.info(self._opener.path(fs, key))
-            except FileNotFoundError:
-                self._check_gone(fs, key)
-                return None
+            with self._own_reader() as reader:
+                fs = reader.fs
+                fs.invalidate_cache()
+                try:
+                    info = fs.info(reader.path(key))
+                except FileNotFoundError:
+                    self._check_gone(fs, key)
+                    return None
         except protocol_errors() as error:
             raise self._opener.failure(error, key) from None
         if info.get("type") != "file" or not isinstance(info.get("size"), int):
             raise SourceChangedError("no longer a file with a size", where=key)
         return Listed(key, info["size"], token_of(info), modified(info))
+
+    @contextlib.contextmanager
+    def _own_reader(self) -> Iterator[FsspecReader]:
+        """This thread's, which logs in once for all keys; anew after an error, as its connection may be dead.
+        It goes when the thread ends."""
+        reader: FsspecReader | None = getattr(self._threads, "reader", None)
+        if reader is None:
+            reader = self._threads.reader = self.reader()
+        try:
+            yield reader
+        except BaseException:
+            reader.close()
+            raise
 
     def _check_gone(self, fs: Any, key: str) -> None:
         """Raises TransientError unless listings of the folders on its way do not name it either."""
@@ -205,4 +222,5 @@ class FsspecSource:
         return FsspecReader(self._opener)
 
     def checksum(self, entry: Entry) -> Sequence[Claim]:
-        return claims_of(FsspecReader(self._opener).look(entry))
+        with self._own_reader() as reader:
+            return claims_of(reader.look(entry))
