@@ -3,12 +3,19 @@
 from __future__ import annotations
 
 import os
+import signal
 import time
+from itertools import count
 from typing import TYPE_CHECKING
 
 import pytest
+from tests.support.accounts import give
+from tests.support.forked import NOBODY
+from tests.support.kill_points import killed_at
+from tests.support.whole_way import go
 
 from penstock.core.layout import PROBE
+from penstock.storage import adopted_files
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -76,3 +83,86 @@ def test_a_trial_that_cannot_be_removed_stops_no_command(releases: Releases) -> 
     releases.stage("a", "b")
     (releases.layout.releases / PROBE).write_text("no folder")
     assert releases.command("gc", "data").returncode == 0
+
+
+def test_a_link_that_was_to_become_current_goes_at_once(releases: Releases) -> None:
+    """K13."""
+    releases.stage("a", "b")
+    left = releases.layout.folder / ".current.0123456789abcdef"
+    left.symlink_to("releases/none")
+    assert releases.command("gc", "data").returncode == 0
+    assert not os.path.lexists(left)
+    releases.check()
+
+
+def test_old_trials_of_adopt_and_answers_of_nodes_go_too(
+    releases: Releases, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """K13; not what holds something, nor another account's."""
+    releases.stage("a")
+    trials = [releases.layout.releases / f".penstock-adopt-{digit * 16}" for digit in "0f"]
+    for trial in trials:
+        trial.mkdir()
+    (trials[1] / "file").touch()
+    answers = [releases.layout.root / f".penstock-probe-{job}" for job in ("17", "18_4", "19", "mine")]
+    for answer in answers:
+        answer.touch()
+    give(answers[2], NOBODY, NOBODY)
+    left = [*trials, *answers]
+    releases.again()
+    assert all(map(os.path.lexists, left))
+    aged(left, monkeypatch)
+    releases.again()
+    assert [path for path in left if os.path.lexists(path)] == [trials[1], answers[2], answers[3]]
+
+
+def test_the_next_adoption_removes_old_trials_beside_the_tree(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """K13."""
+    for name in ("above/tree", "releases", "above/.penstock-adopt-0123456789abcdef"):
+        (tmp_path / name).mkdir(parents=True)
+
+    def tried() -> list[str]:
+        adopted_files.try_move(tmp_path / "above/tree", tmp_path / "releases", tmp_path / "above/aside")
+        return sorted(os.listdir(tmp_path / "above"))
+
+    assert tried() == [".penstock-adopt-0123456789abcdef", "tree"]
+    aged([], monkeypatch)
+    assert tried() == ["tree"]
+
+
+def hidden(releases: Releases) -> set[str]:
+    """What commands may leave, below the dataset's folder and at the root."""
+    found = set()
+    for above, folders, names in os.walk(releases.layout.root):
+        found |= {
+            os.path.relpath(os.path.join(above, name), releases.layout.root)
+            for name in (*folders, *names)
+            if name.startswith((".penstock-", ".try-", ".current.")) or name.endswith(".tmp")
+        }
+    return found
+
+
+@pytest.mark.parametrize(
+    ("step", "name"), [(("step", "plan"), PROBE), (("preflight",), ".try-")], ids=["plan", "preflight"]
+)
+def test_a_step_that_is_killed_amid_its_trial_leaves_nothing_to_the_next(
+    releases: Releases, monkeypatch: pytest.MonkeyPatch, step: tuple[str, ...], name: str
+) -> None:
+    """K13: killed by signal 9 right before each change until its trial is there. The probe goes at once, what
+    may be of a living command after an hour."""
+    releases.holds("a")
+    go(releases.context, upto="list")
+    words = ("--config", str(releases.config), *step, "data")
+    for number in count(1):
+        done = killed_at(number, releases.layout.root, *words)
+        assert done.returncode == -signal.SIGKILL, done.stderr
+        if any(name in left for left in hidden(releases)):
+            break
+    answer = releases.command(*words[2:])
+    assert answer.returncode == 0, answer.stderr
+    assert not [left for left in hidden(releases) if PROBE in left]
+    aged([], monkeypatch)
+    go(releases.context)
+    assert not hidden(releases)

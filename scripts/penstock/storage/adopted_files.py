@@ -18,12 +18,14 @@ import stat
 from typing import TYPE_CHECKING, Self
 
 from penstock.config.access_rules import FILE_BITS, NO_RULES
+from penstock.core.layout import ADOPT_TRIAL
 from penstock.errors import FailedError, PreflightError
 from penstock.filesystem.errno_map import printable, storage_error
 from penstock.filesystem.owners import account
 from penstock.filesystem.safe_open import OPEN_FOLDER, open_beneath
 from penstock.runtime.mounts import mounts
 from penstock.storage import access
+from penstock.storage.dataset_folders import ADOPT_TRIALS, sweep_old
 from penstock.storage.durable import fsync_dir
 from penstock.storage.file_replacement import copy_range
 from penstock.storage.links import keeps
@@ -43,12 +45,14 @@ OPERATIONS = 4
 
 
 def try_move(tree: Path, releases: Path, aside: Path) -> None:
-    """Rename an empty folder from beside the tree to `releases` and remove it. Raises PreflightError where
+    """Rename an empty folder from beside the tree to `releases` and remove it; such folders beside the tree
+    that killed commands of this account left are removed when they are old. Raises PreflightError where
     the tree could not be renamed like this, where a mount lies in it, and where nothing could be moved to
     `aside`."""
     _refuse_mounts(tree)
     _refuse_aside(aside)
-    name = f".penstock-adopt-{secrets.token_hex(8)}"
+    sweep_old(tree.parent, ADOPT_TRIALS)
+    name = f"{ADOPT_TRIAL}{secrets.token_hex(8)}"
     beside, there = tree.parent / name, releases / name
     try:
         os.mkdir(beside, 0o700)

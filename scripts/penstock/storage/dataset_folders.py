@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING
 from penstock.config.access_rules import NO_RULES
 from penstock.core.documents import state_pointer, typed_json
 from penstock.core.documents.state_pointer import StatePointer
-from penstock.core.layout import DATA, PROBE
+from penstock.core.layout import ADOPT_TRIAL, ANSWER, DATA, PROBE
 from penstock.errors import FailedError, FindingsError, PenstockError, PreflightError
 from penstock.filesystem import acl_xattrs, clock, plain_files
 from penstock.filesystem.capabilities import traits_of_mount
@@ -41,8 +41,12 @@ if TYPE_CHECKING:
 FORMAT = 1
 """Of `root.json`."""
 _POINTER = re.compile(r"releases/([^/]+)")
+_NEXT_POINTER = re.compile(r"\.current\.[0-9a-f]{16}")
 LEFT_AFTER = 3600.0
-"""Seconds after which a temporary file is one of a killed command: live ones last for moments."""
+"""Seconds after which a temporary name is of a killed command: live ones last for moments, an answer until
+preflight, which waits for some minutes, has read it."""
+ADOPT_TRIALS = re.compile(rf"{re.escape(ADOPT_TRIAL)}[0-9a-f]{{16}}")
+_ANSWERS = re.compile(rf"{re.escape(ANSWER)}\d.*")
 _LEFT = re.compile(rf"\.try-[0-9a-f]{{16}}.*|{plain_files.UNFINISHED.pattern}")
 _KINDS = {
     stat.S_IFREG: "a file", stat.S_IFLNK: "a link", stat.S_IFIFO: "a FIFO", stat.S_IFSOCK: "a socket",
@@ -439,13 +443,17 @@ def probe(layout: DatasetLayout) -> ProbeReport:
 
 
 def sweep_leftovers(layout: DatasetLayout) -> None:
-    """Remove what killed commands left in the dataset's folders; by a caller that holds the lock.
+    """Remove what killed commands of this account left in the dataset's folders and at the root; by a caller
+    that holds the lock.
 
-    | name              | left by                             | removed                         |
-    |-------------------|-------------------------------------|---------------------------------|
-    | `.penstock-probe` | a probe: by the lock's holder alone | at once                         |
-    | `.try-<hex>`      | preflight, without the lock         | after `LEFT_AFTER`, by its time |
-    | `.<hex>.tmp`      | a document that was being written   | the same                        |
+    | name                     | left by                               | removed                         |
+    |--------------------------|---------------------------------------|---------------------------------|
+    | `.penstock-probe`        | a probe: by the lock's holder alone   | at once                         |
+    | `.current.<hex>`         | a move of `current`: by the same      | at once                         |
+    | `.try-<hex>`             | preflight, without the lock           | after `LEFT_AFTER`, by its time |
+    | `.<hex>.tmp`             | a document that was being written     | the same                        |
+    | `.penstock-adopt-<hex>`  | an adoption, without the lock         | the same                        |
+    | `.penstock-probe-<job>`  | preflight's jobs, without the lock    | the same                        |
 
     What cannot be removed stays until the next command: nothing reads it. Raises no error."""
     from penstock.storage.tree_removal import remove_tree
@@ -454,14 +462,41 @@ def sweep_leftovers(layout: DatasetLayout) -> None:
         with contextlib.suppress(PenstockError):
             if os.path.lexists(folder / PROBE):
                 remove_tree(folder / PROBE)
+    with contextlib.suppress(OSError):
+        sweep_pointers(layout)
     for folder in (layout.folder, layout.verdict("").parent, layout.state.parent, layout.state):
-        with contextlib.suppress(OSError), os.scandir(folder) as entries:
-            left = [entry for entry in entries if _LEFT.fullmatch(entry.name)]
-            before = clock.now(folder) - LEFT_AFTER if left else 0.0
-            for entry in left:
+        sweep_old(folder, _LEFT)
+    sweep_old(layout.releases, ADOPT_TRIALS)
+    sweep_old(layout.root, _ANSWERS)
+
+
+def sweep_pointers(layout: DatasetLayout) -> None:
+    """Remove the links that others were about to rename to `current`: what they renamed by now, they have.
+    Durable on return. Raises OSError."""
+    with os.scandir(layout.folder) as entries:
+        old = [e.path for e in entries if _NEXT_POINTER.fullmatch(e.name) and e.is_symlink()]
+    for path in old:
+        with contextlib.suppress(FileNotFoundError):
+            os.unlink(path)
+    if old:
+        fsync_dir(layout.folder)
+
+
+def sweep_old(folder: Path, names: re.Pattern[str]) -> None:
+    """Remove files and empty folders of this account, of such names, that were not changed for `LEFT_AFTER`.
+    Raises no error."""
+    with contextlib.suppress(OSError), os.scandir(folder) as entries:
+        left = [entry for entry in entries if names.fullmatch(entry.name)]
+        before = clock.now(folder) - LEFT_AFTER if left else 0.0
+        for entry in left:
+            with contextlib.suppress(OSError):
                 seen = entry.stat(follow_symlinks=False)
-                if stat.S_ISREG(seen.st_mode) and max(seen.st_mtime, seen.st_ctime) < before:
+                if seen.st_uid != os.geteuid() or max(seen.st_mtime, seen.st_ctime) >= before:
+                    continue
+                if stat.S_ISREG(seen.st_mode):
                     os.unlink(entry.path)
+                elif stat.S_ISDIR(seen.st_mode):
+                    os.rmdir(entry.path)
 
 
 def _open(path: Path) -> int:

@@ -28,6 +28,7 @@ if TYPE_CHECKING:
         probe,
         releases,
         sweep_leftovers,
+        sweep_pointers,
     )
     from penstock.storage.durable import append_line, make_dirs, read_json, rename, write_json
     from penstock.storage.file_replacement import Mender
@@ -42,7 +43,7 @@ if TYPE_CHECKING:
     from penstock.storage.paced_writer import PacedWriter
     from penstock.storage.part_files import shared_stands
     from penstock.storage.published_folder import put_beside
-    from penstock.storage.reveal import point, reveal, sweep_pointers
+    from penstock.storage.reveal import point, reveal
     from penstock.storage.shared_files import (
         beat,
         forget_notice,
@@ -73,14 +74,14 @@ _HOMES = {
     "adopted_files": "AdoptedFiles move_tree try_move",
     "barrier": "Barrier",
     "dataset_folders": "check_owner check_root check_shape close_staging current leads need_state "
-    "open_staging owns prepare probe releases sweep_leftovers",
+    "open_staging owns prepare probe releases sweep_leftovers sweep_pointers",
     "durable": "append_line make_dirs read_json rename write_json",
     "file_replacement": "Mender",
     "paced_writer": "PacedWriter",
     "modes": "access_rules dir_mode file_mode group_id set_permissions unseal",
     "part_files": "shared_stands",
     "published_folder": "put_beside",
-    "reveal": "point reveal sweep_pointers",
+    "reveal": "point reveal",
     "shared_files": "beat forget_notice make_folder_as_above make_folder_for_readers post postings "
     "read_notice repost sweep_unfinished withdraw write_notice",
     "staging_writer": "StagingWriter prepare_process",
@@ -105,8 +106,8 @@ __all__ = [
     "check_shape", "close_staging",
     "current", "dir_mode", "drop_state", "file_mode", "forget_notice", "group_id", "leads", "make_dirs",
     "make_folder_as_above", "make_folder_for_readers", "mark_state", "mender", "move_tree", "need_state",
-    "open_folders", "open_staging", "owns",
-    "paced_writer", "point", "post", "postings", "prepare", "prepare_process", "probe", "put_beside",
+    "open_folders", "open_staging", "owns", "paced_writer", "point", "post", "postings",
+    "prepare", "prepare_process", "probe", "put_beside",
     "read_json", "read_notice", "releases", "remove_empty", "remove_release", "remove_tree", "rename",
     "repost", "reveal", "set_permissions", "shared_stands", "sweep_leftovers", "sweep_pointers",
     "sweep_temporaries", "sweep_unfinished", "try_move", "unseal", "withdraw", "write_json",

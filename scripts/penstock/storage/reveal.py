@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import contextlib
 import os
-import re
 import secrets
 import stat
 from typing import TYPE_CHECKING
@@ -28,8 +27,6 @@ if TYPE_CHECKING:
 
     from penstock.core.layout import DatasetLayout
     from penstock.core.posix_acl import Acl
-
-_TEMPORARY = re.compile(r"\.current\.[0-9a-f]{16}")
 
 
 def reveal(layout: DatasetLayout, release: str, assert_held: Callable[[], None]) -> None:
@@ -95,7 +92,7 @@ def point(layout: DatasetLayout, release: str, assert_held: Callable[[], None]) 
                 raise
         else:
             fsync_dir(layout.folder)
-        sweep_pointers(layout)
+        dataset_folders.sweep_pointers(layout)
     except OSError as error:
         raise storage_error(error, "cannot move the pointer", str(layout.current)) from None
 
@@ -177,15 +174,3 @@ def _acl(data: Path) -> Acl | None:
         if error.errno in acl_xattrs.NONE_KEPT:
             return None
         raise
-
-
-def sweep_pointers(layout: DatasetLayout) -> None:
-    """Remove the links that others were about to rename to `current`: what they renamed by now, they have.
-    Durable on return. Raises OSError."""
-    with os.scandir(layout.folder) as entries:
-        old = [e.path for e in entries if _TEMPORARY.fullmatch(e.name) and e.is_symlink()]
-    for path in old:
-        with contextlib.suppress(FileNotFoundError):
-            os.unlink(path)
-    if old:
-        fsync_dir(layout.folder)

@@ -17,6 +17,7 @@ from penstock.cluster.slurm.advice import advised
 from penstock.cluster.slurm.client import SAID, say
 from penstock.cluster.slurm.job_states import STATES
 from penstock.cluster.slurm.submission import Account
+from penstock.core.layout import ANSWER
 from penstock.errors import FailedError, PreflightError, QueueFullError, TransientError, all_of
 from penstock.runtime import interpreter
 
@@ -76,7 +77,7 @@ class Probe(NamedTuple):
 
     def answer(self, job: str) -> Path | None:
         """The file in which the job of this id reports why its visit failed."""
-        return None if self.visit is None else self.visit.answers / f".penstock-probe-{job}"
+        return None if self.visit is None else self.visit.answers / f"{ANSWER}{job}"
 
 
 def script(probe: Probe) -> str:
@@ -99,7 +100,7 @@ def script(probe: Probe) -> str:
             f'[ -w "$place" ] || exit {NOT_WRITABLE}',
         ]
     if probe.visit is not None:
-        answer = f'{shlex.quote(f"{probe.visit.answers}/.penstock-probe-")}"$SLURM_JOB_ID"'
+        answer = f'{shlex.quote(f"{probe.visit.answers}/{ANSWER}")}"$SLURM_JOB_ID"'
         words = shlex.join([*interpreter.command("penstock", probe.config.python), *probe.visit.words])
         lines += [f"exec {words} --answer {answer} <<'PENSTOCK'", probe.visit.given, "PENSTOCK"]
     return "\n".join([*lines, "exit 0", ""])
