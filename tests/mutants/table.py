@@ -375,8 +375,8 @@ MUTANTS = (
     ),
     Mutant(
         "pins that cannot be read count as none",
-        "        storage.postings(layout.pins)\n    except OSError as error:",
-        "        pass\n    except OSError as error:",
+        "        return _pins(storage.postings(layout.pins).posted)\n    except OSError as error:",
+        "        return read(storage, layout)\n    except OSError as error:",
         "tests/retention/test_pins.py::test_nothing_is_removed_where_the_owner_cannot_read_the_pins",
     ),
     Mutant(

@@ -50,7 +50,7 @@ def shown(
     try:
         with Folder(layout.folder) as folder:
             name, current = named(folder, layout, release)
-            held = holders(layout).get(name, ())
+            held = holders(layout).get(name)
             read = release_row(layout, name, current, held, now, owners=owners)
             manifests = _manifests(folder, layout, read)
     except OSError as error:

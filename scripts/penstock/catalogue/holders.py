@@ -3,15 +3,17 @@ the target can hold a release but `current`."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING
+
+from penstock.retention.pins import Held
 
 if TYPE_CHECKING:
     from penstock.core.layout import DatasetLayout
 
-Holders = Callable[["DatasetLayout"], Mapping[str, Sequence[str]]]
-"""Of a dataset: each release that is held, and by whom, in words of one line each."""
+Holders = Callable[["DatasetLayout"], Mapping[str, Held]]
+"""Of a dataset: each release that is held, and by whom."""
 
 
-def nobody(_: DatasetLayout) -> Mapping[str, Sequence[str]]:
+def nobody(_: DatasetLayout) -> Mapping[str, Held]:
     return {}

@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from penstock.catalogue.holders import Holders
     from penstock.core.documents.catalogue_rows import DatasetRow, OwnerJson, ReleaseRow, StagingRow
     from penstock.core.layout import DatasetLayout
+    from penstock.retention.pins import Held
     from penstock.state.gate import Judgement
     from penstock.state.seals import Stored
 
@@ -85,7 +86,7 @@ def dataset_row(
     for name in names:
         if not name.startswith("."):
             one = whole if name == whole.release else gate.judged(layout, trusted, release=name)
-            found.append(_row(one, row["current"], held.get(name, ()), now))
+            found.append(_row(one, row["current"], held.get(name), now))
     # Of two that were sealed in one second the current one is the newer.
     row["releases"] = sorted(
         found,
@@ -101,7 +102,7 @@ def release_row(
     layout: DatasetLayout,
     name: str,
     current: str | None,
-    held: Sequence[str],
+    held: Held | None,
     now: datetime,
     *,
     owners: Sequence[str] | None = None,
@@ -125,7 +126,7 @@ def _owner(path: Path) -> OwnerJson | None:
         return None
 
 
-def _row(judgement: Judgement, current: str | None, held: Sequence[str], now: datetime) -> ReleaseRow:
+def _row(judgement: Judgement, current: str | None, held: Held | None, now: datetime) -> ReleaseRow:
     verdict = judgement.verdict
     last = verdict.last if verdict else None
     row: ReleaseRow = {
@@ -145,7 +146,8 @@ def _row(judgement: Judgement, current: str | None, held: Sequence[str], now: da
         "last_audit": last.to_json() if last else None,
         "audit_age": age_of(last.ended, now) if last else None,
         "findings": judgement.findings,
-        "held_by": list(held),
+        "held_by": list(held.words) if held else [],
+        "pins_unopened": held.unopened if held else 0,
     }
     if judgement.stored is not None:
         _fill(row, judgement.stored, now)

@@ -76,6 +76,7 @@ _SAID = ("dataset", "state", "why", "to_do", "work")
 
 def render(found: Sequence[StatusResult]) -> list[Line]:
     """One block a dataset, each line escaped."""
+    from penstock.core.text import TEXT, brief
     from penstock.views import findings_text
     from penstock.views.styled_lines import Line
 
@@ -96,7 +97,7 @@ def render(found: Sequence[StatusResult]) -> list[Line]:
                     text = findings_text.last(cast("LastAuditJson", value))
                 else:
                     text = _text(value)
-                lines.append(f"  {key.replace('_', ' '):<14}{human.printable(text)}")
+                lines.append(f"  {key.replace('_', ' '):<14}{brief(text, TEXT)}")
     return [Line(text) for text in lines]
 
 

@@ -4,6 +4,10 @@ from __future__ import annotations
 
 import unicodedata
 
+FIELD = 100
+"""Characters of a field that another account wrote: it may hold as many as its file."""
+TEXT = 4200
+"""Of a text that such fields are in, at most: a path has 4,096 bytes."""
 _UNSAFE = frozenset({"Cc", "Cf", "Cs", "Co", "Cn", "Zl", "Zp"})
 
 
@@ -18,6 +22,12 @@ def printable(text: str) -> str:
 def in_quotes(value: object) -> str:
     """A name or a value in a message: in double quotes, printable."""
     return f'"{printable(str(value))}"'
+
+
+def brief(text: object, most: int = FIELD) -> str:
+    """`printable` of a field that another account wrote, of at most so many characters."""
+    shown = printable(str(text)[: most + 1])
+    return shown if len(shown) <= most else f"{shown[: most - 3]}..."
 
 
 def printable_lines(text: str) -> str:

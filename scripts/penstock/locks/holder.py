@@ -21,6 +21,7 @@ from typing import Any
 
 from penstock.core import step_table
 from penstock.core.documents import bounded_json
+from penstock.core.text import brief
 from penstock.filesystem.owners import account
 from penstock.runtime import job_environment
 from penstock.runtime.proc import process_stat
@@ -54,12 +55,13 @@ class Holder:
         return json.dumps(asdict(self), sort_keys=True).encode() + b"\n"
 
     def describe(self) -> str:
-        on = f" of cluster {self.cluster}" if self.cluster else ""
-        job = f", SLURM job {self.job}{on}" if self.job else ""
-        run = f"run {self.run}, " if self.run else ""
+        """One line, escaped: other accounts hold shares of a link, and write promises."""
+        on = f" of cluster {brief(self.cluster)}" if self.cluster else ""
+        job = f", SLURM job {brief(self.job)}{on}" if self.job else ""
+        run = f"run {brief(self.run)}, " if self.run else ""
         return (
-            f"{self.user} runs `penstock {step_table.typed(self.command)}` on {self.host}, "
-            f"process {self.pid}{job}, {run}since {self.since}"
+            f"{brief(self.user)} runs `penstock {brief(step_table.typed(self.command))}` on "
+            f"{brief(self.host)}, process {brief(self.pid)}{job}, {run}since {brief(self.since)}"
         )
 
 

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from penstock.core.documents import promise as documents
 from penstock.core.documents.promise import RESTING, Promise
+from penstock.core.text import brief
 from penstock.errors import PenstockError
 from penstock.locks import holder as holders
 from penstock.locks.heartbeat import HEARTBEAT, PATIENCE
@@ -46,11 +47,11 @@ class Seen(NamedTuple):
     def __str__(self) -> str:
         """One phrase for people: whose it is, how much, until when."""
         one, by = self.promise, self.by
-        user = human.printable(f"{by.user}, uid {one.uid}" if by else f"uid {one.uid}")
+        user = f"{brief(by.user)}, uid {one.uid}" if by else f"uid {one.uid}"
         until = f"for {human.duration(REST)} after the last step" if one.state == RESTING else "while it runs"
         who = f"repair of release {one.repairs}" if one.repairs else f"run {one.run}"
         return (
-            f"{human.printable(who)} of dataset {human.printable(one.dataset)} ({user}): "
+            f"{brief(who)} of dataset {brief(one.dataset)} ({user}): "
             f"{human.size(one.bytes)} ({one.bytes:,} bytes) and {human.counted(one.files, 'file')}, {until}, "
             f"last sign of life at {time.strftime('%H:%M:%S', time.localtime(self.made))}"
         )
@@ -126,7 +127,7 @@ def read(postings: Iterable[Posting], capacity: int) -> tuple[list[Seen], list[s
         try:
             promise = documents.from_value(one.value, one.name)
         except (PenstockError, ValueError) as error:
-            refused.append(f"{human.printable(one.name)}, of uid {one.uid}: {error}")
+            refused.append(f"{human.printable(one.name)}, of uid {one.uid}: {brief(error, 300)}")
             continue
         if promise.uid != one.uid:
             refused.append(f"{human.printable(one.name)}, of uid {one.uid}: it speaks for uid {promise.uid}")

@@ -25,7 +25,7 @@ import os
 from typing import TYPE_CHECKING, NamedTuple
 
 from penstock.core.layout import DATASET_NAME, RELEASE_NAME, DatasetLayout
-from penstock.core.text import in_quotes, printable
+from penstock.core.text import brief, in_quotes
 from penstock.policy import root_files
 
 if TYPE_CHECKING:
@@ -37,6 +37,10 @@ if TYPE_CHECKING:
 NAME = "HOLD"
 LONGEST = 64 << 10
 """Bytes of the file: some thousand lines."""
+NAMED = 10
+"""Lines that are named in one warning."""
+LONGEST_REASON = 500
+"""Characters that are shown of one."""
 
 
 class Hold(NamedTuple):
@@ -84,7 +88,8 @@ def warning(root: Path) -> str:
         lost = [f"line {one.line}: {one.name}" for one in _holds(file) if not _is_there(root, one)]
     except OSError:
         return ""
-    return f"it names what is not below this root: {', '.join(lost)}" if lost else ""
+    more = f" and {len(lost) - NAMED:,} more" if len(lost) > NAMED else ""
+    return f"it names what is not below this root: {', '.join(lost[:NAMED])}{more}" if lost else ""
 
 
 def _holds(file: RootFile | None) -> Iterator[Hold]:
@@ -99,10 +104,11 @@ def _holds(file: RootFile | None) -> Iterator[Hold]:
             continue
         dataset, slash, release = words[0].partition("/")
         if DATASET_NAME.fullmatch(dataset) and (RELEASE_NAME.fullmatch(release) or not slash):
-            reason = printable(words[1].strip()) if len(words) > 1 else "without a reason"
+            reason = brief(words[1].strip(), LONGEST_REASON) if len(words) > 1 else "without a reason"
             yield Hold(number, dataset, release, reason, file.by)
         else:
-            why = f"line {number} of HOLD names neither dataset nor dataset/release: {in_quotes(words[0])}"
+            name = in_quotes(brief(words[0]))
+            why = f"line {number} of HOLD names neither dataset nor dataset/release: {name}"
             yield Hold(number, "", "", why, file.by)
 
 

@@ -196,7 +196,8 @@ def _named_away(
 
 def _pin_named(context: Context, layout: DatasetLayout, name: str) -> Pin:
     """Raises PreflightError where there is none of that name."""
-    found = next((one for one in pins.read(context.storage, layout) if one.name == name), None)
+    same = [there for there in pins.names(context.storage, layout, name) if there == name]
+    found = next(iter(pins.read(context.storage, layout, same)), None)
     if found is None:
         raise PreflightError(
             f"there is no pin {name}",

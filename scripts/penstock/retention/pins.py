@@ -54,7 +54,7 @@ from penstock.core import events
 from penstock.core.documents import pin_file
 from penstock.core.documents.pin_file import PinFile
 from penstock.core.layout import DATA
-from penstock.core.text import printable
+from penstock.core.text import brief, printable
 from penstock.errors import FailedError, FindingsError, PreflightError
 from penstock.filesystem import clock
 from penstock.filesystem.errno_map import storage_error
@@ -65,15 +65,19 @@ from penstock.ownership import reserve
 from penstock.retention.pin_owner import this_owner
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
+    from collections.abc import Callable, Iterable, Mapping, Sequence
 
     from penstock.core.layout import DatasetLayout
     from penstock.state.context import Context
     from penstock.state.gate import Published
-    from penstock.storage.port import Storage
+    from penstock.storage.port import Posting, Storage
 
 TRIES = 5
 """How often a reader begins again, where the release that it pins is being removed."""
+NAMED = 20
+"""Pins of a release that are named to people; the others are counted."""
+OPENED = 100
+"""Pins of a release that are opened to name those that stand: those of jobs that ended stay until gc."""
 DAY = 86400.0
 _FOREIGN = re.compile(r"[^A-Za-z0-9._-]")
 _TIME = "%Y-%m-%dT%H:%M:%SZ"
@@ -101,18 +105,28 @@ class Pin(NamedTuple):
         if self.newer:
             reader = f"of a newer penstock (format {self.newer})"
         elif one.job:
-            reader = f"job {one.job} of cluster {one.cluster or 'without a name'}"
+            reader = f"job {brief(one.job)} of cluster {brief(one.cluster) or 'without a name'}"
         else:
-            reader = f"process {one.pid} ({one.program or '?'}) on {one.host}"
+            reader = f"process {one.pid} ({brief(one.program) or '?'}) on {brief(one.host)}"
         who = user_name(self.uid) or f"uid {self.uid}"
-        return printable(f"pin {self.name}: {who}, {reader}, since {one.at}")
+        return printable(f"pin {self.name}: {who}, {reader}, since {brief(one.at)}")
 
 
-def check_readable(storage: Storage, layout: DatasetLayout) -> None:
-    """Raises PreflightError where the folder of pins is there and cannot be looked into: `read` finds none
-    there, and a removal must not take that for an answer."""
+class Held(NamedTuple):
+    """Who holds a release."""
+
+    words: Sequence[str] = ()
+    """One line each."""
+    unopened: int = 0
+    """Further pins, by their names: whether they stand is not known."""
+
+
+def read_strictly(storage: Storage, layout: DatasetLayout) -> list[Pin]:
+    """`read`. Raises PreflightError where the folder of pins is there and cannot be looked into: a removal
+    must not take that for an answer."""
+    storage.check_shape(layout)
     try:
-        storage.postings(layout.pins)
+        return _pins(storage.postings(layout.pins).posted)
     except OSError as error:
         raise PreflightError(
             "the pins cannot be read",
@@ -122,23 +136,33 @@ def check_readable(storage: Storage, layout: DatasetLayout) -> None:
         ) from None
 
 
-def read(storage: Storage, layout: DatasetLayout, prefix: str = "") -> list[Pin]:
-    """All pins that are whole and whose names begin with `prefix`, by name, also those that stand no more.
-    None where there is no folder, or this account may not look. Raises FindingsError where the dataset's
-    folders are damaged."""
+def names(storage: Storage, layout: DatasetLayout, prefix: str = "") -> list[str]:
+    """The names of all pins that begin with `prefix`, none of them opened: any reader may make as many as
+    there is room for. None where there is no folder, or this account may not look. Raises FindingsError where
+    the dataset's folders are damaged."""
     storage.check_shape(layout)
     try:
-        found = storage.postings(layout.pins, prefix).posted
+        return [name for name in storage.posting_names(layout.pins) if name.startswith(prefix)]
     except PermissionError:
         return []
+
+
+def read(storage: Storage, layout: DatasetLayout, of: Sequence[str] | None = None) -> list[Pin]:
+    """The pins `of` these names that are whole, None: all, by name; also those that stand no more. None where
+    there is no folder, or this account may not look. Raises as `names`."""
+    storage.check_shape(layout)
+    try:
+        return _pins(storage.postings(layout.pins, of).posted)
+    except PermissionError:
+        return []
+
+
+def _pins(posted: Sequence[Posting]) -> list[Pin]:
     pins = []
-    for one in found:
-        try:
-            pins.append(
-                Pin(one.name, one.uid, one.made, pin_file.from_json(one.value), pin_file.newer(one.value))
-            )
-        except ValueError:
-            continue
+    for posting in posted:
+        with contextlib.suppress(ValueError):
+            said, newer = pin_file.from_json(posting.value), pin_file.newer(posting.value)
+            pins.append(Pin(posting.name, posting.uid, posting.made, said, newer))
     return pins
 
 
@@ -151,7 +175,7 @@ def ended(pin: Pin, now: float, longest: float, scheduler: Callable[[str, str], 
     if pin.newer:
         return ""
     if said.job:
-        return f"job {said.job} has ended" if scheduler(said.job, said.cluster) is True else ""
+        return f"job {brief(said.job)} has ended" if scheduler(said.job, said.cluster) is True else ""
     # A process is looked up here alone; elsewhere it counts as alive.
     return f"process {said.pid} has ended" if holders.lives(_holder(pin)) is False else ""
 
@@ -161,15 +185,49 @@ def held(
     layout: DatasetLayout,
     longest: float,
     scheduler: Callable[[str, str], bool | None],
-    now: float | None = None,
+    of: Sequence[str] | None = None,
 ) -> dict[str, list[Pin]]:
-    """The pins that stand, by release, at `now`: by the file system's clock, as the times of pins are."""
-    now = clock.now(layout.pins) if now is None else now
+    """The pins `of` these names, None: all, that stand, by release: by the file system's clock, as the times
+    of pins are."""
+    return standing(read(storage, layout, of), clock.now(layout.pins), longest, scheduler)
+
+
+def standing(
+    pins: Iterable[Pin], now: float, longest: float, scheduler: Callable[[str, str], bool | None]
+) -> dict[str, list[Pin]]:
+    """Those that stand at `now`, by release."""
     found: dict[str, list[Pin]] = {}
-    for pin in read(storage, layout):
+    for pin in pins:
         if not ended(pin, now, longest, scheduler):
             found.setdefault(pin.release, []).append(pin)
     return found
+
+
+def words(pins: Sequence[Pin]) -> list[str]:
+    """NAMED of them in words, and a line that counts the others."""
+    more = len(pins) - NAMED
+    return [*(pin.words() for pin in pins[:NAMED]), *([f"and {more:,} more pins"] if more > 0 else [])]
+
+
+def shown(
+    storage: Storage,
+    layout: DatasetLayout,
+    longest: float,
+    scheduler: Callable[[str, str], bool | None],
+) -> dict[str, Held]:
+    """The pins that stand, by release, for people. Of each release OPENED at most are opened, and the others
+    counted by their names; under "" those whose names are of no release that is there. Raises as `names`."""
+    groups: dict[str, list[str]] = {}
+    digests = {_digest(release): release for release in storage.releases(layout)}
+    for name in names(storage, layout):
+        groups.setdefault(digests.get(name.rpartition("-")[0].rpartition("-")[2], ""), []).append(name)
+    opened = [name for group in groups.values() for name in group[:OPENED]]
+    found = held(storage, layout, longest, scheduler, opened)
+    unopened = {release: max(0, len(group) - OPENED) for release, group in groups.items()}
+    return {
+        release: Held([pin.words() for pin in found.get(release, [])], unopened.get(release, 0))
+        for release in found.keys() | {release for release, count in unopened.items() if count}
+    }
 
 
 def of_others(
@@ -189,17 +247,10 @@ def of_others(
     return found
 
 
-def holding(
-    storage: Storage, longest: float = LONGEST_PIN
-) -> Callable[[DatasetLayout], Mapping[str, Sequence[str]]]:
-    """What tables ask: of a dataset each release that is pinned, and by whom, in words. No scheduler is
-    asked: a job's pin is shown until it is too old, or gc removes it."""
-
-    def words(layout: DatasetLayout) -> Mapping[str, Sequence[str]]:
-        found = held(storage, layout, longest, lambda *_: None)
-        return {release: [pin.words() for pin in pins] for release, pins in found.items()}
-
-    return words
+def holding(storage: Storage, longest: float = LONGEST_PIN) -> Callable[[DatasetLayout], Mapping[str, Held]]:
+    """What tables ask: `shown` of a dataset. No scheduler is asked: a job's pin is shown until it is too old,
+    or gc removes it."""
+    return lambda layout: shown(storage, layout, longest, lambda *_: None)
 
 
 def pinned(storage: Storage, layout: DatasetLayout, look: Callable[[], Published]) -> tuple[Published, Pin]:
@@ -251,7 +302,7 @@ def first(storage: Storage, layout: DatasetLayout) -> Pin | None:
     reader = _reader(this_owner().holder)
     mine = [
         pin
-        for pin in read(storage, layout, f"{os.geteuid()}-")
+        for pin in read(storage, layout, names(storage, layout, f"{os.geteuid()}-"))
         if pin.uid == os.geteuid() and _reader(pin.said) == reader
     ]
     return min(mine, key=lambda pin: (pin.made, pin.name), default=None)
@@ -290,8 +341,7 @@ def _place(storage: Storage, layout: DatasetLayout, release: str) -> Pin:
         release, _text(datetime.now(UTC).timestamp()), one.user, one.host, one.boot, one.namespace,
         one.pid, one.start, owner.program, one.job, one.cluster, one.restart if one.job else "",
     )  # fmt: skip
-    digest = hashlib.sha256(release.encode()).hexdigest()[:8]
-    name = f"{_safe(owner.key)}-{digest}-{secrets.token_hex(4)}"
+    name = f"{_safe(owner.key)}-{_digest(release)}-{secrets.token_hex(4)}"
     try:
         if not os.path.lexists(layout.pins) and storage.owns(layout):
             storage.make_folder_for_readers(layout.pins, layout.release(release) / DATA)
@@ -323,11 +373,15 @@ def _place(storage: Storage, layout: DatasetLayout, release: str) -> Pin:
     return Pin(name, os.geteuid(), datetime.now(UTC).timestamp(), said)
 
 
+def _digest(release: str) -> str:
+    return hashlib.sha256(release.encode("utf-8", "surrogateescape")).hexdigest()[:8]
+
+
 def _replace_older(storage: Storage, layout: DatasetLayout, pin: Pin) -> None:
     """Take back older pins of the same job (or process) and release. Of several that do it at once, the
     newest stays."""
     same = pin.name.rpartition("-")[0] + "-"
-    mine = [one for one in read(storage, layout, same) if one.uid == os.geteuid()]
+    mine = [one for one in read(storage, layout, names(storage, layout, same)) if one.uid == os.geteuid()]
     own = next(((one.made, one.name) for one in mine if one.name == pin.name), None)
     for one in mine:
         if own is not None and (one.made, one.name) < own:

@@ -25,6 +25,7 @@ if TYPE_CHECKING:
 
     from penstock.core.layout import DatasetLayout
     from penstock.policy.hold import Hold
+    from penstock.retention.pins import Pin
     from penstock.state.context import Context
     from penstock.state.current_pointer import Move
 
@@ -56,16 +57,16 @@ def look(context: Context, layout: DatasetLayout, overruled: Container[str] = ()
     current = storage.current(layout) if storage.leads(layout) else None
     moves = current_pointer.moves(layout)
     now = clock.checked(layout.releases)
-    pins.check_readable(storage, layout)
-    held: dict[str, list[str]] = {}
+    pinned: dict[str, list[Pin]] = {}
     ended: dict[str, str] = {}
     scheduler = partial(liveness.scheduler, context)
-    for pin in pins.read(storage, layout):
+    for pin in pins.read_strictly(storage, layout):
         why = pins.ended(pin, now, context.config.gc.longest_pin, scheduler)
         if why:
             ended[pin.name] = why
         elif pin.name not in overruled:
-            held.setdefault(pin.release, []).append(pin.words())
+            pinned.setdefault(pin.release, []).append(pin)
+    held = {release: pins.words(those) for release, those in pinned.items()}
     for release, words in _in_use(layout):
         held.setdefault(release, []).append(words)
     administrators = _by_administrators(layout)
@@ -88,12 +89,12 @@ def holders_now(context: Context, layout: DatasetLayout, release: str) -> list[s
     """Who holds a release that is marked for its removal, in words: pins, a run, an audit, HOLD. Raises
     PreflightError where pins cannot be read, and as `clock.checked`."""
     now = clock.checked(layout.releases)
-    pins.check_readable(context.storage, layout)
     scheduler = partial(liveness.scheduler, context)
     longest = context.config.gc.longest_pin
-    placed = pins.held(context.storage, layout, longest, scheduler, now).get(release, [])
+    there = pins.read_strictly(context.storage, layout)
+    placed = pins.standing(there, now, longest, scheduler).get(release, [])
     in_use = [words for name, words in _in_use(layout) if name == release]
-    return [*(pin.words() for pin in placed), *in_use, *_words(_by_administrators(layout), release)]
+    return [*pins.words(placed), *in_use, *_words(_by_administrators(layout), release)]
 
 
 def _by_administrators(layout: DatasetLayout) -> list[Hold]:

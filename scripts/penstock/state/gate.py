@@ -35,6 +35,7 @@ from functools import partial
 from typing import TYPE_CHECKING, NamedTuple
 
 from penstock.core.layout import DATA, MANIFEST, MANIFEST_XXH, SEAL
+from penstock.core.text import brief
 from penstock.errors import (
     FailedError,
     FindingsError,
@@ -320,7 +321,7 @@ def _sealed(found: Judgement) -> None:
         ("release", found.release, seal.release),
     ):
         if told != wanted:
-            raise _broken(folder, f"its seal ({SEAL}) is that of another {key}, {printable(told)}")
+            raise _broken(folder, f"its seal ({SEAL}) is that of another {key}, {brief(told)}")
 
 
 def _audited(found: Judgement) -> None:

@@ -26,6 +26,7 @@ from typing import TYPE_CHECKING
 
 from penstock.core.documents import verdict as document
 from penstock.core.documents.verdict import LastRepair, Overruling, ReadBack, StandingFindings, Verdict
+from penstock.core.text import brief
 from penstock.errors import FailedError, FindingsError
 from penstock.storage.registry import open_storage
 
@@ -108,8 +109,8 @@ def advice(dataset: str, counts: Iterable[str]) -> str:
 
 
 def told(counts: Mapping[str, int]) -> str:
-    """`3 changed, 1 missing`."""
-    return ", ".join(f"{count} {kind}" for kind, count in sorted(counts.items()))
+    """`3 changed, 1 missing`; of kinds that another account may have written."""
+    return ", ".join(f"{count} {brief(kind)}" for kind, count in sorted(counts.items()))
 
 
 def new(layout: DatasetLayout, release: str, seal: str) -> Verdict:

@@ -9,7 +9,7 @@ from functools import partial
 from typing import TYPE_CHECKING, cast
 
 from penstock.cluster.abilities import abilities_of
-from penstock.core.text import printable
+from penstock.core.text import brief
 from penstock.errors import FindingsError, PenstockError, PreflightError
 from penstock.ownership import abandoned_stagings, liveness, ops_share
 from penstock.policy import accounts, hold, pause
@@ -24,9 +24,6 @@ if TYPE_CHECKING:
     from penstock.state.context import Context
     from penstock.state.gate import Judgement
     from penstock.state.run import Run
-
-PINS_NAMED = 20
-"""Further pins are counted: any reader may make as many as there is room for."""
 
 
 def run(context: Context, dataset: str) -> StatusResult:
@@ -72,11 +69,12 @@ def _published(found: Judgement) -> StatusResult:
 
 def _pins(context: Context, layout: DatasetLayout) -> list[str]:
     longest = context.config.gc.longest_pin
-    pinned = pins.held(context.storage, layout, longest, partial(liveness.scheduler, context))
-    standing = [(release, pin) for release in pinned for pin in pinned[release]]
-    words = [f"{printable(release)}: {pin.words()}" for release, pin in standing[:PINS_NAMED]]
-    more = len(standing) - len(words)
-    return [*words, *([f"and {more:,} more pins"] if more else [])]
+    pinned = pins.shown(context.storage, layout, longest, partial(liveness.scheduler, context))
+    words = [f"{brief(release)}: {pin}" for release, held in pinned.items() for pin in held.words]
+    unopened = sum(held.unopened for held in pinned.values())
+    more = max(0, len(words) - pins.NAMED) + unopened
+    counted = f"and {'up to ' if unopened else ''}{more:,} more pins"
+    return [*words[: pins.NAMED], *([counted] if more else [])]
 
 
 def _work(context: Context, layout: DatasetLayout, found: Judgement) -> StatusResult:

@@ -387,8 +387,12 @@ class Storage(Protocol):
         """Remove what processes of this account left that were killed while they changed a posting, before
         this time of the file system's clock. Raises OSError."""
 
-    def postings(self, folder: Path, prefix: str = "", /) -> Postings:
-        """What accounts posted under names that begin with `prefix`; none where there is no folder. Raises
+    def posting_names(self, folder: Path, /) -> list[str]:
+        """The names of what accounts posted, none of it opened; none where there is no folder. Raises
+        OSError."""
+
+    def postings(self, folder: Path, names: Sequence[str] | None = None, /) -> Postings:
+        """What accounts posted under these names, None: all; none where there is no folder. Raises
         OSError."""
 
     # Small files of a run: durable on return, whole or not at all

@@ -50,6 +50,7 @@ if TYPE_CHECKING:
         make_folder_as_above,
         make_folder_for_readers,
         post,
+        posting_names,
         postings,
         read_notice,
         repost,
@@ -82,8 +83,8 @@ _HOMES = {
     "part_files": "shared_stands",
     "published_folder": "put_beside",
     "reveal": "point reveal",
-    "shared_files": "beat forget_notice make_folder_as_above make_folder_for_readers post postings "
-    "read_notice repost sweep_unfinished withdraw write_notice",
+    "shared_files": "beat forget_notice make_folder_as_above make_folder_for_readers post posting_names "
+    "postings read_notice repost sweep_unfinished withdraw write_notice",
     "staging_writer": "StagingWriter prepare_process",
     "state_marker": "check_marker drop_state mark_state",
     "tree_removal": "open_folders remove_empty remove_release remove_tree sweep_temporaries",
@@ -106,7 +107,7 @@ __all__ = [
     "check_shape", "close_staging",
     "current", "dir_mode", "drop_state", "file_mode", "forget_notice", "group_id", "leads", "make_dirs",
     "make_folder_as_above", "make_folder_for_readers", "mark_state", "mender", "move_tree", "need_state",
-    "open_folders", "open_staging", "owns", "paced_writer", "point", "post", "postings",
+    "open_folders", "open_staging", "owns", "paced_writer", "point", "post", "posting_names", "postings",
     "prepare", "prepare_process", "probe", "put_beside",
     "read_json", "read_notice", "releases", "remove_empty", "remove_release", "remove_tree", "rename",
     "repost", "reveal", "set_permissions", "shared_stands", "sweep_leftovers", "sweep_pointers",

@@ -39,6 +39,7 @@ from penstock.storage import durable
 from penstock.storage.port import Posting, Postings
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
     from pathlib import Path
 
     from penstock.core.posix_acl import Acl
@@ -197,14 +198,19 @@ def sweep_unfinished(folder: Path, before: float) -> None:
                     os.unlink(folder / name)
 
 
-def postings(folder: Path, prefix: str = "") -> Postings:
-    """Those of all accounts whose names begin with `prefix`, the others unread; none where there is no such
-    folder. Names with a leading dot are passed over.
-    Raises OSError, also where the file system did not answer for one of them."""
+def posting_names(folder: Path) -> list[str]:
+    """The names of all accounts' postings, in order, none of them opened; none where there is no such folder.
+    Names with a leading dot are passed over. Raises OSError."""
     try:
-        names = sorted(name for name in os.listdir(folder) if name.startswith(prefix) and name[0] != ".")
+        return sorted(name for name in os.listdir(folder) if not name.startswith("."))
     except FileNotFoundError:
-        return Postings([], 0)
+        return []
+
+
+def postings(folder: Path, names: Sequence[str] | None = None) -> Postings:
+    """Those of these names, of all accounts; None: all that `posting_names` names. Raises OSError, also where
+    the file system did not answer for one of them."""
+    names = posting_names(folder) if names is None else names
     read = [_posting(folder, name) for name in names]
     posted = [posting for posting in read if posting is not None]
     return Postings(posted, len(names) - len(posted))

@@ -11,6 +11,10 @@ if TYPE_CHECKING:
     from penstock.core.documents.step_results import Collected, Frees
 
 
+PINS = 20
+"""That stand no more, and are named."""
+
+
 def collected(found: Collected, columns: int = 0) -> str:
     """One block for a dataset; lines longer than `columns` go on below themselves (0: they do not)."""
     gone = [one for one in found["releases"] if one["removed"]]
@@ -27,7 +31,9 @@ def collected(found: Collected, columns: int = 0) -> str:
     if found["interrupted"]:
         what = human.counted(len(found["interrupted"]), "folder")
         lines.append(f"  {what} of an interrupted removal {'would be' if would else 'were'} removed, too")
-    lines += [f"  pin {human.printable(one)}" for one in found["ended_pins"]]
+    lines += [f"  pin {human.printable(one)}" for one in found["ended_pins"][:PINS]]
+    if len(found["ended_pins"]) > PINS:
+        lines.append(f"  and {len(found['ended_pins']) - PINS:,} more pins that stand no more")
     done = "would be" if would else "was"
     lines += [f"  pin {human.printable(name)} {done} taken back" for name in found["unpinned"]]
     if gone or found["interrupted"] or any(one["removed"] for one in found["stagings"]):

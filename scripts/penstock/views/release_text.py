@@ -8,7 +8,7 @@ import textwrap
 from itertools import chain, repeat
 from typing import TYPE_CHECKING, cast
 
-from penstock.core.text import printable
+from penstock.core.text import TEXT, brief, printable
 from penstock.views import findings_text, human, linked_text
 from penstock.views.aligned_table import COLUMNS, Column, lines
 from penstock.views.styled_lines import Line
@@ -89,15 +89,16 @@ def _dataset(row: DatasetRow, columns: int) -> Iterator[Line]:
             yield from _said(f"! {_problem(one)}", 4, columns, "red")
         for who in one["held_by"][:HOLDERS]:
             yield from _said(f"held by {who}", 4, columns, "cyan")
-        if len(one["held_by"]) > HOLDERS:
-            yield Line(f"    and by {human.count(len(one['held_by']) - HOLDERS)} more (--json)", "cyan")
+        if more := len(one["held_by"][HOLDERS:]) + one["pins_unopened"]:
+            least = "up to " if one["pins_unopened"] else ""
+            yield Line(f"    and by {least}{human.count(more)} more (--json)", "cyan")
     for text in _beside(row["stagings"]):
         yield from _said(text, 2, columns, "dim")
 
 
 def _cells(row: ReleaseRow) -> list[str]:
     audit = row["last_audit"]
-    audited = f"{audit['status']}, {human.age(row['audit_age'])}" if audit else "never"
+    audited = f"{brief(audit['status'])}, {human.age(row['audit_age'])}" if audit else "never"
     known = row["files"] is not None
     return [
         "*" if row["current"] else "",
@@ -133,7 +134,7 @@ def shown(found: ReleaseShown, columns: int = COLUMNS) -> list[Line]:
         told += _field(title, text, columns, "red" if title == "Findings" else "")
     for title, history in (("History", found["history"]), ("Audits", found["audits"])):
         for one in history:
-            told += _field(title, f"{_time(one['at'])}: {_event(one)}", columns)
+            told += _field(title, f"{brief(_time(one['at']))}: {_event(one)}", columns)
             title = ""
     return told
 
@@ -157,6 +158,8 @@ def _facts(found: ReleaseShown) -> Iterator[tuple[str, str]]:
     yield from _verdict(found["verdict"] or {})
     for one in row["held_by"]:
         yield "Held by", one
+    if row["pins_unopened"]:
+        yield "Held by", f"up to {human.count(row['pins_unopened'])} more pins"
 
 
 def _sealed(found: ReleaseShown, seal: Mapping[str, object]) -> Iterator[tuple[str, str]]:
@@ -281,20 +284,22 @@ def history(found: Sequence[History], limit: int | None = None, columns: int = C
 
 def _line(row: HistoryRow) -> list[str]:
     event = row["event"] if row["known"] else f"{row['event']} (not known to this version)"
-    return [_minute(row["at"]), event, row["release"], row["by"], row["text"]]
+    at = brief(_minute(row["at"]), len("2026-03-14 12:03:11.000000+00:00"))
+    return [at, brief(event), brief(row["release"], 128), brief(row["by"]), brief(row["text"], 500)]
 
 
 def _event(row: HistoryRow) -> str:
-    by = f" by {row['by']}" if row["by"] else ""
-    host = f" on {row['host']}" if row["host"] else ""
-    release = f" {row['release']}" if row["release"] else ""
+    by = f" by {brief(row['by'])}" if row["by"] else ""
+    host = f" on {brief(row['host'])}" if row["host"] else ""
+    release = f" {brief(row['release'], 128)}" if row["release"] else ""
     known = "" if row["known"] else " (not known to this version)"
-    return f"{row['event']}{known}{release}{by}{host}" + (f": {row['text']}" if row["text"] else "")
+    text = f": {brief(row['text'], 500)}" if row["text"] else ""
+    return f"{brief(row['event'])}{known}{release}{by}{host}{text}"
 
 
 def _field(title: str, text: str, columns: int, style: str = "") -> list[Line]:
     width = columns - TITLE - 2
-    wrapped = textwrap.wrap(printable(text), width, break_long_words=False, break_on_hyphens=False) or [""]
+    wrapped = textwrap.wrap(brief(text, TEXT), width, break_long_words=False, break_on_hyphens=False) or [""]
     titles = chain([title], repeat(""))
     return [
         Line(f"  {name:<{TITLE}}{part}".rstrip(), style) for name, part in zip(titles, wrapped, strict=False)
@@ -303,7 +308,7 @@ def _field(title: str, text: str, columns: int, style: str = "") -> list[Line]:
 
 def _said(text: str, indent: int, columns: int, style: str) -> list[Line]:
     wrapped = textwrap.wrap(
-        printable(text), columns - indent - 2, break_long_words=False, break_on_hyphens=False
+        brief(text, TEXT), columns - indent - 2, break_long_words=False, break_on_hyphens=False
     )
     return [Line(" " * (indent + 2 * (number > 0)) + part, style) for number, part in enumerate(wrapped)]
 

@@ -49,6 +49,8 @@ class ReleaseRow(TypedDict):
     findings: Mapping[str, int]
     """Those that stand, by kind."""
     held_by: Sequence[str]
+    pins_unopened: int
+    """Further pins, by their names: whether they stand is not known."""
     """Who keeps it from being removed, in words."""
 
 
