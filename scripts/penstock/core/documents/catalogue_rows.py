@@ -49,9 +49,9 @@ class ReleaseRow(TypedDict):
     findings: Mapping[str, int]
     """Those that stand, by kind."""
     held_by: Sequence[str]
+    """Who keeps it from being removed, in words."""
     pins_unopened: int
     """Further pins, by their names: whether they stand is not known."""
-    """Who keeps it from being removed, in words."""
 
 
 class StagingRow(TypedDict):
