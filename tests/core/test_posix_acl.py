@@ -82,6 +82,8 @@ def test_lists_are_compared_by_what_they_allow(tmp_path: Path) -> None:
         ("user:ann:rw-", NamedEntry(USER, "ann", "rw")),
         ("u:1001:---", NamedEntry(USER, "1001", "")),
         ("group:a.b@site-1:x", NamedEntry(GROUP, "a.b@site-1", "x")),
+        ("group:domain users:r", NamedEntry(GROUP, "domain users", "r")),
+        ("group:-x:r", NamedEntry(GROUP, "-x", "r")),
     ],
 )
 def test_entries_are_written_as_for_setfacl(text: str, entry: NamedEntry) -> None:
@@ -93,8 +95,8 @@ def test_entries_are_written_as_for_setfacl(text: str, entry: NamedEntry) -> Non
     "text",
     [
         "group::r-x", "user::rwx", "mask::r-x", "other::---", "default:group:genomics:r-X", "group:genomics:",
-        "group:genomics", "genomics:r-x", "group:genomics:rwxx", "group:gen omics:r", "group:genomics:5", "",
-        "A:g:genomics@site:rx", "group:genomics:r-X\n", "group:-x:r",
+        "group:genomics", "genomics:r-x", "group:genomics:rwxx", "group:genomics:5", "",
+        "A:g:genomics@site:rx", "group:genomics:r-X\n",
     ],
 )  # fmt: skip
 def test_what_is_no_entry_of_a_named_user_or_group_is_refused(text: str) -> None:
