@@ -22,5 +22,7 @@ rule report_run:
 # `penstock run` has a summary of its own.
 onsuccess:
     if not exit_files.below_run():
-        for line in workflow_receipts.published(Path("results"), INVOCATION, CONFIG):
+        for line in workflow_receipts.published(
+            Path("results"), INVOCATION, CONFIG
+        ):
             logger.info(line)
