@@ -139,7 +139,7 @@ def test_where_links_are_refused_the_room_for_copies_is_asked_for(
     assert any(text.startswith(f"takes {human.size(blocks)} of ") for text in plan["why"])
     receipt = go(context, upto="copy", after="plan")
     assert (receipt["linked"], receipt["copied_rows"]) == (0, len(FILES) + 1)
-    names = [".penstock", ".reserve", "current", "pins", "releases"]
+    names = [".penstock", ".reserve", "current", "pins", "releases", "under-way.json"]
     assert sorted(os.listdir(context.layout("data").folder)) == names
 
 
