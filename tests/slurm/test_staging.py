@@ -45,7 +45,7 @@ def test_datasets_at_once_by_one_array_each(place: Place) -> None:
     core_specs: set[str] = set()
     while not place.over(process):
         answer = place.machine.run("squeue", "--array", "-h", "-t", "R", "-o", "%F %X %j").stdout
-        rows = [row for row in map(str.split, answer.splitlines()) if not row[2].endswith("probe")]
+        rows = [row for row in map(str.split, answer.splitlines()) if not row[2].startswith("penstock-probe")]
         core_specs |= {row[1] for row in rows}
         for array, count in Counter(row[0] for row in rows).items():
             most[array] = max(most[array], count)
