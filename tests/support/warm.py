@@ -302,7 +302,10 @@ def _serve(channel: socket.socket) -> str:
 
 def _become(request: dict[str, Any], fds: list[int], channel: socket.socket) -> str:
     """Be the process that was asked for; the module to run."""
+    deadline = time.monotonic() + ANSWERS_WITHIN
     while os.getppid() != request["parent"]:
+        if time.monotonic() > deadline:
+            os._exit(1)  # the process that asked has ended meanwhile
         time.sleep(0.0005)
     os.fchdir(fds[0])
     _be(*request["account"])
