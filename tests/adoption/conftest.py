@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import pytest
+from tests.storage.conftest import need
 from tests.support.published import content
 from tests.support.staging_runs import context_for, tree
 
@@ -43,7 +44,7 @@ def copied(tmp_path: Path) -> Callable[..., Path]:
 
     def copy(source: Path, name: str = "copy") -> Path:
         target = tmp_path / name
-        subprocess.run(["rsync", "-a", f"{source}/", f"{target}/"], check=True, timeout=120)
+        subprocess.run([need("rsync"), "-a", f"{source}/", f"{target}/"], check=True, timeout=120)
         return target
 
     return copy

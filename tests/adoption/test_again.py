@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 from tests.adoption.test_comparing import compared, flip, found
+from tests.storage.conftest import need
 from tests.support.published import content, publish
 from tests.support.staging_runs import tree
 
@@ -130,7 +131,7 @@ def test_a_killed_comparison_goes_on(
     # At 2 MiB a second the source is read for ten seconds.
     source = tree(tmp_path / "large", {f"f{i:02d}": content(i, 512 << 10) for i in range(40)})
     copy = tmp_path / "large-copy"
-    subprocess.run(["rsync", "-a", f"{source}/", f"{copy}/"], check=True, timeout=120)
+    subprocess.run([need("rsync"), "-a", f"{source}/", f"{copy}/"], check=True, timeout=120)
     flip(copy / "f00", 5)
     flip(copy / "f39", 5)
     config = tmp_path / "config.yaml"

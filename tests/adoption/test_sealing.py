@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 from tests.adoption.test_comparing import flip
+from tests.storage.conftest import need
 from tests.support.published import content
 from tests.support.staging_runs import events_of, tree
 
@@ -367,7 +368,7 @@ def test_a_tree_on_another_file_system_is_refused_before_it_is_read(place: Place
 
 def test_a_dataset_of_which_a_release_stands_takes_no_tree_of_the_same_content(place: Place) -> None:
     result = seal(place)
-    subprocess.run(["rsync", "-a", f"{place.source}/", f"{place.copy}/"], check=True, timeout=60)
+    subprocess.run([need("rsync"), "-a", f"{place.source}/", f"{place.copy}/"], check=True, timeout=60)
     compared = compare(place)
     adopt_seal.refuse(compared, leave_extra=False)
     with pytest.raises(PreflightError, match="holds already what the source holds"):

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 import xxhash
+from tests.storage.conftest import need
 from tests.support.published import content, data_of, flip, published
 from tests.support.staging_runs import tree
 
@@ -55,7 +56,7 @@ def release(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Context,
 
 
 def check(tool: str, *words: str, folder: Path) -> subprocess.CompletedProcess[bytes]:
-    return subprocess.run([tool, *words], cwd=folder, capture_output=True, check=False)
+    return subprocess.run([need(tool), *words], cwd=folder, capture_output=True, check=False)
 
 
 def test_sha256sum_takes_every_name(release: tuple[Context, Path]) -> None:

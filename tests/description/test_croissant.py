@@ -78,6 +78,7 @@ def document(context: Context, release: str | None = None) -> str:
 def with_records(text: str, folder: Path, *sets: dict[str, Any]) -> Path:
     """The document with record sets, as somebody adds them who knows what is in the files."""
     written = {**json.loads(text), "recordSet": list(sets)}
+    folder.chmod(0o750)  # the copy of a release is read-only, as that is
     path = folder / "with-records.json"
     path.write_text(json.dumps(written))
     return path

@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
+from tests.storage.conftest import need
 from tests.support.published import content as bytes_of
 from tests.support.s3server import S3Server
 from tests.support.staging_runs import tree
@@ -33,7 +34,7 @@ class Adopting:
     def __init__(self, folder: Path, server: S3Server) -> None:
         self.folder, self.server = folder, server
         self.copy, self.aside = folder / "copy", folder / "copy.not-adopted"
-        subprocess.run(["rsync", "-a", f"{server.root}/", f"{self.copy}/"], check=True, timeout=600)
+        subprocess.run([need("rsync"), "-a", f"{server.root}/", f"{self.copy}/"], check=True, timeout=600)
         options = json.dumps({"endpoint_url": server.endpoint, "anon": True})
         self.config = folder / "config.yaml"
         self.config.write_text(

@@ -2,7 +2,6 @@ from __future__ import annotations
 
 import os
 import random
-import shutil
 import subprocess
 from hashlib import sha256
 from typing import TYPE_CHECKING
@@ -10,6 +9,7 @@ from typing import TYPE_CHECKING
 import pyarrow as pa
 import pytest
 import xxhash
+from tests.storage.conftest import need
 
 from penstock.core.model import Record
 from penstock.errors import FailedError
@@ -151,9 +151,7 @@ def made(tmp_path: Path, names: list[str], algorithm: str) -> tuple[Path, Checks
 
 
 def judged(tool: str, path: Path) -> tuple[int, bytes]:
-    program = shutil.which(tool)
-    assert program is not None, f"{tool} is needed (Debian: xxhash, coreutils)"
-    done = subprocess.run([program, "-c", path.name], cwd=path.parent, capture_output=True, check=False)
+    done = subprocess.run([need(tool), "-c", path.name], cwd=path.parent, capture_output=True, check=False)
     return done.returncode, done.stdout + done.stderr
 
 

@@ -114,7 +114,9 @@ def history(releases: Releases) -> None:
 
 
 def file(releases: Releases) -> None:
-    (releases.layout.release(releases.names["b"]) / "data" / FORGED).touch()
+    data = releases.layout.release(releases.names["b"]) / "data"
+    data.chmod(0o750)
+    (data / FORGED).touch()
 
 
 PLANTS: dict[str, tuple[Plant, Sequence[str]]] = {

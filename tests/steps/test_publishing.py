@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
+from tests.storage.conftest import need
 from tests.support.forked import nobody
 from tests.support.whole_way import FILES, content, go, staging, texts
 
@@ -72,7 +73,9 @@ def test_the_whole_way_from_a_folder(tmp_path: Path, source: Path) -> None:
     assert line["seal"] == receipts.file_digest(release / "release.json") == receipt["seal"]
     for found in [release, *release.rglob("*")]:
         assert not found.lstat().st_mode & (stat.S_IWUSR | stat.S_IWGRP | stat.S_IWOTH)
-    done = subprocess.run(["xxhsum", "-c", "manifest.xxh128"], cwd=release, capture_output=True, check=False)
+    done = subprocess.run(
+        [need("xxhsum"), "-c", "manifest.xxh128"], cwd=release, capture_output=True, check=False
+    )
     assert done.stdout.count(b": OK") >= len(FILES) - 2
     assert b"FAILED" not in done.stdout
 

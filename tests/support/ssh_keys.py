@@ -9,6 +9,8 @@ import socket
 import subprocess
 from typing import TYPE_CHECKING, NamedTuple
 
+from tests.storage.conftest import need
+
 if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
@@ -27,7 +29,7 @@ class Key(NamedTuple):
 def key(folder: Path, name: str = "key", passphrase: str = "") -> Key:
     folder.mkdir(parents=True, exist_ok=True)
     path = folder / name
-    words = ("ssh-keygen", "-q", "-t", "ed25519", "-N", passphrase, "-C", name, "-f", str(path))
+    words = (need("ssh-keygen"), "-q", "-t", "ed25519", "-N", passphrase, "-C", name, "-f", str(path))
     subprocess.run(words, check=True)
     return Key(path, path.with_suffix(".pub"))
 
