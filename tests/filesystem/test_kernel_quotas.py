@@ -158,6 +158,7 @@ print(json.dumps(told))
 @pytest.fixture(scope="module", params=["xfs", "ext4"])
 def told(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
     """What a script saw on a file system with user, group and project quotas."""
+    uml.need_kernel()
     kind = request.param
     folder = tmp_path_factory.mktemp(f"quota-{kind}")
     disk = folder / "disk"

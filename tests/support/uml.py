@@ -23,13 +23,18 @@ WITHIN = 200
 """Seconds for all of a script; booting takes 2."""
 
 
-def run(folder: Path, script: str, disks: Sequence[Path] = ()) -> str:
-    """Run a script for Python as root under another kernel; what it printed. `disks` are /dev/ubda, /dev/ubdb
-    and so on. Skips where that kernel cannot be started; fails where the script does."""
+def need_kernel() -> None:
+    """Skips where the other kernel is not installed, or may not mount."""
     if os.geteuid() != 0:
         pytest.skip("only root mounts")
     if shutil.which(KERNEL) is None:
         pytest.skip(f"{KERNEL} is not installed (user-mode-linux)")
+
+
+def run(folder: Path, script: str, disks: Sequence[Path] = ()) -> str:
+    """Run a script for Python as root under another kernel; what it printed. `disks` are /dev/ubda, /dev/ubdb
+    and so on. Skips where that kernel cannot be started; fails where the script does."""
+    need_kernel()
     library = folder / "ptrace.so"
     subprocess.run(["cc", "-shared", "-fPIC", "-O2", "-o", library, PTRACE], check=True)
     (folder / "script.py").write_text(script, encoding="utf-8")
