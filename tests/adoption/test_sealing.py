@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 from tests.adoption.test_comparing import flip
-from tests.storage.conftest import need
+from tests.storage.conftest import need, need_cold_reads
 from tests.support.published import content
 from tests.support.staging_runs import events_of, tree
 
@@ -82,6 +82,7 @@ def as_source(place: Place, result: SealingResult) -> None:
 
 
 def test_a_right_tree_becomes_a_release_without_a_copy(place: Place) -> None:
+    need_cold_reads(place.copy)
     before = inodes(place.copy)
     top = place.copy.stat().st_ino
     result = seal(place)
@@ -297,6 +298,7 @@ def test_a_file_of_another_account_is_copied_instead(place: Place) -> None:
 def test_a_giant_of_another_account_and_names_of_one_file_are_copied_instead(place: Place) -> None:
     if os.geteuid() != 0:
         pytest.skip("only root can give files away")
+    need_cold_reads(place.copy)
     os.chown(place.copy / "big/giant", 2001, 2001)
     (place.copy / "d1/f01").unlink()
     (place.source / "d1/f01").write_bytes((place.source / "d0/f00").read_bytes())
