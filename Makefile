@@ -9,7 +9,7 @@
 # make test-slurm-suite    the tests on SLURM, on that of a later Debian (SUITE=trixie): as root, on Debian
 # make pyslurm   pyslurm for this machine's SLURM, where it fits, for the tests: below .suites
 # make lint    formatting, lint, types, import layers, workflow
-# make docs    write docs/configuration.md anew, from the schema
+# make docs    write docs/configuration.md and the manual page anew, from the schema and the parser
 # make bench   side by side with other tools, on this machine (benchmarks/)
 # make cluster-up, make cluster-down    the tests' SLURM cluster, to be used by hand
 # make lock    resolve envs/*.in anew
@@ -117,6 +117,7 @@ lint: venv-dev
 
 docs: venv-dev
 	@$(BIN)/python docs/configuration.py
+	@$(BIN)/python docs/man_page.py
 	@$(BIN)/python docs/file_systems.py
 
 bench: venv-dev

@@ -1,6 +1,6 @@
 """The errors that penstock raises on purpose, each with its exit status.
 
-Exit statuses are a promise (README, "Exit status"): scripts branch on them.
+Exit statuses are a promise (docs/commands.md, "Exit status"): scripts branch on them.
 """
 
 from __future__ import annotations

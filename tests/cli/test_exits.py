@@ -36,5 +36,5 @@ def test_is_news(text: str, *, expected: bool) -> None:
 
 
 def test_the_statuses_are_those_of_the_table() -> None:
-    told = re.findall(r"^\| (\d+) \| ", (ROOT / "README.md").read_text(), re.MULTILINE)
+    told = re.findall(r"^\| (\d+) \| ", (ROOT / "docs/commands.md").read_text(), re.MULTILINE)
     assert set(map(int, told)) - {0} == STATUSES

@@ -9,7 +9,7 @@ from itertools import islice
 from typing import TYPE_CHECKING
 
 from penstock.cli import output
-from penstock.core.text import in_quotes
+from penstock.core.text import did_you_mean, in_quotes
 from penstock.errors import ConfigError
 
 if TYPE_CHECKING:
@@ -247,7 +247,7 @@ def _known(names: Sequence[str], known: Sequence[str], root: object) -> list[str
     unknown = [name for name in names if name not in known]
     if unknown:
         raise ConfigError(
-            f"no dataset is named {', '.join(map(in_quotes, unknown))}",
+            f"no dataset is named {', '.join(map(in_quotes, unknown))}{did_you_mean(unknown, known)}",
             where=str(root),
             hint=f"there are: {', '.join(known)}" if known else "there is none at all",
         )

@@ -34,11 +34,18 @@ class Command(NamedTuple):
     where: str
     """`module:function` below `penstock.cli`."""
     datasets: str = "some"
+    examples: tuple[str, ...] = ()
+    """Lines for a shell: at the end of its help, and in the manual page."""
 
     @property
     def typed(self) -> str:
         """The words after `penstock`."""
         return f"{STEP} {self.name}" if self.group == STEP else self.name
+
+    @property
+    def of_people(self) -> bool:
+        """Whether a person calls it."""
+        return CALLED not in self.summary
 
     def load(self) -> Run:
         module, _, function = self.where.partition(":")
@@ -46,23 +53,75 @@ class Command(NamedTuple):
         return found
 
 
-def _of_step(name: str, group: str, where: str, datasets: str = "some") -> Command:
-    return Command(name, group, step_table.BY_NAME[name].summary, where, datasets)
+def _of_step(
+    name: str, group: str, where: str, datasets: str = "some", examples: tuple[str, ...] = ()
+) -> Command:
+    return Command(name, group, step_table.BY_NAME[name].summary, where, datasets, examples)
+
+
+def _single(name: str) -> Command:
+    examples = (f"penstock step {name} imagenet", f"penstock step {name} imagenet --receipt {name}.json")
+    return _of_step(name, STEP, "step_commands:run", examples=examples)
 
 
 COMMANDS = (
-    Command("run", "stage", "stage datasets: all steps, through Snakemake", "run_command:run"),
-    Command("status", "stage", "what is published, what runs, what is left to do", "state_commands:status"),
-    Command("cancel", "stage", "end a dataset's arrays; its controller stops too", "state_commands:cancel"),
-    Command("path", "read", "print the folder that a training job reads", "state_commands:path", "one"),
     Command(
-        "gate", "read", "exit 0 when a published release is there, 4 when not", "state_commands:gate", "one"
+        "init",
+        "stage",
+        "write a configuration for this machine: penstock.yaml",
+        "init_command:run",
+        "apart",
+        (
+            "penstock init /nfs/imagenet /beegfs/datasets",
+            "penstock init s3://bucket/imagenet/ /beegfs/datasets --endpoint https://s3.example.org --anon",
+        ),
+    ),
+    Command(
+        "run",
+        "stage",
+        "stage datasets: all steps, through Snakemake",
+        "run_command:run",
+        examples=("penstock run", "penstock run imagenet --submit"),
+    ),
+    Command(
+        "status",
+        "stage",
+        "what is published, what runs, what is left to do",
+        "state_commands:status",
+        examples=("penstock status", "penstock status imagenet --progress json"),
+    ),
+    Command(
+        "cancel",
+        "stage",
+        "end a dataset's arrays; its controller stops too",
+        "state_commands:cancel",
+        examples=("penstock cancel imagenet", "penstock cancel"),
+    ),
+    Command(
+        "path",
+        "read",
+        "print the folder that a training job reads",
+        "state_commands:path",
+        "one",
+        ("data=$(penstock path imagenet --job) || exit 1", 'ls "$(penstock path imagenet)"'),
+    ),
+    Command(
+        "gate",
+        "read",
+        "exit 0 when a published release is there, 4 when not",
+        "state_commands:gate",
+        "one",
+        (
+            "penstock gate imagenet && sbatch train.sh",
+            "penstock gate imagenet --audited-within 30d --mend",
+        ),
     ),
     Command(
         "releases",
         "keep",
         "the releases of all datasets below the target: size, grade, age, audits",
         "catalogue_commands:releases",
+        examples=("penstock releases imagenet", "penstock releases --root /beegfs/datasets --json"),
     ),
     Command(
         "show",
@@ -70,6 +129,7 @@ COMMANDS = (
         "one release in detail: what its seal, audits and history say",
         "catalogue_commands:show",
         "apart",
+        ("penstock show imagenet", "penstock show imagenet 20261101-1f2e3d4c --json"),
     ),
     Command(
         "diff",
@@ -77,35 +137,84 @@ COMMANDS = (
         "two releases compared, or a release and its source now",
         "catalogue_commands:diff",
         "apart",
+        ("penstock diff imagenet --source", "penstock diff imagenet 20261101-1f2e3d4c --exit-code"),
     ),
     Command(
-        "rollback", "keep", "make an earlier release current again", "retention_commands:rollback", "apart"
+        "rollback",
+        "keep",
+        "make an earlier release current again",
+        "retention_commands:rollback",
+        "apart",
+        ("penstock rollback imagenet", "penstock rollback imagenet 20261101-1f2e3d4c"),
     ),
-    _of_step("audit", "keep", "audit_commands:audit"),
-    _of_step("repair", "keep", "audit_commands:repair"),
-    Command("gc", "keep", "remove releases that no rule, reader or run holds", "retention_commands:gc"),
-    Command("remove", "keep", "remove releases, by name", "retention_commands:remove", "apart"),
+    _of_step(
+        "audit",
+        "keep",
+        "audit_commands:audit",
+        examples=("penstock audit imagenet --fraction 1/30", "penstock audit imagenet --limit 200MiB/s"),
+    ),
+    _of_step(
+        "repair",
+        "keep",
+        "audit_commands:repair",
+        examples=("penstock repair imagenet", "penstock repair imagenet --release 20261101-1f2e3d4c"),
+    ),
+    Command(
+        "gc",
+        "keep",
+        "remove releases that no rule, reader or run holds",
+        "retention_commands:gc",
+        examples=("penstock gc --dry-run", "penstock gc imagenet --overrule job-4711"),
+    ),
+    Command(
+        "remove",
+        "keep",
+        "remove releases, by name",
+        "retention_commands:remove",
+        "apart",
+        (
+            "penstock remove imagenet 20261101-1f2e3d4c --dry-run",
+            "penstock remove imagenet 20261101-1f2e3d4c",
+        ),
+    ),
     Command(
         "history",
         "keep",
         "what was published, repaired and moved of a dataset",
         "catalogue_commands:history",
         "apart",
+        ("penstock history imagenet", "penstock history imagenet --all --json"),
     ),
     Command(
         "du",
         "keep",
         "how much room datasets take, and what each release would free",
         "catalogue_commands:du",
+        examples=("penstock du imagenet", "penstock du --root /beegfs/datasets"),
     ),
-    _of_step("adopt", "keep", "adopt_command:run", "apart"),
-    _of_step("preflight", "site", "preflight_command:run"),
+    _of_step(
+        "adopt",
+        "keep",
+        "adopt_command:run",
+        "apart",
+        (
+            "penstock adopt imagenet /beegfs/old/imagenet",
+            "penstock adopt imagenet /beegfs/old/imagenet --seal --leave-extra",
+        ),
+    ),
+    _of_step(
+        "preflight",
+        "site",
+        "preflight_command:run",
+        examples=("penstock preflight", "penstock preflight --sysctl netapp-100g"),
+    ),
     Command(
         "selftest",
         "site",
         "try a folder's file system, and print what it does as a table",
         "selftest_command:run",
         "apart",
+        ("penstock selftest /beegfs/datasets", "penstock selftest --json"),
     ),
     Command(
         "limit",
@@ -113,14 +222,28 @@ COMMANDS = (
         "show or set the cap of the link, or how many nodes a dataset's elements take",
         "limit_command:run",
         "none",
+        ("penstock limit 40Gbit/s", "penstock limit imagenet --nodes 2"),
     ),
-    *(_of_step(name, STEP, "step_commands:run") for name in step_table.SINGLE),
+    Command(
+        "completion",
+        "site",
+        "print what makes a shell complete this command line",
+        "completion_command:run",
+        "apart",
+        ('eval "$(penstock completion bash)"', "penstock completion fish | source"),
+    ),
+    *map(_single, step_table.SINGLE),
     Command("list-group", STEP, "preflight and list (called by Snakemake)", "list_commands:group"),
     Command(
         "list-failure", STEP, "end as a listing ended (called by Snakemake)", "list_commands:failed", "one"
     ),
     Command(
-        "sign", HIDDEN, "sign a release that was published without a signature", "sign_command:run", "apart"
+        "sign",
+        HIDDEN,
+        "sign a release that was published without a signature",
+        "sign_command:run",
+        "apart",
+        ("penstock sign imagenet", "penstock sign imagenet 20261101-1f2e3d4c"),
     ),
     Command(
         "describe",
@@ -128,8 +251,14 @@ COMMANDS = (
         "describe a release for catalogues and loaders: Croissant",
         "describe_command:run",
         "apart",
+        ("penstock describe imagenet", "penstock describe imagenet 20261101-1f2e3d4c > croissant.json"),
     ),
-    _of_step("report", HIDDEN, "step_commands:run"),
+    _of_step(
+        "report",
+        HIDDEN,
+        "step_commands:run",
+        examples=("penstock report imagenet", "penstock report imagenet --html report.html"),
+    ),
     Command(
         "selftest-writer",
         HIDDEN,

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 EXITS = "PENSTOCK_EXITS"
 """Names the folder; set by `penstock run` alone."""
 STATUSES = frozenset({*range(1, 8), 130, 143})
-"""Exit statuses of a step that reported itself what is wrong (README, "Exit status")."""
+"""Exit statuses of a step that reported itself what is wrong (docs/commands.md, "Exit status")."""
 _ENDED = re.compile(
     r"RuleException:\nCalledProcessError.* -m penstock .*returned non-zero exit status (\d+)", re.DOTALL
 )

@@ -74,7 +74,7 @@ def _link(parsed: argparse.Namespace, session: Session) -> int:
     if config.folder is None:
         raise ConfigError(
             "no cap is shared",
-            where=f"{parsed.config}: bandwidth.folder",
+            where=f"{session.file}: bandwidth.folder",
             hint="name a folder there that all who use the link can write, from each node",
         )
     if parsed.what is not None or parsed.requests is not None:

@@ -1,5 +1,5 @@
-"""From arguments to an exit status. Guarantees: the status is by the table (README, "Exit
-status"), no traceback reaches a terminal, a signal stops tidily."""
+"""From arguments to an exit status. Guarantees: the status is by the table (docs/commands.md, "Exit status"),
+no traceback reaches a terminal, a signal stops tidily."""
 
 from __future__ import annotations
 
@@ -20,8 +20,9 @@ if TYPE_CHECKING:
     from penstock.cli.session import Session
 
 
-SPOKEN_TO = frozenset({"visit", "selftest-peer"})
-"""Commands that penstock itself starts, and speaks to on their standard input. No other reads any."""
+SPOKEN_TO = frozenset({"visit", "selftest-peer", "init"})
+"""Commands that read their standard input: penstock starts two of them itself, and speaks to them there;
+`init` asks a person. No other reads any."""
 
 
 def program() -> NoReturn:
@@ -39,7 +40,7 @@ def program() -> NoReturn:
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run one command; returns the exit status."""
-    from penstock.cli import old_words
+    from penstock.cli import old_words, parser_parts
     from penstock.cli import parser as parsers
 
     garbage_collection.rarely()
@@ -50,7 +51,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return 2
     parser = parsers.build()
     try:
-        parsed = parser.parse_args(arguments)
+        if option := old_words.before_command(words):
+            parser_parts.refuse(parser, [option])
+        parsed, unknown = parser.parse_known_args(arguments)
+        if unknown:
+            parser_parts.refuse(parser, unknown, parsed.command)
         if parsed.command is None:
             parser.print_help()
             return output.flushed(0)

@@ -6,12 +6,12 @@ A command line that has an old word does nothing: `penstock throttle a 2` ends w
 
 from __future__ import annotations
 
-import difflib
 import re
 import shlex
 from typing import TYPE_CHECKING
 
-from penstock.cli.commands import CALLED, COMMANDS, STEP
+from penstock.cli.commands import COMMANDS, STEP
+from penstock.core.text import nearest
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -19,6 +19,7 @@ if TYPE_CHECKING:
 _PINS = "`penstock path DATASET --job` is gate, pin and path in one, for as long as the job runs"
 VALUED = ("--config", "--backend", "--progress", "--receipt", "--log")
 """Global options that take a value."""
+WITHOUT_COMMAND = ("-h", "--help", "--version")
 INSTEAD: Mapping[str, str] = {
     **{command.name: command.typed for command in COMMANDS if command.group == STEP},
     "submit --mend": "gate DATASET --mend --submit",
@@ -74,12 +75,18 @@ def unknown(words: Sequence[str]) -> str | None:
     group = [command for command in COMMANDS if (command.group == STEP) == step]
     if any(command.name == named[0] for command in group) or named == [STEP]:
         return None
-    of_people = {command.name: command.typed for command in COMMANDS if CALLED not in command.summary}
-    near = difflib.get_close_matches(named[0], of_people, n=1)
+    of_people = {command.name: command.typed for command in COMMANDS if command.of_people}
     word = f"{STEP} {named[0]}" if step else named[0]
-    if near:
-        return f"there is no command {word}; did you mean {of_people[near[0]]}?"
+    if near := nearest(named[0], of_people):
+        return f"there is no command {word}; did you mean {of_people[near]}?"
     return f"there is no command {word}: `penstock{' step' * step} --help` lists those that there are"
+
+
+def before_command(words: Sequence[str]) -> str:
+    """An option that is not known, and stands where the command belongs; "" where there is none."""
+    _, own = _parted(words)
+    first = next(iter(own), "").partition("=")[0]
+    return first if first.startswith("-") and first not in (*WITHOUT_COMMAND, "--") else ""
 
 
 def _parted(words: Sequence[str]) -> tuple[list[str], list[str]]:

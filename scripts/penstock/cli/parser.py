@@ -18,6 +18,7 @@ from penstock.core.text import in_quotes
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+SHELLS = ("bash", "zsh", "fish")
 PROGRESS_VIEWS = ("auto", "rich", "lines", "json", "off")
 EXIT_STATUS = """\
 exit status: 0 done, 1 failed, 2 usage or configuration, 3 preflight stops, 4 findings,
@@ -49,7 +50,7 @@ def build() -> argparse.ArgumentParser:
         child = add(
             command.name,
             description=command.summary[0].upper() + command.summary[1:] + ".",
-            epilog=EXIT_STATUS,
+            epilog="\n".join([EXIT_STATUS, *_examples(command)]),
             formatter_class=argparse.RawDescriptionHelpFormatter,
             allow_abbrev=False,
         )
@@ -58,12 +59,16 @@ def build() -> argparse.ArgumentParser:
     return parser
 
 
+def _examples(command: Command) -> list[str]:
+    return ["", "examples:", *(f"  {line}" for line in command.examples)] if command.examples else []
+
+
 def _groups() -> str:
     """The commands that people call, by group: a line each."""
     lines = []
     for group in GROUPS:
         members = [command for command in COMMANDS if command.group == group]
-        lines += [f"{group}:", *(f"    {command.name:<10}{command.summary}" for command in members)]
+        lines += [f"{group}:", *(f"    {command.name:<12}{command.summary}" for command in members)]
     return "\n".join(lines)
 
 
@@ -73,8 +78,9 @@ def _global_options(parser: argparse.ArgumentParser, *, first: bool) -> None:
         return value if first else argparse.SUPPRESS
 
     parser.add_argument(
-        "--config", type=Path, metavar="FILE", default=default(Path("config.yaml")),
-        help="the configuration (default: config.yaml)",
+        "--config", type=Path, metavar="FILE", default=default(None),
+        help="the configuration (default: PENSTOCK_CONFIG of the environment, else penstock.yaml, else "
+        "config.yaml, in the working directory)",
     )  # fmt: skip
     parser.add_argument(
         "--backend", choices=BACKENDS, default=default(None),
@@ -200,6 +206,15 @@ def _own_arguments(parser: argparse.ArgumentParser, command: Command) -> None:
             "--now", action="store_true",
             help="do not wait for gc.grace: readers that have not pinned may still read it",
         )  # fmt: skip
+    elif command.name == "init":
+        _init_arguments(parser)
+    elif command.name == "completion":
+        parser.add_argument("shell", choices=SHELLS, help="for this one")
+        parser.add_argument(
+            "words", nargs="*", metavar="WORD",
+            default=[], help="print what completes the last of these words, which stand behind `penstock` "
+            "(default: print the shell's own function)",
+        )  # fmt: skip
     elif command.name == "selftest":
         parser.add_argument(
             "folder", type=Path, nargs="?", metavar="FOLDER", help="default: target.root of the configuration"
@@ -235,6 +250,23 @@ def _own_arguments(parser: argparse.ArgumentParser, command: Command) -> None:
         parser.add_argument("--bandwidth", type=int, metavar="N", help="bytes a second of all elements")
         parser.add_argument("--requests", type=int, metavar="N", help="requests a second of all elements")
         parser.add_argument("index", type=int, metavar="INDEX", help="the shard")
+
+
+def _init_arguments(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument(
+        "source", nargs="?", metavar="SOURCE", help="what is staged: a folder or a URL (default: asked for)"
+    )
+    parser.add_argument(
+        "target", nargs="?", metavar="TARGET",
+        help="the folder below which datasets are published (default: asked for)",
+    )  # fmt: skip
+    parser.add_argument(
+        "--name", metavar="NAME", help="the dataset's name (default: made of SOURCE's last folder)"
+    )
+    parser.add_argument("--endpoint", metavar="URL", help="of an object store: its server")
+    keys = parser.add_mutually_exclusive_group()
+    keys.add_argument("--anon", action="store_true", help="of a public bucket: requests are not signed")
+    keys.add_argument("--profile", metavar="NAME", help="of S3: the profile of ~/.aws that has the keys")
 
 
 def _catalogue_arguments(parser: argparse.ArgumentParser, name: str) -> None:

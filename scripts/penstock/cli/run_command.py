@@ -57,7 +57,7 @@ def run(parsed: argparse.Namespace, session: Session) -> int:
         raise process_limit.too_few()
     folder = _exits_folder(names)
     try:
-        status = _snakemake(_command(parsed, names), invocation, folder.resolve(), session)
+        status = _snakemake(_command(parsed, session.file, names), invocation, folder.resolve(), session)
         left = exit_files.all_left(folder)
     finally:
         shutil.rmtree(folder, ignore_errors=True)
@@ -118,7 +118,7 @@ def _preview(config: Config, names: list[str], parsed: argparse.Namespace, sessi
     return 0
 
 
-def _command(parsed: argparse.Namespace, names: list[str]) -> list[str]:
+def _command(parsed: argparse.Namespace, file: Path, names: list[str]) -> list[str]:
     folder = workflow()
     words = [*interpreter.command("penstock.cli.snakemake_start"), "--snakefile", str(folder / "Snakefile")]
     words += ["--workflow-profile", str(folder / "profiles" / "default")]
@@ -128,7 +128,7 @@ def _command(parsed: argparse.Namespace, names: list[str]) -> list[str]:
     elif parsed.backend:
         # Constants, as in the profiles: Snakemake's own memory and disk are functions that warn.
         words += ["--default-resources", f"backend={parsed.backend}", "mem_mb=1000", "disk_mb=1000"]
-    words += ["--configfile", str(parsed.config.absolute())]
+    words += ["--configfile", str(file.absolute())]
     if parsed.cores is not None:
         words += ["--cores", str(parsed.cores)]
     settings = []

@@ -6,6 +6,7 @@ import sys
 from typing import TYPE_CHECKING
 
 from penstock.cli import output
+from penstock.config import file_choice
 
 if TYPE_CHECKING:
     import argparse
@@ -51,14 +52,14 @@ def run(parsed: argparse.Namespace, session: Session) -> int:
 
 
 def _folder(parsed: argparse.Namespace, session: Session) -> Path:
-    """The one that is named, or the configured target's root. A configuration that stands there is checked in
-    any case. Raises ConfigError, also for a folder below none of the site's roots: a selftest writes up to
+    """The one that is named, or the configured target's root. Where there is a configuration, it is checked
+    in any case. Raises ConfigError, also for a folder below none of the site's roots: a selftest writes up to
     1 GiB there; PreflightError where it is no folder."""
     from penstock.config import loader
     from penstock.errors import PreflightError
 
     folder: Path = parsed.folder
-    if folder is None or parsed.config.exists():
+    if folder is None or file_choice.chosen(parsed.config) is not None:
         root = session.config().target.root
         folder = root if folder is None else folder
     loader.check_place(folder)
@@ -73,7 +74,7 @@ def _cluster(parsed: argparse.Namespace, session: Session) -> ClusterConfig:
     """The configuration's; where there is none, the backend that is named, with nothing asked of it."""
     from penstock.config.settings import ClusterConfig
 
-    if parsed.config.exists():
+    if file_choice.chosen(parsed.config) is not None:
         return session.config().cluster
     return ClusterConfig(backend=parsed.backend or ClusterConfig.backend)
 

@@ -19,7 +19,8 @@ from typing import TYPE_CHECKING, Self, TypeVar
 
 from penstock.cli import ancestors, output
 from penstock.cli.log_file import close_log, logged, open_log
-from penstock.core.text import in_quotes
+from penstock.config import file_choice
+from penstock.core.text import did_you_mean, in_quotes
 from penstock.errors import ConfigError, InterruptedRunError, PenstockError
 from penstock.state.context import Context, Stop
 
@@ -81,19 +82,25 @@ class Session:
 
     # What commands need ----------------------------------------------------------------------
 
+    @property
+    def file(self) -> Path:
+        """The configuration's path (`file_choice`). Raises ConfigError where there is none."""
+        return file_choice.required(self.parsed.config)
+
     def config(self) -> Config:
-        """The configuration of --config, with --backend laid over. Raises ConfigError."""
+        """The configuration that counts, with --backend laid over. Raises ConfigError."""
         from penstock.config.loader import load
 
-        return load(self.parsed.config, self.parsed.backend)
+        return load(self.file, self.parsed.backend)
 
     def names(self, config: Config, given: Sequence[str]) -> list[str]:
         """The datasets that the command is about, each once. Raises ConfigError for unknown ones."""
         unknown = [name for name in given if name not in config.datasets]
         if unknown:
             raise ConfigError(
-                f"no dataset is named {', '.join(in_quotes(n) for n in unknown)}",
-                where=f"{self.parsed.config}: datasets",
+                f"no dataset is named {', '.join(map(in_quotes, unknown))}"
+                f"{did_you_mean(unknown, config.datasets)}",
+                where=f"{self.file}: datasets",
                 hint=f"the configuration has: {', '.join(config.datasets)}",
             )
         return list(dict.fromkeys(given)) or list(config.datasets)
@@ -127,10 +134,12 @@ class Session:
 
     @property
     def program(self) -> str:
-        """`penstock`, with --config, --backend and --as-root as they were given: what hints begin with."""
+        """`penstock`, with --config, --backend and --as-root as they were given: what hints begin with. A
+        --config that changes nothing is left out: steps of a run are always given one."""
         words = ["penstock"]
-        if str(self.parsed.config) != "config.yaml":
-            words += ["--config", str(self.parsed.config)]
+        given, otherwise = self.parsed.config, file_choice.chosen()
+        if given is not None and (otherwise is None or given.absolute() != otherwise.absolute()):
+            words += ["--config", str(given)]
         if self.parsed.backend:
             words += ["--backend", self.parsed.backend]
         if self.parsed.as_root:

@@ -36,7 +36,7 @@ def status(parsed: argparse.Namespace, session: Session) -> int:
     names = session.names(config, parsed.dataset)
     with session.context(config) as context:
         found = [step.run(context, name) for name in names]
-        _submitted(context, parsed.config, found)
+        _submitted(context, session.file, found)
     session.receipt(found[0] if len(found) == 1 else {"datasets": {one["dataset"]: one for one in found}})
     if parsed.progress == "json":
         for one in found:
@@ -256,7 +256,7 @@ def cancel(parsed: argparse.Namespace, session: Session) -> int:
         for name in names:
             ended[name] = cancellation.run(context, name)
             output.show(f"{name}: {'; '.join(ended[name]) or 'nothing runs'}")
-        for job, datasets in controller_job.waiting(context.cluster, parsed.config).items():
+        for job, datasets in controller_job.waiting(context.cluster, session.file).items():
             told = f"scancel {job} ends it, for {', '.join(datasets) or 'whatever it was submitted for'}"
             if datasets and {*datasets} <= {*names}:
                 context.cluster.cancel(job)

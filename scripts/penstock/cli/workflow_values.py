@@ -21,7 +21,7 @@ import yaml
 from penstock.config import loader, overlay, quantities
 from penstock.config.strict_yaml import StrictYamlError
 from penstock.core import audit_selection
-from penstock.core.text import in_quotes, printable
+from penstock.core.text import did_you_mean, in_quotes, printable
 from penstock.errors import ConfigError, PreflightError
 from penstock.storage import durable
 
@@ -134,8 +134,8 @@ def chosen(given: Given, config: Config, file: Path) -> list[str]:
     names = list(config.datasets) if given.datasets is None else given.datasets
     for name in names:
         if name not in config.datasets:
-            known = ", ".join(config.datasets)
-            raise _wrong("dataset", f"no dataset is named {in_quotes(name)}: {file} has {known}")
+            meant, known = did_you_mean([name], config.datasets), ", ".join(config.datasets)
+            raise _wrong("dataset", f"no dataset is named {in_quotes(name)}: {file} has {known}{meant}")
     return list(dict.fromkeys(names))
 
 

@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from penstock.cluster.port import Cluster
+    from penstock.cluster.slurm.new_options import NewOptions
     from penstock.config.settings import ClusterConfig
     from penstock.core.documents.node_cores import FileValue
     from penstock.runtime.job_environment import JobEnvironment
@@ -56,6 +57,14 @@ def open_cluster(
     from penstock.cluster.local import LocalCluster
 
     return LocalCluster(config, changed=changed)
+
+
+def new_options(config: ClusterConfig, steps: Sequence[str]) -> NewOptions | None:
+    """What a new configuration of SLURM asks for, beside what this one does; None where this machine has no
+    SLURM. Raises PreflightError where SLURM does not answer."""
+    from penstock.cluster.slurm import new_options
+
+    return new_options.find(config, steps) if new_options.is_here() else None
 
 
 def start_together(

@@ -44,7 +44,7 @@ _SCHEME = re.compile(r"([A-Za-z][A-Za-z0-9+.-]*)://", re.ASCII)
 _BUCKETS = ("s3", "s3a", "gs", "gcs", "az", "abfs", "abfss")
 _VERSIONED = ("s3", "s3a")
 """Whose objects can be listed and read by version ids."""
-_RESERVED = ("all", "results")
+RESERVED = ("all", "results")
 """Names that mean something else to the workflow's command line."""
 MAX_LISTED = 20
 """Problems that one message lists."""
@@ -60,6 +60,18 @@ def load(path: Path | str, backend_override: str | None = None) -> Config:
     file = Path(path)
     unclear: dict[KeyPath, str] = {}
     return _checked(file, _read(file, unclear), unclear, backend_override)
+
+
+def load_text(text: str, path: Path | str) -> Config:
+    """The configuration that a file of this path would be with this text. Raises ConfigError."""
+    file = Path(path)
+    unclear: dict[KeyPath, str] = {}
+    try:
+        document = strict_yaml.parse(text, unclear)
+    except StrictYamlError as error:
+        raise _unreadable(file, error) from error
+    document.content = text.encode()
+    return _checked(file, document, unclear, None)
 
 
 def compose(
@@ -86,7 +98,7 @@ def _checked(
         raise ConfigError(
             "the configuration is empty" if raw is None else "the configuration is not a mapping of keys",
             where=str(file),
-            hint="it begins with `target:` and `datasets:`; config.yaml is a commented example",
+            hint="it begins with `target:` and `datasets:`; `penstock init` writes a commented one",
         )
     policy = site.stored()
     root, fits = Section(raw), _fingerprint(document, policy)
@@ -140,15 +152,12 @@ def _read(file: Path, unclear: dict[KeyPath, str]) -> Document:
     try:
         return strict_yaml.read(file, unclear)
     except StrictYamlError as error:
-        raise ConfigError(
-            "the configuration cannot be read",
-            where=f"{file}, line {error.line}",
-            why=str(error),
-            hint="correct that line",
-        ) from error
+        raise _unreadable(file, error) from error
     except FileNotFoundError:
         raise ConfigError(
-            "there is no configuration file", where=str(file), hint="give one by --config FILE"
+            "there is no configuration file",
+            where=str(file),
+            hint="correct --config FILE, or write one there by `penstock init`",
         ) from None
     except OSError as error:
         raise ConfigError(
@@ -157,6 +166,15 @@ def _read(file: Path, unclear: dict[KeyPath, str]) -> Document:
             why=error.strerror or "",
             hint="give a file that this account can read by --config FILE",
         ) from None
+
+
+def _unreadable(file: Path, error: StrictYamlError) -> ConfigError:
+    return ConfigError(
+        "the configuration cannot be read",
+        where=f"{file}, line {error.line}",
+        why=str(error),
+        hint="correct that line",
+    )
 
 
 def _error(file: Path, document: Document, found: Sequence[Problem], hint: str = "") -> ConfigError:
@@ -189,7 +207,7 @@ def _control_characters(value: Any, path: KeyPath = ()) -> Iterator[Problem]:
 
 def _meaning(root: Section) -> Iterator[Problem]:
     for name, dataset in root.at("datasets").each():
-        if name in _RESERVED:
+        if name in RESERVED:
             yield Problem(
                 dataset.path, f"the name {in_quotes(name)} is taken by the workflow: choose another"
             )

@@ -11,7 +11,7 @@ from importlib.resources import files
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from penstock.config import quantities, removed_keys
-from penstock.core.text import in_quotes, printable
+from penstock.core.text import in_quotes, nearest, printable
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping
@@ -166,13 +166,11 @@ _ALIASES = {"endpoint": "endpoint_url", "anonymous": "anon", "region_name": "reg
 
 
 def _nearest(key: str, known: list[str]) -> str:
-    import difflib
-
     if _ALIASES.get(key) in known:
         return f"; did you mean `{_ALIASES[key]}`?"
-    close = difflib.get_close_matches(key, known, n=1)
+    close = nearest(key, known)
     if close:
-        return f"; did you mean `{close[0]}`?"
+        return f"; did you mean `{close}`?"
     return f"; there are: {', '.join(known)}" if known else ""
 
 

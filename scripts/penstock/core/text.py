@@ -3,6 +3,10 @@
 from __future__ import annotations
 
 import unicodedata
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
 
 FIELD = 100
 """Characters of a field that another account wrote: it may hold as many as its file."""
@@ -22,6 +26,21 @@ def printable(text: str) -> str:
 def in_quotes(value: object) -> str:
     """A name or a value in a message: in double quotes, printable."""
     return f'"{printable(str(value))}"'
+
+
+def nearest(word: str, known: Iterable[str], least: float = 0.6) -> str:
+    """The known word that a mistyped one was meant to be; "" where none is as alike as `least`, from 0 (not
+    at all) to 1 (the same)."""
+    import difflib  # it takes milliseconds, and few processes need it
+
+    return next(iter(difflib.get_close_matches(word, list(known), 1, least)), "")
+
+
+def did_you_mean(words: Iterable[str], known: Iterable[str]) -> str:
+    """What follows in a message about words that are not known: `; did you mean a?`, or ""."""
+    candidates = list(known)
+    meant = dict.fromkeys(filter(None, (nearest(word, candidates) for word in words)))
+    return f"; did you mean {', '.join(meant)}?" if meant else ""
 
 
 def brief(text: object, most: int = FIELD) -> str:

@@ -43,6 +43,7 @@ class Needs(NamedTuple):
 
 
 NEEDS: Mapping[str, Needs] = {
+    "init": Needs(READS),
     "run": Needs(STAGES, {"dry_run": READS}),
     "status": Needs(READS),
     "path": Needs(READS),
@@ -72,6 +73,7 @@ NEEDS: Mapping[str, Needs] = {
     "remove": Needs(DECIDES, {"dry_run": READS}),
     "sign": Needs(DECIDES),
     "selftest": Needs(READS),
+    "completion": Needs(READS),
     "selftest-writer": Needs(ORDERED),
     "selftest-peer": Needs(ORDERED),
     "list-group": Needs(STAGES),

@@ -77,3 +77,13 @@ def peak_memory(pid: int | str, proc: Root = PROC) -> int:
         return int(line.split()[1]) << 10 if line else 0
     except (OSError, ValueError, IndexError):
         return 0
+
+
+def umask(proc: Root = PROC) -> int | None:
+    """Of this process, without setting it: other threads may create files now. None where the kernel does not
+    say it."""
+    try:
+        with open(f"{proc}/self/status", encoding="ascii", errors="replace") as stream:
+            return next((int(line.split()[1], 8) for line in stream if line.startswith("Umask:")), None)
+    except OSError:
+        return None

@@ -30,6 +30,7 @@ from penstock.cluster.slurm.shown import job_rows
 from penstock.cluster.slurm.site_answers import (
     ASSOCIATION_FIELDS,
     QOS_FIELDS,
+    read_accounts,
     read_association,
     read_partitions,
     read_qos,
@@ -131,11 +132,11 @@ class SlurmCommands:
     def association(self, cluster: str, user: str, options: JobOptions) -> Association:
         """Of this user, for jobs with these options; empty where accounting knows none. To be asked, as the
         next one, only where `Facts.accounting`."""
-        shown = f"format={','.join(ASSOCIATION_FIELDS)}"
-        text = _shown(
-            "sacctmgr", "-nP", "show", "user", "withassoc", f"name={user}", f"cluster={cluster}", shown
-        )
-        return read_association(text, options.account, options.partition)
+        return read_association(_associations(cluster, user), options.account, options.partition)
+
+    def accounts(self, cluster: str, user: str) -> list[str]:
+        """The accounts of this user, the default one first. To be asked only where `Facts.accounting`."""
+        return read_accounts(_associations(cluster, user))
 
     def qos(self, name: str) -> Qos | None:
         """The QOS of this name; None where accounting knows none."""
@@ -303,6 +304,11 @@ def _shown(*command: str) -> str:
         if _DENIED in error.why:
             return ""
         raise
+
+
+def _associations(cluster: str, user: str) -> str:
+    shown = f"format={','.join(ASSOCIATION_FIELDS)}"
+    return _shown("sacctmgr", "-nP", "show", "user", "withassoc", f"name={user}", f"cluster={cluster}", shown)
 
 
 def _configuration() -> dict[str, str]:

@@ -6,12 +6,11 @@ know.
 
 from __future__ import annotations
 
-import difflib
 import re
 from typing import TYPE_CHECKING
 
 from penstock.core.checks import CheckResult
-from penstock.core.text import printable
+from penstock.core.text import nearest, printable
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
@@ -64,8 +63,7 @@ def results(
 def meant(word: str) -> str:
     """The word of TaskPluginParam that was probably meant; "" where none is like it."""
     known = {one.lower(): one for one in PARAMETERS}
-    near = difflib.get_close_matches(word.lower(), known, 1, 0.7)
-    return known[near[0]] if near else ""
+    return known.get(nearest(word.lower(), known, 0.7), "")
 
 
 def misspelling(words: str) -> str:

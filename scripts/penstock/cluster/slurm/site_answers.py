@@ -40,6 +40,12 @@ def read_association(text: str, account: str | None, partition: str | None) -> A
     return Association(name, qos, int(read_time(wall)))
 
 
+def read_accounts(text: str) -> list[str]:
+    """The accounts of the same answer, each once, the default one first."""
+    rows = list(_rows(text, ASSOCIATION_FIELDS))
+    return list(dict.fromkeys(name for row in rows for name in (row[0], row[1]) if name not in NOTHING))
+
+
 def read_qos(text: str) -> list[Qos]:
     """`sacctmgr -nP show qos format=QOS_FIELDS`."""
     return [

@@ -16,7 +16,6 @@ import shutil
 import socket
 import tempfile
 from dataclasses import dataclass, replace
-from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
 from penstock.cluster.port import log_stem
@@ -25,9 +24,11 @@ from penstock.cluster.slurm.environment import STOP_AT
 from penstock.core.host_lists import FORM, host_list, host_names
 from penstock.core.text import in_quotes
 from penstock.errors import ConfigError
+from penstock.runtime import proc
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence
+    from pathlib import Path
 
     from penstock.cluster.port import ArraySpec
     from penstock.config.settings import JobOptions
@@ -77,9 +78,8 @@ def handed_on() -> dict[str, str]:
         "SUBMIT_HOST": socket.gethostname(),
         "PRIO_PROCESS": str(os.getpriority(os.PRIO_PROCESS, 0)),
     }
-    # Read without setting it.
-    if umask := re.search(r"^Umask:\s*([0-7]+)$", Path("/proc/self/status").read_text(), re.MULTILINE):
-        handed["UMASK"] = umask[1]
+    if (umask := proc.umask()) is not None:
+        handed["UMASK"] = f"{umask:04o}"
     for name in _LIMITS:
         soft = resource.getrlimit(getattr(resource, f"RLIMIT_{name}"))[0]
         handed[f"RLIMIT_{name}"] = str(_UNLIMITED if soft == resource.RLIM_INFINITY else soft)

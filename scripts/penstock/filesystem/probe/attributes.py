@@ -13,6 +13,7 @@ from penstock.core import posix_acl
 from penstock.core.documents.probe_report import Seen
 from penstock.filesystem import acl_xattrs
 from penstock.filesystem.probe.place import answered, valued
+from penstock.runtime import proc
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -45,11 +46,9 @@ def owner_kept(place: Place) -> Seen:
 
 
 def create_mode(place: Place) -> Seen:
-    """By the umask of this process, which is read, not changed: other threads may create files now."""
-    try:
-        with open(f"{place.proc}/self/status", encoding="ascii", errors="replace") as stream:
-            umask = next(int(line.split()[1], 8) for line in stream if line.startswith("Umask:"))
-    except (OSError, StopIteration):
+    """By the umask of this process."""
+    umask = proc.umask(place.proc)
+    if umask is None:
         return Seen(why="the kernel does not say the umask")
     path, folder = place.here / "file", place.here / "folder"
     os.close(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o664))

@@ -4,13 +4,13 @@ list."""
 
 from __future__ import annotations
 
-import difflib
 import inspect
 import os
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from penstock.config import source_kinds
+from penstock.core.text import nearest
 from penstock.errors import ConfigError, PreflightError
 from penstock.sources.azure.account import without_signatures
 from penstock.sources.generic.ftp import FtpConnection
@@ -185,5 +185,5 @@ def _check_names(kind: type[Any], options: Mapping[str, object]) -> None:
     makers = (vars(base).get("__init__") for base in kind.__mro__)
     named = {name for maker in filter(None, makers) for name in inspect.signature(maker).parameters}
     for option in options:
-        if option not in named and (close := difflib.get_close_matches(option, named, 1, 0.8)):
-            raise TypeError(f"unknown option `{option}`; did you mean `{close[0]}`?")
+        if option not in named and (close := nearest(option, named, 0.8)):
+            raise TypeError(f"unknown option `{option}`; did you mean `{close}`?")

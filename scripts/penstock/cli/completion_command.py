@@ -1,0 +1,199 @@
+"""`penstock completion SHELL`: a short function for that shell, which calls `penstock completion SHELL --
+WORD ...` at each TAB. So one place knows what can be typed, the parser, for all shells; and the names of
+datasets are those of the configuration that counts at that moment.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, NamedTuple
+
+from penstock.cli import output, parser_parts
+from penstock.cli.commands import COMMANDS, STEP
+
+if TYPE_CHECKING:
+    import argparse
+    from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+
+    from penstock.cli.session import Session
+
+FILES = ":files"
+"""The line by which a shell's own completion of files is asked for."""
+PLACES = ("FILE", "FOLDER", "PATH", "SOURCE", "TARGET")
+"""What the help calls a value that is a file or a folder."""
+DATASET = "DATASET"
+
+BASH = f"""\
+# penstock for bash: eval "$(penstock completion bash)"
+_penstock() {{
+    local line
+    COMPREPLY=()
+    while IFS= read -r line; do
+        [ "$line" != {FILES} ] || {{ compopt -o default; return; }}
+        COMPREPLY+=("$line")
+    done < <(penstock completion bash -- "${{COMP_WORDS[@]:1:COMP_CWORD}}" 2>/dev/null)
+}}
+complete -F _penstock penstock
+"""
+ZSH = f"""\
+#compdef penstock
+# penstock for zsh: source <(penstock completion zsh), or this as the file _penstock in a folder of $fpath
+_penstock() {{
+    local -a lines
+    lines=("${{(@f)$(penstock completion zsh -- "${{(@Q)words[2,CURRENT]}}" 2>/dev/null)}}")
+    case $lines[1] in
+        "") return 1 ;;
+        {FILES}) _files ;;
+        *) _describe penstock lines ;;
+    esac
+}}
+if [[ $funcstack[1] = _penstock ]]; then _penstock "$@"; else compdef _penstock penstock; fi
+"""
+FISH = f"""\
+# penstock for fish: penstock completion fish | source
+function __penstock_complete
+    set -l words (commandline -opc)
+    set -l token (commandline -ct)
+    set -l found (penstock completion fish -- $words[2..-1] "$token" 2>/dev/null)
+    if test "$found[1]" = {FILES}
+        __fish_complete_path "$token"
+    else if set -q found[1]
+        printf '%s\\n' $found
+    end
+end
+complete -c penstock -f -a '(__penstock_complete)'
+"""
+SCRIPTS: Mapping[str, str] = {"bash": BASH, "zsh": ZSH, "fish": FISH}
+
+
+class Candidate(NamedTuple):
+    """What the last word can become."""
+
+    word: str
+    about: str = ""
+
+
+LINES: Mapping[str, Callable[[Candidate], str]] = {
+    "bash": lambda one: one.word,
+    "zsh": lambda one: ":".join([one.word.replace(":", "\\:"), one.about]),
+    "fish": lambda one: f"{one.word}\t{one.about}",
+}
+
+
+def run(parsed: argparse.Namespace, session: Session) -> int:  # noqa: ARG001 (as every command)
+    """Print the shell's function; with words a line for each candidate. Always 0."""
+    if not parsed.words:
+        output.show_piece(SCRIPTS[parsed.shell])
+        return 0
+    from penstock.cli.parser import build
+
+    words = _joined(parsed.words) if parsed.shell == "bash" else parsed.words
+    found = candidates(build(), words)
+    for line in [FILES] if found is None else map(LINES[parsed.shell], found):
+        output.show_piece(f"{line}\n")
+    return 0
+
+
+def candidates(parser: argparse.ArgumentParser, words: Sequence[str]) -> list[Candidate] | None:
+    """What the last of these words, which stand behind `penstock`, can become; None: a file."""
+    *before, last = words
+    typed, parser, waiting = _read(parser, before)
+    option, equals, begun = last.partition("=")
+    if waiting is None and equals and (action := parser_parts.options(parser).get(option)) is not None:
+        found = _values(action, typed)
+        return None if found is None else [
+            Candidate(f"{option}={one.word}", one.about) for one in found if one.word.startswith(begun)
+        ]  # fmt: skip
+    found = _next(parser, typed, waiting, last)
+    return None if found is None else [one for one in found if one.word.startswith(last)]
+
+
+class _Typed(NamedTuple):
+    """What the words before the last one say."""
+
+    config: Path | None
+    names: Sequence[str]
+    """Those that stand by their place, behind the command."""
+    over: bool
+    """No options follow any more, after `--`."""
+
+
+def _read(
+    parser: argparse.ArgumentParser, words: Iterable[str]
+) -> tuple[_Typed, argparse.ArgumentParser, argparse.Action | None]:
+    """What was typed; the parser of the command that it leads to; and the option whose value comes next."""
+    config: Path | None = None
+    names: list[str] = []
+    waiting: argparse.Action | None = None
+    over = False
+    for word in words:
+        option, equals, value = word.partition("=")
+        action = None if over or waiting else parser_parts.options(parser).get(option)
+        if waiting is not None or (action is not None and equals):
+            if (waiting or action).dest == "config":  # type: ignore[union-attr]
+                config = Path(word if waiting else value)
+            waiting = None
+        elif action is not None:
+            waiting = action if parser_parts.takes_value(action) else None
+        elif word == "--" and not over:
+            over = True
+        elif (child := parser_parts.children(parser).get(word)) is not None:
+            parser = child
+        else:
+            names.append(word)
+    return _Typed(config, names, over), parser, waiting
+
+
+def _next(
+    parser: argparse.ArgumentParser, typed: _Typed, waiting: argparse.Action | None, last: str
+) -> list[Candidate] | None:
+    if waiting is not None:
+        return _values(waiting, typed)
+    if last.startswith("-") and not typed.over:
+        shown = parser_parts.options(parser).items()
+        return [Candidate(name, _about(action)) for name, action in shown if name.startswith("--")]
+    if children := parser_parts.children(parser):
+        summaries = {one.name: one.summary for one in COMMANDS if one.of_people}
+        # The parser of the single steps is none of the table's.
+        summaries[STEP] = "one step of a run, by hand"
+        return [Candidate(name, summaries[name]) for name in children if name in summaries]
+    places = parser_parts.arguments(parser)
+    if not places:
+        return []
+    number = len(typed.names)
+    if number >= len(places) and places[-1].nargs not in ("*", "+"):
+        return []
+    return _values(places[min(number, len(places) - 1)], typed)
+
+
+def _values(action: argparse.Action, typed: _Typed) -> list[Candidate] | None:
+    """What an option or argument takes; None: a file."""
+    if action.choices is not None:
+        return [Candidate(str(choice)) for choice in action.choices]
+    if action.metavar in PLACES:
+        return None
+    if action.metavar == DATASET:
+        return [Candidate(name, "dataset") for name in _datasets(typed.config) if name not in typed.names]
+    return []
+
+
+def _about(action: argparse.Action) -> str:
+    return " ".join((action.help or "").replace("%%", "%").split())
+
+
+def _datasets(config: Path | None) -> Iterator[str]:
+    """The names in the configuration that counts; none where it cannot be read: a TAB reports no errors."""
+    from penstock.config import file_choice, strict_yaml
+
+    path = file_choice.chosen(config)
+    try:
+        document = {} if path is None else strict_yaml.read(path).value
+    except (OSError, strict_yaml.StrictYamlError):
+        return
+    named = document.get("datasets") if isinstance(document, dict) else None
+    yield from named if isinstance(named, dict) else ()
+
+
+def _joined(words: Sequence[str]) -> list[str]:
+    """bash makes three words of `--progress=json`."""
+    return [*(word for word in words if word != "="), *([""] if words[-1] == "=" else [])]

@@ -1,0 +1,164 @@
+"""`penstock init`: a configuration for this machine. What it cannot find out it asks for, on a terminal."""
+
+from __future__ import annotations
+
+import os
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from penstock.cli import output
+from penstock.config import file_choice, secret_check
+from penstock.config.source_kinds import scheme
+from penstock.core.text import in_quotes, printable
+from penstock.errors import ConfigError
+
+if TYPE_CHECKING:
+    import argparse
+    from collections.abc import Sequence
+
+    from penstock.cli.session import Session
+    from penstock.steps.new_configuration import Asked, Proposed
+
+EXAMPLES = {"SOURCE": "s3://bucket/imagenet/", "TARGET": "/beegfs/datasets"}
+ALL = 0o666
+
+
+def run(parsed: argparse.Namespace, session: Session) -> int:
+    """Write the configuration at the path where it counts, whole, with the mode that the umask leaves; print
+    what it is, and what comes next. Returns 0. Raises ConfigError where a file is there already, which stays
+    as it is, and for what cannot be configured: then nothing is written."""
+    path = file_choice.to_write(parsed.config)
+    _refuse_present(path)
+    before = file_choice.chosen(parsed.config)
+    asked = _asked(parsed, session)
+    output.without_input()
+    proposed = _proposed(asked, path)
+    _write(path, proposed.text)
+    file, notes = proposed.file, list(proposed.notes)
+    if before is not None and before != path:
+        notes.append(f"{before} counts no more in this folder: {path} goes before it")
+    result = {
+        "file": str(path.absolute()),
+        "dataset": file.dataset,
+        "source": file.source,
+        "target": file.root,
+        "cluster": {line.key: line.value for line in file.cluster},
+        "notes": notes,
+    }
+    session.receipt(result)
+    if parsed.progress == "json":
+        output.show_json(result)
+    else:
+        _show(proposed, notes, path, session.program)
+    return 0
+
+
+def _refuse_present(path: Path) -> None:
+    if os.path.lexists(path):
+        raise ConfigError(
+            "there is a configuration already, and it stays as it is",
+            where=str(path.absolute()),
+            hint="change that file, move it away, or name another one by --config FILE",
+        )
+
+
+def _asked(parsed: argparse.Namespace, session: Session) -> Asked:
+    """Raises ConfigError for what is missing, and for what would put a secret into the file."""
+    from penstock.steps.new_configuration import Asked
+
+    given = {"SOURCE": parsed.source, "TARGET": parsed.target}
+    missing = [name for name, value in given.items() if not value]
+    if missing and sys.stdin.isatty() and sys.stderr.isatty():
+        given |= {name: _answer(name, session) for name in missing}
+        missing = [name for name in missing if not given[name]]
+    if missing:
+        raise ConfigError(
+            f"{' and '.join(missing)} {'is' if len(missing) == 1 else 'are'} missing",
+            hint=f"`penstock init SOURCE TARGET`, such as `penstock init {' '.join(EXAMPLES.values())}`",
+        )
+    source, target = given["SOURCE"], given["TARGET"]
+    for what, text in (*given.items(), ("--endpoint", parsed.endpoint or "")):
+        if why := secret_check.in_url(text):
+            raise ConfigError(f"{what} {why}", hint=secret_check.HINT)
+    if scheme(target):
+        raise ConfigError(
+            f"TARGET {in_quotes(target)} is no folder",
+            hint=f"name the folder below which datasets are published, such as {EXAMPLES['TARGET']}",
+        )
+    options: dict[str, str | bool] = {}
+    options |= {"endpoint_url": parsed.endpoint} if parsed.endpoint else {}
+    options |= {"anon": True} if parsed.anon else {}
+    options |= {"profile": parsed.profile} if parsed.profile else {}
+    source = source if scheme(source) else str(_absolute(source))
+    return Asked(source, _absolute(target), options, parsed.name or "", parsed.backend or "")
+
+
+def _absolute(folder: str) -> Path:
+    """Without the `..` at its beginning: those further on may lie behind links."""
+    place, below = Path.cwd(), Path(folder).expanduser()
+    while below.parts[:1] == ("..",):
+        place, below = place.parent, below.relative_to("..")
+    return place / below
+
+
+def _answer(what: str, session: Session) -> str:
+    """What a person types on the terminal. Raises KeyboardInterrupt by Ctrl-C."""
+
+    def interrupted(_: int) -> None:
+        raise KeyboardInterrupt
+
+    session.on_stop = interrupted
+    try:
+        sys.stderr.write(f"{what}, such as {EXAMPLES[what]}: ")
+        sys.stderr.flush()
+        return sys.stdin.readline().strip()
+    finally:
+        session.on_stop = None
+
+
+def _proposed(asked: Asked, path: Path) -> Proposed:
+    from penstock.steps import new_configuration
+
+    try:
+        return new_configuration.propose(asked, path)
+    except ConfigError as error:
+        raise ConfigError(
+            "nothing was written: this makes no configuration that can be used",
+            why=f"\n  {error.what}",
+            hint=error.hint or "correct SOURCE, TARGET or the option that is named",
+        ) from None
+
+
+def _write(path: Path, text: str) -> None:
+    from penstock.config import loader
+    from penstock.runtime import proc
+    from penstock.storage import durable
+
+    umask = proc.umask() or 0
+    try:
+        made = durable.create_file(path, text.encode(), mode=ALL & ~umask)
+    except FileNotFoundError:
+        raise ConfigError(
+            "the folder of the configuration is not there",
+            where=str(path.absolute().parent),
+            hint="make it, or name another file by --config FILE",
+        ) from None
+    if not made:
+        _refuse_present(path)
+    loader.load(path)
+
+
+def _show(proposed: Proposed, notes: Sequence[str], path: Path, program: str) -> None:
+    file = proposed.file
+    cluster = ", ".join(f"{line.key} {line.value}" for line in file.cluster)
+    output.show(f"wrote {printable(str(path.absolute()))}")
+    output.show(f"  dataset   {file.dataset}, from {printable(file.source)}")
+    output.show(f"  target    {printable(file.root)}: {file.target_is}")
+    if file.group is not None:
+        output.show(f"  group     {file.group.value}")
+    output.show(f"  cluster   {cluster.removeprefix('backend ')}")
+    for note in notes:
+        output.show(f"  note      {printable(note)}")
+    output.show(f"next: {program} preflight    tries all of it, and changes nothing")
+    output.show(f"      {program} run")

@@ -1,0 +1,56 @@
+"""What a parser of argparse holds. argparse has no public way to read it; here is the only place that does:
+completion, the manual page and the answer to a mistyped option are made of it."""
+
+# ruff: noqa: SLF001
+
+from __future__ import annotations
+
+import argparse
+from typing import TYPE_CHECKING, NoReturn
+
+from penstock.cli.commands import STEP
+from penstock.core.text import did_you_mean
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+
+def actions(parser: argparse.ArgumentParser) -> list[argparse.Action]:
+    """Options and arguments, in the order of the help; commands are none."""
+    return [action for action in parser._actions if not isinstance(action, argparse._SubParsersAction)]
+
+
+def options(parser: argparse.ArgumentParser) -> dict[str, argparse.Action]:
+    """By each of their names."""
+    return {name: action for action in actions(parser) for name in action.option_strings}
+
+
+def arguments(parser: argparse.ArgumentParser) -> list[argparse.Action]:
+    """What has its meaning by its place."""
+    return [action for action in actions(parser) if not action.option_strings]
+
+
+def children(parser: argparse.ArgumentParser) -> Mapping[str, argparse.ArgumentParser]:
+    """The parsers of its commands, by name."""
+    for action in parser._actions:
+        if isinstance(action, argparse._SubParsersAction):
+            return dict(action.choices)
+    return {}
+
+
+def of_command(parser: argparse.ArgumentParser, name: str) -> argparse.ArgumentParser:
+    """The parser of the command of this name, also of a single step."""
+    own = children(parser)
+    return own.get(name) or children(own[STEP])[name]
+
+
+def takes_value(action: argparse.Action) -> bool:
+    """Whether an option is followed by a value."""
+    return action.nargs != 0
+
+
+def refuse(parser: argparse.ArgumentParser, unknown: Sequence[str], command: str | None = None) -> NoReturn:
+    """End as argparse does for words that the command does not know, with the options that were meant."""
+    known = options(parser if command is None else of_command(parser, command))
+    mistyped = [word.partition("=")[0] for word in unknown if word.startswith("--")]
+    parser.error(f"unrecognized arguments: {' '.join(unknown)}{did_you_mean(mistyped, known)}")

@@ -1,0 +1,130 @@
+"""What a new configuration asks of SLURM: tried by preflight's own checks, one choice after another.
+
+| the cluster's default partition | others that take such jobs | the choice                        |
+|---------------------------------|----------------------------|-----------------------------------|
+| takes such jobs                 | not tried                  | the default                       |
+| does not, or there is none      | one                        | that one                          |
+| does not, or there is none      | several                    | that of the longest time limit    |
+| does not, or there is none      | none                       | the default; `refused` says why   |
+
+In each partition a job without an account comes first, then one of each account of this user; and
+`core_spec: auto` before `none`.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import getpass
+import math
+import shutil
+from typing import TYPE_CHECKING, NamedTuple
+
+from penstock.cluster.slurm import core_choice, site
+from penstock.cluster.slurm.command_line import SlurmCommands
+from penstock.cluster.slurm.probe_job import Probe
+from penstock.config.settings import AUTO_CORES
+from penstock.errors import FailedError, PreflightError, TransientError
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
+    from penstock.cluster.slurm.facts import Facts, Partition
+    from penstock.cluster.slurm.nodes import Node
+    from penstock.config.settings import ClusterConfig, JobOptions
+
+
+class NewOptions(NamedTuple):
+    """The choice; None: not asked for."""
+
+    partition: str | None = None
+    default: bool = True
+    """Whether jobs go to that partition that name none."""
+    others: Sequence[str] = ()
+    """Further partitions that take such jobs; not looked for where the default one does."""
+    account: str | None = None
+    core_spec: str = AUTO_CORES
+    refused: str = ""
+    """Why SLURM, or preflight, takes no such job; "" where it does."""
+
+
+def is_here() -> bool:
+    """Whether this machine has SLURM's commands."""
+    return shutil.which("sbatch") is not None
+
+
+def find(config: ClusterConfig, steps: Sequence[str]) -> NewOptions:
+    """For elements of these steps. A partition that `config` has, as the site gives it, stays. Raises
+    PreflightError where SLURM does not answer."""
+    slurm = SlurmCommands()
+    facts = site.reachable(slurm)
+    try:
+        return _found(_Trials(slurm, config, steps, facts, slurm.nodes(), _accounts(slurm, facts)))
+    except (TransientError, FailedError) as error:
+        raise PreflightError(
+            "SLURM does not answer",
+            why=error.why or error.what,
+            hint="give `--backend local`, or the same command again when it answers",
+        ) from error
+
+
+class _Trials(NamedTuple):
+    slurm: SlurmCommands
+    config: ClusterConfig
+    steps: Sequence[str]
+    facts: Facts
+    nodes: Sequence[Node]
+    accounts: Sequence[str]
+
+    def in_partition(self, name: str | None) -> JobOptions | str:
+        """The first options that are taken there; else why the first of all are not."""
+        why = ""
+        for options in self._options(name):
+            tried = dataclasses.replace(self.config, options=options, probe=False)
+            try:
+                probe = Probe(tried, None, None)
+                site.check(self.slurm, tried, self.steps, self.facts, probe, met=False)
+            except PreflightError as error:
+                why = why or error.reason
+            else:
+                return options
+        return why
+
+    def _options(self, partition: str | None) -> Iterator[JobOptions]:
+        for account in (None, *self.accounts):
+            options = dataclasses.replace(self.config.options, partition=partition, account=account)
+            yield options
+            there = site.able(self.slurm, options, self.nodes)
+            if not core_choice.against(there, allowed=self.facts.allows_core_spec):
+                yield dataclasses.replace(options, core_spec=None)
+
+
+def _found(trials: _Trials) -> NewOptions:
+    given = trials.config.options.partition
+    known = sorted(trials.slurm.partitions(), key=_longest_first)
+    default = given or next((one.name for one in known if one.default), None)
+    first = trials.in_partition(default)
+    if not isinstance(first, str):
+        return _chosen(default, first)
+    # Where none is shown (PrivateData), SLURM's default is all that can be tried.
+    others = [one.name for one in known if one.name != default and given is None]
+    taking = {name: options for name in others if not isinstance(options := trials.in_partition(name), str)}
+    if not taking:
+        return NewOptions(default, refused=first)
+    best, *further = taking
+    return _chosen(best, taking[best])._replace(default=False, others=further)
+
+
+def _longest_first(partition: Partition) -> float:
+    return -(partition.max_time or math.inf)
+
+
+def _chosen(partition: str | None, options: JobOptions) -> NewOptions:
+    cores = AUTO_CORES if options.core_spec == AUTO_CORES else "none"
+    return NewOptions(partition, account=options.account, core_spec=cores)
+
+
+def _accounts(slurm: SlurmCommands, facts: Facts) -> Sequence[str]:
+    """Of this user, where a job needs one."""
+    if not facts.accounting or facts.enforced.isdisjoint({"associations", "limits", "safe", "all", "qos"}):
+        return []
+    return slurm.accounts(facts.cluster, getpass.getuser())

@@ -1,0 +1,109 @@
+"""The text of a new configuration, which `penstock init` writes, with comments."""
+
+from __future__ import annotations
+
+import json
+import re
+import unicodedata
+from typing import TYPE_CHECKING, NamedTuple
+from urllib.parse import urlsplit
+
+from penstock.config import strict_yaml
+from penstock.config.loader import RESERVED
+from penstock.config.source_kinds import AZURE, scheme
+from penstock.core.text import printable
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+
+HEAD = """\
+# Written by `penstock init`. `penstock preflight` tries it and changes nothing; `penstock run` stages.
+# No secrets here: name a profile, or a file of mode 0600. Sizes and times carry their unit: 256MiB, 4h.
+"""
+LONGEST = 64
+"""Characters of a dataset's name."""
+WITHOUT_NAME = "data"
+_PLAIN = re.compile(r"(?:[a-z][a-z0-9+.-]*://)?[A-Za-z0-9/._+@=-]+(?::[0-9]+(?:/[A-Za-z0-9/._+@=-]*)?)?")
+_COMMENTS_FROM = 43
+"""The column of comments, where the line is not longer."""
+
+
+class Line(NamedTuple):
+    """A key with its value."""
+
+    key: str
+    value: str
+    comment: str = ""
+
+
+class NewFile(NamedTuple):
+    """What the text says."""
+
+    source: str
+    root: str
+    dataset: str
+    options: Mapping[str, str | bool]
+    """Of `storage_options`."""
+    target_is: str
+    """The target for people: a comment."""
+    group: Line | None
+    """The key `permissions.group`; None: it is left out."""
+    cluster: tuple[Line, ...]
+    """The keys of `cluster`."""
+
+    def text(self) -> str:
+        """The file's text. Whether it is a configuration that can be used is for the loader to say."""
+        lines = [_line(0, "target"), _line(2, "root", self.root, self.target_is)]
+        lines += [_line(0, "datasets"), _line(2, self.dataset), _line(4, "source", self.source)]
+        if self.options:
+            lines.append(_line(4, "storage_options"))
+            lines += [_line(6, key, value) for key, value in self.options.items()]
+        if self.group is not None:
+            lines += [_line(4, "permissions"), _line(6, *self.group)]
+        lines.append(_line(0, "cluster"))
+        lines += [_line(2, *line) for line in self.cluster]
+        return HEAD + "".join(f"{line}\n" for line in lines)
+
+
+def _line(indent: int, key: str, value: str | bool | None = None, comment: str = "") -> str:
+    told = "" if value is None else f" {str(value).lower() if isinstance(value, bool) else scalar(value)}"
+    line = f"{' ' * indent}{scalar(key)}:{told}"
+    return f"{line:<{_COMMENTS_FROM}} # {printable(comment)}" if comment else line
+
+
+def scalar(text: str) -> str:
+    """The text as YAML that every reader takes for this text: in quotes unless it is plain."""
+    if _PLAIN.fullmatch(text):
+        try:
+            if strict_yaml.parse(text).value == text:
+                return text
+        except strict_yaml.StrictYamlError:
+            pass
+    return json.dumps(text, ensure_ascii=False)
+
+
+def dataset_name(source: str, taken: Callable[[str], bool]) -> str:
+    """A valid name made of the source's last folder, or else of its bucket or host; one that is `taken` gets
+    a number."""
+    name = _valid(_last_folder(source)) or WITHOUT_NAME
+    number, unique = 1, name
+    while unique in RESERVED or taken(unique):
+        number += 1
+        end = f"-{number}"
+        unique = name[: LONGEST - len(end)] + end
+    return unique
+
+
+def _last_folder(source: str) -> str:
+    if not scheme(source):
+        return source.rstrip("/").rpartition("/")[2]
+    parts = urlsplit(source)
+    last = parts.path.rstrip("/").rpartition("/")[2]
+    # abfs://container@account/ names the container before the @.
+    container, _, host = parts.netloc.rpartition("@")
+    return last or (container if scheme(source) in AZURE and container else host.partition(":")[0])
+
+
+def _valid(text: str) -> str:
+    plain = unicodedata.normalize("NFKD", text).encode("ascii", "ignore").decode()
+    return re.sub("[^A-Za-z0-9._-]+", "-", plain).lstrip("._-")[:LONGEST].rstrip("-")

@@ -1,0 +1,161 @@
+"""A new configuration for this machine: what the machine knows is found out here, as preflight does.
+
+| what                      | found by                                                                       |
+|---------------------------|--------------------------------------------------------------------------------|
+| the target's file system  | `Answers`, within its deadline; a comment                                      |
+| `permissions.group`       | the target folder's group, where its setgid bit gives it to all below and this |
+|                           | account is in it                                                               |
+| `cluster`                 | `cluster.registry.new_options`; `local` where SLURM is not here, or does not   |
+|                           | answer                                                                         |
+| the dataset's name        | the source's last folder; not that of a folder below the target                |
+
+Nothing is changed, and the source is not looked at: preflight does that.
+"""
+
+from __future__ import annotations
+
+import os
+import stat
+from typing import TYPE_CHECKING, NamedTuple
+
+from penstock.cluster.registry import new_options
+from penstock.config import loader, new_file
+from penstock.config.new_file import Line, NewFile
+from penstock.config.settings import AUTO_CORES
+from penstock.core.step_table import RUN_IN_ELEMENTS
+from penstock.core.text import printable
+from penstock.errors import PreflightError
+from penstock.filesystem.owners import group_name
+from penstock.runtime.mounts import nearest
+from penstock.steps.preflight.answers import Answers
+from penstock.views import human
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+    from pathlib import Path
+
+    from penstock.cluster.slurm.new_options import NewOptions
+    from penstock.config.settings import ClusterConfig
+
+
+class Asked(NamedTuple):
+    """What a person says."""
+
+    source: str
+    """A URL, or an absolute path."""
+    root: Path
+    """Absolute."""
+    options: Mapping[str, str | bool]
+    """`storage_options` of the source."""
+    name: str = ""
+    """Of the dataset; "": it is made of the source's."""
+    backend: str = ""
+    """"": what this machine has."""
+
+
+class Proposed(NamedTuple):
+    """What is to be written."""
+
+    file: NewFile
+    text: str
+    notes: tuple[str, ...]
+    """What a person should know of it, beside what the text itself says."""
+
+
+def propose(asked: Asked, path: Path) -> Proposed:
+    """The configuration for this machine, to be written as `path`. Raises ConfigError where what was asked
+    for makes none that can be used, or the site allows it not; PreflightError where `slurm` was asked for
+    and does not answer."""
+    answers = Answers([asked.root])
+    notes: list[str] = []
+    silent = answers.silent(asked.root)
+    name = asked.name or _name(asked, notes, silent=silent)
+    group = None if silent else _group(asked.root)
+    local = (Line("backend", "local", "this machine"),)
+    file = NewFile(
+        asked.source, str(asked.root), name, asked.options, _told(asked.root, answers), group, local
+    )
+    # Before anything is asked of SLURM: what cannot be used is refused at once.
+    config = loader.load_text(file.text(), path)
+    if asked.backend != "local":
+        file = file._replace(cluster=_cluster(config.cluster, asked.backend, notes) or local)
+        loader.load_text(file.text(), path)
+    return Proposed(file, file.text(), tuple(notes))
+
+
+def _told(root: Path, answers: Answers) -> str:
+    try:
+        seen = answers.facts(root, "the target")
+    except (PreflightError, OSError):
+        return "its file system does not answer now"
+    return f"{seen.kind}, {human.size(seen.free_bytes)} free"
+
+
+def _name(asked: Asked, notes: list[str], *, silent: bool) -> str:
+    def taken(name: str) -> bool:
+        return not silent and os.path.lexists(asked.root / name)
+
+    plain = new_file.dataset_name(asked.source, lambda _: False)
+    name = new_file.dataset_name(asked.source, taken)
+    if name != plain:
+        where = printable(str(asked.root / plain))
+        notes.append(f"{where} is there already: --name {plain} goes on with that dataset")
+    return name
+
+
+def _group(root: Path) -> Line | None:
+    """
+    | the folder's setgid bit | its group has a name | this account is in it, or root | the key       |
+    |-------------------------|----------------------|--------------------------------|---------------|
+    | no                      | any                  | any                            | left out      |
+    | yes                     | no                   | any                            | left out      |
+    | yes                     | yes                  | no                             | left out      |
+    | yes                     | yes                  | yes                            | that group    |
+
+    Left out, files get the group that the file system gives them: with setgid the folder's.
+    """
+    try:
+        seen = os.stat(nearest(root))
+    except OSError:
+        return None
+    name = group_name(seen.st_gid)
+    member = os.geteuid() == 0 or seen.st_gid in {os.getegid(), *os.getgroups()}
+    if not seen.st_mode & stat.S_ISGID or not name or not member:
+        return None
+    return Line("group", name, "the target's, by its setgid bit; its members read, nobody writes")
+
+
+def _cluster(config: ClusterConfig, backend: str, notes: list[str]) -> tuple[Line, ...]:
+    """The keys of `cluster` for SLURM; () where it is not to be used."""
+    try:
+        options = new_options(config, RUN_IN_ELEMENTS)
+    except PreflightError as error:
+        if backend:
+            raise
+        notes.append(f"cluster.backend is local: {error.reason}")
+        return ()
+    if options is None and not backend:
+        return ()
+    if options is None:
+        raise PreflightError(
+            "SLURM's commands are not on this machine",
+            where="--backend slurm",
+            hint="run `penstock init` where they are (a login node), or put them on PATH",
+        )
+    if options.refused:
+        notes.append(f"SLURM takes no such job now, correct `cluster` in the file: {options.refused}")
+    lines = [Line("backend", "slurm")]
+    if options.partition is not None and config.options.partition is None:
+        lines.append(Line("partition", options.partition, _partition_told(options)))
+    if options.account is not None:
+        lines.append(Line("account", options.account, "jobs without one are refused here"))
+    why = "cores left to each node's own services, where that is possible"
+    cores = "not `auto`: SLURM refuses --core-spec here" if options.core_spec != AUTO_CORES else why
+    lines.append(Line("core_spec", options.core_spec, cores))
+    return tuple(lines)
+
+
+def _partition_told(options: NewOptions) -> str:
+    if options.default:
+        return "the cluster's default"
+    return f"or {', '.join(options.others)}" if options.others else "the only one that takes these jobs"

@@ -1,0 +1,113 @@
+"""What `penstock init` writes on a real cluster passes preflight as it stands."""
+
+from __future__ import annotations
+
+import contextlib
+import sys
+from typing import TYPE_CHECKING
+
+import pytest
+from tests.cluster.place import Place, job_user
+
+from penstock.config import loader
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from tests.cluster.machine import Machine
+
+    from penstock.config.settings import ClusterConfig
+
+pytestmark = pytest.mark.slurm
+PENSTOCK = (sys.executable, "-m", "penstock")
+
+
+def made(place: Place, *words: str) -> ClusterConfig:
+    """What init writes for a bucket's prefix; preflight has taken it, by a job on the nodes."""
+    place.fill("scans", 2)
+    server = ("--endpoint", place.server.endpoint, "--anon")
+    place.ends(place.start(*PENSTOCK, "init", place.server.url("scans/"), str(place.target), *server, *words))
+    told = place.ends(place.start(*PENSTOCK, "preflight"))
+    assert "slurm, 4 elements at once" in told
+    return loader.load(place.work / "penstock.yaml").cluster
+
+
+@pytest.mark.later_release
+def test_what_is_written_passes_preflight(place: Place) -> None:
+    cluster = made(place)
+    assert (cluster.backend, cluster.options.partition) == ("slurm", "data")
+    assert (cluster.options.account, cluster.options.core_spec) == (None, "auto")
+    text = (place.work / "penstock.yaml").read_text()
+    assert "partition: data                           # the cluster's default" in text
+
+
+@contextlib.contextmanager
+def closed(slurm: Machine, *partitions: str) -> Iterator[None]:
+    """While inside, only root may use these partitions."""
+
+    def allow(group: str) -> None:
+        for name in partitions:
+            done = slurm.run("scontrol", "update", f"PartitionName={name}", f"AllowGroups={group}")
+            assert done.returncode == 0, done.stderr
+
+    allow("root")
+    try:
+        yield
+    finally:
+        allow("ALL")
+
+
+@pytest.mark.later_release
+@pytest.mark.skipif(job_user() == "root", reason="root may use every partition")
+@pytest.mark.parametrize(
+    ("shut", "chosen", "comment"),
+    [
+        (("data", "urgent"), "cpu", "the only one that takes these jobs"),
+        (("data",), "urgent", "or cpu"),
+    ],
+)
+def test_a_default_partition_that_refuses_the_account_is_not_taken(
+    place: Place, shut: tuple[str, ...], chosen: str, comment: str
+) -> None:
+    with closed(place.machine, *shut):
+        assert made(place).options.partition == chosen
+    assert f"# {comment}\n" in (place.work / "penstock.yaml").read_text()
+
+
+@pytest.mark.later_release
+def test_where_jobs_need_an_account_it_is_given(slurm_accounting: Machine) -> None:
+    """All partitions take jobs of an account that is not the user's default one."""
+
+    def done(*words: str) -> None:
+        ended = slurm_accounting.run(*words)
+        assert ended.returncode == 0, ended.stdout + ended.stderr
+
+    def allow(accounts: str) -> None:
+        for name in ("data", "cpu", "urgent"):
+            done("scontrol", "update", f"PartitionName={name}", f"AllowAccounts={accounts}")
+
+    with Place(slurm_accounting) as place:
+        done("sacctmgr", "-i", "add", "account", "genomics", "Cluster=penstock")
+        try:
+            done("sacctmgr", "-i", "add", "user", job_user(), "account=genomics", "Cluster=penstock")
+            assert made(place).options.account is None
+            (place.work / "penstock.yaml").unlink()
+            allow("genomics")
+            options = made(place, "--name", "scans").options
+        finally:
+            allow("ALL")
+            done("sacctmgr", "-i", "delete", "account", "genomics")
+    assert (options.partition, options.account) == ("data", "genomics")
+
+
+@pytest.mark.later_release
+def test_where_slurm_does_not_answer_the_file_is_for_this_machine(slurm: Machine, place: Place) -> None:
+    slurm.stop_controller()
+    place.fill("scans", 1)
+    words = (str(place.source / "scans"), str(place.target))
+    told = place.ends(place.start(*PENSTOCK, "init", *words))
+    assert "cluster.backend is local: SLURM's controller does not answer" in told
+    assert loader.load(place.work / "penstock.yaml").cluster.backend == "local"
+    refused = place.start(*PENSTOCK, "--backend", "slurm", "--config", "other.yaml", "init", *words)
+    assert "does not answer" in place.ends(refused, 3)
+    assert not (place.work / "other.yaml").exists()
