@@ -54,6 +54,9 @@ is an example that runs and shows each key with its default; [sources.md](source
 source behaves, [slurm.md](slurm.md) what becomes of the keys of `cluster`, [audit.md](audit.md) what the
 grades of `verify` mean.
 
+Without `--config` it is the file that `PENSTOCK_CONFIG` names, else `penstock.yaml`, else `config.yaml`, in
+the working directory. `penstock init` writes one ([commands.md](commands.md#a-first-configuration)).
+
 Only `target.root` and each dataset's `source` (or `sources`) must be given. Unknown keys are refused, with
 the nearest known one. Relative paths are relative to the working directory. No secret stands in this file:
 name a profile, or a file of mode 0600.

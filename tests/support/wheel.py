@@ -20,8 +20,8 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
 BUILT_FROM = (
-    "LICENSE", "README.md", "Snakefile", "config.yaml", "envs", "profiles", "pyproject.toml", "scripts",
-    "workflow",
+    "LICENSE", "README.md", "Snakefile", "config.yaml", "docs", "envs", "profiles", "pyproject.toml",
+    "scripts", "workflow",
 )  # fmt: skip
 PATIENCE = 500.0
 """Seconds: packages that are not in pip's cache are fetched."""

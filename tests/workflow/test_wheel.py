@@ -34,6 +34,8 @@ def test_wheel_and_sdist_hold_the_checkouts_files_and_no_links(
     with zipfile.ZipFile(installation.wheel) as wheel:
         assert all(wheel.read(name) == content for name, content in wanted.items())
         assert not any((info.external_attr >> 28) == 0o12 for info in wheel.infolist())
+    installed = installation.folder / "environment/share/man/man1/penstock.1"
+    assert installed.read_bytes() == (ROOT / "docs/penstock.1").read_bytes()
     code = "import sys; from setuptools import build_meta; build_meta.build_sdist(sys.argv[1])"
     words = (sys.executable, "-c", code, str(tmp_path))
     subprocess.run(words, cwd=installation.sources, check=True, capture_output=True)
@@ -42,6 +44,7 @@ def test_wheel_and_sdist_hold_the_checkouts_files_and_no_links(
         members = {entry.name.partition("/scripts/")[2]: entry for entry in packed}
         assert wanted.keys() <= members.keys()
         assert all(entry.isfile() or entry.isdir() for entry in members.values())
+        assert any(name.endswith("/docs/penstock.1") for name in packed.getnames())
 
 
 def test_an_installation_previews_stages_and_stays_as_it_is(installation: Installation, place: Place) -> None:

@@ -73,7 +73,7 @@ COMMANDS = (
         "apart",
         (
             "penstock init /nfs/imagenet /beegfs/datasets",
-            "penstock init s3://bucket/imagenet/ /beegfs/datasets --endpoint https://s3.example.org --anon",
+            "penstock init s3://bucket/imagenet/ /beegfs/datasets --profile staging",
         ),
     ),
     Command(

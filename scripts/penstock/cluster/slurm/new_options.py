@@ -14,7 +14,6 @@ In each partition a job without an account comes first, then one of each account
 from __future__ import annotations
 
 import dataclasses
-import getpass
 import math
 import shutil
 from typing import TYPE_CHECKING, NamedTuple
@@ -22,6 +21,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from penstock.cluster.slurm import core_choice, site
 from penstock.cluster.slurm.command_line import SlurmCommands
 from penstock.cluster.slurm.probe_job import Probe
+from penstock.cluster.slurm.submission import Account
 from penstock.config.settings import AUTO_CORES
 from penstock.errors import FailedError, PreflightError, TransientError
 
@@ -127,4 +127,4 @@ def _accounts(slurm: SlurmCommands, facts: Facts) -> Sequence[str]:
     """Of this user, where a job needs one."""
     if not facts.accounting or facts.enforced.isdisjoint({"associations", "limits", "safe", "all", "qos"}):
         return []
-    return slurm.accounts(facts.cluster, getpass.getuser())
+    return slurm.accounts(facts.cluster, Account.own().name)
