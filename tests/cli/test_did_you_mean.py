@@ -1,0 +1,70 @@
+"""What is mistyped is answered with what was meant; what no person calls is never named."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import pytest
+from tests.support.commands import penstock
+
+from penstock.cli.commands import COMMANDS
+from penstock.cli.main import main
+from penstock.cli.workflow_values import chosen, parse
+from penstock.config.loader import load
+from penstock.core.text import did_you_mean, nearest
+from penstock.errors import ConfigError
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+UNCALLED = [one.name for one in COMMANDS if not one.of_people]
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        ("run --dry-rnu", "unrecognized arguments: --dry-rnu; did you mean --dry-run?"),
+        ("audit --sampel=1%", "unrecognized arguments: --sampel=1%; did you mean --sample?"),
+        ("step copy --reciept x", "did you mean --receipt?"),
+        ("--confg x run", "unrecognized arguments: --confg; did you mean --config?"),
+        ("run --xyzzy", "unrecognized arguments: --xyzzy\n"),
+        ("--xyzzy run", "unrecognized arguments: --xyzzy\n"),
+    ],
+)
+def test_options(words: str, said: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(words.split()) == 2
+    err = capsys.readouterr().err
+    assert err.startswith("usage: penstock")
+    assert said in err
+    assert not any(name in err for name in UNCALLED)
+
+
+@pytest.mark.parametrize("name", UNCALLED)
+def test_what_penstock_itself_calls_is_never_named(name: str, capsys: pytest.CaptureFixture[str]) -> None:
+    for words in (name[:-1], f"step {name[:-1]}", f"{name}s", "--help", "step --help", "--xyzzy run", "nosuch"):
+        main(words.split())
+        said = capsys.readouterr()
+        shown = said.out + said.err.replace(f"there is no command {words}", "")
+        assert f" {name} " not in shown
+        assert f"mean {name}" not in shown
+
+
+@pytest.mark.parametrize("words", [("status", "imagnet"), ("show", "imagnet"), ("run", "imagnet")])
+def test_datasets(tmp_path: Path, words: tuple[str, ...]) -> None:
+    (tmp_path / "penstock.yaml").write_text(
+        f"target: {{root: {tmp_path}}}\ndatasets: {{imagenet: {{source: /x}}, scans: {{source: /y}}}}\n"
+    )
+    done = penstock(*words, cwd=tmp_path)
+    assert done.returncode == 2
+    assert 'no dataset is named "imagnet"; did you mean imagenet?' in done.stderr
+    assert "imagenet, scans" in done.stderr
+    done = penstock(words[0], "xyzzy", cwd=tmp_path)
+    assert 'no dataset is named "xyzzy" [' in done.stderr
+    with pytest.raises(ConfigError, match="has imagenet, scans; did you mean imagenet?"):
+        chosen(parse(["dataset=imagnet"]), load(tmp_path / "penstock.yaml"), tmp_path / "penstock.yaml")
+
+
+def test_nothing_is_meant_where_nothing_is_like_it() -> None:
+    assert nearest("xyzzy", ["run", "status"]) == ""
+    assert did_you_mean(["xyzzy"], ["run"]) == ""
+    assert did_you_mean(["statsu", "stauts", "rnu"], ["run", "status"]) == "; did you mean status, run?"
