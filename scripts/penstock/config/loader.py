@@ -12,11 +12,12 @@ import os
 import re
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from penstock.config import (
     description_file,
     fixed_settings,
+    handed_over,
     overlay,
     quantities,
     secret_check,
@@ -74,20 +75,36 @@ def load_text(text: str, path: Path | str) -> Config:
     return _checked(file, document, unclear, None)
 
 
-def compose(
-    path: Path | str, values: overlay.Values, heading: str, backend_override: str | None = None
-) -> tuple[Config, bytes | None]:
-    """The configuration of this file with these values before its own; and the text of a file that says the
-    same, under a comment: None where the values change nothing. `backend_override`: as of `load`; not part of
-    the text. Raises ConfigError."""
-    file = Path(path)
+class Base(NamedTuple):
+    """What values can be laid over."""
+
+    label: str
+    """In messages: the file's path, or what there is in place of a file."""
+    file: Path | None
+    document: Document
+    unclear: Mapping[KeyPath, str]
+    """By its key path what is wrong with a value that can be read in different ways."""
+
+
+def base(path: Path | str) -> Base:
+    """Of a file. Raises ConfigError."""
     unclear: dict[KeyPath, str] = {}
-    document = _read(file, unclear)
-    made = overlay.laid_over(document, values.sections, heading)
-    replaced = {place for place in unclear if made.line(place) == overlay.LAID_OVER}
-    kept = {place: why for place, why in unclear.items() if place not in replaced}
-    config = _checked(file, made, {**kept, **values.unclear}, backend_override)
-    return config, None if made.content == document.content else made.content
+    document = _read(Path(path), unclear)
+    return Base(str(path), Path(path), document, unclear)
+
+
+def compose(
+    base: Base, values: overlay.Values, heading: str, backend_override: str | None = None
+) -> tuple[Config, bytes | None]:
+    """The configuration of this base with these values before its own; and the text of a file that says the
+    same, under a comment: None where the base is a file and the values change nothing. `backend_override`: as
+    of `load`; not part of the text. Raises ConfigError."""
+    made = overlay.laid_over(base.document, values.sections, heading)
+    replaced = {place for place in base.unclear if made.line(place) == overlay.LAID_OVER}
+    kept = {place: why for place, why in base.unclear.items() if place not in replaced}
+    config = _checked(Path(base.label), made, {**kept, **values.unclear}, backend_override)
+    unchanged = base.file is not None and made.content == base.document.content
+    return config, None if unchanged else made.content
 
 
 def _checked(
@@ -177,10 +194,13 @@ def _unreadable(file: Path, error: StrictYamlError) -> ConfigError:
     )
 
 
+_PLACES = {overlay.LAID_OVER: "--config", handed_over.UNWRITTEN: ""}
+
+
 def _error(file: Path, document: Document, found: Sequence[Problem], hint: str = "") -> ConfigError:
     def told(problem: Problem) -> str:
         line = document.line(problem.path)
-        return problem.at("--config" if line == overlay.LAID_OVER else f"line {line}")
+        return problem.at(_PLACES.get(line, f"line {line}"))
 
     if len(found) == 1:
         return ConfigError(told(found[0]), where=str(file), hint=hint)

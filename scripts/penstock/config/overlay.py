@@ -48,9 +48,15 @@ def laid_over(document: Document, sections: Mapping[str, object], heading: str) 
     where nothing changes, the text is the document's own."""
     lines = dict(document.lines)
     made = Document(_merged(document.value, dict(sections), (), lines), lines)
-    same = made.value == document.value
+    # Of what never was a file there is no text.
+    same = made.value == document.value and document.content
     made.content = document.content if same else f"# {heading}\n{_text(made.value)}".encode()
     return made
+
+
+def merged(below: object, above: object) -> object:
+    """Two values, of which the second goes before the first."""
+    return _merged(below, above, (), {})
 
 
 def _merged(below: object, above: object, path: KeyPath, lines: dict[KeyPath, int]) -> object:

@@ -219,10 +219,18 @@ def _scalar(node: yaml.ScalarNode) -> Any:
         return int(text)
     if _FLOAT.fullmatch(text):
         return float(text)
-    if _AMBIGUOUS.fullmatch(text):
-        raise StrictYamlError(
-            f"`{text}` is read in different ways by different programs: "
-            f'write "{text}" in quotes if it is text, else true, false or a plain decimal number',
-            node.start_mark.line + 1,
-        )
+    if why := doubt(text):
+        raise StrictYamlError(why, node.start_mark.line + 1)
     return text
+
+
+def doubt(text: str) -> str:
+    """Why a plain scalar is refused; "" where everybody reads it alike."""
+    if text in _TRUE_FALSE or text in _NULLS or _INTEGER.fullmatch(text) or _FLOAT.fullmatch(text):
+        return ""
+    if _AMBIGUOUS.fullmatch(text):
+        return (
+            f"`{text}` is read in different ways by different programs: "
+            f'write "{text}" in quotes if it is text, else true, false or a plain decimal number'
+        )
+    return ""

@@ -29,8 +29,11 @@ class Problem(NamedTuple):
     text: str
 
     def at(self, place: str) -> str:
-        """With its key and where that stands: `datasets.imagenet.sources[1].url (line 7): is missing`."""
-        return f"{_dotted(self.path)} ({place}): {self.text}"
+        """With its key and where that stands, "" for nowhere: `datasets.imagenet.sources[1].url (line 7): is
+        missing`."""
+        return (
+            f"{_dotted(self.path)} ({place}): {self.text}" if place else f"{_dotted(self.path)}: {self.text}"
+        )
 
 
 def in_lines(found: Iterable[Problem], document: Document) -> str:

@@ -1,0 +1,169 @@
+"""A configuration that another program read: a mapping in place of a file's text.
+
+That reading may have lost what was written: YAML 1.1 makes 8 of `010`, 5400 of `1:30:00`, a date of
+`2026-11-27`, and of a key that stands twice it keeps the last one. So what is no plain value is refused, and
+where the texts that were read are known, each value is looked up there. What became the text that was typed
+(`1e5`) is that text.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, NamedTuple
+
+import yaml
+
+from penstock.config import strict_yaml
+from penstock.config.strict_yaml import Document, KeyPath
+from penstock.core.text import in_quotes, printable
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator
+
+UNWRITTEN = -1
+"""The line of what is known as values alone."""
+
+
+class Text(NamedTuple):
+    """What a value may have been read from."""
+
+    name: str
+    text: str
+
+
+def document(
+    values: Mapping[object, object], texts: Iterable[Text]
+) -> tuple[Document, Mapping[KeyPath, str]]:
+    """The values as a document without lines and text, and what is wrong with some of them, by key path."""
+    unclear: dict[KeyPath, str] = {}
+    made = Document(_plain(values, (), unclear), {(): UNWRITTEN})
+    for read in texts:
+        for written in _lossy(read.text):
+            for path in _places(written, made.value):
+                unclear.setdefault(path, f"{written.why} ({printable(read.name)}, line {written.line})")
+    return made, unclear
+
+
+# Values ------------------------------------------------------------------------------------
+
+
+def _plain(value: object, path: KeyPath, unclear: dict[KeyPath, str]) -> object:
+    """In the types that a document has; what is none of them is noted, and stands as text."""
+    if value is None or isinstance(value, bool):
+        return value
+    if isinstance(value, int):
+        return int(value)
+    if isinstance(value, float) and math.isfinite(value):
+        return float(value)
+    if isinstance(value, str):
+        if value.isprintable() or _is_utf8(value):
+            return str(value)
+        unclear[path] = "is not UTF-8 text"
+        return printable(value)
+    if len(path) > strict_yaml.MAX_DEPTH:
+        unclear[path] = f"is nested deeper than {strict_yaml.MAX_DEPTH} levels"
+        return None
+    if isinstance(value, Mapping):
+        return dict(_items(value, path, unclear))
+    if isinstance(value, list | tuple):
+        return [_plain(child, (*path, index), unclear) for index, child in enumerate(value)]
+    unclear[path] = (
+        f"{in_quotes(str(value))} is neither text, a number, true, false nor a list: a date or a time is "
+        "written in quotes"
+    )
+    return printable(str(value))
+
+
+def _items(
+    values: Mapping[object, object], path: KeyPath, unclear: dict[KeyPath, str]
+) -> Iterator[tuple[str, object]]:
+    for key, child in values.items():
+        name = printable(str(key))
+        if not isinstance(key, str):
+            unclear[(*path, name)] = (
+                "its name is no text to YAML (a number, a date, yes or no): write it in quotes"
+            )
+        yield name, _plain(child, (*path, name), unclear)
+
+
+def _is_utf8(text: str) -> bool:
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        return False
+    return True
+
+
+# Texts -------------------------------------------------------------------------------------
+
+
+class _Written(NamedTuple):
+    """A place where what is written and what is read differ."""
+
+    path: KeyPath
+    line: int
+    why: str
+    read: object
+    """What YAML 1.1 makes of it; `_ANYTHING` where that does not matter."""
+
+
+_ANYTHING = object()
+
+
+def _lossy(text: str) -> Iterator[_Written]:
+    """Nothing of what is no YAML, or more than a configuration may hold."""
+    try:
+        root = yaml.compose(text, Loader=yaml.SafeLoader)
+    except yaml.YAMLError:
+        return
+    if root is not None:
+        yield from _below(root, (), [strict_yaml.MAX_NODES])
+
+
+def _below(node: yaml.Node, path: KeyPath, left: list[int]) -> Iterator[_Written]:
+    left[0] -= 1
+    if left[0] < 0 or len(path) > 2 * strict_yaml.MAX_DEPTH:
+        return
+    line = node.start_mark.line + 1
+    if isinstance(node, yaml.MappingNode):
+        keys: dict[str, int] = {}
+        for key_node, child in node.value:
+            key = str(key_node.value)
+            below = path if key == "<<" else (*path, key)
+            again = key_node.start_mark.line + 1
+            if key in keys and key != "<<":
+                yield _Written(below, again, f"is given twice, first in line {keys[key]}", _ANYTHING)
+            keys[key] = again
+            yield from _below(child, below, left)
+    elif isinstance(node, yaml.SequenceNode):
+        for index, child in enumerate(node.value):
+            yield from _below(child, (*path, index), left)
+    elif (
+        isinstance(node, yaml.ScalarNode) and node.style is None and (doubt := strict_yaml.doubt(node.value))
+    ):
+        read = yaml.safe_load(node.value)
+        if not isinstance(read, str):
+            yield _Written(path, line, doubt, read)
+
+
+def _places(written: _Written, values: object) -> Iterator[KeyPath]:
+    """Where the values may have it: under the same keys, from any depth of the text on, and the same."""
+    for begin in range(len(written.path)):
+        path = written.path[begin:]
+        value = _at(values, path)
+        same = type(value) is type(written.read) and value == written.read
+        if value is not _NOTHING and (same or written.read is _ANYTHING):
+            yield path
+
+
+_NOTHING = object()
+
+
+def _at(value: object, path: KeyPath) -> object:
+    for part in path:
+        inside = isinstance(value, dict) and part in value
+        if not inside and not (isinstance(value, list) and isinstance(part, int) and part < len(value)):
+            return _NOTHING
+        value = value[part]  # type: ignore[index]
+    return value
