@@ -63,3 +63,14 @@ def test_nothing_is_told_when_nothing_ends() -> None:
         pass
     assert not told.is_set()
     assert len(os.listdir("/proc/self/fd")) == before
+
+
+def test_processes_of_another_host_do_not_count(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A job of the outer workflow, submitted with its environment, calls penstock on a node."""
+    monkeypatch.setenv(ancestors.ABOVE, "1.1")
+    monkeypatch.delenv(ancestors.ABOVE_HOST, raising=False)
+    own = ancestors.name(os.getpid())
+    assert ancestors.handed_down()[ancestors.ABOVE] == f"1.1 {own}"
+    monkeypatch.setenv(ancestors.ABOVE_HOST, "elsewhere")
+    assert ancestors.above() == []
+    assert ancestors.handed_down() == {ancestors.ABOVE: own, ancestors.ABOVE_HOST: os.uname().nodename}

@@ -9,7 +9,8 @@ import sys
 from typing import TYPE_CHECKING
 
 from penstock.cli import ancestors
-from penstock.cli.session import ABOVE, WORKFLOW
+from penstock.cli.ancestors import ABOVE
+from penstock.cli.session import WORKFLOW
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import json
+import time
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -91,7 +92,7 @@ def test_the_number_of_an_earlier_run_is_not_taken(
     folder.mkdir(parents=True)
     (folder / f"{7:020d}-00.json").touch()
     monkeypatch.setenv("PENSTOCK_INVOCATION", given)
-    number = workflow_receipts.invocation(tmp_path)
+    number = workflow_receipts.invocation(tmp_path, time.time_ns())
     assert (number == given) is kept
     assert len(number) == 20
     assert number.isdecimal()

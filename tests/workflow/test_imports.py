@@ -9,7 +9,11 @@ from pathlib import Path
 import pytest
 
 CHECKOUT = Path(__file__).resolve().parents[2]
-RULES = [CHECKOUT / "Snakefile", *sorted((CHECKOUT / "workflow").rglob("*.smk"))]
+RULES = [
+    CHECKOUT / "Snakefile",
+    CHECKOUT / "workflow/Snakefile",
+    *sorted((CHECKOUT / "workflow").rglob("*.smk")),
+]
 IMPORT = re.compile(r"^\s*from (penstock[\w.]*) import ([\w, ]+)$", re.MULTILINE)
 
 

@@ -29,7 +29,9 @@ def test_every_rule(name: str, text: str) -> None:
     assert values
     assert all(value.endswith(":q}") for value in values)
     outputs = text.partition("output:")[2].partition("log:")[0]
-    assert all(path.startswith("results/") for path in re.findall(r'"([^"]+)"', outputs))
+    paths = re.findall(r'"([^"]+/\{[^"]+)"', outputs)
+    assert paths
+    assert all(path.startswith("results/") for path in paths)
 
 
 def test_every_rule_was_found() -> None:

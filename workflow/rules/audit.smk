@@ -9,10 +9,11 @@ rule audit_release:
         receipt="results/{dataset}/audit/{invocation}.json",
     log:
         "results/{dataset}/logs/audit-{invocation}.log",
+    localrule: True
     conda:
         "../../envs/penstock.yaml"
     resources:
-        engine=1,
+        engine=engine,
     params:
         penstock=penstock,
         options=audit_options,

@@ -1,9 +1,5 @@
 # One controller in a working directory; its steps end with it. What is locked and why stands in
 # penstock.cli.controller.
-from pathlib import Path
-
-from penstock.cli import controller, exit_files
-
 if exit_files.below_run():
     # `penstock run` shows the steps' own progress, their errors and the summary.
     for handler in logger.handlers:
@@ -12,13 +8,14 @@ if exit_files.below_run():
             handler.addFilter(exit_files.is_news)
 
 
+@functools.cache
 def take_control():
+    """Before the first command of a rule. Not in `onstart:`, which Snakemake obeys of no module."""
+    if looked_at() or workflow.dryrun or not workflow.is_main_process:
+        return
     try:
-        controller.take(Path("results/.workflow").absolute(), logger.warning)
+        controller.take(
+            (RESULTS / ".workflow").absolute(), logger.warning, alone=MODULE is None
+        )
     except PenstockError as error:
-        logger.error(f"penstock: {error}")
-        sys.exit(1)
-
-
-onstart:
-    take_control()
+        stop(error)

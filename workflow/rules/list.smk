@@ -10,6 +10,7 @@ checkpoint list_sources:
         receipt="results/.workflow/list/{invocation}-{group}.json",
     log:
         "results/.workflow/list/{invocation}-{group}.log",
+    localrule: True
     conda:
         "../../envs/penstock.yaml"
     params:
@@ -27,6 +28,7 @@ rule refuse_dataset:
         receipt="results/{dataset}/refused/{invocation}.json",
     log:
         "results/{dataset}/logs/refused-{invocation}.log",
+    localrule: True
     conda:
         "../../envs/penstock.yaml"
     params:

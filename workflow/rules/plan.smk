@@ -6,6 +6,7 @@ rule plan_shards:
         receipt="results/{dataset}/{run}/plan.json",
     log:
         "results/{dataset}/{run}/logs/plan.log",
+    localrule: True
     conda:
         "../../envs/penstock.yaml"
     params:

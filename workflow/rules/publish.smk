@@ -8,6 +8,7 @@ rule publish_release:
         receipt="results/{dataset}/{run}/publish.json",
     log:
         "results/{dataset}/{run}/logs/publish.log",
+    localrule: True
     conda:
         "../../envs/penstock.yaml"
     params:

@@ -5,10 +5,21 @@ rule report_run:
     input:
         published=rules.publish_release.output.receipt,
     output:
-        receipt="results/{dataset}/{run}/report.json",
-        html="results/{dataset}/{run}/report.html",
+        receipt=report(
+            "results/{dataset}/{run}/report.json",
+            caption="../report/receipt.rst",
+            category="Datasets",
+            labels=reported("receipt"),
+        ),
+        html=report(
+            "results/{dataset}/{run}/report.html",
+            caption="../report/run.rst",
+            category="Datasets",
+            labels=reported("page"),
+        ),
     log:
         "results/{dataset}/{run}/logs/report.log",
+    localrule: True
     conda:
         "../../envs/penstock.yaml"
     params:
@@ -19,10 +30,8 @@ rule report_run:
         " --html {output.html:q}"
 
 
-# `penstock run` has a summary of its own.
+# `penstock run` has a summary of its own. Of a module Snakemake does not obey it.
 onsuccess:
     if not exit_files.below_run():
-        for line in workflow_receipts.published(
-            Path("results"), INVOCATION, CONFIG
-        ):
+        for line in workflow_receipts.published(RESULTS, invocation(), CONFIG):
             logger.info(line)

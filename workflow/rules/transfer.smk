@@ -1,5 +1,4 @@
-# Copy, set permissions, read back. `engine` keeps local engines from running side by side: each takes
-# the machine. profiles/slurm sets it to 0, since there an engine runs on a node.
+# Copy, set permissions, read back. `engine` keeps local engines from running side by side.
 
 
 rule copy_shards:
@@ -9,10 +8,11 @@ rule copy_shards:
         receipt="results/{dataset}/{run}/copy.json",
     log:
         "results/{dataset}/{run}/logs/copy.log",
+    localrule: True
     conda:
         "../../envs/penstock.yaml"
     resources:
-        engine=1,
+        engine=engine,
     params:
         penstock=penstock,
     shell:
@@ -27,6 +27,7 @@ rule set_permissions:
         receipt="results/{dataset}/{run}/permissions.json",
     log:
         "results/{dataset}/{run}/logs/permissions.log",
+    localrule: True
     conda:
         "../../envs/penstock.yaml"
     params:
@@ -43,10 +44,11 @@ rule verify_shards:
         receipt="results/{dataset}/{run}/verify.json",
     log:
         "results/{dataset}/{run}/logs/verify.log",
+    localrule: True
     conda:
         "../../envs/penstock.yaml"
     resources:
-        engine=1,
+        engine=engine,
     params:
         penstock=penstock,
     shell:

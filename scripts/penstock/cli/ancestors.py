@@ -16,6 +16,22 @@ from penstock.runtime.proc import process_stat
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
+ABOVE = "PENSTOCK_ABOVE"
+ABOVE_HOST = "PENSTOCK_ABOVE_HOST"
+
+
+def above() -> list[str]:
+    """The processes above this one, by the environment. None where they are on another host, from which a job
+    with its environment came here: they cannot be watched."""
+    here = os.uname().nodename
+    return os.environ.get(ABOVE, "").split() if os.environ.get(ABOVE_HOST, here) == here else []
+
+
+def handed_down() -> dict[str, str]:
+    """The variables by which processes below this one know it, and those above it."""
+    names = dict.fromkeys([*above(), name(os.getpid())])
+    return {ABOVE: " ".join(names), ABOVE_HOST: os.uname().nodename}
+
 
 def name(pid: int) -> str:
     """The name of a live process. Raises ProcessLookupError."""

@@ -13,7 +13,7 @@ import threading
 from typing import TYPE_CHECKING
 
 from penstock.cli import ancestors, exit_files
-from penstock.cli.session import ABOVE, WORKFLOW
+from penstock.cli.session import WORKFLOW
 from penstock.errors import LockedError
 
 if TYPE_CHECKING:
@@ -21,13 +21,21 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 
-def take(folder: Path, say: Callable[[str], None]) -> None:
+_held: set[Path] = set()
+"""The folders whose controller this process is."""
+
+
+def take(folder: Path, say: Callable[[str], None], *, alone: bool = True) -> None:
     """Make this process the controller of the working directory, until it ends. Steps that it
-    starts from now on end when it, or a process above it, has ended.
+    starts from now on end when it, or a process above it, has ended. Does nothing the second time.
+
+    Not `alone`: other rules than penstock's are run too. How signals reach them is Snakemake's business.
 
     Raises LockedError when another controller is at work. Waits, and says so, for what a killed
     one left behind: that ends by itself.
     """
+    if folder in _held:
+        return
     folder.mkdir(parents=True, exist_ok=True)
     # Never closed: the lock is this process's life. Not inherited by what it starts.
     controller = os.open(folder / "controller", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
@@ -37,14 +45,15 @@ def take(folder: Path, say: Callable[[str], None]) -> None:
         _lock_steps(steps, say)
     finally:
         os.close(steps)
-    # From now on Snakemake stops what it has started (until now: cli.snakemake_start).
-    signal.signal(signal.SIGINT, signal.default_int_handler)
-    _let_steps_begin()
-    names = [*os.environ.get(ABOVE, "").split(), ancestors.name(os.getpid())]
-    os.environ[ABOVE] = " ".join(dict.fromkeys(names))
+    _held.add(folder)
+    if alone:
+        # From now on Snakemake stops what it has started (until now: cli.snakemake_start).
+        signal.signal(signal.SIGINT, signal.default_int_handler)
+        _let_steps_begin()
+    os.environ.update(ancestors.handed_down())
     os.environ[WORKFLOW] = str(folder)
     os.ftruncate(controller, 0)
-    os.pwrite(controller, " ".join([os.uname().nodename, *names]).encode(), 0)
+    os.pwrite(controller, " ".join([os.uname().nodename, *ancestors.above()]).encode(), 0)
 
 
 def _let_steps_begin() -> None:

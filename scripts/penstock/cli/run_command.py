@@ -17,7 +17,8 @@ from typing import TYPE_CHECKING, cast
 from penstock.assets import workflow
 from penstock.cli import ancestors, controller, exit_files, output, submission, workflow_receipts
 from penstock.cli.log_file import LOG
-from penstock.cli.session import ABOVE, VIEW
+from penstock.cli.session import VIEW
+from penstock.config import strict_yaml
 from penstock.errors import FailedError, FindingsError, PreflightError
 from penstock.runtime import interpreter, process_limit
 from penstock.state.cancel_mark import INVOCATION
@@ -120,17 +121,21 @@ def _preview(config: Config, names: list[str], parsed: argparse.Namespace, sessi
 
 def _command(parsed: argparse.Namespace, file: Path, names: list[str]) -> list[str]:
     folder = workflow()
-    words = [*interpreter.command("penstock.cli.snakemake_start"), "--snakefile", str(folder / "Snakefile")]
-    words += ["--workflow-profile", str(folder / "profiles" / "default")]
+    words = interpreter.command("penstock.cli.snakemake_start")
+    words += ["--snakefile", str(folder / "workflow" / "Snakefile"), "--workflow-profile", "none"]
+    options = _profile(folder / "profiles" / "default")
     profile = folder / "profiles" / str(parsed.backend)
     if parsed.backend and profile.is_dir():
-        words += ["--profile", str(profile)]
+        options = {**_profile(profile), **options}
     elif parsed.backend:
         # Constants, as in the profiles: Snakemake's own memory and disk are functions that warn.
-        words += ["--default-resources", f"backend={parsed.backend}", "mem_mb=1000", "disk_mb=1000"]
-    words += ["--configfile", str(file.absolute())]
+        options["default-resources"] = [f"backend={parsed.backend}", "mem_mb=1000", "disk_mb=1000"]
     if parsed.cores is not None:
-        words += ["--cores", str(parsed.cores)]
+        options["cores"] = parsed.cores
+    for name, value in options.items():
+        given = value if isinstance(value, list) else [value]
+        words += [f"--{name}", *(str(part) for part in given if part is not True)]
+    words += ["--configfile", str(file.absolute())]
     settings = []
     if parsed.dataset:
         # JSON, so that a dataset called `1e5` stays a name.
@@ -144,13 +149,19 @@ def _command(parsed: argparse.Namespace, file: Path, names: list[str]) -> list[s
     return words
 
 
+def _profile(folder: Path) -> dict[str, object]:
+    """A profile's options, which Snakemake is given as words: of a profile that it reads itself it would
+    report the path."""
+    found: dict[str, object] = strict_yaml.read(folder / "profile.v9+.yaml").value
+    return found
+
+
 def _snakemake(command: list[str], invocation: str, folder: Path, session: Session) -> int:
     """Its exit status. Signals that reach this process are passed on to all below it."""
-    names = [*os.environ.get(ABOVE, "").split(), ancestors.name(os.getpid())]
     surroundings = {
         # What a person sets there is for workflows of their own: a profile, a cache of outputs, plugins.
         **{name: value for name, value in os.environ.items() if not name.startswith("SNAKEMAKE_")},
-        ABOVE: " ".join(names),
+        **ancestors.handed_down(),
         exit_files.EXITS: str(folder),
         INVOCATION: invocation,
         VIEW: session.parsed.progress,

@@ -35,7 +35,6 @@ if TYPE_CHECKING:
 
 R = TypeVar("R")
 
-ABOVE = "PENSTOCK_ABOVE"
 WORKFLOW = "PENSTOCK_WORKFLOW"
 VIEW = "PENSTOCK_VIEW"
 
@@ -61,7 +60,7 @@ class Session:
     def start(self) -> None:
         """Open the log, and watch the processes above. Raises ConfigError for a log that cannot be opened."""
         self._cleanup.callback(close_log, open_log(self.parsed.log))
-        self._cleanup.enter_context(ancestors.watched(os.environ.get(ABOVE, ""), self._orphaned))
+        self._cleanup.enter_context(ancestors.watched(" ".join(ancestors.above()), self._orphaned))
         self._share_workflow()
 
     def __exit__(
@@ -163,7 +162,7 @@ class Session:
                 sink(events.Warned("", "pause", text))
 
             cluster = open_cluster(config.cluster, config.target.root, changed=self.stop.stir, warn=warn)
-            controller = "".join(os.environ.get(ABOVE, "").split()[-1:])
+            controller = "".join(ancestors.above()[-1:])
             with pause.watching(pause.Watch(config.target.root, paused)):
                 yield Context(config, cluster, sink, self.stop, program=self.program, controller=controller)
 

@@ -1,7 +1,7 @@
 """The workflow's receipts in `results/` against the truth on the target.
 
 results/.workflow/list/<invocation>-<group>.json    what `list-group` found, one run of Snakemake
-results/.workflow/configurations/<digest>.yaml      what the steps read where `--config` gave something
+results/.workflow/configurations/<digest>.yaml      what the steps read where they cannot read the file itself
 results/<dataset>/<run>/<step>.json                 what that step returned
 results/<dataset>/<run>/report.html, elements.parquet
 """
@@ -11,7 +11,6 @@ from __future__ import annotations
 import json
 import os
 import re
-import time
 from pathlib import Path
 from typing import TYPE_CHECKING, TypedDict
 
@@ -39,13 +38,19 @@ def results_of(receipt: Path) -> Path:
     return receipt.parents[len(LISTINGS.parts)]
 
 
-def invocation(results: Path) -> str:
+def invocation(results: Path, begun: int) -> str:
     """The number of this run of the workflow: that of the `penstock run` above, in whose environment it
-    stands. A new one where there is none, or that of an earlier run, whose listings would be taken for this
-    run's."""
+    stands. That of its begin (in ns) where there is none, or that of an earlier run, whose listings would be
+    taken for this run's."""
     given = os.environ.get(INVOCATION, "")
     fresh = re.fullmatch("[0-9]{20}", given) and not any((results / LISTINGS).glob(f"{given}-*"))
-    return given if fresh else f"{time.time_ns():020d}"
+    return given if fresh else f"{begun:020d}"
+
+
+def last_invocation(results: Path) -> str | None:
+    """The number of the last run that listed anything."""
+    listed = (path.name.partition("-")[0] for path in (results / LISTINGS).glob("*-*.json"))
+    return max(listed, default=None)
 
 
 class Refused(TypedDict):

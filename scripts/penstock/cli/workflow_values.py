@@ -14,6 +14,7 @@ They are read from the words as they were typed: Snakemake's own reading makes a
 from __future__ import annotations
 
 import hashlib
+from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
 import yaml
@@ -27,10 +28,10 @@ from penstock.storage import durable
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
-    from pathlib import Path
 
     from penstock.config.settings import Config
 
+DATASET = "dataset"
 STAGING = ("new_release", "copy_unchanged")
 AUDIT: Mapping[str, tuple[Callable[[str], object], str]] = {
     "fraction": (audit_selection.parse_turns, "a fraction such as 1/30"),
@@ -86,7 +87,7 @@ def parse(words: Iterable[str]) -> Given:
     for key, text in flags.items():
         if _unquoted(text) not in _FLAGS:
             raise _wrong(key, f"{in_quotes(text)} is neither true nor false")
-    datasets = _names(given.pop("dataset")) if "dataset" in given else None
+    datasets = _names(given.pop(DATASET)) if DATASET in given else None
     chosen = frozenset(key for key, text in flags.items() if _FLAGS[_unquoted(text)])
     try:
         return Given(overlay.parse(given.items()), datasets, chosen, audits)
@@ -105,15 +106,41 @@ def backend(defaults: Iterable[str]) -> str:
     return next((_unquoted(text) for name, _, text in named if name == "backend"), "")
 
 
-def compose(file: str, given: Given, folder: Path, *, write: bool, backend: str = "") -> tuple[Config, str]:
-    """The configuration, and the file that the steps read: the given one, or where `--config` changes it one
-    in this folder that is named by its content. Without `write` that one is not made. `backend`: of the
-    configuration alone, in place of its own; "" for its own. Raises ConfigError, PreflightError for a folder
-    that cannot be written."""
-    heading = f"{printable(file)} with what --config gave: for the steps of a workflow, and not to be changed"
-    config, content = loader.compose(file, given.sections, heading, backend)
+CONFIGURATIONS = ("config.yaml", "config/config.yaml")
+"""Where the configuration lies when none is named, the first that is there."""
+
+
+def base(files: Sequence[str | Path]) -> loader.Base:
+    """The configuration file of a workflow that is itself run. `files`: those of --configfile. Raises
+    ConfigError."""
+    if len(files) > 1:
+        raise ConfigError(
+            "penstock takes one configuration file",
+            why=f"{len(files)} are given",
+            hint="snakemake --configfile my.yaml",
+        )
+    given = [*files, *(file for file in CONFIGURATIONS if Path(file).exists())]
+    if not given:
+        raise ConfigError(
+            "there is no configuration file",
+            where=f"{Path.cwd()}: {' or '.join(CONFIGURATIONS)}",
+            hint="give one by snakemake --configfile my.yaml",
+        )
+    return loader.base(Path(given[0]).absolute())
+
+
+def compose(
+    base: loader.Base, given: Given, folder: Path, *, write: bool, backend: str = ""
+) -> tuple[Config, str]:
+    """The configuration, and the file that the steps read: the base's, or where there is none or `--config`
+    changes it one in this folder that is named by its content. Without `write` that one is not made.
+    `backend`: of the configuration alone, in place of its own; "" for its own. Raises ConfigError,
+    PreflightError for a folder that cannot be written."""
+    heading = f"The configuration {printable(base.label)}, with what --config gave"
+    heading += ": for the steps of a workflow, and not to be changed"
+    config, content = loader.compose(base, given.sections, heading, backend)
     if content is None:
-        return config, file
+        return config, str(base.file)
     path = folder / f"{hashlib.sha256(content).hexdigest()[:16]}.yaml"
     if write:
         try:
@@ -121,7 +148,7 @@ def compose(file: str, given: Given, folder: Path, *, write: bool, backend: str 
             durable.write_file(path, content, mode=0o644)
         except OSError as error:
             raise PreflightError(
-                "what --config gave cannot be written for the steps",
+                "the configuration cannot be written for the steps",
                 where=str(path.absolute()),
                 why=str(error.strerror),
                 hint="run it in a working directory of your own",
@@ -129,13 +156,13 @@ def compose(file: str, given: Given, folder: Path, *, write: bool, backend: str 
     return config, str(path.absolute())
 
 
-def chosen(given: Given, config: Config, file: Path) -> list[str]:
+def chosen(given: Given, config: Config) -> list[str]:
     """The datasets that are asked for, each once. Raises ConfigError for unknown ones."""
     names = list(config.datasets) if given.datasets is None else given.datasets
     for name in names:
         if name not in config.datasets:
             meant, known = did_you_mean([name], config.datasets), ", ".join(config.datasets)
-            raise _wrong("dataset", f"no dataset is named {in_quotes(name)}: {file} has {known}{meant}")
+            raise _wrong("dataset", f"no dataset is named {in_quotes(name)}: there are {known}{meant}")
     return list(dict.fromkeys(names))
 
 
