@@ -114,6 +114,7 @@ lint: venv-dev
 	$(BIN)/lint-imports
 	$(BIN)/snakefmt --check Snakefile workflow
 	$(BIN)/snakemake --lint
+	$(BIN)/snakemake --lint --snakefile workflow/Snakefile
 
 docs: venv-dev
 	@$(BIN)/python docs/configuration.py
@@ -130,9 +131,10 @@ cluster-down:
 	@$(BIN)/python -m tests.cluster down
 
 lock:
-	cd envs && for name in requirements requirements-dev mlcroissant; do uv pip compile --universal --generate-hashes --no-header --python-version 3.11 --quiet $(UPGRADE) $$name.in -o $$name.lock; done
+	cd envs && for name in requirements requirements-dev mlcroissant snakedeploy; do uv pip compile --universal --generate-hashes --no-header --python-version 3.11 --quiet $(UPGRADE) $$name.in -o $$name.lock; done
 
 # Releases are read-only on purpose; their folders must be writable to be removed.
 clean:
 	@if [ -d demo ]; then chmod -R u+rwX demo; fi
-	@rm -rf .suites demo results .snakemake build scripts/penstock.egg-info .pytest_cache .mypy_cache .ruff_cache .hypothesis $(VENV)
+	@if [ -d .test/target ]; then chmod -R u+rwX .test/target; fi
+	@rm -rf .suites demo results .test/results .test/target .test/.snakemake .snakemake build scripts/penstock.egg-info .pytest_cache .mypy_cache .ruff_cache .hypothesis $(VENV)

@@ -6,14 +6,12 @@ make it is named in the one message that skips.
 
 from __future__ import annotations
 
-import fcntl
 import json
 import subprocess
-import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from tests.support.go_servers import CACHE, run
+from tests.support.go_servers import locked_environment
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -24,24 +22,7 @@ LIMIT = 600
 
 def python() -> Path:
     """The interpreter that has mlcroissant as it is locked. Raises UnavailableError."""
-    place = CACHE / "mlcroissant"
-    done, wanted = place / "installed", LOCK.read_text()
-    CACHE.mkdir(exist_ok=True)
-    with open(CACHE / "mlcroissant.lock", "w") as lock:
-        fcntl.flock(lock, fcntl.LOCK_EX)
-        if not done.exists() or done.read_text() != wanted:
-            run([sys.executable, "-m", "venv", "--clear", str(place)], limit=LIMIT)
-            pip = (
-                str(place / "bin/python"),
-                "-m",
-                "pip",
-                "--disable-pip-version-check",
-                "install",
-                "--quiet",
-            )
-            run([*pip, "--no-compile", "--require-hashes", "-r", str(LOCK)], limit=LIMIT)
-            done.write_text(wanted)
-    return place / "bin/python"
+    return locked_environment("mlcroissant", LOCK) / "bin/python"
 
 
 class CroissantReader:

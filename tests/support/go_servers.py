@@ -77,6 +77,29 @@ def _found_or_fetched() -> str | UnavailableError:
         )
 
 
+def locked_environment(name: str, locked: Path, *options: str) -> Path:
+    """A virtual environment in the cache with what a lock file names, made once for each content of the file.
+    `options`: of `pip install`. Raises UnavailableError."""
+    place = CACHE / name
+    done, wanted = place / "installed", locked.read_text()
+    CACHE.mkdir(exist_ok=True)
+    with open(CACHE / f"{name}.lock", "w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        if not done.exists() or done.read_text() != wanted:
+            run([sys.executable, "-m", "venv", "--clear", str(place)])
+            pip = (
+                str(place / "bin/python"),
+                "-m",
+                "pip",
+                "--disable-pip-version-check",
+                "install",
+                "--quiet",
+            )
+            run([*pip, "--no-compile", "--require-hashes", *options, "-r", str(locked)])
+            done.write_text(wanted)
+    return place
+
+
 def from_wheel(wheel: str, program: str) -> Path:
     """A file of a virtual environment in the cache that has this wheel of PyPI alone, by its path there (a
     pattern). Raises UnavailableError."""

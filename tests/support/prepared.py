@@ -7,7 +7,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from tests.support import azurite, croissant_reader, fake_gcs, go_servers, versity, webserver
+from tests.support import azurite, croissant_reader, fake_gcs, go_servers, snakedeploy, versity, webserver
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -20,6 +20,7 @@ SERVERS: dict[str, Callable[[], object]] = {
     "s3d": lambda: go_servers.built_here(S3D),
     "Azurite": azurite.program,
     "mlcroissant": croissant_reader.python,
+    "snakedeploy": snakedeploy.program,
 }
 
 
