@@ -39,7 +39,10 @@ def test_without_a_command_the_help_is_printed(capsys: pytest.CaptureFixture[str
 
 def test_version(capsys: pytest.CaptureFixture[str]) -> None:
     assert main.main(["--version"]) == 0
-    assert capsys.readouterr().out == f"penstock {penstock.__version__}\n"
+    first, second = capsys.readouterr().out.splitlines()
+    assert first == f"penstock {penstock.__version__}"
+    assert os.path.dirname(penstock.__file__) in second
+    assert sys.executable in second
 
 
 @pytest.mark.parametrize("one", commands.COMMANDS, ids=lambda c: c.name)

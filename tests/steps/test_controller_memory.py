@@ -51,7 +51,7 @@ def test_as_many_datasets_count_as_have_a_step_at_once() -> None:
     assert needed(many) == needed(many[: controller_memory.AT_ONCE])
     assert needed(many, 2) == needed(many[:2])
     assert needed([1, 50_000_000, None], 1) == needed([50_000_000])
-    profile = yaml.safe_load((ROOT / "profiles/default/profile.v9+.yaml").read_text())
+    profile = yaml.safe_load((ROOT / "profiles/default/config.v8+.yaml").read_text())
     assert profile["cores"] == controller_memory.AT_ONCE
 
 

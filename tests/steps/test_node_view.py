@@ -428,6 +428,16 @@ def test_s25_a_node_that_does_not_have_the_folder_of_the_link_stops(tmp_path: Pa
     assert os.listdir(link / "slots") == []
 
 
+def test_a_node_with_another_version_under_the_same_path_stops(tmp_path: Path) -> None:
+    slurm = Carried(root=tmp_path / "target", says={"penstock": "1.99.0"})
+    _, error = preflight_step.look(context_on(tmp_path, slurm), "data")
+    assert error is not None
+    assert error.exit_code == 3
+    told = str(error)
+    assert told.startswith("on the node n1, the elements would be of another penstock [cluster.python]")
+    assert f"it is of version 1.99.0, and this one of {penstock.__version__}" in told
+
+
 def test_nodes_that_are_stopped_by_the_same_are_named_together(tmp_path: Path) -> None:
     looks = Looks(context_on(tmp_path, Carried()))
     for node, found in (("n3", "no ACLs"), ("n1", "no ACLs"), ("n2", "other")):

@@ -17,7 +17,7 @@ from packaging import requirements
 from tests.support.commands import ROOT
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Sequence
 
 BUILT_FROM = (
     "LICENSE", "README.md", "Snakefile", "config.yaml", "docs", "envs", "profiles", "pyproject.toml",
@@ -81,6 +81,55 @@ def install(folder: Path, *, all_by_pip: bool = False) -> Installation:
         _run(*into, "--no-deps", str(made.wheel))
         _link_needed(made.package.parent)
     return made
+
+
+def beside(
+    made: Installation, folder: Path, *, version: str = "", snakemake: str = "", without: Sequence[str] = ()
+) -> Installation:
+    """A further environment, in `folder`, of what is installed in `made`, by links: within a second. With
+    `version` it holds a penstock that says to be of it; with `snakemake` a Snakemake that does. `without`:
+    what is not installed there, as the names of modules and distributions begin."""
+    folder.chmod(0o755)
+    _run(sys.executable, "-m", "venv", "--without-pip", str(folder / "environment"))
+    packages = next(folder.glob("environment/lib/python*/site-packages"))
+    for path in made.package.parent.iterdir():
+        if not path.name.startswith(tuple(without)):
+            (packages / path.name).symlink_to(path)
+    if version:
+        _of_version(packages, "penstock", version)
+        [rules] = packages.glob("penstock/assets/workflow/rules/common.smk")
+        _change(rules, r'check_workflow\(".*?"', f'check_workflow("{version}"')
+    if snakemake:
+        _of_version(packages, "snakemake", snakemake)
+    other = Installation(folder)
+    for name, main in (
+        ("penstock", "penstock.__main__ import program"),
+        ("snakemake", "snakemake.cli import main"),
+    ):
+        program = other.bin / name
+        program.write_text(f"#!{other.bin}/python\nimport sys\nfrom {main} as main\nsys.exit(main())\n")
+        program.chmod(0o755)
+    return other
+
+
+def _of_version(packages: Path, name: str, version: str) -> None:
+    """A copy of the package and its metadata in place of the links to them, with this version."""
+    [metadata_folder] = packages.glob(f"{name}-*.dist-info")
+    for link, copy in (
+        (packages / name, packages / name),
+        (metadata_folder, packages / f"{name}-{version}.dist-info"),
+    ):
+        source = link.resolve()
+        link.unlink()
+        shutil.copytree(source, copy, ignore=shutil.ignore_patterns("__pycache__"))
+    _change(packages / f"{name}-{version}.dist-info/METADATA", r"(?m)^Version: .*$", f"Version: {version}")
+    _change(packages / name / "__init__.py", r"(?m)^__version__ = .*$", f'__version__ = "{version}"')
+
+
+def _change(file: Path, pattern: str, text: str) -> None:
+    changed, times = re.subn(pattern, lambda _: text, file.read_text())
+    assert times == 1, file
+    file.write_text(changed)
 
 
 def _link_needed(packages: Path) -> None:

@@ -147,8 +147,8 @@ def test_two_controllers_of_a_module_are_one_too_many(place: Place) -> None:
 @pytest.mark.parametrize(
     ("code", "said"),
     [
-        ("sys.modules['penstock'] = None", "the Python that runs Snakemake has no penstock"),
-        ("import penstock; penstock.__version__ = '0.9'", "the Python that runs Snakemake has penstock 0.9"),
+        ("sys.modules['penstock'] = None", "the Python of this snakemake has no penstock"),
+        ("import penstock; penstock.__version__ = '0.9'", "the workflow is of penstock 1.0.0, the package of penstock 0.9"),
     ],
 )
 def test_a_python_without_this_penstock_is_named(place: Place, code: str, said: str) -> None:
@@ -171,7 +171,7 @@ def test_what_snakedeploy_deploys_stages_once_it_is_configured(place: Place, tmp
     done = run(str(program), *words, cwd=tmp_path)
     assert done.returncode == 0, done.stderr
     assert (deployed / "config/README.md").is_file()
-    assert (deployed / "profiles/default/profile.v9+.yaml").is_file()
+    assert (deployed / "profiles/default/config.v8+.yaml").is_file()
     assert (deployed / "config/config.yaml").read_bytes() == (ROOT / "config.yaml").read_bytes()
     snakefile = deployed / "workflow/Snakefile"
     text = snakefile.read_text()

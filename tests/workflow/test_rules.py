@@ -46,7 +46,7 @@ def test_the_rules_call_the_steps_of_the_table() -> None:
 
 
 @pytest.mark.parametrize(
-    "profile", sorted((ROOT / "profiles").glob("*/profile.v9+.yaml")), ids=lambda p: p.parent.name
+    "profile", sorted((ROOT / "profiles").glob("*/config.v8+.yaml")), ids=lambda p: p.parent.name
 )
 def test_every_line_of_a_profile_is_commented(profile: object) -> None:
     lines = (ROOT / str(profile)).read_text(encoding="utf-8").splitlines()

@@ -11,7 +11,6 @@ from pathlib import Path
 
 from penstock.cli import controller, exit_files, module_configuration
 from penstock.cli import workflow_receipts, workflow_values
-from penstock.errors import PenstockError
 from penstock.runtime import interpreter
 from penstock.state import cancel_mark
 from penstock.steps import dry_run

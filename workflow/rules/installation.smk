@@ -1,17 +1,19 @@
 # Every rule runs `python -m penstock` by the Python that runs Snakemake: these files bring none.
-import importlib
 import sys
 
 # Of these files; a test compares it with the package's.
 VERSION = "1.0.0"
 
 try:
-    INSTALLED = importlib.import_module("penstock").__version__
-except ImportError:
-    INSTALLED = None
-if INSTALLED != VERSION:
+    from penstock.cli import installation
+    from penstock.errors import PenstockError
+
+    installation.check_workflow(VERSION, str(workflow.current_basedir))
+except ImportError as error:
     raise WorkflowError(
-        f"this workflow is of penstock {VERSION}, and the Python that runs Snakemake has "
-        f"{f'penstock {INSTALLED}' if INSTALLED else 'no penstock'} [{sys.executable}]\n"
-        f"  get a checkout of penstock {VERSION}, and install it there: {sys.executable} -m pip install CHECKOUT"
-    )
+        f"the Python of this snakemake has no penstock [{sys.executable}]: {error}\n"
+        f"  call the `snakemake` that lies beside `penstock`, or install penstock {VERSION} there: "
+        f"{sys.executable} -m pip install WHEEL"
+    ) from None
+except PenstockError as error:
+    raise WorkflowError(str(error)) from None

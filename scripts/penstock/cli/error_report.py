@@ -9,6 +9,7 @@
 | OSError, EACCES, EPERM, EROFS | 3                   | this account has no permission           |
 | NotPlainError, ENOTDIR, ELOOP | 4                   | what stands in a document's place        |
 | OSError, EIO, ESTALE, ...     | 1                   | the file system did not answer           |
+| ImportError                   | 3                   | what this installation lacks             |
 | anything else                 | 1                   | a bug, and where its traceback is        |
 """
 
@@ -68,6 +69,8 @@ def explained(error: BaseException) -> BaseException:
     """The error, or the PenstockError that the table has in place of it."""
     if (limit := process_limit.refused(error)) is not None:
         return limit
+    if isinstance(error, ImportError):
+        return not_whole(error)
     if not isinstance(error, OSError):
         return error
     where = str(error.filename or "")
@@ -94,6 +97,16 @@ def explained(error: BaseException) -> BaseException:
     if error.errno in PASSING:
         return storage_error(error, "the file system did not answer", where)
     return error
+
+
+def not_whole(error: ImportError) -> PreflightError:
+    """The installation lacks a library or a part of one, or has it in a version that does not fit."""
+    return PreflightError(
+        "this installation of penstock is not whole",
+        where=sys.prefix,
+        why=" ".join(str(error).split()) or "a module cannot be imported",
+        hint="install penstock anew, with all that it needs, into a virtual environment of its own",
+    )
 
 
 def _of_the_example(error: PenstockError) -> str:

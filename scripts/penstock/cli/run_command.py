@@ -15,7 +15,15 @@ from pathlib import Path
 from typing import TYPE_CHECKING, cast
 
 from penstock.assets import workflow
-from penstock.cli import ancestors, controller, exit_files, output, submission, workflow_receipts
+from penstock.cli import (
+    ancestors,
+    controller,
+    exit_files,
+    installation,
+    output,
+    submission,
+    workflow_receipts,
+)
 from penstock.cli.log_file import LOG
 from penstock.cli.session import VIEW
 from penstock.config import strict_yaml
@@ -48,6 +56,7 @@ def run(parsed: argparse.Namespace, session: Session) -> int:
         return submission.run(parsed, session, may_begin=lambda: controller.refuse_second(STATE))
     if parsed.parsable:
         submission.refuse_parsable()
+    installation.check_snakemake()
     config = session.config()
     names = session.names(config, parsed.dataset)
     if parsed.dry_run:
@@ -152,7 +161,7 @@ def _command(parsed: argparse.Namespace, file: Path, names: list[str]) -> list[s
 def _profile(folder: Path) -> dict[str, object]:
     """A profile's options, which Snakemake is given as words: of a profile that it reads itself it would
     report the path."""
-    found: dict[str, object] = strict_yaml.read(folder / "profile.v9+.yaml").value
+    found: dict[str, object] = strict_yaml.read(folder / "config.v8+.yaml").value
     return found
 
 
@@ -165,7 +174,8 @@ def _snakemake(command: list[str], invocation: str, folder: Path, session: Sessi
         exit_files.EXITS: str(folder),
         INVOCATION: invocation,
         VIEW: session.parsed.progress,
-        **_cache(),
+        # Of Snakemake, which makes folders there and keeps nothing in them: a home may be full or missing.
+        "XDG_CACHE_HOME": str((STATE / "cache").resolve()),
     }
     if session.parsed.log is not None:
         surroundings[LOG] = str(session.parsed.log.absolute())
@@ -184,17 +194,6 @@ def _snakemake(command: list[str], invocation: str, folder: Path, session: Sessi
             with contextlib.suppress(ProcessLookupError):
                 os.killpg(process.pid, signal.SIGTERM)
             raise
-
-
-def _cache() -> dict[str, str]:
-    """The folder of Snakemake's cache: beside the receipts where there is no home, as with service accounts
-    or on some nodes."""
-    wanted = Path(os.environ.get("XDG_CACHE_HOME") or "~/.cache").expanduser()
-    with contextlib.suppress(OSError):
-        wanted.mkdir(parents=True, exist_ok=True)
-        if os.access(wanted, os.W_OK | os.X_OK):
-            return {}
-    return {"XDG_CACHE_HOME": str((STATE / "cache").resolve())}
 
 
 @contextlib.contextmanager

@@ -21,7 +21,7 @@ from penstock.cli import ancestors, output
 from penstock.cli.log_file import close_log, logged, open_log
 from penstock.config import file_choice
 from penstock.core.text import did_you_mean, in_quotes
-from penstock.errors import ConfigError, InterruptedRunError, PenstockError
+from penstock.errors import ConfigError, InterruptedRunError, PenstockError, PreflightError
 from penstock.state.context import Context, Stop
 
 if TYPE_CHECKING:
@@ -58,7 +58,16 @@ class Session:
         return self
 
     def start(self) -> None:
-        """Open the log, and watch the processes above. Raises ConfigError for a log that cannot be opened."""
+        """Open the log, and watch the processes above. Raises ConfigError for a log that cannot be opened,
+        PreflightError where the working directory was removed: relative paths lead nowhere there."""
+        try:
+            os.getcwd()
+        except FileNotFoundError:
+            raise PreflightError(
+                "the working directory was removed",
+                where=os.readlink("/proc/self/cwd").removesuffix(" (deleted)"),
+                hint="change into a folder that is there: `cd` to the same path, where it was made anew",
+            ) from None
         self._cleanup.callback(close_log, open_log(self.parsed.log))
         self._cleanup.enter_context(ancestors.watched(" ".join(ancestors.above()), self._orphaned))
         self._share_workflow()

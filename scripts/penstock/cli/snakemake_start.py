@@ -19,6 +19,10 @@ import os
 import signal
 import sys
 import threading
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from types import ModuleType
 
 REMOTE = ("azure", "boto3", "google", "paramiko", "requests")
 
@@ -32,7 +36,7 @@ def main() -> None:
     # What is loaded now stays to the end: looking through it for garbage is in vain.
     gc.disable()
     _smart_open()
-    snakemake = importlib.import_module("snakemake.cli")
+    snakemake = _snakemake()
     gc.freeze()
     gc.enable()
     # Nor at the end, when all of it goes.
@@ -44,6 +48,19 @@ def main() -> None:
         for thread in threading.enumerate():
             if isinstance(thread, threading.Timer):
                 thread.cancel()
+
+
+def _snakemake() -> ModuleType:
+    try:
+        return importlib.import_module("snakemake.cli")
+    except ImportError as error:
+        from penstock.cli import exit_files, output
+        from penstock.cli.error_report import not_whole
+
+        lacking = not_whole(error)
+        output.say(str(lacking))
+        exit_files.leave(exit_files.Left("snakemake", lacking.exit_code, why=lacking.reason))
+        sys.exit(1)
 
 
 def _name_of_user() -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from penstock.cli import output
+from penstock.cli import installation, output
 from penstock.errors import ConfigError
 from penstock.views import human
 
@@ -27,6 +27,8 @@ def run(parsed: argparse.Namespace, session: Session, may_begin: Callable[[], No
             hint="leave out --submit, or --dry-run",
         )
     config = session.config()
+    if config.cluster.python is None:
+        installation.check_snakemake()
     names = session.names(config, parsed.dataset) if parsed.dataset else []
     _refuse_others(config, names or list(config.datasets))
     task = ["run"]

@@ -127,6 +127,8 @@ def _node(context: Context, config: DatasetConfig, heard: Heard, answers: Answer
     place = f"on the node {node}"
     looks.heard(answer)
     looks.saw(*results, what="a mount is not in order", node=node)
+    versions = node_view.version_results(f"penstock on {node}", answer.penstock)
+    looks.saw(*versions, what="the elements would be of another penstock", where="cluster.python", node=node)
     if answer.link is not None:
         shared = bandwidth.on_node(node, answer.link)
         looks.saw(*shared, what="the bandwidth cap would not hold", where="bandwidth.folder", node=node)

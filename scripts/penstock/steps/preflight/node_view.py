@@ -5,6 +5,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+import penstock
 from penstock.core.checks import VERDICTS, CheckResult
 from penstock.core.text import printable
 from penstock.views import human
@@ -83,6 +84,15 @@ def mount_results(about: str, there: MountSeen, here: MountSeen | None) -> list[
         )
         results.append(CheckResult(about, found, "warning"))
     return results
+
+
+def version_results(about: str, there: str) -> list[CheckResult]:
+    """The version of penstock that elements would run on a node; "" where it does not say."""
+    if there in ("", penstock.__version__):
+        return []
+    found = f"it is of version {printable(there)}, and this one of {penstock.__version__}"
+    mend = "have this version under that path on all nodes, or name its interpreter there in cluster.python"
+    return [CheckResult(about, found, "stop", "one version for a run", mend)]
 
 
 WHERE_IDS_ARE_MAPPED = (

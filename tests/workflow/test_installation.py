@@ -1,0 +1,254 @@
+"""What can be wrong with an installation is said by name, before anything is listed or made: a Snakemake that
+is missing or does not fit, parts of two versions in one shell, a library that is gone. An account that did
+not install it, and has no room in its home, stages all the same."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import shutil
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+from tests.support import commands
+from tests.support.commands import ROOT, run
+from tests.support.wheel import TIMEOUT, Installation, beside
+from tests.workflow.conftest import Place, digests
+
+import penstock
+from penstock.cli import installation as parts
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping
+
+pytestmark = TIMEOUT
+THIS, NEXT = penstock.__version__, "1.99.0"
+SERVICE = 2004
+"""An account that installed nothing."""
+
+
+@pytest.fixture(scope="module")
+def next_version(installation: Installation) -> Iterator[Installation]:
+    with made_beside(installation, version=NEXT) as made:
+        yield made
+
+
+@contextlib.contextmanager
+def made_beside(
+    installation: Installation, *, version: str = "", snakemake: str = "", without: str = ""
+) -> Iterator[Installation]:
+    folder = Path(tempfile.mkdtemp(prefix="penstock-beside-", dir="/tmp"))
+    try:
+        folder.chmod(0o755)
+        gone = (without,) if without else ()
+        yield beside(installation, folder, version=version, snakemake=snakemake, without=gone)
+    finally:
+        shutil.rmtree(folder)
+
+
+def refused(*words: str | Path, place: Place, code: int, env: Mapping[str, str] | None = None) -> str:
+    """What a command says that ends with this status, and has neither made nor listed anything."""
+    done = run(*map(str, words), cwd=place.folder, env=env)
+    said = done.stdout + done.stderr
+    assert done.returncode == code, said
+    assert "Traceback" not in said
+    assert not place.target.exists()
+    return " ".join(said.split())
+
+
+def snakemake(made: Installation, workflow: Path) -> tuple[str, ...]:
+    words = (made.bin / "python", "-m", "snakemake", "--snakefile", workflow / "Snakefile")
+    return (*map(str, words), "--workflow-profile", str(workflow / "profiles/default"))
+
+
+def test_the_wanted_snakemake_is_that_of_the_packages_metadata() -> None:
+    assert f'"{parts.WANTED}",' in (ROOT / "pyproject.toml").read_text()
+    assert "snakemake>={}.{},<{}".format(*parts.FIRST, parts.BEFORE[0]) == parts.WANTED
+    assert 'min_version("{}.{}")'.format(*parts.FIRST) in (ROOT / "Snakefile").read_text()
+
+
+def test_the_workflow_names_the_packages_version() -> None:
+    assert f'check_workflow("{THIS}",' in (ROOT / "workflow/rules/common.smk").read_text()
+
+
+@pytest.mark.parametrize("version", ["", "9.13.4", "8.30.0", "10.0.0"])
+def test_a_snakemake_that_is_missing_or_does_not_fit_is_said_before_anything_starts(
+    installation: Installation, place: Place, version: str
+) -> None:
+    """By `run`, and on the login node by `run --submit`."""
+    with made_beside(installation, snakemake=version, without="" if version else "snakemake") as made:
+        for words in (("run",), ("--backend", "slurm", "run", "--submit")):
+            said = refused(made.bin / "penstock", *words, place=place, code=3)
+            assert f"[{made.bin.parent}]" in said
+            assert "snakemake>=9.14,<10" in said
+            assert f"{made.bin}/python -m pip install 'snakemake>=9.14,<10'" in said
+            assert (f"Snakemake {version} is not one" in said) if version else ("is not installed" in said)
+        assert not (place.folder / "results").exists()
+        if version.startswith("8."):
+            said = refused(*snakemake(made, made.package / "assets"), place=place, code=1)
+            assert f"Expecting Snakemake version 9.14 or higher (you are currently using {version})" in said
+        if version.startswith("10."):
+            said = refused(*snakemake(made, made.package / "assets"), place=place, code=1)
+            assert "Snakemake 10.0.0 is not one that penstock" in said
+
+
+@pytest.mark.parametrize("library", ["yaml", "snakemake_interface_common"])
+def test_a_library_that_is_gone_is_named(installation: Installation, place: Place, library: str) -> None:
+    """Of penstock's own, and of Snakemake's."""
+    with made_beside(installation, without=library) as made:
+        said = refused(made.bin / "penstock", "run", place=place, code=3)
+        assert f"this installation of penstock is not whole [{made.bin.parent}]" in said
+        assert f"No module named '{library}'" in said
+
+
+def test_penstock_starts_its_own_snakemake_and_not_that_of_path(
+    installation: Installation, next_version: Installation, place: Place
+) -> None:
+    """Nor does it need one there. The older version's program stands first on PATH."""
+    with made_beside(installation, version=THIS) as made:
+        (made.bin / "snakemake").unlink()
+        path = f"{made.bin}:{next_version.bin}:/usr/bin:/bin"
+        env = {"PATH": path, "PYTHONPATH": str(next_version.package.parent)}
+        done = run("penstock", "run", cwd=place.folder, env=env)
+        assert done.returncode == 0, done.stderr
+        assert f'"penstock": "{THIS}"' in (place.published().parent / "release.json").read_text()
+
+
+def test_the_workflow_of_one_version_and_the_package_of_another_are_refused(
+    installation: Installation, next_version: Installation, place: Place
+) -> None:
+    old, new = installation.package / "assets", next_version.package / "assets"
+    for made, files, theirs, mine in (
+        (next_version, old, THIS, NEXT),
+        (installation, new, NEXT, THIS),
+    ):
+        said = refused(*snakemake(made, files), place=place, code=1)
+        assert f"the workflow is of penstock {theirs}, the package of penstock {mine}" in said
+        assert f"[{files}/workflow/rules]" in said
+        assert f"the package is {made.package}, of Python {made.bin}/python" in said
+
+
+def test_a_package_of_pythonpath_under_a_snakemake_is_refused(
+    installation: Installation, next_version: Installation, place: Place
+) -> None:
+    """e2: the steps would be done by the one that is installed."""
+    env = {"PYTHONPATH": str(next_version.package.parent)}
+    said = refused(*snakemake(installation, next_version.package / "assets"), place=place, code=1, env=env)
+    assert f"Snakemake has found penstock {NEXT} by PYTHONPATH" in said
+    assert f"its steps would be done by penstock {THIS} in {installation.package}" in said
+
+
+def test_a_snakemake_without_penstock_is_named(installation: Installation, place: Place) -> None:
+    with made_beside(installation, without="penstock") as made:
+        said = refused(*snakemake(made, installation.package / "assets"), place=place, code=1)
+        assert f"the Python of this snakemake has no penstock [{made.bin}/python]" in said
+
+
+def test_version_tells_installations_apart(installation: Installation, next_version: Installation) -> None:
+    for made, number in ((installation, THIS), (next_version, NEXT)):
+        first, second = run(str(made.bin / "penstock"), "--version").stdout.splitlines()
+        assert first == f"penstock {number}"
+        assert f"{made.package}, Python " in second
+        assert second.endswith(f": {made.bin}/python")
+
+
+# Accounts, homes and folders -----------------------------------------------------------------
+
+
+@pytest.fixture
+def of_service(place: Place) -> Iterator[Place]:
+    """A place below /tmp that belongs to an account which installed nothing."""
+    if os.geteuid() != 0:
+        pytest.skip("only root can be other accounts")
+    folder = Path(tempfile.mkdtemp(prefix="penstock-service-", dir="/tmp"))
+    try:
+        shutil.copytree(place.folder, folder, dirs_exist_ok=True)
+        for path in (folder, *folder.rglob("*")):
+            os.lchown(path, SERVICE, SERVICE)
+        folder.chmod(0o755)
+        yield Place(folder, place.monkeypatch, place.config)
+    finally:
+        shutil.rmtree(folder)
+
+
+@pytest.fixture
+def full_home() -> Iterator[Path]:
+    """Of `SERVICE`, and without a free byte."""
+    folder = Path(tempfile.mkdtemp(prefix="penstock-home-", dir="/tmp"))
+    try:
+        words = ("mount", "-t", "tmpfs", "-o", f"size=64k,uid={SERVICE}", "tmpfs", folder)
+        if subprocess.run(words, check=False, capture_output=True).returncode:
+            pytest.skip("no tmpfs can be mounted here")
+        try:
+            with contextlib.suppress(OSError), (folder / "filling").open("wb", buffering=0) as file:
+                while file.write(b"0" * 4096):
+                    pass
+            yield folder
+        finally:
+            subprocess.run(("umount", folder), check=True)
+    finally:
+        folder.rmdir()
+
+
+def called(made: Installation, *words: str | Path, cwd: Path, home: Path) -> subprocess.CompletedProcess[str]:
+    """The command of `SERVICE`."""
+    kept = {name: os.environ[name] for name in ("PATH", "LANG") if name in os.environ}
+    return subprocess.run(
+        [str(made.bin / "penstock"), *map(str, words)],
+        cwd=cwd, env={**kept, "HOME": str(home)}, user=SERVICE, group=SERVICE, extra_groups=[],
+        stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=commands.PATIENCE, check=False,
+    )  # fmt: skip
+
+
+def test_another_account_stages_with_a_full_home_by_a_configuration_that_it_reads_through_a_link(
+    installation: Installation, of_service: Place, full_home: Path
+) -> None:
+    """It did not install penstock, and may write nowhere but in its working directory, where the relative
+    paths of the configuration begin."""
+    folder = Path(tempfile.mkdtemp(prefix="penstock-kept-", dir="/tmp"))
+    try:
+        folder.chmod(0o755)
+        kept = folder / "kept.yaml"
+        shutil.move(of_service.folder / "config.yaml", kept)
+        os.chown(kept, 0, 0)
+        (folder / "team.yaml").symlink_to("kept.yaml")
+        words = ("--config", folder / "team.yaml")
+        done = called(installation, *words, "run", cwd=of_service.folder, home=full_home)
+        assert done.returncode == 0, done.stderr
+        assert "STATUS        PASSED\n" in done.stdout
+        assert digests(of_service.folder / "target/d/current/data") == digests(of_service.source)
+        kept.chmod(0o600)
+        for command in ("run", "status", "gate"):
+            done = called(installation, *words, command, cwd=of_service.folder, home=full_home)
+            assert done.returncode == 2, done.stderr
+            assert f"the configuration cannot be read [{folder}/team.yaml]: Permission denied" in done.stderr
+    finally:
+        shutil.rmtree(folder)
+
+
+def test_a_working_directory_that_is_not_the_accounts_own_is_named(
+    installation: Installation, of_service: Place
+) -> None:
+    os.chown(of_service.folder, 0, 0)
+    for words in (("run",), ("--backend", "slurm", "run", "--submit")):
+        done = called(installation, *words, cwd=of_service.folder, home=of_service.folder)
+        assert done.returncode == 3, done.stderr
+        assert str(of_service.folder) in done.stderr
+        assert "Permission denied" in done.stderr
+        assert "a working directory of your own" in done.stderr
+
+
+@pytest.mark.parametrize("command", ["run", "status", "preflight"])
+def test_a_working_directory_that_was_removed_is_named(place: Place, command: str) -> None:
+    folder = place.folder / "gone"
+    folder.mkdir()
+    words = (
+        f"rmdir {folder} && exec {sys.executable} -m penstock --config {place.folder}/config.yaml {command}"
+    )
+    done = run("/bin/sh", "-c", words, cwd=folder)
+    assert done.returncode == 3, done.stderr
+    assert f"the working directory was removed [{folder}]" in done.stderr
