@@ -148,7 +148,10 @@ def test_two_controllers_of_a_module_are_one_too_many(place: Place) -> None:
     ("code", "said"),
     [
         ("sys.modules['penstock'] = None", "the Python of this snakemake has no penstock"),
-        ("import penstock; penstock.__version__ = '0.9'", "the workflow is of penstock 1.0.0, the package of penstock 0.9"),
+        (
+            "import penstock; penstock.__version__ = '0.9'",
+            "the workflow is of penstock 1.0.0, the package of penstock 0.9",
+        ),
     ],
 )
 def test_a_python_without_this_penstock_is_named(place: Place, code: str, said: str) -> None:
