@@ -74,17 +74,19 @@ def _rows(source: Source) -> Iterator[pa.RecordBatch]:
     """What plan makes of a listing where each file is a row."""
     import pyarrow as pa
 
+    from penstock.core.model import Listed
     from penstock.formats.listing_file import FORM
     from penstock.formats.shards import whole_files
     from penstock.formats.tables import texts
 
     for batch in source.list():
-        keys, sizes, tokens, modified, versions, checksums = zip(*batch, strict=True)
-        names = texts(keys)
-        columns = (names, names, pa.array(sizes), texts(tokens), pa.array(modified), pa.repeat(0, len(batch)))
-        yield whole_files(
-            pa.record_batch([*columns, texts(versions), texts(checksums)], names=FORM.schema.names)
-        )
+        listed = dict(zip(Listed._fields, zip(*batch, strict=True), strict=True))
+        listed |= {"path": listed["key"], "source": (0,) * len(batch)}
+        columns = [
+            texts(values) if isinstance(values[0], str) else pa.array(values)
+            for values in map(listed.__getitem__, FORM.schema.names)
+        ]
+        yield whole_files(pa.record_batch(columns, names=FORM.schema.names))
 
 
 def _copy(
