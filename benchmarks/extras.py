@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import shutil
 import statistics
@@ -42,8 +43,10 @@ def alternate(
     memory: tuple[Path, int] | None = None,
 ) -> list[Any]:
     """Medians of whole command sequences, in turn; each begins with an empty scratch and target. `memory`:
-    a target in memory, and the bytes that will land there."""
+    a target in memory, and the bytes that will land there. Of `penstock_copy.py` also the seconds of its copy
+    alone (`engines`)."""
     walls: dict[str, list[float]] = {name: [] for name in commands}
+    engines: dict[str, list[float]] = {name: [] for name in commands}
     cpus: dict[str, list[float]] = {name: [] for name in commands}
     names = list(commands)
     rounds = rounds or bench.rounds
@@ -64,6 +67,8 @@ def alternate(
                 if cost.status:
                     raise SystemExit(f"{' '.join(command)}: exit {cost.status}\n{cost.errors[-2000:]}")
                 wall, cpu = wall + cost.wall, cpu + cost.cpu
+                if seconds := copy_seconds(cost.output):
+                    engines[name].append(seconds)
             walls[name].append(wall)
             cpus[name].append(cpu)
             print(f"  {name:40} {wall:8.2f} s", flush=True)
@@ -72,8 +77,15 @@ def alternate(
     return [
         {"what": name, "wall": statistics.median(walls[name]), "cpu": statistics.median(cpus[name]),
          "rounds": rounds, "walls": [round(wall, 3) for wall in walls[name]]}
+        | ({"engine": statistics.median(engines[name]), "engines": engines[name]} if engines[name] else {})
         for name in names
     ]  # fmt: skip
+
+
+def copy_seconds(printed: str) -> float:
+    """What `penstock_copy.py` printed of its copy, by the engine's own outcome; 0 of another program."""
+    last = (printed.splitlines() or [""])[-1]
+    return float(json.loads(last).get("seconds", 0.0)) if last.startswith("{") else 0.0
 
 
 def _task(bench: Bench, work: data.Work, server: Server | None) -> contenders.Task:

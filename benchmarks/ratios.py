@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import statistics
 from typing import Any, NamedTuple
 
 NET = ("s5cmd", "rclone")
@@ -76,7 +77,9 @@ def rows(results: dict[str, Any]) -> list[tuple[str, str, float, float | None, f
         measured = [row for row in results.get(name) or () if "wall" in row]
         peer = min((row for row in measured if row["what"].startswith(begins)), key=_wall, default=None)
         if measured and peer:
-            found.append((name, peer["what"], peer["wall"] / measured[0]["wall"], None, least, 0.0))
+            own = measured[0]
+            alone = peer["wall"] / own["engine"] if own.get("engine") else None
+            found.append((name, peer["what"], peer["wall"] / own["wall"], alone, least, 0.0))
     return found
 
 
@@ -95,7 +98,39 @@ def markdown(results: dict[str, Any]) -> list[str]:
             f"| {load} | {peer} | {ratio:.2f} | {f'{alone:.2f}' if alone else ''} | {least} "
             f"| {goal or ''} | {verdict} |"
         )
-    return [*lines, "", *limits(results)]
+    return [*lines, "", *limits(results), *large(results)]
+
+
+def large(results: dict[str, Any]) -> list[str]:
+    """Large objects: what of penstock's time its copy is, by the engine's own outcome (the `seconds` of an
+    element's receipt), and each peer's whole time by both. Ratios are made round by round, since load
+    comes and goes: median (least to most)."""
+    loads: dict[str, list[dict[str, Any]]] = {
+        name: [row | {"contender": row["what"]} for row in results.get(name) or ()]
+        for name in ("limited-one", "limited-several")
+    }
+    for row in results["rows"]:
+        if row["work"] == "L" and row["source"] != "folder":
+            loads.setdefault(f"{row['text']}, {row['source']} to {row['target']}", []).append(row)
+    lines = [
+        f"| {load} | {own['wall']:.2f} | {own['engine']:.2f} | {own['wall'] - own['engine']:.2f} "
+        f"| {peer['contender']} | {peer['wall']:.2f} | {_by_round(peer['walls'], own['walls'])} "
+        f"| {_by_round(peer['walls'], own['engines'])} |"
+        for load, rows in loads.items()
+        for own in rows
+        if own.get("engines")
+        for peer in rows
+        if peer is not own and peer["rounds"] == own["rounds"]
+    ]
+    head = "| load | penstock s | its copy s | start, listing s | peer | s | ratio | copy alone |"
+    rule = "|---|--:|--:|--:|---|--:|--:|--:|"
+    title = "## Large objects: the whole command, and its copy alone"
+    return ["", title, "", head, rule, *lines] if lines else []
+
+
+def _by_round(peer: list[float], own: list[float]) -> str:
+    ratios = [theirs / ours for theirs, ours in zip(peer, own, strict=True)]
+    return f"{statistics.median(ratios):.2f} ({min(ratios):.2f} to {max(ratios):.2f})"
 
 
 def limits(results: dict[str, Any]) -> list[str]:

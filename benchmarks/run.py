@@ -166,6 +166,7 @@ class Bench:
         if told:
             row |= {
                 "engine": middle("engine"),
+                "engines": [round(cost["engine"], 3) for cost in costs],
                 "why": told["why"],
                 "workers": told["workers"],
                 "streams": told["streams"],
