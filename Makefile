@@ -10,6 +10,8 @@
 # make pyslurm   pyslurm for this machine's SLURM, where it fits, for the tests: below .suites
 # make lint    formatting, lint, types, import layers, workflow
 # make docs    write docs/configuration.md and the manual page anew, from the schema and the parser
+# make wheel   dist/penstock-*.whl, the same bytes from the same files
+# make wheels  dist/wheels: penstock and each locked package, to be installed without a network (docs/install.md)
 # make bench   side by side with other tools, on this machine (benchmarks/)
 # make cluster-up, make cluster-down    the tests' SLURM cluster, to be used by hand
 # make lock    resolve envs/*.in anew
@@ -24,6 +26,8 @@ PYTHON ?= $(firstword $(wildcard /usr/bin/python3) python3)
 VENV ?= .venv
 BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip --disable-pip-version-check -q
+# Where the wheels go.
+DIST ?= dist
 # Tests wait for clocks, kills and servers: two workers leave two cores idle for a third of the time.
 WORKERS ?= 3
 # Each run has its own base of temporary folders: pytest, when it starts, closes that of a user's other runs to
@@ -31,7 +35,7 @@ WORKERS ?= 3
 PYTEST = base=$$(mktemp -d /tmp/pen-XXXX); chmod 755 $$base; trap 'chmod -R u+rwX $$base; rm -rf $$base' EXIT; \
 	PATH="$(CURDIR)/$(BIN):$$PATH" PYTEST_DEBUG_TEMPROOT=$$base tests/support/reachable.sh $(BIN)/python -m pytest
 
-.PHONY: run test test-all test-unit test-thorough test-filesystems test-patience test-slurm test-slurm-suite pyslurm lint docs bench cluster-up cluster-down lock clean venv venv-dev system
+.PHONY: run test test-all test-unit test-thorough test-filesystems test-patience test-slurm test-slurm-suite pyslurm lint docs wheel wheels bench cluster-up cluster-down lock clean venv venv-dev system
 
 run: venv
 	@$(BIN)/python -m tests.demo.example
@@ -121,6 +125,26 @@ docs: venv-dev
 	@$(BIN)/python docs/man_page.py
 	@$(BIN)/python docs/file_systems.py
 
+# Everybody may read what they hold, and their files' dates are the first that a zip file can state.
+PACK = umask 022; export SOURCE_DATE_EPOCH=315532800; $(PIP) wheel --no-build-isolation
+
+# setuptools works in a folder that is removed, not in the checkout.
+wheel: venv
+	@rm -f $(DIST)/penstock-*.whl
+	@build=$$(mktemp -d); trap 'rm -rf "$$build"' EXIT; \
+	printf '[build]\nbuild_base = %s\n[egg_info]\negg_base = %s\n' "$$build" "$$build" >"$$build/setup.cfg"; \
+	export DIST_EXTRA_CONFIG="$$build/setup.cfg"; $(PACK) --no-deps -w $(DIST) .
+	@ls $(DIST)/penstock-*.whl
+
+# For machines with this interpreter's version and this kind of processor. requirements.txt comes last, so a folder
+# that has it is whole.
+wheels: wheel
+	@rm -rf $(DIST)/wheels
+	@$(PACK) --require-hashes --use-pep517 -w $(DIST)/wheels -r envs/requirements.lock
+	@cp $(DIST)/penstock-*.whl $(DIST)/wheels
+	@cd $(DIST)/wheels && sha256sum *.whl | sed -E 's/^([0-9a-f]+) +([^-]+)-([^-]+)-.*/\2==\3 --hash=sha256:\1/' >requirements.txt
+	@echo "$(DIST)/wheels: $$(wc -l <$(DIST)/wheels/requirements.txt) wheels, $$(du -sh $(DIST)/wheels | cut -f 1)"
+
 bench: venv-dev
 	@PATH="$(CURDIR)/$(BIN):$$PATH" $(BIN)/python benchmarks/run.py $(ARGS)
 
@@ -137,4 +161,4 @@ lock:
 clean:
 	@if [ -d demo ]; then chmod -R u+rwX demo; fi
 	@if [ -d .test/target ]; then chmod -R u+rwX .test/target; fi
-	@rm -rf .suites demo results .test/results .test/target .test/.snakemake .snakemake build scripts/penstock.egg-info .pytest_cache .mypy_cache .ruff_cache .hypothesis $(VENV)
+	@rm -rf .suites demo results .test/results .test/target .test/.snakemake .snakemake build dist scripts/penstock.egg-info .pytest_cache .mypy_cache .ruff_cache .hypothesis $(VENV)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 import shutil
 import subprocess
 import sys
@@ -20,8 +19,8 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
 BUILT_FROM = (
-    "LICENSE", "README.md", "Snakefile", "config.yaml", "docs", "envs", "profiles", "pyproject.toml",
-    "scripts", "workflow",
+    "LICENSE", "Makefile", "README.md", "Snakefile", "config.yaml", "docs", "envs", "profiles",
+    "pyproject.toml", "scripts", "workflow",
 )  # fmt: skip
 PATIENCE = 500.0
 """Seconds: packages that are not in pip's cache are fetched."""
@@ -55,10 +54,10 @@ class Installation:
         return found
 
 
-def install(folder: Path, *, all_by_pip: bool = False) -> Installation:
-    """Build the wheel, and install it by pip. What it says that it needs, in the locked versions, comes from
-    these tests' own environment (where `make venv` installed the lock) and is linked, which takes a tenth of
-    the time; by pip too with `all_by_pip`."""
+def install(folder: Path) -> Installation:
+    """Build the wheel by `make wheel`, and install it by pip. What it says that it needs, in the locked versions,
+    comes from these tests' own environment (where `make venv` installed the lock) and is linked, which takes a
+    tenth of the time."""
     made = Installation(folder)
     made.sources.mkdir()
     unwanted = shutil.ignore_patterns("__pycache__", "*.egg-info")
@@ -68,18 +67,11 @@ def install(folder: Path, *, all_by_pip: bool = False) -> Installation:
             shutil.copytree(path, made.sources / name, symlinks=True, ignore=unwanted)
         else:
             shutil.copy(path, made.sources)
-    pip = (sys.executable, "-m", "pip", "--disable-pip-version-check", "-q")
-    _run(*pip, "wheel", "--no-deps", "--no-build-isolation", "-w", str(folder), str(made.sources))
+    build("wheel", made.sources, folder)
     _run(sys.executable, "-m", "venv", "--without-pip", str(folder / "environment"))
-    into = (*pip, "--python", str(made.bin / "python"), "install")
-    if all_by_pip:
-        locked = (made.sources / "envs/requirements.lock").read_text()
-        constraints = folder / "constraints.txt"
-        constraints.write_text("\n".join(re.findall(r"^[a-z0-9][^\\\n]*", locked, re.MULTILINE)))
-        _run(*into, "-c", str(constraints), str(made.wheel))
-    else:
-        _run(*into, "--no-deps", str(made.wheel))
-        _link_needed(made.package.parent)
+    pip = (sys.executable, "-m", "pip", "--disable-pip-version-check", "-q")
+    _run(*pip, "--python", str(made.bin / "python"), "install", "--no-deps", str(made.wheel))
+    _link_needed(made.package.parent)
     return made
 
 
@@ -97,8 +89,8 @@ def beside(
             (packages / path.name).symlink_to(path)
     if version:
         _of_version(packages, "penstock", version)
-        [rules] = packages.glob("penstock/assets/workflow/rules/common.smk")
-        _change(rules, r'check_workflow\(".*?"', f'check_workflow("{version}"')
+        [rules] = packages.glob("penstock/assets/workflow/rules/installation.smk")
+        _change(rules, r"(?m)^VERSION = .*$", f'VERSION = "{version}"')
     if snakemake:
         _of_version(packages, "snakemake", snakemake)
     other = Installation(folder)
@@ -130,6 +122,12 @@ def _change(file: Path, pattern: str, text: str) -> None:
     changed, times = re.subn(pattern, lambda _: text, file.read_text())
     assert times == 1, file
     file.write_text(changed)
+
+
+def build(target: str, sources: Path, folder: Path) -> None:
+    """`make wheel` or `make wheels` in a checkout, by these tests' own environment."""
+    variables = (f"DIST={folder}", f"VENV={sys.prefix}")
+    _run("make", "-C", str(sources), "-o", "venv", target, *variables)
 
 
 def _link_needed(packages: Path) -> None:

@@ -8,6 +8,7 @@ import pytest
 import yaml
 from tests.support.commands import ROOT
 
+import penstock
 from penstock.core import step_table
 
 FILES = sorted((ROOT / "workflow/rules").glob("*.smk"))
@@ -56,9 +57,12 @@ def test_every_line_of_a_profile_is_commented(profile: object) -> None:
             assert before.startswith("#") or "#" in line, line
 
 
-def test_the_conda_file_has_the_locked_pins() -> None:
+def test_the_conda_file_has_the_locked_pins_and_penstock_from_a_folder_of_wheels() -> None:
     environment = yaml.safe_load((ROOT / "envs/penstock.yaml").read_text())
-    pins = environment["dependencies"][-1]["pip"]
+    *place, own = environment["dependencies"][-1]["pip"][:3]
+    assert place == ["--no-index", "--find-links ${PENSTOCK_WHEELS}"]
+    assert own == f"penstock=={penstock.__version__}"
+    pins = environment["dependencies"][-1]["pip"][3:]
     locked = (ROOT / "envs/requirements.lock").read_text()
     wanted = re.findall(r"^([a-z0-9]+)", (ROOT / "envs/requirements.in").read_text(), re.MULTILINE)
     assert sorted(pin.partition("==")[0] for pin in pins) == sorted(wanted)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import shutil
 import subprocess
 import sys
 import tarfile
@@ -10,8 +12,10 @@ from typing import TYPE_CHECKING
 
 import pytest
 from tests.support.commands import ROOT, run
-from tests.support.wheel import TIMEOUT, install
+from tests.support.wheel import TIMEOUT, build
 from tests.workflow.conftest import Place, digests
+
+import penstock
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -47,32 +51,40 @@ def test_wheel_and_sdist_hold_the_checkouts_files_and_no_links(
         assert any(name.endswith("/docs/penstock.1") for name in packed.getnames())
 
 
+def test_the_same_files_make_the_same_bytes_and_the_checkout_stays_as_it_was(
+    installation: Installation, tmp_path: Path
+) -> None:
+    """Copied at another time, into another folder, by an account with another umask."""
+    before = os.umask(0o077)
+    try:
+        sources = shutil.copytree(
+            installation.sources, tmp_path / "sources", symlinks=True, copy_function=shutil.copy
+        )
+        held = _state(sources).keys()
+        build("wheel", sources, tmp_path / "dist")
+    finally:
+        os.umask(before)
+    assert _state(sources).keys() == held
+    [again] = (tmp_path / "dist").iterdir()
+    assert again.name == f"penstock-{penstock.__version__}-py3-none-any.whl"
+    assert again.read_bytes() == installation.wheel.read_bytes()
+
+
 def test_an_installation_previews_stages_and_stays_as_it_is(installation: Installation, place: Place) -> None:
     """P2."""
-    penstock = str(installation.bin / "penstock")
+    program = str(installation.bin / "penstock")
     before = _state(installation.package)
-    done = run(penstock, "run", "--dry-run", cwd=place.folder)
+    done = run(program, "run", "--dry-run", cwd=place.folder)
     assert done.returncode == 0, done.stderr
     assert "Would         list the source, and copy, verify and publish all of it\n" in done.stdout
-    done = run(penstock, "run", cwd=place.folder)
+    done = run(program, "run", cwd=place.folder)
     assert done.returncode == 0, done.stderr
     assert "STATUS        PASSED\n" in done.stdout
     assert digests(place.published()) == digests(place.source)
-    done = run(penstock, "run", "--submit", cwd=place.folder)
+    done = run(program, "run", "--submit", cwd=place.folder)
     assert done.returncode == 2
     assert "only SLURM takes a command as a job" in done.stderr
     assert _state(installation.package) == before
-
-
-@pytest.mark.thorough
-def test_pip_installs_all_that_a_staging_needs(place: Place, tmp_path: Path) -> None:
-    """The other tests' installation has what the lock names, as this environment has it."""
-    folder = tmp_path / "installed"
-    folder.mkdir()
-    made = install(folder, all_by_pip=True)
-    done = run(str(made.bin / "penstock"), "run", cwd=place.folder)
-    assert done.returncode == 0, done.stderr
-    assert digests(place.published()) == digests(place.source)
 
 
 def _state(folder: Path) -> dict[Path, tuple[int, int]]:
