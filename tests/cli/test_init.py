@@ -217,6 +217,18 @@ def test_a_name_that_is_taken_below_the_target_gets_a_number(place: Path) -> Non
     assert list(loader.load(place / "work/penstock.yaml").datasets) == ["images"]
 
 
+def test_slurm_that_is_asked_for_and_is_not_here_stops(place: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PATH", "/nowhere")
+    words = ("init", str(place / "images"), str(place / "target"))
+    done = penstock("--backend", "slurm", *words, cwd=place / "work")
+    assert done.returncode == 3
+    assert "SLURM's commands are not on this machine" in done.stderr
+    assert not list((place / "work").iterdir())
+    done = penstock(*words, cwd=place / "work")
+    assert "  cluster   local\n" in done.stdout
+    assert "note" not in done.stdout
+
+
 @pytest.mark.parametrize(
     ("source", "name"),
     [

@@ -144,6 +144,8 @@ def test_of_several_the_configured_ones_are_named(staged: Path) -> None:
         ("--config x.yaml stauts a", "there is no command stauts; did you mean status?"),
         ("verfy a", "there is no command verfy; did you mean step verify?"),
         ("step verfy", "there is no command step verfy; did you mean step verify?"),
+        ("step --xyzzy verfy", "there is no command step verfy; did you mean step verify?"),
+        ("-- stauts", "there is no command stauts; did you mean status?"),
         ("elements", "there is no command elements: `penstock --help` lists those that there are"),
         ("step xyzzy", "there is no command step xyzzy: `penstock step --help` lists those that there are"),
     ],

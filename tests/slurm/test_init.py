@@ -74,29 +74,51 @@ def test_a_default_partition_that_refuses_the_account_is_not_taken(
     assert f"# {comment}\n" in (place.work / "penstock.yaml").read_text()
 
 
-@pytest.mark.later_release
-def test_where_jobs_need_an_account_it_is_given(slurm_accounting: Machine) -> None:
-    """All partitions take jobs of an account that is not the user's default one."""
+@pytest.fixture
+def place_of_two_accounts(slurm_accounting: Machine) -> Iterator[Place]:
+    """Whose user has a second account, `genomics`, beside the default one, `ml`."""
+    with Place(slurm_accounting) as place:
+        accounting(place, "add", "account", "genomics", "Cluster=penstock")
+        try:
+            accounting(place, "add", "user", job_user(), "account=genomics", "Cluster=penstock")
+            yield place
+        finally:
+            accounting(place, "delete", "account", "genomics")
 
-    def done(*words: str) -> None:
-        ended = slurm_accounting.run(*words)
-        assert ended.returncode == 0, ended.stdout + ended.stderr
+
+def accounting(place: Place, *words: str) -> None:
+    done = place.machine.run("sacctmgr", "-i", *words)
+    assert done.returncode == 0, done.stdout + done.stderr
+
+
+@pytest.mark.later_release
+def test_an_account_is_named_where_the_default_one_may_have_no_jobs(place_of_two_accounts: Place) -> None:
+    place = place_of_two_accounts
+    mine = ("modify", "user", job_user(), "where", "account=ml", "set")
+    accounting(place, *mine, "MaxSubmitJobs=0")
+    try:
+        options = made(place).options
+    finally:
+        accounting(place, *mine, "MaxSubmitJobs=-1")
+    assert (options.partition, options.account) == ("data", "genomics")
+
+
+@pytest.mark.later_release
+def test_an_account_is_named_where_the_partition_starts_no_jobs_of_the_default_one(
+    place_of_two_accounts: Place,
+) -> None:
+    """slurmctld takes them, and lets them wait for ever."""
+    place = place_of_two_accounts
 
     def allow(accounts: str) -> None:
-        for name in ("data", "cpu", "urgent"):
-            done("scontrol", "update", f"PartitionName={name}", f"AllowAccounts={accounts}")
+        done = place.machine.run("scontrol", "update", "PartitionName=data", f"AllowAccounts={accounts}")
+        assert done.returncode == 0, done.stderr
 
-    with Place(slurm_accounting) as place:
-        done("sacctmgr", "-i", "add", "account", "genomics", "Cluster=penstock")
-        try:
-            done("sacctmgr", "-i", "add", "user", job_user(), "account=genomics", "Cluster=penstock")
-            assert made(place).options.account is None
-            (place.work / "penstock.yaml").unlink()
-            allow("genomics")
-            options = made(place, "--name", "scans").options
-        finally:
-            allow("ALL")
-            done("sacctmgr", "-i", "delete", "account", "genomics")
+    allow("genomics")
+    try:
+        options = made(place).options
+    finally:
+        allow("ALL")
     assert (options.partition, options.account) == ("data", "genomics")
 
 
@@ -108,6 +130,3 @@ def test_where_slurm_does_not_answer_the_file_is_for_this_machine(slurm: Machine
     told = place.ends(place.start(*PENSTOCK, "init", *words))
     assert "cluster.backend is local: SLURM's controller does not answer" in told
     assert loader.load(place.work / "penstock.yaml").cluster.backend == "local"
-    refused = place.start(*PENSTOCK, "--backend", "slurm", "--config", "other.yaml", "init", *words)
-    assert "does not answer" in place.ends(refused, 3)
-    assert not (place.work / "other.yaml").exists()

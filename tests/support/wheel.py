@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import shutil
 import subprocess
 import sys
@@ -55,9 +56,9 @@ class Installation:
 
 
 def install(folder: Path) -> Installation:
-    """Build the wheel by `make wheel`, and install it by pip. What it says that it needs, in the locked versions,
-    comes from these tests' own environment (where `make venv` installed the lock) and is linked, which takes a
-    tenth of the time."""
+    """Build the wheel by `make wheel`, and install it by pip. What it says that it needs, in the locked
+    versions, comes from these tests' own environment (where `make venv` installed the lock) and is linked,
+    which takes a tenth of the time."""
     made = Installation(folder)
     made.sources.mkdir()
     unwanted = shutil.ignore_patterns("__pycache__", "*.egg-info")

@@ -10,7 +10,6 @@ import tarfile
 import zipfile
 from typing import TYPE_CHECKING
 
-import pytest
 from tests.support.commands import ROOT, run
 from tests.support.wheel import TIMEOUT, build
 from tests.workflow.conftest import Place, digests

@@ -1,5 +1,5 @@
-"""The folder that `make wheels` writes is all that a machine without a network needs: pip, pipx and the pip section
-of the conda environment install penstock from it, and so does a container; what was installed stages."""
+"""The folder that `make wheels` writes is all that a machine without a network needs: pip, pipx and the pip
+section of the conda environment install penstock from it, and so does a container; the installed stages."""
 
 from __future__ import annotations
 
@@ -71,7 +71,7 @@ def test_pipx_installs_it(wheels: Path, place: Place) -> None:
 
 
 def test_the_pip_section_of_the_conda_environment_installs_it(wheels: Path, tmp_path: Path) -> None:
-    """As conda hands it to pip: each item is a line of a file beside the environment's. conda itself is not run."""
+    """As conda hands it to pip: each item is a line of a file beside the environment's. conda is not run."""
     section = yaml.safe_load((ROOT / "envs/penstock.yaml").read_text())["dependencies"][-1]["pip"]
     requirements = tmp_path / "requirements.txt"
     requirements.write_text("\n".join(section))

@@ -68,8 +68,10 @@ def unknown(words: Sequence[str]) -> str | None:
     """The message for a command that there is not, with the nearest one that people call; None for any
     other."""
     _, own = _parted(words)
+    own = own[1:] if own[:1] == ["--"] else own
     step = own[:1] == [STEP]
-    named = own[step : step + 1]
+    # Options that a step has not are refused behind it.
+    named = [word for word in own[step:] if not step or not word.startswith("-")][:1]
     if not named or named[0].startswith("-"):
         return None
     group = [command for command in COMMANDS if (command.group == STEP) == step]

@@ -50,6 +50,15 @@ class Partition(NamedTuple):
     """Seconds that a job of it may run; None: no limit."""
     qos: str = ""
     """The QOS whose limits hold for all its jobs; "" where it has none."""
+    allowed: frozenset[str] = frozenset()
+    """AllowAccounts; empty: all accounts."""
+    denied: frozenset[str] = frozenset()
+    """DenyAccounts."""
+
+    def takes(self, account: str) -> bool:
+        """Whether jobs of this account ("": not known) may start in it. Without EnforcePartLimits slurmctld
+        takes others too, and never starts them."""
+        return not account or (account in (self.allowed or {account}) and account not in self.denied)
 
 
 class Association(NamedTuple):

@@ -13,17 +13,18 @@ In each partition a job without an account comes first, then one of each account
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import math
 import shutil
 from typing import TYPE_CHECKING, NamedTuple
 
-from penstock.cluster.slurm import core_choice, site
+from penstock.cluster.slurm import core_choice, placement, site
 from penstock.cluster.slurm.command_line import SlurmCommands
 from penstock.cluster.slurm.probe_job import Probe
 from penstock.cluster.slurm.submission import Account
 from penstock.config.settings import AUTO_CORES
-from penstock.errors import FailedError, PreflightError, TransientError
+from penstock.errors import FailedError, PreflightError, QueueFullError, TransientError
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -58,7 +59,8 @@ def find(config: ClusterConfig, steps: Sequence[str]) -> NewOptions:
     slurm = SlurmCommands()
     facts = site.reachable(slurm)
     try:
-        return _found(_Trials(slurm, config, steps, facts, slurm.nodes(), _accounts(slurm, facts)))
+        nodes, partitions = slurm.nodes(), sorted(slurm.partitions(), key=_longest_first)
+        return _found(_Trials(slurm, config, steps, facts, nodes, partitions, _accounts(slurm, facts)))
     except (TransientError, FailedError) as error:
         raise PreflightError(
             "SLURM does not answer",
@@ -73,21 +75,34 @@ class _Trials(NamedTuple):
     steps: Sequence[str]
     facts: Facts
     nodes: Sequence[Node]
+    partitions: Sequence[Partition]
+    """The one of the longest time limit first."""
     accounts: Sequence[str]
+    """Of this user, the default one first; () where they are not known."""
 
     def in_partition(self, name: str | None) -> JobOptions | str:
         """The first options that are taken there; else why the first of all are not."""
         why = ""
         for options in self._options(name):
-            tried = dataclasses.replace(self.config, options=options, probe=False)
-            try:
-                probe = Probe(tried, None, None)
-                site.check(self.slurm, tried, self.steps, self.facts, probe, met=False)
-            except PreflightError as error:
-                why = why or error.reason
-            else:
+            refusal = self._refusal(options)
+            if not refusal:
                 return options
+            why = why or refusal
         return why
+
+    def _refusal(self, options: JobOptions) -> str:
+        """Why such a job is not taken, or would never start; "" where neither is known."""
+        account = options.account or next(iter(self.accounts), "")
+        if any(not one.takes(account) for one in self.partitions if one.name == options.partition):
+            return f"the partition {options.partition} takes no jobs of the account {account}"
+        tried = dataclasses.replace(self.config, options=options, probe=False)
+        try:
+            # Where an account may have no job at all, preflight's check would warn alone.
+            self.slurm.trial(site.settled(self.slurm, options, self.facts, self.nodes))
+            site.check(self.slurm, tried, self.steps, self.facts, Probe(tried, None, None), met=False)
+        except (PreflightError, QueueFullError) as error:
+            return error.reason
+        return ""
 
     def _options(self, partition: str | None) -> Iterator[JobOptions]:
         for account in (None, *self.accounts):
@@ -100,13 +115,12 @@ class _Trials(NamedTuple):
 
 def _found(trials: _Trials) -> NewOptions:
     given = trials.config.options.partition
-    known = sorted(trials.slurm.partitions(), key=_longest_first)
-    default = given or next((one.name for one in known if one.default), None)
+    default = given or placement.default(trials.partitions)
     first = trials.in_partition(default)
     if not isinstance(first, str):
         return _chosen(default, first)
     # Where none is shown (PrivateData), SLURM's default is all that can be tried.
-    others = [one.name for one in known if one.name != default and given is None]
+    others = [one.name for one in trials.partitions if one.name != default and given is None]
     taking = {name: options for name in others if not isinstance(options := trials.in_partition(name), str)}
     if not taking:
         return NewOptions(default, refused=first)
@@ -124,7 +138,8 @@ def _chosen(partition: str | None, options: JobOptions) -> NewOptions:
 
 
 def _accounts(slurm: SlurmCommands, facts: Facts) -> Sequence[str]:
-    """Of this user, where a job needs one."""
-    if not facts.accounting or facts.enforced.isdisjoint({"associations", "limits", "safe", "all", "qos"}):
-        return []
-    return slurm.accounts(facts.cluster, Account.own().name)
+    """Of this user; () where accounting has none, or does not answer: SLURM judges the jobs all the same."""
+    if facts.accounting:
+        with contextlib.suppress(TransientError, FailedError, PreflightError):
+            return slurm.accounts(facts.cluster, Account.own().name)
+    return ()

@@ -24,6 +24,8 @@ def read_partitions(text: str) -> list[Partition]:
             default=words.get("Default") == "YES",
             max_time=read_time(words.get("MaxTime", "")) or None,
             qos="" if words.get("QoS", "") in NOTHING else words["QoS"],
+            allowed=_names(words.get("AllowAccounts", "")),
+            denied=_names(words.get("DenyAccounts", "")),
         )
         for words in _lines(text, "PartitionName")
     ]
@@ -52,6 +54,10 @@ def read_qos(text: str) -> list[Qos]:
         Qos(name, frozenset(flags.split(",")) - NOTHING, int(read_time(wall)))
         for name, flags, wall in _rows(text, QOS_FIELDS)
     ]
+
+
+def _names(text: str) -> frozenset[str]:
+    return frozenset(text.split(",")) - NOTHING - {"ALL"}
 
 
 def _lines(text: str, first: str) -> Iterator[Mapping[str, str]]:
