@@ -159,7 +159,7 @@ def test_a_python_without_this_penstock_is_named(place: Place, code: str, said: 
     done = _snakemake(place.folder, code=code)
     assert done.returncode == 1
     assert said in done.stderr
-    assert f"{sys.executable} -m pip install" in done.stderr
+    assert sys.executable in done.stderr
     assert "Traceback" not in done.stderr
 
 
