@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import shutil
 import subprocess
 import sys
@@ -84,6 +85,37 @@ def test_an_installation_previews_stages_and_stays_as_it_is(installation: Instal
     assert done.returncode == 2
     assert "only SLURM takes a command as a job" in done.stderr
     assert _state(installation.package) == before
+
+
+def test_the_crontab_line_prints_what_a_run_said_that_did_not_end_well(
+    installation: Installation, place: Place
+) -> None:
+    text = (ROOT / "docs/install.md").read_text()
+    [line] = re.findall(r"^30 1 \* \* \*  (.* run > .*)$", text, re.MULTILINE)
+    for written, here in {
+        "/srv/staging": str(place.folder),
+        "/opt/penstock/current/bin": str(installation.bin),
+        "my.yaml": "config.yaml",
+        "--backend slurm": "--backend local",
+    }.items():
+        assert written in line
+        line = line.replace(written, here)
+
+    def cron() -> str:
+        environment = {
+            "HOME": str(place.folder),
+            "LOGNAME": "me",
+            "PATH": "/usr/bin:/bin",
+            "PENSTOCK_AS_ROOT": "1",
+        }
+        return subprocess.run(
+            ("/bin/sh", "-c", line), env=environment, cwd="/", capture_output=True, text=True, check=False
+        ).stdout
+
+    assert cron() == ""
+    assert digests(place.published()) == digests(place.source)
+    shutil.rmtree(place.source)
+    assert "the source folder cannot be read" in cron()
 
 
 def _state(folder: Path) -> dict[Path, tuple[int, int]]:
