@@ -53,16 +53,8 @@ def installed(requirements: Path, *options: str | Path, **variables: str | Path)
     """The programs of a new environment beside the file of requirements."""
     programs = requirements.parent / "environment/bin"
     offline("python3", "-m", "venv", programs.parent, cwd=requirements.parent)
-    words = (
-        programs / "python",
-        "-m",
-        "pip",
-        "--disable-pip-version-check",
-        "install",
-        "--no-compile",
-        *options,
-    )
-    offline(*words, "-r", requirements, cwd=requirements.parent, **variables)
+    pip = (programs / "python", "-m", "pip", "--disable-pip-version-check", "install", "--no-compile")
+    offline(*pip, *options, "-r", requirements, cwd=requirements.parent, **variables)
     return programs
 
 
@@ -99,6 +91,7 @@ def test_the_pip_section_of_the_conda_environment_installs_it(wheels: Path, tmp_
     assert set(section[2:]) <= {line.partition(" @ ")[0] for line in got}
 
 
+@pytest.mark.timeout(1000)  # the first time the tree is made
 @pytest.mark.skipif(shutil.which("podman") is None, reason="there is no podman")
 @pytest.mark.skipif(
     os.path.realpath(sys.executable) != os.path.realpath(SYSTEM_PYTHON),
