@@ -44,9 +44,9 @@ def alternate(
 ) -> list[Any]:
     """Medians of whole command sequences, in turn; each begins with an empty scratch and target. `memory`:
     a target in memory, and the bytes that will land there. Of `penstock_copy.py` also the seconds of its copy
-    alone (`engines`)."""
+    alone (`engines`), and their CPU."""
     walls: dict[str, list[float]] = {name: [] for name in commands}
-    engines: dict[str, list[float]] = {name: [] for name in commands}
+    copies: dict[str, list[tuple[float, float]]] = {name: [] for name in commands}
     cpus: dict[str, list[float]] = {name: [] for name in commands}
     names = list(commands)
     rounds = rounds or bench.rounds
@@ -67,8 +67,7 @@ def alternate(
                 if cost.status:
                     raise SystemExit(f"{' '.join(command)}: exit {cost.status}\n{cost.errors[-2000:]}")
                 wall, cpu = wall + cost.wall, cpu + cost.cpu
-                if seconds := copy_seconds(cost.output):
-                    engines[name].append(seconds)
+                copies[name] += copy_alone(cost.output)
             walls[name].append(wall)
             cpus[name].append(cpu)
             print(f"  {name:40} {wall:8.2f} s", flush=True)
@@ -77,15 +76,24 @@ def alternate(
     return [
         {"what": name, "wall": statistics.median(walls[name]), "cpu": statistics.median(cpus[name]),
          "rounds": rounds, "walls": [round(wall, 3) for wall in walls[name]]}
-        | ({"engine": statistics.median(engines[name]), "engines": engines[name]} if engines[name] else {})
+        | _alone(copies[name])
         for name in names
     ]  # fmt: skip
 
 
-def copy_seconds(printed: str) -> float:
-    """What `penstock_copy.py` printed of its copy, by the engine's own outcome; 0 of another program."""
+def copy_alone(printed: str) -> list[tuple[float, float]]:
+    """What `penstock_copy.py` printed of its copy, by the engine's own outcome: seconds and CPU seconds; []
+    of another program."""
     last = (printed.splitlines() or [""])[-1]
-    return float(json.loads(last).get("seconds", 0.0)) if last.startswith("{") else 0.0
+    outcome = json.loads(last) if last.startswith("{") else {}
+    return [(outcome["seconds"], outcome["cpu_seconds"])] if "cpu_seconds" in outcome else []
+
+
+def _alone(copies: list[tuple[float, float]]) -> dict[str, Any]:
+    if not copies:
+        return {}
+    walls, cpus = zip(*copies, strict=True)
+    return {"engine": statistics.median(walls), "engines": list(walls), "engine_cpu": statistics.median(cpus)}
 
 
 def _task(bench: Bench, work: data.Work, server: Server | None) -> contenders.Task:

@@ -104,7 +104,7 @@ def markdown(results: dict[str, Any]) -> list[str]:
 def large(results: dict[str, Any]) -> list[str]:
     """Large objects: what of penstock's time its copy is, by the engine's own outcome (the `seconds` of an
     element's receipt), and each peer's whole time by both. Ratios are made round by round, since load
-    comes and goes: median (least to most)."""
+    comes and goes: median (least to most). CPU seconds, the server's not among them, depend on load least."""
     loads: dict[str, list[dict[str, Any]]] = {
         name: [row | {"contender": row["what"]} for row in results.get(name) or ()]
         for name in ("limited-one", "limited-several")
@@ -115,7 +115,8 @@ def large(results: dict[str, Any]) -> list[str]:
     lines = [
         f"| {load} | {own['wall']:.2f} | {own['engine']:.2f} | {own['wall'] - own['engine']:.2f} "
         f"| {peer['contender']} | {peer['wall']:.2f} | {_by_round(peer['walls'], own['walls'])} "
-        f"| {_by_round(peer['walls'], own['engines'])} |"
+        f"| {_by_round(peer['walls'], own['engines'])} "
+        f"| {own['cpu']:.2f} | {own['engine_cpu']:.2f} | {peer['cpu']:.2f} |"
         for load, rows in loads.items()
         for own in rows
         if own.get("engines")
@@ -123,7 +124,8 @@ def large(results: dict[str, Any]) -> list[str]:
         if peer is not own and peer["rounds"] == own["rounds"]
     ]
     head = "| load | penstock s | its copy s | start, listing s | peer | s | ratio | copy alone |"
-    rule = "|---|--:|--:|--:|---|--:|--:|--:|"
+    head += " CPU s | of its copy | of the peer |"
+    rule = "|---|--:|--:|--:|---|" + "--:|" * 6
     title = "## Large objects: the whole command, and its copy alone"
     return ["", title, "", head, rule, *lines] if lines else []
 

@@ -126,7 +126,8 @@ class Bench:
             "sum": cost.peak_sum,
         }
         print(f"  {work.name} {source:6} {target:5} {one.name:9} {cost.wall:8.2f} s", flush=True)
-        return line | {"server": served, "engine": engine}, told
+        alone = {"engine": engine, "engine_cpu": float(told.get("cpu_seconds", 0.0))}
+        return line | {"server": served} | alone, told
 
     def _target(self, kind: str) -> Path:
         base = Path("/dev/shm") if kind == "tmpfs" else self.cache
@@ -167,6 +168,7 @@ class Bench:
             row |= {
                 "engine": middle("engine"),
                 "engines": [round(cost["engine"], 3) for cost in costs],
+                "engine_cpu": middle("engine_cpu"),
                 "why": told["why"],
                 "workers": told["workers"],
                 "streams": told["streams"],

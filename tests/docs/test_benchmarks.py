@@ -32,7 +32,8 @@ def test_the_benchmarks_copy_lands_and_says_what_it_took(tmp_path: Path) -> None
     assert done.returncode == 0, done.stderr
     printed = json.loads(done.stdout)
     assert (printed["files"], printed["bytes"]) == (3, 15_000)
-    assert extras.copy_seconds(done.stdout) == printed["seconds"] > 0
+    assert extras.copy_alone(done.stdout) == [(printed["seconds"], printed["cpu_seconds"])]
+    assert printed["seconds"] > 0
     landed = sorted(path.name for path in (tmp_path / "target").rglob("*.bin"))
     assert landed == ["0.bin", "1.bin", "2.bin"]
     tree_removal.remove_tree(tmp_path)
@@ -40,16 +41,17 @@ def test_the_benchmarks_copy_lands_and_says_what_it_took(tmp_path: Path) -> None
 
 def test_a_ratio_of_large_objects_is_made_round_by_round_whole_and_of_the_copy_alone() -> None:
     def row(contender: str, walls: list[float], **more: Any) -> dict[str, Any]:
-        load = {"work": "L", "text": "8 x 512 MiB", "source": "https", "target": "tmpfs"}
+        load: dict[str, Any] = {"work": "L", "text": "8 x 512 MiB", "source": "https", "target": "tmpfs"}
+        load |= {"cpu": 2.5}
         return load | {"contender": contender, "walls": walls, "wall": walls[0], "rounds": len(walls)} | more
 
     rows = [
-        row("penstock", [4.0, 8.0, 4.0], engine=2.0, engines=[2.0, 4.0, 2.0]),
+        row("penstock", [4.0, 8.0, 4.0], engine=2.0, engines=[2.0, 4.0, 2.0], engine_cpu=1.5),
         row("s5cmd", [3.0, 4.0, 2.0]),
         row("awscli", [9.0]),
     ]
     assert ratios.large({"rows": rows})[-1] == (
         "| 8 x 512 MiB, https to tmpfs | 4.00 | 2.00 | 2.00 | s5cmd | 3.00 | 0.50 (0.50 to 0.75) "
-        "| 1.00 (1.00 to 1.50) |"
+        "| 1.00 (1.00 to 1.50) | 2.50 | 1.50 | 2.50 |"
     )
     assert ratios.large({"rows": rows[1:]}) == []
