@@ -62,6 +62,7 @@ def test_what_is_wrong_is_named(words: list[str], said: str) -> None:
         ("limit=1KiB/s", [], "is of an audit"),
         ("sample=1%", ["all"], "is of an audit"),
         ("sample=1%", ["audit"], ""),
+        ("sample=1%", ["penstock_audit"], ""),
         ("sample=1%", ["all", "audit"], ""),
         ("new_release=true", [], ""),
         ("new_release=true", ["all", "audit"], ""),

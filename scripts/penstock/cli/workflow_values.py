@@ -168,7 +168,7 @@ def chosen(given: Given, config: Config) -> list[str]:
 
 def refuse_unused(given: Given, targets: Collection[str]) -> None:
     """Raises ConfigError for what none of Snakemake's targets would look at."""
-    audited = [target for target in targets if target == "audit" or "/audit/" in target]
+    audited = [target for target in targets if target.endswith("audit") or "/audit/" in target]
     if given.audit and not audited:
         raise _wrong(
             min(given.audit), "is of an audit (`snakemake audit`), and this one stages; "

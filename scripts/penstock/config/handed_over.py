@@ -114,7 +114,8 @@ _ANYTHING = object()
 def _lossy(text: str) -> Iterator[_Written]:
     """Nothing of what is no YAML, or more than a configuration may hold."""
     try:
-        root = yaml.compose(text, Loader=yaml.SafeLoader)
+        # libyaml's, where there is one: the outer workflow's configuration may be large.
+        root = yaml.compose(text, Loader=getattr(yaml, "CSafeLoader", yaml.SafeLoader))
     except yaml.YAMLError:
         return
     if root is not None:
@@ -139,9 +140,7 @@ def _below(node: yaml.Node, path: KeyPath, left: list[int]) -> Iterator[_Written
     elif isinstance(node, yaml.SequenceNode):
         for index, child in enumerate(node.value):
             yield from _below(child, (*path, index), left)
-    elif (
-        isinstance(node, yaml.ScalarNode) and node.style is None and (doubt := strict_yaml.doubt(node.value))
-    ):
+    elif isinstance(node, yaml.ScalarNode) and not node.style and (doubt := strict_yaml.doubt(node.value)):
         read = yaml.safe_load(node.value)
         if not isinstance(read, str):
             yield _Written(path, line, doubt, read)
