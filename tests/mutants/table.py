@@ -536,6 +536,12 @@ MUTANTS = (
         "tests/config/test_strict_yaml.py::test_refusals_say_where",
     ),
     Mutant(
+        "what Snakemake's reading changed is handed on",
+        "        if value is not _NOTHING and (same or written.read is _ANYTHING):",
+        "        if False:",
+        "tests/config/test_handed_over.py::test_what_came_by_an_anchor_is_looked_up_too",
+    ),
+    Mutant(
         "a value that two readers see in two ways is taken",
         "    if _AMBIGUOUS.fullmatch(text):",
         "    if False:",

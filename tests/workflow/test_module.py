@@ -66,7 +66,9 @@ rule count:
 rule train:
     input: penstock.staged("d")
     output: "trained"
-    shell: "cat target/d/current/data/a.txt > {{output}}"
+    shell:
+        "data=$({sys.executable} -m penstock --config {{penstock.CONFIG_FILE:q}} path d)"
+        " && cat $data/a.txt > {{output}}"
 """
 
 
