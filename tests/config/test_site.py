@@ -160,10 +160,11 @@ def test_a_selftest_is_bounded_too(
     (tmp_path / "away").mkdir()
     (tmp_path / "root/link").symlink_to(tmp_path / "away")
     monkeypatch.chdir(tmp_path)
+    given = ["--config", str(tmp_path / "my.yaml")] if configuration else []
     if configuration:
         configured(place)
     for folder in ("away", "root/link"):
-        assert main(["--config", str(tmp_path / "my.yaml"), "selftest", str(tmp_path / folder)]) == 2
+        assert main([*given, "selftest", str(tmp_path / folder)]) == 2
         told = capfd.readouterr().err
         assert f"the site allows no work in this folder [{tmp_path / folder}]" in told
         assert f"{place}, line 3: target.roots there allows {tmp_path / 'root'} and /beegfs/other" in told

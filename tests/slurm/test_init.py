@@ -8,8 +8,9 @@ from typing import TYPE_CHECKING
 
 import pytest
 from tests.cluster.place import Place, job_user
+from tests.cluster.processes import wait_for
 
-from penstock.config import loader
+from penstock.config import file_choice, loader
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -39,6 +40,19 @@ def test_what_is_written_passes_preflight(place: Place) -> None:
     assert (cluster.options.account, cluster.options.core_spec) == (None, "auto")
     text = (place.work / "penstock.yaml").read_text()
     assert "partition: data                           # the cluster's default" in text
+
+
+def test_a_submitted_run_takes_the_configuration_that_the_environment_names(place: Place) -> None:
+    """The variable reaches no job: the file's path does."""
+    place.fill("scans", 2)
+    named = {file_choice.VARIABLE: "named.yaml"}
+    words = (str(place.source / "scans"), str(place.target))
+    place.ends(place.start(*PENSTOCK, "init", *words, env=named))
+    told = place.ends(place.start(*PENSTOCK, "run", "--submit", env=named))
+    assert "to end everything:  penstock cancel\n" in told
+    wait_for(lambda: not place.unpublished("scans"), "the submitted run to publish", seconds=120)
+    place.published("scans")
+    assert [path.name for path in place.work.glob("*.yaml")] == ["named.yaml"]
 
 
 @contextlib.contextmanager

@@ -88,8 +88,8 @@ def run(parsed: argparse.Namespace, session: Session) -> int:  # noqa: ARG001 (a
     from penstock.cli.parser import build
 
     words = _joined(parsed.words) if parsed.shell == "bash" else parsed.words
-    found = candidates(build(), words)
-    for line in [FILES] if found is None else map(LINES[parsed.shell], found):
+    fitting = candidates(build(), words)
+    for line in [FILES] if fitting is None else map(LINES[parsed.shell], fitting):
         output.show_piece(f"{line}\n")
     return 0
 
@@ -100,12 +100,12 @@ def candidates(parser: argparse.ArgumentParser, words: Sequence[str]) -> list[Ca
     typed, parser, waiting = _read(parser, before)
     option, equals, begun = last.partition("=")
     if waiting is None and equals and (action := parser_parts.options(parser).get(option)) is not None:
-        found = _values(action, typed)
-        return None if found is None else [
-            Candidate(f"{option}={one.word}", one.about) for one in found if one.word.startswith(begun)
+        values = _values(action, typed)
+        return None if values is None else [
+            Candidate(f"{option}={one.word}", one.about) for one in values if one.word.startswith(begun)
         ]  # fmt: skip
-    found = _next(parser, typed, waiting, last)
-    return None if found is None else [one for one in found if one.word.startswith(last)]
+    all_words = _next(parser, typed, waiting, last)
+    return None if all_words is None else [one for one in all_words if one.word.startswith(last)]
 
 
 class _Typed(NamedTuple):

@@ -66,8 +66,8 @@ class NewFile(NamedTuple):
 
 
 def _line(indent: int, key: str, value: str | bool | None = None, comment: str = "") -> str:
-    told = "" if value is None else f" {str(value).lower() if isinstance(value, bool) else scalar(value)}"
-    line = f"{' ' * indent}{scalar(key)}:{told}"
+    text = "" if value is None else f" {str(value).lower() if isinstance(value, bool) else scalar(value)}"
+    line = f"{' ' * indent}{scalar(key)}:{text}"
     return f"{line:<{_COMMENTS_FROM}} # {printable(comment)}" if comment else line
 
 

@@ -73,7 +73,7 @@ def propose(asked: Asked, path: Path) -> Proposed:
     group = None if silent else _group(asked.root)
     local = (Line("backend", "local", "this machine"),)
     file = NewFile(
-        asked.source, str(asked.root), name, asked.options, _told(asked.root, answers), group, local
+        asked.source, str(asked.root), name, asked.options, _target_text(asked.root, answers), group, local
     )
     # Before anything is asked of SLURM: what cannot be used is refused at once.
     config = loader.load_text(file.text(), path)
@@ -83,7 +83,7 @@ def propose(asked: Asked, path: Path) -> Proposed:
     return Proposed(file, file.text(), tuple(notes))
 
 
-def _told(root: Path, answers: Answers) -> str:
+def _target_text(root: Path, answers: Answers) -> str:
     try:
         seen = answers.facts(root, "the target")
     except (PreflightError, OSError):
@@ -146,7 +146,7 @@ def _cluster(config: ClusterConfig, backend: str, notes: list[str]) -> tuple[Lin
         notes.append(f"SLURM takes no such job now, correct `cluster` in the file: {options.refused}")
     lines = [Line("backend", "slurm")]
     if options.partition is not None and config.options.partition is None:
-        lines.append(Line("partition", options.partition, _partition_told(options)))
+        lines.append(Line("partition", options.partition, _partition_comment(options)))
     if options.account is not None:
         lines.append(Line("account", options.account, "jobs without one are refused here"))
     why = "cores left to each node's own services, where that is possible"
@@ -155,7 +155,7 @@ def _cluster(config: ClusterConfig, backend: str, notes: list[str]) -> tuple[Lin
     return tuple(lines)
 
 
-def _partition_told(options: NewOptions) -> str:
+def _partition_comment(options: NewOptions) -> str:
     if options.default:
         return "the cluster's default"
     return f"or {', '.join(options.others)}" if options.others else "the only one that takes these jobs"
