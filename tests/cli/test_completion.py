@@ -93,7 +93,7 @@ printf '%s\n' "${COMPREPLY[@]}"
 def zsh(line: str) -> set[str]:
     """In a terminal of its own (zpty), by its own completion (compinit), with a TAB."""
     script = r"""
-zmodload zsh/zpty
+zmodload zsh/zpty zsh/zselect
 zpty shell zsh -f -i
 answer() {
     local all='' text
@@ -103,14 +103,12 @@ zpty -w shell 'PS1= PS2=; autoload -U compinit; compinit -u -D; source <(penstoc
 zpty -w shell "source $2; print REA''DY"
 answer READY
 zpty -w -n shell "$1"$'\t'
-zpty -w -n shell $'\C-u'
-zpty -w shell "print DO''NE"
-answer DONE
+until grep -qs '^ASKED$' found.zsh; do zselect -t 5; done
 zpty -d shell
 """
     seen = r"""
 zle -C list-all list-choices all
-all() { _main_complete; compstate[insert]=; compstate[list]= }
+all() { _main_complete; compstate[insert]=; compstate[list]=; print ASKED >>found.zsh }
 compadd() {
     local -a found
     builtin compadd -O found "$@"
@@ -124,7 +122,7 @@ bindkey '^I' list-all
     out = Path("found.zsh")
     out.unlink(missing_ok=True)
     said("zsh", "-f", "-c", script, "zsh", line, "./seen.zsh")
-    return set(out.read_text().splitlines()) - {""} if out.exists() else set()
+    return set(out.read_text().splitlines()) - {"", "ASKED"}
 
 
 def fish(line: str) -> set[str]:
