@@ -50,6 +50,7 @@ def run(parsed: argparse.Namespace, session: Session) -> int:
     if parsed.progress == "json":
         output.show_json(result)
     else:
+        parsed.backend = None  # which the file names now: the commands that come next need not
         _show(proposed, notes, path, session.program)
     return 0
 
