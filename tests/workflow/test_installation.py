@@ -5,6 +5,7 @@ not install it, and has no room in its home, stages all the same."""
 from __future__ import annotations
 
 import contextlib
+import json
 import os
 import shutil
 import subprocess
@@ -190,12 +191,13 @@ def full_home() -> Iterator[Path]:
         folder.rmdir()
 
 
-def called(made: Installation, *words: str | Path, cwd: Path, home: Path) -> subprocess.CompletedProcess[str]:
-    """The command of `SERVICE`."""
-    kept = {name: os.environ[name] for name in ("PATH", "LANG") if name in os.environ}
+def called(
+    made: Installation, *words: str | Path, cwd: Path, env: Mapping[str, str]
+) -> subprocess.CompletedProcess[str]:
+    """The command of `SERVICE`, with these variables alone."""
     return subprocess.run(
         [str(made.bin / "penstock"), *map(str, words)],
-        cwd=cwd, env={**kept, "HOME": str(home)}, user=SERVICE, group=SERVICE, extra_groups=[],
+        cwd=cwd, env=env, user=SERVICE, group=SERVICE, extra_groups=[],
         stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=commands.PATIENCE, check=False,
     )  # fmt: skip
 
@@ -213,13 +215,14 @@ def test_another_account_stages_with_a_full_home_by_a_configuration_that_it_read
         os.chown(kept, 0, 0)
         (folder / "team.yaml").symlink_to("kept.yaml")
         words = ("--config", folder / "team.yaml")
-        done = called(installation, *words, "run", cwd=of_service.folder, home=full_home)
+        env = {"PATH": os.environ["PATH"], "HOME": str(full_home)}
+        done = called(installation, *words, "run", cwd=of_service.folder, env=env)
         assert done.returncode == 0, done.stderr
         assert "STATUS        PASSED\n" in done.stdout
         assert digests(of_service.folder / "target/d/current/data") == digests(of_service.source)
         kept.chmod(0o600)
         for command in ("run", "status", "gate"):
-            done = called(installation, *words, command, cwd=of_service.folder, home=full_home)
+            done = called(installation, *words, command, cwd=of_service.folder, env=env)
             assert done.returncode == 2, done.stderr
             assert f"the configuration cannot be read [{folder}/team.yaml]: Permission denied" in done.stderr
     finally:
@@ -231,7 +234,7 @@ def test_a_working_directory_that_is_not_the_accounts_own_is_named(
 ) -> None:
     os.chown(of_service.folder, 0, 0)
     for words in (("run",), ("--backend", "slurm", "run", "--submit")):
-        done = called(installation, *words, cwd=of_service.folder, home=of_service.folder)
+        done = called(installation, *words, cwd=of_service.folder, env={"PATH": os.environ["PATH"]})
         assert done.returncode == 3, done.stderr
         assert str(of_service.folder) in done.stderr
         assert "Permission denied" in done.stderr
@@ -248,3 +251,53 @@ def test_a_working_directory_that_was_removed_is_named(place: Place, command: st
     done = run("/bin/sh", "-c", words, cwd=folder)
     assert done.returncode == 3, done.stderr
     assert f"the working directory was removed [{folder}]" in done.stderr
+
+
+def test_an_account_without_a_home_is_told_what_needs_one(
+    installation: Installation, of_service: Place
+) -> None:
+    kept = {"PATH": os.environ["PATH"]}
+    of_service.config["datasets"] = {"d": {"source": "~/source"}}
+    of_service.write()
+    done = called(installation, "run", cwd=of_service.folder, env=kept)
+    assert done.returncode == 2, done.stderr
+    assert '"~/source" begins at a home, and there is none' in done.stderr
+    assert not (of_service.folder / "target").exists()
+    # Snakemake needs none, and comes as far as the source that is not there.
+    of_service.config["datasets"] = {"d": {"source": "nowhere"}}
+    of_service.write()
+    done = called(installation, "run", cwd=of_service.folder, env=kept)
+    assert done.returncode == 3, done.stderr
+    assert f"{of_service.folder}/nowhere" in done.stderr
+    assert "Traceback" not in done.stderr
+
+
+# A newer version's state -----------------------------------------------------------------------
+
+
+def test_a_state_of_a_newer_format_is_neither_used_nor_changed(place: Place) -> None:
+    done = place.penstock("run")
+    assert done.returncode == 0, done.stderr
+    [release] = place.releases()
+    marker = place.target / "d/.penstock/state.json"
+    marker.write_text(json.dumps({"format": 2, "penstock": "2.0.0"}))
+
+    def files() -> dict[Path, tuple[int, int]]:
+        return {
+            path: (path.stat().st_ino, path.stat().st_mtime_ns)
+            for path in place.target.rglob("*")
+            if path.is_file()
+        }
+
+    before = files()
+    for command in (
+        "run", "path d", "gate d", "gate d --mend", "limit d --nodes 1", "cancel d", f"rollback d {release}",
+        "gc d", f"remove d {release} --now", "audit d", "repair d",
+    ):  # fmt: skip
+        done = place.penstock(*command.split())
+        assert done.returncode == 3, (command, done.stderr)
+        assert f"of a newer format than this penstock reads [{marker}]" in done.stderr
+        assert "use 2.0.0, which wrote it, or a later one; nothing was changed" in done.stderr
+    done = place.penstock("status")
+    assert (done.returncode, "newer: a dataset's state is of a newer format" in done.stdout) == (0, True)
+    assert files() == before

@@ -174,8 +174,8 @@ def _snakemake(command: list[str], invocation: str, folder: Path, session: Sessi
         exit_files.EXITS: str(folder),
         INVOCATION: invocation,
         VIEW: session.parsed.progress,
-        # Of Snakemake, which makes folders there and keeps nothing in them: a home may be full or missing.
-        "XDG_CACHE_HOME": str((STATE / "cache").resolve()),
+        # Of Snakemake, which looks there and keeps nothing: an account's home may be full, or there is none.
+        **dict.fromkeys(("XDG_CACHE_HOME", "XDG_CONFIG_HOME"), str((STATE / "cache").resolve())),
     }
     if session.parsed.log is not None:
         surroundings[LOG] = str(session.parsed.log.absolute())

@@ -427,7 +427,14 @@ def _sources(dataset: Section) -> list[dict[str, object]]:
 
 
 def _folder(text: str) -> Path:
-    return Path.cwd() / Path(text).expanduser()
+    try:
+        return Path.cwd() / Path(text).expanduser()
+    except RuntimeError:
+        raise ConfigError(
+            f"{in_quotes(text)} begins at a home, and there is none",
+            why="HOME is not set, and the user database has none for that account",
+            hint="write the path out, or set HOME",
+        ) from None
 
 
 def _url(text: str) -> str:

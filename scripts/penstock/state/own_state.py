@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import hashlib
 import os
 from dataclasses import replace
@@ -16,9 +17,11 @@ if TYPE_CHECKING:
 
 
 def layout_of(layout: DatasetLayout, into: Path | None = None) -> DatasetLayout:
-    """The dataset with its state where this account would keep it; nothing is made."""
-    home = Path(os.environ.get("XDG_STATE_HOME") or "~/.local/state").expanduser() / "penstock"
-    home = home if into is None else into.absolute()
+    """The dataset with its state where this account would keep it; nothing is made. Of an account without a
+    home that is a relative path, which nobody has."""
+    given = os.environ.get("XDG_STATE_HOME")
+    home = Path(given).absolute() if given else Path(os.path.expanduser("~/.local/state"))
+    home = home / "penstock" if into is None else into.absolute()
     place = hashlib.sha256(os.fsencode(layout.root.absolute())).hexdigest()[:16]
     return replace(layout, state_root=home / place)
 
@@ -29,6 +32,8 @@ def beside(storage: Storage, layout: DatasetLayout, what: str, into: Path | None
     such folder can be made."""
     own = layout_of(layout, into)
     try:
+        if not own.state.is_absolute():
+            raise FileNotFoundError(errno.ENOENT, "this account has no home", str(own.state))
         storage.make_dirs(own.state)
         storage.mark_state(own)
     except OlderVersionError as error:
