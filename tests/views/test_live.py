@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-import fcntl
 import os
 import re
-import struct
 import subprocess
 import sys
-import termios
 
 import pytest
+from tests.support import terminal
 
 SCRIPT = r"""
 import sys, time
@@ -33,24 +31,11 @@ print("after")
 
 def on_terminal(environment: dict[str, str], *words: str) -> str:
     """What the script wrote to a terminal of 80 columns."""
-    controller, terminal = os.openpty()
-    fcntl.ioctl(terminal, termios.TIOCSWINSZ, struct.pack("HHHH", 24, 80, 0, 0))
     names = ("PATH", "HOME", "LANG")
     kept = {name: os.environ[name] for name in names if name in os.environ} | environment
-    process = subprocess.Popen(
-        [sys.executable, "-c", SCRIPT, *words], stdout=terminal, stderr=terminal, env=kept
-    )
-    os.close(terminal)
-    written = b""
-    try:
-        while block := os.read(controller, 65536):
-            written += block
-    except OSError:  # the terminal's other side is closed
-        pass
-    finally:
-        os.close(controller)
-        assert process.wait(60) == 0
-    return written.decode()
+    recorded = terminal.record([sys.executable, "-c", SCRIPT, *words], env=kept)
+    assert recorded.status == 0
+    return recorded.written
 
 
 def plain(text: str) -> str:

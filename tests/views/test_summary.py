@@ -35,9 +35,7 @@ def test_a_run_that_passed() -> None:
         "  Copied        20,000 files, 3.00 GiB in 20 s\n"
         "  Verified      20,002 files, 3.00 GiB in 4.0 s\n"
         "  Giants        2 in 8 parts\n"
-        "  Failed        0 files\n"
-        "  Speed in      154 MiB/s (3.00 GiB)\n"
-        "  Speed out     154 MiB/s (3.00 GiB)\n"
+        "  Speed         154 MiB/s (3.00 GiB)\n"
         "  Total time    41 s\n"
         "  Source proof  full 20,000, size 2\n"
         "  Storage proof cold 20,002\n"
@@ -71,6 +69,22 @@ def test_what_is_not_known_is_left_out() -> None:
     assert summary.render({"dataset": "d"}) == "d\n  STATUS        FAILED\n"
 
 
+def test_what_a_run_had_none_of_is_left_out() -> None:
+    none = {"files": 0, "bytes": 0}
+    text = summary.render(
+        PASSED | {"unchanged": none, "copied": none, "verified": none, "giants": 0, "failed": 0, "retries": 0}
+    )
+    titles = [line[2:16].strip() for line in text.splitlines()[1:]]
+    assert titles == [
+        "Scanned", "Left out", "Total time", "Source proof", "Storage proof", "Release", "Path", "STATUS",
+    ]  # fmt: skip
+
+
+def test_two_speeds_are_shown_where_they_differ() -> None:
+    text = summary.render(PASSED | {"bytes_out": GIB})
+    assert "  Speed in      154 MiB/s (3.00 GiB)\n  Speed out     51.2 MiB/s (1.00 GiB)\n" in text
+
+
 def test_failures_are_shown_escaped_and_bounded() -> None:
     failures = [{"path": f"\x1b[2J{index}", "why": "gone\n"} for index in range(30)]
     text = summary.render({"dataset": "d", "failed": 300, "failures": failures, "why": "300 failed"})
@@ -96,3 +110,5 @@ def test_what_the_elements_used_is_three_lines() -> None:
     ) in text
     assert max(len(one) for one in text.splitlines()) <= 80
     assert "Queue wait" not in summary.render(PASSED | {"usage": {"steps": [{"step": "copy"}]}})
+    at_once = line | {"wait_median": 0.01, "wait_longest": 0.02}
+    assert "Queue wait" not in summary.render(PASSED | {"usage": {"steps": [at_once], "worst": worst}})

@@ -78,8 +78,9 @@ def test_more_datasets_than_listing_jobs(place: Place) -> None:
     assert len(jobs) == 16
     assert sorted(sorted(job["listed"]) for job in jobs if job["listed"]) == [["e01", "e17"], ["e16"]]
     assert [list(job["failed"]) for job in jobs if "e16" in job["listed"]] == [["e00"]]
-    assert done.stdout.count("nothing was copied") == len(names)
-    assert done.stdout.count("STATUS        FAILED (preflight: ") == 15
+    assert len(re.findall(r"^  e\d\d +unchanged ", done.stdout, re.MULTILINE)) == len(names)
+    assert len(re.findall(r"^! e\d\d +FAILED ", done.stdout, re.MULTILINE)) == 15
+    assert len(re.findall(r"^e\d\d  FAILED in preflight: ", done.stderr, re.MULTILINE)) == 15
     assert digests(place.published("e16")) == {"a.txt": digests(place.source)["a.txt"]}
 
 

@@ -3,10 +3,15 @@
 from __future__ import annotations
 
 import json
+import os
+import re
 import shutil
+import sys
 from typing import TYPE_CHECKING
 
 import pytest
+from tests.demo.example import serving_folder
+from tests.support import terminal
 from tests.support.commands import ROOT
 from tests.support.published import writable
 from tests.workflow.conftest import Place, digests
@@ -88,7 +93,8 @@ def test_exit_0_is_true(place: Place) -> None:
     done = place.penstock("run")
     assert done.returncode == 4, done.stderr
     assert "run --new-release e`" in done.stderr
-    assert done.stdout.count("STATUS        PASSED") == 1
+    assert re.search(r"^! e +FAILED +", done.stdout, re.MULTILINE)
+    assert re.search(r"^  d +unchanged +75.0 KiB .* of \d+ \w{3}$", done.stdout, re.MULTILINE)
     # No step looks at the manifest of what is published already.
     manifest = place.published("d").parent / "manifest.parquet"
     with writable(manifest.parent):
@@ -96,6 +102,12 @@ def test_exit_0_is_true(place: Place) -> None:
     done = place.penstock("run", "d")
     assert done.returncode == 4, done.stderr
     assert "STATUS        FINDINGS (manifest.parquet is missing; " in done.stdout
+    done = place.penstock("run")
+    assert done.returncode == 4, done.stderr
+    assert done.stderr.count("d  DAMAGED: manifest.parquet is missing\n   ") == 1
+    ended = " ".join(done.stdout.split())
+    assert "0 of 2 are ready, 1 failed: e (" in ended
+    assert ", 1 is damaged: d (manifest.parquet is missing). Exit status 4." in ended
     status = place.penstock("status")
     assert status.returncode == 4
     assert "damaged: manifest.parquet is missing" in status.stdout
@@ -181,25 +193,78 @@ def test_plain_snakemake_stages_all_and_one(place: Place) -> None:
 
 
 def test_a_dataset_that_fails_does_not_keep_the_others(place: Place) -> None:
+    """And all is said once: on standard error line by line, at the end in a table."""
     place.config["datasets"]["bad"] = {"source": "nowhere"}
     place.write()
     log = place.folder / "run.log"
     done = place.penstock("run", "--receipt", "result.json", "--log", "run.log")
     assert done.returncode == 3, done.stderr
-    assert "nowhere" in done.stderr
     told = json.loads((place.folder / "result.json").read_text())
     assert told["exit"] == 3
     assert {name: one["status"] for name, one in told["datasets"].items()} == {"d": "PASSED", "bad": "FAILED"}
     # What the steps said, and the summaries.
     assert " INFO d copy end: {" in log.read_text()
     assert " ERROR " in log.read_text()
-    assert "STATUS        PASSED" in log.read_text()
-    assert "bad\n  STATUS        FAILED (preflight: " in done.stdout
-    assert done.stdout.count("STATUS        PASSED") == 1
-    assert "Traceback" not in done.stderr
+    ended = "1 of 2 is ready, 1 failed: bad (No such file or directory). Exit status 3.\n"
+    ended += "again:  penstock run bad\n"
+    assert ended in log.read_text()
+    [report] = place.folder.glob("results/d/*/report.html")
+    head, bad, good, *more = done.stdout.split("\n")
+    assert head.split() == ["DATASET", "RESULT", "COPIED", "TIME", "PROOF"]
+    assert re.fullmatch(r"! bad      FAILED            -  [\w. ]+  -", bad)
+    assert re.fullmatch(r"  d        published  75.0 KiB  [\w. ]+  (cold|reread)", good)
+    assert "\n".join(more) == f"\n{ended}report: {report.relative_to(place.folder)}\n"
+    lines = done.stderr.splitlines()
+    assert len(lines) == len(set(lines))
+    first = next(n for n, line in enumerate(lines) if line.startswith("bad  FAILED in preflight: "))
+    assert f"[file://{place.folder}/nowhere]: No such file or directory" in lines[first]
+    assert lines[first + 2].startswith("   datasets.bad in config.yaml, line ")
+    assert lines[first + 2].endswith("; nothing was changed")
+    others = lines[:first] + lines[first + 3 :]
+    assert all(re.match(r"\d\d:\d\d:\d\d (d|bad) \w+: ", line) for line in others), done.stderr
+    assert "nowhere" not in "\n".join(others)
     assert digests(place.published("d")) == digests(place.source)
     assert place.penstock("gate", "bad").returncode == 4
     assert not (place.target / "bad").exists()
+
+
+def test_the_screen_of_four_datasets(place: Place) -> None:
+    """One is staged from a store, one from a folder, one is unchanged, and of one there is no bucket."""
+    assert place.penstock("run").returncode == 0
+    with serving_folder(place.source, "training", place.folder, 0) as port:
+        place.config["datasets"]["b"] = {"source": "source"}
+        for name, bucket in (("a", "s3://training/sub/"), ("c", "s3://nosuch/")):
+            options = {"endpoint_url": f"http://127.0.0.1:{port}", "anon": True}
+            place.config["datasets"][name] = {"source": bucket, "storage_options": options}
+        place.write()
+        words = [sys.executable, "-m", "penstock", "--config", "config.yaml", "run"]
+        environment = {**os.environ, "TERM": "xterm-256color"}
+        recorded = terminal.record(words, cwd=place.folder, env=environment)
+    assert recorded.status == 3
+    screens = [recorded.plain(n) for n in range(len(recorded.frames))]
+    assert all(len(line) <= 80 for screen in screens for line in screen)
+    rows = {line.rstrip() for screen in screens for line in screen}
+    assert any(re.match("  a +copy +", line) for line in rows)
+    assert {"d unchanged", "! c FAILED"} <= {" ".join(line.split()) for line in rows}
+    end = screens[-1]
+    text = "\n".join(end)
+    # The failure stands above, once, in red, and Snakemake does not say it again.
+    assert text.count("c  FAILED in preflight: the source cannot be listed [s3://nosuch/") == 1
+    assert text.count("the bucket's name and the credentials") == 1
+    assert re.search(r"\n   datasets.c in config.yaml, line \d+; nothing was changed\n", text)
+    assert any("\x1b[1;31m" in line and "FAILED in preflight" in line for line in recorded.frames[-1])
+    assert "Exception" not in text
+    assert "Error" not in text
+    # Nothing of the live table is left between what stood above it and the closing one.
+    [head] = [n for n, line in enumerate(end) if line.startswith("  DATASET")]
+    assert [line.split()[:2] for line in end[head:]][:5] == [
+        ["DATASET", "RESULT"], ["!", "c"], ["a", "published"], ["b", "published"], ["d", "unchanged"],
+    ]  # fmt: skip
+    assert end[head + 5 :] == [
+        "3 of 4 are ready, 1 failed: c (there is no such bucket). Exit status 3.",
+        "again:  penstock run c",
+        "report: results/*/*/report.html",
+    ]
 
 
 def test_a_step_that_fails_is_named_once(place: Place) -> None:

@@ -18,4 +18,6 @@ def take_control():
             (RESULTS / ".workflow").absolute(), logger.warning, alone=MODULE is None
         )
     except PenstockError as error:
+        if exit_files.below_run():  # which has it from `controller.take`
+            sys.exit(1)
         stop(error)

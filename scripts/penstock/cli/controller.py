@@ -109,7 +109,7 @@ def _refuse_living(controller: int) -> None:
             where=os.getcwd(),
             hint="wait for it, stop it, or work in another directory",
         )
-        exit_files.leave(exit_files.Left("snakemake", error.exit_code, why=str(error).partition("\n")[0]))
+        exit_files.leave(exit_files.Left("snakemake", error.exit_code, text=str(error), reason=error.what))
         raise error
 
 

@@ -19,8 +19,9 @@ import errno
 import logging
 import os
 import sys
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING
 
+from penstock.cli.exit_files import CommandFailure
 from penstock.errors import MAKE_ROOM, FindingsError, NoSpaceError, PenstockError, PreflightError
 from penstock.filesystem.errno_map import MISPLACED, NO_SPACE, PASSING, printable, storage_error
 from penstock.filesystem.plain_files import NotPlainError
@@ -30,18 +31,8 @@ if TYPE_CHECKING:
     from penstock.cli.session import Session
 
 
-class CommandFailure(NamedTuple):
-    """How a command, or its work for one dataset, ended."""
-
-    code: int
-    text: str
-    """For a person; "" where there is nothing to say."""
-
-    @property
-    def line(self) -> str:
-        return self.text.partition("\n")[0]
-
-
+FEW_WORDS = 50
+"""Characters."""
 EXAMPLE = ("http://127.0.0.1:9178", "/demo/target")
 """Source and target of the example in config.yaml: `make run` makes them."""
 
@@ -55,14 +46,24 @@ def failure(error: BaseException, session: Session) -> CommandFailure:
     if isinstance(error, PenstockError):
         log.error("%s", error)
         code = 128 + session.stop.signal_number if stopped else error.exit_code
-        return CommandFailure(code, f"{error}{_of_the_example(error)}")
+        return CommandFailure(code, f"{error}{_of_the_example(error)}", in_short(error))
     if stopped:
         log.warning("while stopping", exc_info=error)
         return CommandFailure(128 + session.stop.signal_number, "")
     where = _traceback(error, session)
     line = " ".join(str(error).split()) or "no message"
     text = f"unexpected {type(error).__name__}: {line}"
-    return CommandFailure(1, f"{text}\n  this is a bug in penstock; the traceback is in {where}")
+    return CommandFailure(1, f"{text}\n  this is a bug in penstock; the traceback is in {where}", text)
+
+
+def in_short(error: PenstockError) -> str:
+    """The first clause of why it happened, which says more than what did; else what did.
+
+    >>> in_short(PenstockError("the source cannot be listed", why="there is no such bucket: status 404"))
+    'there is no such bucket'
+    """
+    clause = error.why.partition(": ")[0].partition("\n")[0]
+    return clause if 0 < len(clause) <= FEW_WORDS else error.what
 
 
 def explained(error: BaseException) -> BaseException:

@@ -26,31 +26,57 @@ _ENDINGS = (
 )
 
 
+class CommandFailure(NamedTuple):
+    """How a command, or its work for one dataset, ended."""
+
+    code: int
+    text: str
+    """For a person; "" where there is nothing to say."""
+    reason: str = ""
+    """What failed, or why, in a few words."""
+
+
 class Left(NamedTuple):
     """How one step ended."""
 
     command: str
     exit: int
     dataset: str = ""
-    why: str = ""
-    """One line."""
+    text: str = ""
+    """The message for a person, which `penstock run` shows; "" where there is none."""
+    reason: str = ""
+    """What failed, or why, in a few words."""
+
+    @property
+    def why(self) -> str:
+        """The first line of the message."""
+        return self.text.partition("\n")[0]
 
 
-def leave(left: Left) -> None:
-    """Write down an exit status other than 0, for the `penstock run` above, if there is one."""
+def leave(left: Left) -> bool:
+    """Write down an exit status other than 0, for the `penstock run` above. Returns whether there is one: it
+    shows the message."""
     folder = os.environ.get(EXITS)
-    if folder and left.exit and os.path.isdir(folder):
-        name = f"{time.time_ns():020d}-{os.getpid()}.json"
-        Path(folder, name).write_text(json.dumps(left._asdict()), encoding="utf-8")
+    if not folder or not left.exit:
+        return False
+    path = Path(folder, f"{time.time_ns():020d}-{os.getpid()}.json")
+    try:
+        path.write_text(json.dumps(left._asdict()), encoding="utf-8")
+    except OSError:
+        return False
+    return True
 
 
-def all_left(folder: Path) -> list[Left]:
-    """All exit statuses that steps wrote down, the earliest first."""
-    found = []
-    for path in sorted(folder.iterdir()):
-        with contextlib.suppress(OSError, ValueError, TypeError):
-            found.append(Left(**json.loads(path.read_text(encoding="utf-8"))))
-    return found
+def read_new(folder: Path, known: dict[str, Left]) -> list[Left]:
+    """The exit statuses that steps wrote down since the last call, the earliest first. They are put into
+    `known`, by the names of their files. One that is not yet whole counts as not written."""
+    new = []
+    for path in sorted(folder.glob("*.json")):
+        if path.name not in known:
+            with contextlib.suppress(OSError, ValueError, TypeError):
+                known[path.name] = Left(**json.loads(path.read_text(encoding="utf-8")))
+                new.append(known[path.name])
+    return new
 
 
 def below_run() -> bool:

@@ -4,7 +4,7 @@
 Snakemake evaluates its whole graph anew after each checkpoint, so a checkpoint for each dataset makes
 its time quadratic. One checkpoint lists a group of datasets; what became of each stands in its receipt:
 
-    {"preflight": {dataset: result}, "listed": {dataset: result}, "failed": {dataset: Refused}}
+    {"preflight": {dataset: result}, "listed": {dataset: result}, "failed": {dataset: exit_files.Left}}
 
 A dataset that cannot be listed does not fail its group. The workflow then has a job for it that ends as
 its listing ended (`list-failure`), while the others are staged.
@@ -14,7 +14,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, cast
 
-from penstock.cli import output, step_commands, workflow_receipts
+from penstock.cli import exit_files, step_commands, workflow_receipts
+from penstock.cli.error_report import failure
+from penstock.cli.exit_files import CommandFailure
 from penstock.errors import FailedError, InterruptedRunError
 from penstock.storage import durable
 
@@ -29,8 +31,6 @@ if TYPE_CHECKING:
 
 def group(parsed: argparse.Namespace, session: Session) -> int:
     """Preflight and list each dataset in turn; 0 unless a signal ends it."""
-    from penstock.cli.error_report import failure
-
     config = session.config()
     result = workflow_receipts.Listings(preflight={}, listed={}, failed={})
     results = None if parsed.receipt is None else workflow_receipts.results_of(parsed.receipt)
@@ -51,7 +51,9 @@ def group(parsed: argparse.Namespace, session: Session) -> int:
                 raise
             except Exception as error:  # noqa: BLE001  one dataset's bug is not the others' end
                 failed = failure(error, session)
-                result["failed"][name] = {"command": step, "exit": failed.code, "text": failed.text}
+                left = exit_files.Left(step, failed.code, name, failed.text, failed.reason)
+                result["failed"][name] = left._asdict()
+                exit_files.leave(left)
     session.receipt(result)
     if parsed.receipt is not None:
         workflow_receipts.forget(workflow_receipts.results_of(parsed.receipt))
@@ -69,12 +71,11 @@ def failed(parsed: argparse.Namespace, session: Session) -> int:
     """End as the listing of the dataset ended: its message, its exit status."""
     name = session.only(session.config(), parsed.dataset)
     try:
-        one = durable.read_json(parsed.group)["failed"][name]
-        session.failed, text, code = str(one["command"]), str(one["text"]), int(one["exit"])
+        left = exit_files.Left(**durable.read_json(parsed.group)["failed"][name])
     except (OSError, ValueError, KeyError, TypeError) as error:
         raise FailedError(
             "what became of a listing cannot be read", where=str(parsed.group), why=str(error)
         ) from None
-    output.say(f"{name}: {text}")
-    session.why = text.partition("\n")[0]
-    return code
+    session.failed = left.command
+    session.failure = CommandFailure(left.exit, f"{name}: {left.text}", left.reason)
+    return left.exit

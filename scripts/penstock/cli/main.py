@@ -72,7 +72,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def _run(parsed: argparse.Namespace) -> int:
-    from penstock.cli import commands, exit_files, time_limit
+    from penstock.cli import commands, time_limit
     from penstock.cli.session import Session
     from penstock.cluster.registry import read_job_environment
     from penstock.policy import rights
@@ -108,18 +108,14 @@ def _run(parsed: argparse.Namespace) -> int:
                 if parsed.as_root:
                     rights.grant()
                 rights.refuse_root(parsed.command, vars(parsed), session.program)
-                code = commands.find(parsed.command).load()(parsed, session)
+                code = _ended(commands.find(parsed.command).load()(parsed, session), session)
             except KeyboardInterrupt:
-                code = 128 + signal.SIGINT
+                code = _ended(128 + signal.SIGINT, session)
             except Exception as error:  # noqa: BLE001  the one place where nothing may pass
                 if isinstance(error, BrokenPipeError) and output.is_closed():
-                    code = 1  # our own output was closed (`penstock status | head`)
+                    code = _ended(1, session)  # our own output was closed (`penstock status | head`)
                 else:
                     code = _report(error, session)
-            if parsed.command not in ("run", "element"):
-                names = getattr(parsed, "dataset", None) or ""
-                name = names if isinstance(names, str) else names[0] if len(names) == 1 else ""
-                exit_files.leave(exit_files.Left(session.failed or parsed.command, code, name, session.why))
     finally:
         for number, handler in previous.items():
             signal.signal(number, handler or signal.SIG_DFL)
@@ -129,8 +125,23 @@ def _run(parsed: argparse.Namespace) -> int:
 def _report(error: BaseException, session: Session) -> int:
     from penstock.cli.error_report import failure
 
-    failed = failure(error, session)
-    if failed.text:
-        output.say(failed.text)
-    session.why = failed.line
-    return failed.code
+    session.failure = failure(error, session)
+    return _ended(session.failure.code, session)
+
+
+def _ended(code: int, session: Session) -> int:
+    """The exit status, which is left to the `penstock run` above with the message. Where there is none, the
+    message is printed."""
+    from penstock.cli import exit_files
+
+    parsed, text, reason = session.parsed, "", ""
+    if session.failure is not None:
+        text, reason = session.failure.text, session.failure.reason
+    if parsed.command not in ("run", "element"):
+        names = getattr(parsed, "dataset", None) or ""
+        name = names if isinstance(names, str) else names[0] if len(names) == 1 else ""
+        if exit_files.leave(exit_files.Left(session.failed or parsed.command, code, name, text, reason)):
+            return code
+    if text:
+        output.say(text)
+    return code

@@ -56,13 +56,13 @@ def without_input() -> None:
 def say(text: str) -> None:
     """Print a message on standard error, with the program's name before it. A closed standard error is no
     error."""
-    text = _pasted(text)
+    text = pasted(text)
     with contextlib.suppress(OSError, ValueError):
         sys.stderr.write(printable_lines(f"penstock: {text}") + "\n")
         sys.stderr.flush()
 
 
-def _pasted(text: str) -> str:
+def pasted(text: str) -> str:
     """A hint, with commands as they can be pasted."""
     return _COMMAND.sub(lambda _: f"`{_called[0]} ", text)
 
@@ -86,7 +86,7 @@ def show_checks(title: str, results: Sequence[CheckJson]) -> None:
     """A table of what was looked at, on standard output. Raises OSError."""
     from penstock.views import check_table
 
-    check_table.show(sys.stdout, title, [{**one, "mend": _pasted(one["mend"])} for one in results])
+    check_table.show(sys.stdout, title, [{**one, "mend": pasted(one["mend"])} for one in results])
 
 
 def columns() -> int:
@@ -99,7 +99,7 @@ def show_lines(lines: Iterable[Line], *, hints: bool = False) -> None:
     commands in them become those that can be pasted. Raises OSError."""
     from penstock.views import styled_lines
 
-    told = (line._replace(text=_pasted(line.text)) for line in lines) if hints else lines
+    told = (line._replace(text=pasted(line.text)) for line in lines) if hints else lines
     styled_lines.show(sys.stdout, told)
 
 

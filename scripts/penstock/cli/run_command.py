@@ -4,15 +4,15 @@ from __future__ import annotations
 
 import contextlib
 import json
-import logging
 import os
 import shutil
 import signal
 import subprocess
+import sys
 import tempfile
 import time
 from pathlib import Path
-from typing import TYPE_CHECKING, cast
+from typing import TYPE_CHECKING, BinaryIO
 
 from penstock.assets import workflow
 from penstock.cli import (
@@ -21,11 +21,13 @@ from penstock.cli import (
     exit_files,
     installation,
     output,
+    run_results,
     submission,
     workflow_receipts,
 )
 from penstock.cli.log_file import LOG
-from penstock.cli.session import VIEW
+from penstock.cli.run_results import FLAGS, RESULTS
+from penstock.cli.run_screen import RunScreen
 from penstock.config import strict_yaml
 from penstock.errors import FailedError, FindingsError, PreflightError
 from penstock.runtime import interpreter, process_limit
@@ -33,14 +35,11 @@ from penstock.state.cancel_mark import INVOCATION
 
 if TYPE_CHECKING:
     import argparse
-    from collections.abc import Iterator, Mapping
+    from collections.abc import Iterator
 
     from penstock.cli.session import Session
     from penstock.config.settings import Config
-    from penstock.core.documents.step_results import ListResult
-    from penstock.views.keys import Result, TimedAmount
 
-RESULTS = Path("results")
 STATE = RESULTS / ".workflow"
 """What the controllers of a working directory share."""
 PROCESSES = 16
@@ -67,22 +66,24 @@ def run(parsed: argparse.Namespace, session: Session) -> int:
         raise process_limit.too_few()
     folder = _exits_folder(names)
     try:
-        status = _snakemake(_command(parsed, session.file, names), invocation, folder.resolve(), session)
-        left = exit_files.all_left(folder)
+        with _screen(names, folder, session) as screen:
+            command = _command(parsed, session.file, names)
+            status = _snakemake(command, invocation, folder.resolve(), session, screen.said)
+            screen.finish()
+            code = _exit_status(status, screen.left, session)
+            results, rows = run_results.gather(names, invocation, config, screen, session)
+            run_results.note_stop(results, config, code)
+            statuses = {result["status"] for result in results.values()}
+            if "FINDINGS" in statuses:
+                code = code or FindingsError.exit_code
+            if statuses != {"PASSED"}:
+                code = code or FailedError.exit_code
     finally:
         shutil.rmtree(folder, ignore_errors=True)
-    code = _exit_status(status, left, session)
-    found = workflow_receipts.listings(RESULTS, invocation)["listed"]
-    results = {name: _result(name, found.get(name), left, session) for name in names}
-    for name in found.keys() & results.keys():
-        results[name] = _judged(results[name], found[name], config)
-    _note_stop(results, config, code)
-    _summaries(results, parsed)
-    statuses = {result["status"] for result in results.values()}
-    if "FINDINGS" in statuses:
-        code = code or FindingsError.exit_code
-    if statuses != {"PASSED"}:
-        code = code or FailedError.exit_code
+    if len(names) > 1 and parsed.progress != "json":
+        run_results.show_table(results, rows, code, session)
+    else:
+        run_results.show_each(results, parsed)
     session.receipt({"exit": code, "invocation": invocation, "datasets": results})
     return code
 
@@ -149,10 +150,7 @@ def _command(parsed: argparse.Namespace, file: Path, names: list[str]) -> list[s
     if parsed.dataset:
         # JSON, so that a dataset called `1e5` stays a name.
         settings.append(f"dataset={json.dumps(names)}")
-    if parsed.new_release:
-        settings.append("new_release=true")
-    if parsed.copy_unchanged:
-        settings.append("copy_unchanged=true")
+    settings += [f"{name}=true" for name in FLAGS if getattr(parsed, name)]
     if settings:
         words += ["--config", *settings]
     return words
@@ -165,15 +163,32 @@ def _profile(folder: Path) -> dict[str, object]:
     return found
 
 
-def _snakemake(command: list[str], invocation: str, folder: Path, session: Session) -> int:
-    """Its exit status. Signals that reach this process are passed on to all below it."""
+def _screen(names: list[str], folder: Path, session: Session) -> RunScreen:
+    """With a view on standard error."""
+    from penstock.views.view_choice import open_view
+
+    file = session.file
+
+    def place(name: str) -> str:
+        try:
+            line = strict_yaml.read(file).line(("datasets", name))
+        except (OSError, strict_yaml.StrictYamlError):  # the file was changed since
+            return f"datasets.{name} in {file}"
+        return f"datasets.{name} in {file}, line {line}"
+
+    view = open_view(session.parsed.progress, sys.stderr, names)
+    return RunScreen(view, folder, place if len(names) > 1 else None)
+
+
+def _snakemake(command: list[str], invocation: str, folder: Path, session: Session, said: BinaryIO) -> int:
+    """Its exit status. Signals that reach this process are passed on to all below it. `said`: where it
+    writes, and all below it."""
     surroundings = {
         # What a person sets there is for workflows of their own: a profile, a cache of outputs, plugins.
         **{name: value for name, value in os.environ.items() if not name.startswith("SNAKEMAKE_")},
         **ancestors.handed_down(),
         exit_files.EXITS: str(folder),
         INVOCATION: invocation,
-        VIEW: session.parsed.progress,
         # Of Snakemake, which looks there and keeps nothing: an account's home may be full, or there is none.
         **dict.fromkeys(("XDG_CACHE_HOME", "XDG_CONFIG_HOME"), str((STATE / "cache").resolve())),
     }
@@ -183,7 +198,7 @@ def _snakemake(command: list[str], invocation: str, folder: Path, session: Sessi
     # child listens to it (cli.snakemake_start): an interpreter that is starting answers it with a traceback.
     masked = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
     try:
-        process = subprocess.Popen(command, env=surroundings, process_group=0)
+        process = subprocess.Popen(command, env=surroundings, process_group=0, stdout=said, stderr=said)
     finally:
         signal.pthread_sigmask(signal.SIG_SETMASK, masked)
     with process:
@@ -227,88 +242,3 @@ def _exit_status(status: int, left: list[exit_files.Left], session: Session) -> 
     if status == 0:
         return 0
     return left[0].exit if left else 1
-
-
-def _judged(result: Result, listed: ListResult, config: Config) -> Result:
-    """The summary of a dataset that no step failed for, with what `gate` judges of it now: audits may be
-    newer than the release's report, and the release may be damaged since."""
-    from penstock.state import gate, run_store
-    from penstock.state.context import layout_of
-    from penstock.steps.report_step import judged
-
-    if result["status"] in ("FAILED", "STOPPED"):
-        return result
-    layout = layout_of(config.target, listed["dataset"])
-    if run_store.sealed_run(layout, listed["release"]) != listed["run"]:
-        why = f"release {listed['release']} was listed, and is not published; see above"
-        return {"dataset": listed["dataset"], "status": "FAILED", "why": why}
-    return {**result, **judged(gate.judged(layout, config.target.owners))}
-
-
-def _note_stop(results: Mapping[str, Result], config: Config, code: int) -> None:
-    """A signal that came while no step was at work, which would have noted it."""
-    from penstock.core.documents.last_end import LastEnd
-    from penstock.state import last_end
-    from penstock.state.context import layout_of
-    from penstock.steps import run_state
-
-    for name, result in results.items():
-        layout = layout_of(config.target, name)
-        if result["status"] == "STOPPED" and last_end.find(layout) is None:
-            run_state.note(layout, LastEnd("", code, "stopped"))
-
-
-def _summaries(results: Mapping[str, Result], parsed: argparse.Namespace) -> None:
-    """On standard output and in the log: a block, or with `--progress json` a line, for each dataset."""
-    from penstock.views import summary
-
-    for result in results.values():
-        text = summary.render(result)
-        logging.getLogger("penstock").info("%s", text.rstrip("\n"))
-        if parsed.progress == "json":
-            output.show_json(result)
-        else:
-            output.show(text)
-
-
-def _result(name: str, listed: ListResult | None, left: list[exit_files.Left], session: Session) -> Result:
-    failed = next((one for one in left if one.dataset == name), None)
-    if listed is not None and failed is None:
-        reported = _read(RESULTS / name / listed["run"] / "report.json")
-        if reported is not None:
-            return _unchanged(reported, listed) if listed["published"] else reported
-    why = left[0].why if left else "see above"
-    if failed is not None:
-        named = failed.why.startswith(f"{failed.command}: ")
-        why = failed.why if named else f"{failed.command}: {failed.why}"
-    status = "FAILED"
-    if session.stop.event.is_set():
-        status, why = "STOPPED", "what was done is kept; the same command goes on"
-    scanned: Result = {} if listed is None else {"scanned": {"files": listed["scanned"]}}
-    return {"dataset": name, "status": status, "why": why, **scanned}
-
-
-def _unchanged(reported: Result, listed: ListResult) -> Result:
-    """The summary of a run that found everything published: without the figures of the earlier copy, which
-    this run did not do, and without what audits had found when the report was written (`_judged`)."""
-    kept = ("dataset", "release", "current", "report", "run", "evidence")
-    nothing: TimedAmount = {"files": 0, "bytes": 0}
-    why = f"everything is published already, in {listed['release']}; nothing was copied"
-    if listed["current"] != listed["release"]:
-        why += f"; `current` was set to {listed['current']} since, and stays there until the source changes"
-    return {
-        **cast("Result", {key: reported.get(key) for key in kept if key in reported}),
-        "status": "PASSED",
-        "scanned": {"files": listed["scanned"]},
-        "unchanged": {"files": listed["files"], "bytes": listed["bytes"]},
-        "copied": nothing,
-        "why": why,
-    }
-
-
-def _read(path: Path) -> Result | None:
-    try:
-        found: Result = json.loads(path.read_text(encoding="utf-8"))
-    except (OSError, ValueError):
-        return None
-    return found

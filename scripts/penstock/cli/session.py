@@ -17,7 +17,7 @@ import signal
 import sys
 from typing import TYPE_CHECKING, Self, TypeVar
 
-from penstock.cli import ancestors, output
+from penstock.cli import ancestors, exit_files, output
 from penstock.cli.log_file import close_log, logged, open_log
 from penstock.config import file_choice
 from penstock.core.text import did_you_mean, in_quotes
@@ -30,13 +30,13 @@ if TYPE_CHECKING:
     from pathlib import Path
     from types import TracebackType
 
+    from penstock.cli.exit_files import CommandFailure
     from penstock.config.settings import Config
     from penstock.views.view_choice import View
 
 R = TypeVar("R")
 
 WORKFLOW = "PENSTOCK_WORKFLOW"
-VIEW = "PENSTOCK_VIEW"
 
 
 class Session:
@@ -49,8 +49,8 @@ class Session:
         self.failed = ""
         """The command that failed, where it is another one: `list-failure` ends with the status of a
         `list-group` that ran before."""
-        self.why = ""
-        """One line: why it failed."""
+        self.failure: CommandFailure | None = None
+        """How it failed."""
         self.on_stop: Callable[[int], None] | None = None
         """Called by the signal handler; `penstock run` passes the signal on to Snakemake in it."""
 
@@ -177,13 +177,14 @@ class Session:
 
     @contextlib.contextmanager
     def display(self) -> Iterator[View]:
-        """One view on standard error. Where several steps of a workflow run at once, one of them draws on the
-        terminal and the others write lines."""
+        """One view on standard error. Below `penstock run`, which shows what its steps do, events as JSON.
+        Where several steps of another workflow run at once, one of them draws on the terminal and the others
+        write lines."""
         from penstock.views.view_choice import open_view
 
         kind = self.parsed.progress
-        if kind == "auto":
-            kind = os.environ.get(VIEW) or kind
+        if kind == "auto" and exit_files.below_run():
+            kind = "json"
         if kind == "auto" and sys.stderr.isatty():
             kind = "rich" if self._owns_terminal() else "lines"
         view = open_view(kind, sys.stderr)

@@ -58,8 +58,9 @@ def _snakemake() -> ModuleType:
         from penstock.cli.error_report import not_whole
 
         lacking = not_whole(error)
-        output.say(str(lacking))
-        exit_files.leave(exit_files.Left("snakemake", lacking.exit_code, why=lacking.reason))
+        left = exit_files.Left("snakemake", lacking.exit_code, text=str(lacking), reason=lacking.what)
+        if not exit_files.leave(left):
+            output.say(str(lacking))
         sys.exit(1)
 
 

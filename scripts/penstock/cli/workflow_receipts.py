@@ -53,20 +53,13 @@ def last_invocation(results: Path) -> str | None:
     return max(listed, default=None)
 
 
-class Refused(TypedDict):
-    """A dataset that cannot be listed, and how its listing ended."""
-
-    command: str
-    exit: int
-    text: str
-
-
 class Listings(TypedDict):
     """What became of a group's datasets, by their names."""
 
     preflight: dict[str, PreflightResult]
     listed: dict[str, ListResult]
-    failed: dict[str, Refused]
+    failed: dict[str, dict[str, object]]
+    """How the listing ended of each that cannot be listed: an `exit_files.Left`."""
 
 
 def listings(results: Path, invocation: str) -> Listings:

@@ -5,6 +5,8 @@ A sink is any callable of one Event. It must not raise and must return soon.
 
 from __future__ import annotations
 
+import json
+import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, fields
 from typing import ClassVar
@@ -19,11 +21,13 @@ class Event:
 
     dataset: str
     step: str
+    at: float | None = field(default=None, kw_only=True, compare=False, repr=False)
+    """When it happened, by this host's monotonic clock; None: now."""
 
     @property
     def data(self) -> Mapping[str, object]:
         """What the event says beside its kind, dataset and step, as JSON; without what it leaves open."""
-        own = {f.name: getattr(self, f.name) for f in fields(self)[2:]}
+        own = {f.name: getattr(self, f.name) for f in fields(self)[3:]}
         return {name: value for name, value in own.items() if value is not None}
 
 
@@ -87,6 +91,24 @@ class Ended(Event):
     def data(self) -> Mapping[str, object]:
         return self.result
 
+
+def from_json(line: str) -> Event:
+    """The event of one line of `--progress json`. Raises ValueError for what is none.
+
+    >>> from_json('{"at": 1.5, "kind": "progress", "dataset": "d", "step": "copy", "data": {"files": 3}}')
+    Progressed(dataset='d', step='copy', files=3, bytes=None, failed=None, states=None)
+    """
+    try:
+        written = json.loads(line)
+        kind, data = _KINDS[written["kind"]], written["data"]
+        given = {"result": data} if kind is Ended else data
+        at = written["at"] - time.time() + time.monotonic()
+        return kind(written["dataset"], written["step"], at=at, **given)
+    except (LookupError, TypeError) as error:
+        raise ValueError("this line is no event") from error
+
+
+_KINDS = {kind.kind: kind for kind in Event.__subclasses__()}
 
 Sink = Callable[[Event], None]
 

@@ -160,6 +160,7 @@ class Tally:
         self.tasks: dict[tuple[str, str], Task] = {}
 
     def take(self, event: Event, now: float) -> Task:
+        now = now if event.at is None else event.at
         key = (event.dataset, event.step)
         task = self.tasks.get(key)
         if task is None or (isinstance(event, Started) and task.ended is not None):
@@ -170,6 +171,13 @@ class Tally:
     def unended(self) -> list[Task]:
         """Steps that began and whose end no event reported."""
         return [task for task in self.tasks.values() if task.moves and task.ended is None]
+
+    def broken_off(self, dataset: str, now: float) -> list[Task]:
+        """The dataset's steps that did not end, which they have from now on."""
+        tasks = [task for task in self.unended() if task.dataset == dataset]
+        for task in tasks:
+            task.ended = now
+        return tasks
 
 
 def whole(result: Mapping[str, object], name: str, default: int = 0) -> int:

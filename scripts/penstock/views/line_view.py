@@ -1,8 +1,8 @@
 """Plain lines and JSON lines: for logs, pipes and programs.
 
 A step costs one line at its start, one each INTERVAL seconds in which something moved, and one at its
-end, or where the command ended before it. Warnings repeat never; past WARNINGS of them a step's further
-ones are only counted.
+end, or where the command ended before it. Warnings repeat never, of preflight not even for another dataset;
+past WARNINGS of them a step's further ones are only counted.
 """
 
 from __future__ import annotations
@@ -14,17 +14,22 @@ from typing import TYPE_CHECKING, TextIO
 
 from penstock.core.events import ElementChanged, Ended, Noted, Progressed, Started, Warned
 from penstock.core.step_table import MOVES_BYTES
+from penstock.core.text import printable_lines
 from penstock.views import human
 from penstock.views.event_totals import Tally, Task
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Sequence
 
     from penstock.core.events import Event
 
 INTERVAL = 10.0
 JSON_INTERVAL = 1.0
+JSON_SHARE = 1e-4
+"""Of a step's time so far: the least that is between two of its lines of progress, so that days of copying
+leave some 50,000 lines and not a million."""
 WARNINGS = 20
+PREFLIGHT = "preflight"
 BAD_STATES = ("failed", "cancelled", "lost")
 
 
@@ -53,7 +58,8 @@ class Warnings:
 
     def show(self, event: Warned) -> bool:
         step = (event.dataset, event.step)
-        seen = self._seen.setdefault(step, set())
+        # Preflight warns of target and cluster, which datasets share.
+        seen = self._seen.setdefault(("", event.step) if event.step == PREFLIGHT else step, set())
         text = event.text
         if text in seen:
             return False
@@ -68,12 +74,34 @@ class Warnings:
         return self._more.pop((event.dataset, event.step), 0)
 
 
-class Lines:
-    """See the module."""
+class Silent:
+    """Shows nothing of events."""
 
     def __init__(self, stream: TextIO, clock: Callable[[], float] = time.monotonic) -> None:
         self._writer, self._clock = _Writer(stream), clock
         self._lock = threading.Lock()
+
+    def __call__(self, event: Event) -> None: ...
+
+    def say(self, text: str) -> None:
+        """Lines that are no event: of Snakemake, or of a library."""
+        with self._lock:
+            self._writer.write(printable_lines(text))
+
+    def failed(self, dataset: str, text: str) -> None:  # noqa: ARG002  others know its steps
+        """A step of the dataset ended with this message, which names the dataset; "" without one."""
+        if text:
+            self.say(text)
+
+    def close(self) -> None:
+        """Nothing is held back."""
+
+
+class Lines(Silent):
+    """See the module."""
+
+    def __init__(self, stream: TextIO, clock: Callable[[], float] = time.monotonic) -> None:
+        super().__init__(stream, clock)
         self._tally, self._warnings = Tally(), Warnings()
         self._shown: dict[tuple[str, str], tuple[float, str]] = {}
 
@@ -84,12 +112,20 @@ class Lines:
             for text in self._texts(event, task, now):
                 self._write(event.dataset, event.step, text)
 
+    def failed(self, dataset: str, text: str) -> None:
+        with self._lock:
+            self._left_off(self._tally.broken_off(dataset, self._clock()))
+        super().failed(dataset, text)
+
     def close(self) -> None:
         """Print how far steps came that did not end, since they were stopped or failed."""
         with self._lock:
-            for task in self._tally.unended():
-                if text := left_off(task):
-                    self._write(task.dataset, task.step, text)
+            self._left_off(self._tally.unended())
+
+    def _left_off(self, tasks: Sequence[Task]) -> None:
+        for task in tasks:
+            if text := left_off(task):
+                self._write(task.dataset, task.step, text)
 
     def _write(self, dataset: str, step: str, text: str) -> None:
         name = " ".join(filter(None, (dataset, step)))
@@ -118,27 +154,26 @@ class Lines:
         return [text] if text else []
 
 
-class JsonLines:
-    """Every event as one line of JSON, ASCII alone; progress of a step at most each second."""
+class JsonLines(Silent):
+    """Every event as one line of JSON, ASCII alone; progress of a step at most each second, and less often in
+    a step of hours (JSON_SHARE)."""
 
     def __init__(self, stream: TextIO, clock: Callable[[], float] = time.monotonic) -> None:
-        self._writer, self._clock = _Writer(stream), clock
-        self._lock = threading.Lock()
-        self._shown: dict[tuple[str, str], float] = {}
+        super().__init__(stream, clock)
+        self._shown: dict[tuple[str, str], tuple[float, float]] = {}
+        """When the first line of a step's progress was written, and when the last."""
 
     def __call__(self, event: Event) -> None:
         with self._lock:
             key, now = (event.dataset, event.step), self._clock()
             if isinstance(event, Progressed):
-                if now - self._shown.get(key, -JSON_INTERVAL) < JSON_INTERVAL:
+                first, last = self._shown.get(key, (now, -JSON_INTERVAL))
+                if now - last < max(JSON_INTERVAL, (now - first) * JSON_SHARE):
                     return
-                self._shown[key] = now
+                self._shown[key] = first, now
             at, data = round(time.time(), 3), dict(event.data)
             line = {"at": at, "kind": event.kind, "dataset": event.dataset, "step": event.step, "data": data}
             self._writer.write(json.dumps(line, default=str))
-
-    def close(self) -> None:
-        """Nothing is held back."""
 
 
 def started(task: Task) -> str:

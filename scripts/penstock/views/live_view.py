@@ -1,26 +1,30 @@
 """The live display on a terminal: the steps under way at the bottom, what is over above them.
 
 Two lines a step: bar, share, bytes, rate, time left; then files and elements by state. When a
-step ends, its one line of result scrolls away upwards, so any number of datasets fits.
+step ends, its one line of result scrolls away upwards.
 """
 
 from __future__ import annotations
 
+import math
+import textwrap
 import threading
 import time
 from typing import TYPE_CHECKING, TextIO
 
 from rich.console import Console, Group
-from rich.live import Live as RichLive
 from rich.progress_bar import ProgressBar
 from rich.table import Table
 from rich.text import Text
 
 from penstock.core.events import ElementChanged, Ended, Noted, Warned
+from penstock.core.text import printable_lines
 from penstock.views import human, line_view
 from penstock.views.event_totals import Tally, Task
 
 if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Sequence
+
     from rich.console import RenderableType
 
     from penstock.core.events import Event
@@ -28,6 +32,8 @@ if TYPE_CHECKING:
 REFRESH_PER_SECOND = 4
 SHOWN = 8
 """Steps shown at once: a terminal has few lines."""
+FAILED, WARNING = "bold red", "yellow"
+"""Styles."""
 
 
 class _Console(Console):
@@ -42,115 +48,169 @@ class LiveView:
 
     def __init__(self, stream: TextIO) -> None:
         self._console = _Console(file=stream, highlight=False, soft_wrap=False)
+        self._draws = self._console.is_terminal and not self._console.is_dumb_terminal
         self._lock = threading.RLock()
         self._tally, self._warnings = Tally(), line_view.Warnings()
         self._dead = False
-        self._live = RichLive(
-            console=self._console,
-            get_renderable=self._render,
-            refresh_per_second=REFRESH_PER_SECOND,
-            auto_refresh=False,
-            transient=True,
-            redirect_stdout=False,
-            redirect_stderr=False,
-        )
+        self._drawn: list[str] = []
+        """The lines that stand at the bottom of the screen."""
         self._ending = threading.Event()
         self._thread: threading.Thread | None = None
 
     def __call__(self, event: Event) -> None:
         with self._lock:
-            if self._dead:
-                return
-            now = time.monotonic()
-            task = self._tally.take(event, now)
-            try:
-                if self._thread is None:
-                    self._live.start()
-                    self._thread = threading.Thread(target=self._refresh, name="display", daemon=True)
-                    self._thread.start()
-                if isinstance(event, Ended):
-                    self._live.refresh()  # else its bar would be drawn once more below its result
-                for line in self._above(event, task):
-                    self._console.print(line)
-            except (OSError, ValueError):
-                self._dead = True
+            task = self._tally.take(event, time.monotonic())
+            self._on_terminal(lambda: self._show(event, task))
+
+    def say(self, text: str) -> None:
+        """Lines that are no event, above what is drawn."""
+        with self._lock:
+            self._on_terminal(lambda: self._print("", text, ""))
+
+    def failed(self, dataset: str, text: str) -> None:
+        """See `line_view.Silent`."""
+        with self._lock:
+            tasks = self._tally.broken_off(dataset, time.monotonic())
+            self._on_terminal(lambda: self._left_off(tasks))
+            if text:
+                self._on_terminal(lambda: self._print("", text, FAILED))
 
     def close(self) -> None:
         """Take the display away; the lines above it stay, and how far the steps came that did not end."""
         self._ending.set()
-        if self._thread is None:
+        if self._thread is not None:
+            self._thread.join()
+            with self._lock:
+                self._on_terminal(lambda: self._left_off(self._tally.unended()))
+                self._on_terminal(self._erase)
+                self._on_terminal(lambda: self._console.show_cursor(show=True))
+            self._thread = None
+
+    def _on_terminal(self, work: Callable[[], object]) -> None:
+        """Nothing is shown any more once the terminal has gone."""
+        if self._dead:
             return
-        self._thread.join()
-        with self._lock:
-            try:
-                self._live.stop()
-                for task in self._tally.unended():
-                    if (text := line_view.left_off(task)) and not self._dead:
-                        self._console.print(_line(task.dataset, task.step, text, ""))
-            except (OSError, ValueError):
-                self._dead = True
+        try:
+            if self._thread is None and self._draws and not self._ending.is_set():
+                self._console.show_cursor(show=False)
+                self._thread = threading.Thread(target=self._refresh, name="display", daemon=True)
+                self._thread.start()
+            work()
+        except (OSError, ValueError):
+            self._dead = True
 
     def _refresh(self) -> None:
-        # Our own thread: rich's would die with a traceback on a broken terminal.
         while not self._ending.wait(1 / REFRESH_PER_SECOND):
             with self._lock:
-                if self._dead:
-                    return
-                try:
-                    self._live.refresh()
-                except (OSError, ValueError):
-                    self._dead = True
+                self._on_terminal(self._draw)
 
-    def _above(self, event: Event, task: Task) -> list[Text]:
+    def _draw(self) -> None:
+        if not self._draws:
+            return
+        with self._console.capture() as captured:
+            self._console.print(self._render(), end="")
+        # Without blanks at their ends: lines are short, and stay lines in a terminal that is made narrower.
+        lines = [line.rstrip() for line in captured.get().split("\n")][: max(1, self._console.height - 1)]
+        self._erase()
+        self._console.file.write("\n".join(lines))
+        self._console.file.flush()
+        self._drawn = lines
+
+    def _erase(self) -> None:
+        """Take away what is drawn. Of a terminal that was made narrower since, its lines are counted as they
+        lie there now: wrapped."""
+        if self._drawn:
+            width = max(1, self._console.width)
+            rows = sum(max(1, math.ceil(Text.from_ansi(line).cell_len / width)) for line in self._drawn)
+            self._console.file.write("\r\x1b[2K" + "\x1b[1A\x1b[2K" * (rows - 1))
+            self._drawn = []
+
+    def _show(self, event: Event, task: Task) -> None:
+        for text, style in self._above(event, task):
+            self._print(_name(event.dataset, event.step), text, style)
+
+    def _above(self, event: Event, task: Task) -> Iterator[tuple[str, str]]:
+        """The lines that an event leaves, each with its style."""
         if isinstance(event, Ended):
-            more = self._warnings.more(event)
-            style = "bold red" if task.failed else "green"
-            texts = [(line_view.finished(task), style)]
-            if more:
-                texts.insert(0, (f"{more} more warnings were not shown", "yellow"))
+            if more := self._warnings.more(event):
+                yield f"{more} more warnings were not shown", WARNING
+            yield line_view.finished(task), FAILED if task.failed else "green"
         elif isinstance(event, Warned) and self._warnings.show(event):
-            texts = [(f"warning: {human.printable(event.text)}", "yellow")]
+            yield f"warning: {human.printable(event.text)}", WARNING
         elif isinstance(event, Noted):
-            texts = [(human.printable(event.text), "")]
+            yield human.printable(event.text), ""
         elif isinstance(event, ElementChanged) and (text := line_view.element(event)):
-            texts = [(text, "red")]
-        else:
-            texts = []
-        return [_line(event.dataset, event.step, *text) for text in texts]
+            yield text, "red"
+
+    def _left_off(self, tasks: Sequence[Task]) -> None:
+        for task in tasks:
+            if text := line_view.left_off(task):
+                self._print(_name(task.dataset, task.step), text, "")
+
+    def _print(self, name: str, text: str, style: str) -> None:
+        """Above what is drawn: what does not fit a line goes on in the next, indented."""
+        self._erase()
+        head = f"{name}  " if name else ""
+        for line in printable_lines(head + text).split("\n"):
+            indent = " " * max(3, len(line) - len(line.lstrip()))
+            rows = textwrap.wrap(
+                line, self._console.width, subsequent_indent=indent,
+                break_long_words=False, break_on_hyphens=False,
+            )  # fmt: skip
+            shown = Text("\n".join(rows))
+            shown.stylize("bold", 0, len(name))
+            shown.stylize(style, len(name))
+            self._console.print(shown, soft_wrap=True)
+        if not self._ending.is_set():
+            self._draw()
 
     def _render(self) -> RenderableType:
-        with self._lock:
-            now = time.monotonic()
-            active = self._tally.unended()
-            shown = [self._task(task, now) for task in active[:SHOWN]]
-            if len(active) > SHOWN:
-                shown.append(Text(f"and {human.counted(len(active) - SHOWN, 'more step')}", style="dim"))
-            return Group(*shown)
+        now = time.monotonic()
+        active = self._tally.unended()
+        shown = [self._task(task, now) for task in active[:SHOWN]]
+        if len(active) > SHOWN:
+            shown.append(Text(f"and {human.counted(len(active) - SHOWN, 'more step')}", style="dim"))
+        return Group(*shown)
 
     def _task(self, task: Task, now: float) -> RenderableType:
-        share, left = task.share(), task.seconds_left(now)
-        by_bytes, by_files = task.rates(now)
-        speed = human.rate(by_bytes) if by_bytes else f"{by_files:.0f} files/s" if by_files else ""
-        name = human.printable(" ".join(filter(None, (task.dataset, task.step))))
         grid = Table.grid(padding=(0, 1), expand=True)
         grid.add_column(no_wrap=True, max_width=28)
         grid.add_column(ratio=1, min_width=8)
         for _ in range(3):
             grid.add_column(justify="right", no_wrap=True)
-        bar = ProgressBar(
-            total=1.0, completed=share or 0.0, pulse=share is None, animation_time=now, complete_style="cyan"
-        )
-        clock = f"{human.duration(left)} left" if left is not None else human.duration(now - task.begun)
-        percent = f"{share:.0%}" if share is not None else ""
-        grid.add_row(Text(name, style="bold", overflow="ellipsis"), bar, percent, Text(speed, "cyan"), clock)
+        name = Text(human.printable(_name(task.dataset, task.step)), style="bold", overflow="ellipsis")
+        grid.add_row(name, bar(task, now), percent(task), Text(speed(task, now), "cyan"), clock(task, now))
         second = Text("  ", no_wrap=True, overflow="ellipsis")
         if task.failed:
-            second.append(f"{human.count(task.failed)} FAILED; ", style="bold red")
+            second.append(f"{human.count(task.failed)} FAILED; ", style=FAILED)
         parts = [task.amount() or "under way", task.states_text()]
         second.append("; ".join(filter(None, parts)), style="dim")
         return Group(grid, second)
 
 
-def _line(dataset: str, step: str, text: str, style: str) -> Text:
-    name = human.printable(" ".join(filter(None, (dataset, step))))
-    return Text.assemble((f"{name}  ", "bold"), (text, style))
+def bar(task: Task, now: float) -> ProgressBar:
+    share = task.share()
+    return ProgressBar(
+        total=1.0, completed=share or 0.0, pulse=share is None, animation_time=now, complete_style="cyan"
+    )
+
+
+def percent(task: Task) -> str:
+    share = task.share()
+    return f"{share:.0%}" if share is not None else ""
+
+
+def speed(task: Task, now: float) -> str:
+    """`153 MiB/s`, of a step that moves no bytes `1200 files/s`; "" where nothing moves."""
+    by_bytes, by_files = task.rates(now)
+    return human.rate(by_bytes) if by_bytes else f"{by_files:.0f} files/s" if by_files else ""
+
+
+def clock(task: Task, now: float) -> str:
+    """The time left, or where nobody can say the time so far."""
+    left = task.seconds_left(now)
+    return f"{human.duration(left)} left" if left is not None else human.duration(now - task.begun)
+
+
+def _name(dataset: str, step: str) -> str:
+    return " ".join(filter(None, (dataset, step)))

@@ -1,7 +1,8 @@
 """The closing summary of a run: what was scanned, unchanged, copied, verified, and the STATUS.
 
 Guarantee: plain text, at most 80 columns but for paths and URLs, every name escaped, no colour.
-A figure that is not known is left out, never shown as 0.
+A figure that is not known is left out, never shown as 0; so is what a run had none of (unchanged files,
+giants, failures).
 """
 
 from __future__ import annotations
@@ -82,17 +83,16 @@ def _amounts(result: Result) -> list[tuple[str, str]]:
         ("Left out", left_out),
         ("Hard links", hard_links(result.get("hard_links"))),
         ("Moving source", moving(result.get("amended"))),
-        ("Unchanged", amount(result.get("unchanged"))),
-        ("Renamed", amount(result.get("renamed"))),
-        ("Taken over", amount(result.get("taken"))),
-        ("Copied", amount(result.get("copied"))),
-        ("Resumed", amount(result["resumed"]) if (result.get("resumed") or {}).get("files") else ""),
-        ("Verified", amount(result.get("verified"))),
-        ("Giants", "" if giants is None else human.count(giants) + parts),
-        ("Failed", "" if result.get("failed") is None else human.counted(result["failed"], "file")),
+        ("Unchanged", _some(result.get("unchanged"))),
+        ("Renamed", _some(result.get("renamed"))),
+        ("Taken over", _some(result.get("taken"))),
+        ("Copied", _some(result.get("copied"))),
+        ("Resumed", _some(result.get("resumed"))),
+        ("Verified", _some(result.get("verified"))),
+        ("Giants", human.count(giants) + parts if giants else ""),
+        ("Failed", human.counted(result["failed"], "file") if result.get("failed") else ""),
         ("Retries", human.count(result["retries"]) if result.get("retries") else ""),
-        ("Speed in", _speed(result.get("bytes_in"), result.get("copied"))),
-        ("Speed out", _speed(result.get("bytes_out"), result.get("copied"))),
+        *_speeds(result),
         ("Total time", _total(result)),
         *usage_text.summary_lines(result.get("usage")),
     ]
@@ -125,9 +125,20 @@ def rate(moved: TimedAmount | StepResult) -> str:
     return human.speed(size, seconds) if size and seconds else ""
 
 
+def _some(value: TimedAmount | None) -> str:
+    return amount(value) if (value or {}).get("files") else ""
+
+
+def _speeds(result: Result) -> list[tuple[str, str]]:
+    """In: read from the source. Out: written to the target. Of the same bytes it is one speed."""
+    speeds = [_speed(result.get(key), result.get("copied")) for key in ("bytes_in", "bytes_out")]
+    if speeds[0] == speeds[1]:
+        return [("Speed", speeds[0])]
+    return list(zip(("Speed in", "Speed out"), speeds, strict=True))
+
+
 def _speed(count: object, copied: object) -> str:
-    """In: read from the source. Out: written to the target. Both by the command that copied last, over the
-    time that its copy took."""
+    """By the command that copied last, over the time that its copy took."""
     seconds = copied.get("moved_seconds", copied.get("seconds")) if isinstance(copied, Mapping) else None
     if not isinstance(count, int) or not seconds:
         return ""

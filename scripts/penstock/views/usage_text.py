@@ -86,9 +86,11 @@ def summary_lines(usage: Usage | None) -> list[tuple[str, str]]:
     if usage is None or not usage.get("steps"):
         return []
     line = usage["steps"][-1]
+    longest = line.get("wait_longest")
+    waited = _line(line.get("wait_median"), longest, usage, "queue_wait")
     return [
         ("Resources", _resources(line)),
-        ("Queue wait", _line(line.get("wait_median"), line.get("wait_longest"), usage, "queue_wait")),
+        ("Queue wait", waited if longest and longest >= 1 else ""),
         ("Run time", _line(line.get("run_median"), line.get("run_longest"), usage, "seconds")),
     ]
 

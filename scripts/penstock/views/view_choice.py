@@ -10,36 +10,40 @@ from __future__ import annotations
 import os
 from typing import TYPE_CHECKING, Protocol, TextIO
 
-from penstock.views.line_view import JsonLines, Lines
+from penstock.views.line_view import JsonLines, Lines, Silent
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from penstock.core.events import Event
 
 KINDS = ("auto", "rich", "lines", "json", "off")
 
 
 class View(Protocol):
-    """A sink that has an end."""
+    """A sink that has an end, and lines beside the events."""
 
     def __call__(self, event: Event) -> None: ...
+
+    def say(self, text: str) -> None: ...
+
+    def failed(self, dataset: str, text: str) -> None: ...
 
     def close(self) -> None: ...
 
 
-class Silent:
-    """Shows nothing."""
-
-    def __call__(self, event: Event) -> None: ...
-
-    def close(self) -> None: ...
-
-
-def open_view(kind: str, stream: TextIO) -> View:
-    """The view of that kind (one of KINDS); `auto` is `rich` on a terminal that can, else `lines`."""
+def open_view(kind: str, stream: TextIO, datasets: Sequence[str] = ()) -> View:
+    """The view of that kind (one of KINDS); `auto` is `rich` on a terminal that can, else `lines`. Of a run
+    of several datasets `rich` is a table with a line each."""
     if kind == "auto":
         kind = "rich" if _is_terminal(stream) and os.environ.get("TERM", "dumb") != "dumb" else "lines"
     if kind == "rich":
-        from penstock.views.live_view import LiveView  # rich takes 50 ms: only who shows it pays
+        # rich takes 50 ms: only who shows it pays
+        if len(datasets) > 1:
+            from penstock.views.live_table import LiveTable
+
+            return LiveTable(stream, datasets)
+        from penstock.views.live_view import LiveView
 
         return LiveView(stream)
     if kind == "lines":
@@ -47,7 +51,7 @@ def open_view(kind: str, stream: TextIO) -> View:
     if kind == "json":
         return JsonLines(stream)
     if kind == "off":
-        return Silent()
+        return Silent(stream)
     raise ValueError(f"no such view: {kind}")
 
 

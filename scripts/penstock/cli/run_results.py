@@ -1,0 +1,194 @@
+"""What became of the datasets of a `penstock run`: their results, and the closing text."""
+
+from __future__ import annotations
+
+import json
+import logging
+import os
+import sys
+import time
+from pathlib import Path
+from typing import TYPE_CHECKING, cast
+
+from penstock.cli import exit_files, output, workflow_receipts
+from penstock.views import run_table
+
+if TYPE_CHECKING:
+    import argparse
+    from collections.abc import Mapping, Sequence
+
+    from penstock.cli.run_screen import RunScreen
+    from penstock.cli.session import Session
+    from penstock.config.settings import Config
+    from penstock.core.documents.step_results import ListResult
+    from penstock.state.gate import Judgement
+    from penstock.views.keys import Result, TimedAmount
+
+RESULTS = Path("results")
+FLAGS = ("new_release", "copy_unchanged")
+"""Options of `run` that are values of the workflow."""
+AGAIN = 72
+"""Characters of the command that tries again what failed. A longer one names all that was asked for: what is
+published is found unchanged."""
+
+
+def gather(
+    names: Sequence[str], invocation: str, config: Config, screen: RunScreen, session: Session
+) -> tuple[dict[str, Result], list[run_table.Row]]:
+    """The result of each dataset, and its row of the closing table."""
+    found = workflow_receipts.listings(RESULTS, invocation)["listed"]
+    results = {name: _result(name, found.get(name), screen.left, session) for name in names}
+    judgements = {name: _judge(results, found[name], config) for name in names if name in found}
+    rows = [_row(results[name], found.get(name), judgements.get(name), screen) for name in names]
+    return results, rows
+
+
+def _judge(results: dict[str, Result], listed: ListResult, config: Config) -> Judgement | None:
+    """What `gate` judges now of a dataset that no step failed for, which is put into its result: audits may
+    be newer than the release's report, and the release may be damaged since. None where nothing is judged."""
+    from penstock.state import gate, run_store
+    from penstock.state.context import layout_of
+    from penstock.steps.report_step import judged
+
+    name = listed["dataset"]
+    if results[name]["status"] in ("FAILED", "STOPPED"):
+        return None
+    layout = layout_of(config.target, name)
+    if run_store.sealed_run(layout, listed["release"]) != listed["run"]:
+        why = f"release {listed['release']} was listed, and is not published; see above"
+        results[name] = {"dataset": name, "status": "FAILED", "why": why}
+        return None
+    judgement = gate.judged(layout, config.target.owners)
+    results[name] = {**results[name], **judged(judgement)}
+    return judgement
+
+
+def _row(
+    result: Result, listed: ListResult | None, judgement: Judgement | None, screen: RunScreen
+) -> run_table.Row:
+    """A dataset's row of the closing table. What stands against its release, and no step said, is shown."""
+    name = result["dataset"]
+    row = run_table.Row(name, run_table.READY, "published", seconds=screen.seconds.get(name))
+    if judgement is None or listed is None:
+        left = next((left for left in screen.left if left.dataset in (name, "")), None)
+        if result["status"] == "STOPPED" and (left is None or left.exit > 128):
+            return row._replace(kind=run_table.STOPPED, result="stopped")
+        why = left.reason.removeprefix(f"{name}: ") if left else ""
+        return row._replace(kind=run_table.FAILED, result="FAILED", why=why)
+    if listed["published"]:
+        row = row._replace(result="unchanged", carried=listed["bytes"])
+    else:
+        none: TimedAmount = {}
+        kept = [result.get("unchanged", none), result.get("taken", none)]
+        carried = sum(amount.get("bytes", 0) for amount in kept)
+        row = row._replace(copied=result.get("copied", none).get("bytes") or None, carried=carried or None)
+    if judgement.stored is not None:
+        proven = run_table.proof(judgement.stored.seal, time.time(), fresh=not listed["published"])
+        row = row._replace(proof=proven)
+    if judgement.error is not None:
+        state = judgement.state
+        hint = f"\n  {judgement.error.hint}" if judgement.error.hint else ""
+        screen.failed(name, state.upper(), f"{judgement.problem}{hint}")
+        kind = run_table.DAMAGED if state == run_table.DAMAGED else run_table.FAILED
+        return row._replace(kind=kind, result=state.upper(), why=judgement.problem)
+    if judgement.release != listed["release"]:
+        row = row._replace(result=f"{row.result}, not current")
+    return row
+
+
+def note_stop(results: Mapping[str, Result], config: Config, code: int) -> None:
+    """A signal that came while no step was at work, which would have noted it."""
+    from penstock.core.documents.last_end import LastEnd
+    from penstock.state import last_end
+    from penstock.state.context import layout_of
+    from penstock.steps import run_state
+
+    for name, result in results.items():
+        layout = layout_of(config.target, name)
+        if result["status"] == "STOPPED" and last_end.find(layout) is None:
+            run_state.note(layout, LastEnd("", code, "stopped"))
+
+
+def show_table(
+    results: Mapping[str, Result], rows: Sequence[run_table.Row], code: int, session: Session
+) -> None:
+    """On standard output and in the log."""
+    left = [row.dataset for row in rows if row.kind in (run_table.FAILED, run_table.STOPPED)]
+    command = " ".join([session.program, "run", *_options(session.parsed)])
+    again = " ".join([command, *left])
+    if len(left) == len(rows) or len(again) > AGAIN:
+        again = " ".join([command, *session.parsed.dataset])
+    reports = [report for result in results.values() if (report := result.get("report"))]
+    where = os.path.relpath(reports[0]) if len(reports) == 1 else f"{RESULTS}/*/*/report.html"
+    lines = run_table.ending(
+        rows,
+        code,
+        again=again if left else "",
+        report=where if reports else "",
+        columns=output.columns(),
+    )
+    logging.getLogger("penstock").info("%s", "\n".join(line.text for line in lines))
+    if sys.stdout.isatty():
+        output.show("")  # below what stood above the live table
+    output.show_lines(lines)
+
+
+def _options(parsed: argparse.Namespace) -> list[str]:
+    """Those of `run` that decide what is staged."""
+    return [f"--{name.replace('_', '-')}" for name in FLAGS if getattr(parsed, name)]
+
+
+def show_each(results: Mapping[str, Result], parsed: argparse.Namespace) -> None:
+    """On standard output and in the log: a block, or with `--progress json` a line, for each dataset."""
+    from penstock.views import summary
+
+    for result in results.values():
+        text = summary.render(result)
+        logging.getLogger("penstock").info("%s", text.rstrip("\n"))
+        if parsed.progress == "json":
+            output.show_json(result)
+        else:
+            output.show(text)
+
+
+def _result(name: str, listed: ListResult | None, left: list[exit_files.Left], session: Session) -> Result:
+    failed = next((one for one in left if one.dataset == name), None)
+    if listed is not None and failed is None:
+        reported = _read(RESULTS / name / listed["run"] / "report.json")
+        if reported is not None:
+            return _unchanged(reported, listed) if listed["published"] else reported
+    why = left[0].why if left else "see above"
+    if failed is not None:
+        named = failed.why.startswith(f"{failed.command}: ")
+        why = failed.why if named else f"{failed.command}: {failed.why}"
+    status = "FAILED"
+    if session.stop.event.is_set():
+        status, why = "STOPPED", "what was done is kept; the same command goes on"
+    scanned: Result = {} if listed is None else {"scanned": {"files": listed["scanned"]}}
+    return {"dataset": name, "status": status, "why": why, **scanned}
+
+
+def _unchanged(reported: Result, listed: ListResult) -> Result:
+    """The summary of a run that found everything published: without the figures of the earlier copy, which
+    this run did not do, and without what audits had found when the report was written (`_judged`)."""
+    kept = ("dataset", "release", "current", "report", "run", "evidence")
+    nothing: TimedAmount = {"files": 0, "bytes": 0}
+    why = f"everything is published already, in {listed['release']}; nothing was copied"
+    if listed["current"] != listed["release"]:
+        why += f"; `current` was set to {listed['current']} since, and stays there until the source changes"
+    return {
+        **cast("Result", {key: reported.get(key) for key in kept if key in reported}),
+        "status": "PASSED",
+        "scanned": {"files": listed["scanned"]},
+        "unchanged": {"files": listed["files"], "bytes": listed["bytes"]},
+        "copied": nothing,
+        "why": why,
+    }
+
+
+def _read(path: Path) -> Result | None:
+    try:
+        found: Result = json.loads(path.read_text(encoding="utf-8"))
+    except (OSError, ValueError):
+        return None
+    return found
