@@ -37,7 +37,8 @@ SECONDS = 500.0
 """That a page may take on a loaded machine."""
 VARIES = (
     (r"^\d\d:\d\d:\d\d \S+ \w+: (?!started|done).*\n", ""),
-    (r"^  (Resumed|Speed in|Speed out|Total time|Resources|Queue wait|Run time|How)\b.*", r"  \1"),
+    (r"^  Queue wait .*\n", ""),
+    (r"^  (Resumed|Speed|Total time|Resources|Run time|How)\b.*", r"  \1"),
     (r"\d{8}-[0-9a-f]{8}\b", "RELEASE"),
     (r"\d{8}T\d{6}\.\d+Z-RELEASE-[0-9a-f]{6}", "AUDIT"),
     (r"\d{4}-\d\d-\d\d([T ]\d\d:\d\d:\d\dZ)?|\b\d\d:\d\d:\d\d\b", "TIME"),
@@ -56,7 +57,7 @@ VARIES = (
     (r" {2,}", "  "),
 )
 """What differs from run to run and machine to machine (tmpfs reads nothing `cold`), and what stands for it
-on both sides. The first is the progress of what takes long."""
+on both sides. The first are progress of what takes long, and what is shown where a queue was waited for."""
 _PART = re.compile(
     r"^```(?P<kind>\w*)\n(?P<body>.*?)^```$|^#+ (?P<heading>[^\n]+)$", re.MULTILINE | re.DOTALL
 )
