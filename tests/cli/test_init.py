@@ -34,7 +34,7 @@ def test_a_dataset_is_staged_in_three_commands(place: Path) -> None:
     done = init(place, "../images", "../target")
     assert done.returncode == 0, done.stderr
     assert done.stdout.splitlines()[0] == f"wrote {place}/work/penstock.yaml"
-    assert "next: penstock --backend local preflight " in done.stdout
+    assert "next: penstock preflight " in done.stdout
     for words in (("preflight",), ("run",)):
         after = penstock(*words, cwd=place / "work")
         assert after.returncode == 0, after.stderr

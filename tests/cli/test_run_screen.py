@@ -26,7 +26,6 @@ def screen(folder: Path, shown: io.StringIO) -> RunScreen:
 def test_events_text_and_a_failure_each_once(tmp_path: Path) -> None:
     shown = io.StringIO()
     with screen(tmp_path, shown) as told:
-        told.said.write(b"Using workflow specific profile x for setting default command line arguments.\n")
         told.said.write(LINE.format(at=10.0, kind="start", data='{"files": 4}').encode())
         told.said.write(LINE.format(at=12.5, kind="progress", data='{"files": 1}').encode())
         told.said.write(
