@@ -24,7 +24,7 @@ LONGEST = 64
 """Characters of a dataset's name."""
 WITHOUT_NAME = "data"
 _PLAIN = re.compile(r"(?:[a-z][a-z0-9+.-]*://)?[A-Za-z0-9/._+@=-]+(?::[0-9]+(?:/[A-Za-z0-9/._+@=-]*)?)?")
-_COMMENTS_FROM = 43
+_COMMENTS_FROM = 42
 """The column of comments, where the line is not longer."""
 
 
@@ -68,7 +68,7 @@ class NewFile(NamedTuple):
 def _line(indent: int, key: str, value: str | bool | None = None, comment: str = "") -> str:
     text = "" if value is None else f" {str(value).lower() if isinstance(value, bool) else scalar(value)}"
     line = f"{' ' * indent}{scalar(key)}:{text}"
-    return f"{line:<{_COMMENTS_FROM}} # {printable(comment)}" if comment else line
+    return f"{line:<{_COMMENTS_FROM}}  # {printable(comment)}" if comment else line
 
 
 def scalar(text: str) -> str:
