@@ -66,7 +66,7 @@ def test_a_copy_that_goes_on_is_no_faster_than_its_limit(tmp_path: Path) -> None
     assert receipt["moved_bytes"] / receipt["moved_seconds"] < 1.1 * LIMIT
     assert receipt["bytes"] == 8 << 20
     told = done("report")
-    speed = re.search(r"Speed in +([0-9.]+) (MiB|KiB)/s", told)
+    speed = re.search(r"Speed +([0-9.]+) (MiB|KiB)/s", told)
     assert speed is not None, told
     assert float(speed[1]) * (1 << 20 if speed[2] == "MiB" else 1 << 10) < 1.1 * LIMIT
     assert f"32 files, 8.00 MiB, of them {rate[1]} MiB by the last command in" in told

@@ -18,6 +18,7 @@ import os
 import stat
 from typing import TYPE_CHECKING, NamedTuple
 
+from penstock.cluster.abilities import abilities_of
 from penstock.cluster.registry import new_options
 from penstock.config import loader, new_file
 from penstock.config.new_file import Line, NewFile
@@ -77,7 +78,7 @@ def propose(asked: Asked, path: Path) -> Proposed:
     )
     # Before anything is asked of SLURM: what cannot be used is refused at once.
     config = loader.load_text(file.text(), path)
-    if asked.backend != "local":
+    if abilities_of(asked.backend).has_nodes:  # "" as well: whether SLURM answers is found out
         file = file._replace(cluster=_cluster(config.cluster, asked.backend, notes) or local)
         loader.load_text(file.text(), path)
     return Proposed(file, file.text(), tuple(notes))
