@@ -16,7 +16,7 @@ import yaml
 
 from penstock.config import strict_yaml
 from penstock.config.strict_yaml import Document, KeyPath
-from penstock.core.text import in_quotes, printable
+from penstock.core.text import in_quotes, is_utf8, printable
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
@@ -57,7 +57,7 @@ def _plain(value: object, path: KeyPath, unclear: dict[KeyPath, str]) -> object:
     if isinstance(value, float) and math.isfinite(value):
         return float(value)
     if isinstance(value, str):
-        if value.isprintable() or _is_utf8(value):
+        if value.isprintable() or is_utf8(value):
             return str(value)
         unclear[path] = "is not UTF-8 text"
         return printable(value)
@@ -85,14 +85,6 @@ def _items(
                 "its name is no text to YAML (a number, a date, yes or no): write it in quotes"
             )
         yield name, _plain(child, (*path, name), unclear)
-
-
-def _is_utf8(text: str) -> bool:
-    try:
-        text.encode()
-    except UnicodeEncodeError:
-        return False
-    return True
 
 
 # Texts -------------------------------------------------------------------------------------

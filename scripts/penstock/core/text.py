@@ -23,6 +23,15 @@ def printable(text: str) -> str:
     return "".join(_shown(character) for character in text)
 
 
+def is_utf8(text: str) -> bool:
+    """Whether it is UTF-8, and not a name with bytes that the file system's encoding could not read."""
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        return False
+    return True
+
+
 def in_quotes(value: object) -> str:
     """A name or a value in a message: in double quotes, printable."""
     return f'"{printable(str(value))}"'

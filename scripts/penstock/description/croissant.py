@@ -30,6 +30,7 @@ from urllib.parse import quote_from_bytes
 
 from penstock.core.digests import listed, value_of
 from penstock.core.layout import DATA, EMPTY_FOLDERS, MANIFEST, MANIFEST_SHA256, MANIFEST_XXH, SEAL
+from penstock.core.text import is_utf8
 from penstock.description.media_types import UNKNOWN, ending_of, media_type
 from penstock.formats.manifest import read_files
 
@@ -224,7 +225,7 @@ def _each_file(release: PublishedRelease) -> Iterator[Json]:
         for path, size, digests in zip(files["path"], files["size"], files["digests"], strict=True):
             sha256 = value_of(listed(digests), "sha256")
             name = f"{DATA}/{path}"
-            if sha256 is None or not _is_utf8(name):
+            if sha256 is None or not is_utf8(name):
                 others.append(name)
                 continue
             yield {**_object(name, media_type(ending_of(path)), sha256), "contentSize": f"{size} B"}
@@ -277,11 +278,3 @@ def _globs(endings: Sequence[str]) -> Iterator[str]:
 def _exactly(path: str) -> str:
     """The pattern of one path: `?` for each byte that is not UTF-8."""
     return re.sub("[\udc80-\udcff]", "?", _WILD.sub(r"[\1]", path))
-
-
-def _is_utf8(text: str) -> bool:
-    try:
-        text.encode()
-    except UnicodeEncodeError:
-        return False
-    return True

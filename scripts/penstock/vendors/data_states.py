@@ -19,7 +19,7 @@ import os
 import stat
 from typing import TYPE_CHECKING, NamedTuple, Protocol
 
-from penstock.core.text import printable
+from penstock.core.text import is_utf8, printable
 from penstock.filesystem.adaptive_threads import Calls
 from penstock.vendors.facts import DataState
 
@@ -160,11 +160,7 @@ class DataStates:
 
 
 def _is_text(path: str) -> bool:
-    try:
-        path.encode()
-    except UnicodeEncodeError:
-        return False
-    return "\0" not in path
+    return is_utf8(path) and "\0" not in path
 
 
 def _batches(paths: Sequence[str]) -> Iterator[list[str]]:
