@@ -49,11 +49,6 @@ def main(arguments: Sequence[str] | None = None) -> int:
         output.called_as("penstock")
         output.say(told)
         return 2
-    if words[:1] == ["--version"]:
-        from penstock.cli import installation
-
-        output.show(installation.identity())
-        return output.flushed(0)
     parser = parsers.build()
     try:
         if option := old_words.before_command(words):

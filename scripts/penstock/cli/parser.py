@@ -7,9 +7,8 @@ import importlib
 import re
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NoReturn
 
-import penstock
 from penstock.cli.commands import COMMANDS, GROUPS, STEP, Command
 from penstock.config.backends import BACKENDS
 from penstock.core import step_table
@@ -25,6 +24,16 @@ exit status: 0 done, 1 failed, 2 usage or configuration, 3 preflight stops, 4 fi
 5 source changed, 6 no space or quota, 7 locked by another run, 130 and 143 stopped by a signal"""
 
 
+class _Version(argparse.Action):
+    """Its text is made when it is asked for: every command builds the parser."""
+
+    def __call__(self, parser: argparse.ArgumentParser, *_: object) -> NoReturn:
+        from penstock.cli import installation, output
+
+        output.show(installation.identity())
+        parser.exit()
+
+
 def build() -> argparse.ArgumentParser:
     """The parser of the whole command line."""
     parser = argparse.ArgumentParser(
@@ -35,7 +44,7 @@ def build() -> argparse.ArgumentParser:
         formatter_class=argparse.RawDescriptionHelpFormatter,
         allow_abbrev=False,
     )
-    parser.add_argument("--version", action="version", version=f"penstock {penstock.__version__}")
+    parser.add_argument("--version", action=_Version, nargs=0, help="print which penstock this is, and end")
     _global_options(parser, first=True)
     # No `required`: without a command the help is printed.
     children = parser.add_subparsers(dest="command", help=argparse.SUPPRESS, prog="penstock")
