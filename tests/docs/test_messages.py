@@ -52,11 +52,20 @@ class Message(NamedTuple):
 
 
 @cache
+def trees() -> dict[str, ast.Module]:
+    """The syntax tree of each module, by its path in the package."""
+    return {
+        str(module.relative_to(PACKAGE)): ast.parse(module.read_text())
+        for module in sorted(PACKAGE.rglob("*.py"))
+    }
+
+
+@cache
 def errors_of_the_package() -> frozenset[str]:
     """The project's classes of errors, with those that modules derive from them."""
     bases = {}
-    for module in PACKAGE.rglob("*.py"):
-        for node in ast.walk(ast.parse(module.read_text())):
+    for tree in trees().values():
+        for node in ast.walk(tree):
             if isinstance(node, ast.ClassDef):
                 bases[node.name] = [base.id for base in node.bases if isinstance(base, ast.Name)]
     known = set(ERRORS)
@@ -83,18 +92,18 @@ def text_of(node: ast.expr) -> str:
 @cache
 def messages() -> list[Message]:
     found = []
-    for module in sorted(PACKAGE.rglob("*.py")):
-        tree = ast.parse(module.read_text())
+    kinds = errors_of_the_package() | OTHERS
+    for module, tree in trees().items():
         for node in ast.walk(tree):
             if not isinstance(node, ast.Call):
                 continue
             name = node.func.id if isinstance(node.func, ast.Name) else getattr(node.func, "attr", "")
-            if name not in errors_of_the_package() | OTHERS:
+            if name not in kinds:
                 continue
             given = {str(index): value for index, value in enumerate(node.args)}
             given |= {word.arg: word.value for word in node.keywords if word.arg}
             texts = {word: text_of(value) for word, value in given.items()}
-            place = f"{module.relative_to(PACKAGE)}:{node.lineno}"
+            place = f"{module}:{node.lineno}"
             found.append(Message(place, name, texts, list(given.values()), "hint" in given))
     return found
 
@@ -126,9 +135,9 @@ def test_none_has_the_repr_of_a_value() -> None:
 def test_nowhere_in_the_package_is_a_text_made_of_a_repr() -> None:
     """Words that are built first and raised later."""
     wrong = [
-        f"{module.relative_to(PACKAGE)}:{node.lineno}"
-        for module in sorted(PACKAGE.rglob("*.py"))
-        for node in ast.walk(ast.parse(module.read_text()))
+        f"{module}:{node.lineno}"
+        for module, tree in trees().items()
+        for node in ast.walk(tree)
         if isinstance(node, ast.FormattedValue) and node.conversion in REPR
     ]
     assert not wrong, told("show Python's repr", wrong)
@@ -151,14 +160,18 @@ def test_a_reason_of_several_lines_stands_below_without_a_colon() -> None:
     assert errors.PreflightError("2 files are refused", why="both").reason == "2 files are refused: both"
 
 
-def texts_of_the_package() -> Iterator[tuple[str, str]]:
+@cache
+def texts_of_the_package() -> list[tuple[str, str]]:
     """Each text that is no docstring: place and text."""
-    for module in sorted(PACKAGE.rglob("*.py")):
-        tree = ast.parse(module.read_text())
+    return list(_texts())
+
+
+def _texts() -> Iterator[tuple[str, str]]:
+    for module, tree in trees().items():
         alone = {id(node.value) for node in ast.walk(tree) if isinstance(node, ast.Expr)}
         for node in ast.walk(tree):
             if isinstance(node, ast.Constant) and isinstance(node.value, str) and id(node) not in alone:
-                yield f"{module.relative_to(PACKAGE)}:{node.lineno}", node.value
+                yield f"{module}:{node.lineno}", node.value
 
 
 def test_none_names_a_path_of_a_checkout() -> None:

@@ -85,6 +85,7 @@ def test_what_stands_for_a_command_that_the_page_does_not_have_ends_the_test(sam
         page.run(page.blocks(sample), "sample", instead={"apt-get": "true"})
 
 
+@pytest.mark.thorough  # half a minute; `make test` runs the page's first sections on a cluster
 @pytest.mark.timeout(600)
 def test_the_tutorial_prints_what_it_shows() -> None:
     """But for its section on SLURM, which tests/slurm/test_tutorial.py runs."""

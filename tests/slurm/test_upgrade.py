@@ -63,6 +63,7 @@ def sealed_by(data: Path) -> str:
     return str(json.loads((data.parent / "release.json").read_text())["penstock"])
 
 
+@pytest.mark.thorough
 def test_a_newer_version_goes_on_with_the_arrays_of_an_older_one_and_back_again(
     place: Place, versions: tuple[Version, Version]
 ) -> None:

@@ -165,6 +165,7 @@ def test_a_python_without_this_penstock_is_named(place: Place, code: str, said: 
     assert "Traceback" not in done.stderr
 
 
+@pytest.mark.thorough
 def test_what_snakedeploy_deploys_stages_once_it_is_configured(place: Place, tmp_path: Path) -> None:
     try:
         program = snakedeploy.program()
