@@ -183,7 +183,7 @@ def test_a_reader_is_told_what_could_not_be_looked_at(layout: DatasetLayout) -> 
     current, other = names(layout)
     assert areas[".penstock"]["unreadable"] == 1
     assert areas[current]["files"] == by_name(use_of(layout))[current]["files"]
-    assert "not counted: 1 name that this account cannot look into" in text(use)
+    assert "not counted: 2 names that this account cannot look into" in text(use)
     layout.release(other).chmod(0o700)
     assert by_name(forked(lambda: use_of(layout), uid=NOBODY))[other]["unreadable"] == 1
     layout.folder.chmod(0o700)

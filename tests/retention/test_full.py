@@ -65,7 +65,7 @@ def pinned(releases: Releases) -> str:
 
 
 def reserved(layout: DatasetLayout) -> tuple[int, int]:
-    return len(os.listdir(layout.reserve)), len(os.listdir(layout.readers_reserve))
+    return len(os.listdir(layout.reserve)), len(os.listdir(layout.dataset_reserve))
 
 
 EXT4, XFS = ("ext4", 64 << 20), ("xfs", 320 << 20)
@@ -81,7 +81,7 @@ def test_on_a_full_file_system_jobs_start_and_gc_makes_room(place: tuple[Release
     releases, point = place
     context, layout = releases.context, releases.layout
     whole = reserved(layout)
-    assert whole == (reserve.OF_REMOVALS[0], reserve.OF_READERS[0])
+    assert whole == (reserve.OF_REMOVALS[0], reserve.OF_DATASET[0])
     fill(point, what)
     with pytest.raises(OSError, match=r"No space left|File exists"):
         (point / "more").write_bytes(bytes(1 << 20))
@@ -111,7 +111,7 @@ def test_without_its_reserve_a_job_starts_unpinned_and_gc_says_what_to_do(
 ) -> None:
     releases, point = place
     layout = releases.layout
-    for folder in (layout.reserve, layout.readers_reserve):
+    for folder in (layout.reserve, layout.dataset_reserve):
         shutil.rmtree(folder)
     fill(point, "blocks")
     done = releases.command("path", "data", "--job")
@@ -144,7 +144,7 @@ def test_a_removal_that_cannot_be_noted_yet_is_noted_once_there_is_room(
     def rename(old: Path, new: Path) -> None:
         plain(old, new)
         if old == layout.release(releases.names["A"]):
-            for folder in (layout.reserve, layout.readers_reserve):
+            for folder in (layout.reserve, layout.dataset_reserve):
                 shutil.rmtree(folder)
             fill(point, "blocks")
 

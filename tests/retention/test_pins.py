@@ -30,6 +30,7 @@ from penstock.config.settings import PermissionsConfig
 from penstock.core.documents.pin_file import PinFile
 from penstock.errors import FindingsError
 from penstock.locks import holder as holders
+from penstock.ownership import reserve
 from penstock.retention import pins
 from penstock.retention.pins import Pin
 from penstock.runtime import job_environment
@@ -391,7 +392,44 @@ def test_where_everybody_reads_everybody_pins_and_takes_back_its_own_alone(place
         return refused
 
     assert len(forked(meddle, uid=STRANGER)) == 2
-    assert {pin.uid for pin in pins.read(open_storage(), _layout(folder))} == {OWNER, MEMBER}
+    layout = _layout(folder)
+    assert {pin.uid for pin in pins.read(open_storage(), layout)} == {OWNER, MEMBER}
+
+    def enter() -> None:
+        (layout.dataset_reserve / "00").unlink()
+
+    with pytest.raises(PermissionError):
+        forked(enter, uid=STRANGER)
+    assert not forked(lambda: reserve.give(layout.dataset_reserve), uid=STRANGER)
+
+
+def test_what_others_left_in_a_reserve_that_stood_open_is_swept_and_the_reserve_closed(place: Path) -> None:
+    layout = _layout(place / "own/data")
+    layout.pins.mkdir(parents=True)
+    give(layout.folder, OWNER, OWNER)
+    forked(lambda: reserve.fill(layout), uid=OWNER)
+    folder = layout.dataset_reserve
+    names = sorted(os.listdir(folder))
+    layout.folder.chmod(0o755)
+    folder.chmod(0o777)
+
+    def meddle() -> None:
+        (folder / "00").unlink()
+        (folder / "00").write_bytes(b"x")
+        (folder / "!").mkdir()
+        (folder / "!full/below").mkdir(parents=True)
+        os.rename(folder / "01", folder / "zz")
+        (folder / "01").symlink_to("/etc/passwd")
+        (folder / "foreign").write_bytes(b"x")
+
+    forked(meddle, uid=STRANGER)
+    forked(lambda: reserve.fill(layout), uid=OWNER)
+    assert stat.S_IMODE(folder.stat().st_mode) == 0o700
+    assert sorted(os.listdir(folder)) == ["!full", *names], "its owner alone can empty that folder"
+    seen = [(folder / name).lstat() for name in names]
+    assert {(one.st_uid, one.st_size) for one in seen} == {(OWNER, reserve.OF_DATASET[1])}
+    assert forked(lambda: reserve.give(folder), uid=OWNER)
+    assert os.listdir(folder) == ["!full"], "no folder is in the way of those that are given"
 
 
 def test_the_acl_of_a_release_says_who_may_pin(place: Path) -> None:

@@ -168,8 +168,8 @@ class DatasetLayout:
         return self.folder / "under-way.json"
 
     @property
-    def readers_reserve(self) -> Path:
-        """Files that are removed for pins where no space is left."""
+    def dataset_reserve(self) -> Path:
+        """Files that are removed for pins and audits where no space is left."""
         return self.folder / ".reserve"
 
     @property

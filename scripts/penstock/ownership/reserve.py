@@ -6,14 +6,17 @@ place, and are made again when there is room.
 
 | lies in                 | is given up by                      | when nothing is left of it             |
 |-------------------------|-------------------------------------|----------------------------------------|
-| `.penstock/reserve/`    | gc, remove                          | the reserve of readers                 |
+| `.penstock/reserve/`    | gc, remove                          | the dataset's reserve                  |
 | `<dataset>/.reserve/`   | pins, a file each; rollback, audit, | NoSpaceError; a job starts without its |
 |                         | repair: all of it (but KEPT)        | pin, and is warned                     |
 
-Those may empty the reserve of readers who may pin, and nobody but the owner the other one. Between a file's
-removal and what takes its place another process may take the room: the work is tried again as long as there
-is a file to give up. What quotas count, they count for the dataset's owner; a reader whose own quota is full
-has no reserve.
+Both are of the dataset's owner alone, mode 0700: where readers may remove a file that is not theirs, each may
+also empty the folder, and leave files of its own there. So a reader of another account has no reserve, and
+its job starts without a pin. Whatever does not belong there is removed where the folders are filled (list,
+publish, gc, remove).
+
+Between a file's removal and what takes its place another process may take the room: the work is tried again
+as long as there is a file to give up.
 """
 
 from __future__ import annotations
@@ -37,32 +40,41 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 
-OF_REMOVALS, OF_READERS = (16, 32 << 10), (64, 8 << 10)
+OF_REMOVALS, OF_DATASET = (16, 32 << 10), (64, 8 << 10)
 """Files of each, and bytes of a file. XFS makes a file where some 200 KiB are free; an audit makes 30."""
 AT_ONCE = 4
 """Files that are given before the work is tried again."""
 KEPT = 16
-"""Files that an audit and a repair leave of the reserve of readers, to pins and rollback."""
+"""Files that an audit and a repair leave of the dataset's reserve, to pins and rollback."""
+_MODE = 0o700
 
 
 def fill(layout: DatasetLayout) -> None:
-    """Make what is missing of both, as far as there is room for it. By the dataset's owner. Raises nothing:
-    without a reserve all works as long as there is room."""
+    """Make what is missing of both, as far as there is room for it, and remove what does not belong there. By
+    the dataset's owner. Raises nothing: without a reserve all works as long as there is room."""
     with contextlib.suppress(OSError):
-        _fill(layout.reserve, *OF_REMOVALS, 0o700)
-    with contextlib.suppress(OSError):
-        pins = layout.pins.stat()
-        _fill(layout.readers_reserve, *OF_READERS, stat.S_IMODE(pins.st_mode) & 0o777, pins.st_gid)
+        _fill(layout.reserve, *OF_REMOVALS)
+    # Before the first publish there is nothing to pin, audit or repair.
+    if layout.pins.is_dir():
+        with contextlib.suppress(OSError):
+            _fill(layout.dataset_reserve, *OF_DATASET)
 
 
-def _fill(folder: Path, files: int, size: int, mode: int, gid: int = -1) -> None:
-    durable.make_dirs(folder, mode)
-    seen = folder.stat()
-    if gid not in (-1, seen.st_gid):
-        os.chown(folder, -1, gid)
-    if stat.S_IMODE(seen.st_mode) & 0o777 != mode:
-        os.chmod(folder, mode)
-    missing = {f"{number:02d}" for number in range(files)} - set(os.listdir(folder))
+def _fill(folder: Path, files: int, size: int) -> None:
+    durable.make_dirs(folder, _MODE)
+    if stat.S_IMODE(folder.stat().st_mode) & 0o777 != _MODE:
+        os.chmod(folder, _MODE)
+    missing = {f"{number:02d}" for number in range(files)}
+    for name in os.listdir(folder):
+        seen = os.lstat(folder / name)
+        if stat.S_ISDIR(seen.st_mode):
+            # One of another account that holds files stays: its owner alone can empty it.
+            with contextlib.suppress(OSError):
+                os.rmdir(folder / name)
+        elif name in missing and _is_whole(seen, size):
+            missing.remove(name)
+        else:
+            os.unlink(folder / name)
     for name in sorted(missing):
         fd = os.open(
             folder / name, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600
@@ -77,12 +89,19 @@ def _fill(folder: Path, files: int, size: int, mode: int, gid: int = -1) -> None
             os.close(fd)
 
 
+def _is_whole(seen: os.stat_result, size: int) -> bool:
+    """Whether its removal frees what it is there for."""
+    own = seen.st_uid == os.geteuid() and seen.st_nlink == 1
+    return stat.S_ISREG(seen.st_mode) and own and seen.st_size == size
+
+
 def give(folder: Path, most: int | None = None, *, keep: int = 0) -> bool:
     """Remove so many files of a reserve at most (None: all), and leave so many. Returns whether any was
-    removed: False also for whoever may not."""
+    removed: False also for whoever may not, as readers of another account."""
     given = 0
     with contextlib.suppress(OSError):
-        names = sorted(os.listdir(folder))
+        with os.scandir(folder) as there:
+            names = sorted(entry.name for entry in there if entry.is_file(follow_symlinks=False))
         for name in names[: max(0, len(names) - keep)][:most]:
             with contextlib.suppress(FileNotFoundError):
                 os.unlink(folder / name)
@@ -108,8 +127,9 @@ def sparing(
 ) -> T:
     """What `work` returns; where there is no space for what it writes, it is called again once some of the
     reserve was given up: so it must be work that goes on where it stopped. `keep`: files of the reserve that
-    are left. The reserve of another account's dataset is not given. Raises what `work` raises."""
-    folders = [layout.reserve, layout.readers_reserve] if removal else [layout.readers_reserve]
+    are left. The reserve of another account's dataset is not given. A removal fills it at its end. Raises
+    what `work` raises."""
+    folders = [layout.reserve, layout.dataset_reserve] if removal else [layout.dataset_reserve]
     given = False
     try:
         while True:
@@ -134,5 +154,5 @@ def sparing(
                 context.emit(events.Noted(layout.dataset, step, text))
                 given = True
     finally:
-        if given:
+        if given or removal:
             fill(layout)

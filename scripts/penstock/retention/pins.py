@@ -351,7 +351,7 @@ def _place(storage: Storage, layout: DatasetLayout, release: str) -> Pin:
                     raise FileExistsError(errno.EEXIST, "its name is taken", str(layout.pins))
                 break
             except OSError as error:
-                if not reserve.is_full(error) or not reserve.give(layout.readers_reserve, 1):
+                if not reserve.is_full(error) or not reserve.give(layout.dataset_reserve, 1):
                     raise
     except FileNotFoundError:
         raise PreflightError(
