@@ -20,6 +20,8 @@ from penstock.core.text import printable
 from penstock.errors import ConfigError
 
 if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+
     from penstock.config.settings import Config
 
 as_root = pytest.mark.skipif(os.geteuid() != 0, reason="the site's file is root's: only as root")
@@ -32,6 +34,7 @@ target:
 cluster:
   partitions: [transfer, cpu]
   max_elements: 3
+  backends: [slurm]
 bandwidth:
   folder: /beegfs/.link
   link: 40Gbit/s
@@ -39,6 +42,7 @@ bandwidth:
 gc:
   grace: 30d
 """
+SLURM: dict[str, Any] = {"backend_override": "slurm"}
 ACCOUNTS = """\
 target:
   owners: [svc-data, 1234]
@@ -59,11 +63,11 @@ def said(place: Path, text: str) -> None:
     place.write_text(text.replace("ROOT", str(place.parents[1] / "root")))
 
 
-def configured(place: Path, **sections: Any) -> Config:
+def configured(place: Path, how: Mapping[str, Any] = SLURM, **sections: Any) -> Config:
     sections.setdefault("target", {}).setdefault("root", str(place.parents[1] / "root"))
     file = place.parents[1] / "my.yaml"
     file.write_text(yaml.safe_dump({**sections, "datasets": {"d": {"source": "s3://b/p/"}}}, sort_keys=False))
-    return load(file)
+    return load(file, **how)
 
 
 def refused(place: Path, **sections: Any) -> str:
@@ -112,10 +116,10 @@ def test_a_configuration_may_tighten_it(place: Path) -> None:
         ("cluster", {"max_elements": 5}, "cluster.max_elements", 7, "at most 3"),
         ("cluster", {"steps": {"copy": {"max_elements": 9}}}, "cluster.steps.copy.max_elements", 7, "most 3"),
         ("cluster", {"steps": {"copy": {"partition": "x"}}}, "cluster.steps.copy.partition", 6, "cpu"),
-        ("bandwidth", {"folder": "/tmp"}, "bandwidth.folder", 9, "/beegfs/.link alone"),
-        ("bandwidth", {"folder": "/beegfs/.link", "link": "50Gbit/s"}, "bandwidth.link", 10, "40Gbit/s"),
-        ("bandwidth", {"folder": "/beegfs/.link", "requests": 2001}, "bandwidth.requests", 11, "2000"),
-        ("gc", {"grace": "1d"}, "gc.grace", 13, "at least 30d"),
+        ("bandwidth", {"folder": "/tmp"}, "bandwidth.folder", 10, "/beegfs/.link alone"),
+        ("bandwidth", {"folder": "/beegfs/.link", "link": "50Gbit/s"}, "bandwidth.link", 11, "40Gbit/s"),
+        ("bandwidth", {"folder": "/beegfs/.link", "requests": 2001}, "bandwidth.requests", 12, "2000"),
+        ("gc", {"grace": "1d"}, "gc.grace", 14, "at least 30d"),
     ],
 )  # fmt: skip
 def test_what_a_configuration_may_not_say_is_refused_by_both_lines(
@@ -126,6 +130,85 @@ def test_what_a_configuration_may_not_say_is_refused_by_both_lines(
     assert f"{key} (line " in text
     assert f"{place}, line {line}: " in text
     assert words in text
+
+
+@pytest.mark.parametrize(
+    ("how", "at"),
+    [
+        ({}, "cluster.backend (line 2)"),
+        ({"backend_override": "local"}, "cluster.backend (--backend)"),
+        ({"in_job": True}, ""),
+        ({"backend_override": "slurm"}, ""),
+        ({"staging": False}, ""),
+    ],
+)
+def test_a_site_may_forbid_to_stage_outside_of_jobs(place: Path, how: Mapping[str, Any], at: str) -> None:
+    said(place, SITE)
+    if not at:
+        assert configured(place, how, cluster={"backend": "local"}).cluster.options.max_elements == 3
+        return
+    with pytest.raises(ConfigError) as caught:
+        configured(place, how, cluster={"backend": "local"})
+    text = str(caught.value)
+    assert f'{at}: "local" is not for a configuration to say: {place}, line 8' in text
+    assert "cluster.backends there allows slurm, and any inside a job" in text
+
+
+@pytest.mark.parametrize(
+    ("sections", "kept"),
+    [
+        ({"target": {"root": "/scratch"}}, lambda made: made.target.root == Path("/scratch")),
+        ({"cluster": {"partition": "gpu"}}, lambda made: made.cluster.options.partition == "gpu"),
+        ({"cluster": {"max_elements": 5}}, lambda made: made.cluster.options.max_elements == 3),
+        (
+            {"cluster": {"steps": {"copy": {"max_elements": 9}}}},
+            lambda made: made.cluster.of("copy").max_elements == 3,
+        ),
+        ({"bandwidth": {"folder": "/tmp"}}, lambda made: made.bandwidth.folder == Path("/beegfs/.link")),
+        ({"gc": {"grace": "1d"}}, lambda made: made.gc.grace == 30 * 86400.0),
+        ({"gc": {"grace": "60d"}}, lambda made: made.gc.grace == 60 * 86400.0),
+    ],
+)
+def test_what_stages_nothing_gets_the_sites_value_and_is_never_refused(
+    place: Path, sections: dict[str, Any], kept: Callable[[Config], bool]
+) -> None:
+    said(place, SITE)
+    assert kept(configured(place, {"staging": False}, **sections))
+
+
+@pytest.mark.parametrize(
+    ("own", "counts"),
+    [
+        (["svc-data"], ("svc-data",)),
+        (["svc-data", "eve"], ("svc-data",)),
+        (["eve"], ("svc-data", "1234")),
+        ([], ("svc-data", "1234")),
+    ],
+)
+def test_whom_readers_trust_is_in_both_lists(place: Path, own: list[str], counts: tuple[str, ...]) -> None:
+    said(place, ACCOUNTS)
+    target = {"owners": own} if own else {}
+    assert configured(place, {"staging": False}, target=target).target.owners == counts
+
+
+def test_a_site_that_was_tightened_stops_a_run_at_its_next_step_and_no_other_command(
+    place: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    said(place, SITE)
+    monkeypatch.chdir(tmp_path)
+    configured(place, {"staging": False}, target={"root": str(tmp_path / "away")}, gc={"grace": "1s"})
+    for words, code in (
+        (["step", "plan", "d"], 2),
+        (["audit"], 2),
+        (["status"], 0),
+        (["cancel"], 0),
+        (["path"], 4),
+        (["gate"], 4),
+        (["releases"], 0),
+    ):
+        assert main(["--config", str(tmp_path / "my.yaml"), *words]) == code, words
+        refusal = f"{place}, line 3: target.roots there allows {tmp_path / 'root'}"
+        assert (refusal in printable(capfd.readouterr().err)) is (code == 2), words
 
 
 def test_accounts_that_the_site_does_not_trust_are_refused(place: Path) -> None:
@@ -259,7 +342,7 @@ def test_the_command_obeys_the_file_in_etc_and_no_other(tmp_path: Path) -> None:
     (etc / "penstock/site.yaml").write_text("target:\n  roots: [/beegfs]\n")
     config = tmp_path / "my.yaml"
     config.write_text(f"target: {{root: {tmp_path / 'target'}}}\ndatasets: {{d: {{source: {tmp_path}}}}}\n")
-    words = [sys.executable, "-m", "penstock", "--config", str(config), "status"]
+    words = [sys.executable, "-m", "penstock", "--config", str(config), "preflight"]
     script = 'mount --bind "$1" /etc && shift && exec "$@"'
     done = subprocess.run(
         ["unshare", "--mount", "sh", "-c", script, "sh", str(etc), *words],

@@ -36,6 +36,16 @@ def test_what_a_command_needs(command: str, given: dict[str, object], right: str
     assert rights.needed(command, given) == right
 
 
+@pytest.mark.parametrize("command", sorted(rights.NEEDS))
+def test_what_the_site_tightens_stops_what_stages_and_never_what_reads_or_ends(command: str) -> None:
+    never = """status path gate releases show history diff du describe report list-failure completion cancel
+        limit selftest rollback gc remove sign""".split()
+    assert rights.stages(command, {}) is (command not in never)
+    assert rights.stages("gate", {"mend": True})
+    assert rights.stages("run", {"dry_run": True})
+    assert not rights.stages("limit", {"nodes": 3})
+
+
 @as_root
 @pytest.mark.parametrize("command", sorted(rights.NEEDS))
 def test_root_is_refused_what_is_the_owners(command: str, monkeypatch: pytest.MonkeyPatch) -> None:

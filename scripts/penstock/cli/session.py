@@ -96,10 +96,15 @@ class Session:
         return file_choice.required(self.parsed.config)
 
     def config(self) -> Config:
-        """The configuration that counts, with --backend laid over. Raises ConfigError."""
+        """The configuration that counts, with --backend laid over, and the site's file: it refuses what stages
+        alone (`rights.stages`). Raises ConfigError."""
         from penstock.config.loader import load
+        from penstock.policy import rights
+        from penstock.runtime import job_environment
 
-        return load(self.file, self.parsed.backend)
+        staging = rights.stages(self.parsed.command, vars(self.parsed))
+        in_job = job_environment.current().proven
+        return load(self.file, self.parsed.backend, staging=staging, in_job=in_job)
 
     def names(self, config: Config, given: Sequence[str]) -> list[str]:
         """The datasets that the command is about, each once. Raises ConfigError for unknown ones."""

@@ -55,12 +55,15 @@ run's steps read the same file again and again, and the schema's library takes l
 read: by its content, a file that has changed since is looked at anew."""
 
 
-def load(path: Path | str, backend_override: str | None = None) -> Config:
+def load(
+    path: Path | str, backend_override: str | None = None, *, staging: bool = True, in_job: bool = False
+) -> Config:
     """The configuration of this file. `backend_override` is the profile's or the command line's
-    word on `cluster.backend`. Raises ConfigError."""
+    word on `cluster.backend`. Without `staging` what goes beyond the site's file is not refused, and the
+    site's value counts (`site.tightened`); `in_job` as of `site.problems`. Raises ConfigError."""
     file = Path(path)
     unclear: dict[KeyPath, str] = {}
-    return _checked(file, _read(file, unclear), unclear, backend_override)
+    return _checked(file, _read(file, unclear), unclear, backend_override, staging=staging, in_job=in_job)
 
 
 def load_text(text: str, path: Path | str) -> Config:
@@ -98,17 +101,25 @@ def compose(
 ) -> tuple[Config, bytes | None]:
     """The configuration of this base with these values before its own; and the text of a file that says the
     same, under a comment: None where the base is a file and the values change nothing. `backend_override`: as
-    of `load`; not part of the text. Raises ConfigError."""
+    of `load`; not part of the text. Whether the site allows the backend is left to the steps, which know
+    whether they are in a job. Raises ConfigError."""
     made = overlay.laid_over(base.document, values.sections, heading)
     replaced = {place for place in base.unclear if made.line(place) == overlay.LAID_OVER}
     kept = {place: why for place, why in base.unclear.items() if place not in replaced}
-    config = _checked(Path(base.label), made, {**kept, **values.unclear}, backend_override)
+    unclear = {**kept, **values.unclear}
+    config = _checked(Path(base.label), made, unclear, backend_override, in_job=True)
     unchanged = base.file is not None and made.content == base.document.content
     return config, None if unchanged else made.content
 
 
 def _checked(
-    file: Path, document: Document, unclear: Mapping[KeyPath, str], backend_override: str | None
+    file: Path,
+    document: Document,
+    unclear: Mapping[KeyPath, str],
+    backend_override: str | None,
+    *,
+    staging: bool = True,
+    in_job: bool = False,
 ) -> Config:
     raw = document.value
     if not isinstance(raw, dict):
@@ -139,7 +150,16 @@ def _checked(
             f"backend {in_quotes(backend_override)} is unknown", hint=f"it is {' or '.join(BACKENDS)}"
         )
     config = _build(root, backend_override)
-    return config if said is None else _within(said, config, file, document)
+    if said is None:
+        return config
+    filled = site.filled(config, said)
+    if not staging:
+        return site.tightened(filled, said)
+    if found := list(site.problems(filled, said, in_job=in_job)):
+        if backend_override:
+            document.lines[("cluster", "backend")] = _BY_OPTION
+        raise _error(file, document, found)
+    return filled
 
 
 def check_place(folder: Path) -> None:
@@ -148,15 +168,6 @@ def check_place(folder: Path) -> None:
     policy = site.stored()
     if policy is not None:
         site.check_place(site.site_of(policy, _READERS), folder)
-
-
-def _within(said: site.Site, config: Config, file: Path, document: Document) -> Config:
-    """The configuration, with what the site says where it says nothing. Raises ConfigError where it takes
-    more than the site gives."""
-    filled = site.filled(config, said)
-    if found := list(site.problems(filled, said)):
-        raise _error(file, document, found)
-    return filled
 
 
 def _fingerprint(document: Document, policy: Document | None) -> str:
@@ -194,7 +205,8 @@ def _unreadable(file: Path, error: StrictYamlError) -> ConfigError:
     )
 
 
-_PLACES = {overlay.LAID_OVER: "--config", handed_over.UNWRITTEN: ""}
+_BY_OPTION = -2
+_PLACES = {overlay.LAID_OVER: "--config", handed_over.UNWRITTEN: "", _BY_OPTION: "--backend"}
 
 
 def _error(file: Path, document: Document, found: Sequence[Problem], hint: str = "") -> ConfigError:

@@ -151,13 +151,46 @@ def _filled_job(options: JobOptions, bounds: SiteCluster) -> JobOptions:
     return options
 
 
-def problems(config: Config, site: Site) -> Iterator[Problem]:
-    """What a configuration, `filled`, takes that the site does not give; each names the site's line.
+def tightened(config: Config, site: Site) -> Config:
+    """The configuration, `filled`, for a command that stages nothing: where it takes more than the site gives,
+    the site's value stands in place of its own. So what an administrator tightens never stops a command that
+    reads, or that ends what runs.
+
+    | key                     | counts                                                      |
+    |-------------------------|-------------------------------------------------------------|
+    | `target.owners`         | those that both list; where there is none, the site's       |
+    | `cluster.max_elements`  | the lower one                                               |
+    | `bandwidth.folder`      | the site's                                                  |
+    | `gc.grace`              | the longer one                                              |
+    | `target.root`, backend, | the configuration's: there lies what is read, and there     |
+    | partitions              | runs what is ended                                          |
+    | `bandwidth.link`,       | the configuration's: the engine alone takes them            |
+    | `bandwidth.requests`    |                                                             |
+    """
+    bounds, target, cluster = site.bounds, config.target, config.cluster
+    if bounds.target.owners:
+        both = tuple(name for name in target.owners if name in bounds.target.owners)
+        target = replace(target, owners=both or bounds.target.owners)
+    if (most := bounds.cluster.max_elements) is not None:
+        lowered = {
+            name: replace(options, max_elements=min(options.max_elements, most))
+            for name, options in {"": cluster.options, **cluster.steps}.items()
+        }
+        cluster = replace(cluster, options=lowered.pop(""), steps=lowered)
+    bandwidth = replace(config.bandwidth, folder=bounds.bandwidth.folder or config.bandwidth.folder)
+    gc = replace(config.gc, grace=max(config.gc.grace, bounds.gc.grace or 0))
+    return replace(config, target=target, cluster=cluster, bandwidth=bandwidth, gc=gc)
+
+
+def problems(config: Config, site: Site, *, in_job: bool = False) -> Iterator[Problem]:
+    """What a configuration, `filled`, takes for staging that the site does not give; each names the site's
+    line. `in_job`: this process is in a job, whose node the cluster gave it, whatever backend works there.
 
     | site's key              | a configuration may say                              |
     |-------------------------|------------------------------------------------------|
     | `target.roots`          | one of them, or a folder below one, links followed   |
     | `target.owners`         | some of them, as they are written there              |
+    | `cluster.backends`      | one of them; in a job any                            |
     | `cluster.partitions`    | these, several as `a,b`, for each step too           |
     | `cluster.max_elements`  | that or less, for each step too                      |
     | `bandwidth.folder`      | this one                                             |
@@ -167,7 +200,10 @@ def problems(config: Config, site: Site) -> Iterator[Problem]:
     """
     bounds = site.bounds
     yield from _target(config, site)
-    cluster = config.cluster
+    cluster, backends = config.cluster, bounds.cluster.backends
+    if backends and not in_job and cluster.backend not in backends:
+        allowed = f"{', '.join(backends)}, and any inside a job"
+        yield _refused(site, ("cluster", "backend"), shown(cluster.backend), allowed, "backends")
     yield from _job(cluster.options, site, ("cluster",))
     for name, options in cluster.steps.items():
         if options != cluster.options:

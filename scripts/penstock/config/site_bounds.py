@@ -24,6 +24,8 @@ class SiteTarget:
 class SiteCluster:
     """What bounds `cluster` and each of its steps."""
 
+    backends: tuple[str, ...] = ()
+    """(): any."""
     partitions: tuple[str, ...] = ()
     """(): any."""
     max_elements: int | None = None

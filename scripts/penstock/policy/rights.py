@@ -34,6 +34,9 @@ AS_ROOT = "PENSTOCK_AS_ROOT"
 """Environment variable: `1` is the option `--as-root`, for a command and all that it starts."""
 
 
+_WORKS = frozenset({"run", "audit", "adopt", "preflight", "init"})
+
+
 class Needs(NamedTuple):
     """What a command needs."""
 
@@ -95,6 +98,20 @@ def _asked(command: str, given: Mapping[str, object]) -> tuple[str, str]:
         if given.get(option):
             return right, f"{command} --{option.replace('_', '-')}"
     return needs.right, command
+
+
+def stages(command: str, given: Mapping[str, object]) -> bool:
+    """Whether the command works on data at the scale of a cluster, or says beforehand whether it could: the
+    site's file refuses it a configuration that takes more than the site gives (`config.site.problems`). All
+    others read, decide, or end what runs, and are never stopped by what an administrator has tightened.
+
+    | command                                               | stages |
+    |-------------------------------------------------------|--------|
+    | needs STAGES or ORDERED                               | yes    |
+    | is one of `_WORKS`: it needs less, and does as much   | yes    |
+    | needs READS or DECIDES                                | no     |
+    """
+    return command in _WORKS or needed(command, given) in (STAGES, ORDERED)
 
 
 def as_root() -> bool:
