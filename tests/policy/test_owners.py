@@ -14,10 +14,12 @@ from tests.support.published import published
 from tests.support.staging_runs import tree
 from tests.support.whole_way import FILES
 
+from penstock.config import site
 from penstock.core.layout import DatasetLayout
 from penstock.errors import FindingsError, PreflightError
 from penstock.policy import accounts
 from penstock.state import gate
+from penstock.steps.preflight import target
 from penstock.storage import dataset_folders
 from penstock.storage.registry import open_storage
 
@@ -59,8 +61,12 @@ def refused(layout: DatasetLayout, owners: tuple[str, ...] = ()) -> str:
 
 def test_a_service_accounts_release_needs_its_name(layout: DatasetLayout) -> None:
     text = refused(layout)
-    assert f"it belongs to uid {SERVICE}; target.owners are root (uid 0)" in text
-    assert "name it in `target.owners`" in text
+    assert (
+        f"it belongs to uid {SERVICE}; no target.owners are set, so the root's owner and this account count: root "
+        in text
+    )
+    assert f"write `target: {{owners: [{SERVICE}]}}` into the configurations of those who read it" in text
+    assert str(site.FILE) in text
     assert gate.passed(layout, owners=(str(SERVICE),)).release
     assert gate.passed(layout, owners=(str(OTHER), str(SERVICE))).release
 
@@ -155,6 +161,26 @@ def test_what_a_stranger_forged_by_its_own_hands_opens_no_gate(layout: DatasetLa
 
     forked(seals, uid=OTHER)
     assert f"release.json]: it belongs to uid {OTHER}" in refused(layout, service)
+
+
+@pytest.mark.parametrize(
+    ("owners", "root_owner", "words"),
+    [
+        ((), SERVICE, ""),
+        ((str(SERVICE),), 0, ""),
+        ((str(OTHER),), SERVICE, f"uid {SERVICE} is not among target.owners (uid {OTHER})"),
+        ((), 0, "target.owners are not set, and root (uid 0) owns the root: `gate` and `path` give what "),
+    ],
+)
+def test_preflight_warns_whom_no_gate_will_trust(
+    owners: tuple[str, ...], root_owner: int, words: str
+) -> None:
+    results = target.trusted(SERVICE, owners, root_owner)
+    assert bool(results) is bool(words)
+    for result in results:
+        assert result.verdict == "warning"
+        assert words in result.found
+        assert owners or f"owners: [{SERVICE}]" in result.mend
 
 
 def test_who_is_listed() -> None:

@@ -7,6 +7,9 @@ from typing import TYPE_CHECKING
 
 from penstock.filesystem.owners import user_name, user_number
 
+SITE_FILE = "/etc/penstock/site.yaml"
+"""Where `config.site` reads it: importing that takes a YAML parser."""
+
 if TYPE_CHECKING:
     from collections.abc import Sequence
     from pathlib import Path
@@ -28,6 +31,15 @@ def owners_told(root: Path, names: Sequence[str]) -> Sequence[str]:
     """The accounts whose releases count below a root: those listed (`target.owners`); where none is, the
     root's owner and this process's own account. Raises OSError."""
     return names or tuple(dict.fromkeys((str(root.stat().st_uid), str(os.geteuid()))))
+
+
+def naming(uid: int) -> str:
+    """What makes `gate` and `path` take what an account stages, and who writes it where."""
+    entry = f"`target: {{owners: [{user_name(uid) or uid}]}}`"
+    return (
+        f"write {entry} into the configurations of those who read it, or have the administrator write it into "
+        f"{SITE_FILE}, for everybody on this machine"
+    )
 
 
 def told(names: Sequence[str]) -> str:

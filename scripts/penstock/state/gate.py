@@ -297,11 +297,13 @@ def _owned(layout: DatasetLayout, release: str, owners: Sequence[str], *, pointe
             continue
         if not accounts.is_listed(uid, trusted):
             who = accounts.told([str(uid)])
+            none = "no target.owners are set, so the root's owner and this account count:"
+            listed = "target.owners are" if owners else none
             raise ForeignError(
                 "the release is not of an account that is trusted with it",
                 where=str(path),
-                why=f"it belongs to {who}; target.owners are {accounts.told(trusted)}",
-                hint=f"if {who} stages this dataset, name it in `target.owners`; else tell the root's owner",
+                why=f"it belongs to {who}; {listed} {accounts.told(trusted)}",
+                hint=f"if {who} stages this dataset, {accounts.naming(uid)}; else tell the root's owner",
             )
 
 

@@ -55,7 +55,7 @@ def check(context: Context, layout: DatasetLayout, answers: Answers, looks: Look
     looks.saw(
         *judged(layout.root, seen, keep),
         *account(os.geteuid(), told=rights.as_root()),
-        *trusted(os.geteuid(), owners),
+        *trusted(os.geteuid(), owners, _owner(layout.root)),
         what="the target cannot be used by this account",
         where=printable(str(layout.root)),
     )
@@ -89,8 +89,28 @@ def judged(root: Path, seen: StorageFacts, keep: int) -> list[CheckResult]:
     return results
 
 
-def trusted(uid: int, owners: Sequence[str]) -> list[CheckResult]:
-    """A warning where gates would not take what this account stages."""
+def _owner(root: Path) -> int:
+    """Of a root that is not there yet, the account that will make it."""
+    try:
+        return root.stat().st_uid
+    except FileNotFoundError:
+        return os.geteuid()
+
+
+def trusted(uid: int, owners: Sequence[str], root_owner: int) -> list[CheckResult]:
+    """A warning where gates would not take what this account stages.
+
+    | target.owners     | the account            | result                                              |
+    |-------------------|------------------------|-----------------------------------------------------|
+    | name it           |                        | nothing                                             |
+    | name others alone |                        | a warning                                           |
+    | are not set       | owns the root          | nothing                                             |
+    | are not set       | does not own the root  | a warning: gates open to this account and no other  |
+    """
+    if not owners and uid != root_owner:
+        found = f"target.owners are not set, and {accounts.told([str(root_owner)])} owns the root"
+        lets_in = f"`gate` and `path` give what {accounts.told([str(uid)])} stages to that account alone"
+        return [CheckResult("owners", f"{found}: {lets_in}", "warning", mend=accounts.naming(uid))]
     if not owners or accounts.is_listed(uid, owners):
         return []
     found = f"{accounts.told([str(uid)])} is not among target.owners ({accounts.told(owners)})"
