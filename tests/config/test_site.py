@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import shutil
 import subprocess
@@ -320,6 +321,45 @@ def test_a_file_that_changed_is_compared_with_the_schema_anew(place: Path) -> No
 def test_an_empty_file_bounds_nothing(place: Path) -> None:
     place.write_text("# nothing yet\n")
     assert configured(place).target.ops is None
+
+
+def test_an_administrator_tries_the_file_and_a_draft_of_it_without_a_configuration(
+    place: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    assert main(["preflight", "--site"]) == 0
+    assert f"{place}: not there: it binds nothing" in capfd.readouterr().out
+    said(place, SITE + "  link_not: 1\n")
+    assert main(["preflight", "--site"]) == 2
+    assert f"[{place}]: gc.link_not (line 15): unknown key" in printable(capfd.readouterr().err)
+    draft = tmp_path / "draft.yaml"
+    draft.write_text(ACCOUNTS + f"  roots: [{tmp_path}, /not/there]\n")
+    os.chown(draft, 1234, 1234)
+    assert main(["preflight", "--site", str(draft), "--json"]) == 0
+    rows = json.loads(capfd.readouterr().out)["results"]
+    assert [(row["about"], row["verdict"], row["found"].partition(" ")[0]) for row in rows] == [
+        ("target.owners", "ok", "svc-data,"),
+        ("target.owners", "warning", "svc-data"),
+        ("target.roots", "ok", f"{tmp_path},"),
+        ("target.roots", "warning", "/not/there"),
+    ]
+    assert rows[0]["found"] == "svc-data, 1234 (line 2)"
+    draft.write_text("target: {roots: [/a]\n")
+    assert main(["preflight", "--site", str(draft)]) == 2
+    assert f"[{draft}]: line " in printable(capfd.readouterr().err)
+    assert main(["preflight", "--site", str(tmp_path / "none")]) == 2
+    assert main(["preflight", "data", "--site"]) == 2
+
+
+def test_limit_needs_no_configuration_where_the_site_names_the_links_folder(
+    place: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    assert main(["limit", "1GB/s"]) == 2, "nobody says which link"
+    place.write_text(f"bandwidth:\n  folder: {tmp_path}/link\n  link: 2GB/s\n")
+    assert main(["limit", "1GB/s"]) == 0
+    assert "by the cap file: 954 MiB/s (8 Gbit/s); by the configuration: 1.86 GiB/s" in capfd.readouterr().out
+    assert (tmp_path / "link/cap").is_file()
 
 
 def test_the_page_shows_each_key() -> None:

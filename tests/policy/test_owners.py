@@ -61,10 +61,7 @@ def refused(layout: DatasetLayout, owners: tuple[str, ...] = ()) -> str:
 
 def test_a_service_accounts_release_needs_its_name(layout: DatasetLayout) -> None:
     text = refused(layout)
-    assert (
-        f"it belongs to uid {SERVICE}; no target.owners are set, so the root's owner and this account count: root "
-        in text
-    )
+    assert f"it belongs to uid {SERVICE}; no target.owners are set, so the root's owner and this " in text
     assert f"write `target: {{owners: [{SERVICE}]}}` into the configurations of those who read it" in text
     assert str(site.FILE) in text
     assert gate.passed(layout, owners=(str(SERVICE),)).release

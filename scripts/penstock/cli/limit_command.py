@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from penstock.bandwidth.cap_file import Cap
     from penstock.bandwidth.overview import Overview
     from penstock.cli.session import Session
+    from penstock.config.settings import BandwidthConfig
 
 
 def run(parsed: argparse.Namespace, session: Session) -> int:
@@ -66,11 +67,23 @@ def _wrong_rate(text: str) -> str | None:
     return None
 
 
+def _shared(parsed: argparse.Namespace, session: Session) -> BandwidthConfig:
+    """The configuration's; where there is none, what the site's file says of the link."""
+    from penstock.config import file_choice, loader
+    from penstock.config.settings import BandwidthConfig
+
+    site = None if file_choice.chosen(parsed.config) else loader.site_file()
+    if site is None or site.bounds.bandwidth.folder is None:
+        return session.config().bandwidth
+    own = site.bounds.bandwidth
+    return BandwidthConfig(own.folder, link=own.link, requests=own.requests)
+
+
 def _link(parsed: argparse.Namespace, session: Session) -> int:
     from penstock.bandwidth.cap_file import Cap
     from penstock.bandwidth.overview import overview, set_cap
 
-    config = session.config().bandwidth
+    config = _shared(parsed, session)
     if config.folder is None:
         raise ConfigError(
             "no cap is shared",

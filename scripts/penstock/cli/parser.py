@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, NoReturn
 
 from penstock.cli.commands import COMMANDS, GROUPS, STEP, Command
+from penstock.config import file_choice
 from penstock.config.backends import BACKENDS
 from penstock.core import step_table
 from penstock.core.text import in_quotes
@@ -126,6 +127,11 @@ def _own_arguments(parser: argparse.ArgumentParser, command: Command) -> None:
         parser.add_argument(
             "--json", action="store_true", help="print all that was looked at as JSON, a line a dataset"
         )
+        parser.add_argument(
+            "--site", type=Path, nargs="?", const=file_choice.SITE, metavar="FILE",
+            help=f"look at the site's file alone, or at a draft of it (default: {file_choice.SITE}), and "
+            "print what it binds; needs no configuration",
+        )  # fmt: skip
         parser.add_argument(
             "--sysctl", type=_sysctl_profile, metavar="PROFILE",
             help="look at this host alone: compare its kernel parameters with a vendor's table (netapp-100g, "

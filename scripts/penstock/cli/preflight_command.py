@@ -22,6 +22,8 @@ if TYPE_CHECKING:
 def run(parsed: argparse.Namespace, session: Session) -> int:
     """Look at each dataset in turn, and print what was seen: a table, or with --json or `--progress json` a
     line of JSON. Returns the first failure's exit status; raises the error of the only dataset."""
+    if parsed.site is not None:
+        return _site(parsed, session)
     if parsed.sysctl is not None or parsed.kernel_cmdline:
         return _host(parsed, session)
     from penstock.steps import preflight_step
@@ -45,6 +47,31 @@ def run(parsed: argparse.Namespace, session: Session) -> int:
             output.say(f"{name}: {error}")
             code = code or error.exit_code
     return code
+
+
+def _site(parsed: argparse.Namespace, session: Session) -> int:
+    """What the site's file binds. Needs no configuration. Raises ConfigError with the line of each mistake,
+    and where a file that is named is not there."""
+    from penstock.config import file_choice, loader
+    from penstock.config.site import FILE
+    from penstock.steps.preflight import site_file
+
+    if parsed.dataset:
+        raise ConfigError("--site is about the site's file, not a dataset", hint="leave the dataset out")
+    draft = None if parsed.site == file_choice.SITE else parsed.site.absolute()
+    site, path = loader.site_file(draft), draft or FILE
+    if site is None and draft is not None:
+        raise ConfigError("there is no such file", where=str(path), hint="correct the path after --site")
+    rows = [] if site is None else [check_json(one) for one in site_file.rows(site)]
+    document = {"file": str(path), "results": rows}
+    session.receipt(document)
+    if parsed.json:
+        output.show_json(document)
+    elif rows:
+        output.show_checks(str(path), rows)
+    else:
+        output.show(f"{path}: {'not there' if site is None else 'empty'}: it binds nothing")
+    return 0
 
 
 def _host(parsed: argparse.Namespace, session: Session) -> int:

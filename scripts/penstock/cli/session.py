@@ -96,8 +96,8 @@ class Session:
         return file_choice.required(self.parsed.config)
 
     def config(self) -> Config:
-        """The configuration that counts, with --backend laid over, and the site's file: it refuses what stages
-        alone (`rights.stages`). Raises ConfigError."""
+        """The configuration that counts, with --backend laid over, and within the site's file: of commands
+        that stage (`rights.stages`) a ConfigError refuses what goes beyond it. Raises ConfigError."""
         from penstock.config.loader import load
         from penstock.policy import rights
         from penstock.runtime import job_environment

@@ -21,6 +21,8 @@ from penstock.errors import ConfigError
 
 VARIABLE = "PENSTOCK_CONFIG"
 NAMES = ("penstock.yaml", "config.yaml")
+SITE = Path("/etc/penstock/site.yaml")
+"""The site's file (`config.site`), which is read before the configuration."""
 
 
 def chosen(given: Path | None = None) -> Path | None:

@@ -165,9 +165,15 @@ def _checked(
 def check_place(folder: Path) -> None:
     """For a command that is given a folder, not a configuration. Raises ConfigError where the site's file
     says that penstock writes elsewhere alone."""
-    policy = site.stored()
-    if policy is not None:
-        site.check_place(site.site_of(policy, _READERS), folder)
+    if (said := site_file()) is not None:
+        site.check_place(said, folder)
+
+
+def site_file(path: Path | None = None) -> site.Site | None:
+    """What the site's file says, None where there is none; of a draft at another path, whoever may write it.
+    Raises ConfigError, which names the line of each mistake."""
+    policy = site.stored(path)
+    return None if policy is None else site.site_of(policy, _READERS, path)
 
 
 def _fingerprint(document: Document, policy: Document | None) -> str:

@@ -16,7 +16,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from penstock.config import strict_yaml, validation
+from penstock.config import file_choice, strict_yaml, validation
 from penstock.config.serialization import read
 from penstock.config.site_bounds import Bounds, SiteCluster
 from penstock.config.strict_yaml import Document, KeyPath, StrictYamlError
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from penstock.config.serialization import Readers
     from penstock.config.settings import Config, JobOptions
 
-FILE = Path("/etc/penstock/site.yaml")
+FILE = file_choice.SITE
 OTHERS = stat.S_IWGRP | stat.S_IWOTH
 PART = "site"
 """Its part of the schema."""
@@ -49,14 +49,15 @@ class Site:
 
 
 def stored(path: Path | None = None) -> Document | None:
-    """What the site's file holds; None where there is none. Raises ConfigError for one that others than
-    root may have written, or that cannot be read, such as a link that leads nowhere: nothing runs by
-    guesswork about it."""
+    """What the site's file holds, or a draft of it at another path; None where there is none. Raises
+    ConfigError for one that cannot be read, such as a link that leads nowhere, and for the site's own where
+    others than root may have written it: nothing runs by guesswork about it."""
     path = path or FILE
     try:
         # A FIFO is opened without waiting for its writer.
         with open(path, "rb", opener=lambda name, flags: os.open(name, flags | os.O_NONBLOCK)) as file:
-            _judge(path, os.fstat(file.fileno()))
+            if path == FILE:
+                _judge(path, os.fstat(file.fileno()))
         return strict_yaml.read(path)
     except (FileNotFoundError, NotADirectoryError):
         if os.path.lexists(path):
@@ -152,9 +153,9 @@ def _filled_job(options: JobOptions, bounds: SiteCluster) -> JobOptions:
 
 
 def tightened(config: Config, site: Site) -> Config:
-    """The configuration, `filled`, for a command that stages nothing: where it takes more than the site gives,
-    the site's value stands in place of its own. So what an administrator tightens never stops a command that
-    reads, or that ends what runs.
+    """The configuration, `filled`, for a command that stages nothing: where it takes more than the site
+    gives, the site's value stands in place of its own. So what an administrator tightens never stops a
+    command that reads, or that ends what runs.
 
     | key                     | counts                                                      |
     |-------------------------|-------------------------------------------------------------|

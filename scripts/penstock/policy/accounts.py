@@ -5,10 +5,8 @@ from __future__ import annotations
 import os
 from typing import TYPE_CHECKING
 
+from penstock.config import file_choice
 from penstock.filesystem.owners import user_name, user_number
-
-SITE_FILE = "/etc/penstock/site.yaml"
-"""Where `config.site` reads it: importing that takes a YAML parser."""
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -37,8 +35,8 @@ def naming(uid: int) -> str:
     """What makes `gate` and `path` take what an account stages, and who writes it where."""
     entry = f"`target: {{owners: [{user_name(uid) or uid}]}}`"
     return (
-        f"write {entry} into the configurations of those who read it, or have the administrator write it into "
-        f"{SITE_FILE}, for everybody on this machine"
+        f"write {entry} into the configurations of those who read it, or have the administrator write it "
+        f"into {file_choice.SITE}, for everybody on this machine"
     )
 
 
