@@ -72,6 +72,20 @@ def test_how_long_a_pin_stands(said: dict[str, Any], age: float, answer: bool | 
     assert pins.ended(pin, NOW, 14 * DAY, lambda job, cluster: answer) == why
 
 
+def test_what_is_no_pin_and_a_day_old_is_left_to_gc(tmp_path: Path) -> None:
+    layout = _layout(tmp_path / "data")
+    assert list(pins.strays(layout, {}, NOW)) == []
+    layout.pins.mkdir(parents=True)
+    for name in ("a pin", "foreign", ".unfinished.tmp"):
+        (layout.pins / name).touch()
+    (layout.pins / "folder").mkdir()
+    (layout.pins / "link").symlink_to("nowhere")
+    os.utime(layout.pins / "foreign", (NOW * 2, NOW * 2))
+    now = time.time()
+    assert list(pins.strays(layout, {"a pin"}, now + DAY - 60)) == []
+    assert list(pins.strays(layout, {"a pin"}, now + DAY + 60)) == [".unfinished.tmp", "foreign", "link"]
+
+
 def look(releases: Releases) -> Any:
     return lambda: gate.passed(releases.layout)
 

@@ -44,6 +44,7 @@ import hashlib
 import os
 import re
 import secrets
+import stat
 import time
 from datetime import UTC, datetime, timedelta
 from functools import partial
@@ -65,7 +66,7 @@ from penstock.ownership import reserve
 from penstock.retention.pin_owner import this_owner
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Mapping, Sequence
+    from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Sequence
 
     from penstock.core.layout import DatasetLayout
     from penstock.state.context import Context
@@ -164,6 +165,21 @@ def _pins(posted: Sequence[Posting]) -> list[Pin]:
             said, newer = pin_file.from_json(posting.value), pin_file.newer(posting.value)
             pins.append(Pin(posting.name, posting.uid, posting.made, said, newer))
     return pins
+
+
+def strays(layout: DatasetLayout, known: Container[str], now: float) -> Iterator[str]:
+    """Names in the folder of pins that are none of these `known` ones, and have not changed for a day: what
+    readers left there that is no pin, or broke off. By the inode's own time, which no account can set.
+    Folders are not among them."""
+    try:
+        names = os.listdir(layout.pins)
+    except FileNotFoundError:
+        return
+    for name in sorted(names):
+        with contextlib.suppress(FileNotFoundError):
+            seen = os.lstat(layout.pins / name)
+            if name not in known and not stat.S_ISDIR(seen.st_mode) and now - seen.st_ctime > DAY:
+                yield name
 
 
 def ended(pin: Pin, now: float, longest: float, scheduler: Callable[[str, str], bool | None]) -> str:

@@ -45,7 +45,7 @@ class Survey(NamedTuple):
     known: Sequence[Known]
     """The one that was published longest ago comes first; before it those of which nobody knows, by name."""
     ended: Mapping[str, str]
-    """The name of each pin that stands no more, and why."""
+    """The name of each pin that stands no more, and of what is no pin, and why."""
     now: float
     """When it was taken, by the file system's clock: ages are judged by it."""
 
@@ -60,7 +60,9 @@ def look(context: Context, layout: DatasetLayout, overruled: Container[str] = ()
     pinned: dict[str, list[Pin]] = {}
     ended: dict[str, str] = {}
     scheduler = partial(liveness.scheduler, context)
-    for pin in pins.read_strictly(storage, layout):
+    there = pins.read_strictly(storage, layout)
+    ended |= dict.fromkeys(pins.strays(layout, {pin.name for pin in there}, now), "it is no pin")
+    for pin in there:
         why = pins.ended(pin, now, context.config.gc.longest_pin, scheduler)
         if why:
             ended[pin.name] = why
