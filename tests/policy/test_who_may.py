@@ -101,7 +101,7 @@ TABLE: dict[str, tuple[list[str], list[tuple[int, str]]]] = {
     "du": (
         [NAME],
         [
-            (0, "not counted: 1 name"),
+            (0, "not counted: 2 names"),
             (0, "not counted: 4 names"),
             (0, ""),
             (0, ""),
