@@ -16,6 +16,7 @@ from tests.support.whole_way import FILES, go, staging
 from penstock.cli import state_commands, step_commands
 from penstock.cluster.port import ArraySpec, State
 from penstock.core.documents.last_end import LastEnd
+from penstock.core.layout import DatasetLayout
 from penstock.errors import FailedError, InterruptedRunError, LockedError, NoSpaceError
 from penstock.locks import holder
 from penstock.ownership.dataset_hold import holding
@@ -115,6 +116,28 @@ def test_a_run_that_failed_says_why(context: Context, error: Exception, said: st
     with holding(context, "data", run_of(context).id, "copy"):
         assert last_end.find(context.layout("data")) is None
     assert "stopped: no command is at work, and copy has not ended" in line(context)
+
+
+def test_a_first_run_that_failed_says_so_where_nothing_was_ever_staged(context: Context) -> None:
+    context.config.target.root.mkdir()
+    ends(context, FailedError("the source is empty", hint="check the URL"), "list")
+    told = status(context)
+    assert (told["state"], told["work"]["step"]) == ("failed", "list")
+    assert line(context).endswith("list: the source is empty (exit 1)")
+    assert told["to_do"].startswith("check the URL; then `penstock run data`")
+    go(context)
+    assert status(context)["state"] == "published"
+
+
+@pytest.mark.parametrize("elsewhere", [False, True])
+def test_the_note_of_a_first_run_makes_no_root_and_no_state_elsewhere(
+    tmp_path: Path, *, elsewhere: bool
+) -> None:
+    layout = DatasetLayout(tmp_path / "root", "data", tmp_path / "states" if elsewhere else None)
+    if elsewhere:
+        layout.root.mkdir()
+    last_end.note(layout, LastEnd("list", 3, "why"))
+    assert [*tmp_path.rglob("*")] == ([layout.root] if elsewhere else [])
 
 
 def test_a_failed_look_for_news_is_said_beside_what_is_published(context: Context) -> None:

@@ -29,6 +29,7 @@ if TYPE_CHECKING:
     from penstock.state.seals import Stored
 
 _HIDDEN = re.compile(r"\.(?P<release>.+)\.(?P<kind>staging|repair)")
+_EMPTY = "nothing is published or staged here yet"
 _STARTS = {".removed-": "removed", ".removing-": "removing"}
 
 
@@ -72,10 +73,12 @@ def dataset_row(
         with Folder(layout.folder) as folder:
             names = folder.names(layout.releases.name)
             row["stagings"] = list(_stagings(folder, layout, names, now))
+        if not names:
+            row["problem"] = row["problem"] or _EMPTY
         # Of damaged folders nobody knows who pinned what.
         held = holders(layout) if whole.shaped else {}
     except FileNotFoundError:
-        row["problem"] = row["problem"] or "nothing is published or staged here yet"
+        row["problem"] = row["problem"] or _EMPTY
         return row
     except OSError as error:
         row["problem"] = row["problem"] or _why(error)

@@ -44,10 +44,16 @@ def begin(layout: DatasetLayout, *, reserve: bool) -> None:
 
 
 def note(layout: DatasetLayout, end: LastEnd) -> None:
-    """Leave this note, durably, where this account stages the dataset and has state of it."""
+    """Leave this note, durably, where this account stages the dataset. The first run's makes the dataset's
+    folders where the root is there; a state below `target.state_root` is made by list alone."""
+    storage = open_storage()
     try:
-        if not open_storage().owns(layout) or not open_storage().check_marker(layout):
+        if not storage.owns(layout):
             return
+        if not storage.check_marker(layout):
+            if layout.state_root is not None or not layout.root.is_dir():
+                return
+            storage.prepare(layout)
     except (PenstockError, OSError):
         return
     given = orders.given()
