@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import os
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, get_args
 
 import pytest
 from tests.support.commands import penstock
@@ -12,7 +12,7 @@ from tests.support.forked import NOBODY, forked
 
 from penstock.catalogue import past
 from penstock.core.documents import history_line
-from penstock.core.documents.history_line import Author, Removal, Repair, RepairCounts, Unpinning
+from penstock.core.documents.history_line import Author, Removal, Repair, RepairCounts, Unpinning, Written
 from penstock.views import release_text
 
 if TYPE_CHECKING:
@@ -62,6 +62,22 @@ def test_repairs_and_rollbacks_are_said_in_words(layout: DatasetLayout) -> None:
     back, repaired = past.history(layout)["lines"][:2]
     assert repaired["text"] == "3 files repaired, 1 could not be; 2.00 KiB fetched"
     assert (back["text"], back["release"]) == ("from b", "a")
+
+
+def test_audits_and_what_was_overruled_are_said_in_words(layout: DatasetLayout) -> None:
+    """As `audit_step` writes them: without a format."""
+    audit = {"event": "audit", "at": "t", "choice": "whole", "status": "FINDINGS", "counts": {"changed": 1}}
+    overrule = {"event": "overrule", "at": "t", "why": "a test", "counts": {"changed": 1}}
+    layout.audit_history.write_text(f"{json.dumps(audit)}\n{json.dumps(overrule)}\n")
+    overruled, audited = past.audits(layout)["lines"]
+    assert (audited["known"], audited["text"]) == (True, "whole: FINDINGS (1 changed)")
+    assert (overruled["known"], overruled["text"]) == (True, "findings overruled: a test")
+
+
+@pytest.mark.parametrize("line", [kind() for kind in get_args(Written)], ids=lambda line: line.event)
+def test_every_event_that_this_version_writes_is_known_to_it(layout: DatasetLayout, line: Written) -> None:
+    append(layout, history_line.to_json(line))
+    assert all(row["known"] for row in past.history(layout)["lines"])
 
 
 @pytest.mark.parametrize("number", [1, 99])

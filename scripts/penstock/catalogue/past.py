@@ -16,6 +16,7 @@ from penstock.core.documents.history_line import (
     Removal,
     Repair,
     Rollback,
+    Signing,
     Unpinning,
 )
 from penstock.errors import NewerFormatError
@@ -92,8 +93,8 @@ def _row(raw: bytes, line: Mapping[str, object], path: Path) -> HistoryRow:
 
     event = text("event") or "?"
     try:
-        known = history_line.from_json(raw, path)
-        told = _AUDITS[event](line) if event in _AUDITS else _told(known)
+        # A line of `audits.jsonl` has no format.
+        told = _AUDITS[event](line) if event in _AUDITS else _told(history_line.from_json(raw, path))
     except (NewerFormatError, ValueError):
         told = None
     return {
@@ -126,6 +127,8 @@ def _told(line: HistoryLine) -> str | None:
         return f"{human.counted(line.files, 'file')}, {human.size(line.bytes)}: {line.why}"
     if isinstance(line, Unpinning):
         return line.told or line.pin
+    if isinstance(line, Signing):
+        return "its seal was signed"
     return None
 
 
