@@ -16,7 +16,7 @@ from tests.support.published import data_of, flip, writable
 
 from penstock.audit import audit_store
 from penstock.core.audit_selection import Choice
-from penstock.core.documents.verdict import LastAudit, StandingFindings, Verdict
+from penstock.core.documents.verdict import LastAudit, LastRepair, Overruling, StandingFindings, Verdict
 from penstock.core.findings import Finding
 from penstock.errors import FindingsError
 from penstock.state import gate, history, run_store, seals, verdicts
@@ -57,6 +57,35 @@ def test_what_stands_after_an_audit(
     # Of an audit that was stopped before it could say that it had ended: the same again.
     again = verdicts.audited(told, last, choice, compared=compared)
     assert verdicts.standing(again) == stands
+
+
+@pytest.mark.parametrize(
+    ("found", "stands", "repair", "overruled", "closed"),
+    [
+        ({}, {}, "", "", None),
+        ({"changed": 1}, {"changed": 1}, "", "", None),
+        ({"changed": 1}, {}, "t3", "", "repaired t3"),
+        ({"changed": 1}, {"extra": 1}, "t3", "", None),
+        ({"changed": 1}, {}, "", "t4", "overruled t4"),
+        ({"changed": 1}, {}, "t3", "t4", "overruled t4"),
+        ({"changed": 1}, {}, "t4", "t3", "repaired t4"),
+        ({}, {}, "t3", "", None),
+        # Two whole audits: the second finds the damage no more.
+        ({}, {}, "t1", "t1", None),
+    ],
+)
+def test_the_last_audit_says_what_closed_its_findings(
+    found: dict[str, int], stands: dict[str, int], repair: str, overruled: str, closed: str | None
+) -> None:
+    verdict = Verdict(
+        stands=stood(**stands) if stands else (),
+        last=LastAudit(audit="a2", counts=found),
+        repair=LastRepair(repair) if repair else None,
+        overruled=Overruling(overruled) if overruled else None,
+    )
+    last = verdicts.last(verdict)
+    assert last is not None
+    assert last.get("closed") == closed
 
 
 def test_findings_stick_until_they_are_repaired(staged: Context, capsys: pytest.CaptureFixture[str]) -> None:

@@ -19,12 +19,12 @@ from penstock.catalogue import details, places
 from penstock.catalogue.holders import nobody
 from penstock.catalogue.releases import dataset_row
 from penstock.core.documents import verdict
-from penstock.core.documents.verdict import LastAudit, StandingFindings, Verdict
+from penstock.core.documents.verdict import LastAudit, LastRepair, StandingFindings, Verdict
 from penstock.core.layout import DatasetLayout
 from penstock.errors import ConfigError, PreflightError
 from penstock.retention.pins import Held
 from penstock.state import seals
-from penstock.views import release_text
+from penstock.views import findings_text, release_text
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -97,6 +97,16 @@ def test_the_last_audit_and_the_findings_that_stand_are_shown(layout: DatasetLay
     shown = details.shown(layout, None, nobody)
     assert "penstock repair data" in shown["advice"]
     assert shown["verdict"] is not None
+    # A repair that left nothing closes them in all views.
+    mended = told._replace(stands=(), repair=LastRepair("2026-03-14T12:03:11Z", "x", 2, 0))
+    layout.verdict(current).write_text(json.dumps(verdict.to_json(mended)))
+    row = dataset_row(layout, nobody)
+    assert (row["state"], by_name(row)[current]["findings"]) == ("published", {})
+    assert "repaired 2026-03-14\n" in text(row)
+    assert "FINDINGS" not in text(row)
+    last = by_name(row)[current]["last_audit"]
+    assert last is not None
+    assert findings_text.last(last).endswith(": FINDINGS (2 changed), repaired 2026-03-14T12:03:11Z")
 
 
 def test_a_holder_of_a_release_stands_in_its_row(layout: DatasetLayout) -> None:

@@ -14,7 +14,7 @@ from penstock.catalogue.reading import Folder
 from penstock.errors import PenstockError
 from penstock.filesystem.owners import user_name
 from penstock.policy import hold, pause
-from penstock.state import gate, run_claims
+from penstock.state import gate, run_claims, verdicts
 from penstock.state.run import read_run
 
 if TYPE_CHECKING:
@@ -130,8 +130,7 @@ def _owner(path: Path) -> OwnerJson | None:
 
 
 def _row(judgement: Judgement, current: str | None, held: Held | None, now: datetime) -> ReleaseRow:
-    verdict = judgement.verdict
-    last = verdict.last if verdict else None
+    last = verdicts.last(judgement.verdict)
     row: ReleaseRow = {
         "release": judgement.release,
         "path": str(judgement.data),
@@ -146,8 +145,8 @@ def _row(judgement: Judgement, current: str | None, held: Held | None, now: date
         "storage_grade": "",
         "base": None,
         "unchanged": 0,
-        "last_audit": last.to_json() if last else None,
-        "audit_age": age_of(last.ended, now) if last else None,
+        "last_audit": last,
+        "audit_age": age_of(last["ended"], now) if last else None,
         "findings": judgement.findings,
         "held_by": list(held.words) if held else [],
         "pins_unopened": held.unopened if held else 0,

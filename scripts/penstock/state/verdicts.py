@@ -35,7 +35,7 @@ if TYPE_CHECKING:
 
     from penstock.core.audit_selection import Choice
     from penstock.core.documents.seal import Seal
-    from penstock.core.documents.verdict import LastAudit
+    from penstock.core.documents.verdict import LastAudit, LastAuditJson
     from penstock.core.layout import DatasetLayout
 
 BYTES = frozenset({"changed", "unread"})
@@ -85,6 +85,18 @@ def standing(verdict: Verdict | None) -> dict[str, int]:
     for one in verdict.stands if verdict else ():
         counts.update(one.counts)
     return dict(counts)
+
+
+def last(verdict: Verdict | None) -> LastAuditJson | None:
+    """The last audit, for views; with `closed` where it found something, and nothing stands any more."""
+    if verdict is None or verdict.last is None:
+        return None
+    shown, repair, overruled = verdict.last.to_json(), verdict.repair, verdict.overruled
+    if verdict.last.counts and not standing(verdict) and (repair or overruled):
+        repaired_at, overruled_at = repair.at if repair else "", overruled.at if overruled else ""
+        by_repair = repaired_at >= overruled_at
+        shown["closed"] = f"repaired {repaired_at}" if by_repair else f"overruled {overruled_at}"
+    return shown
 
 
 def advice(dataset: str, counts: Iterable[str]) -> str:

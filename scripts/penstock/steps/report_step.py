@@ -18,7 +18,7 @@ from penstock.core import element_use, events
 from penstock.core.step_table import RUN_IN_ELEMENTS, WITH_RECEIPT
 from penstock.errors import FindingsError
 from penstock.filesystem.capabilities import facts
-from penstock.state import gate, outcomes, receipts, run_store, seals
+from penstock.state import gate, outcomes, receipts, run_store, seals, verdicts
 from penstock.views import linked_text
 
 if TYPE_CHECKING:
@@ -157,8 +157,8 @@ def _gathered(context: Context, run: Run) -> tuple[Result, ElementAccounts]:
 def judged(found: Judgement) -> Result:
     """What the judgement of a dataset adds to the result of its run: what readers get by `current`, the last
     audit, and where the gate is closed {status, why, findings}."""
-    last = found.verdict.last if found.verdict else None
-    told: Result = {"last_audit": last.to_json()} if last else {}
+    last = verdicts.last(found.verdict)
+    told: Result = {"last_audit": last} if last else {}
     if found.release:
         told |= {"current_release": found.release, "path": str(found.data)}
     if found.error is not None:

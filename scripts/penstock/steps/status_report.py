@@ -14,7 +14,7 @@ from penstock.errors import FindingsError, PenstockError, PreflightError
 from penstock.ownership import abandoned_stagings, liveness, ops_share
 from penstock.policy import accounts, hold, pause
 from penstock.retention import pins
-from penstock.state import gate, run_store, under_way
+from penstock.state import gate, run_store, under_way, verdicts
 from penstock.state.submission_log import ArrayBook
 from penstock.steps import run_state
 
@@ -62,8 +62,7 @@ def _published(found: Judgement) -> StatusResult:
     if found.stored is not None:
         seal = found.stored.seal
         answer |= {"files": seal.files, "bytes": seal.bytes, "sealed": seal.sealed}
-    if found.verdict is not None and found.verdict.last is not None:
-        answer["last_audit"] = found.verdict.last.to_json()
+    answer["last_audit"] = verdicts.last(found.verdict)
     return answer
 
 

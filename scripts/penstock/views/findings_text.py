@@ -93,13 +93,14 @@ def overruled(result: OverruleResult) -> str:
 
 
 def last(audit: LastAuditJson) -> str:
-    """The last audit of a release in one line: when, how much, and the result."""
+    """The last audit of a release in one line: when, how much, the result, and what closed its findings."""
     counts = ", ".join(f"{human.count(n)} {kind}" for kind, n in sorted(audit["counts"].items()))
     much = f"{human.count(audit['files'])} of {human.counted(audit['of_files'], 'file')}"
     much += f", {human.size(audit['bytes'])}"
     left = ", ".join(f"{human.count(n)} {kind}" for kind, n in sorted(audit["skipped"].items()))
     told = ", ".join(filter(None, (counts, left and f"not read: {left}")))
-    return f"{audit['ended']}, {audit['choice']}, {much}: {audit['status']}" + (f" ({told})" * bool(told))
+    text = f"{audit['ended']}, {audit['choice']}, {much}: {audit['status']}" + (f" ({told})" * bool(told))
+    return f"{text}, {audit['closed']}" if "closed" in audit else text
 
 
 def _skipped(result: AuditResult) -> list[str]:

@@ -5,7 +5,7 @@ Times are UTC, ISO 8601. `state.verdicts` says when a finding falls.
 
 # Annotations are read at run time (`typed_json`): no `from __future__ import annotations`.
 from collections.abc import Mapping, Sequence
-from typing import NamedTuple, TypedDict, cast
+from typing import NamedTuple, NotRequired, TypedDict, cast
 
 from penstock.core.documents import typed_json
 
@@ -40,6 +40,8 @@ class LastAuditJson(TypedDict):
     by: str
     skipped: Mapping[str, int]
     grade: str
+    closed: NotRequired[str]
+    """What closed its findings, where none stand any more: `repaired 2026-03-14T12:03:11Z` or `overruled`."""
 
 
 class LastAudit(NamedTuple):
