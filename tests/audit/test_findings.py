@@ -16,6 +16,7 @@ from penstock.formats.files import Files
 from penstock.formats.manifest import ManifestWriter, read_manifest
 from penstock.steps import audit_step, repair_step
 from penstock.storage import durable
+from penstock.views import findings_text
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -145,7 +146,10 @@ def test_findings_of_samples_since_the_last_whole_audit_are_repaired_together(
     assert audit_step.run(staged, "data")["counts"] == {"changed": 2}
     # A sample that reads next to nothing finds nothing; what the whole one found is still known.
     tiny = audit_step.Request(choice=Choice("sample", 1e-9, "seed"))
-    assert audit_step.run(staged, "data", tiny)["status"] == "PASSED"
+    result = audit_step.run(staged, "data", tiny)
+    assert (result["status"], result["files"]) == ("PARTLY", 0)
+    assert result["promise"].startswith("this sample holds no file: nothing is proven of their bytes")
+    assert findings_text.audit(result).endswith("  STATUS      PARTLY (no file was read)\n")
     done = repair_step.run(staged, "data")
     assert [path for path, _ in done["repaired"]] == ["big/giant", "d0/f00"]
     assert done["fetched_bytes"] == len(files["d0/f00"]) + (1 << 20)

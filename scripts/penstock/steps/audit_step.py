@@ -422,11 +422,12 @@ def _close(
     skipped = _amounts(audit_store.kept_skipped(audit_store.skipped(folder)))
     unopened = sum(one["files"] for one in skipped.values())
     files = plan.files - unopened if plan else 0
+    proven = not skipped and not (plan and seal.files and not _rows(plan))
     result: AuditResult = {
         "dataset": layout.dataset,
         "release": audit.release,
         "audit": audit.id,
-        "status": "FINDINGS" if counts else "PARTLY" if skipped else "PASSED",
+        "status": "FINDINGS" if counts else "PASSED" if proven else "PARTLY",
         "counts": dict(counts),
         "findings": shown,
         "all_findings": str(audit_store.findings(folder)),
@@ -444,7 +445,7 @@ def _close(
         "methods": dict(methods),
         "choice": audit.choice.kind,
         "owner": context.storage.owns(layout),
-        "promise": _promise(audit, unopened) if plan else "no file was read",
+        "promise": _promise(audit, plan, unopened) if plan else "no file was read",
         "began": audit.created,
         "moved_bytes": receipts.moved(filter(None, read), began),
         "seconds": round(time.time() - began, 3),
@@ -455,8 +456,11 @@ def _close(
     return result
 
 
-def _promise(audit: Audit, unopened: int) -> str:
+def _promise(audit: Audit, plan: PlanInfo, unopened: int) -> str:
     promise = audit.choice.promise()
+    if not _rows(plan) and audit.choice.kind != "whole":
+        which = "this slice" if audit.choice.kind == "slice" else "this sample"
+        return f"{which} holds no file: nothing is proven of their bytes, all else was compared; {promise}"
     if not unopened:
         return promise
     return f"nothing is known of the {unopened} files that were not read; of the others: {promise}"

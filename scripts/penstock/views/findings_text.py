@@ -42,6 +42,7 @@ def audit(result: AuditResult) -> str:
     told = ", ".join(f"{human.count(counts[kind])} {kind}" for kind in KINDS if counts.get(kind))
     left = ", ".join(f"{human.count(one['files'])} {kind}" for kind, one in sorted(result["skipped"].items()))
     told = ", ".join(filter(None, (told, left and f"not read: {left}")))
+    told = "no file was read" if result["status"] == "PARTLY" and not told else told
     lines.append(line("STATUS", f"{result['status']} ({told})" if told else result["status"]))
     return "".join(f"{line}\n" for line in lines)
 

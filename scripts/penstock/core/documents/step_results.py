@@ -191,7 +191,7 @@ class AuditResult(TypedDict):
     release: str
     audit: str
     status: str
-    """PASSED, PARTLY (nothing was found in what was read, and not all was) or FINDINGS."""
+    """PASSED, PARTLY (nothing was found, and not all that was due, or nothing, was read) or FINDINGS."""
     counts: Mapping[str, int]
     findings: Sequence[FindingJson]
     """The first thousand; `all_findings` is the path of the file that has all of them."""
