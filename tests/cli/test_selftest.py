@@ -12,6 +12,7 @@ import pytest
 from tests.filesystem.test_probe import EVERYWHERE, EXPECTED
 from tests.filesystems.bed import Bed
 from tests.support.commands import penstock as command
+from tests.support.forked import NOBODY
 from tests.support.images import file_system
 
 from penstock.cli import main
@@ -150,6 +151,15 @@ def test_what_a_killed_selftest_left_is_removed_by_the_next(tmp_path: Path) -> N
     assert not dead.exists()
     assert own.exists()
     assert away.exists()
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root can give a folder away")
+def test_what_a_killed_selftest_of_another_account_left_is_named(tmp_path: Path) -> None:
+    dead = tmp_path / f"{selftest.PREFIX}.{os.uname().nodename}.{os.getpid()}.1.abcdef"
+    dead.mkdir()
+    os.chown(dead, NOBODY, NOBODY)
+    (named,) = selftest._clear(tmp_path)
+    assert (named.found, dead.exists()) == (dead.name, True)
 
 
 def test_no_second_sees_more_operations_than_the_budget() -> None:

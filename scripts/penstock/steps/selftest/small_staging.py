@@ -6,8 +6,6 @@ import json
 import os
 import random
 import subprocess
-import tempfile
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 from penstock.config.fixed_settings import TESTED
@@ -22,6 +20,7 @@ from penstock.views import human
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
+    from pathlib import Path
 
     from penstock.steps.selftest.budget import Budget
 
@@ -37,9 +36,10 @@ OPERATIONS = 60
 reads and writes."""
 
 
-def staged(folder: Path, budget: Budget) -> Iterator[CheckResult]:
-    """Stage it below `folder`, on this machine, and compare what is published with what was given. Root
-    stages nothing unless it asked to."""
+def staged(folder: Path, place: Path, budget: Budget) -> Iterator[CheckResult]:
+    """Stage it below `folder`, on this machine, and compare what is published with what was given. It is made
+    in `place`, which is not there yet, and which the caller removes. Root stages nothing unless it asked
+    to."""
     if os.geteuid() == 0 and not rights.as_root():
         yield CheckResult(
             "a small staging",
@@ -49,39 +49,36 @@ def staged(folder: Path, budget: Budget) -> Iterator[CheckResult]:
             "`penstock --as-root selftest`",
         )
         return
-    with tempfile.TemporaryDirectory(prefix="penstock-selftest-") as name:
-        place = Path(name)
-        source = place / "source"
-        _make(source)
-        configuration = place / "selftest.yaml"
-        configuration.write_text(
-            json.dumps(
-                {
-                    "target": {"root": str(folder), "keep_free": "1MiB"},
-                    "datasets": {DATASET: {"source": str(source)}},
-                }
-            )
+    place.mkdir(0o700)
+    source = place / "source"
+    _make(source)
+    configuration = place / "selftest.yaml"
+    configuration.write_text(
+        json.dumps(
+            {
+                "target": {"root": str(folder), "keep_free": "1MiB"},
+                "datasets": {DATASET: {"source": str(source)}},
+            }
         )
-        spent = budget.seconds
-        for step in STEPS:
-            budget.spend(len(SIZES) * OPERATIONS // len(STEPS), size=sum(SIZES) // len(STEPS), files=10)
-            problem = _step(step, configuration, budget)
-            if problem:
-                yield CheckResult(
-                    "a small staging", f"{step}: {problem}", "stop", "a release", "see the message"
-                )
-                return
-        took = human.duration(budget.seconds - spent)
-        budget.spend(0)
-        layout = DatasetLayout(folder, DATASET)
-        published = layout.current / DATA
-        wrong = [path.name for path in sorted(source.iterdir()) if not _same(path, published / path.name)]
-        if wrong:
-            yield CheckResult("a small staging", f"other bytes in {', '.join(wrong[:3])}", "stop", "the same")
+    )
+    spent = budget.seconds
+    for step in STEPS:
+        budget.spend(len(SIZES) * OPERATIONS // len(STEPS), size=sum(SIZES) // len(STEPS), files=10)
+        problem = _step(step, configuration, budget)
+        if problem:
+            yield CheckResult("a small staging", f"{step}: {problem}", "stop", "a release", "see the message")
             return
-        amount = f"{human.counted(len(SIZES), 'file')}, {human.size(sum(SIZES))}"
-        yield CheckResult("a small staging", f"{amount} staged, audited and the same, in {took}")
-        yield CheckResult("what verify proved", _grades(layout))
+    took = human.duration(budget.seconds - spent)
+    budget.spend(0)
+    layout = DatasetLayout(folder, DATASET)
+    published = layout.current / DATA
+    wrong = [path.name for path in sorted(source.iterdir()) if not _same(path, published / path.name)]
+    if wrong:
+        yield CheckResult("a small staging", f"other bytes in {', '.join(wrong[:3])}", "stop", "the same")
+        return
+    amount = f"{human.counted(len(SIZES), 'file')}, {human.size(sum(SIZES))}"
+    yield CheckResult("a small staging", f"{amount} staged, audited and the same, in {took}")
+    yield CheckResult("what verify proved", _grades(layout))
 
 
 def _make(source: Path) -> None:
