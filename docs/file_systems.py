@@ -327,8 +327,10 @@ PROMISES = (
     "else it is named in a warning.\n\n"
     "The folder has the mode of the root, and the sticky bit where several accounts may write in it. "
     "Where they may not write in the root itself, an administrator makes it: `mkdir -m 1777 "
-    "<root>/.promises`. A promise that cannot be written is a warning. Runs below another root of the "
-    "same file system are not seen; where folders are listed with a delay (NFS), two plans within it "
+    "<root>/.promises`. It belongs to whoever posts first, whose mode can keep others out, unless an "
+    "administrator has made it before. A promise that cannot be written is a warning that names who can open "
+    "the folder; the run goes on. Runs below another root of the same file system are not seen; "
+    "where folders are listed with a delay (NFS), two plans within it "
     "may both pass.\n"
 )
 

@@ -26,6 +26,7 @@ from penstock.core.documents import promise as documents
 from penstock.core.documents.promise import ASKED, RESTING, WORKING, Promise, of_repair
 from penstock.core.events import ElementChanged, Started
 from penstock.errors import NoSpaceError
+from penstock.filesystem.owners import account
 from penstock.locks import holder as holders
 from penstock.locks.heartbeat import PATIENCE
 from penstock.ownership import promises
@@ -308,9 +309,16 @@ def test_s17_promises_of_other_accounts_are_counted_where_they_can_be_true(
 def test_s17_a_promise_that_cannot_be_written_is_a_warning(tmp_path: Path) -> None:
     context = context_for(tmp_path, tree(tmp_path / "source", {"a": b"a"}))
     list_step.run(context, "data")
-    (tmp_path / "target" / ".promises").write_bytes(b"")
+    folder = tmp_path / "target" / ".promises"
+    folder.write_bytes(b"")
     assert plan_step.run(context, "data")["files"] == 1
     assert "cannot be promised to others" in warnings(context)
+    assert f"mkdir -m 1777 {folder}" in warnings(context)
+    folder.unlink()
+    folder.mkdir()
+    folder.chmod(0o777)
+    promises.SpacePromise(context, context.layout("data"), "run", "plan").ask(1, 1, 0)
+    assert f"chmod 1777 {folder}, as {account(os.geteuid())} or uid 0" in warnings(context)
 
 
 def test_s17_a_promise_is_lowered_by_copy_and_gone_with_publish(tmp_path: Path) -> None:

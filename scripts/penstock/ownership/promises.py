@@ -43,6 +43,7 @@ from penstock.core.step_table import RUN_IN_ELEMENTS
 from penstock.errors import InterruptedRunError, NoSpaceError, PenstockError
 from penstock.filesystem import clock
 from penstock.filesystem.capabilities import facts
+from penstock.filesystem.owners import account
 from penstock.locks import holder as holders
 from penstock.locks.heartbeat import HEARTBEAT, PATIENCE, SHORT, stands_still
 from penstock.ownership import liveness
@@ -164,8 +165,15 @@ class SpacePromise:
             self._warn(
                 f"what this run will write cannot be promised to others in {self._layout.promises}: {why}; "
                 "runs that are planned while it copies count this space as free. Where several accounts "
-                f"stage below this root: mkdir -m 1777 {self._layout.promises}, as its owner"
+                f"stage below this root: {self._opened()}"
             )
+
+    def _opened(self) -> str:
+        """Who lets all accounts post, and how."""
+        folder = self._layout.promises
+        if folder.is_dir():
+            return f"chmod 1777 {folder}, as {account(folder.stat().st_uid)} or uid 0"
+        return f"mkdir -m 1777 {folder}, as the root's owner"
 
     def admitted(self, count: Callable[[Sequence[Promise]], T]) -> T:
         """What `count` returns for the promises of the other living runs; from then on this run's own holds.
