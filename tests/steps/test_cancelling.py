@@ -66,6 +66,18 @@ def test_it_ends_what_lives_without_being_told_the_backend(
     assert mark.said().startswith("by ")
 
 
+def test_with_a_root_it_needs_no_configuration(
+    layout: DatasetLayout, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "my.yaml").unlink()
+    assert main(["cancel", "d", "--root", "target"]) == 0
+    assert capsys.readouterr().out == "d: array 8 of copy\n"
+    assert cancel_mark.path(layout).exists()
+    # What is not there, and all of what lies below a root, is not meant.
+    assert main(["cancel", "e", "--root", "target"]) == 2
+    assert main(["cancel", "--root", "target"]) == 2
+
+
 def test_nothing_runs(tmp_path: Path, layout: DatasetLayout, capsys: pytest.CaptureFixture[str]) -> None:
     ArrayBook(layout.run("0123456789abcdef").arrays).ended("name-8")
     assert main(["--config", "my.yaml", "cancel", "d"]) == 0

@@ -41,7 +41,7 @@ def releases(parsed: argparse.Namespace, session: Session) -> int:
     holders = pins.holding(open_storage())
     owners = _owners(parsed, session)
     found = [
-        dataset_row(layout, holders, owners=owners) for layout in _layouts(parsed, session, parsed.dataset)
+        dataset_row(layout, holders, owners=owners) for layout in layouts(parsed, session, parsed.dataset)
     ]
     session.receipt({"datasets": {one["dataset"]: one for one in found}})
     if _json(parsed):
@@ -155,12 +155,11 @@ def du(parsed: argparse.Namespace, session: Session) -> int:
     from penstock.views import disk_use_text
 
     target, _ = _target(parsed, session)
-    layouts = _layouts(parsed, session, parsed.dataset)
     found = []
     with session.display() as view:
         sink = logged(view)
         with pause.watching(pause.Watch(target.root, lambda text: sink(events.Warned("", "pause", text)))):
-            for layout in layouts:
+            for layout in layouts(parsed, session, parsed.dataset):
 
                 def progress(files: int, size: int, name: str = layout.dataset) -> None:
                     sink(events.Progressed(name, "du", files=files, bytes=size))
@@ -220,14 +219,14 @@ def _layout(parsed: argparse.Namespace, session: Session) -> DatasetLayout:
     """The one dataset that is meant: the named one, else the only one of the configuration or, without that,
     below the root. Raises ConfigError."""
     names = [parsed.name] if parsed.name else _target(parsed, session)[1]
-    found = _layouts(parsed, session, names if len(names) == 1 else [])
+    found = layouts(parsed, session, names if len(names) == 1 else [])
     if len(found) != 1:
         names = ", ".join(layout.dataset for layout in found)
         raise ConfigError("which dataset?", hint=f"there are: {names}" if names else "there is none at all")
     return found[0]
 
 
-def _layouts(parsed: argparse.Namespace, session: Session, names: Sequence[str]) -> list[DatasetLayout]:
+def layouts(parsed: argparse.Namespace, session: Session, names: Sequence[str]) -> list[DatasetLayout]:
     """The datasets that are meant: those named, else all that lie below the root or that the configuration
     has. Raises ConfigError for a name that neither knows."""
     from penstock.catalogue import places

@@ -95,7 +95,7 @@ COMMANDS = (
         "stage",
         "end a dataset's arrays; its controller stops too",
         "state_commands:cancel",
-        examples=("penstock cancel imagenet", "penstock cancel"),
+        examples=("penstock cancel imagenet", "penstock cancel imagenet --root /beegfs/datasets"),
     ),
     Command(
         "path",

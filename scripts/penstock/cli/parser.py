@@ -141,6 +141,8 @@ def _own_arguments(parser: argparse.ArgumentParser, command: Command) -> None:
             "--kernel-cmdline", action="store_true",
             help="look at this host alone: what is recommended for hosts with WEKA's client",
         )  # fmt: skip
+    if command.name == "cancel":
+        _root_argument(parser)
     if command.where.startswith("catalogue_commands:"):
         _catalogue_arguments(parser, command.name)
     if command.name in ("run", "list", "list-group"):
@@ -284,11 +286,15 @@ def _init_arguments(parser: argparse.ArgumentParser) -> None:
     keys.add_argument("--profile", metavar="NAME", help="of S3: the profile of ~/.aws that has the keys")
 
 
-def _catalogue_arguments(parser: argparse.ArgumentParser, name: str) -> None:
+def _root_argument(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--root", type=Path, metavar="FOLDER",
         help="the target's root; then no configuration is needed (default: target.root)",
     )  # fmt: skip
+
+
+def _catalogue_arguments(parser: argparse.ArgumentParser, name: str) -> None:
+    _root_argument(parser)
     parser.add_argument("--json", action="store_true", help="print it as JSON, by lines")
     if name not in ("releases", "du"):
         parser.add_argument("name", nargs="?", metavar="DATASET", help="default: the only one")

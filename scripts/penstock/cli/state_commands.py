@@ -246,17 +246,29 @@ def _given(config: Config, name: str) -> tuple[Published, str]:
 
 def cancel(parsed: argparse.Namespace, session: Session) -> int:
     """End the arrays of the datasets' unfinished runs; what was copied stays and is resumed. A submitted
-    controller that has not begun is ended where all of its datasets are cancelled; else it is named."""
+    controller that has not begun is ended where all of its datasets are cancelled; else it is named. With
+    --root no configuration is needed, and no such controller is known."""
+    from penstock.cli import catalogue_commands
+    from penstock.config.settings import Config, DatasetConfig, TargetConfig
     from penstock.steps import cancellation, controller_job
 
-    config = session.config()
-    names = session.names(config, parsed.dataset)
+    if parsed.root is None:
+        config = session.config()
+        names = session.names(config, parsed.dataset)
+    elif parsed.dataset:
+        names = [one.dataset for one in catalogue_commands.layouts(parsed, session, parsed.dataset)]
+        config = Config(
+            TargetConfig(parsed.root.absolute()), {name: DatasetConfig(name, ()) for name in names}
+        )
+    else:
+        raise ConfigError("which dataset?", where="--root", hint="name those whose work is to end")
     ended: dict[str, list[str]] = {}
     with session.context(config) as context:
         for name in names:
             ended[name] = cancellation.run(context, name)
             output.show(f"{name}: {'; '.join(ended[name]) or 'nothing runs'}")
-        for job, datasets in controller_job.waiting(context.cluster, session.file).items():
+        jobs = {} if parsed.root else controller_job.waiting(context.cluster, session.file)
+        for job, datasets in jobs.items():
             told = f"scancel {job} ends it, for {', '.join(datasets) or 'whatever it was submitted for'}"
             if datasets and {*datasets} <= {*names}:
                 context.cluster.cancel(job)
