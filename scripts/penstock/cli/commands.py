@@ -169,12 +169,12 @@ COMMANDS = (
     Command(
         "remove",
         "keep",
-        "remove releases, by name",
+        "remove releases by name, or a dataset with all of them",
         "retention_commands:remove",
         "apart",
         (
             "penstock remove imagenet 20261101-1f2e3d4c --dry-run",
-            "penstock remove imagenet 20261101-1f2e3d4c",
+            "penstock remove imagenet --all --now",
         ),
     ),
     Command(

@@ -216,7 +216,11 @@ def _own_arguments(parser: argparse.ArgumentParser, command: Command) -> None:
         parser.add_argument("--json", action="store_true", help="print the result as JSON, a line a dataset")
     elif command.name == "remove":
         parser.add_argument("name", metavar="DATASET", help="whose releases")
-        parser.add_argument("release", nargs="+", metavar="RELEASE", help="which ones")
+        parser.add_argument("release", nargs="*", metavar="RELEASE", help="which ones")
+        parser.add_argument(
+            "--all", action="store_true",
+            help="all of them, with `current`, the history and all state: the dataset is gone then",
+        )  # fmt: skip
         _removal_arguments(parser)
         parser.add_argument("--json", action="store_true", help="print the result as JSON")
         parser.add_argument(

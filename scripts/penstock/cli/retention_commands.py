@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from functools import partial
 from typing import TYPE_CHECKING
 
 from penstock.cli import output
@@ -60,21 +61,17 @@ def gc(parsed: argparse.Namespace, session: Session) -> int:
 
 
 def remove(parsed: argparse.Namespace, session: Session) -> int:
-    """Remove releases by name. Returns HELD where a reader or a run came to hold one after the command had
-    begun: that one stays."""
+    """Remove releases by name, or with --all the dataset. Returns HELD where a reader or a run came to hold
+    one after the command had begun: that one stays."""
     from penstock.steps import gc_step
 
     config = session.config()
     name = session.only(config, parsed.name)
+    if parsed.all == bool(parsed.release):
+        raise ConfigError("which releases?", hint="name them, or remove the dataset with all of them: --all")
+    work = gc_step.remove_all if parsed.all else partial(gc_step.remove, releases=parsed.release)
     with session.context(config) as context:
-        found = gc_step.remove(
-            context,
-            name,
-            parsed.release,
-            dry_run=parsed.dry_run,
-            now=parsed.now,
-            overruled=tuple(parsed.overrule),
-        )
+        found = work(context, name, dry_run=parsed.dry_run, now=parsed.now, overruled=tuple(parsed.overrule))
     session.receipt(found)
     _show(parsed, found)
     stay = not parsed.dry_run and any(one["held_by"] for one in found["releases"])

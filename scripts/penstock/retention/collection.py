@@ -174,7 +174,7 @@ def _named_away(
     with holding(context, layout.dataset, "", step):
         interrupted.settle(context, layout)
         while overruled:
-            _take_back(context, layout, overruled[0])
+            take_back(context, layout, overruled[0])
             overruled.pop(0)
         seen = survey.look(context, layout)
         agreed = {one.known.release for one in planned.doomed}
@@ -207,7 +207,7 @@ def _pin_named(context: Context, layout: DatasetLayout, name: str) -> Pin:
     return found
 
 
-def _take_back(context: Context, layout: DatasetLayout, name: str) -> Pin:
+def take_back(context: Context, layout: DatasetLayout, name: str) -> Pin:
     """Remove a reader's pin, with a line in the history. By the dataset's owner, under its lock. Raises as
     `_pin_named`."""
     found = _pin_named(context, layout, name)

@@ -15,7 +15,7 @@
 | has no time of publication, by history and seal                   | unknown                             |
 | else                                                              | nothing: gc removes it              |
 
-`remove`, which names a release, asks the first six alone.
+`remove`, which names a release, asks the first six alone; `remove --all` those that `with_dataset` says.
 """
 
 from __future__ import annotations
@@ -85,6 +85,16 @@ def by_rules(
 def by_name(one: Known, current: str | None, grace: float, now: float) -> Decision:
     """What `remove` does with a release that it names."""
     return Decision(one, _always(one, current, grace, now))
+
+
+def with_dataset(one: Known, current: str | None, grace: float, now: float) -> Decision:
+    """What becomes of a release where all of its dataset is to go: neither `current` holds it, nor a run that
+    has not ended and that nobody works on. `current` had readers until now: all of its grace is to come."""
+    asked = one._replace(held=[words for words in one.held if not words.startswith("base: ")])
+    held = [words for words in _always(asked, current or "", grace, now) if words != "current"]
+    if one.release == current and grace:
+        held.append(f"grace: `current` names it, and {human.duration(grace)} are waited for its readers")
+    return Decision(one, held)
 
 
 def _always(one: Known, current: str | None, grace: float, now: float) -> list[str]:

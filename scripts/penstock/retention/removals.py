@@ -96,16 +96,17 @@ def take_name(context: Context, layout: DatasetLayout, one: RemovalMark) -> None
         raise storage_error(error, "a release cannot be renamed", str(layout.release(one.release))) from error
 
 
-def set_aside(context: Context, staging: Path, state: Path) -> None:
-    """Take the name of the staging of a run that did not end, then that of the run's state, by one rename
-    each; `left` has them from then on. The caller holds the lock. Raises by `errno_map.storage_error`."""
+def set_aside(context: Context, *folders: Path) -> None:
+    """Take the name of the staging of a run that did not end, then that of the run's state (or those of a
+    dataset), by one rename each; `left` has them from then on. The caller holds the lock. Raises by
+    `errno_map.storage_error`."""
     nonce = secrets.token_hex(8)
-    for path in (staging, state):
+    for path in folders:
         context.assert_held()
         try:
-            context.storage.rename(path, path.parent / f".removed-{path.name.strip('.')}-{nonce}")
+            context.storage.rename(path, path.parent / f".removed-{path.name.lstrip('.')}-{nonce}")
         except OSError as error:
-            raise storage_error(error, "a staging cannot be renamed", str(path)) from error
+            raise storage_error(error, "a folder cannot be renamed", str(path)) from error
 
 
 def settle(context: Context, layout: DatasetLayout) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from functools import partial
 from typing import TYPE_CHECKING
 
@@ -9,7 +10,8 @@ from penstock.core import events
 from penstock.core.documents.history_line import Removal
 from penstock.errors import PreflightError
 from penstock.filesystem.owners import group_name, user_name
-from penstock.retention import collection, decision, survey
+from penstock.retention import collection, dataset_removal, decision, freeing, survey
+from penstock.retention.collection import Plan
 from penstock.state import history
 from penstock.views import gc_text, human
 
@@ -18,7 +20,6 @@ if TYPE_CHECKING:
 
     from penstock.core.documents.step_results import Collected, Frees
     from penstock.core.layout import DatasetLayout
-    from penstock.retention.collection import Plan
     from penstock.retention.decision import Decision
     from penstock.retention.freeing import Freed
     from penstock.retention.survey import Survey
@@ -59,17 +60,53 @@ def remove(
         )
     decide = partial(_by_name, context, wanted, now)
     planned = collection.plan(context, layout, decide, overruled=overruled, stagings=False)
-    held = [one for one in planned.decisions if one.held_by]
-    if held and not dry_run:
-        lines = [f"{one.known.release}: {why}" for one in held for why in one.held_by]
+    if not dry_run:
+        leads = f"`{context.program} rollback {dataset}` leads `current` elsewhere; "
+        _refuse_held(layout, planned.decisions, leads)
+    return _done(context, layout, planned, decide, "remove", dry_run=dry_run, overruled=overruled)
+
+
+def remove_all(
+    context: Context, dataset: str, *, dry_run: bool, now: bool = False, overruled: Collection[str] = ()
+) -> Collected:
+    """Remove the dataset with all of its releases and its state. With `now` the grace is not waited for.
+    Raises PreflightError where something holds a release, or is at work; then nothing is removed."""
+    layout = context.layout(dataset)
+    context.storage.check_owner(layout)
+    decide = partial(_with_dataset, context, now=now)
+    there, left = os.path.lexists(layout.folder), dataset_removal.left(layout)
+    freed = freeing.forecast([layout.folder, *left] if there else left, context.stop.check)
+    planned = Plan([], [], left, [], freed, left)
+    if there:
+        found = collection.plan(context, layout, decide, overruled=overruled, stagings=False)
+        planned = found._replace(freed=freed, left=left)
+    decisions, cleared = planned.decisions, 0
+    if not dry_run:
+        _refuse_held(layout, decisions)
+        if there:
+            decisions = dataset_removal.take_name(context, layout, decide, "remove", overruled)
+            _refuse_held(layout, decisions)
+        cleared = dataset_removal.clear(context, layout)
+    gone = "" if any(one.held_by for one in decisions) else str(layout.folder)
+    planned = planned._replace(decisions=decisions)
+    told = _done(context, layout, planned, decide, "remove", dry_run=True, overruled=overruled)
+    return {**told, "dry_run": dry_run, "cleared": cleared, "gone": gone}
+
+
+def _refuse_held(layout: DatasetLayout, decisions: Sequence[Decision], hint: str = "") -> None:
+    lines = [f"{one.known.release}: {why}" for one in decisions for why in one.held_by]
+    if lines:
         raise PreflightError(
             "a release is held, and nothing was removed",
             where=str(layout.releases),
             why="\n  ".join(["", *lines]),
-            hint=f"`{context.program} rollback {dataset}` leads `current` elsewhere; `--now` does not wait "
-            "for the grace; `--overrule NAME` takes a reader's pin back",
+            hint=f"{hint}`--now` does not wait for the grace; `--overrule NAME` takes a reader's pin back",
         )
-    return _done(context, layout, planned, decide, "remove", dry_run=dry_run, overruled=overruled)
+
+
+def _with_dataset(context: Context, seen: Survey, *, now: bool) -> list[Decision]:
+    grace = 0.0 if now else survey.grace(context)
+    return [decision.with_dataset(one, seen.current, grace, seen.now) for one in seen.known]
 
 
 def _by_rules(context: Context, dataset: str, seen: Survey) -> list[Decision]:

@@ -38,6 +38,8 @@ def collected(found: Collected, columns: int = 0) -> str:
     lines += [f"  pin {human.printable(name)} {done} taken back" for name in found["unpinned"]]
     if gone or found["interrupted"] or any(one["removed"] for one in found["stagings"]):
         lines += freed(found["frees"], "would free" if would else "freed, as counted before")
+    if folder := found.get("gone"):
+        lines.append(f"  the dataset {'would go' if would else 'is gone'}, {human.printable(folder)}")
     if found["waits"]:
         lines.append(f"  {human.printable(found['waits'])}")
     return "".join(f"{part}\n" for line in lines for part in _wrapped(line, columns))

@@ -414,6 +414,8 @@ class Collected(TypedDict):
     """Folders of which all files were removed."""
     waits: str
     """Why files are left; "": none are."""
+    gone: NotRequired[str]
+    """The dataset's folder, where all of it is removed."""
 
 
 class Counts(TypedDict):
