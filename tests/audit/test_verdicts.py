@@ -113,6 +113,7 @@ def test_findings_stick_until_they_are_repaired(staged: Context, capsys: pytest.
     code, text = said("status")
     assert code == 4
     assert "damaged: findings stand against the release: 1 changed" in text
+    assert "  findings      1 changed\n" in text
     assert "sample" in text
     told = report_step.gather(staged, run_store.open_run(staged.layout("data")))
     assert (told["status"], told["findings"]) == ("FINDINGS", {"changed": 1})

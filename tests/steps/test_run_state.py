@@ -23,6 +23,7 @@ from penstock.ownership.dataset_hold import holding
 from penstock.state import last_end, run_store
 from penstock.state.submission_log import ArrayBook
 from penstock.steps import status_report
+from penstock.views import human
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -76,6 +77,8 @@ def test_from_nothing_to_published(context: Context) -> None:
     assert status(context)["work"]["step"] == "publish"
     go(context)
     assert (status(context)["state"], "work" in status(context)) == ("published", False)
+    size = human.size(sum(map(len, FILES.values())))
+    assert f"  size          {size}" in [one.text for one in state_commands.render([status(context)])]
 
 
 def test_a_step_at_work_says_how_much_is_done(context: Context) -> None:

@@ -95,8 +95,12 @@ def render(found: Sequence[StatusResult]) -> list[Line]:
             if value not in (None, "", [], {}):
                 if key == "last_audit" and isinstance(value, Mapping):
                     text = findings_text.last(cast("LastAuditJson", value))
+                elif key == "findings" and isinstance(value, Mapping):
+                    text = ", ".join(f"{human.count(count)} {kind}" for kind, count in sorted(value.items()))
+                elif key == "bytes" and isinstance(value, int):
+                    key, text = "size", human.size(value)
                 else:
-                    text = _text(value)
+                    text = human.count(value) if isinstance(value, int) else _text(value)
                 lines.append(f"  {key.replace('_', ' '):<14}{brief(text, TEXT)}")
     return [Line(text) for text in lines]
 
