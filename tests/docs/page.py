@@ -51,6 +51,7 @@ VARIES = (
     (r"\b(\d+ d )?(\d+ h )?(\d+ min )?\d+(\.\d+)? (ms|s|min|h|d)\b", "DURATION"),
     (r"\bof them [\d.]+ [KMG]iB", "of them SIZE"),
     (r"copying [\d.]+ %", "copying N %"),
+    (r"^  readers .*\n( {12}.*\n)?", "  readers\n"),
     (r"\b\w+, [\d.]+ [KMGTP]iB free", "FILE SYSTEM, SIZE free"),
     (r"\b(cold|reread)\b", "GRADE"),
     (r"\((direct|cached)\)", "(READ)"),

@@ -83,7 +83,7 @@ def test_s20_preflight_names_the_target_that_hangs_and_ends(hanging: Path, tmp_p
     assert "the file system of the target does not answer" in str(error)
     assert f"fuse.silent silent {hanging}" in str(error)
     rows = {row["about"]: row["verdict"] for row in result["results"] if row["verdict"] != "warning"}
-    assert rows == {"interpreter": "ok", "target": "stop", "group": "ok", "source": "ok", "cluster": "note"}
+    assert rows == {"interpreter": "ok", "target": "stop", "source": "ok", "cluster": "note"}
     assert [event.kind for event in events_of(context)] == ["start"]
 
 
@@ -94,7 +94,7 @@ def test_s20_a_source_that_hangs_stops_and_hides_nothing(hanging: Path, tmp_path
     assert time.monotonic() - started < 6
     assert "the file system of the source does not answer" in str(error)
     rows = {row["about"]: row["verdict"] for row in result["results"] if row["verdict"] != "warning"}
-    assert rows == {"interpreter": "ok", "target": "ok", "group": "ok", "source": "stop", "cluster": "ok"}
+    assert rows == {"interpreter": "ok", "target": "ok", "source": "stop", "cluster": "ok"}
 
 
 def test_s20_the_command_ends_with_3(hanging: Path, tmp_path: Path) -> None:

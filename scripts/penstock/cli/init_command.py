@@ -43,6 +43,7 @@ def run(parsed: argparse.Namespace, session: Session) -> int:
         "dataset": file.dataset,
         "source": file.source,
         "target": file.root,
+        "readers": proposed.readers.found,
         "cluster": {line.key: line.value for line in file.cluster},
         "notes": notes,
     }
@@ -156,8 +157,9 @@ def _show(proposed: Proposed, notes: Sequence[str], path: Path, program: str) ->
     output.show(f"wrote {printable(str(path.absolute()))}")
     output.show(f"  dataset   {file.dataset}, from {printable(file.source)}")
     output.show(f"  target    {printable(file.root)}: {file.target_is}")
-    if file.group is not None:
-        output.show(f"  group     {file.group.value}")
+    output.show(f"  readers   {proposed.readers.found}")
+    if proposed.readers.mend:
+        output.show(f"            {proposed.readers.mend}")
     output.show(f"  cluster   {cluster.removeprefix('backend ')}")
     for note in notes:
         output.show(f"  note      {printable(note)}")

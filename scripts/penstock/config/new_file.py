@@ -20,6 +20,7 @@ HEAD = """\
 # Written by `penstock init`. `penstock preflight` tries it and changes nothing; `penstock run` stages.
 # No secrets here: name a profile, or a file of mode 0600. Sizes and times carry their unit: 256MiB, 4h.
 """
+WITHOUT_GROUP = "    # permissions: {group: NAME}            # whose members read what is published"
 LONGEST = 64
 """Characters of a dataset's name."""
 WITHOUT_NAME = "data"
@@ -60,6 +61,8 @@ class NewFile(NamedTuple):
             lines += [_line(6, key, value) for key, value in self.options.items()]
         if self.group is not None:
             lines += [_line(4, "permissions"), _line(6, *self.group)]
+        else:
+            lines.append(WITHOUT_GROUP)
         lines.append(_line(0, "cluster"))
         lines += [_line(2, *line) for line in self.cluster]
         return HEAD + "".join(f"{line}\n" for line in lines)

@@ -53,6 +53,26 @@ def group_name(gid: int) -> str:
         return ""
 
 
+def others_in(gid: int, uid: int) -> bool | None:
+    """Whether a group has another account than this one.
+
+    | among its members | as another's own group | this account is listed | answer                              |
+    |-------------------|------------------------|------------------------|-------------------------------------|
+    | yes               | any                    | any                    | yes                                 |
+    | no                | yes                    | any                    | yes                                 |
+    | no                | no                     | yes                    | no                                  |
+    | no                | no                     | no                     | None: a directory serves accounts   |
+    |                   |                        |                        | that this machine does not list     |
+    """
+    with contextlib.suppress(KeyError, OverflowError):
+        if set(grp.getgrgid(gid).gr_mem) - {user_name(uid)}:
+            return True
+    accounts = {(entry.pw_uid, entry.pw_gid) for entry in pwd.getpwall()}
+    if any(number != uid and own == gid for number, own in accounts):
+        return True
+    return False if any(number == uid for number, _ in accounts) else None
+
+
 def user_number(who: str) -> int | None:
     """The number of a user by its name, else the number that `who` is; None for one that this machine does
     not know."""

@@ -3,6 +3,7 @@
 | what                      | found by                                                                       |
 |---------------------------|--------------------------------------------------------------------------------|
 | the target's file system  | `Answers`, within its deadline; a comment                                      |
+| who will read             | `preflight.readers`                                                            |
 | `permissions.group`       | the target folder's group, where its setgid bit gives it to all below and this |
 |                           | account is in it                                                               |
 | `cluster`                 | `cluster.registry.new_options`; `local` where SLURM is not here, or does not   |
@@ -23,11 +24,13 @@ from penstock.cluster.registry import new_options
 from penstock.config import loader, new_file
 from penstock.config.new_file import Line, NewFile
 from penstock.config.settings import AUTO_CORES
+from penstock.core.checks import CheckResult
 from penstock.core.step_table import RUN_IN_ELEMENTS
 from penstock.core.text import printable
 from penstock.errors import PreflightError
-from penstock.filesystem.owners import group_name
+from penstock.filesystem.owners import group_name, group_number
 from penstock.runtime.mounts import nearest
+from penstock.steps.preflight import readers
 from penstock.steps.preflight.answers import Answers
 from penstock.views import human
 
@@ -36,7 +39,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from penstock.cluster.slurm.new_options import NewOptions
-    from penstock.config.settings import ClusterConfig
+    from penstock.config.settings import ClusterConfig, PermissionsConfig
 
 
 class Asked(NamedTuple):
@@ -59,6 +62,8 @@ class Proposed(NamedTuple):
 
     file: NewFile
     text: str
+    readers: CheckResult
+    """Who will be able to read what is published."""
     notes: tuple[str, ...]
     """What a person should know of it, beside what the text itself says."""
 
@@ -81,7 +86,14 @@ def propose(asked: Asked, path: Path) -> Proposed:
     if abilities_of(asked.backend).has_nodes:  # "" as well: whether SLURM answers is found out
         file = file._replace(cluster=_cluster(config.cluster, asked.backend, notes) or local)
         loader.load_text(file.text(), path)
-    return Proposed(file, file.text(), tuple(notes))
+    seen = _readers(asked.root / name, config.datasets[name].permissions, silent=silent)
+    return Proposed(file, file.text(), seen, tuple(notes))
+
+
+def _readers(folder: Path, policy: PermissionsConfig, *, silent: bool) -> CheckResult:
+    if silent:
+        return CheckResult(readers.ABOUT, "not known: the target does not answer", "note")
+    return readers.seen(policy, folder, None if policy.group is None else group_number(policy.group))
 
 
 def _target_text(root: Path, answers: Answers) -> str:

@@ -15,10 +15,10 @@ from penstock.steps.preflight import (
     bandwidth,
     cluster,
     evidence,
-    group,
     interpreter,
     mounts,
     quotas,
+    readers,
     signing_key,
     sources,
     target,
@@ -74,8 +74,8 @@ def look(context: Context, dataset: str, known: Collection[str] = ()) -> Preflig
         signing_key.check(layout, looks)
     with looks.at("mounts"):
         mounts.check(context, config, answers, looks)
-    with looks.at("group"):
-        group.check(context, config, looks)
+    with looks.at("readers"):
+        readers.check(context, config, layout, answers, looks)
     with looks.at("ACL"):
         acl.check(context, config, layout, answers, looks)
     with looks.at("quotas"):
