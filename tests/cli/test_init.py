@@ -48,11 +48,26 @@ def test_it_is_short_and_every_line_is_a_key_or_a_comment(place: Path) -> None:
     text = (place / "work/penstock.yaml").read_text()
     assert len([line for line in text.splitlines() if not line.startswith("#")]) <= 12
     assert f"  root: {place}/target " in text
-    assert re.search(r"# \w+, .* free$", text, re.MULTILINE)
+    assert re.search(r"# \w+ on /.*, .* free$", text, re.MULTILINE)
     config = loader.load(place / "work/penstock.yaml")
     assert config.target.root == place / "target"
     assert list(config.datasets) == ["images"]
     assert config.cluster.backend == "local"
+
+
+def test_a_target_below_folders_that_are_not_there_is_a_warning(place: Path) -> None:
+    done = init(place, "../images", "../no/such/target")
+    assert f"  target    {place}/no/such/target: not there yet, " in done.stdout
+    assert f"warning: {place}/no/such/target is not there, nor is {place}/no/such ({place} is)" in done.stdout
+    assert "warning" not in init(place, "--config", "new.yaml", "../images", "../new").stdout
+
+
+def test_who_will_be_able_to_read_is_said_with_the_key_that_changes_it(place: Path) -> None:
+    done = init(place, "../images", "../target")
+    assert re.search(
+        r"^  readers   \w+ alone: /.* \(mode 0700\) lets nobody else in$", done.stdout, re.MULTILINE
+    )
+    assert "    # permissions: {group: NAME}" in (place / "work/penstock.yaml").read_text()
 
 
 @pytest.mark.parametrize("name", ["penstock.yaml", "mine.yaml"])

@@ -32,9 +32,10 @@ def test_what_is_in_order_is_a_table(config: Path, tmp_path: Path) -> None:
     assert lines[0] == "good"
     assert lines[1].split() == ["VERDICT", "LOOKED", "AT", "FOUND"]
     assert [line.split()[1] for line in lines if line.startswith("  ok ")] == [
-        "interpreter", "target", "source", "cluster",
+        "interpreter", "source", "cluster",
     ]  # fmt: skip
     assert any(line.startswith("  warning  readers") for line in lines)  # pytest's own folder is 0700
+    assert any(line.startswith("  note     target") for line in lines)
     assert "\x1b" not in done.stdout
     assert not (tmp_path / "target").exists()
 
@@ -45,7 +46,7 @@ def test_what_stops_is_in_the_table_and_on_standard_error(config: Path, tmp_path
     assert "bad: the source folder cannot be read" in done.stderr
     assert "  stop     source" in done.stdout
     assert "to do: check the path" in done.stdout
-    assert "  ok       target" in done.stdout
+    assert "  note     target" in done.stdout
 
 
 def test_each_dataset_is_looked_at_though_one_stops(config: Path, tmp_path: Path) -> None:

@@ -7,8 +7,10 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from penstock.cli import workflow_receipts
+from penstock.config.settings import TargetConfig
 from penstock.core.layout import DatasetLayout
 from penstock.core.step_table import AFTER_LIST
+from penstock.state.context import layout_of
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -96,3 +98,16 @@ def test_the_number_of_an_earlier_run_is_not_taken(
     assert (number == given) is kept
     assert len(number) == 20
     assert number.isdecimal()
+
+
+def test_a_receipt_says_whether_a_dataset_was_published_below_this_root(tmp_path: Path) -> None:
+    results, root = tmp_path / "results", tmp_path / "target"
+    for run, text in (("0a", "{"), ("0b", '{"path": "/another/photos/releases/r1/data"}'), ("0c", "[]")):
+        (results / "photos" / run).mkdir(parents=True)
+        (results / "photos" / run / "publish.json").write_text(text)
+    layout = layout_of(TargetConfig(root), "photos")
+    assert workflow_receipts.published_before(results, layout) is None
+    receipt = results / "photos/0c/publish.json"
+    receipt.write_text(json.dumps({"path": f"{root}/photos/releases/r2/data"}))
+    assert workflow_receipts.published_before(results, layout) == receipt
+    assert workflow_receipts.published_before(results, layout_of(TargetConfig(root), "other")) is None

@@ -52,7 +52,7 @@ VARIES = (
     (r"\bof them [\d.]+ [KMG]iB", "of them SIZE"),
     (r"copying [\d.]+ %", "copying N %"),
     (r"^  readers .*\n( {12}.*\n)?", "  readers\n"),
-    (r"\b\w+, [\d.]+ [KMGTP]iB free", "FILE SYSTEM, SIZE free"),
+    (r"\b\w+ on /\S*, [\d.]+ [KMGTP]iB free", "FILE SYSTEM, SIZE free"),
     (r"\b(cold|reread)\b", "GRADE"),
     (r"\((direct|cached)\)", "(READ)"),
     (r" {2,}", "  "),

@@ -172,3 +172,31 @@ def test_evidence_that_is_asked_for_has_a_row(tmp_path: Path) -> None:
     context.config = replace(context.config, verify=VerifyConfig(minimum_grade="reread"))
     (row,) = (one for one in preflight_step.run(context, "data")["results"] if one["about"] == "evidence")
     assert (row["verdict"], "the grade reread" in row["found"]) == ("ok", True)
+
+
+@pytest.mark.parametrize(("content", "why"), [(None, "is missing"), ((), "is empty"), (("lost+found",), "")])
+def test_a_target_that_lost_what_was_published_in_it_stops(
+    tmp_path: Path, content: tuple[str, ...] | None, why: str
+) -> None:
+    context = context_for(tmp_path, tree(tmp_path / "source", {"a": b"1"}))
+    root, receipt = context.config.target.root, tmp_path / "results/data/0a/publish.json"
+    for name in content or ():
+        (root / name).mkdir(parents=True)
+    if content is not None:
+        root.mkdir(exist_ok=True)
+    _, error = preflight_step.look(context, "data", before=receipt)
+    if not why:
+        assert error is None
+        return
+    assert isinstance(error, PreflightError)
+    assert f"{receipt} says that data was published in it, and the folder {why}" in str(error)
+    assert f"`rm -r {tmp_path}/results/data`" in error.hint
+    assert preflight_step.look(context, "data")[1] is None
+
+
+def test_a_target_that_is_not_there_yet_is_a_note_with_the_mount_above(tmp_path: Path) -> None:
+    context = context_for(tmp_path, tree(tmp_path / "source", {"a": b"1"}))
+    [row] = [row for row in preflight_step.run(context, "data")["results"] if row["about"] == "target"]
+    assert row["verdict"] == "note"
+    assert f"{context.config.target.root}, not there yet, " in row["found"]
+    assert " on /" in row["found"]

@@ -42,7 +42,11 @@ def group(parsed: argparse.Namespace, session: Session) -> int:
             step = "preflight"
             try:
                 known = given | (workflow_receipts.warnings(results, name) if results else set())
-                checked = cast("PreflightResult", step_commands.one(step, context, name, known=known))
+                before = None
+                if results is not None:
+                    before = workflow_receipts.published_before(results, context.layout(name))
+                seen = step_commands.one(step, context, name, known=known, before=before)
+                checked = cast("PreflightResult", seen)
                 result["preflight"][name] = checked
                 given |= {*checked["warnings"]}
                 step = "list"

@@ -7,6 +7,7 @@ import os
 from typing import TYPE_CHECKING
 
 from penstock.cli import output, step_commands
+from penstock.cli.workflow_receipts import RESULTS, published_before
 from penstock.core.documents.step_results import check_json
 from penstock.errors import ConfigError
 
@@ -32,7 +33,10 @@ def run(parsed: argparse.Namespace, session: Session) -> int:
     names = session.names(config, parsed.dataset)
     step_commands.one_receipt(parsed, names)
     with session.context(config) as context:
-        looked = {name: preflight_step.look(context, name) for name in names}
+        looked = {
+            name: preflight_step.look(context, name, before=published_before(RESULTS, context.layout(name)))
+            for name in names
+        }
     code = 0
     # After the display has closed: these are the results.
     for name, (result, error) in looked.items():

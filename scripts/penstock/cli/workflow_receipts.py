@@ -27,6 +27,8 @@ if TYPE_CHECKING:
     from penstock.core.documents.step_results import ListResult, PreflightResult
     from penstock.core.layout import DatasetLayout
 
+RESULTS = Path("results")
+"""In the working directory."""
 LISTINGS = Path(".workflow", "list")
 """Below `results/`."""
 KEPT = 20
@@ -84,6 +86,18 @@ def warnings(results: Path, dataset: str) -> set[str]:
         if checked is not None:
             return {*checked.get("warnings", ())}
     return set()
+
+
+def published_before(results: Path, layout: DatasetLayout) -> Path | None:
+    """A receipt by which the dataset was published below this root; None where there is none."""
+    for path in sorted((results / layout.dataset).glob("*/publish.json")):
+        try:
+            data = json.loads(path.read_text(encoding="utf-8"))["path"]
+        except (OSError, ValueError, KeyError, TypeError):
+            continue
+        if str(data).startswith(f"{layout.releases}/"):
+            return path
+    return None
 
 
 def published(results: Path, invocation: str, config: Config) -> Iterator[str]:

@@ -34,6 +34,7 @@ class StorageFacts:
     durability: str
     """`fsync` or `syncfs`: how an element makes files durable here."""
     read_only: bool
+    mount_point: str
     mount_options: str
     device: str
     proof: MountProof
@@ -69,6 +70,7 @@ def facts(path: Path, proc: str | os.PathLike[str] = PROC) -> StorageFacts:
         free_inodes=None if space.f_files == 0 and space.f_ffree == 0 else space.f_favail,
         durability=durability_of(kind, platform.release()),
         read_only=bool(space.f_flag & os.ST_RDONLY),
+        mount_point=mount.point,
         mount_options=mount.options,
         device=mount.device,
         proof=_proof(kind, mount, proc),

@@ -56,13 +56,12 @@ def group_name(gid: int) -> str:
 def others_in(gid: int, uid: int) -> bool | None:
     """Whether a group has another account than this one.
 
-    | among its members | as another's own group | this account is listed | answer                              |
-    |-------------------|------------------------|------------------------|-------------------------------------|
-    | yes               | any                    | any                    | yes                                 |
-    | no                | yes                    | any                    | yes                                 |
-    | no                | no                     | yes                    | no                                  |
-    | no                | no                     | no                     | None: a directory serves accounts   |
-    |                   |                        |                        | that this machine does not list     |
+    | among its members | as another's own group | this account is listed | answer                      |
+    |-------------------|------------------------|------------------------|-----------------------------|
+    | yes               | any                    | any                    | yes                         |
+    | no                | yes                    | any                    | yes                         |
+    | no                | no                     | yes                    | no                          |
+    | no                | no                     | no                     | None: not all are listed    |
     """
     with contextlib.suppress(KeyError, OverflowError):
         if set(grp.getgrgid(gid).gr_mem) - {user_name(uid)}:

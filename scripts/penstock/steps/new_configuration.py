@@ -30,12 +30,11 @@ from penstock.core.text import printable
 from penstock.errors import PreflightError
 from penstock.filesystem.owners import group_name, group_number
 from penstock.runtime.mounts import nearest
-from penstock.steps.preflight import readers
+from penstock.steps.preflight import readers, target
 from penstock.steps.preflight.answers import Answers
-from penstock.views import human
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Iterator, Mapping
     from pathlib import Path
 
     from penstock.cluster.slurm.new_options import NewOptions
@@ -77,6 +76,7 @@ def propose(asked: Asked, path: Path) -> Proposed:
     silent = answers.silent(asked.root)
     name = asked.name or _name(asked, notes, silent=silent)
     group = None if silent else _group(asked.root)
+    notes += [] if silent else _missing(asked.root)
     local = (Line("backend", "local", "this machine"),)
     file = NewFile(
         asked.source, str(asked.root), name, asked.options, _target_text(asked.root, answers), group, local
@@ -101,7 +101,20 @@ def _target_text(root: Path, answers: Answers) -> str:
         seen = answers.facts(root, "the target")
     except (PreflightError, OSError):
         return "its file system does not answer now"
-    return f"{seen.kind}, {human.size(seen.free_bytes)} free"
+    return target.described(root, seen)
+
+
+def _missing(root: Path) -> Iterator[str]:
+    """A note where the target is not there, and a run makes it not."""
+    try:
+        above = nearest(root)
+    except OSError:
+        return
+    if above not in (root, root.parent):
+        yield (
+            f"warning: {root} is not there, nor is {root.parent} ({above} is): a run makes no folders above "
+            "a target. Correct TARGET, make the folder, or mount its file system"
+        )
 
 
 def _name(asked: Asked, notes: list[str], *, silent: bool) -> str:

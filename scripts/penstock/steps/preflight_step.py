@@ -30,6 +30,7 @@ from penstock.views import human
 
 if TYPE_CHECKING:
     from collections.abc import Collection
+    from pathlib import Path
 
     from penstock.core.documents.step_results import PreflightResult
     from penstock.errors import PenstockError
@@ -45,20 +46,25 @@ class Preflighted(NamedTuple):
     error: PenstockError | None
 
 
-def run(context: Context, dataset: str, *, known: Collection[str] = ()) -> PreflightResult:
+def run(
+    context: Context, dataset: str, *, known: Collection[str] = (), before: Path | None = None
+) -> PreflightResult:
     """Check one dataset, its sources, target and cluster. Returns the receipt. Warnings that are `known` are
-    counted in one line, and are in the receipt all the same.
+    counted in one line, and are in the receipt all the same. `before`: a file that says that the dataset was
+    published below this root.
 
     Raises PreflightError, NoSpaceError or ConfigError for what cannot work: one thing as it is, several
     as one PreflightError that names them all, with the exit status of all where they agree.
     """
-    result, error = look(context, dataset, known)
+    result, error = look(context, dataset, known, before)
     if error is not None:
         raise error
     return result
 
 
-def look(context: Context, dataset: str, known: Collection[str] = ()) -> Preflighted:
+def look(
+    context: Context, dataset: str, known: Collection[str] = (), before: Path | None = None
+) -> Preflighted:
     """The same, but what stops the run is returned beside all that was seen. Raises InterruptedRunError."""
     context.emit(events.Started(dataset, STEP))
     config, layout = context.dataset(dataset), context.layout(dataset)
@@ -69,7 +75,7 @@ def look(context: Context, dataset: str, known: Collection[str] = ()) -> Preflig
     with looks.at("interpreter"):
         interpreter.check(looks)
     with looks.at("target"):
-        target.check(context, layout, answers, looks)
+        target.check(context, layout, answers, looks, before)
     with looks.at("signing key"):
         signing_key.check(layout, looks)
     with looks.at("mounts"):

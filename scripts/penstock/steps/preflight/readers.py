@@ -78,14 +78,14 @@ def _way(folder: Path, gid: int | None) -> Way:
 
 def judged(policy: PermissionsConfig, way: Way) -> CheckResult:
     """
-    | the modes let read | a folder above is closed | others are in the group | ACL | who reads, verdict        |
-    |--------------------|--------------------------|-------------------------|-----|---------------------------|
-    | any                | yes                      | any                     | any | the owner alone, warning  |
-    | everybody          | no                       | any                     | any | everybody, ok             |
-    | any                | no                       | any                     | yes | whom it names, too, ok    |
-    | the group          | no                       | yes, or not known       | no  | the group, ok             |
-    | the group          | no                       | no                      | no  | the owner alone, warning  |
-    | the owner          | no                       | any                     | no  | the owner alone, warning  |
+    | the modes let read | a folder above is closed | others in the group | ACL | who reads, verdict       |
+    |--------------------|--------------------------|---------------------|-----|--------------------------|
+    | any                | yes                      | any                 | any | the owner alone, warning |
+    | everybody          | no                       | any                 | any | everybody, ok            |
+    | any                | no                       | any                 | yes | whom it names, too, ok   |
+    | the group          | no                       | yes, or not known   | no  | the group, ok            |
+    | the group          | no                       | no                  | no  | the owner alone, warning |
+    | the owner          | no                       | any                 | no  | the owner alone, warning |
     """
     owner, group = printable(way.owner), printable(way.group)
     alone = f"{owner} alone"
@@ -139,8 +139,9 @@ def _lets_read(policy: PermissionsConfig, whom: int) -> bool:
 
 
 def _closed(folder: Path) -> str:
+    """The outermost one."""
     real = type(folder)(os.path.realpath(folder))
-    for above in (real, *real.parents):
+    for above in (*reversed(real.parents), real):
         mode = stat.S_IMODE(above.stat().st_mode)
         # With an ACL the group's bits are its mask: whom it lets in shows there.
         if not mode & 0o011:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
+import shlex
 from typing import TYPE_CHECKING
 
 from penstock.core.checks import CheckResult
@@ -24,10 +26,15 @@ if TYPE_CHECKING:
     from penstock.steps.preflight.looks import Looks
 
 
-def check(context: Context, layout: DatasetLayout, answers: Answers, looks: Looks) -> None:
-    """Raises PreflightError or NoSpaceError for a target that cannot be used."""
+def check(
+    context: Context, layout: DatasetLayout, answers: Answers, looks: Looks, before: Path | None
+) -> None:
+    """Raises PreflightError or NoSpaceError for a target that cannot be used. `before`: a file that says that
+    the dataset was published there."""
     for root in roots(context.config.target):
         answers.require(root, "the target")
+    if before is not None:
+        _require_content(layout, before)
     context.storage.check_owner(layout)
     context.storage.check_root(layout.root)
     if layout.state_root is not None:
@@ -61,20 +68,47 @@ def check(context: Context, layout: DatasetLayout, answers: Answers, looks: Look
     )
 
 
+def _require_content(layout: DatasetLayout, before: Path) -> None:
+    """Raises PreflightError where the root is not there, or holds nothing: below the mount point of a file
+    system that is not mounted a run would begin a second tree."""
+    with contextlib.suppress(FileNotFoundError, NotADirectoryError), os.scandir(layout.root) as entries:
+        if next(entries, None) is not None:
+            return
+    raise PreflightError(
+        "what was published in the target is not there any more",
+        where=printable(str(layout.root)),
+        why=f"{printable(str(before))} says that {layout.dataset} was published in it, and the folder is "
+        + ("empty" if layout.root.is_dir() else "missing"),
+        hint="mount its file system; where it was removed on purpose, `rm -r "
+        f"{shlex.quote(str(before.parent.parent))}`, and the next run stages all of it",
+    )
+
+
+def described(root: Path, seen: StorageFacts) -> str:
+    """The target for people: `ext4 on /, 42 GiB free`, of a root that is not there by the nearest folder
+    above. The mount shows that the file system that is meant is not mounted."""
+    there = "" if os.path.lexists(root) else "not there yet, "
+    return there + printable(f"{seen.kind} on {seen.mount_point}, {human.size(seen.free_bytes)} free")
+
+
 def judged(root: Path, seen: StorageFacts, keep: int) -> list[CheckResult]:
     """
-    | a read passes this machine's caches | results                   |
-    |-------------------------------------|---------------------------|
-    | it can be shown to                  | the target, ok            |
-    | it cannot                           | the target, ok; a warning |
+    | a read passes this machine's caches | the root | results                      |
+    |-------------------------------------|----------|------------------------------|
+    | any                                 | missing  | the target, a note           |
+    | it can be shown to                  | there    | the target, ok               |
+    | it cannot                           | any      | the target, and a warning    |
     """
-    where = printable(str(root))
-    room = f"{human.size(seen.free_bytes)} free"
+    where, there = printable(str(root)), os.path.lexists(root)
     results = [
         CheckResult(
             "target",
-            f"{where}, {seen.kind}, {room}, durable by {seen.durability}",
-            wanted=f"a folder that this account may write, with more than {human.size(keep)} free",
+            f"{where}, {described(root, seen)}, durable by {seen.durability}",
+            "ok" if there else "note",
+            wanted=f"a folder that this account may write, with more than {human.size(keep)} free"
+            if there
+            else "",
+            mend="" if there else "nothing where this file system is meant: the run makes the folder",
         )
     ]
     if not seen.passable:
