@@ -4,12 +4,16 @@ from __future__ import annotations
 
 import json
 import os
+import pwd
 from typing import TYPE_CHECKING
 
 import pytest
 from tests.support.commands import ROOT, penstock
 from tests.support.published import data_of, writable
 
+from penstock.cli.main import main
+from penstock.config import loader
+from penstock.config.settings import TargetConfig
 from penstock.core.model import Record
 from penstock.errors import FindingsError
 from penstock.state import gate
@@ -166,6 +170,38 @@ def test_a_job_waits_little_for_the_gate(staged: Context) -> None:
     done = penstock("gate", "--config", config)
     assert done.returncode == 4
     assert "Traceback" not in done.stderr
+
+
+def test_readers_need_the_root_alone(
+    staged: Context, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """No configuration is there: neither in the working directory nor by the environment."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.delenv("PENSTOCK_CONFIG", raising=False)
+    data, root = data_of(staged), str(staged.config.target.root)
+    for words in (["data"], [], ["data", "--job"]):
+        assert main(["path", *words, "--root", root]) == 0
+        assert capsys.readouterr().out == f"{data}\n"
+    assert main(["gate", "data", "--root", root]) == 0
+    for words, code, said in (
+        (["gate", "dada", "--root", root], 2, 'no dataset is named "dada"; did you mean data?'),
+        (["path", "../data", "--root", root], 2, 'no dataset is named "../data"'),
+        (["path", "data", "--root", f"{root}/none"], 3, "there is no such target"),
+        (["gate", "data", "--root", root, "--mend"], 2, "the source stands in the configuration"),
+        (["path", "data"], 2, "there is no configuration"),
+    ):
+        capsys.readouterr()
+        assert main(words) == code
+        assert said in capsys.readouterr().err
+    owner, away = pwd.getpwuid(os.geteuid()).pw_name, "no-such-account"
+    for owners, code in (((owner,), 0), ((away,), 4)):
+        monkeypatch.setattr(
+            loader, "target_at", lambda root, owners=owners: TargetConfig(root, owners=owners)
+        )
+        assert main(["gate", "data", "--root", root]) == code
+    torn_seal(data.parent)
+    monkeypatch.undo()
+    assert main(["path", "data", "--root", root]) == 4
 
 
 def test_every_field_is_documented(staged: Context) -> None:

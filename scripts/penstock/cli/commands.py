@@ -103,7 +103,10 @@ COMMANDS = (
         "print the folder that a training job reads",
         "state_commands:path",
         "one",
-        ("data=$(penstock path imagenet --job) || exit 1", 'ls "$(penstock path imagenet)"'),
+        (
+            "data=$(penstock path imagenet --job) || exit 1",
+            "data=$(penstock path imagenet --root /beegfs/datasets --job) || exit 1",
+        ),
     ),
     Command(
         "gate",

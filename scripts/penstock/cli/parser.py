@@ -174,12 +174,14 @@ def _own_arguments(parser: argparse.ArgumentParser, command: Command) -> None:
             "--html", type=Path, metavar="FILE", help="write the HTML report here (default: none)"
         )
     elif command.name == "gate":
+        _root_argument(parser)
         parser.add_argument(
             "--audited-within", type=_duration, metavar="TIME",
             help="and only when all of it was read back within this time, such as 30d",
         )  # fmt: skip
         _mend_arguments(parser)
     elif command.name == "path":
+        _root_argument(parser)
         parser.add_argument(
             "--job", action="store_true",
             help="keep the release from being removed while this job runs, and give the job the same one "

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import json
+import os
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from functools import partial
-from typing import TYPE_CHECKING, cast
+from typing import TYPE_CHECKING, NamedTuple, cast
 
 from penstock.cli import output, submission
+from penstock.core.text import did_you_mean, in_quotes
 from penstock.errors import ConfigError, FindingsError, NoSpaceError, PreflightError
 from penstock.views import human
 
@@ -17,7 +19,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from penstock.cli.session import Session
-    from penstock.config.settings import Config
+    from penstock.config.settings import Config, TargetConfig
     from penstock.core.documents.step_results import RunState, StatusResult
     from penstock.core.documents.verdict import LastAuditJson
     from penstock.core.layout import DatasetLayout
@@ -141,10 +143,10 @@ def path(parsed: argparse.Namespace, session: Session) -> int:
     """Print the data folder of the release that `current` names now, where the gate is open (else as `gate`).
     A job resolves it once, and then reads one release, whatever is published later; with --job it is pinned,
     and the same one also when the job is started again."""
-    config = session.config()
-    name = session.only(config, parsed.dataset)
-    _warn_of_hold(config)
-    found, pin = _given(config, name) if parsed.job else (_judged(config, name), "")
+    reading = _reading(parsed, session)
+    _warn_of_hold(reading.target)
+    found, pin = _given(reading) if parsed.job else (_judged(reading), "")
+    name = reading.dataset
     output.show_path(found.data)
     if pin:
         output.say(f"{name}: {pin}")
@@ -154,31 +156,38 @@ def path(parsed: argparse.Namespace, session: Session) -> int:
 
 def gate(parsed: argparse.Namespace, session: Session) -> int:
     """Exit 0 when a published, sealed release is there and no findings stand; FindingsError (4) when not."""
-    config = session.config()
-    name = session.only(config, parsed.dataset)
+    if parsed.mend and parsed.root is not None:
+        raise ConfigError(
+            "the source stands in the configuration",
+            where="--root",
+            hint="use --config instead of --root, or leave --mend out",
+        )
+    reading = _reading(parsed, session)
     if parsed.parsable and not parsed.submit:
         submission.refuse_parsable()
-    _warn_of_hold(config)
+    _warn_of_hold(reading.target)
     if parsed.mend:
+        config = session.config()
         if parsed.submit:
-            return submission.mend(parsed, session, config, name)
-        return _mended(parsed, session, config, name)
+            return submission.mend(parsed, session, config, reading.dataset)
+        return _mended(parsed, session, config, reading)
     if parsed.sample is not None:
         raise ConfigError("--sample is about --mend", hint="give it with --mend")
     if parsed.submit:
         raise ConfigError("the gate alone needs no job: it takes less than a second", hint="give --mend, too")
-    found = _judged(config, name, within=parsed.audited_within)
-    output.show(f"{name}: {found.release} is published, in {found.data}")
-    session.receipt({"dataset": name, "release": found.release, "path": str(found.data)})
+    found = _judged(reading, within=parsed.audited_within)
+    output.show(f"{reading.dataset}: {found.release} is published, in {found.data}")
+    session.receipt({"dataset": reading.dataset, "release": found.release, "path": str(found.data)})
     return 0
 
 
-def _mended(parsed: argparse.Namespace, session: Session, config: Config, name: str) -> int:
+def _mended(parsed: argparse.Namespace, session: Session, config: Config, reading: _Reading) -> int:
     from penstock.cluster.registry import open_cluster
     from penstock.core.audit_selection import Choice
     from penstock.steps import mending
     from penstock.views import findings_text
 
+    name = reading.dataset
     local = replace(config.cluster, backend="local")
     with session.context(config) as context:
         wish = mending.Wish(
@@ -189,7 +198,7 @@ def _mended(parsed: argparse.Namespace, session: Session, config: Config, name: 
         )
         result = mending.run(context, name, wish)
     # Of what was looked at: `current` may lead elsewhere by now.
-    _judged(config, name, result["release"], parsed.audited_within)
+    _judged(reading, result["release"], parsed.audited_within)
     output.show(f"{name}: {result['release']} is published, in {result['path']}")
     output.show(
         f"  names, sizes and times of {human.counted(result['files'], 'file')} were compared, and "
@@ -211,36 +220,77 @@ def _mended(parsed: argparse.Namespace, session: Session, config: Config, name: 
     return 0
 
 
-def _warn_of_hold(config: Config) -> None:
+class _Reading(NamedTuple):
+    """The dataset that a reader asks for."""
+
+    target: TargetConfig
+    dataset: str
+    grace: float
+    """`gc.grace`; with --root its default."""
+
+    @property
+    def layout(self) -> DatasetLayout:
+        from penstock.state.context import layout_of
+
+        return layout_of(self.target, self.dataset)
+
+
+def _reading(parsed: argparse.Namespace, session: Session) -> _Reading:
+    """By the configuration, or with --root by what lies there. Raises ConfigError for a dataset that is not
+    known."""
+    if parsed.root is None:
+        config = session.config()
+        return _Reading(config.target, session.only(config, parsed.dataset), config.gc.grace)
+    from penstock.catalogue import places
+    from penstock.config.loader import target_at
+    from penstock.config.settings import GcConfig
+    from penstock.core.layout import DATASET_NAME
+
+    target, name = target_at(parsed.root), parsed.dataset
+    # Readers may enter some roots that they may not list: a name that is there is enough.
+    there = name and DATASET_NAME.fullmatch(name) and os.path.lexists(target.root / name)
+    known = [name] if there else places.datasets(target.root)
+    if name and not there:
+        raise ConfigError(
+            f"no dataset is named {in_quotes(name)}{did_you_mean([name], known)}",
+            where=str(target.root),
+            hint=f"there are: {', '.join(known)}" if known else "there is none at all",
+        )
+    if len(known) != 1:
+        raise ConfigError("which dataset?", hint=f"there are: {', '.join(known)}" if known else "none")
+    return _Reading(target, known[0], GcConfig.grace)
+
+
+def _warn_of_hold(target: TargetConfig) -> None:
     """Say what stands in `<root>/HOLD` and holds nobody."""
     from penstock.policy import hold
 
-    if said := hold.warning(config.target.root):
-        output.say(f"warning: {config.target.root / hold.NAME}: {said}")
+    if said := hold.warning(target.root):
+        output.say(f"warning: {target.root / hold.NAME}: {said}")
 
 
-def _judged(config: Config, name: str, release: str | None = None, within: float | None = None) -> Published:
+def _judged(reading: _Reading, release: str | None = None, within: float | None = None) -> Published:
     """`release`, or the one that `current` names, where nothing stands against it. Raises as
     `gate.passed`."""
     from penstock.state.gate import passed
 
-    return passed(_layout(config, name), release=release, within=within, owners=config.target.owners)
+    return passed(reading.layout, release=release, within=within, owners=reading.target.owners)
 
 
-def _given(config: Config, name: str) -> tuple[Published, str]:
+def _given(reading: _Reading) -> tuple[Published, str]:
     """The release that this job was given first, else the one that `current` names; and its pin in words, ""
     where no space is left for one."""
     from penstock.retention import pins
     from penstock.storage.registry import open_storage
 
-    layout, judge = _layout(config, name), partial(_judged, config, name)
+    layout, judge = reading.layout, partial(_judged, reading)
     try:
         found, pin = pins.of_reader(open_storage(), layout, judge)
     except NoSpaceError as error:
         output.say(
-            f"warning: {name}: the release is not pinned: {error}\n"
+            f"warning: {reading.dataset}: the release is not pinned: {error}\n"
             "  the command goes on without: the release stays while `current` names it, and for gc.grace "
-            f"after that ({human.duration(config.gc.grace)}, or the longest time of a job), unless its owner "
+            f"after that ({human.duration(reading.grace)}, or the longest time of a job), unless its owner "
             "removes it with --now; a job that is started again may be given a newer one"
         )
         given = pins.first(open_storage(), layout)
@@ -280,9 +330,3 @@ def cancel(parsed: argparse.Namespace, session: Session) -> int:
             output.show(f"the submitted controller, job {job}, had not begun: {told}")
     session.receipt({"datasets": ended})
     return 0
-
-
-def _layout(config: Config, name: str) -> DatasetLayout:
-    from penstock.state.context import layout_of
-
-    return layout_of(config.target, name)
