@@ -55,6 +55,14 @@ def test_it_is_short_and_every_line_is_a_key_or_a_comment(place: Path) -> None:
     assert config.cluster.backend == "local"
 
 
+def test_a_source_that_is_not_there_is_a_warning(place: Path) -> None:
+    """No user has such a home, so the name stays as it is."""
+    for number, source in enumerate(("../image", "~no-such-user/x")):
+        done = init(place, "--config", f"{number}.yaml", source, "../target")
+        assert done.returncode == 0
+        assert "is not there, or this account may not look at it" in done.stdout
+
+
 def test_a_target_below_folders_that_are_not_there_is_a_warning(place: Path) -> None:
     done = init(place, "../images", "../no/such/target")
     assert f"  target    {place}/no/such/target: not there yet, " in done.stdout
@@ -154,6 +162,9 @@ def test_a_secret_is_refused_and_not_repeated(place: Path, words: tuple[str, ...
         (("s3://b/a", "{target}", "--name", "a/b"), "datasets.a/b"),
         (("s3://b/a", "{target}", "--endpoint", "s3.example"), "a server's URL"),
         (("{images}", "{target}", "--anon"), "anon"),
+        (("$HOME/x", "{target}"), 'SOURCE "$HOME/x" has a variable'),
+        (("{images}", "$NOWHERE/x"), 'TARGET "$NOWHERE/x" has a variable'),
+        (("ann@nas:data", "{target}"), "write sftp://ann@nas/FOLDER"),
         (("https://x.example/a/", "{target}", "--profile", "team"), "profile"),
     ],
 )

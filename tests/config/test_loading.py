@@ -372,6 +372,11 @@ def test_relative_folders_are_relative_to_the_working_directory(
         ("cluster.memory", "16", "a size with its unit"),
         ("cluster.core_spec", "two", "a number of cores, auto, or none"),
         ("cluster.core_spec", -1, "a number of cores, auto, or none"),
+        ("target.root", "/data/$USER/x", "write /data/ann/x"),
+        ("target.root", "ann@nas:/data", "a folder that is mounted here"),
+        ("target.state_root", "${NOWHERE}/state", "write the path out"),
+        ("datasets.d.source", "$HOME/x", "write /home/ann/x"),
+        ("datasets.d.source", "ann@nas:/data", "is a path of scp, which is no source: write sftp://ann@nas/data"),
         ("cluster.gpu_nodes", "no", "allow or refuse"),
         ("cluster.max_elements", 0, "at least 1"),
         ("cluster.max_elements", True, "a number of nodes"),
@@ -388,7 +393,10 @@ def test_relative_folders_are_relative_to_the_working_directory(
         ("extra", 1, "unknown key"),
     ],
 )  # fmt: skip
-def test_bad_values(write: Any, path: str, value: Any, says: str) -> None:
+def test_bad_values(write: Any, path: str, value: Any, says: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("HOME", "/home/ann")
+    monkeypatch.setenv("USER", "ann")
+    monkeypatch.delenv("NOWHERE", raising=False)
     if path == "datasets..hidden":
         config = {**GOOD, "datasets": {".hidden": {"source": "x"}}}
         path = "datasets..hidden"

@@ -58,6 +58,8 @@ def test_what_two_readers_see_in_two_ways(value: str) -> None:
         ("a: 1\n---\nb: 2\n", 2, "more than one document"),
         ("? [a]\n: 1\n", 1, "key"),
         ("a: 1\n2024: 1\n", 2, "in quotes"),
+        ("datasets:\n  y: {}\n", 2, 'the key y is no text to each reader of YAML: write "y": in quotes'),
+        ("datasets:\n  no: {}\n", 2, 'write "no": in quotes'),
         ("a: [1\n", 1, "a comma or its . is missing"),
         ("a: b: c\n", 1, "write the value in quotes"),
         ("a:\n\t- 1\n", 2, "indented by a tab"),

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 from penstock.cli import output
 from penstock.config import file_choice, secret_check
-from penstock.config.source_kinds import scheme
+from penstock.config.source_kinds import no_path, scheme
 from penstock.core.text import in_quotes, printable
 from penstock.errors import ConfigError
 
@@ -83,6 +83,11 @@ def _asked(parsed: argparse.Namespace, session: Session) -> Asked:
     for what, text in (*given.items(), ("--endpoint", parsed.endpoint or "")):
         if why := secret_check.in_url(text):
             raise ConfigError(f"{what} {why}", hint=secret_check.HINT)
+        if why := no_path(text, source=what == "SOURCE"):
+            raise ConfigError(
+                f"{what} {in_quotes(text)} {why}",
+                hint="give the same command with that",
+            )
     if scheme(target):
         raise ConfigError(
             f"TARGET {in_quotes(target)} is no folder",
@@ -98,7 +103,8 @@ def _asked(parsed: argparse.Namespace, session: Session) -> Asked:
 
 def _absolute(folder: str) -> Path:
     """Without the `..` at its beginning: those further on may lie behind links."""
-    place, below = Path.cwd(), Path(folder).expanduser()
+    # As it stands where there is no such home.
+    place, below = Path.cwd(), Path(os.path.expanduser(folder))
     while below.parts[:1] == ("..",):
         place, below = place.parent, below.relative_to("..")
     return place / below

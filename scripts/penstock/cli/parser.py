@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import importlib
+import os
 import re
 from functools import partial
 from pathlib import Path
@@ -88,7 +89,7 @@ def _global_options(parser: argparse.ArgumentParser, *, first: bool) -> None:
         return value if first else argparse.SUPPRESS
 
     parser.add_argument(
-        "--config", type=Path, metavar="FILE", default=default(None),
+        "--config", type=_path, metavar="FILE", default=default(None),
         help="the configuration (default: PENSTOCK_CONFIG of the environment, else penstock.yaml, else "
         "config.yaml, in the working directory)",
     )  # fmt: skip
@@ -292,9 +293,14 @@ def _init_arguments(parser: argparse.ArgumentParser) -> None:
     keys.add_argument("--profile", metavar="NAME", help="of S3: the profile of ~/.aws that has the keys")
 
 
+def _path(text: str) -> Path:
+    """Shells leave the ~ of `--root=~/data` as it is."""
+    return Path(os.path.expanduser(text))
+
+
 def _root_argument(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
-        "--root", type=Path, metavar="FOLDER",
+        "--root", type=_path, metavar="FOLDER",
         help="the target's root; then no configuration is needed (default: target.root)",
     )  # fmt: skip
 

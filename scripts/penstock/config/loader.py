@@ -30,7 +30,7 @@ from penstock.config.backends import BACKENDS
 from penstock.config.section import Section
 from penstock.config.serialization import Readers, read
 from penstock.config.settings import ClusterConfig, Config, JobOptions, TargetConfig
-from penstock.config.source_kinds import FOLDER_SCHEMES, kind, through_fsspec
+from penstock.config.source_kinds import FOLDER_SCHEMES, kind, no_path, through_fsspec
 from penstock.config.strict_yaml import Document, KeyPath, StrictYamlError
 from penstock.config.validation import Problem, shown
 from penstock.core import posix_acl
@@ -45,6 +45,10 @@ _SCHEME = re.compile(r"([A-Za-z][A-Za-z0-9+.-]*)://", re.ASCII)
 _BUCKETS = ("s3", "s3a", "gs", "gcs", "az", "abfs", "abfss")
 _VERSIONED = ("s3", "s3a")
 """Whose objects can be listed and read by version ids."""
+_FOLDERS = (
+    ("target", "root"), ("target", "state_root"), ("target", "sign_with"), ("target", "signers"),
+    ("bandwidth", "folder"),
+)  # fmt: skip
 RESERVED = ("all", "results")
 """Names that mean something else to the workflow's command line."""
 MAX_LISTED = 20
@@ -261,6 +265,9 @@ def _meaning(root: Section) -> Iterator[Problem]:
         yield from _store_problems(dataset)
         yield from _changed_problems(dataset)
         yield from _permissions_problems(dataset.at("permissions"))
+    for section, key in _FOLDERS:
+        if why := no_path(text := root.at(section).text(key), source=False):
+            yield Problem((section, key), f"{shown(text)} {why}")
     yield from _bandwidth(root.at("bandwidth"))
     if root.at("target").text("sign_with") and not root.at("target").text("signers"):
         yield Problem(("target", "sign_with"), "needs `target.signers`, by which the signatures are verified")
@@ -391,9 +398,11 @@ def _permissions_problems(permissions: Section) -> Iterator[Problem]:
 
 def _url_problems(url: str, path: KeyPath) -> Iterator[Problem]:
     scheme = _SCHEME.match(url)
+    if why := no_path(url, source=True):
+        yield Problem(path, f"{shown(url)} {why}")
+    elif scheme is None and ":/" in url.split("/", maxsplit=1)[0] + "/" and not url.startswith("/"):
+        yield Problem(path, f"{shown(url)} is no URL: write scheme://bucket/prefix/, or a folder")
     if scheme is None:
-        if ":/" in url.split("/", maxsplit=1)[0] + "/" and not url.startswith("/"):
-            yield Problem(path, f"{shown(url)} is no URL: write scheme://bucket/prefix/, or a folder")
         return
     rest = url[scheme.end() :]
     if "#" in url and scheme[1].lower() in ("http", "https"):

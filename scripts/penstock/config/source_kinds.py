@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import re
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
@@ -30,6 +32,38 @@ def scheme(url: str) -> str:
     """The part before `://`, in lower case; "" for a path."""
     name, found, _ = url.partition("://")
     return name.lower() if found else ""
+
+
+_VARIABLE = re.compile(r"(?:^|/)\$(?:\w|\{\w+\})", re.ASCII)
+_SCP = re.compile(r"([^/@:]+@[^/@:]+):(.*)", re.DOTALL)
+
+
+def no_path(text: str, *, source: bool) -> str:
+    """Why this is no path, where a shell or scp would read it otherwise than it stands; "" for what may be
+    one, and for a URL.
+
+    | the text                                     | is                                      |
+    |----------------------------------------------|-----------------------------------------|
+    | has `://`                                    | a URL                                   |
+    | a folder in it begins as `$NAME`, `${NAME}`  | a variable, which nothing expands       |
+    | `user@host:...`                              | a path of scp                           |
+    | another                                      | a path                                  |
+    """
+    if scheme(text):
+        return ""
+    if _VARIABLE.search(text):
+        expanded = os.path.expandvars(text)
+        write = "the path out" if _VARIABLE.search(expanded) else expanded
+        return f"has a variable, and none is expanded here: write {write}"
+    if (remote := _SCP.fullmatch(text)) is None:
+        return ""
+    if not source:
+        return "is a path of scp, and this is a folder that is mounted here"
+    folder = remote[2] if remote[2].startswith("/") else "/FOLDER"
+    return (
+        f"is a path of scp, which is no source: write sftp://{remote[1]}{folder}, another URL (s3://, gs://, "
+        "abfs://, https://, ftp://), or a folder that is mounted here"
+    )
 
 
 def through_fsspec(options: Mapping[str, object]) -> bool:

@@ -179,8 +179,10 @@ def _build(
             key = key_node.value
             if key == "<<":
                 raise StrictYamlError("merge keys (<<) are not allowed", line)
-            if not isinstance(_scalar(key_node), str):
-                raise StrictYamlError(f'a key must be text: write "{key}" in quotes', line)
+            if key_node.style is None and (doubt(key) or not isinstance(_scalar(key_node), str)):
+                raise StrictYamlError(
+                    f'the key {key} is no text to each reader of YAML: write "{key}": in quotes', line
+                )
             if key in found:
                 first = lines[(*path, key)]
                 where = ".".join(str(p) for p in (*path, key))

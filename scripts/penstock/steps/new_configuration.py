@@ -10,7 +10,7 @@
 |                           | answer                                                                         |
 | the dataset's name        | the source's last folder; not that of a folder below the target                |
 
-Nothing is changed, and the source is not looked at: preflight does that.
+Nothing is changed. Of a source no more is looked at than whether a folder is there: preflight does the rest.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from penstock.cluster.abilities import abilities_of
 from penstock.cluster.registry import new_options
 from penstock.config import loader, new_file
 from penstock.config.new_file import Line, NewFile
-from penstock.config.settings import AUTO_CORES
+from penstock.config.settings import AUTO_CORES, SourceConfig
 from penstock.core.checks import CheckResult
 from penstock.core.step_table import RUN_IN_ELEMENTS
 from penstock.core.text import printable
@@ -31,7 +31,7 @@ from penstock.errors import PreflightError
 from penstock.filesystem.owners import group_name, group_number
 from penstock.runtime.mounts import nearest
 from penstock.steps.preflight import readers, target
-from penstock.steps.preflight.answers import Answers
+from penstock.steps.preflight.answers import Answers, folders
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
@@ -71,8 +71,13 @@ def propose(asked: Asked, path: Path) -> Proposed:
     """The configuration for this machine, to be written as `path`. Raises ConfigError where what was asked
     for makes none that can be used, or the site allows it not; PreflightError where `slurm` was asked for
     and does not answer."""
-    answers = Answers([asked.root])
-    notes: list[str] = []
+    source = folders([SourceConfig(asked.source)])
+    answers = Answers([asked.root, *source])
+    notes = [
+        f"warning: {folder} is not there, or this account may not look at it: preflight stops until it is"
+        for folder in source
+        if not answers.silent(folder) and not os.path.exists(folder)
+    ]
     silent = answers.silent(asked.root)
     name = asked.name or _name(asked, notes, silent=silent)
     group = None if silent else _group(asked.root)
