@@ -26,6 +26,19 @@ def options(**over: Any) -> JobOptions:
     return JobOptions(**{"core_spec": None, "time": None, **over})
 
 
+@pytest.mark.parametrize(
+    ("over", "asked"),
+    [
+        ({"core_spec": 2}, "a whole node, less 2 of its cores (--core-spec=2)"),
+        ({"core_spec": 2, "cpus": 4}, "a whole node, less 2 of its cores (--core-spec=2)"),
+        ({}, "a whole node (--exclusive; `cluster.cpus` asks for less)"),
+        ({"cpus": 4}, "4 CPUs of a node that it shares (--cpus-per-task=4)"),
+    ],
+)
+def test_what_an_element_takes_of_a_node_is_said(over: dict[str, Any], asked: str) -> None:
+    assert placement.asked(options(**over)) == asked
+
+
 NODE = (
     "NodeName=n4 Arch=x86_64 CoresPerSocket=8  CPUAlloc=1 CPUEfctv=8 CPUTot=8 AvailableFeatures=plain "
     "ActiveFeatures=plain Gres=(null) RealMemory=8000 Sockets=1 Boards=1 State={state} ThreadsPerCore=1 "

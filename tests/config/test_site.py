@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import shutil
 import subprocess
 import sys
@@ -15,15 +16,18 @@ import yaml
 from tests.support.forked import NOBODY, forked
 
 from penstock.cli.main import main
+from penstock.cluster.slurm.new_options import NewOptions
 from penstock.config import loader, site, validation
-from penstock.config.loader import load
+from penstock.config.loader import load, target_at
 from penstock.core.text import printable
 from penstock.errors import ConfigError
+from penstock.steps import new_configuration
+from penstock.steps.new_configuration import Asked
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
-    from penstock.config.settings import Config
+    from penstock.config.settings import ClusterConfig, Config
 
 as_root = pytest.mark.skipif(os.geteuid() != 0, reason="the site's file is root's: only as root")
 pytestmark = as_root
@@ -390,3 +394,25 @@ def test_the_command_obeys_the_file_in_etc_and_no_other(tmp_path: Path) -> None:
     )  # fmt: skip
     assert done.returncode == 2, done.stderr
     assert "/etc/penstock/site.yaml, line 2: target.roots there allows /beegfs" in done.stderr
+
+
+def test_a_new_configuration_names_a_partition_that_the_site_allows(
+    place: Path, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    said(place, "cluster:\n  partitions: [transfer, cpu]\n")
+    tried: list[object] = []
+
+    def refusing_the_first(config: ClusterConfig, steps: object, allowed: list[str]) -> NewOptions:
+        tried.append(tuple(allowed))
+        return NewOptions("cpu", default=False)
+
+    monkeypatch.setattr(new_configuration, "new_options", refusing_the_first)
+    made = new_configuration.propose(Asked("s3://b/p/", tmp_path, {}, "d", "slurm"), tmp_path / "my.yaml")
+    assert tried == [("transfer", "cpu")]
+    assert re.search("partition: cpu +# the only one that takes these jobs of those that the site", made.text)
+
+
+def test_a_root_in_place_of_a_configuration_comes_with_the_sites_owners(place: Path, tmp_path: Path) -> None:
+    assert target_at(tmp_path).owners == ()
+    said(place, ACCOUNTS)
+    assert target_at(tmp_path).owners == ("svc-data", "1234")

@@ -29,7 +29,7 @@ def made(place: Place, *words: str) -> ClusterConfig:
     server = ("--endpoint", place.server.endpoint, "--anon")
     place.ends(place.start(*PENSTOCK, "init", place.server.url("scans/"), str(place.target), *server, *words))
     told = place.ends(place.start(*PENSTOCK, "preflight"))
-    assert "slurm, 4 elements at once" in told
+    assert "slurm, 4 elements at once, each takes a whole node" in " ".join(told.split())
     return loader.load(place.work / "penstock.yaml").cluster
 
 

@@ -101,6 +101,9 @@ class ScriptedCluster:
     def slots(self, step: str) -> int:
         return self.slot_count
 
+    def asks(self, step: str) -> str:
+        return "a whole node"
+
     def max_array(self) -> int:
         return self.most
 

@@ -88,6 +88,9 @@ class InProcess:
     def slots(self, step: str) -> int:
         return 1
 
+    def asks(self, step: str) -> str:
+        return ""
+
     def max_array(self) -> int:
         return 1000
 

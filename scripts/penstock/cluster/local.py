@@ -96,6 +96,10 @@ class LocalCluster:
     def slots(self, step: str) -> int:
         return min(self._config.of(step).max_elements, max(1, self._cpus // 2))
 
+    def asks(self, step: str) -> str:
+        del step
+        return ""
+
     def max_array(self) -> int:
         return 10_000
 

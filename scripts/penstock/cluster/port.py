@@ -229,6 +229,10 @@ class Cluster(Protocol):
     def slots(self, step: str) -> int:
         """How many elements of this step may run at once (a node each on SLURM)."""
 
+    def asks(self, step: str) -> str:
+        """What an element of this step takes of a node, for people; "" where elements are processes of this
+        machine. Raises TransientError."""
+
     def max_array(self) -> int:
         """What the number of each element in its array is below."""
 

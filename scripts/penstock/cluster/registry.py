@@ -59,12 +59,13 @@ def open_cluster(
     return LocalCluster(config, changed=changed)
 
 
-def new_options(config: ClusterConfig, steps: Sequence[str]) -> NewOptions | None:
-    """What a new configuration of SLURM asks for, beside what this one does; None where this machine has no
+def new_options(config: ClusterConfig, steps: Sequence[str], allowed: Sequence[str]) -> NewOptions | None:
+    """What a new configuration of SLURM asks for, beside what this one does. `allowed`: the partitions that
+    the site's file gives; (): any. None where this machine has no
     SLURM. Raises PreflightError where SLURM does not answer."""
     from penstock.cluster.slurm import new_options
 
-    return new_options.find(config, steps) if new_options.is_here() else None
+    return new_options.find(config, steps, allowed) if new_options.is_here() else None
 
 
 def start_together(

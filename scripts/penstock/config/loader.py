@@ -30,6 +30,7 @@ from penstock.config.backends import BACKENDS
 from penstock.config.section import Section
 from penstock.config.serialization import Readers, read
 from penstock.config.settings import ClusterConfig, Config, JobOptions, TargetConfig
+from penstock.config.site_bounds import Bounds
 from penstock.config.source_kinds import FOLDER_SCHEMES, kind, no_path, through_fsspec
 from penstock.config.strict_yaml import Document, KeyPath, StrictYamlError
 from penstock.config.validation import Problem, shown
@@ -180,11 +181,16 @@ def site_file(path: Path | None = None) -> site.Site | None:
     return None if policy is None else site.site_of(policy, _READERS, path)
 
 
+def site_bounds() -> Bounds:
+    """What the site's file says on this machine. Raises ConfigError for one that cannot be used."""
+    said = site_file()
+    return Bounds() if said is None else said.bounds
+
+
 def target_at(root: Path) -> TargetConfig:
     """The target of a command that is given a root in place of a configuration, with the site's owners.
     Raises ConfigError for a site's file that cannot be used."""
-    said = site_file()
-    return TargetConfig(root.absolute(), owners=() if said is None else said.bounds.target.owners)
+    return TargetConfig(root.absolute(), owners=site_bounds().target.owners)
 
 
 def _fingerprint(document: Document, policy: Document | None) -> str:

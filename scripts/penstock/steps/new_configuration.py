@@ -159,7 +159,8 @@ def _group(root: Path) -> Line | None:
 def _cluster(config: ClusterConfig, backend: str, notes: list[str]) -> tuple[Line, ...]:
     """The keys of `cluster` for SLURM; () where it is not to be used."""
     try:
-        options = new_options(config, RUN_IN_ELEMENTS)
+        allowed = loader.site_bounds().cluster.partitions
+        options = new_options(config, RUN_IN_ELEMENTS, allowed)
     except PreflightError as error:
         if backend:
             raise
@@ -176,17 +177,22 @@ def _cluster(config: ClusterConfig, backend: str, notes: list[str]) -> tuple[Lin
     if options.refused:
         notes.append(f"SLURM takes no such job now, correct `cluster` in the file: {options.refused}")
     lines = [Line("backend", "slurm")]
-    if options.partition is not None and config.options.partition is None:
-        lines.append(Line("partition", options.partition, _partition_comment(options)))
+    if options.partition is not None:
+        lines.append(Line("partition", options.partition, _partition_comment(options, of_site=bool(allowed))))
     if options.account is not None:
         lines.append(Line("account", options.account, "jobs without one are refused here"))
-    why = "cores left to each node's own services, where that is possible"
+    why = "elements take whole nodes, less cores of their services; `none` and `cpus: 4` share"
     cores = "not `auto`: SLURM refuses --core-spec here" if options.core_spec != AUTO_CORES else why
     lines.append(Line("core_spec", options.core_spec, cores))
     return tuple(lines)
 
 
-def _partition_comment(options: NewOptions) -> str:
+def _partition_comment(options: NewOptions, *, of_site: bool) -> str:
     if options.default:
-        return "the cluster's default"
-    return f"or {', '.join(options.others)}" if options.others else "the only one that takes these jobs"
+        return "the first that the site allows" if of_site else "the cluster's default"
+    allowed = " of those that the site allows" if of_site else ""
+    return (
+        f"or {', '.join(options.others)}"
+        if options.others
+        else f"the only one that takes these jobs{allowed}"
+    )

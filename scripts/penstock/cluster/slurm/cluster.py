@@ -136,6 +136,9 @@ class SlurmCluster:
     def slots(self, step: str) -> int:
         return self._config.of(step).max_elements
 
+    def asks(self, step: str) -> str:
+        return placement.asked(self._options(step))
+
     def max_array(self) -> int:
         return self._known().max_array
 

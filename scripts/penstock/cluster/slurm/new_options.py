@@ -7,6 +7,9 @@
 | does not, or there is none      | several                    | that of the longest time limit    |
 | does not, or there is none      | none                       | the default; `refused` says why   |
 
+Where the site allows some partitions alone, its first one stands for the default, and its others, in the
+site's order, are all that is tried.
+
 In each partition a job without an account comes first, then one of each account of this user; and
 `core_spec: auto` before `none`.
 """
@@ -27,7 +30,7 @@ from penstock.config.settings import AUTO_CORES
 from penstock.errors import FailedError, PreflightError, QueueFullError, TransientError
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Callable, Iterator, Sequence
 
     from penstock.cluster.slurm.facts import Facts, Partition
     from penstock.cluster.slurm.nodes import Node
@@ -39,7 +42,7 @@ class NewOptions(NamedTuple):
 
     partition: str | None = None
     default: bool = True
-    """Whether jobs go to that partition that name none."""
+    """Whether jobs go to that partition that name none (of the site's: whether it is the first)."""
     others: Sequence[str] = ()
     """Further partitions that take such jobs; not looked for where the default one does."""
     account: str | None = None
@@ -53,14 +56,18 @@ def is_here() -> bool:
     return shutil.which("sbatch") is not None
 
 
-def find(config: ClusterConfig, steps: Sequence[str]) -> NewOptions:
-    """For elements of these steps. A partition that `config` has, as the site gives it, stays. Raises
+def find(config: ClusterConfig, steps: Sequence[str], allowed: Sequence[str] = ()) -> NewOptions:
+    """For elements of these steps. `allowed`: the partitions that the site's file gives; (): any. Raises
     PreflightError where SLURM does not answer."""
     slurm = SlurmCommands()
     facts = site.reachable(slurm)
     try:
         nodes, partitions = slurm.nodes(), sorted(slurm.partitions(), key=_longest_first)
-        return _found(_Trials(slurm, config, steps, facts, nodes, partitions, _accounts(slurm, facts)))
+        trials = _Trials(slurm, config, steps, facts, nodes, partitions, _accounts(slurm, facts))
+        # Where none is shown (PrivateData), SLURM's default is all that can be tried.
+        names = allowed or [partition.name for partition in partitions]
+        default = allowed[0] if allowed else placement.default(partitions)
+        return choice(default, [name for name in names if name != default], trials.in_partition)
     except (TransientError, FailedError) as error:
         raise PreflightError(
             "SLURM does not answer",
@@ -113,15 +120,15 @@ class _Trials(NamedTuple):
                 yield dataclasses.replace(options, core_spec=None)
 
 
-def _found(trials: _Trials) -> NewOptions:
-    given = trials.config.options.partition
-    default = given or placement.default(trials.partitions)
-    first = trials.in_partition(default)
+def choice(
+    default: str | None, others: Sequence[str], tried: Callable[[str | None], JobOptions | str]
+) -> NewOptions:
+    """Of these partitions, the best of `others` first; None: the one that SLURM chooses. `tried`: the options
+    that are taken there, else why none are."""
+    first = tried(default)
     if not isinstance(first, str):
         return _chosen(default, first)
-    # Where none is shown (PrivateData), SLURM's default is all that can be tried.
-    others = [one.name for one in trials.partitions if one.name != default and given is None]
-    taking = {name: options for name in others if not isinstance(options := trials.in_partition(name), str)}
+    taking = {name: options for name in others if not isinstance(options := tried(name), str)}
     if not taking:
         return NewOptions(default, refused=first)
     best, *further = taking

@@ -23,6 +23,22 @@ def default(partitions: Sequence[Partition]) -> str | None:
     return next((partition.name for partition in partitions if partition.default), None)
 
 
+def asked(options: JobOptions) -> str:
+    """What each element takes of a node, of options that the cluster has settled.
+
+    | core_spec | cpus  | an element takes                           |
+    |-----------|-------|--------------------------------------------|
+    | a number  | any   | a whole node, less so many of its cores    |
+    | none      | null  | a whole node (--exclusive)                 |
+    | none      | given | so many CPUs of a node, shared with others |
+    """
+    if options.spec_cores is not None:
+        return f"a whole node, less {options.spec_cores} of its cores (--core-spec={options.spec_cores})"
+    if options.whole_nodes:
+        return "a whole node (--exclusive; `cluster.cpus` asks for less)"
+    return f"{options.cpus} CPUs of a node that it shares (--cpus-per-task={options.cpus})"
+
+
 def able(options: JobOptions, nodes: Sequence[Node], partition: str | None) -> list[Node]:
     """The nodes that such a job may run on, as far as these options and a plain constraint say. `partition`:
     that of jobs that name none."""

@@ -85,7 +85,11 @@ def check(context: Context, config: DatasetConfig, answers: Answers, looks: Look
             node_cores.check(context, steps, {one.node: one.answer.cores for one in heard}, looks)
         _start(context, steps, looks, met=bool(met))
     at_once = human.counted(context.cluster.slots("copy"), "element")
-    looks.saw(CheckResult("cluster", f"{_talked_to(context.cluster)}, {at_once} at once"))
+    asks = ""
+    with contextlib.suppress(TransientError, FailedError):
+        asks = context.cluster.asks("copy")
+    each = f", each takes {asks}" if asks else ""
+    looks.saw(CheckResult("cluster", f"{_talked_to(context.cluster)}, {at_once} at once{each}"))
     looks.saw(*(CheckResult("cluster", printable(text), "warning") for text in warnings))
 
 
