@@ -25,7 +25,6 @@ def test_the_crontab_line_is_silent_until_there_is_something_to_say(staged: Cont
             }
         )
     )
-    (tmp_path / "results").mkdir()
     line = schedule.lines(tmp_path)[0]
     assert "--fraction 1/30" in line
 
@@ -38,7 +37,7 @@ def test_the_crontab_line_is_silent_until_there_is_something_to_say(staged: Cont
         return done.stdout
 
     assert cron(line) == ""
-    assert "slice 1 of 30" in (tmp_path / "results" / "audit.txt").read_text()
+    assert "slice 1 of 30" in (tmp_path / "audit.txt").read_text()
     flip(data_of(staged) / "d1/f01", 3)
     # Two turns of two read everything.
     said = [cron(line.replace("1/30", "1/2")) for _ in range(2)]

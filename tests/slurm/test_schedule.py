@@ -24,7 +24,7 @@ def test_an_audit_whose_controller_is_a_job(place: Place) -> None:
     place.ends(place.staging("a"))
     line = schedule.lines(place.work)[1]
     asked = [word for word in schedule.options() if not word.startswith("--output")]
-    assert "fraction=1/30" in line
+    assert "--fraction 1/30" in line
     script = place.work / "entry.sh"
     script.write_text(f"#!/bin/sh\n# This job was submitted through scrontab\n{line}\n")
     said = place.work / "audit.txt"

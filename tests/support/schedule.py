@@ -18,7 +18,7 @@ def lines(folder: Path) -> list[str]:
     return [
         line.replace("\\%", "%")
         .replace("/srv/staging", str(folder))
-        .replace("/srv/penstock/bin/python", sys.executable)
+        .replace("/opt/penstock/current/bin", str(Path(sys.executable).parent))
         for line in found
     ]
 

@@ -181,7 +181,7 @@ def _cluster(config: ClusterConfig, backend: str, notes: list[str]) -> tuple[Lin
         lines.append(Line("partition", options.partition, _partition_comment(options, of_site=bool(allowed))))
     if options.account is not None:
         lines.append(Line("account", options.account, "jobs without one are refused here"))
-    why = "elements take whole nodes, less cores of their services; `none` and `cpus: 4` share"
+    why = "elements take whole nodes, less cores of their services"
     cores = "not `auto`: SLURM refuses --core-spec here" if options.core_spec != AUTO_CORES else why
     lines.append(Line("core_spec", options.core_spec, cores))
     return tuple(lines)
