@@ -7,11 +7,12 @@ from typing import TYPE_CHECKING
 import pytest
 from tests.support.commands import penstock
 
+from penstock.cli import old_words
 from penstock.cli.commands import COMMANDS
 from penstock.cli.main import main
 from penstock.cli.workflow_values import chosen, parse
 from penstock.config.loader import load
-from penstock.core.text import did_you_mean, nearest
+from penstock.core.text import did_you_mean, nearest, slips
 from penstock.errors import ConfigError
 
 if TYPE_CHECKING:
@@ -27,6 +28,7 @@ UNCALLED = [one.name for one in COMMANDS if not one.of_people]
         ("audit --sampel=1%", "unrecognized arguments: --sampel=1%; did you mean --sample?"),
         ("step copy --reciept x", "did you mean --receipt?"),
         ("--confg x run", "unrecognized arguments: --confg; did you mean --config?"),
+        ("run --force", "unrecognized arguments: --force\n"),
         ("run --xyzzy", "unrecognized arguments: --xyzzy\n"),
         ("--xyzzy run", "unrecognized arguments: --xyzzy\n"),
     ],
@@ -69,3 +71,39 @@ def test_nothing_is_meant_where_nothing_is_like_it() -> None:
     assert nearest("xyzzy", ["run", "status"]) == ""
     assert did_you_mean(["xyzzy"], ["run"]) == ""
     assert did_you_mean(["statsu", "stauts", "rnu"], ["run", "status"]) == "; did you mean status, run?"
+
+
+@pytest.mark.parametrize(
+    ("word", "slipped"),
+    [("run", 0), ("rnu", 1), ("rn", 1), ("runn", 1), ("ran", 1), ("nur", 2), ("", 3), ("xyz", 3)],
+)
+def test_slips_are_counted_by_letter(word: str, slipped: int) -> None:
+    assert slips(word, "run") == slips("run", word) == slipped
+
+
+def test_a_word_that_begins_but_one_is_that_one() -> None:
+    assert nearest("hist", ["history", "list"]) == "history"
+    assert nearest("re", ["releases", "report"]) == ""
+
+
+@pytest.mark.parametrize("word", old_words.SYNONYMS)
+def test_another_program_s_word_is_answered_with_a_command_that_there_is(word: str) -> None:
+    meant = old_words.SYNONYMS[word]
+    step = word if word in ("copy", "list", "verify") else ""
+    answer = f"there is no command {word}; did you mean {meant}{f' or step {step}' if step else ''}?"
+    assert (old_words.refused([word]) or old_words.unknown([word])) == answer
+    assert meant in [*(command.name for command in COMMANDS if command.of_people), *old_words.WITHOUT_COMMAND]
+    assert not any(command.name == word and command.group != "step" for command in COMMANDS)
+
+
+@pytest.mark.parametrize(
+    ("word", "meant"),
+    [
+        ("resume", "run"), ("restart", "run"), ("verify", "audit or step verify"), ("ls", "releases"),
+        ("removee", "remove"), ("rmove", "remove"), ("gcc", "gc"),
+        ("rem", ""), ("move", ""), ("remake", ""), ("gd", ""), ("pc", ""),
+    ],
+)  # fmt: skip
+def test_what_removes_is_named_only_where_it_was_meant(word: str, meant: str) -> None:
+    answer = old_words.unknown([word]) or ""
+    assert answer.partition("; did you mean ")[2] == (f"{meant}?" if meant else "")

@@ -16,11 +16,8 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 ROWS = {
-    "list": ("list a --new-release", "step list a --new-release"),
     "plan": ("--config my.yaml plan a", "--config my.yaml step plan a"),
-    "copy": ("copy a --run 0123456789abcdef", "step copy a --run 0123456789abcdef"),
     "permissions": ("permissions", "step permissions"),
-    "verify": ("verify 'a b'", "step verify 'a b'"),
     "publish": ("publish --config my.yaml a", "--config my.yaml step publish a"),
     "list-group": ("list-group a b", "step list-group a b"),
     "list-failure": ("list-failure a", "step list-failure a"),

@@ -18,7 +18,7 @@ import yaml
 
 from penstock import errors
 from penstock.cli.commands import COMMANDS, GROUPS, HIDDEN, STEP
-from penstock.cli.old_words import INSTEAD
+from penstock.cli.old_words import INSTEAD, SYNONYMS
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -205,7 +205,7 @@ def test_each_command_that_is_named_is_one() -> None:
 
 
 def test_no_old_word_is_named() -> None:
-    old = [word for word in INSTEAD if " " not in word]
+    old = [word for word in (*INSTEAD, *SYNONYMS) if " " not in word]
     wrong = [
         f"{place}: {text}"
         for place, text in texts_of_the_package()

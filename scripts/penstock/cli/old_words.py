@@ -1,7 +1,8 @@
 """Commands and options that have another name since 1.0: refused with the new words, until 1.1.
 
 A command line that has an old word does nothing: `penstock throttle a 2` ends with 2 and
-"write `penstock limit a --nodes 2`". A word that is no command at all is answered with the nearest one.
+"write `penstock limit a --nodes 2`". A word that is no command at all is answered with the command that does
+what other programs call so (`SYNONYMS`), else with the nearest one.
 """
 
 from __future__ import annotations
@@ -11,7 +12,7 @@ import shlex
 from typing import TYPE_CHECKING
 
 from penstock.cli.commands import COMMANDS, STEP
-from penstock.core.text import nearest
+from penstock.core.text import nearest, slips
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -20,8 +21,37 @@ _PINS = "`penstock path DATASET --job` is gate, pin and path in one, for as long
 VALUED = ("--config", "--backend", "--progress", "--receipt", "--log")
 """Global options that take a value."""
 WITHOUT_COMMAND = ("-h", "--help", "--version")
+_SAME_AS: Mapping[str, str] = {
+    "run": "resume restart continue sync copy start stage fetch download pull update",
+    "status": "state progress ps jobs",
+    "cancel": "stop kill abort interrupt",
+    "releases": "ls list versions snapshots",
+    "show": "info inspect details",
+    "history": "log logs",
+    "du": "df usage size",
+    "audit": "verify check scrub",
+    "repair": "fix heal",
+    "rollback": "restore undo revert",
+    "gc": "prune clean cleanup purge",
+    "remove": "delete del rm",
+    "adopt": "import",
+    "preflight": "validate doctor",
+    "selftest": "test",
+    "limit": "bwlimit throughput",
+    "init": "new create setup",
+    "--help": "help man",
+    "--version": "version",
+}
+SYNONYMS: Mapping[str, str] = {word: typed for typed, words in _SAME_AS.items() for word in words.split()}
+"""What other programs call it, and what to type here."""
+DESTRUCTIVE = frozenset({"gc", "remove"})
+"""Commands that are named to a mistyped word only where it is one slip away."""
 INSTEAD: Mapping[str, str] = {
-    **{command.name: command.typed for command in COMMANDS if command.group == STEP},
+    **{
+        command.name: command.typed
+        for command in COMMANDS
+        if command.group == STEP and command.name not in SYNONYMS
+    },
     "submit --mend": "gate DATASET --mend --submit",
     "submit": "run --submit",
     "throttle": "limit DATASET --nodes N",
@@ -65,8 +95,8 @@ def refused(words: Sequence[str]) -> str | None:
 
 
 def unknown(words: Sequence[str]) -> str | None:
-    """The message for a command that there is not, with the nearest one that people call; None for any
-    other."""
+    """The message for a command that there is not, with the one that was meant; None for any other. One that
+    no person calls is never named."""
     _, own = _parted(words)
     own = own[1:] if own[:1] == ["--"] else own
     step = own[:1] == [STEP]
@@ -79,9 +109,17 @@ def unknown(words: Sequence[str]) -> str | None:
         return None
     of_people = {command.name: command.typed for command in COMMANDS if command.of_people}
     word = f"{STEP} {named[0]}" if step else named[0]
-    if near := nearest(named[0], of_people):
-        return f"there is no command {word}; did you mean {of_people[near]}?"
+    if meant := _meant(named[0], of_people):
+        return f"there is no command {word}; did you mean {meant}?"
     return f"there is no command {word}: `penstock{' step' * step} --help` lists those that there are"
+
+
+def _meant(word: str, of_people: Mapping[str, str]) -> str:
+    if word in SYNONYMS:
+        return " or ".join([SYNONYMS[word], *([of_people[word]] if word in of_people else [])])
+    near = nearest(word, of_people)
+    unlike = near in DESTRUCTIVE and slips(word, near) > 1
+    return "" if unlike else of_people.get(near, "")
 
 
 def before_command(words: Sequence[str]) -> str:

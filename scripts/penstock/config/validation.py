@@ -164,7 +164,10 @@ def _wrong_type_is_told(part: Any, instance: Any) -> bool:
     return bool(allowed) and names.get(type(instance)) not in allowed
 
 
-_ALIASES = {"endpoint": "endpoint_url", "anonymous": "anon", "region_name": "region", "verify": "ca_bundle"}
+_ALIASES = {
+    "account": "account_name", "anonymous": "anon", "endpoint": "endpoint_url", "region_name": "region",
+    "verify": "ca_bundle",
+}  # fmt: skip
 """Keys by other programs' names."""
 
 

@@ -63,7 +63,7 @@ def results(
 def meant(word: str) -> str:
     """The word of TaskPluginParam that was probably meant; "" where none is like it."""
     known = {one.lower(): one for one in PARAMETERS}
-    return known.get(nearest(word.lower(), known, 0.7), "")
+    return known.get(nearest(word.lower(), known), "")
 
 
 def misspelling(words: str) -> str:

@@ -185,5 +185,5 @@ def _check_names(kind: type[Any], options: Mapping[str, object]) -> None:
     makers = (vars(base).get("__init__") for base in kind.__mro__)
     named = {name for maker in filter(None, makers) for name in inspect.signature(maker).parameters}
     for option in options:
-        if option not in named and (close := nearest(option, named, 0.8)):
+        if option not in named and (close := nearest(option, named)):
             raise TypeError(f"unknown option `{option}`; did you mean `{close}`?")
