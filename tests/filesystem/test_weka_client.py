@@ -106,8 +106,8 @@ def test_each_row_of_the_judgement(
     ("options", "verdict", "word"),
     [
         ("num_cores=0,net=udp", "note", "no core of its own and net=udp"),
-        ("num_cores=1,net=ib0", "ok", "keeps 1 core(s)"),
-        ("num_cores=2,net=ib0", "ok", "keeps 2 core(s)"),
+        ("num_cores=1,net=ib0", "ok", "keeps 1 core"),
+        ("num_cores=2,net=ib0", "ok", "keeps 2 cores"),
         ("core=17,core=35,net=ib0", "ok", "keeps core 17, 35, net ib0"),
     ],
 )

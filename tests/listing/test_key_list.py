@@ -142,7 +142,7 @@ def test_what_the_filter_leaves_out_is_asked_of_nobody(tmp_path: Path) -> None:
 
 def test_what_is_not_at_the_source_is_named(tmp_path: Path) -> None:
     text = refusal(folder_context(tmp_path, plain(tmp_path / "keys", ["a b", "gone", "../up"], b"\n")))
-    assert "2 key(s) of the list cannot be staged" in text
+    assert "2 keys of the list cannot be staged" in text
     assert '"gone" is not at the source' in text
     assert '"../up"' in text
 

@@ -18,7 +18,8 @@ from penstock.sources.port import Sharing
 from penstock.sources.posix import source as posix
 from penstock.sources.posix.hard_links import HardLinks
 from penstock.sources.posix.reader import FOLDERS_KEPT, PosixReader
-from penstock.sources.posix.source import SHOWN, PosixSource
+from penstock.sources.posix.source import PosixSource
+from penstock.sources.refused_files import SHOWN, RefusedFiles, Remedy
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -53,10 +54,42 @@ def test_links_are_refused_all_at_once(tmp_path: Path) -> None:
         next(batches)
     assert seen == ["folder/inner", "plain"]
     text = str(caught.value)
-    assert f"{SHOWN + 6} item(s)" in text
+    assert f"{SHOWN + 6} items" in text
     assert '"a fifo"' in text
     assert "and 6 more" in text
     assert len(text.splitlines()) < SHOWN + 6
+
+
+@pytest.mark.parametrize(
+    ("name", "links", "remedies"),
+    [
+        ("link", "refuse", {Remedy.LINK}),
+        ("out", "follow", {Remedy.ASTRAY}),
+        ("fifo", "refuse", {Remedy.SPECIAL}),
+        ("fifo", "skip", {Remedy.SPECIAL}),
+        ("", "refuse", {Remedy.LINK, Remedy.SPECIAL}),
+    ],
+)
+def test_each_refusal_has_its_own_advice(
+    tmp_path: Path, name: str, links: str, remedies: set[Remedy]
+) -> None:
+    (tmp_path / "link").symlink_to("plain")
+    (tmp_path / "out").symlink_to("/nowhere")
+    os.mkfifo(tmp_path / "fifo")
+    source = PosixSource(str(tmp_path), links=links, keep=lambda key: key.startswith(name))
+    with pytest.raises(PreflightError) as caught:
+        list_all(source)
+    assert {remedy for remedy in Remedy if remedy.value in caught.value.hint} == remedies
+    assert caught.value.hint.endswith("; or leave them out by `exclude` patterns")
+
+
+def test_what_this_account_may_not_read_is_not_advised_as_links_are() -> None:
+    refused = RefusedFiles()
+    refused.add("d/", "folder cannot be opened: Permission denied", Remedy.UNREAD)
+    error = refused.error("file:///data")
+    assert error.what == "1 item of the source cannot be staged"
+    assert "chmod" in error.hint
+    assert "links" not in error.hint
 
 
 def test_what_the_patterns_leave_out_is_no_reason_to_refuse(tmp_path: Path) -> None:
@@ -71,7 +104,7 @@ def test_what_the_patterns_leave_out_is_no_reason_to_refuse(tmp_path: Path) -> N
         return "out." not in key
 
     source = PosixSource(str(tmp_path), keep=keep)
-    with pytest.raises(PreflightError, match=r'1 item\(s\).*\n.*"in.link": symbolic link'):
+    with pytest.raises(PreflightError, match=r'1 item .*\n.*"in.link": symbolic link'):
         list_all(source)
     (tmp_path / "in.link").unlink()
     assert list(list_all(source)) == ["folder/inner", "plain"]
@@ -98,7 +131,7 @@ def test_fifos_and_sockets_are_refused_by_name(tmp_path: Path) -> None:
         folder = os.open(tmp_path, os.O_RDONLY)
         listener.bind(f"/proc/self/fd/{folder}/socket")
         os.close(folder)
-        with pytest.raises(PreflightError, match=r"2 item\(s\)") as caught:
+        with pytest.raises(PreflightError, match=r"2 items") as caught:
             list_all(PosixSource(str(tmp_path), links="skip"))
     assert '"fifo": neither a file nor a folder' in str(caught.value)
     assert '"socket": neither a file nor a folder' in str(caught.value)

@@ -308,7 +308,7 @@ def test_w6_a_base_above_the_folder_leaves_its_files_in_it() -> None:
     with Server(held) as server:
         source = web(f"{server.url}2026-11/")
         assert {key: item.version for key, item in listing(source).items()} == dict.fromkeys(FILES, "")
-        assert source.ignored == {f"page link(s) out of the folder, such as {server.url}x": 1}
+        assert source.ignored == {f"page links out of the folder, such as {server.url}x": 1}
 
 
 def test_w6_a_file_below_the_old_url_that_is_not_the_linked_one_is_not_taken() -> None:

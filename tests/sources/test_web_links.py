@@ -84,9 +84,9 @@ def test_what_is_left_out_of_pages_is_counted_once_with_one_of_them() -> None:
         source = web(f"{site.url}d/")
         assert list(listing(source)) == ["a", "s/b"]
         assert source.ignored == {
-            "page link(s) with a query, such as q": 2,
-            "page link(s) out of the folder, such as https://else.example/": 1,
-            "page link(s) into a folder that the page does not link to, such as s/t/u": 1,
+            "page links with a query, such as q": 2,
+            "page links out of the folder, such as https://else.example/": 1,
+            "page links into a folder that the page does not link to, such as s/t/u": 1,
         }
 
 

@@ -163,7 +163,7 @@ def test_addresses_that_are_not_plain_ascii() -> None:
         source.check()
         found = listing(source)
         assert {key: item.size for key, item in found.items()} == {"ü b": 1, "ä": 2, "diré/moved": 4}
-        assert source.ignored == {"page link(s) without a clear name, such as http://[x": 1}
+        assert source.ignored == {"page links without a clear name, such as http://[x": 1}
         reader = source.reader()
         assert read(reader, entry_of(found["diré/moved"])) == b"4444"
         reader.close()

@@ -114,7 +114,7 @@ def test_a_name_that_is_not_a_path_stops_everything_and_leaves_no_trace(tmp_path
     with pytest.raises(PreflightError) as caught:
         list_step.run(context, "data")
     assert caught.value.exit_code == 3
-    assert "2 key(s)" in str(caught.value)
+    assert "2 keys" in str(caught.value)
     assert '".p.0123456789abcdef"' in str(caught.value)
     assert '"a/.p.00000000000000ff"' in str(caught.value)
     assert sorted(os.listdir(tmp_path)) == ["source"]
@@ -281,7 +281,7 @@ def test_hostile_keys_are_all_named_at_once(tmp_path: Path) -> None:
     with pytest.raises(PreflightError) as caught:
         gathered(tmp_path, source)
     text = str(caught.value)
-    assert "8 key(s)" in text
+    assert "8 keys" in text
     for key in bad:
         if key != "a":
             assert in_quotes(key) in text
@@ -291,11 +291,11 @@ def test_hostile_keys_are_all_named_at_once(tmp_path: Path) -> None:
 
 
 def test_offenders_of_all_sources_and_of_their_policies_are_named_together(tmp_path: Path) -> None:
-    one = ScriptedSource(["../x"], fails=PreflightError("1 item(s) cannot be staged", why="fifo"))
+    one = ScriptedSource(["../x"], fails=PreflightError("1 item cannot be staged", why="fifo"))
     two = ScriptedSource(["a//b"], url="s3://other/")
     with pytest.raises(PreflightError) as caught:
         gathered(tmp_path, one, two, into=("one", "two"))
-    for part in ('"../x"', '"a//b"', "fifo", "2 key(s)"):
+    for part in ('"../x"', '"a//b"', "fifo", "2 keys"):
         assert part in str(caught.value)
     with pytest.raises(PreflightError, match="fifo"):
         gathered(tmp_path, replace(one, keys=["a"]))

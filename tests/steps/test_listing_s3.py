@@ -57,7 +57,7 @@ def test_hostile_keys_are_all_named_and_leave_no_trace(tmp_path: Path) -> None:
     with Hostile({**keys, "p/": b"", "p/folder/": b""}) as server, pytest.raises(PreflightError) as caught:
         list_step.run(context(tmp_path, server.endpoint), "data")
     assert caught.value.exit_code == 3
-    assert "8 key(s)" in str(caught.value)
+    assert "8 keys" in str(caught.value)
     for key in bad:
         assert in_quotes(key) in str(caught.value)
     assert os.listdir(tmp_path) == []

@@ -82,3 +82,13 @@ def test_printable_is_printable(text: str) -> None:
     shown = human.printable(text)
     assert not any(ord(character) < 32 or 127 <= ord(character) < 160 for character in shown)
     shown.encode()
+
+
+def test_kinds_are_counted_in_the_singular_too() -> None:
+    kinds = {"empty folders": 1, "links": 0, "filtered": 1, "outside the prefix": 1, "named twice": 1}
+    assert human.of_kinds(kinds) == ["1 empty folder", "1 filtered", "1 outside the prefix", "1 named twice"]
+    assert human.of_kinds({"links": 1, "archived (GLACIER)": 1}) == ["1 link", "1 archived (GLACIER)"]
+    assert human.of_kinds({"page links with a query, such as ?x": 1}) == [
+        "1 page link with a query, such as ?x"
+    ]
+    assert human.of_kinds({"empty folders": 2000}) == ["2,000 empty folders"]

@@ -1,6 +1,12 @@
-"""Bytes as people read them. `views.human` has these and everything else that people read."""
+"""Bytes and counts as people read them. `views.human` has these and everything else that people read."""
 
 from __future__ import annotations
+
+import re
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
 
 PREFIXES = ("B", "KiB", "MiB", "GiB", "TiB", "PiB", "EiB")
 
@@ -25,3 +31,25 @@ def scaled(value: float) -> tuple[float, int]:
         value /= 1024
         prefix += 1
     return value, prefix
+
+
+def count(number: int) -> str:
+    return f"{number:,}"
+
+
+def counted(number: int, noun: str) -> str:
+    """`1 file`, `2,000 files`."""
+    return f"{number:,} {noun}{'' if number == 1 else 's'}"
+
+
+def of_kinds(counts: Mapping[str, int]) -> list[str]:
+    """`1 empty folder`, `2 links`, `3 filtered` of counts by kind, whose nouns are plurals; kinds without any
+    are left out."""
+    return [
+        f"{count(number)} {re.sub(_PLURAL, _SINGULAR, kind) if number == 1 else kind}"
+        for kind, number in counts.items()
+        if number
+    ]
+
+
+_PLURAL, _SINGULAR = re.compile(r"^((?:\w+ )?\w+)s\b"), r"\1"

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from penstock.config.patterns import of_file_alone, written
 from penstock.core import events
+from penstock.core.amounts import counted, of_kinds
 from penstock.core.key_paths import Conflicts, Offenders, all_good, check_key
 from penstock.core.layout import ARCHIVED, STATED
 from penstock.core.text import in_quotes
@@ -441,8 +442,9 @@ class _Gathering:
                 if path.startswith(place.prefix)
             ]
             lines = [*self._offenders.lines(), *(str(error) for error in self._refusals)]
+            refused = counted(self._offenders.total, "key")
             raise PreflightError(
-                f"{self._offenders.total} key(s) of the source cannot become paths; nothing was copied",
+                f"{refused} of the source cannot become paths; nothing was copied",
                 where=where,
                 why="\n  " + "\n  ".join(lines),
                 hint=_advice(keys),
@@ -456,10 +458,10 @@ class _Gathering:
                 hint="check the URL: the bucket, the prefix (with its slash), the folder",
             )
         if not self._kept:
-            left_out = ", ".join(f"{count} {what}" for what, count in sorted(self.ignored.items()))
+            left_out = ", ".join(of_kinds(dict(sorted(self.ignored.items()))))
             raise PreflightError(
                 "nothing of the source belongs to the dataset",
                 where=where,
-                why=f"{self.scanned} objects seen, of which are left out: {left_out}",
+                why=f"{counted(self.scanned, 'object')} seen, of which are left out: {left_out}",
                 hint="check `include` and `exclude`",
             )

@@ -21,6 +21,7 @@ from itertools import chain, groupby, islice
 from operator import attrgetter
 from typing import TYPE_CHECKING
 
+from penstock.core.amounts import counted
 from penstock.core.key_paths import Offenders, check_key
 from penstock.core.model import Listed
 from penstock.errors import ObjectError, PreflightError, SourceChangedError
@@ -116,7 +117,7 @@ class KeyList:
                     yield found
         if self._refused.total:
             raise PreflightError(
-                f"{self._refused.total} key(s) of the list cannot be staged",
+                f"{counted(self._refused.total, 'key')} of the list cannot be staged",
                 where=self._where,
                 why="\n  " + "\n  ".join(self._refused.lines()),
                 hint="correct the list; its keys are relative to the source, byte for byte",

@@ -221,9 +221,9 @@ def _tell(context: Context, dataset: str, ignored: Mapping[str, int]) -> None:
             context.emit(
                 events.Warned(dataset, STEP, f"left out: {human.counted(objects, 'object')}, {what}")
             )
-    for what, links in ignored.items():
-        if what.startswith(PAGE_LINKS):
-            context.emit(events.Warned(dataset, STEP, f"left out: {human.count(links)} {what}"))
+    links = {what: count for what, count in ignored.items() if what.startswith(PAGE_LINKS)}
+    for left_out in human.of_kinds(links):
+        context.emit(events.Warned(dataset, STEP, f"left out: {left_out}"))
     if count := ignored.get("empty folders"):
         folders = human.counted(count, "empty folder")
         text = f"{folders} of the source left out: a release is its files"

@@ -236,11 +236,7 @@ def _details(data: Result) -> list[tuple[str, str]]:
         text = summary.amount(data.get(key), noun)
         if text:
             rows.append((label, text))
-    rows += [
-        ("Left out", f"{human.count(number)} {why}")
-        for why, number in (data.get("ignored") or {}).items()
-        if number
-    ]
+    rows += [("Left out", kind) for kind in human.of_kinds(data.get("ignored") or {})]
     if links := summary.hard_links(data.get("hard_links")):
         rows.append(("Hard links", links))
     if moving := summary.moving(data.get("amended")):

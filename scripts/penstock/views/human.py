@@ -9,6 +9,7 @@ from penstock.core.amounts import scaled
 
 printable = text.printable
 size, digits = amounts.size, amounts.digits
+count, counted, of_kinds = amounts.count, amounts.counted, amounts.of_kinds
 
 UNKNOWN = "-"
 
@@ -56,12 +57,3 @@ def age(seconds: float | None) -> str:
 
 
 _SECONDS = {"s": 1, "min": 60, "h": 3600, "d": 86400, "y": 365.25 * 86400}
-
-
-def count(number: int) -> str:
-    return f"{number:,}"
-
-
-def counted(number: int, noun: str) -> str:
-    """`1 file`, `2,000 files`."""
-    return f"{number:,} {noun}{'' if number == 1 else 's'}"

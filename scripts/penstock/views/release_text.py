@@ -214,11 +214,9 @@ def _selected(seal: Mapping[str, object]) -> str:
         patterns = seal.get(name)
         if isinstance(patterns, (list, tuple)) and patterns:
             told.append(f"{name} {' '.join(map(str, patterns))}")
-    ignored = {why: count for why, count in _map(seal.get("ignored")).items() if count}
-    if ignored:
-        told.append(
-            "left out: " + ", ".join(f"{human.count(int(str(n)))} {why}" for why, n in ignored.items())
-        )
+    ignored = {why: int(str(count)) for why, count in _map(seal.get("ignored")).items()}
+    if left_out := human.of_kinds(ignored):
+        told.append(f"left out: {', '.join(left_out)}")
     return "; ".join(told)
 
 

@@ -26,12 +26,10 @@ COLUMNS = 80
 
 def listing(result: ListResult) -> str:
     """How much there is, what was left out, and the release that it makes."""
-    ignored = {why: count for why, count in result["ignored"].items() if count}
-    left_out = ", ".join(f"{human.count(count)} {why}" for why, count in ignored.items())
     amount = f"{human.counted(result['files'], 'file')}, {human.size(result['bytes'])}"
     rows = [
         ("Scanned", human.counted(result["scanned"], "object")),
-        ("Left out", left_out),
+        ("Left out", ", ".join(human.of_kinds(result["ignored"]))),
         ("To stage", "" if result["published"] else amount),
         ("Release", f"{result['release']}{', published already' if result['published'] else ''}"),
         ("Current", result["current"] or "none"),

@@ -74,8 +74,7 @@ def hard_links(counts: object) -> str:
 
 
 def _amounts(result: Result) -> list[tuple[str, str]]:
-    ignored = result.get("ignored") or {}
-    left_out = ", ".join(f"{human.count(n)} {human.printable(str(why))}" for why, n in ignored.items() if n)
+    left_out = human.printable(", ".join(human.of_kinds(result.get("ignored") or {})))
     giants = result.get("giants")
     parts = f" in {human.counted(result['parts'], 'part')}" if giants and result.get("parts") else ""
     rows = [

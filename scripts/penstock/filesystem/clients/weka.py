@@ -6,6 +6,7 @@ from __future__ import annotations
 import types
 from typing import TYPE_CHECKING, NamedTuple
 
+from penstock.core.amounts import counted
 from penstock.core.checks import CheckResult
 from penstock.core.text import printable
 from penstock.filesystem.clients.proof import IN_WORDS, MountProof
@@ -197,7 +198,9 @@ def _judge_cores(
             text = f"{name} keeps core {printable(by_process)} (where its processes may run)"
             yield CheckResult(where, text, "note" if several else "ok")
         elif one.core_count is not None:
-            yield CheckResult(where, f"{name} keeps {one.core_count} core(s)", "note" if several else "ok")
+            yield CheckResult(
+                where, f"{name} keeps {counted(one.core_count, 'core')}", "note" if several else "ok"
+            )
         else:
             yield CheckResult(
                 where,

@@ -15,7 +15,7 @@ from penstock.errors import SourceChangedError, TransientError
 from penstock.sources.generic.info import claims_of, modified, protocol_errors, token_of
 from penstock.sources.generic.opener import Opener, finds_by_prefix
 from penstock.sources.generic.reader import FsspecReader
-from penstock.sources.posix.source import RefusedFiles
+from penstock.sources.refused_files import RefusedFiles, Remedy
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -28,9 +28,6 @@ if TYPE_CHECKING:
     Names = list[tuple[bytes, str, Info]]
 
 BATCH = 2048
-REFUSED = (
-    "change them at the source, leave them out by `exclude` patterns, or set `links` of the dataset to `skip`"
-)
 
 
 class FsspecSource:
@@ -85,7 +82,7 @@ class FsspecSource:
         if batch:
             yield batch
         if offenders.count:
-            raise offenders.error(self.url, REFUSED)
+            raise offenders.error(self.url)
 
     def _walk(self, fs: Any, offenders: RefusedFiles) -> Iterator[Listed]:
         if self._opener.is_file(fs):
@@ -101,16 +98,18 @@ class FsspecSource:
                         levels.append(iter(self._names(fs, key, offenders)))
                     except PermissionError as error:
                         offenders.add(
-                            f"{key}/", f"folder cannot be listed: {self._opener.cleaned(str(error))}"
+                            f"{key}/",
+                            f"folder cannot be listed: {self._opener.cleaned(str(error))}",
+                            Remedy.UNREAD,
                         )
                         continue
                     break
                 if info["type"] == "link" or info.get("islink"):
                     yield from self._link(fs, key, offenders)
                 elif info["type"] != "file":
-                    offenders.add(key, f"neither a file nor a folder ({info['type']})")
+                    offenders.add(key, f"neither a file nor a folder ({info['type']})", Remedy.SPECIAL)
                 elif not isinstance(info.get("size"), int):
-                    offenders.add(key, "its size is not stated")
+                    offenders.add(key, "its size is not stated", Remedy.CHANGE)
                 else:
                     yield Listed(key, info["size"], token_of(info), modified(info))
             else:
@@ -120,14 +119,14 @@ class FsspecSource:
         if self._links == "skip":
             self._skipped += 1
         elif self._links == "refuse":
-            offenders.add(key, "symbolic link")
+            offenders.add(key, "symbolic link", Remedy.LINK)
         else:
             path = self._opener.path(fs, key)
             info = fs.info(path) if fs.isfile(path) else {}
             if isinstance(info.get("size"), int):
                 yield Listed(key, info["size"], token_of(info), modified(info))
             else:
-                offenders.add(key, "link to something that is not a regular file")
+                offenders.add(key, "link to something that is not a regular file", Remedy.ASTRAY)
 
     def _names(self, fs: Any, folder: str, offenders: RefusedFiles) -> Names:
         path = f"{self._opener.root}/{folder}" if folder else self._opener.root
@@ -135,7 +134,7 @@ class FsspecSource:
         for info in fs.ls(path, detail=True):
             if "line" in info:
                 why = f"the server's listing of this folder has a line that cannot be read: {info['line']}"
-                offenders.add(f"{folder}/" if folder else "", printable(why))
+                offenders.add(f"{folder}/" if folder else "", printable(why), Remedy.CHANGE)
                 continue
             name = info["name"].rstrip("/").rpartition("/")[2]
             if info["name"].strip("/") == path.strip("/") or not name:
@@ -199,7 +198,7 @@ class FsspecSource:
         refused, as S3's are. Stores with plain keys alone have those."""
         if info["type"] != "directory":
             if info.get("size"):
-                offenders.add(f"{folder}/", f"names a folder but holds {info['size']} bytes")
+                offenders.add(f"{folder}/", f"names a folder but holds {info['size']} bytes", Remedy.CHANGE)
             else:
                 self._markers += 1
             return
@@ -214,7 +213,7 @@ class FsspecSource:
                 self._markers += 1
             else:
                 held += 1
-                offenders.add(f"{folder}{rest[not folder :]}", "has an empty segment")
+                offenders.add(f"{folder}{rest[not folder :]}", "has an empty segment", Remedy.CHANGE)
         if not held:
             self._markers += 1
 

@@ -15,13 +15,13 @@ from typing import TYPE_CHECKING
 
 from penstock.core.model import Listed
 from penstock.core.row_codec import filled
-from penstock.core.text import in_quotes
 from penstock.errors import PreflightError, SourceChangedError
 from penstock.filesystem.tree import BELOW, BROKEN, FILE, LINK, descend
 from penstock.sources.posix.file_range import token
 from penstock.sources.posix.hard_links import HardLinks
 from penstock.sources.posix.reader import FILE as OPEN_FILE
 from penstock.sources.posix.reader import PosixReader, beneath, tokens
+from penstock.sources.refused_files import RefusedFiles, Remedy
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -31,45 +31,7 @@ if TYPE_CHECKING:
     from penstock.filesystem.tree import Level
 
 BATCH = 2048
-SHOWN = 100
-"""Refused files named in one message; all are counted."""
 GONE = frozenset({errno.ENOENT, errno.ENOTDIR, errno.ELOOP})
-
-
-class RefusedFiles:
-    """Items that the dataset's policies refuse: all are counted, the first SHOWN are named in the error.
-
-    An item that does not belong to the dataset, by `keep`, is never refused. `keep` gets a folder's key with
-    a slash at its end, and returns False only when nothing below belongs. The root, whose path is "", always
-    belongs.
-    """
-
-    def __init__(self, keep: Callable[[str], bool] | None = None) -> None:
-        self.count = 0
-        self.left_out = 0
-        """Items that would be refused, had `include` and `exclude` not left them out."""
-        self._keep = keep
-        self._lines: list[str] = []
-
-    def add(self, path: str, why: str) -> None:
-        if path and self._keep is not None and not self._keep(path):
-            self.left_out += 1
-            return
-        self.count += 1
-        if len(self._lines) < SHOWN:
-            self._lines.append(f"{in_quotes(path or '.')}: {why}")
-
-    def error(self, url: str, hint: str = "") -> PreflightError:
-        lines = list(self._lines)
-        if self.count > len(lines):
-            lines.append(f"... and {self.count - len(lines)} more")
-        return PreflightError(
-            f"{self.count} item(s) of the source cannot be staged",
-            where=url,
-            why="\n  " + "\n  ".join(lines),
-            hint=hint
-            or "change them, leave them out by `exclude` patterns, or set `links` of the dataset to `skip`",
-        )
 
 
 class PosixSource:
@@ -185,10 +147,10 @@ class PosixSource:
                     found = (self._link(level.prefix + name, offenders) for name in names)
                     yield [listed for listed in found if listed is not None]
                 elif kind == BROKEN:
-                    offenders.add(level.prefix, f"folder cannot be listed: {_why(wrong)}")
+                    offenders.add(level.prefix, f"folder cannot be listed: {_why(wrong)}", Remedy.UNREAD)
                 elif wrong is not None and wrong.errno not in GONE:  # gone since its name was read: left out
                     path = f"{level.prefix}{names[0]}/"
-                    offenders.add(path, f"folder cannot be opened: {_why(wrong)}")
+                    offenders.add(path, f"folder cannot be opened: {_why(wrong)}", Remedy.UNREAD)
         if entered:
             self._empty(entered)
 
@@ -229,11 +191,11 @@ class PosixSource:
     def _is_file(self, seen: Looked, index: int, path: str, offenders: RefusedFiles) -> bool:
         if index in seen.errors:
             if seen.errors[index] not in GONE:
-                offenders.add(path, f"cannot be read: {os.strerror(seen.errors[index])}")
+                offenders.add(path, f"cannot be read: {os.strerror(seen.errors[index])}", Remedy.UNREAD)
             return False
         if stat.S_ISREG(seen.mode[index]):
             return True
-        offenders.add(path, "neither a file nor a folder")
+        offenders.add(path, "neither a file nor a folder", Remedy.SPECIAL)
         return False
 
     def _link(self, path: str, offenders: RefusedFiles) -> Listed | None:
@@ -241,22 +203,22 @@ class PosixSource:
             self._ignored["links"] += 1
             return None
         if self.links == "refuse":
-            offenders.add(path, "symbolic link")
+            offenders.add(path, "symbolic link", Remedy.LINK)
             return None
         return self._follow(path, offenders)
 
     def _follow(self, path: str, offenders: RefusedFiles) -> Listed | None:
         inside = beneath(self._top, path)
         if inside is None:
-            offenders.add(path, "link that leaves the source's root")
+            offenders.add(path, "link that leaves the source's root", Remedy.ASTRAY)
             return None
         try:
             found = os.stat(os.path.join(self._top, inside), follow_symlinks=False)
         except OSError as error:
-            offenders.add(path, f"link that leads nowhere: {error.strerror}")
+            offenders.add(path, f"link that leads nowhere: {error.strerror}", Remedy.ASTRAY)
             return None
         if not stat.S_ISREG(found.st_mode):
-            offenders.add(path, "link to something that is not a regular file")
+            offenders.add(path, "link to something that is not a regular file", Remedy.ASTRAY)
             return None
         return Listed(path, found.st_size, token(found), found.st_mtime_ns)
 

@@ -22,7 +22,7 @@ _NO_PLACE = frozenset({"mailto", "javascript", "tel", "data", "irc", "news"})
 _FILES = frozenset({"ftp", "ftps", "sftp", "rsync"})
 _OWN_PORTS = {"http": 80, "https": 443}
 
-PAGE_LINKS = "page link(s)"
+PAGE_LINKS = "page links"
 """What the names of these begin with in what a listing leaves out (`port.Source.ignored`)."""
 NAMELESS = "without a clear name"
 QUERY = "with a query"

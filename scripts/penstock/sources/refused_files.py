@@ -1,0 +1,67 @@
+"""What a source with folders holds and no release can: links, specials, what this account may not read."""
+
+from __future__ import annotations
+
+from enum import Enum
+from typing import TYPE_CHECKING
+
+from penstock.core.amounts import counted
+from penstock.core.text import in_quotes
+from penstock.errors import PreflightError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+SHOWN = 100
+"""Refused files named in one message; all are counted."""
+
+
+class Remedy(Enum):
+    """What a person does about an item, besides leaving it out by `exclude`."""
+
+    LINK = (
+        "set `links` of the dataset to `follow`, which copies the files that links lead to, or to `skip`, "
+        "which leaves links out"
+    )
+    ASTRAY = "mend the links that lead to no file of the source, or set `links` of the dataset to `skip`"
+    UNREAD = "let this account read what cannot be read (`chmod`, an ACL)"
+    SPECIAL = "remove what is neither a file nor a folder: it holds no data"
+    CHANGE = "change them at the source"
+
+
+class RefusedFiles:
+    """Items that the dataset's policies refuse: all are counted, the first SHOWN are named in the error.
+
+    An item that does not belong to the dataset, by `keep`, is never refused. `keep` gets a folder's key with
+    a slash at its end, and returns False only when nothing below belongs. The root, whose path is "", always
+    belongs.
+    """
+
+    def __init__(self, keep: Callable[[str], bool] | None = None) -> None:
+        self.count = 0
+        self.left_out = 0
+        """Items that would be refused, had `include` and `exclude` not left them out."""
+        self._keep = keep
+        self._lines: list[str] = []
+        self._remedies: dict[Remedy, None] = {}
+
+    def add(self, path: str, why: str, remedy: Remedy) -> None:
+        if path and self._keep is not None and not self._keep(path):
+            self.left_out += 1
+            return
+        self.count += 1
+        self._remedies[remedy] = None
+        if len(self._lines) < SHOWN:
+            self._lines.append(f"{in_quotes(path or '.')}: {why}")
+
+    def error(self, url: str) -> PreflightError:
+        lines = list(self._lines)
+        if self.count > len(lines):
+            lines.append(f"... and {self.count - len(lines)} more")
+        return PreflightError(
+            f"{counted(self.count, 'item')} of the source cannot be staged",
+            where=url,
+            why="\n  " + "\n  ".join(lines),
+            hint=";\n  ".join(remedy.value for remedy in self._remedies)
+            + "; or leave them out by `exclude` patterns",
+        )
