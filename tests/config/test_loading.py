@@ -391,6 +391,13 @@ def test_relative_folders_are_relative_to_the_working_directory(
         ("verify.digests", ["sha256"], "a list with xxh3_128"),
         ("verify.minimum_grade", "hot", "cold-other-node"),
         ("extra", 1, "unknown key"),
+        ("permissions", {"group": "ml"}, "unknown key; its place is `datasets.NAME.permissions`"),
+        ("retention", {"last": 3}, "unknown key; its place is `datasets.NAME.retention`"),
+        ("datasets.d.group", "ml", "unknown key; its place is `datasets.d.permissions.group`"),
+        ("datasets.d.profile", "x", "unknown key; its place is `datasets.d.storage_options.profile`"),
+        ("target.exclude", [], "unknown key; its place is `cluster.exclude` or `datasets.NAME.exclude`"),
+        ("partition", "gpu", "unknown key; its place is `cluster.partition`"),
+        ("cluster.steps", {"verify": {"backend": "local"}}, "its place is `cluster.backend`"),
     ],
 )  # fmt: skip
 def test_bad_values(write: Any, path: str, value: Any, says: str, monkeypatch: pytest.MonkeyPatch) -> None:

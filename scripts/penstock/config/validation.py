@@ -74,7 +74,7 @@ def problems(value: Any, part: str = "", where: KeyPath = ()) -> list[Problem]:
     one of its `$defs` that the value, which stands at `where`, is validated against instead."""
     found: dict[tuple[KeyPath, str], Problem] = {}
     for error in _validator(part).iter_errors(value):
-        for problem in _problems_of(error, where):
+        for problem in _problems_of(error, where, of_file=not part or bool(where)):
             found.setdefault((problem.path, problem.text), problem)
     return sorted(found.values(), key=lambda p: [str(part) for part in p.path])
 
@@ -105,7 +105,9 @@ def _validator(part: str) -> Validator:
     return made
 
 
-def _problems_of(error: ValidationError, where: KeyPath) -> Iterator[Problem]:
+def _problems_of(error: ValidationError, where: KeyPath, *, of_file: bool) -> Iterator[Problem]:
+    """`of_file`: the value is the configuration or a part of it, so that an unknown key may have its place
+    elsewhere in it."""
     path: KeyPath = (*where, *error.absolute_path)
     instance: Any = error.instance
     part: Any = error.schema
@@ -115,13 +117,15 @@ def _problems_of(error: ValidationError, where: KeyPath) -> Iterator[Problem]:
         case "additionalProperties":
             known = list(part.get("properties", {}))
             for key in sorted(set(instance) - set(known)):
-                instead = removed_keys.instead((*path, key))
-                text = (
-                    f"unknown key{_nearest(key, known)}"
-                    if instead is None
-                    else f"is no longer a key: {instead}"
-                )
-                yield Problem((*path, key), text)
+                at = (*path, key)
+                instead = removed_keys.instead(at)
+                if instead is not None:
+                    text = f"is no longer a key: {instead}"
+                elif of_file and _ALIASES.get(key) not in known and (places := _places(at)):
+                    text = f"unknown key; its place is {' or '.join(f'`{place}`' for place in places)}"
+                else:
+                    text = f"unknown key{_nearest(key, known)}"
+                yield Problem(at, text)
         case "required":
             for key in wanted:
                 if key not in instance:
@@ -162,6 +166,39 @@ def _wrong_type_is_told(part: Any, instance: Any) -> bool:
     allowed = [types] if isinstance(types, str) else types
     names = {str: "string", int: "integer", type(None): "null"}
     return bool(allowed) and names.get(type(instance)) not in allowed
+
+
+def _places(path: KeyPath) -> list[str]:
+    """Where else in the configuration a key of this name stands: the outermost place in each of its parts.
+    Of a dataset, in the same one."""
+    dataset = str(path[1]) if path[0] == "datasets" and len(path) > 2 else "NAME"
+    places: dict[str, KeyPath] = {}
+    for place in sorted(_keys(schema(), ()), key=len):
+        if place[-1] == path[-1]:
+            places.setdefault(str(place[0]), tuple(dataset if part == _NAME else part for part in place))
+    return [_dotted(place) for place in places.values() if place != path]
+
+
+_NAME = "<dataset>"
+
+
+def _keys(part: Any, path: KeyPath) -> Iterator[KeyPath]:
+    """All keys of a part of the schema that stands at `path`, with those of every kind of storage options."""
+    defs = schema()["$defs"]
+    reference = part.get("$ref", "").removeprefix("#/$defs/")
+    if reference == "options":
+        for name in defs:
+            if name.startswith("options_"):
+                yield from _keys(defs[name], path)
+    elif reference in defs:
+        yield from _keys(defs[reference], path)
+    for key, inner in part.get("properties", {}).items():
+        yield (*path, key)
+        yield from _keys(inner, (*path, key))
+    if isinstance(inner := part.get("additionalProperties"), dict):
+        yield from _keys(inner, (*path, _NAME))
+    if "items" in part:
+        yield from _keys(part["items"], (*path, 0))
 
 
 _ALIASES = {
