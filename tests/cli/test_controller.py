@@ -61,12 +61,26 @@ def test_the_second_is_told_who_is_first(tmp_path: Path) -> None:
         with running(TAKE, tmp_path) as second:
             told = line(second)
             assert told.startswith("locked")
-            assert f"process {first.pid}" in told
+            host = os.uname().nodename
+            assert f"a Snakemake is at work in this working directory already: process {first.pid}" in told
+            assert f" on {host}, since 20" in told
+            assert line(second) == (
+                f"wait for it, stop it (`kill {first.pid}` on {host}), or work in another directory"
+            )
             assert second.wait() == 7
         first.kill()
         first.wait()
         with running(TAKE, tmp_path) as third:
             assert line(third) == "taken", "kill -9 frees it"
+
+
+def test_what_is_at_work_below_penstock_run_is_called_so(tmp_path: Path) -> None:
+    with contextlib.ExitStack() as stack:
+        run = stack.enter_context(running("input()", tmp_path))
+        first = stack.enter_context(running(TAKE, tmp_path, **{ABOVE: ancestors.name(run.pid)}))
+        assert line(first) == "taken"
+        told = line(stack.enter_context(running(TAKE, tmp_path)))
+        assert f"`penstock run` is at work in this working directory already: process {run.pid} on " in told
 
 
 def test_steps_of_a_killed_controller_are_waited_for(tmp_path: Path) -> None:

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import datetime as dt
+import time
 
 import pytest
 
-from penstock.core.timestamps import nanoseconds, of_datetime
+from penstock.core.timestamps import local, nanoseconds, of_datetime
 from penstock.errors import FailedError
 from penstock.sources.generic import info
 from penstock.sources.http.dates import stated_time
@@ -77,3 +78,15 @@ def test_dates_of_http_and_ftp() -> None:
         assert info.nanoseconds(value) == AT
     assert info.modified({"mtime": "no time", "modify": "20240101010208"}) == AT
     assert info.modified({"mtime": "no time"}) == 0
+
+
+def test_messages_show_local_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("TZ", "Europe/Berlin")
+    time.tzset()
+    try:
+        assert local("2024-01-01T01:02:08Z") == local(AT / 10**9) == "2024-01-01 02:02:08 +0100"
+        assert local("2024-07-01T00:00:00.5Z") == "2024-07-01 02:00:00 +0200"
+        assert local("once") == "once"
+    finally:
+        monkeypatch.undo()
+        time.tzset()

@@ -74,7 +74,7 @@ def test_a_run_that_is_ended_in_each_way_goes_on_and_ends_right(slow: Place, tmp
     elsewhere.folder.mkdir()
     with started(*RUN, cwd=slow.folder) as process:
         copies(slow)
-        _a_second_one_in_the_same_directory_is_refused(slow)
+        _a_second_one_in_the_same_directory_is_refused(slow, process.pid)
         elsewhere.write()
         second = elsewhere.penstock("run")
         assert second.returncode == 7, second.stderr
@@ -88,10 +88,12 @@ def test_a_run_that_is_ended_in_each_way_goes_on_and_ends_right(slow: Place, tmp
     ends_right(slow)
 
 
-def _a_second_one_in_the_same_directory_is_refused(place: Place) -> None:
+def _a_second_one_in_the_same_directory_is_refused(place: Place, first: int) -> None:
     second = place.penstock("run")
     assert second.returncode == 7, second.stderr
-    assert "a Snakemake is at work in this working directory already: process" in second.stderr
+    assert (
+        f"`penstock run` is at work in this working directory already: process {first} on " in second.stderr
+    )
     third = place.snakemake()
     assert third.returncode == 1
     assert "already" in third.stderr

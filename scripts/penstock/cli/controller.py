@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING
 
 from penstock.cli import ancestors, exit_files
 from penstock.cli.session import WORKFLOW
+from penstock.core import timestamps
 from penstock.errors import LockedError
 
 if TYPE_CHECKING:
@@ -102,12 +103,16 @@ def _refuse_living(controller: int) -> None:
     host, *names = os.pread(controller, 4096, 0).decode("ascii", "replace").split() or [""]
     away = host not in ("", os.uname().nodename)
     if away or all(ancestors.alive(name) for name in names):
-        who = f"process {names[-1].partition('.')[0]}" if names else "another process"
-        who += f" on {host}" if away else ""
+        # `penstock run` is above its Snakemake, which is the last.
+        what = "`penstock run`" if len(names) > 1 else "a Snakemake"
+        pid = names[0].partition(".")[0] if names else ""
+        since = timestamps.local(os.fstat(controller).st_mtime)
+        who = f": process {pid} on {host}, since {since}" if names else ""
+        stop = f"stop it (`kill {pid}` on {host})" if names else "stop it"
         error = LockedError(
-            f"a Snakemake is at work in this working directory already: {who}",
+            f"{what} is at work in this working directory already{who}",
             where=os.getcwd(),
-            hint="wait for it, stop it, or work in another directory",
+            hint=f"wait for it, {stop}, or work in another directory",
         )
         exit_files.leave(exit_files.Left("snakemake", error.exit_code, text=str(error), reason=error.what))
         raise error

@@ -1,4 +1,4 @@
-"""Times as stores and lists write them, in nanoseconds since the epoch. Pure."""
+"""Times: as stores and lists write them, in nanoseconds since the epoch; and as messages show them."""
 
 from __future__ import annotations
 
@@ -43,6 +43,16 @@ def of_datetime(moment: dt.datetime) -> int:
     """Nanoseconds of a datetime; one without a zone is UTC."""
     since = (moment if moment.tzinfo else moment.replace(tzinfo=dt.UTC)) - _EPOCH
     return (since.days * 86400 + since.seconds) * SECOND + since.microseconds * 1000
+
+
+def local(moment: float | str) -> str:
+    """As messages show it, in the zone of who reads: `2026-11-27 14:03:05 +0100`. Of seconds since the epoch,
+    or of a text as `nanoseconds` takes it; of any other text that text."""
+    try:
+        seconds = nanoseconds(moment) // SECOND if isinstance(moment, str) else moment
+        return dt.datetime.fromtimestamp(seconds, dt.UTC).astimezone().strftime("%Y-%m-%d %H:%M:%S %z")
+    except (ValueError, OverflowError, OSError):
+        return str(moment)
 
 
 _EPOCH = dt.datetime(1970, 1, 1, tzinfo=dt.UTC)
