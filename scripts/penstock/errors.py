@@ -5,6 +5,7 @@ Exit statuses are a promise (docs/commands.md, "Exit status"): scripts branch on
 
 from __future__ import annotations
 
+import signal
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
@@ -71,6 +72,10 @@ def _rebuild(kind: type[PenstockError], what: str, where: str, why: str, hint: s
 
 class FailedError(PenstockError):
     """The run did not reach its end; what was done is kept and the same command goes on."""
+
+
+class CancelledError(FailedError):
+    """`penstock cancel` ended the work: nobody failed. What was done is kept."""
 
 
 class QueueFullError(FailedError):
@@ -176,15 +181,24 @@ class UnprovenError(ObjectError):
 
 
 class InterruptedRunError(PenstockError):
-    """SIGINT or SIGTERM: a tidy stop. The exit status is 128 plus the signal's number."""
+    """SIGINT, SIGTERM or SIGHUP, or what stops a step in their way: a tidy stop. The exit status is 128 plus
+    the signal's number."""
 
-    def __init__(self, signal_number: int) -> None:
+    def __init__(self, signal_number: int, what: str = "") -> None:
         super().__init__(
-            "stopped by SIGINT" if signal_number == 2 else f"stopped by signal {signal_number}",
+            what or f"stopped by {signal_name(signal_number)}",
             hint="the same command goes on where this one stopped",
         )
         self.signal_number = signal_number
         self.exit_code = 128 + signal_number
 
     def __reduce__(self) -> tuple[object, ...]:
-        return (InterruptedRunError, (self.signal_number,))
+        return (InterruptedRunError, (self.signal_number, self.what))
+
+
+def signal_name(number: int) -> str:
+    """`SIGTERM`; of a number that is no signal's here `signal 99`."""
+    try:
+        return signal.Signals(number).name
+    except ValueError:
+        return f"signal {number}"

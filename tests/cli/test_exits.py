@@ -4,11 +4,17 @@ from __future__ import annotations
 
 import logging
 import re
+import signal
+from typing import TYPE_CHECKING
 
 import pytest
 from tests.support.commands import ROOT
 
-from penstock.cli.exit_files import STATUSES, is_news
+from penstock.cli import exit_files
+from penstock.cli.exit_files import STATUSES, Left, is_news
+
+if TYPE_CHECKING:
+    from pathlib import Path
 
 STEP = (
     'RuleException:\nCalledProcessError in file "/x/workflow/rules/copy.smk", line 16:\n'
@@ -38,3 +44,28 @@ def test_is_news(text: str, *, expected: bool) -> None:
 def test_the_statuses_are_those_of_the_table() -> None:
     told = re.findall(r"^\| (\d+) \| ", (ROOT / "docs/commands.md").read_text(), re.MULTILINE)
     assert set(map(int, told)) - {0} == STATUSES
+
+
+def test_a_step_below_run_names_the_signal_that_the_run_got(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delenv(exit_files.EXITS, raising=False)
+    assert exit_files.sent(signal.SIGINT) == signal.SIGINT
+    monkeypatch.setenv(exit_files.EXITS, str(tmp_path))
+    assert exit_files.sent(signal.SIGINT) == signal.SIGINT
+    exit_files.pass_on(tmp_path, signal.SIGHUP)
+    assert exit_files.sent(signal.SIGINT) == signal.SIGHUP
+    assert exit_files.sent(signal.SIGTERM) == signal.SIGTERM, "its own"
+
+
+@pytest.mark.parametrize(
+    ("left", "how"),
+    [
+        (Left("copy", 1), "FAILED"),
+        (Left("copy", 1, cancelled=True), "cancelled"),
+        (Left("copy", 143), "stopped"),
+        (Left("copy", 129, cancelled=True), "stopped"),
+    ],
+)
+def test_how_a_step_ended(left: Left, how: str) -> None:
+    assert left.how == how

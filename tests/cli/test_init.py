@@ -194,7 +194,8 @@ def test_what_is_missing_is_asked_for_on_a_terminal(place: Path) -> None:
     assert loader.load(place / "work/penstock.yaml").target.root == place / "target"
 
 
-def test_ctrl_c_at_the_question_ends_it(place: Path) -> None:
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGHUP])
+def test_a_signal_at_the_question_ends_it(place: Path, number: signal.Signals) -> None:
     ours, theirs = pty.openpty()
     words = (sys.executable, "-m", "penstock", "init")
     with subprocess.Popen(
@@ -204,8 +205,8 @@ def test_ctrl_c_at_the_question_ends_it(place: Path) -> None:
         said = b""
         while b"SOURCE, such as" not in said:
             said += os.read(ours, 1000)
-        process.send_signal(signal.SIGINT)
-        assert process.wait(PATIENCE) == 130
+        process.send_signal(number)
+        assert process.wait(PATIENCE) == 128 + number
     os.close(ours)
     assert not list((place / "work").iterdir())
 

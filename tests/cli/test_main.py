@@ -71,7 +71,7 @@ def test_every_argument_has_help() -> None:
 
 def test_the_page_has_the_exit_statuses() -> None:
     kinds = [k for _, k in inspect.getmembers(errors, inspect.isclass) if issubclass(k, errors.PenstockError)]
-    for code in {0, 130, 143} | {k.exit_code for k in kinds}:
+    for code in {0, 129, 130, 143} | {k.exit_code for k in kinds}:
         assert f"| {code} |" in PAGE
         assert str(code) in parser.EXIT_STATUS
 

@@ -64,6 +64,10 @@ def test_events_text_and_a_failure_each_once(tmp_path: Path) -> None:
             "FAILED in snakemake: another is at work",
         ),
         (LEFT._replace(exit=130, text="stopped by SIGINT"), ""),
+        (
+            LEFT._replace(exit=1, text="copy was cancelled [d]: by x", cancelled=True),
+            "d  copy was cancelled [d]: by x",
+        ),
     ],
 )
 def test_what_is_shown_of_an_end(tmp_path: Path, left: exit_files.Left, last: str) -> None:

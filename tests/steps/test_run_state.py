@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import signal
 from dataclasses import replace
 from typing import TYPE_CHECKING
@@ -17,10 +18,11 @@ from penstock.cli import state_commands, step_commands
 from penstock.cluster.port import ArraySpec, State
 from penstock.core.documents.last_end import LastEnd
 from penstock.core.layout import DatasetLayout
-from penstock.errors import FailedError, InterruptedRunError, LockedError, NoSpaceError
+from penstock.errors import CancelledError, FailedError, InterruptedRunError, LockedError, NoSpaceError
 from penstock.locks import holder
 from penstock.ownership.dataset_hold import holding
 from penstock.state import last_end, run_store
+from penstock.state.context import Stop
 from penstock.state.submission_log import ArrayBook
 from penstock.steps import status_report
 from penstock.views import human
@@ -159,6 +161,28 @@ def test_a_run_that_was_stopped_names_the_signal(context: Context, number: signa
     told = status(context)
     assert (told["state"], told["work"]["signal"]) == ("stopped", number.name)
     assert line(context).startswith(f"state         stopped by {number.name} in copy, 0.0 % done, at ")
+
+
+@pytest.mark.parametrize(
+    ("mark", "said"),
+    [("orphaned", "the run that started it was killed"), ("out_of_time", "the time limit of its job came")],
+)
+def test_a_stop_without_a_signal_of_a_person_names_none(context: Context, mark: str, said: str) -> None:
+    go(context, upto="plan")
+    context.stop = Stop(**{mark: True})
+    context.stop.set(signal.SIGTERM)
+    ends(context, InterruptedRunError(signal.SIGTERM, context.stop.why))
+    context.stop = Stop()
+    told = status(context)
+    assert (told["state"], told["work"]["why"], "signal" in told["work"]) == ("stopped", said, False)
+    assert re.fullmatch(rf"state         stopped at \S+: {said}", line(context))
+
+
+def test_what_was_cancelled_did_not_fail(context: Context) -> None:
+    go(context, upto="plan")
+    ends(context, CancelledError("copy was cancelled", where="data", why="by x on y"))
+    assert status(context)["state"] == "stopped"
+    assert line(context).endswith(": copy was cancelled [data]: by x on y")
 
 
 def test_that_another_command_holds_the_dataset_is_no_end_of_the_run(context: Context) -> None:

@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+import io
 import os
 import re
 import sys
 
 import pytest
+from rich.console import Console
 from tests.support import terminal
+
+from penstock.core import events
+from penstock.views.live_table import LiveTable
 
 SCRIPT = r"""
 import sys, time
@@ -85,3 +90,15 @@ def test_no_color_and_dumb_terminals_are_honoured() -> None:
     lines = on_terminal(0, (80, 24), TERM="dumb").written
     assert "\x1b" not in lines
     assert "a copy: started: 100 files, 100 MiB" in lines
+
+
+@pytest.mark.parametrize(
+    ("how", "mark"), [(events.FAILED, "! "), (events.STOPPED, "  "), (events.CANCELLED, "  ")]
+)
+def test_what_was_stopped_or_cancelled_is_not_called_failed(how: str, mark: str) -> None:
+    table = LiveTable(io.StringIO(), ["c"])
+    table.failed("c", "", how)
+    console = Console(file=io.StringIO(), width=80)
+    console.print(table._render())
+    assert console.file.getvalue().split() == [*mark.split(), "c", how]  # type: ignore[attr-defined]
+    table.close()

@@ -110,6 +110,7 @@ def _a_tidy_stop(place: Place, number: signal.Signals, code: int) -> None:
         process.send_signal(number)
         out, _ = process.communicate(timeout=PATIENCE)
         assert process.returncode == code, out
+        assert f"stopped by {number.name}\n" in out
         assert "the same command goes on" in out
         assert re.search(r"d copy: left off at \d+ of 65 files, .* of 7.57 MiB\n", out), out
         assert "Traceback" not in out

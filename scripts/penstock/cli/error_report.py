@@ -2,7 +2,7 @@
 
 | exception                     | exit status         | message                                  |
 |-------------------------------|---------------------|------------------------------------------|
-| any, after SIGINT or SIGTERM  | 128 + the signal's  | a PenstockError's own; else none         |
+| any, after a signal           | 128 + the signal's  | a PenstockError's own; else none         |
 | PenstockError                 | the error's own     | the error's own                          |
 | no process, no thread         | 1                   | ulimit -u, pids.max                      |
 | OSError, ENOSPC or EDQUOT     | 6                   | no space or quota is left                |
@@ -22,7 +22,14 @@ import sys
 from typing import TYPE_CHECKING
 
 from penstock.cli.exit_files import CommandFailure
-from penstock.errors import MAKE_ROOM, FindingsError, NoSpaceError, PenstockError, PreflightError
+from penstock.errors import (
+    MAKE_ROOM,
+    CancelledError,
+    FindingsError,
+    NoSpaceError,
+    PenstockError,
+    PreflightError,
+)
 from penstock.filesystem.errno_map import MISPLACED, NO_SPACE, PASSING, printable, storage_error
 from penstock.filesystem.plain_files import NotPlainError
 from penstock.runtime import process_limit
@@ -46,7 +53,8 @@ def failure(error: BaseException, session: Session) -> CommandFailure:
     if isinstance(error, PenstockError):
         log.error("%s", error)
         code = 128 + session.stop.signal_number if stopped else error.exit_code
-        return CommandFailure(code, f"{error}{_of_the_example(error)}", in_short(error))
+        text, cancelled = f"{error}{_of_the_example(error)}", isinstance(error, CancelledError)
+        return CommandFailure(code, text, in_short(error), cancelled)
     if stopped:
         log.warning("while stopping", exc_info=error)
         return CommandFailure(128 + session.stop.signal_number, "")

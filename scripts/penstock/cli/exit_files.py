@@ -6,16 +6,21 @@ import contextlib
 import json
 import os
 import re
+import signal
 import time
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
+
+from penstock.core import events
 
 if TYPE_CHECKING:
     import logging
 
 EXITS = "PENSTOCK_EXITS"
 """Names the folder; set by `penstock run` alone."""
-STATUSES = frozenset({*range(1, 8), 130, 143})
+SIGNAL = "signal"
+"""In the folder: the number of the signal that stopped `penstock run`, which its steps get as SIGINT."""
+STATUSES = frozenset({*range(1, 8), 129, 130, 143})
 """Exit statuses of a step that reported itself what is wrong (docs/commands.md, "Exit status")."""
 _ENDED = re.compile(
     r"RuleException:\nCalledProcessError.* -m penstock .*returned non-zero exit status (\d+)", re.DOTALL
@@ -34,6 +39,8 @@ class CommandFailure(NamedTuple):
     """For a person; "" where there is nothing to say."""
     reason: str = ""
     """What failed, or why, in a few words."""
+    cancelled: bool = False
+    """`penstock cancel` ended it."""
 
 
 class Left(NamedTuple):
@@ -46,6 +53,14 @@ class Left(NamedTuple):
     """The message for a person, which `penstock run` shows; "" where there is none."""
     reason: str = ""
     """What failed, or why, in a few words."""
+    cancelled: bool = False
+
+    @property
+    def how(self) -> str:
+        """In a word: one of the three of `core.events`."""
+        if self.exit > 128:
+            return events.STOPPED
+        return events.CANCELLED if self.cancelled else events.FAILED
 
     @property
     def why(self) -> str:
@@ -57,8 +72,11 @@ def leave(left: Left) -> bool:
     """Write down an exit status other than 0, for the `penstock run` above. Returns whether there is one: it
     shows the message."""
     folder = os.environ.get(EXITS)
-    if not folder or not left.exit:
-        return False
+    return write(Path(folder), left) if folder and left.exit else False
+
+
+def write(folder: Path, left: Left) -> bool:
+    """As `leave`, into this folder."""
     path = Path(folder, f"{time.time_ns():020d}-{os.getpid()}.json")
     try:
         path.write_text(json.dumps(left._asdict()), encoding="utf-8")
@@ -77,6 +95,21 @@ def read_new(folder: Path, known: dict[str, Left]) -> list[Left]:
                 known[path.name] = Left(**json.loads(path.read_text(encoding="utf-8")))
                 new.append(known[path.name])
     return new
+
+
+def pass_on(folder: Path, number: int) -> None:
+    """Write down by which signal `penstock run` was stopped, before its steps get SIGINT for it."""
+    with contextlib.suppress(OSError):
+        (folder / SIGNAL).write_text(str(number))
+
+
+def sent(number: int) -> int:
+    """The signal that stopped this step: for the SIGINT of a `penstock run`, the one that stopped the run."""
+    folder = os.environ.get(EXITS)
+    try:
+        return int(Path(folder, SIGNAL).read_text()) if folder and number == signal.SIGINT else number
+    except (OSError, ValueError):
+        return number
 
 
 def below_run() -> bool:

@@ -55,7 +55,7 @@ def group(parsed: argparse.Namespace, session: Session) -> int:
                 raise
             except Exception as error:  # noqa: BLE001  one dataset's bug is not the others' end
                 failed = failure(error, session)
-                left = exit_files.Left(step, failed.code, name, failed.text, failed.reason)
+                left = exit_files.Left(step, failed.code, name, *failed[1:])
                 result["failed"][name] = left._asdict()
                 exit_files.leave(left)
     session.receipt(result)
@@ -81,5 +81,5 @@ def failed(parsed: argparse.Namespace, session: Session) -> int:
             "what became of a listing cannot be read", where=str(parsed.group), why=str(error)
         ) from None
     session.failed = left.command
-    session.failure = CommandFailure(left.exit, f"{name}: {left.text}", left.reason)
+    session.failure = CommandFailure(left.exit, f"{name}: {left.text}", left.reason, left.cancelled)
     return left.exit

@@ -67,7 +67,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def _run(parsed: argparse.Namespace) -> int:
-    from penstock.cli import commands, time_limit
+    from penstock.cli import commands, exit_files, time_limit
     from penstock.cli.session import Session
     from penstock.cluster.registry import read_job_environment
     from penstock.policy import rights
@@ -77,10 +77,12 @@ def _run(parsed: argparse.Namespace) -> int:
         output.without_input()
     session = Session(parsed)
     output.called_as(session.program)
-    previous = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)}
+    previous = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)}
+    if previous[signal.SIGHUP] is signal.SIG_IGN:  # by nohup
+        del previous[signal.SIGHUP]
 
     def stop(number: int, _: FrameType | None) -> None:
-        session.stop.set(number)
+        session.stop.set(exit_files.sent(number))
         if session.on_stop is not None:
             session.on_stop(number)
         # The second one does not wait any more.
@@ -105,7 +107,7 @@ def _run(parsed: argparse.Namespace) -> int:
                 rights.refuse_root(parsed.command, vars(parsed), session.program)
                 code = _ended(commands.find(parsed.command).load()(parsed, session), session)
             except KeyboardInterrupt:
-                code = _ended(128 + signal.SIGINT, session)
+                code = _ended(128 + (session.stop.signal_number or signal.SIGINT), session)
             except Exception as error:  # noqa: BLE001  the one place where nothing may pass
                 if isinstance(error, BrokenPipeError) and output.is_closed():
                     code = _ended(1, session)  # our own output was closed (`penstock status | head`)
@@ -129,14 +131,13 @@ def _ended(code: int, session: Session) -> int:
     message is printed."""
     from penstock.cli import exit_files
 
-    parsed, text, reason = session.parsed, "", ""
-    if session.failure is not None:
-        text, reason = session.failure.text, session.failure.reason
+    parsed, failure = session.parsed, session.failure or exit_files.CommandFailure(code, "")
     if parsed.command not in ("run", "element"):
         names = getattr(parsed, "dataset", None) or ""
         name = names if isinstance(names, str) else names[0] if len(names) == 1 else ""
-        if exit_files.leave(exit_files.Left(session.failed or parsed.command, code, name, text, reason)):
+        command = session.failed or parsed.command
+        if exit_files.leave(exit_files.Left(command, code, name, *failure[1:])):
             return code
-    if text:
-        output.say(text)
+    if failure.text:
+        output.say(failure.text)
     return code

@@ -23,7 +23,7 @@ SHELLS = ("bash", "zsh", "fish")
 PROGRESS_VIEWS = ("auto", "rich", "lines", "json", "off")
 EXIT_STATUS = """\
 exit status: 0 done, 1 failed, 2 usage or configuration, 3 preflight stops, 4 findings,
-5 source changed, 6 no space or quota, 7 locked by another run, 130 and 143 stopped by a signal"""
+5 source changed, 6 no space or quota, 7 locked by another run, 129, 130, 143 stopped by a signal"""
 
 
 class _Version(argparse.Action):

@@ -29,7 +29,7 @@ from penstock.cli.log_file import LOG
 from penstock.cli.run_results import FLAGS, RESULTS
 from penstock.cli.run_screen import RunScreen
 from penstock.config import strict_yaml
-from penstock.errors import FailedError, FindingsError, PreflightError
+from penstock.errors import FailedError, FindingsError, PreflightError, signal_name
 from penstock.runtime import interpreter, process_limit
 from penstock.state.cancel_mark import INVOCATION
 
@@ -49,8 +49,8 @@ its worker, with their threads."""
 
 def run(parsed: argparse.Namespace, session: Session) -> int:
     """Stage the datasets. Returns 0 when all are PASSED: the run's release stands by its seal, and the gate
-    is open; else the status of the first step that failed, 130 or 143 after a signal, 4 where the gate is
-    closed. With --submit 0 when a job that does this is there (`submission`)."""
+    is open; else the status of the first step that failed, 129, 130 or 143 after a signal, 4 where the gate
+    is closed. With --submit 0 when a job that does this is there (`submission`)."""
     if parsed.submit:
         return submission.run(parsed, session, may_begin=lambda: controller.refuse_second(STATE))
     if parsed.parsable:
@@ -72,7 +72,7 @@ def run(parsed: argparse.Namespace, session: Session) -> int:
             screen.finish()
             code = _exit_status(status, screen.left, session)
             results, rows = run_results.gather(names, invocation, config, screen, session)
-            run_results.note_stop(results, config, code)
+            run_results.note_stop(results, config, code, session)
             statuses = {result["status"] for result in results.values()}
             if "FINDINGS" in statuses:
                 code = code or FindingsError.exit_code
@@ -203,20 +203,29 @@ def _snakemake(command: list[str], invocation: str, folder: Path, session: Sessi
         signal.pthread_sigmask(signal.SIG_SETMASK, masked)
     with process:
         try:
-            with _stop_passed_on(process, session):
-                return process.wait()
+            with _stop_passed_on(process, folder, session):
+                status = process.wait()
         except BaseException:
             with contextlib.suppress(ProcessLookupError):
                 os.killpg(process.pid, signal.SIGTERM)
             raise
+    if status < 0 and not session.stop.event.is_set():
+        error = FailedError(
+            f"Snakemake was ended by {signal_name(-status)}",
+            why="another process sent it, or the kernel, where memory was short",
+            hint="the steps that it started stop by themselves; the same command goes on",
+        )
+        exit_files.write(folder, exit_files.Left("snakemake", 1, text=str(error), reason=error.what))
+    return status
 
 
 @contextlib.contextmanager
-def _stop_passed_on(process: subprocess.Popen[bytes], session: Session) -> Iterator[None]:
+def _stop_passed_on(process: subprocess.Popen[bytes], folder: Path, session: Session) -> Iterator[None]:
     """While inside, a signal to this process is passed on to Snakemake's process group as SIGINT, by which
     Snakemake and the steps stop tidily."""
 
-    def tell(_: int) -> None:
+    def tell(number: int) -> None:
+        exit_files.pass_on(folder, number)
         with contextlib.suppress(ProcessLookupError):
             os.killpg(process.pid, signal.SIGINT)
 
@@ -236,9 +245,10 @@ def _exit_status(status: int, left: list[exit_files.Left], session: Session) -> 
     no                  | 0           | any             | 0
     no                  | 1           | yes             | that of the first one
     no                  | 1           | no              | 1
+    no                  | by a signal | any             | 1
     """
     if session.stop.event.is_set():
         return 128 + session.stop.signal_number
     if status == 0:
         return 0
-    return left[0].exit if left else 1
+    return left[0].exit if left and status > 0 else 1

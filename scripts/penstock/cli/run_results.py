@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, cast
 
 from penstock.cli import exit_files, output, workflow_receipts
+from penstock.core import events
 from penstock.views import run_table
 
 if TYPE_CHECKING:
@@ -71,8 +72,8 @@ def _row(
     row = run_table.Row(name, run_table.READY, "published", seconds=screen.seconds.get(name))
     if judgement is None or listed is None:
         left = next((left for left in screen.left if left.dataset in (name, "")), None)
-        if result["status"] == "STOPPED" and (left is None or left.exit > 128):
-            return row._replace(kind=run_table.STOPPED, result="stopped")
+        if result["status"] == "STOPPED" and (left is None or left.how != events.FAILED):
+            return row._replace(kind=run_table.STOPPED, result=left.how if left else events.STOPPED)
         why = left.reason.removeprefix(f"{name}: ") if left else ""
         return row._replace(kind=run_table.FAILED, result="FAILED", why=why)
     if listed["published"]:
@@ -96,7 +97,7 @@ def _row(
     return row
 
 
-def note_stop(results: Mapping[str, Result], config: Config, code: int) -> None:
+def note_stop(results: Mapping[str, Result], config: Config, code: int, session: Session) -> None:
     """A signal that came while no step was at work, which would have noted it."""
     from penstock.core.documents.last_end import LastEnd
     from penstock.state import last_end
@@ -105,8 +106,8 @@ def note_stop(results: Mapping[str, Result], config: Config, code: int) -> None:
 
     for name, result in results.items():
         layout = layout_of(config.target, name)
-        if result["status"] == "STOPPED" and last_end.find(layout) is None:
-            run_state.note(layout, LastEnd("", code, "stopped"))
+        if session.stop.event.is_set() and result["status"] == "STOPPED" and last_end.find(layout) is None:
+            run_state.note(layout, LastEnd("", code, session.stop.why, stopped=True))
 
 
 def show_table(
@@ -161,7 +162,7 @@ def _result(name: str, listed: ListResult | None, left: list[exit_files.Left], s
     if failed is not None:
         named = failed.why.startswith(f"{failed.command}: ")
         why = failed.why if named else f"{failed.command}: {failed.why}"
-    status = "FAILED"
+    status = "STOPPED" if failed is not None and failed.how != events.FAILED else "FAILED"
     if session.stop.event.is_set():
         status, why = "STOPPED", "what was done is kept; the same command goes on"
     scanned: Result = {} if listed is None else {"scanned": {"files": listed["scanned"]}}

@@ -116,9 +116,11 @@ class RunScreen:
         self._end(left.dataset)
         if self._place is None:
             text = f"penstock: {output.pasted(left.text)}" if left.text else ""
-            self._view.failed(left.dataset, text)
-        elif left.exit > 128:  # by a signal, which the closing table states once for all
-            self._view.failed(left.dataset, "")
+            self._view.failed(left.dataset, text, left.how)
+        elif left.how == events.STOPPED:  # the closing table states it once for all
+            self._view.failed(left.dataset, "", left.how)
+        elif left.how == events.CANCELLED:
+            self._view.failed(left.dataset, message(left.dataset, "", output.pasted(left.text)), left.how)
         else:
             text = left.text.removeprefix(f"{left.dataset}: ").removeprefix(f"{left.command}: ")
             if left.command in CHANGED:
@@ -150,4 +152,5 @@ def message(dataset: str, how: str, text: str) -> str:
        see the log
     """
     first, *more = text.split("\n")
-    return "\n".join([f"{dataset}  {how}: {first}".lstrip(), *(f" {line}" for line in more)])
+    begins = f"{dataset}  {how}: " if how else f"{dataset}  "
+    return "\n".join([f"{begins}{first}".lstrip(), *(f" {line}" for line in more)])

@@ -79,6 +79,7 @@ class Session:
 
     def _orphaned(self) -> None:
         logging.getLogger("penstock").warning("the workflow above has ended: stopping")
+        self.stop.orphaned = True
         self.stop.set(signal.SIGTERM)
 
     def _share_workflow(self) -> None:

@@ -108,8 +108,9 @@ def render(found: Sequence[StatusResult]) -> list[Line]:
 
 
 def _state(told: Mapping[str, object]) -> str:
-    """`published`, `damaged: manifest.parquet is missing`, `copying 42.1 %`, `stopped by SIGINT in copy, at
-    42.1 %`, `failed at 2026-11-26T02:14:00Z: copy: no space is left (exit 6)`."""
+    """`published`, `damaged: manifest.parquet is missing`, `copying 42.1 %`, `stopped by SIGINT in copy,
+    42.1 % done, at 2026-11-26T02:14:00Z`, `failed at 2026-11-26T02:14:00Z: copy: no space is left
+    (exit 6)`."""
     state, why = str(told["state"]), told.get("why", "")
     state = "HELD" if state == "held" else state
     step, percent = str(told.get("step", "")), told.get("percent")
@@ -119,11 +120,11 @@ def _state(told: Mapping[str, object]) -> str:
         return (
             f"{state} by {told['signal']}{within}{f', {percent} % done' if percent is not None else ''},{at}"
         )
-    text = f"{state}{at}" if state == "failed" else state
+    text = f"{state}{at}" if state in ("failed", "stopped") else state
     if percent is not None and state in ("copying", "verifying"):
         text += f" {percent} %"
     text += f": {why}" if why else ""
-    return f"{text} (exit {told['exit']})" if "exit" in told else text
+    return f"{text} (exit {told['exit']})" if state == "failed" else text
 
 
 def _text(value: object) -> str:

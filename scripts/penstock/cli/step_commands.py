@@ -7,7 +7,7 @@ import importlib
 from typing import TYPE_CHECKING, cast
 
 from penstock.cli import output
-from penstock.errors import ConfigError, InterruptedRunError, LockedError, PenstockError
+from penstock.errors import CancelledError, ConfigError, InterruptedRunError, LockedError, PenstockError
 
 if TYPE_CHECKING:
     import argparse
@@ -109,16 +109,15 @@ def _noted(context: Context, dataset: str, step: str) -> Iterator[None]:
     except Exception as raised:
         error = explained(raised)
         code = error.exit_code if isinstance(error, PenstockError) else 1
-        if context.stop.event.is_set():
-            code = 128 + context.stop.signal_number
+        stopped = isinstance(error, (CancelledError, InterruptedRunError))
         first, *more = str(error).splitlines() or [""]
         # What an element said of itself stands between the message and its hint.
         why = "; ".join([first, *(line.strip() for line in more[:-1][:1])])
         hint = more[-1].strip() if more else ""
-        if context.stop.out_of_time:
-            why = "the time limit of its job came"
+        if context.stop.event.is_set():
+            code, why, stopped = 128 + context.stop.signal_number, context.stop.why, True
         elif not isinstance(error, PenstockError):
             why = f"unexpected {type(error).__name__}: {why}"
         if step != "report" and not isinstance(error, LockedError):
-            run_state.note(context.layout(dataset), LastEnd(step, code, why, hint))
+            run_state.note(context.layout(dataset), LastEnd(step, code, why, hint, stopped=stopped))
         raise

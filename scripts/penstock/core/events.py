@@ -11,6 +11,9 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, fields
 from typing import ClassVar
 
+FAILED, STOPPED, CANCELLED = "FAILED", "stopped", "cancelled"
+"""How a step ended that did not come to its end: by an error, by a signal, by `penstock cancel`."""
+
 
 @dataclass(frozen=True)
 class Event:

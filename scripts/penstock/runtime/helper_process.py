@@ -9,7 +9,7 @@ import subprocess
 from penstock.runtime import interpreter
 from penstock.runtime.wire import Channel
 
-_QUIET = {signal.SIGINT, signal.SIGTERM}
+_QUIET = {signal.SIGINT, signal.SIGTERM, signal.SIGHUP}
 
 
 def start(

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING
 from penstock.core.documents import cancel_file
 from penstock.core.documents.cancel_file import Cancellation
 from penstock.core.step_table import CHANGES_AFTER_LIST
-from penstock.errors import FailedError
+from penstock.errors import CancelledError
 from penstock.filesystem import plain_files
 from penstock.state import orders
 
@@ -88,12 +88,12 @@ class CancelMark:
 
 
 def refuse(layout: DatasetLayout, step: str) -> None:
-    """Raises FailedError where the workflow that this step belongs to was cancelled."""
+    """Raises CancelledError where the workflow that this step belongs to was cancelled."""
     if who := CancelMark.of(layout, step).said():
         raise cancelled(layout.dataset, step, who)
 
 
-def cancelled(dataset: str, step: str, who: str) -> FailedError:
+def cancelled(dataset: str, step: str, who: str) -> CancelledError:
     """The error of a step that obeys the mark."""
     hint = "what was done is kept; the same command goes on"
-    return FailedError(f"{step} was cancelled", where=dataset, why=who, hint=hint)
+    return CancelledError(f"{step} was cancelled", where=dataset, why=who, hint=hint)

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Protocol
 from penstock.core.events import Event, Noted, Sink, silent
 from penstock.core.layout import DatasetLayout, Signing
 from penstock.core.text import in_quotes
-from penstock.errors import ConfigError, InterruptedRunError
+from penstock.errors import ConfigError, InterruptedRunError, signal_name
 from penstock.policy import pause
 from penstock.state.waiting import Waiting
 from penstock.storage.registry import open_storage
@@ -49,6 +49,8 @@ class Stop:
     signal_number: int = 0
     out_of_time: bool = False
     """The signal was that of the job's time limit."""
+    orphaned: bool = False
+    """There was no signal: the run that the step belongs to has ended."""
     _stirred: int = -1
     """An eventfd and not a lock, since a signal handler may write to it at any point."""
 
@@ -60,6 +62,15 @@ class Stop:
         self.signal_number = signal_number
         self.event.set()
         self.stir()
+
+    @property
+    def why(self) -> str:
+        """What stopped it."""
+        if self.out_of_time:
+            return "stopped: the time limit of its job came"
+        if self.orphaned:
+            return "stopped: the run that started it was killed"
+        return f"stopped by {signal_name(self.signal_number)}"
 
     def stir(self) -> None:
         """End the `wait` that is under way, or the next one, at once. From any thread."""
@@ -74,7 +85,7 @@ class Stop:
     def signalled(self) -> None:
         """Raises InterruptedRunError once a signal has come; holds for nothing."""
         if self.event.is_set():
-            raise InterruptedRunError(self.signal_number)
+            raise InterruptedRunError(self.signal_number, self.why)
 
     def hold(self) -> None:
         """Return once no PAUSE stands, or a signal has come. From any thread."""

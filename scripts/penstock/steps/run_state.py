@@ -9,7 +9,7 @@
 | another command's                     |                       |                                         |
 | its controller lives, between steps   | any                   | `starting` the next step                |
 | its arrays alone                      | any                   | as the step: a run watches them again   |
-| nobody                                | of a signal           | `stopped`                               |
+| nobody                                | of a signal, `cancel` | `stopped`                               |
 | nobody                                | of an error           | `failed`                                |
 | nobody                                | none                  | `stopped`, without a word: killed, or   |
 |                                       |                       | between two steps that a person calls   |
@@ -20,14 +20,13 @@ A run that came to its end has no state, unless a later command left a note.
 
 from __future__ import annotations
 
-import signal
 import time
 from typing import TYPE_CHECKING, NamedTuple
 
 from penstock.cluster.abilities import abilities_of
 from penstock.cluster.port import State
 from penstock.core.step_table import OF_RUN
-from penstock.errors import PenstockError
+from penstock.errors import PenstockError, signal_name
 from penstock.filesystem import plain_files
 from penstock.locks import holder as holders
 from penstock.locks.heartbeat import PATIENCE
@@ -149,15 +148,15 @@ def _ended(layout: DatasetLayout, end: LastEnd) -> RunState:
     told["at"] = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime(end.at))
     if end.step:
         told["step"] = end.step
-    if end.exit <= 128:
+    if not end.stopped:
         named = not end.step or end.why.startswith(f"{end.step}: ")
         why = end.why if named else f"{end.step}: {end.why}"
         why = f"{_REASONS[end.exit]}: {why}" if end.exit in _REASONS else why
         return {**told, "state": "failed", "why": why, "to_do": _to_do(layout, end)}
-    number = end.exit - 128
-    known = number in set(signal.Signals)
-    told["signal"] = signal.Signals(number).name if known else f"signal {number}"
-    return {**told, "state": "stopped", "to_do": _goes_on(layout)}
+    told |= {"state": "stopped", "to_do": _goes_on(layout)}
+    if end.why.startswith("stopped by "):
+        return {**told, "signal": signal_name(end.exit - 128)}
+    return {**told, "why": end.why.removeprefix("stopped: ")}
 
 
 def _to_do(layout: DatasetLayout, end: LastEnd) -> str:

@@ -12,6 +12,7 @@ import threading
 import time
 from typing import TYPE_CHECKING, TextIO
 
+from penstock.core import events
 from penstock.core.events import ElementChanged, Ended, Noted, Progressed, Started, Warned
 from penstock.core.step_table import MOVES_BYTES
 from penstock.core.text import printable_lines
@@ -88,8 +89,14 @@ class Silent:
         with self._lock:
             self._writer.write(printable_lines(text))
 
-    def failed(self, dataset: str, text: str) -> None:  # noqa: ARG002  others know its steps
-        """A step of the dataset ended with this message, which names the dataset; "" without one."""
+    def failed(
+        self,
+        dataset: str,  # noqa: ARG002  others know its steps
+        text: str,
+        how: str = events.FAILED,  # noqa: ARG002  others show it
+    ) -> None:
+        """A step of the dataset ended with this message, which names the dataset; "" without one. `how`: one
+        of the three words of `core.events`."""
         if text:
             self.say(text)
 
@@ -112,10 +119,10 @@ class Lines(Silent):
             for text in self._texts(event, task, now):
                 self._write(event.dataset, event.step, text)
 
-    def failed(self, dataset: str, text: str) -> None:
+    def failed(self, dataset: str, text: str, how: str = events.FAILED) -> None:
         with self._lock:
             self._left_off(self._tally.broken_off(dataset, self._clock()))
-        super().failed(dataset, text)
+        super().failed(dataset, text, how)
 
     def close(self) -> None:
         """Print how far steps came that did not end, since they were stopped or failed."""

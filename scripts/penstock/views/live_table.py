@@ -15,6 +15,7 @@ from rich.padding import Padding
 from rich.table import Table
 from rich.text import Text
 
+from penstock.core import events
 from penstock.core.events import Ended, Noted
 from penstock.views import human, live_view
 from penstock.views.line_view import PREFLIGHT
@@ -36,13 +37,13 @@ MARGIN = 3
 """Columns that stay free: a terminal shows `^C` behind the last line, and what ran over would move it."""
 FIXED = 56
 """Columns for all but the name: step, bar of ten, share, rate, clock."""
-WAITS, DONE, BAD = "waiting", "done", "failed"
-KINDS = ("at work", WAITS, DONE, BAD)
+WAITS, DONE, BAD, OFF = "waiting", "done", "failed", "stopped"
+KINDS = ("at work", WAITS, DONE, BAD, OFF)
 """As the line that counts has them."""
 
 
 class _Line(NamedTuple):
-    """A dataset's line: its kind is WAITS, DONE, BAD, or "" where a step is under way."""
+    """A dataset's line: its kind is WAITS, DONE, BAD, OFF, or "" where a step is under way."""
 
     kind: str
     dataset: str
@@ -61,12 +62,13 @@ class LiveTable(LiveView):
         """The step of each dataset that began last."""
         self._ends: dict[str, str] = {}
         """What became of datasets that nothing more is to be done for."""
-        self._failures: set[str] = set()
+        self._failures: dict[str, str] = {}
+        """How steps ended that did not come to their end, by dataset."""
 
-    def failed(self, dataset: str, text: str) -> None:
+    def failed(self, dataset: str, text: str, how: str = events.FAILED) -> None:
         with self._lock:
-            self._failures.add(dataset)
-            super().failed(dataset, text)
+            self._failures[dataset] = how
+            super().failed(dataset, text, how)
 
     def _show(self, event: Event, task: Task) -> None:
         if task.moves or isinstance(event, Ended):
@@ -100,8 +102,8 @@ class LiveTable(LiveView):
 
     def _line(self, name: str) -> _Line:
         task = self._latest.get(name)
-        if name in self._failures:
-            return _Line(BAD, name, "FAILED", FAILED)
+        if how := self._failures.get(name):
+            return _Line(BAD, name, how, FAILED) if how == events.FAILED else _Line(OFF, name, how, WARNING)
         if name in self._ends:
             return _Line(DONE, name, self._ends[name], "green")
         if task is None or task.ended is not None:

@@ -17,6 +17,7 @@ from rich.progress_bar import ProgressBar
 from rich.table import Table
 from rich.text import Text
 
+from penstock.core import events
 from penstock.core.events import ElementChanged, Ended, Noted, Warned
 from penstock.core.text import printable_lines
 from penstock.views import human, line_view
@@ -67,13 +68,13 @@ class LiveView:
         with self._lock:
             self._on_terminal(lambda: self._print("", text, ""))
 
-    def failed(self, dataset: str, text: str) -> None:
+    def failed(self, dataset: str, text: str, how: str = events.FAILED) -> None:
         """See `line_view.Silent`."""
         with self._lock:
             tasks = self._tally.broken_off(dataset, time.monotonic())
             self._on_terminal(lambda: self._left_off(tasks))
             if text:
-                self._on_terminal(lambda: self._print("", text, FAILED))
+                self._on_terminal(lambda: self._print("", text, FAILED if how == events.FAILED else WARNING))
 
     def close(self) -> None:
         """Take the display away; the lines above it stay, and how far the steps came that did not end."""

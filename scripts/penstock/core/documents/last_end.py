@@ -10,7 +10,7 @@ FORMAT = 1
 
 
 class LastEnd(NamedTuple):
-    """A step that failed, or was stopped by a signal."""
+    """A step that failed, was stopped by a signal, or was cancelled."""
 
     step: str = ""
     """"" where it was stopped between two steps."""
@@ -24,6 +24,8 @@ class LastEnd(NamedTuple):
     """Seconds since the epoch."""
     user: str = "?"
     host: str = "?"
+    stopped: bool = False
+    """By a signal or `penstock cancel`, and not by an error."""
 
 
 def to_json(end: LastEnd) -> dict[str, object]:
