@@ -175,6 +175,7 @@ def publish(root: Path) -> None:
     import pyarrow as pa
 
     from penstock.core.documents.seal import (
+        RELEASE_SEAL,
         Amount,
         Seal,
         SealedEvidence,
@@ -182,7 +183,6 @@ def publish(root: Path) -> None:
         SealedPermissions,
         SealedRecords,
         SealedSource,
-        to_json,
     )
     from penstock.core.layout import MANIFEST, SEAL, DatasetLayout
     from penstock.formats.files import Files
@@ -226,7 +226,7 @@ def publish(root: Path) -> None:
         records=SealedRecords("", count, ()),
         manifests={MANIFEST: SealedManifest(sha256=digest, records=count)}, evidence=evidence,
     )  # fmt: skip
-    (folder / SEAL).write_text(json.dumps(to_json(seal)))
+    (folder / SEAL).write_text(json.dumps(RELEASE_SEAL.to_json(seal)))
     layout.current.symlink_to(f"releases/{run.release}")
     run.folder.plan.unlink()
 

@@ -190,7 +190,9 @@ def test_modes_by_path_are_published_sealed_and_audited(folder: Path, source: Pa
 def test_a_seal_whose_acl_names_no_number_is_damaged(entry: str) -> None:
     sealed = PLAIN._replace(permissions=PLAIN.permissions._replace(acl=[entry]))
     with pytest.raises(ValueError, match=r"names no number|is no entry"):
-        document.from_json(json.dumps(document.to_json(sealed)).encode(), "release.json")
+        document.RELEASE_SEAL.from_json(
+            json.dumps(document.RELEASE_SEAL.to_json(sealed)).encode(), "release.json"
+        )
 
 
 def test_s12_files_of_a_release_with_another_acl_are_not_linked(folder: Path, source: Path) -> None:

@@ -223,10 +223,10 @@ def test_of_a_shortened_giant_its_end_alone_is_fetched(tmp_path: Path) -> None:
 
 def test_what_an_element_fetched_is_read_as_it_was_written_and_refused_of_a_newer_format() -> None:
     found = fetched_files.FetchedFiles((fetched_files.FetchedFile("a\udcff", "gone", "direct", 7),), 5)
-    written = fetched_files.to_json(found)
-    assert fetched_files.from_json(json.dumps(written).encode(), "here") == found
+    written = fetched_files.FETCHED_FILES.to_json(found)
+    assert fetched_files.FETCHED_FILES.from_json(json.dumps(written).encode(), "here") == found
     with pytest.raises(NewerFormatError, match="format 99"):
-        fetched_files.from_json(json.dumps({**written, "format": 99}).encode(), "here")
+        fetched_files.FETCHED_FILES.from_json(json.dumps({**written, "format": 99}).encode(), "here")
 
 
 @pytest.mark.parametrize("ends", ["", "in the storage servers' memory (tuneRemoteFSync=false)"])

@@ -51,7 +51,7 @@ def seal(
         dataset=layout.dataset, release=name, files=files, bytes=size, sources=(SealedSource(url),),
         manifests={MANIFEST: SealedManifest(digest)},
     )  # fmt: skip
-    (layout.release(name) / SEAL).write_text(json.dumps(seal_document.to_json(told)))
+    (layout.release(name) / SEAL).write_text(json.dumps(seal_document.RELEASE_SEAL.to_json(told)))
 
 
 def large(

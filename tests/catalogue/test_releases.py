@@ -86,7 +86,7 @@ def test_the_last_audit_and_the_findings_that_stand_are_shown(layout: DatasetLay
     stands = [StandingFindings("x", ended, {"changed": 2})]
     told = Verdict("data", current, seals.load(layout, current).digest, stands, last=last)
     layout.verdict(current).parent.mkdir()
-    layout.verdict(current).write_text(json.dumps(verdict.to_json(told)))
+    layout.verdict(current).write_text(json.dumps(verdict.VERDICT.to_json(told)))
     row = dataset_row(layout, nobody)
     one = by_name(row)[current]
     assert (one["findings"], one["state"]) == ({"changed": 2}, "damaged")

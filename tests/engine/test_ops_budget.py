@@ -58,7 +58,7 @@ def promised(root: Path, name: str, **changes: object) -> DatasetLayout:
     one = Promise(name, name, os.geteuid(), os.getegid(), 0, 0, str(layout.lock), at_once=1, ops=OPS)
     one = one._replace(by=asdict(holders.this_process(name, "copy")))
     shared_files.make_folder_as_above(layout.promises)
-    value = documents.to_json(one._replace(**changes))  # type: ignore[arg-type]
+    value = documents.PROMISE.to_json(one._replace(**changes))  # type: ignore[arg-type]
     assert shared_files.post(layout.promises, f"1.{name}", value)
     return layout
 

@@ -224,4 +224,4 @@ def test_the_seal_says_where_an_fsync_ended(tmp_path: Path, ends: str) -> None:
     content = (data_of(context).parent / "release.json").read_bytes()
     assert json.loads(content)["evidence"].get("fsync_ends", "") == ends
     assert ("fsync_ends" in json.loads(content)["evidence"]) is bool(ends)
-    assert seal.from_json(content, "release.json").evidence.fsync_ends == ends
+    assert seal.RELEASE_SEAL.from_json(content, "release.json").evidence.fsync_ends == ends

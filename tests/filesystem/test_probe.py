@@ -222,9 +222,11 @@ def test_the_report_is_read_as_it_was_written(tmp_path: Path) -> None:
     import json
 
     report = probe(tmp_path)
-    raw = probe_report.to_json(report)
-    assert probe_report.from_json(json.dumps(raw).encode(), "probe.json") == report
+    raw = probe_report.PROBE_REPORT.to_json(report)
+    assert probe_report.PROBE_REPORT.from_json(json.dumps(raw).encode(), "probe.json") == report
     with pytest.raises(NewerFormatError):
-        probe_report.from_json(b'{"format": 99}', "probe.json")
+        probe_report.PROBE_REPORT.from_json(b'{"format": 99}', "probe.json")
     with pytest.raises(ValueError, match="abilities"):
-        probe_report.from_json(b'{"format": 1, "abilities": {"link": {"answer": 3}}}', "probe.json")
+        probe_report.PROBE_REPORT.from_json(
+            b'{"format": 1, "abilities": {"link": {"answer": 3}}}', "probe.json"
+        )

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from penstock.core.documents.element_outcome import FORMAT, ElementOutcome
+from penstock.core.documents.element_outcome import ELEMENT_OUTCOME, ElementOutcome
 from penstock.core.layout import RunLayout
 from penstock.errors import FailedError, NewerFormatError
 from penstock.state import outcomes
@@ -45,7 +45,7 @@ def test_what_is_written_is_read_back(run: RunLayout, outcome: ElementOutcome) -
     assert outcomes.find(run, "copy", 0) is None
     outcomes.write(run, "copy", 0, outcome)
     assert outcomes.find(run, "copy", 0) == outcome
-    assert json.loads(run.outcome("copy", 0).read_text())["format"] == FORMAT
+    assert json.loads(run.outcome("copy", 0).read_text())["format"] == ELEMENT_OUTCOME.newest
 
 
 def test_an_outcome_of_a_later_version_is_read(run: RunLayout) -> None:
@@ -72,5 +72,5 @@ def test_a_damaged_one_counts_as_missing_and_one_that_cannot_be_read_does_not(ru
 
 def test_a_newer_format_is_refused_by_name(run: RunLayout) -> None:
     with pytest.raises(NewerFormatError, match="an element's outcome is of a newer format") as told:
-        stored(run, {"format": FORMAT + 1})
+        stored(run, {"format": ELEMENT_OUTCOME.newest + 1})
     assert told.value.where == str(run.outcome("copy", 0))

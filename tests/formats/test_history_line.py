@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from penstock.core.documents import history_line
 from penstock.core.documents.history_line import (
     Author,
     HistoryLine,
@@ -119,7 +118,7 @@ def test_a_damaged_line_is_passed_over(layout: DatasetLayout) -> None:
 
 
 def test_a_line_of_a_newer_format_is_refused_by_name(layout: DatasetLayout) -> None:
-    write(layout, {**LINE, "format": history_line.FORMAT + 1})
+    write(layout, {**LINE, "format": 1 + 1})
     with pytest.raises(NewerFormatError, match="a line of the dataset's history is of a newer") as told:
         list(history.lines(layout))
     assert told.value.where == str(layout.history)

@@ -102,15 +102,15 @@ FOLLOWED = {"listing": "sha256:ff", "changed": 1, "gone": 2, "from": "a", "until
 
 
 def read(raw: object) -> Seal:
-    return document.from_json(json.dumps(raw).encode(), "release.json")
+    return document.RELEASE_SEAL.from_json(json.dumps(raw).encode(), "release.json")
 
 
 def test_it_is_written_as_ever_and_read_back() -> None:
-    written = document.to_json(SEAL)
+    written = document.RELEASE_SEAL.to_json(SEAL)
     assert json.loads(json.dumps(written)) == WRITTEN
-    assert document.to_json(read(WRITTEN)) == written
+    assert document.RELEASE_SEAL.to_json(read(WRITTEN)) == written
     followed = SEAL._replace(amended=SealedAmendment("sha256:ff", 1, 2, "a", "b"))
-    written = document.to_json(followed)
+    written = document.RELEASE_SEAL.to_json(followed)
     assert {name: written[name] for name in ("format", "snapshot", "amended")} == {
         "format": 1,
         "snapshot": False,
@@ -134,7 +134,7 @@ def test_a_newer_format_is_refused_by_name() -> None:
 @pytest.mark.parametrize("content", [b"{", b"\xff", b"[]"])
 def test_what_is_no_json_object_is_no_seal(content: bytes) -> None:
     with pytest.raises(ValueError, match="no JSON"):
-        document.from_json(content, "release.json")
+        document.RELEASE_SEAL.from_json(content, "release.json")
 
 
 @pytest.mark.parametrize(
@@ -162,8 +162,8 @@ def test_what_is_no_seal_is_damaged(wrong: dict[str, object], why: str) -> None:
 def test_s19_names_of_owner_and_group_stand_where_they_are_known() -> None:
     """S19."""
     known = SEAL.permissions._replace(user="anna", group="")
-    written = document.to_json(SEAL._replace(permissions=known))
+    written = document.RELEASE_SEAL.to_json(SEAL._replace(permissions=known))
     permissions = written["permissions"]
     assert isinstance(permissions, dict)
     assert (permissions["user"], "group" in permissions) == ("anna", False)
-    assert document.from_json(json.dumps(written).encode(), "").permissions == known
+    assert document.RELEASE_SEAL.from_json(json.dumps(written).encode(), "").permissions == known

@@ -55,23 +55,23 @@ WRITTEN = {
 
 
 def read(raw: object) -> Verdict:
-    return document.from_json(json.dumps(raw).encode(), "v1.json")
+    return document.VERDICT.from_json(json.dumps(raw).encode(), "v1.json")
 
 
 def test_it_is_written_and_read_back() -> None:
-    assert document.to_json(FULL) == WRITTEN
+    assert document.VERDICT.to_json(FULL) == WRITTEN
     assert read(WRITTEN) == FULL
     first = Verdict("data", "v1", "sha256:aa")
-    assert document.to_json(first) == {
+    assert document.VERDICT.to_json(first) == {
         "format": 1, "dataset": "data", "release": "v1", "seal": "sha256:aa", "stands": [],
         "read": {"whole": None, "slices": {}},
     }  # fmt: skip
-    assert read(document.to_json(first)) == first
+    assert read(document.VERDICT.to_json(first)) == first
 
 
 def test_counts_of_an_audit_are_written_as_they_are() -> None:
     last = LastAudit(audit="a", began="b", counts=Counter({"changed": 3}))
-    written = document.to_json(verdicts.audited(Verdict(), last, Choice(), compared=True))
+    written = document.VERDICT.to_json(verdicts.audited(Verdict(), last, Choice(), compared=True))
     found = read(written)
     assert found.last is not None
     assert (found.last.counts, verdicts.standing(found)) == ({"changed": 3}, {"changed": 3})
@@ -93,5 +93,5 @@ def test_s16_what_an_audit_skipped_is_written_where_there_is_any() -> None:
     last = LastAudit(
         audit="a3", status="PARTLY", skipped={"offline": 2}, grade="cold, of the files that were read"
     )
-    written = document.to_json(Verdict("d", "r", "s", last=last))
-    assert document.from_json(json.dumps(written).encode(), "there").last == last
+    written = document.VERDICT.to_json(Verdict("d", "r", "s", last=last))
+    assert document.VERDICT.from_json(json.dumps(written).encode(), "there").last == last

@@ -3,49 +3,20 @@ its default, and a format that is higher than known is refused by name."""
 
 from __future__ import annotations
 
-import importlib
-import json
-import pkgutil
-from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+from tests.support.kinds import DOCUMENTS
 
-import penstock
-from penstock.core import columns, run_documents
-from penstock.core.documents import (
-    adopted_tree,
-    adoption_description,
-    array_line,
-    audit_description,
-    cancel_file,
-    claim_file,
-    element_outcome,
-    element_receipt,
-    fetched_files,
-    history_line,
-    last_end,
-    listing_segment,
-    node_answer,
-    probe_report,
-    promise,
-    removal_mark,
-    rollback_intent,
-    seal,
-    state_marker,
-    state_pointer,
-    step_results,
-    taken_mark,
-    throttle_file,
-    under_way,
-    verdict,
-)
+from penstock.core import columns, element_columns
 from penstock.core.model import Entry, Expected, Record, Surveyed
 from penstock.errors import FailedError, NewerFormatError
 from penstock.formats import empty_folders
 from penstock.formats.tables import Form, read_batches
+from penstock.steps import controller_job
+from penstock.steps.selftest import selftest
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -111,28 +82,14 @@ def test_a_table_of_a_newer_format_is_refused_by_name(tmp_path: Path, form: Form
 
 
 def test_every_kind_of_document_begins_at_format_1() -> None:
-    found = {}
-    for module in pkgutil.walk_packages(penstock.__path__, "penstock."):
-        if not module.name.endswith("__main__"):
-            number = getattr(importlib.import_module(module.name), "FORMAT", None)
-            found |= {module.name: number} if number is not None else {}
-    assert set(found.values()) == {1}
-    assert {one.__name__ for one in DOCUMENTS} <= found.keys()
+    assert {document.newest for document in DOCUMENTS} == {1}
+    kinds = (columns.LISTING, columns.SHARD, columns.JOURNAL, columns.RECORDS, columns.MANIFEST)
+    assert {columns.file_format(kind) for kind in kinds} == {1}
+    assert {element_columns.FORMAT, controller_job.FORMAT, selftest.FORMAT} == {1}
 
 
-DOCUMENTS = (
-    adopted_tree, adoption_description, audit_description, cancel_file, claim_file, element_outcome,
-    element_receipt, fetched_files, history_line, last_end, listing_segment, node_answer, probe_report,
-    removal_mark, rollback_intent, seal, state_marker, state_pointer, taken_mark, throttle_file,
-    under_way, verdict,
-)  # fmt: skip
 READERS: dict[str, Callable[[bytes, str], object]] = {
-    **{one.__name__.rpartition(".")[2]: one.from_json for one in DOCUMENTS},
-    **{step: partial(step_results.from_json, step) for step in step_results.KINDS},
-    "run": run_documents.run_info,
-    "plan": run_documents.plan_info,
-    "array": lambda content, where: array_line.from_json(json.loads(content), where),
-    "promise": lambda content, where: promise.from_value(json.loads(content), where),
+    document.kind.__name__: document.from_json for document in DOCUMENTS
 }
 
 

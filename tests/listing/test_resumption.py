@@ -77,7 +77,7 @@ def broken_off(tmp_path: Path, server: S3Server, list_from: str = "") -> list[Pa
 
 def ended(segments: list[Path]) -> bytes:
     """The last key that the segments hold."""
-    return max(listing_segment.from_json(path.read_bytes(), path).end for path in segments)
+    return max(listing_segment.LISTING_SEGMENT.from_json(path.read_bytes(), path).end for path in segments)
 
 
 def begun_at(queries: Sequence[str]) -> list[str]:

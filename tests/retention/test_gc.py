@@ -24,7 +24,7 @@ from penstock.audit import audit_store
 from penstock.config.fixed_settings import TESTED
 from penstock.config.settings import GcConfig, RetentionConfig
 from penstock.core import events
-from penstock.core.documents import removal_mark
+from penstock.core.documents import marks
 from penstock.core.layout import SEAL
 from penstock.errors import FailedError, FindingsError, LockedError, PreflightError
 from penstock.locks import holder as holders
@@ -693,7 +693,7 @@ def test_a_mark_that_says_nothing_is_taken_away(releases: Releases) -> None:
     releases.layout.removing("x").write_bytes(b"torn")
     gc_step.gc(releases.context, "data", dry_run=False)
     assert not releases.layout.removing("x").exists()
-    assert removal_mark.FORMAT == 1
+    assert marks.REMOVAL_MARK.newest == 1
 
 
 def test_a_stranger_is_refused(releases: Releases) -> None:

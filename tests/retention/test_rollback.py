@@ -15,8 +15,9 @@ from tests.support.kill_points import killed_at
 from tests.support.published import damage
 from tests.support.staging_runs import events_of
 
-from penstock.core.documents import rollback_intent
-from penstock.core.documents.rollback_intent import RollbackIntent
+from penstock.core.documents import marks
+from penstock.core.documents.history_line import Author
+from penstock.core.documents.marks import RollbackIntent
 from penstock.core.layout import DatasetLayout
 from penstock.errors import FindingsError
 from penstock.locks.dataset_lock import DatasetLock
@@ -207,9 +208,9 @@ def test_a_link_that_a_frozen_run_was_about_to_rename_is_removed_first(releases:
 def test_an_intent_is_finished_by_the_next_publish(releases: Releases) -> None:
     releases.stage(*"AB")
     intent = RollbackIntent(
-        releases.names["A"], releases.names["B"], "0123", "2026-01-01T00:00:00Z", "me", 1, "h", 1
+        releases.names["A"], releases.names["B"], "0123", "2026-01-01T00:00:00Z", Author("me", 1, "h"), 1
     )
-    releases.layout.rollback.write_text(json.dumps(rollback_intent.to_json(intent)))
+    releases.layout.rollback.write_text(json.dumps(marks.ROLLBACK_INTENT.to_json(intent)))
     releases.layout.current.unlink()
     releases.layout.current.symlink_to(f"releases/{releases.names['A']}")
     releases.stage("C")

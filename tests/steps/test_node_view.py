@@ -130,14 +130,14 @@ def test_what_the_nodes_own_checks_saw_has_its_name_and_is_not_said_twice() -> N
 def test_the_answer_is_a_document_with_a_format() -> None:
     sources = (SourceSeen("file:///x", "gone", HERE),)
     answer = NodeAnswer(HOST, HERE, sources, ({"about": "a"},), "1.0")
-    content = json.dumps(node_answer.to_json(answer)).encode()
-    assert node_answer.from_json(content, "n1") == answer
+    content = json.dumps(node_answer.NODE_ANSWER.to_json(answer)).encode()
+    assert node_answer.NODE_ANSWER.from_json(content, "n1") == answer
     assert answer.errors == ["gone"]
     newer = json.dumps({**json.loads(content), "format": 99}).encode()
     with pytest.raises(NewerFormatError):
-        node_answer.from_json(newer, "n1")
+        node_answer.NODE_ANSWER.from_json(newer, "n1")
     with pytest.raises(ValueError, match="no JSON"):
-        node_answer.from_json(b"the source folder cannot be read", "n1")
+        node_answer.NODE_ANSWER.from_json(b"the source folder cannot be read", "n1")
 
 
 @dataclass
@@ -203,8 +203,8 @@ def test_one_probe_gives_one_answer_for_host_mounts_and_sources(tmp_path: Path) 
     result, error = preflight_step.look(context, "data")
     assert error is None
     (node,) = result["nodes"]
-    assert node["format"] == node_answer.FORMAT
-    answer = node_answer.from_json(json.dumps(node).encode(), "n1")
+    assert node["format"] == node_answer.NODE_ANSWER.newest
+    answer = node_answer.NODE_ANSWER.from_json(json.dumps(node).encode(), "n1")
     assert answer.host.name == os.uname().nodename
     assert answer.host.cpus == len(os.sched_getaffinity(0))
     assert answer.penstock == penstock.__version__
@@ -229,7 +229,7 @@ def test_each_source_that_the_node_cannot_open_has_its_error(tmp_path: Path) -> 
     words = [sys.executable, "-m", "penstock", "visit", "--answer", str(tmp_path / "answer")]
     done = subprocess.run(words, input=json.dumps(given), text=True, capture_output=True, check=False)
     assert done.returncode == VISIT_FAILED, done.stderr
-    answer = node_answer.from_json((tmp_path / "answer").read_bytes(), "n1")
+    answer = node_answer.NODE_ANSWER.from_json((tmp_path / "answer").read_bytes(), "n1")
     assert ["cannot be read" in one.error for one in answer.sources] == [True, False, True]
 
 
@@ -279,7 +279,9 @@ def test_s14_what_a_node_says_of_acls(
     """S14: the rows of `acl.judged`."""
     config = DatasetConfig("data", (), permissions=PermissionsConfig(acl=wanted))
     answer = NodeAnswer(HOST, HERE, (), penstock="1.0", acls=acls)
-    answer = node_answer.from_json(json.dumps(node_answer.to_json(answer)).encode(), "n1")
+    answer = node_answer.NODE_ANSWER.from_json(
+        json.dumps(node_answer.NODE_ANSWER.to_json(answer)).encode(), "n1"
+    )
     results = acl.judged("n1", config, TargetConfig(Path("/t")), answer)
     assert [(one.about, one.verdict) for one in results] == [("ACL on n1", verdict) for verdict in verdicts]
     assert words in " ".join(one.found for one in results)
@@ -359,7 +361,7 @@ def test_s19_an_account_of_the_acl_with_another_number_on_a_node_stops(tmp_path:
     result, error = preflight_step.look(context, "data")
     assert error is None
     (node,) = result["nodes"]
-    assert node_answer.from_json(json.dumps(node).encode(), "n1").acls == AclsSeen(
+    assert node_answer.NODE_ANSWER.from_json(json.dumps(node).encode(), "n1").acls == AclsSeen(
         entries=(AclEntrySeen("user:daemon:r", 1, "daemon"),)
     )
 
@@ -462,7 +464,7 @@ def test_l4_the_cores_of_a_node_are_judged_by_what_it_answers(tmp_path: Path) ->
     held = [HeldCores("client", (34, 35), "mount options")]
     cores = NodeCores(machine, weka=True, held=held, isolate_cpusets=[FileValue("/x", "true")])
     slurm = Carried(root=tmp_path / "target", there=machines.TWO_18.node(reserved=2, cpu_spec="17,35"))
-    slurm.says = {"cores": node_answer.to_json(NodeAnswer(HOST, HERE, (), cores=cores))["cores"]}
+    slurm.says = {"cores": node_answer.NODE_ANSWER.to_json(NodeAnswer(HOST, HERE, (), cores=cores))["cores"]}
     context = context_on(tmp_path, slurm)
     result, error = preflight_step.look(context, "data")
     rows = {row["about"]: row for row in result["results"]}

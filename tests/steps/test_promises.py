@@ -73,7 +73,7 @@ def dataset(root: Path, tmp_path: Path, name: str) -> Context:
 
 def posted(root: Path) -> list[Promise]:
     paths = (root / ".promises").iterdir()
-    return [documents.from_value(json.loads(path.read_bytes()), path) for path in paths]
+    return [documents.PROMISE.from_value(json.loads(path.read_bytes()), path) for path in paths]
 
 
 def warnings(context: Context) -> str:
@@ -88,7 +88,7 @@ def theirs(root: Path, name: str = "", **changes: object) -> str:
     )._replace(**changes)  # type: ignore[arg-type]
     name = name or f"{1:020d}.{promise.run}.aa"
     shared_files.make_folder_as_above(root / ".promises")
-    assert shared_files.post(root / ".promises", name, documents.to_json(promise))
+    assert shared_files.post(root / ".promises", name, documents.PROMISE.to_json(promise))
     return name
 
 
@@ -493,7 +493,7 @@ def test_s17_publish_leaves_a_repairs_promise_and_a_repair_a_runs(tmp_path: Path
     assert repair_step.run(context, "data")["status"] == "REPAIRED"
     assert posted(root) == [own]
     repair = own._replace(run=of_repair("elsewhere"))
-    shared_files.post(root / ".promises", "1.repair", documents.to_json(repair))
+    shared_files.post(root / ".promises", "1.repair", documents.PROMISE.to_json(repair))
     go(context, after="plan")
     assert posted(root) == [repair]
 

@@ -115,7 +115,7 @@ def test_copy_copies_on_the_target_and_asks_the_source_for_nothing(context: Cont
     before = records(context)
     receipt = second(context, source)
     assert (receipt["linked"], receipt["copied_rows"]) == (3, 1)
-    plan = run_documents.plan_info(*_plan(context))
+    plan = run_documents.PLAN.from_json(*_plan(context))
     assert plan.way == "copy"
     assert "are copied on the target: 264 KiB are stored once more" in plan.why[1]
     now = context.layout("data").current.resolve()

@@ -16,7 +16,7 @@ from tests.support.whole_way import FILES, go, staging
 
 from penstock.cli import state_commands, step_commands
 from penstock.cluster.port import ArraySpec, State
-from penstock.core.documents.last_end import LastEnd
+from penstock.core.documents.marks import LastEnd
 from penstock.core.layout import DatasetLayout
 from penstock.errors import CancelledError, FailedError, InterruptedRunError, LockedError, NoSpaceError
 from penstock.locks import holder

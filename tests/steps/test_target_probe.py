@@ -62,7 +62,7 @@ def test_the_probe_is_kept_with_the_run_and_leaves_nothing(context: Context) -> 
     go(context, upto="list")
     layout.folder.joinpath(PROBE, "of-a-killed-plan").mkdir(parents=True)
     go(context, after="list", upto="plan")
-    report = probe_report.from_json(probe_file(context).read_bytes(), "")
+    report = probe_report.PROBE_REPORT.from_json(probe_file(context).read_bytes(), "")
     assert (report.folder, report.beside) == (str(layout.folder), str(layout.releases))
     assert report["rename_over_file"].answer == "yes"
     assert PROBE not in (*os.listdir(layout.folder), *os.listdir(layout.releases))

@@ -89,5 +89,5 @@ def test_a_node_says_its_cores_in_its_answer(tmp_path: Path) -> None:
     held = (HeldCores("client", (2, 3), "mount options", ("ib0",)),)
     cores = NodeCores(machine, True, held, False, files, FileValue("/etc/slurm/cgroup.conf", "yes"))
     answer = NodeAnswer(HostSeen("n1", "6", "x", 4, 1, 0, 0), MountSeen("/t"), (), cores=cores)
-    content = json.dumps(node_answer.to_json(answer)).encode()
-    assert node_answer.from_json(content, "n1") == answer
+    content = json.dumps(node_answer.NODE_ANSWER.to_json(answer)).encode()
+    assert node_answer.NODE_ANSWER.from_json(content, "n1") == answer

@@ -44,4 +44,4 @@ PLAIN = Seal(
 
 def written(**fields: Any) -> str:
     """The file of such a release's seal, with these fields."""
-    return json.dumps(document.to_json(PLAIN._replace(**fields)))
+    return json.dumps(document.RELEASE_SEAL.to_json(PLAIN._replace(**fields)))

@@ -79,14 +79,14 @@ def identity(tree: Path, seen: os.stat_result, listing: str, plan: PlanConfig) -
 
 def describe(run: RunLayout, adoption: Adoption) -> None:
     """Durable on return."""
-    durable.write_json(description(run), adoption_description.to_json(adoption))
+    durable.write_json(description(run), adoption_description.ADOPTION.to_json(adoption))
 
 
 def described(run: RunLayout) -> Adoption:
     """What `describe` wrote. Raises FailedError when it is missing or damaged."""
     path = description(run)
     try:
-        return adoption_description.from_json(plain_files.read(path), path)
+        return adoption_description.ADOPTION.from_json(plain_files.read(path), path)
     except (OSError, ValueError) as error:
         raise FailedError(
             "a comparison's description cannot be read",

@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from penstock.arrays.array_watch import Watch, WatchedArray
-    from penstock.core.documents.throttle_file import Throttle
+    from penstock.core.documents.marks import Throttle
     from penstock.core.layout import RunLayout
     from penstock.state.context import Context
 

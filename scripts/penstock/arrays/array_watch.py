@@ -19,7 +19,7 @@ from penstock.arrays.queue_places import QueuePlaces
 from penstock.arrays.wait_report import EVERY, Element, WaitReport
 from penstock.cluster.port import State, Status
 from penstock.core import events
-from penstock.core.documents.throttle_file import Throttle
+from penstock.core.documents.marks import Throttle
 from penstock.core.job_time import CLOCKS
 from penstock.errors import TransientError
 from penstock.locks import heartbeat

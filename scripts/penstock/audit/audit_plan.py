@@ -184,7 +184,7 @@ def plan(
     of an audit that is continued, is used as it is."""
     folder = audit.layout(layout)
     if folder.plan.exists():
-        made = run_documents.plan_info(plain_files.read(folder.plan), folder.plan)
+        made = run_documents.PLAN.from_json(plain_files.read(folder.plan), folder.plan)
         _describe(context, layout, audit, seal, made)
         return made
     limits = context.config.plan
@@ -215,7 +215,7 @@ def plan(
         why=(decision.why, audit.choice.promise()),
     )
     _describe(context, layout, audit, seal, made)
-    durable.write_json(folder.plan, run_documents.to_json(made))
+    durable.write_json(folder.plan, run_documents.PLAN.to_json(made))
     return made
 
 

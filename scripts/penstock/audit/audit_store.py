@@ -121,7 +121,7 @@ def begin(
     audit = Audit(name, layout.dataset, release, seal, created, choice, limit, recall, filesystem, look)
     run = audit.layout(layout)
     durable.make_dirs(run.folder)
-    durable.write_json(run.folder / "audit.json", audit_description.to_json(audit))
+    durable.write_json(run.folder / "audit.json", audit_description.AUDIT.to_json(audit))
     return audit
 
 
@@ -129,7 +129,7 @@ def described(run: RunLayout) -> Audit:
     """What `begin` wrote. Raises FailedError when it is missing or damaged."""
     path = run.folder / "audit.json"
     try:
-        return audit_description.from_json(plain_files.read(path), path)
+        return audit_description.AUDIT.from_json(plain_files.read(path), path)
     except (OSError, ValueError) as error:
         raise FailedError(
             "an audit's description cannot be read",

@@ -95,7 +95,7 @@ def standing(layout: DatasetLayout, release: str, repair: str) -> PlanInfo | Non
     folder = layout.repair(release)
     try:
         old = clock.now(folder.folder) - folder.plan.stat().st_mtime >= STALE
-        made = run_documents.plan_info(plain_files.read(folder.plan), folder.plan)
+        made = run_documents.PLAN.from_json(plain_files.read(folder.plan), folder.plan)
     except (FileNotFoundError, ValueError):
         return None
     here = (layout.repair_staging(release) / DATA).is_dir()
@@ -138,7 +138,7 @@ def begin(
         part_bytes=limits.part_bytes,
         why=(decision.why,),
     )
-    durable.write_json(folder.plan, run_documents.to_json(made))
+    durable.write_json(folder.plan, run_documents.PLAN.to_json(made))
     return made
 
 

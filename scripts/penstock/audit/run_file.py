@@ -46,7 +46,7 @@ def write(
         config=config,
     )
     _hand_on_probe(layout.run(seal.run), folder)
-    durable.write_json(folder.run_file, run_documents.to_json(info))
+    durable.write_json(folder.run_file, run_documents.RUN.to_json(info))
     return info
 
 
@@ -54,7 +54,7 @@ def _hand_on_probe(published: RunLayout, folder: RunLayout) -> None:
     """What plan saw of the file system. One that cannot be read is left out: then the table of file systems
     counts alone."""
     try:
-        report = probe_report.from_json(plain_files.read(published.probe), published.probe)
+        report = probe_report.PROBE_REPORT.from_json(plain_files.read(published.probe), published.probe)
     except (OSError, ValueError, NewerFormatError):
         return
-    durable.write_json(folder.probe, probe_report.to_json(report))
+    durable.write_json(folder.probe, probe_report.PROBE_REPORT.to_json(report))

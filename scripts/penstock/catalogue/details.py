@@ -63,7 +63,7 @@ def shown(
         "dataset": layout.dataset,
         "row": read.row,
         "owner": read.owner,
-        "seal": seal_document.to_json(stored.seal) if stored else None,
+        "seal": seal_document.RELEASE_SEAL.to_json(stored.seal) if stored else None,
         "seal_digest": stored.digest if stored else "",
         "seal_in_history": _in_history(
             lines["lines"], name, stored.digest if stored else "", lines["problem"]
@@ -73,7 +73,7 @@ def shown(
         "storage_evidence": _amounts(EVIDENCE_GRADES, stored.seal.evidence.storage) if stored else [],
         "manifests": manifests,
         "read_back": since.strftime("%Y-%m-%dT%H:%M:%SZ") if since else None,
-        "verdict": verdict_document.to_json(verdict) if verdict else None,
+        "verdict": verdict_document.VERDICT.to_json(verdict) if verdict else None,
         "advice": verdicts.advice(layout.dataset, findings) if findings else "",
         "history": _of(lines["lines"], name),
         "audits": _of(past.audits(layout)["lines"], name),

@@ -99,7 +99,7 @@ def _row(
 
 def note_stop(results: Mapping[str, Result], config: Config, code: int, session: Session) -> None:
     """A signal that came while no step was at work, which would have noted it."""
-    from penstock.core.documents.last_end import LastEnd
+    from penstock.core.documents.marks import LastEnd
     from penstock.state import last_end
     from penstock.state.context import layout_of
     from penstock.steps import run_state

@@ -101,7 +101,7 @@ def _noted(context: Context, dataset: str, step: str) -> Iterator[None]:
     """While inside, an error or a signal that ends the step is noted for the dataset: not that another
     command holds the dataset, nor that a report cannot be written."""
     from penstock.cli.error_report import explained
-    from penstock.core.documents.last_end import LastEnd
+    from penstock.core.documents.marks import LastEnd
     from penstock.steps import run_state
 
     try:

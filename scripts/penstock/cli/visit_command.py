@@ -68,5 +68,5 @@ def run(parsed: argparse.Namespace, session: Session) -> int:
     with parsed.answer.open("w", encoding="utf-8") as stream:
         made = os.fstat(stream.fileno())
         answer = answer._replace(written=owners.owner(made.st_uid, made.st_gid))
-        stream.write(json.dumps(node_answer.to_json(answer)))
+        stream.write(json.dumps(node_answer.NODE_ANSWER.to_json(answer)))
     return VISIT_FAILED if answer.errors else 0

@@ -7,9 +7,7 @@ Elements on other nodes know nothing but these files. Written once, then only re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
-from penstock.core.documents import typed_json
-
-FORMAT = 1
+from penstock.core.documents.typed_json import Document
 
 
 @dataclass(frozen=True)
@@ -131,16 +129,5 @@ def array_plan(
     )
 
 
-def to_json(value: RunInfo | PlanInfo) -> dict[str, object]:
-    return typed_json.to_json(value, FORMAT)
-
-
-def run_info(content: bytes, where: object) -> RunInfo:
-    """Of the bytes of `run.json`; `where` is its path. Raises NewerFormatError, and ValueError for what is no
-    run's description."""
-    return typed_json.parse(RunInfo, content, "a run's description", FORMAT, where)
-
-
-def plan_info(content: bytes, where: object) -> PlanInfo:
-    """The same of `plan.json`."""
-    return typed_json.parse(PlanInfo, content, "a run's plan", FORMAT, where)
+RUN = Document(RunInfo, "a run's description")
+PLAN = Document(PlanInfo, "a run's plan")

@@ -1,8 +1,4 @@
-"""The folders of a source that hold nothing, where a dataset keeps them: in the run, and beside the manifest.
-
-A JSON document `{"format": 1, "folders": [path, ...]}`, paths below `data/` in byte order, bytes that are not
-UTF-8 as surrogate escapes.
-"""
+"""The folders of a source that hold nothing (`core.documents.marks.EmptyFolders`): read and compared."""
 
 from __future__ import annotations
 
@@ -10,7 +6,7 @@ import hashlib
 import os
 from typing import TYPE_CHECKING
 
-from penstock.core.documents import typed_json
+from penstock.core.documents.marks import EMPTY_FOLDERS, EmptyFolders
 from penstock.errors import STATE_ANEW, FailedError
 from penstock.filesystem import plain_files
 from penstock.storage import durable
@@ -19,29 +15,23 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
     from pathlib import Path
 
-FORMAT = 1
-
 
 def write(path: Path, folders: Sequence[str], *, mode: int = 0o600) -> None:
     """Durably; raises OSError."""
-    durable.write_json(path, {"format": FORMAT, "folders": list(folders)}, mode=mode)
+    durable.write_json(path, EMPTY_FOLDERS.to_json(EmptyFolders(folders)), mode=mode)
 
 
 def read(path: Path) -> tuple[str, ...]:
     """The paths; () where the file is missing, since such a release keeps no empty folders. Raises
     FailedError for a file that cannot be read, NewerFormatError."""
     try:
-        raw = typed_json.known(plain_files.read(path), "a list of empty folders", FORMAT, path)
-        folders = raw.get("folders")
-        if not isinstance(folders, list):
-            raise ValueError("`folders` is no list")
+        return tuple(EMPTY_FOLDERS.from_json(plain_files.read(path), path).folders)
     except FileNotFoundError:
         return ()
     except (OSError, ValueError) as error:
         raise FailedError(
             "the list of empty folders cannot be read", where=str(path), why=str(error), hint=STATE_ANEW
         ) from None
-    return tuple(map(str, folders))
 
 
 def digest(folders: Iterable[str]) -> str:

@@ -94,7 +94,7 @@ class Resumption:
             if not name.endswith(".json"):
                 continue
             try:
-                segment = listing_segment.from_json(plain_files.read(path), path)
+                segment = listing_segment.LISTING_SEGMENT.from_json(plain_files.read(path), path)
             except ValueError:
                 continue
             age = time.time() - segment.listed
@@ -223,7 +223,7 @@ class _Writing:
         assert self._writer is not None
         self._writer.close()
         segment = ListingSegment(self._after.hex(), self._last.hex(), self._began, self._rows)
-        durable.write_json(self._document, listing_segment.to_json(segment))
+        durable.write_json(self._document, listing_segment.LISTING_SEGMENT.to_json(segment))
         self._after, self._writer, self._rows = self._last, None, 0
 
     def drop(self) -> None:

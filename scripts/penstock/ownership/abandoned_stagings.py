@@ -27,8 +27,8 @@ from typing import TYPE_CHECKING
 
 from penstock.cluster.abilities import abilities_of
 from penstock.core import events
-from penstock.core.documents import taken_mark
-from penstock.core.documents.taken_mark import TakenMark
+from penstock.core.documents import marks
+from penstock.core.documents.marks import TakenMark
 from penstock.core.layout import DATA
 from penstock.errors import (
     STATE_ANEW,
@@ -338,7 +338,7 @@ def _name(run: Run) -> str:
     """The name of the run's staging, whether the staging is there or not."""
     path = run.folder.taken
     try:
-        marked = taken_mark.from_json(plain_files.read(path), path).staging
+        marked = marks.TAKEN_MARK.from_json(plain_files.read(path), path).staging
     except (FileNotFoundError, ValueError):
         marked = ""
     except OSError as error:
@@ -350,7 +350,7 @@ def _name(run: Run) -> str:
 
 def _mark(folder: RunLayout, run: str, staging: str) -> None:
     try:
-        durable.write_json(folder.taken, taken_mark.to_json(TakenMark(run, staging)))
+        durable.write_json(folder.taken, marks.TAKEN_MARK.to_json(TakenMark(run, staging)))
     except OSError as error:
         raise storage_error(error, "a run cannot be marked", str(folder.taken)) from error
 

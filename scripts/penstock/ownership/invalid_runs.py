@@ -10,7 +10,7 @@ from __future__ import annotations
 import os
 from typing import TYPE_CHECKING
 
-from penstock.core.run_documents import plan_info
+from penstock.core.run_documents import PLAN
 from penstock.errors import STATE_ANEW, FailedError
 from penstock.filesystem import plain_files
 from penstock.ownership import liveness
@@ -57,7 +57,7 @@ def damage(folder: RunLayout) -> str:
     was planned yet. Raises FailedError when they cannot be read: that says nothing about their content."""
     path = folder.plan
     try:
-        plan = plan_info(plain_files.read(path), path)
+        plan = PLAN.from_json(plain_files.read(path), path)
         for shard in plan.shards:
             path = folder.shard(shard.index)
             if not path.exists() or receipts.file_digest(path) != shard.digest:

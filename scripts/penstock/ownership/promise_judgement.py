@@ -125,7 +125,7 @@ def read(postings: Iterable[Posting], capacity: int) -> tuple[list[Seen], list[s
         if one.value is None:
             continue
         try:
-            promise = documents.from_value(one.value, one.name)
+            promise = documents.PROMISE.from_value(one.value, one.name)
         except (PenstockError, ValueError) as error:
             refused.append(f"{human.printable(one.name)}, of uid {one.uid}: {brief(error, 300)}")
             continue

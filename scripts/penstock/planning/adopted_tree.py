@@ -50,7 +50,7 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
     from penstock.adoption.surveyed_files import File
-    from penstock.core.documents.adopted_tree import AdoptedTree
+    from penstock.core.documents.marks import AdoptedTree
     from penstock.core.run_documents import ShardInfo
     from penstock.ownership.abandoned_stagings import Staging
     from penstock.state.context import Context

@@ -230,7 +230,9 @@ def _history(layout: DatasetLayout) -> Iterable[MeasuredCopy]:
         try:
             folder = layout.run(line.run).receipt("copy", 0).parent
             paths = [path for path in folder.iterdir() if path.suffix == ".json"]
-            receipts = [element_receipt.from_json(plain_files.read(path), path) for path in paths]
+            receipts = [
+                element_receipt.ELEMENT_RECEIPT.from_json(plain_files.read(path), path) for path in paths
+            ]
         except (OSError, ValueError, NewerFormatError):  # removed, half a receipt
             continue
         yield MeasuredCopy(

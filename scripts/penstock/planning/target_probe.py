@@ -76,7 +76,7 @@ class TargetProbe:
 
     def keep(self) -> None:
         """Write `probe.json`: elements read it, and do not try again. Raises OSError."""
-        self._storage.write_json(self._folder.probe, probe_report.to_json(self._report))
+        self._storage.write_json(self._folder.probe, probe_report.PROBE_REPORT.to_json(self._report))
 
     def sentences(self) -> list[str]:
         """Those of the plan: the warnings."""

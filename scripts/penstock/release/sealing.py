@@ -13,13 +13,13 @@ import penstock
 from penstock.core import events
 from penstock.core.digests import XXH3
 from penstock.core.documents.seal import (
+    RELEASE_SEAL,
     Seal,
     SealedManifest,
     SealedModes,
     SealedPermissions,
     SealedRecords,
     SealedSource,
-    to_json,
 )
 from penstock.core.layout import EMPTY_FOLDERS, MANIFEST, MANIFEST_SHA256, MANIFEST_XXH, SEAL
 from penstock.core.linked_reading import Now, is_overdue
@@ -186,7 +186,7 @@ def _seal(context: Context, run: Run, in_memory: bool, overdue: bool) -> Deviati
         carried=evidence.carried(),
         amended=amended.sealed(info.created, _ended(receipts.step(folder, "copy"))) if amended else None,
     )
-    context.storage.write_json(staging / SEAL, to_json(seal))
+    context.storage.write_json(staging / SEAL, RELEASE_SEAL.to_json(seal))
     if kept:
         told = (
             f"{kept} linked files were in memory at each reading, as another release's readers keep them: "

@@ -363,7 +363,7 @@ def _place(storage: Storage, layout: DatasetLayout, release: str) -> Pin:
             storage.make_folder_for_readers(layout.pins, layout.release(release) / DATA)
         while True:
             try:
-                if not storage.post(layout.pins, name, pin_file.to_json(said)):
+                if not storage.post(layout.pins, name, pin_file.PIN.to_json(said)):
                     raise FileExistsError(errno.EEXIST, "its name is taken", str(layout.pins))
                 break
             except OSError as error:

@@ -128,7 +128,7 @@ def _posted(context: Context, layout: DatasetLayout) -> str:
     name = f"{time.time_ns():020d}.{REMOVAL}.{secrets.token_hex(4)}"
     try:
         context.storage.make_folder_as_above(layout.promises)
-        if context.storage.post(layout.promises, name, documents.to_json(promise)):
+        if context.storage.post(layout.promises, name, documents.PROMISE.to_json(promise)):
             return name
     except (OSError, PenstockError) as error:
         text = f"other removals below this root do not count this one, in {layout.promises}: {error}"

@@ -32,9 +32,9 @@ import stat
 from typing import TYPE_CHECKING
 
 from penstock.audit import audit_store
-from penstock.core.documents import removal_mark
-from penstock.core.documents.history_line import Author, Removal
-from penstock.core.documents.removal_mark import RemovalMark
+from penstock.core.documents import marks
+from penstock.core.documents.history_line import Removal
+from penstock.core.documents.marks import RemovalMark
 from penstock.errors import FailedError
 from penstock.filesystem import clock, plain_files
 from penstock.filesystem.errno_map import storage_error
@@ -58,10 +58,10 @@ def mark(context: Context, layout: DatasetLayout, one: Known, why: str) -> Remov
     """Say that this release is about to be removed. Durable on return. The caller holds the lock."""
     author = history.this_author()
     at = clock.stamp(layout.releases)
-    made = RemovalMark(one.release, secrets.token_hex(8), at, *author, one.run, why, one.files, one.bytes)
+    made = RemovalMark(one.release, secrets.token_hex(8), at, author, one.run, why, one.files, one.bytes)
     path = layout.removing(one.release)
     try:
-        if not context.storage.post(layout.releases, path.name, removal_mark.to_json(made)):
+        if not context.storage.post(layout.releases, path.name, marks.REMOVAL_MARK.to_json(made)):
             raise FailedError(
                 "a release is marked for its removal already",
                 where=str(path),
@@ -114,7 +114,7 @@ def settle(context: Context, layout: DatasetLayout) -> None:
     lock."""
     for path in _marks(layout):
         try:
-            one = removal_mark.from_json(plain_files.read(path), path)
+            one = marks.REMOVAL_MARK.from_json(plain_files.read(path), path)
         except FileNotFoundError:
             continue
         except ValueError:
@@ -192,7 +192,7 @@ def conclude(context: Context, layout: DatasetLayout, one: RemovalMark) -> None:
             files=one.files,
             bytes=one.bytes,
             nonce=one.nonce,
-            author=Author(one.by, one.uid, one.host),
+            author=one.author,
         )
         context.assert_held()
         try:

@@ -20,9 +20,9 @@ from __future__ import annotations
 import secrets
 from typing import TYPE_CHECKING, NamedTuple
 
-from penstock.core.documents import rollback_intent
-from penstock.core.documents.history_line import Author, Rollback
-from penstock.core.documents.rollback_intent import RollbackIntent
+from penstock.core.documents import marks
+from penstock.core.documents.history_line import Rollback
+from penstock.core.documents.marks import RollbackIntent
 from penstock.errors import FailedError, FindingsError
 from penstock.filesystem import clock, plain_files
 from penstock.retention import pins
@@ -62,8 +62,8 @@ def lead(context: Context, layout: DatasetLayout, release: str | None) -> Led:
     pins.make_folder(context, layout, wanted)
     author, claim = history.this_author(), run_claims.number(layout)
     at = clock.stamp(layout.releases)
-    intent = RollbackIntent(wanted, current or "", secrets.token_hex(8), at, *author, claim)
-    context.storage.write_json(layout.rollback, rollback_intent.to_json(intent))
+    intent = RollbackIntent(wanted, current or "", secrets.token_hex(8), at, author, claim)
+    context.storage.write_json(layout.rollback, marks.ROLLBACK_INTENT.to_json(intent))
     context.storage.point(layout, wanted, context.assert_held)
     _tell(context, layout, intent)
     return Led(wanted, intent.left, False)
@@ -73,7 +73,7 @@ def settle(context: Context, layout: DatasetLayout) -> RollbackIntent | None:
     """Bring an interrupted rollback to its end, by the table above; returns it where it moved `current`. The
     caller holds the dataset's lock."""
     try:
-        intent = rollback_intent.from_json(plain_files.read(layout.rollback), layout.rollback)
+        intent = marks.ROLLBACK_INTENT.from_json(plain_files.read(layout.rollback), layout.rollback)
     except FileNotFoundError:
         return None
     except ValueError:
@@ -103,7 +103,7 @@ def _tell(context: Context, layout: DatasetLayout, intent: RollbackIntent) -> No
         left=intent.left,
         nonce=intent.nonce,
         claim=intent.claim,
-        author=Author(intent.by, intent.uid, intent.host),
+        author=intent.author,
     )
     context.assert_held()
     if not any(isinstance(one, Rollback) and one.nonce == line.nonce for one in history.lines(layout)):

@@ -1,11 +1,11 @@
-"""The mark of a run whose staging is a tree that penstock did not write (`core.documents.adopted_tree`)."""
+"""The mark of a run whose staging is a tree that penstock did not write (`core.documents.marks`)."""
 
 from __future__ import annotations
 
 import os
 from typing import TYPE_CHECKING
 
-from penstock.core.documents import adopted_tree
+from penstock.core.documents import marks
 from penstock.errors import STATE_ANEW, FailedError
 from penstock.filesystem import plain_files
 from penstock.filesystem.errno_map import storage_error
@@ -14,14 +14,14 @@ from penstock.storage import durable
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from penstock.core.documents.adopted_tree import AdoptedTree
+    from penstock.core.documents.marks import AdoptedTree
     from penstock.core.layout import RunLayout
 
 
 def read(run: RunLayout) -> AdoptedTree | None:
     """None where the run adopts nothing. Raises FailedError when the mark is damaged, NewerFormatError."""
     try:
-        return adopted_tree.from_json(plain_files.read(run.adopted), run.adopted)
+        return marks.ADOPTED_TREE.from_json(plain_files.read(run.adopted), run.adopted)
     except FileNotFoundError:
         return None
     except (OSError, ValueError) as error:
@@ -36,7 +36,7 @@ def read(run: RunLayout) -> AdoptedTree | None:
 def write(run: RunLayout, tree: AdoptedTree) -> None:
     """Durable on return."""
     try:
-        durable.write_json(run.adopted, adopted_tree.to_json(tree))
+        durable.write_json(run.adopted, marks.ADOPTED_TREE.to_json(tree))
     except OSError as error:
         raise storage_error(error, "a run cannot be marked", str(run.adopted)) from error
 

@@ -1,6 +1,6 @@
 """The durable mark of `penstock cancel`, which the controller of a dataset obeys.
 
-    <state>/cancelled.json      the last cancel (`core.documents.cancel_file`)
+    <state>/cancelled.json      the last cancel (`core.documents.marks.Cancellation`)
 
 A controller that is at work when the mark is made ends its arrays and stops; nobody has to reach its process,
 which may be a job on another node. A mark cancels only the work that was under way: the next `list` removes
@@ -15,8 +15,8 @@ import secrets
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from penstock.core.documents import cancel_file
-from penstock.core.documents.cancel_file import Cancellation
+from penstock.core.documents import marks
+from penstock.core.documents.marks import Cancellation
 from penstock.core.step_table import CHANGES_AFTER_LIST
 from penstock.errors import CancelledError
 from penstock.filesystem import plain_files
@@ -43,7 +43,7 @@ def make(layout: DatasetLayout) -> None:
         return
     mark = Cancellation(secrets.token_hex(8), *orders.given())
     what = "the mark that stops a running controller"
-    orders.write(path(layout), cancel_file.to_json(mark), what, "cancel")
+    orders.write(path(layout), marks.CANCELLATION.to_json(mark), what, "cancel")
 
 
 def clear(layout: DatasetLayout) -> None:
@@ -60,7 +60,7 @@ def made_at(layout: DatasetLayout) -> float:
 def _read(layout: DatasetLayout) -> Cancellation:
     where = path(layout)
     try:
-        return cancel_file.from_json(plain_files.read(where), where)
+        return marks.CANCELLATION.from_json(plain_files.read(where), where)
     except (OSError, ValueError):
         return Cancellation()
 

@@ -21,7 +21,7 @@ from penstock.storage import durable
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from penstock.core.documents.history_line import HistoryLine, Written
+    from penstock.core.documents.history_line import HistoryLine
     from penstock.core.layout import DatasetLayout
 
 
@@ -50,7 +50,7 @@ def lines(layout: DatasetLayout) -> Iterator[HistoryLine]:
         yield line
 
 
-def append(layout: DatasetLayout, line: Written) -> None:
+def append(layout: DatasetLayout, line: HistoryLine) -> None:
     """Add a line, durably. The caller holds the dataset's lock. Raises OSError."""
     durable.append_line(layout.history, history_line.to_json(line))
 

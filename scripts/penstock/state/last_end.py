@@ -1,6 +1,6 @@
 """How the last command that staged a dataset ended, where that was no success: for `penstock status`.
 
-    <state>/ended.json       `core.documents.last_end`, in SIZE bytes
+    <state>/ended.json       `core.documents.marks.LastEnd`, in SIZE bytes
     <state>/.ended.room      the same file while there is nothing to say: room for the next note, one of whose
                              reasons is a full file system
 
@@ -14,7 +14,7 @@ import contextlib
 import os
 from typing import TYPE_CHECKING
 
-from penstock.core.documents import last_end as document
+from penstock.core.documents import marks
 from penstock.errors import NewerFormatError, PenstockError
 from penstock.filesystem import plain_files
 from penstock.state import orders
@@ -22,7 +22,7 @@ from penstock.storage import durable
 from penstock.storage.registry import open_storage
 
 if TYPE_CHECKING:
-    from penstock.core.documents.last_end import LastEnd
+    from penstock.core.documents.marks import LastEnd
     from penstock.core.layout import DatasetLayout
 
 SIZE = 4096
@@ -58,7 +58,7 @@ def note(layout: DatasetLayout, end: LastEnd) -> None:
         return
     given = orders.given()
     told = end._replace(why=end.why[:_LONGEST], hint=end.hint[:_LONGEST], **given._asdict())
-    content = durable.json_line(document.to_json(told)).ljust(SIZE)
+    content = durable.json_line(marks.LAST_END.to_json(told)).ljust(SIZE)
     with contextlib.suppress(OSError):
         try:
             fd = os.open(layout.ended_room, _OPEN)
@@ -76,6 +76,6 @@ def note(layout: DatasetLayout, end: LastEnd) -> None:
 def find(layout: DatasetLayout) -> LastEnd | None:
     """The note that stands; None where there is none, or it cannot be read."""
     try:
-        return document.from_json(plain_files.read(layout.ended, SIZE), layout.ended)
+        return marks.LAST_END.from_json(plain_files.read(layout.ended, SIZE), layout.ended)
     except (OSError, ValueError, NewerFormatError):
         return None

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 def load(run: RunLayout, step: str, index: int) -> ElementOutcome:
     """Raises OSError when the outcome cannot be read, ValueError when it is damaged, NewerFormatError."""
     path = run.outcome(step, index)
-    return element_outcome.from_json(plain_files.read(path), path)
+    return element_outcome.ELEMENT_OUTCOME.from_json(plain_files.read(path), path)
 
 
 def find(run: RunLayout, step: str, index: int) -> ElementOutcome | None:
@@ -40,6 +40,6 @@ def write(run: RunLayout, step: str, index: int, outcome: ElementOutcome) -> Non
     path = run.outcome(step, index)
     try:
         durable.make_dirs(path.parent)
-        durable.write_json(path, element_outcome.to_json(outcome))
+        durable.write_json(path, element_outcome.ELEMENT_OUTCOME.to_json(outcome))
     except OSError as error:
         raise storage_error(error, "an element's outcome cannot be written", str(path)) from error

@@ -13,7 +13,6 @@ from __future__ import annotations
 import hashlib
 import os
 import time
-from functools import partial
 from typing import TYPE_CHECKING, TypeVar
 
 from penstock.core.documents import element_receipt, step_results
@@ -38,12 +37,12 @@ T = TypeVar("T")
 def element(run: RunLayout, step: str, index: int) -> ElementReceipt | None:
     """An element's receipt, or None when there is none. A damaged one counts as missing, and is made again.
     Raises FailedError when the file cannot be read, NewerFormatError."""
-    return _read(run.receipt(step, index), element_receipt.from_json)
+    return _read(run.receipt(step, index), element_receipt.ELEMENT_RECEIPT.from_json)
 
 
 def step(run: RunLayout, name: str) -> StepReceipt | None:
     """As `element`, for the receipt of a step of the run."""
-    return _read(run.receipt(name), partial(step_results.from_json, name))
+    return _read(run.receipt(name), step_results.RECEIPTS[name].from_json)
 
 
 def _read(path: Path, parse: Callable[[bytes, Path], T]) -> T | None:
@@ -59,12 +58,12 @@ def _read(path: Path, parse: Callable[[bytes, Path], T]) -> T | None:
 
 def write_element(run: RunLayout, receipt: ElementReceipt) -> None:
     """Durable on return. Raises by `errno_map.storage_error`: NoSpaceError on a full target."""
-    _write(run.receipt(receipt.step, receipt.index), element_receipt.to_json(receipt))
+    _write(run.receipt(receipt.step, receipt.index), element_receipt.ELEMENT_RECEIPT.to_json(receipt))
 
 
 def write_step(run: RunLayout, receipt: StepReceipt) -> None:
     """As `write_element`, for a step of the run."""
-    _write(run.receipt(receipt["step"]), step_results.to_json(receipt))
+    _write(run.receipt(receipt["step"]), step_results.RECEIPTS[receipt["step"]].to_json(receipt))
 
 
 def _write(path: Path, receipt: Mapping[str, object]) -> None:

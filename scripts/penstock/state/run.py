@@ -11,7 +11,7 @@ from penstock.config.run_config import RunConfig
 from penstock.core.documents import probe_report
 from penstock.core.documents.probe_report import ProbeReport
 from penstock.core.layout import DATA
-from penstock.core.run_documents import plan_info, run_info
+from penstock.core.run_documents import PLAN, RUN
 from penstock.errors import FailedError, PreflightError
 from penstock.filesystem import plain_files
 
@@ -61,7 +61,7 @@ class Run:
         """What plan saw of the target's file system; where nothing was tried (a comparison with a tree, a run
         whose state is gone), a report that says so. Raises FailedError when it is damaged."""
         try:
-            return probe_report.from_json(plain_files.read(self.folder.probe), self.folder.probe)
+            return probe_report.PROBE_REPORT.from_json(plain_files.read(self.folder.probe), self.folder.probe)
         except FileNotFoundError:
             return ProbeReport()
         except (OSError, ValueError) as error:
@@ -100,7 +100,7 @@ def load(layout: DatasetLayout, folder: RunLayout) -> Run:
 def read_run(folder: RunLayout) -> RunInfo:
     """`run.json` of a run's folder. Raises FailedError when it is missing or damaged."""
     try:
-        return run_info(plain_files.read(folder.run_file), folder.run_file)
+        return RUN.from_json(plain_files.read(folder.run_file), folder.run_file)
     except (OSError, ValueError) as error:
         raise FailedError(
             "a run's description cannot be read",
@@ -114,7 +114,7 @@ def read_plan(folder: RunLayout) -> PlanInfo:
     """`plan.json` of a run's folder. Raises PreflightError when it was not planned yet, FailedError
     when it is damaged."""
     try:
-        return plan_info(plain_files.read(folder.plan), folder.plan)
+        return PLAN.from_json(plain_files.read(folder.plan), folder.plan)
     except FileNotFoundError:
         raise PreflightError(
             "the run has not been planned yet",

@@ -23,8 +23,8 @@ import re
 from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING
 
-from penstock.core.documents import claim_file
-from penstock.core.documents.claim_file import ClaimFile
+from penstock.core.documents import marks
+from penstock.core.documents.marks import ClaimFile
 from penstock.errors import STATE_ANEW, FailedError, LockedError
 from penstock.filesystem import plain_files
 from penstock.filesystem.errno_map import storage_error
@@ -84,7 +84,7 @@ def make(layout: DatasetLayout, run: str, above: RunClaim | None, controller: st
         number = 1 + max(above.number if above else 0, history.last_claim(layout))
         claim = RunClaim(number, run, holders.this_process(run, "list"), controller)
         by = asdict(claim.by) if claim.by else None
-        told = claim_file.to_json(ClaimFile(run, number, by, controller))
+        told = marks.CLAIM_FILE.to_json(ClaimFile(run, number, by, controller))
         text = json.dumps(told, sort_keys=True, ensure_ascii=True, indent=1) + "\n"
         durable.make_dirs(layout.claims)
         made = durable.create_file(layout.claims / _file(number), text.encode())
@@ -156,7 +156,7 @@ def _remove(layout: DatasetLayout, number: int) -> bool:
 def _read(layout: DatasetLayout, number: int, name: str) -> RunClaim:
     path = layout.claims / name
     try:
-        told = claim_file.from_json(plain_files.read(path), path)
+        told = marks.CLAIM_FILE.from_json(plain_files.read(path), path)
     except (FileNotFoundError, ValueError):
         return RunClaim(number, "")
     except OSError as error:

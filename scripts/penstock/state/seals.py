@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 from typing import TYPE_CHECKING, NamedTuple
 
-from penstock.core.documents.seal import from_json
+from penstock.core.documents.seal import RELEASE_SEAL
 from penstock.core.layout import SEAL
 from penstock.errors import FailedError
 from penstock.filesystem import plain_files
@@ -40,7 +40,7 @@ def in_folder(folder: Path) -> Stored:
 
 def of_content(content: bytes, path: Path) -> Stored:
     """The seal that these bytes of `path` are. Raises ValueError, NewerFormatError."""
-    return Stored(from_json(content, path), f"sha256:{hashlib.sha256(content).hexdigest()}")
+    return Stored(RELEASE_SEAL.from_json(content, path), f"sha256:{hashlib.sha256(content).hexdigest()}")
 
 
 def find(layout: DatasetLayout, release: str) -> Stored | None:

@@ -182,7 +182,7 @@ class ArrayBook:
 
     def _append(self, line: ArrayLine) -> None:
         try:
-            durable.append_line(self._path, array_line.to_json(line._replace(at=time.time())))
+            durable.append_line(self._path, array_line.ARRAY_LINE.to_json(line._replace(at=time.time())))
         except OSError as error:
             raise storage_error(error, "cannot note an array", str(self._path)) from error
 
@@ -198,7 +198,7 @@ class ArrayBook:
                 # Torn by a crash while it was appended: what it announced had not begun.
                 continue
             try:
-                yield array_line.from_json(raw, self._path)
+                yield array_line.ARRAY_LINE.from_value(raw, self._path)
             except ValueError as error:
                 raise FailedError(
                     "the notes about a run's arrays are damaged",

@@ -1,6 +1,6 @@
 """How many elements of a run may run at once, where a person changed it (`penstock limit DATASET --nodes N`).
 
-    <run>/throttle.json      the last word (`core.documents.throttle_file`)
+    <run>/throttle.json      the last word (`core.documents.marks.Throttle`)
 
 It holds for the run, for each of its further arrays and for later controllers; another run of the dataset
 begins with `cluster.max_elements` again. An audit or a repair has a folder of its own, and so a throttle of
@@ -11,8 +11,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from penstock.core.documents import throttle_file
-from penstock.core.documents.throttle_file import Throttle
+from penstock.core.documents import marks
+from penstock.core.documents.marks import Throttle
 from penstock.filesystem import plain_files
 from penstock.state import orders
 
@@ -24,13 +24,13 @@ def make(run: RunLayout, at_once: int) -> None:
     """Write it, durably. Raises FailedError."""
     mark = Throttle(at_once, *orders.given())
     what = "the throttle that a running controller obeys"
-    orders.write(run.throttle, throttle_file.to_json(mark), what, "call it")
+    orders.write(run.throttle, marks.THROTTLE.to_json(mark), what, "call it")
 
 
 def read(run: RunLayout) -> Throttle:
     """The last word; that of the configuration where nobody changed it, or where it cannot be read."""
     try:
-        return throttle_file.from_json(plain_files.read(run.throttle), run.throttle)
+        return marks.THROTTLE.from_json(plain_files.read(run.throttle), run.throttle)
     except (OSError, ValueError):
         return Throttle()
 

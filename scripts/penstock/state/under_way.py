@@ -133,7 +133,7 @@ def forget(layout: DatasetLayout) -> None:
 
 def _write(layout: DatasetLayout, notice: UnderWay) -> None:
     with contextlib.suppress(OSError, PenstockError):
-        open_storage().write_notice(layout.under_way, document.to_json(notice))
+        open_storage().write_notice(layout.under_way, document.UNDER_WAY.to_json(notice))
 
 
 def find(layout: DatasetLayout) -> Staging | None:
@@ -142,7 +142,7 @@ def find(layout: DatasetLayout) -> Staging | None:
         owner = layout.folder.lstat().st_uid
         fd = plain_files.descriptor(layout.under_way)
         status = os.fstat(fd)
-        notice = document.from_json(plain_files.content(fd, LONGEST), layout.under_way)
+        notice = document.UNDER_WAY.from_json(plain_files.content(fd, LONGEST), layout.under_way)
     except (OSError, ValueError, PenstockError):
         return None
     known = notice.step in (*step_table.OF_RUN, SUBMITTED)

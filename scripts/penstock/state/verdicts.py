@@ -48,7 +48,7 @@ def read(layout: DatasetLayout, release: str) -> Verdict | None:
     PermissionError where this account may not read it, FailedError where the file system does not answer."""
     path = layout.verdict(release)
     try:
-        return document.from_json(open_storage().read_notice(path), path)
+        return document.VERDICT.from_json(open_storage().read_notice(path), path)
     except FileNotFoundError:
         return None
     except PermissionError:
@@ -71,7 +71,7 @@ def read(layout: DatasetLayout, release: str) -> Verdict | None:
 
 def write(layout: DatasetLayout, verdict: Verdict) -> None:
     """Durable on return. To be called under the lock of audits."""
-    open_storage().write_notice(layout.verdict(verdict.release), document.to_json(verdict))
+    open_storage().write_notice(layout.verdict(verdict.release), document.VERDICT.to_json(verdict))
 
 
 def forget(layout: DatasetLayout, release: str) -> None:

@@ -219,7 +219,7 @@ def _meet(
             if layout.state_root == context.config.target.state_root:
                 theirs, mine = adoption.layout(own_state.layout_of(layout)), RunLayout(spool)
                 if adoption_store.bring(theirs, mine):
-                    plan = run_documents.plan_info(plain_files.read(mine.plan), mine.plan)
+                    plan = run_documents.PLAN.from_json(plain_files.read(mine.plan), mine.plan)
                     survey_plan.mark_differed(mine, plan, adoption, _places(layout))
             context.storage.rename(spool, folder.folder)
         adoption_store.describe(folder, adoption)

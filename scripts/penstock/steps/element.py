@@ -336,7 +336,7 @@ def _repair(
     outcome, found = repair_shard(task, release, reporter, stop.signalled, *paces, named=named)
     fetched, storage = run.folder.fetched(shard.index), open_storage()
     storage.make_dirs(fetched.parent)
-    storage.write_json(fetched, fetched_files.to_json(found))
+    storage.write_json(fetched, fetched_files.FETCHED_FILES.to_json(found))
     left = sum(bool(one.why) for one in found.files)
     return outcome, ElementReceipt(findings=left, seen=receipts.file_digest(fetched))
 

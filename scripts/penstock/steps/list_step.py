@@ -308,7 +308,7 @@ def _meet(
         met = replace(info, config=frozen, origins=tuple(origins), root=root, state_root=state_root)
         if met != info:
             info = met
-            context.storage.write_json(folder.run_file, run_documents.to_json(info))
+            context.storage.write_json(folder.run_file, run_documents.RUN.to_json(info))
         return Run(layout, info, folder)
     now = datetime.now(UTC)
     release = f"{now:%Y%m%d}-{run_id[:8]}" if dataset.release == "auto" else dataset.release
@@ -339,7 +339,7 @@ def _meet(
         sources=urls,
         origins=origins,
     )
-    context.storage.write_json(spool / "run.json", run_documents.to_json(info))
+    context.storage.write_json(spool / "run.json", run_documents.RUN.to_json(info))
     if folder.folder.exists():
         context.storage.remove_tree(folder.folder)
     context.storage.rename(spool, folder.folder)

@@ -385,7 +385,7 @@ def _make(
             *map(told, seen),
         ),
     )
-    context.storage.write_json(folder.plan, run_documents.to_json(plan))
+    context.storage.write_json(folder.plan, run_documents.PLAN.to_json(plan))
 
 
 def _warn(context: Context, info: RunInfo, results: Iterable[CheckResult]) -> None:

@@ -13,6 +13,7 @@ import time
 from typing import TYPE_CHECKING, TypedDict, cast
 
 from penstock.core import events
+from penstock.core.documents import typed_json
 from penstock.core.documents.history_line import Publication
 from penstock.core.layout import DATA
 from penstock.description import beside as description
@@ -266,8 +267,8 @@ def _facts(stored: seals.Stored) -> _Facts:
         "giants": seal.giants,
         "seal": digest,
         "root": seal.records.root,
-        "evidence": seal.evidence.to_json(),
-        "manifests": {name: manifest.to_json() for name, manifest in seal.manifests.items()},
+        "evidence": typed_json.plain(seal.evidence),
+        "manifests": typed_json.plain(seal.manifests),
     }
 
 

@@ -203,7 +203,7 @@ def fetch(
 
 def _fetched(run: Run, index: int) -> FetchedFiles:
     path = run.folder.fetched(index)
-    return fetched_files.from_json(plain_files.read(path), path)
+    return fetched_files.FETCHED_FILES.from_json(plain_files.read(path), path)
 
 
 def _staged(run: Run, one: FetchedFile) -> Path:

@@ -15,6 +15,7 @@ import penstock
 from penstock.arrays import element_accounts
 from penstock.arrays.element_accounts import ElementAccounts
 from penstock.core import element_use, events
+from penstock.core.documents import typed_json
 from penstock.core.step_table import RUN_IN_ELEMENTS, WITH_RECEIPT
 from penstock.errors import FindingsError
 from penstock.filesystem.capabilities import facts
@@ -131,14 +132,14 @@ def _gathered(context: Context, run: Run) -> tuple[Result, ElementAccounts]:
     if published and stored is not None:
         seal = stored.seal
         result |= {
-            "evidence": cast("EvidenceAmounts", seal.evidence.to_json()),
+            "evidence": cast("EvidenceAmounts", typed_json.plain(seal.evidence)),
             "seal": seal.records.root,
             "giants": seal.giants,
         }
         if seal.carried is not None:
             result["carried"] = linked_text.words(seal.carried._asdict())
         if seal.amended is not None:
-            amended = cast("AmendedFiles", seal.amended.to_json())
+            amended = cast("AmendedFiles", typed_json.plain(seal.amended))
             result |= {"amended": amended, "files": seal.files, "bytes": seal.bytes}
         target = context.config.target
         found = gate.judged(layout, target.owners)

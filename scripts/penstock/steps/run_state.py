@@ -39,7 +39,7 @@ from penstock.state.submission_log import ArrayBook
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from penstock.core.documents.last_end import LastEnd
+    from penstock.core.documents.marks import LastEnd
     from penstock.core.documents.step_results import Counts, RunState
     from penstock.core.layout import DatasetLayout
     from penstock.locks.holder import Holder

@@ -18,8 +18,8 @@ import stat
 from typing import TYPE_CHECKING
 
 from penstock.config.access_rules import NO_RULES
-from penstock.core.documents import state_pointer, typed_json
-from penstock.core.documents.state_pointer import StatePointer
+from penstock.core.documents import marks
+from penstock.core.documents.marks import StatePointer, StateRoot
 from penstock.core.layout import ADOPT_TRIAL, ANSWER, DATA, PROBE
 from penstock.errors import FailedError, FindingsError, PenstockError, PreflightError
 from penstock.filesystem import acl_xattrs, clock, plain_files
@@ -38,7 +38,6 @@ if TYPE_CHECKING:
     from penstock.core.documents.probe_report import ProbeReport
     from penstock.core.layout import DatasetLayout
 
-FORMAT = 1
 """Of `root.json`."""
 _POINTER = re.compile(r"releases/([^/]+)")
 _NEXT_POINTER = re.compile(r"\.current\.[0-9a-f]{16}")
@@ -311,7 +310,7 @@ def _pointed(layout: DatasetLayout) -> StatePointer | None:
         kind = os.lstat(layout.state_file).st_mode
         # Without a state root it is the state's folder, and what else stands there is `_check_own`'s.
         if stat.S_ISREG(kind) or (layout.state_root is not None and not stat.S_ISDIR(kind)):
-            return state_pointer.from_json(plain_files.read(layout.state_file), layout.state_file)
+            return marks.STATE_POINTER.from_json(plain_files.read(layout.state_file), layout.state_file)
     except (FileNotFoundError, NotADirectoryError):
         return None
     except ValueError as error:
@@ -329,14 +328,10 @@ def _bind_state(layout: DatasetLayout) -> None:
     make a dataset's first state at once, of which one does not see the state root, one goes on. Raises
     PreflightError."""
     known = _pointed(layout)
-    told = {
-        "format": FORMAT,
-        "id": known.id if known else secrets.token_hex(8),
-        "root": str(layout.root.absolute()),
-    }
-    create_file(layout.root_file, json.dumps(told).encode() + b"\n")
+    made = StateRoot(known.id if known else secrets.token_hex(8), str(layout.root.absolute()))
+    create_file(layout.root_file, json.dumps(marks.STATE_ROOT.to_json(made)).encode() + b"\n")
     pointer = StatePointer(str(layout.state_root), _id_of_state(layout) or "")
-    content = json.dumps(state_pointer.to_json(pointer)).encode() + b"\n"
+    content = json.dumps(marks.STATE_POINTER.to_json(pointer)).encode() + b"\n"
     create_file(layout.state_file, content, mode=0o644)
     check_state(layout)
 
@@ -412,26 +407,25 @@ def _id_of_state(layout: DatasetLayout) -> str | None:
     it. Raises PreflightError where it is the state of another root: journals of that root would be taken for
     this one's."""
     try:
-        raw = typed_json.known(plain_files.read(layout.root_file), "a state's root", FORMAT, layout.root_file)
-        named, number = str(raw["root"]), str(raw["id"])
+        known = marks.STATE_ROOT.from_json(plain_files.read(layout.root_file), layout.root_file)
     except FileNotFoundError:
         return None
-    except (OSError, ValueError, KeyError) as error:
+    except (OSError, ValueError) as error:
         raise FailedError(
             "a state file is damaged",
             where=str(layout.root_file),
             why=str(error),
             hint="put the file back, or remove it: `penstock run` makes it anew",
         ) from None
-    if named != str(layout.root.absolute()):
+    if known.root != str(layout.root.absolute()):
         raise PreflightError(
             "this state folder is another root's",
             where=str(layout.state),
-            why=f"it belongs to {printable(str(named))}, and the target's root is {layout.root}",
+            why=f"it belongs to {printable(known.root)}, and the target's root is {layout.root}",
             hint="give each root a `target.state_root` of its own; where the root itself was moved here, "
             f"remove {layout.root_file}",
         )
-    return number
+    return known.id
 
 
 def probe(layout: DatasetLayout) -> ProbeReport:

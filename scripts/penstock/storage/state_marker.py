@@ -16,8 +16,8 @@ import os
 from typing import TYPE_CHECKING
 
 import penstock
-from penstock.core.documents import state_marker as document
-from penstock.core.documents.state_marker import StateMarker
+from penstock.core.documents import marks
+from penstock.core.documents.marks import StateMarker
 from penstock.errors import FailedError, OlderVersionError
 from penstock.filesystem import plain_files
 from penstock.storage import durable
@@ -34,7 +34,7 @@ def check_marker(layout: DatasetLayout) -> bool:
     OlderVersionError and NewerFormatError where another version made it, FailedError for a damaged marker."""
     path = layout.state_marker
     try:
-        document.from_json(plain_files.read(path), path)
+        marks.STATE_MARKER.from_json(plain_files.read(path), path)
     except ValueError as error:
         raise FailedError(
             "a state file is damaged",
@@ -53,7 +53,7 @@ def mark_state(layout: DatasetLayout) -> None:
     """Mark a state whose folder is there, unless it is marked; durable. Raises as `check_marker`, and
     OSError."""
     if not check_marker(layout):
-        marker = document.to_json(StateMarker(penstock.__version__))
+        marker = marks.STATE_MARKER.to_json(StateMarker(penstock.__version__))
         durable.create_file(layout.state_marker, durable.json_line(marker))
 
 

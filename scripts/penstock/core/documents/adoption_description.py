@@ -5,10 +5,8 @@
 from collections.abc import Mapping
 from typing import NamedTuple
 
-from penstock.core.documents import typed_json
+from penstock.core.documents.typed_json import Document
 from penstock.core.layout import DatasetLayout, RunLayout
-
-FORMAT = 1
 
 
 class Adoption(NamedTuple):
@@ -43,11 +41,4 @@ class Adoption(NamedTuple):
         return RunLayout(layout.adoptions / self.id)
 
 
-def to_json(adoption: Adoption) -> dict[str, object]:
-    return typed_json.to_json(adoption, FORMAT)
-
-
-def from_json(content: bytes, where: object) -> Adoption:
-    """Of the file's bytes, `where` is its path. Raises NewerFormatError, and ValueError for any other
-    content."""
-    return typed_json.parse(Adoption, content, "a comparison's description", FORMAT, where)
+ADOPTION = Document(Adoption, "a comparison's description")

@@ -5,10 +5,8 @@
 from typing import NamedTuple
 
 from penstock.core.audit_selection import Choice
-from penstock.core.documents import typed_json
+from penstock.core.documents.typed_json import Document
 from penstock.core.layout import DatasetLayout, RunLayout
-
-FORMAT = 1
 
 
 class Audit(NamedTuple):
@@ -35,11 +33,4 @@ class Audit(NamedTuple):
         return RunLayout(layout.audits / self.id)
 
 
-def to_json(audit: Audit) -> dict[str, object]:
-    return typed_json.to_json(audit, FORMAT)
-
-
-def from_json(content: bytes, where: object) -> Audit:
-    """Of the file's bytes, `where` is its path. Raises NewerFormatError, and ValueError for any
-    other content."""
-    return typed_json.parse(Audit, content, "an audit's description", FORMAT, where)
+AUDIT = Document(Audit, "an audit's description")

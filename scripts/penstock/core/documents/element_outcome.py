@@ -4,9 +4,7 @@
 from collections.abc import Sequence
 from typing import NamedTuple
 
-from penstock.core.documents import typed_json
-
-FORMAT = 1
+from penstock.core.documents.typed_json import Document
 
 
 class ElementOutcome(NamedTuple):
@@ -37,11 +35,4 @@ class ElementOutcome(NamedTuple):
     giants copied whole."""
 
 
-def to_json(outcome: ElementOutcome) -> dict[str, object]:
-    return typed_json.to_json(outcome, FORMAT)
-
-
-def from_json(content: bytes, where: object) -> ElementOutcome:
-    """Read the file's bytes; `where` is its path, for messages. Raises NewerFormatError, and ValueError for
-    what is no outcome."""
-    return typed_json.parse(ElementOutcome, content, "an element's outcome", FORMAT, where)
+ELEMENT_OUTCOME = Document(ElementOutcome, "an element's outcome")

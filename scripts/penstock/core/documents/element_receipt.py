@@ -4,11 +4,9 @@
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
-from penstock.core.documents import typed_json
 from penstock.core.documents.element_usage import NOT_MEASURED, ElementUsage
 from penstock.core.documents.granted import NOT_KNOWN, Granted
-
-FORMAT = 1
+from penstock.core.documents.typed_json import Document
 
 
 @dataclass(frozen=True)
@@ -83,11 +81,4 @@ class ElementReceipt:
     """Of all attempts. `seconds` and `cpu_seconds` above are the engine's alone."""
 
 
-def to_json(receipt: ElementReceipt) -> dict[str, object]:
-    return typed_json.to_json(receipt, FORMAT)
-
-
-def from_json(content: bytes, where: object) -> ElementReceipt:
-    """Read the file's bytes; `where` is its path, for messages. Raises NewerFormatError, and ValueError for
-    what is no receipt."""
-    return typed_json.parse(ElementReceipt, content, "an element's receipt", FORMAT, where)
+ELEMENT_RECEIPT = Document(ElementReceipt, "an element's receipt")

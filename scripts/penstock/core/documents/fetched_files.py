@@ -4,9 +4,7 @@
 from collections.abc import Sequence
 from typing import NamedTuple
 
-from penstock.core.documents import typed_json
-
-FORMAT = 1
+from penstock.core.documents.typed_json import Document
 
 
 class FetchedFile(NamedTuple):
@@ -29,11 +27,4 @@ class FetchedFiles(NamedTuple):
     """That came from the sources."""
 
 
-def to_json(fetched: FetchedFiles) -> dict[str, object]:
-    return typed_json.to_json(fetched, FORMAT)
-
-
-def from_json(content: bytes, where: object) -> FetchedFiles:
-    """Of the file's bytes, `where` is its path. Raises NewerFormatError, and ValueError for any other
-    content."""
-    return typed_json.parse(FetchedFiles, content, "what a repair fetched", FORMAT, where)
+FETCHED_FILES = Document(FetchedFiles, "what a repair fetched")

@@ -3,13 +3,9 @@
 # Annotations are read at run time (`typed_json`): no `from __future__ import annotations`.
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import Annotated, NamedTuple
+from typing import Annotated, Any, NamedTuple
 
-from penstock.core.documents import typed_json
-
-FORMAT = 1
-
-Json = dict[str, object]
+from penstock.core.documents.typed_json import INLINE, LEFT_OUT, Document, loads
 
 
 class Author(NamedTuple):
@@ -18,6 +14,9 @@ class Author(NamedTuple):
     by: str = ""
     uid: int | None = None
     host: str = ""
+
+
+NOBODY = Author()
 
 
 @dataclass(frozen=True)
@@ -29,11 +28,11 @@ class HistoryLine:
     """UTC, ISO 8601."""
     dataset: str = ""
     release: str = ""
-    run: str = ""
+    run: Annotated[str, LEFT_OUT] = ""
     """"" of a repair."""
-    claim: int | None = None
+    claim: Annotated[int | None, LEFT_OUT] = None
     """The number of the claim under which it was done; None where the line has none."""
-    author: Author = field(default_factory=Author)
+    author: Annotated[Author, INLINE] = NOBODY
 
 
 @dataclass(frozen=True)
@@ -42,6 +41,8 @@ class Publication(HistoryLine):
     name was staged again."""
 
     event: str = "publish"
+    run: str = ""
+    claim: int | None = None
     seal: str = ""
     """`sha256:<hex>` of the seal's bytes."""
     root: str = ""
@@ -50,7 +51,7 @@ class Publication(HistoryLine):
     bytes: int = 0
     previous: str | None = None
     """The release that `current` named before, where it was another one."""
-    renamed: int = 0
+    renamed: Annotated[int, LEFT_OUT] = 0
     """Files that were known by their checksums under another name (`Seal.renamed`)."""
 
 
@@ -59,6 +60,7 @@ class Rollback(HistoryLine):
     """`current` was pointed back at `release`."""
 
     event: str = "rollback"
+    claim: int | None = None
     left: Annotated[str, "from"] = ""
     """The release that `current` named before."""
     nonce: str = ""
@@ -70,6 +72,7 @@ class Removal(HistoryLine):
     """A release lost its name, and its files were removed afterwards."""
 
     event: str = "remove"
+    run: str = ""
     why: str = ""
     files: int = 0
     """As its seal had it; `bytes` likewise."""
@@ -129,63 +132,26 @@ class Repair(HistoryLine):
     """Path and why; of a long list the first ones."""
     counts: RepairCounts = field(default_factory=RepairCounts)
     fetched_bytes: int = 0
-    fsync_ends: str = ""
+    fsync_ends: Annotated[str, LEFT_OUT] = ""
     """Where an fsync of the fetched files ended, if not on the servers' disks; "" where no node says so."""
 
 
-Written = Publication | Rollback | Repair | Removal | Unpinning | Signing | CtimeInterval
-"""What this version writes."""
+KINDS: dict[str, Document[Any]] = {
+    kind.event: Document(kind, "a line of the dataset's history")
+    for kind in (Publication, Rollback, Repair, Removal, Unpinning, Signing, CtimeInterval)
+}
+"""By event: what this version writes."""
+_OTHER = Document(HistoryLine, "a line of the dataset's history")
 
 
-def to_json(line: Written) -> Json:
+def to_json(line: HistoryLine) -> dict[str, object]:
     """What `history.jsonl` holds of it."""
-    common: Json = {
-        "format": FORMAT,
-        "event": line.event,
-        "at": line.at,
-        "dataset": line.dataset,
-        "release": line.release,
-        **line.author._asdict(),
-    }
-    if isinstance(line, Publication):
-        return common | {
-            "run": line.run,
-            "claim": line.claim,
-            "seal": line.seal,
-            "root": line.root,
-            "files": line.files,
-            "bytes": line.bytes,
-            "previous": line.previous,
-            **({"renamed": line.renamed} if line.renamed else {}),
-        }
-    if isinstance(line, Rollback):
-        return common | {"from": line.left, "claim": line.claim, "nonce": line.nonce}
-    if isinstance(line, Removal):
-        told = {"run": line.run, "why": line.why, "files": line.files, "bytes": line.bytes}
-        return common | told | {"nonce": line.nonce}
-    if isinstance(line, Unpinning):
-        return common | {"pin": line.pin, "of": line.of, "told": line.told}
-    if isinstance(line, CtimeInterval):
-        return common | {"first_ns": line.first_ns, "last_ns": line.last_ns}
-    if isinstance(line, Signing):
-        return common | {"seal": line.seal}
-    return common | {
-        "audit": line.audit,
-        "repaired": list(line.repaired),
-        "unrepairable": [list(one) for one in line.unrepairable],
-        "counts": line.counts._asdict(),
-        "fetched_bytes": line.fetched_bytes,
-        **({"fsync_ends": line.fsync_ends} if line.fsync_ends else {}),
-    }
+    return KINDS[line.event].to_json(line)
 
 
 def from_json(content: bytes, where: object) -> HistoryLine:
     """Of one line's bytes, `where` is the file. Raises NewerFormatError, and ValueError for what is no line
     of a history."""
-    raw = typed_json.known(content, "a line of the dataset's history", FORMAT, where)
-    return typed_json.read(_KINDS.get(str(raw.get("event")), HistoryLine), {**raw, "author": raw})
-
-
-_KINDS: dict[str, type[HistoryLine]] = {
-    kind.event: kind for kind in (Publication, Rollback, Repair, Removal, Unpinning, Signing, CtimeInterval)
-}
+    raw = loads(content)
+    line: HistoryLine = KINDS.get(str(raw.get("event")), _OTHER).from_value(raw, where)
+    return line

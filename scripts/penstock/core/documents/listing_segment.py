@@ -4,9 +4,7 @@
 
 from typing import NamedTuple
 
-from penstock.core.documents import typed_json
-
-FORMAT = 1
+from penstock.core.documents.typed_json import Document
 
 
 class ListingSegment(NamedTuple):
@@ -28,14 +26,4 @@ class ListingSegment(NamedTuple):
         return bytes.fromhex(self.upto)
 
 
-def to_json(segment: ListingSegment) -> dict[str, object]:
-    return typed_json.to_json(segment, FORMAT)
-
-
-def from_json(content: bytes, where: object) -> ListingSegment:
-    """Of the file's bytes, `where` is its path. Raises NewerFormatError, and ValueError for any other
-    content."""
-    segment = typed_json.parse(ListingSegment, content, "a segment of a listing", FORMAT, where)
-    if not segment.begin < segment.end:
-        raise ValueError("its keys are in no order")
-    return segment
+LISTING_SEGMENT = Document(ListingSegment, "a segment of a listing")

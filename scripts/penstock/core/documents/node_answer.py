@@ -9,10 +9,8 @@ of preflight keeps it (`nodes`).
 from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
-from penstock.core.documents import typed_json
 from penstock.core.documents.node_cores import NodeCores
-
-FORMAT = 1
+from penstock.core.documents.typed_json import Document
 
 
 class HostSeen(NamedTuple):
@@ -129,11 +127,4 @@ class NodeAnswer(NamedTuple):
         return [one.error for one in self.sources if one.error]
 
 
-def to_json(answer: NodeAnswer) -> Mapping[str, object]:
-    return typed_json.to_json(answer, FORMAT)
-
-
-def from_json(content: bytes, where: object) -> NodeAnswer:
-    """Of the file's bytes, `where` is its path. Raises NewerFormatError, and ValueError for what is no
-    answer."""
-    return typed_json.parse(NodeAnswer, content, "a node's answer", FORMAT, where)
+NODE_ANSWER = Document(NodeAnswer, "a node's answer")

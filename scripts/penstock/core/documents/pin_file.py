@@ -5,8 +5,7 @@
 from typing import NamedTuple
 
 from penstock.core.documents import typed_json
-
-FORMAT = 1
+from penstock.core.documents.typed_json import Document
 
 
 class PinFile(NamedTuple):
@@ -31,8 +30,7 @@ class PinFile(NamedTuple):
     restart: str = ""
 
 
-def to_json(pin: PinFile) -> dict[str, object]:
-    return typed_json.to_json(pin, FORMAT)
+PIN = Document(PinFile, "a pin")
 
 
 def from_json(raw: object) -> PinFile:
@@ -48,4 +46,4 @@ def from_json(raw: object) -> PinFile:
 def newer(raw: object) -> int:
     """The format of a pin that a newer version placed; else 0."""
     number = raw.get("format") if isinstance(raw, dict) else None
-    return number if isinstance(number, int) and number > FORMAT else 0
+    return number if isinstance(number, int) and number > PIN.newest else 0

@@ -13,9 +13,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
-from penstock.core.documents import typed_json
-
-FORMAT = 1
+from penstock.core.documents.typed_json import Document
 
 YES, NO, VALUE, ERROR, NOT_TRIED = "yes", "no", "value", "error", "not tried"
 
@@ -133,11 +131,4 @@ class ProbeReport:
         return self[ability].answer in (NO, ERROR)
 
 
-def to_json(report: ProbeReport) -> dict[str, object]:
-    return typed_json.to_json(report, FORMAT)
-
-
-def from_json(content: bytes, where: object) -> ProbeReport:
-    """Of the file's bytes, `where` is its path. Raises NewerFormatError, and ValueError for any other
-    content."""
-    return typed_json.parse(ProbeReport, content, "what a file system did when it was tried", FORMAT, where)
+PROBE_REPORT = Document(ProbeReport, "what a file system did when it was tried")

@@ -5,8 +5,8 @@ from collections.abc import Mapping
 from typing import NamedTuple
 
 from penstock.core.documents import typed_json
+from penstock.core.documents.typed_json import Document
 
-FORMAT = 1
 ASKED, WORKING, RESTING = "asked", "working", "resting"
 REMOVAL = "removal"
 """The `run` of a promise by gc or remove: it has a part of the operations, and writes nothing."""
@@ -67,10 +67,4 @@ class Promise(NamedTuple):
         return repaired_by(self.run)
 
 
-def to_json(promise: Promise) -> dict[str, object]:
-    return typed_json.to_json(promise, FORMAT)
-
-
-def from_value(value: object, where: object) -> Promise:
-    """Of parsed JSON. Raises NewerFormatError, and ValueError for what is no promise."""
-    return typed_json.read(Promise, typed_json.numbered(value, "what a run promised itself", FORMAT, where))
+PROMISE = Document(Promise, "what a run promised itself")

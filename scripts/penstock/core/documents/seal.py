@@ -10,11 +10,9 @@ from dataclasses import dataclass
 from typing import Annotated, NamedTuple
 
 from penstock.core import posix_acl
-from penstock.core.documents import typed_json
+from penstock.core.documents.typed_json import LEFT_OUT, Document
 from penstock.core.grades import EVIDENCE_GRADES, SOURCE_GRADES
 from penstock.core.layout import MANIFEST
-
-FORMAT = 1
 
 Json = dict[str, object]
 
@@ -43,25 +41,18 @@ class SealedPermissions(NamedTuple):
     gid: int | None
     """None: none was asked for, and none is compared."""
     uid: int
-    user: str = ""
+    user: Annotated[str, LEFT_OUT] = ""
     """The name of `uid`, and `group` that of `gid`, on the machine that published; "" where it had none."""
-    group: str = ""
-    modes: Sequence[SealedModes] = ()
+    group: Annotated[str, LEFT_OUT] = ""
+    modes: Annotated[Sequence[SealedModes], LEFT_OUT] = ()
     """The last rule that matches a path goes before the others, and before the modes above."""
-    acl: Sequence[str] = ()
+    acl: Annotated[Sequence[str], LEFT_OUT] = ()
     """Entries of named users and groups, by number (`core.posix_acl.parse`). Empty: ACLs are not compared."""
 
-    def to_json(self) -> Json:
+    def derived(self) -> Json:
         # JSON has no octal numbers: the modes stand once more as people write them.
-        octal = {"files": self.file_mode, "folders": self.dir_mode}
-        names = {name: known for name, known in (("user", self.user), ("group", self.group)) if known}
-        return {
-            **{name: getattr(self, name) for name in ("file_mode", "dir_mode", "gid", "uid")},
-            **names,
-            **({"modes": [rule._asdict() for rule in self.modes]} if self.modes else {}),
-            **({"acl": list(self.acl)} if self.acl else {}),
-            "octal": {name: f"{mode:04o}" for name, mode in octal.items()},
-        }
+        modes = {"files": self.file_mode, "folders": self.dir_mode}
+        return {"octal": {name: f"{mode:04o}" for name, mode in modes.items()}}
 
 
 @dataclass(frozen=True)
@@ -80,18 +71,15 @@ class SealedManifest(NamedTuple):
 
     sha256: str
     """`sha256:<hex>` of its bytes."""
-    records: int | None = None
-    bytes: int | None = None
+    records: Annotated[int | None, LEFT_OUT] = None
+    bytes: Annotated[int | None, LEFT_OUT] = None
     """The size of the Parquet file."""
-    folders: int | None = None
-    lines: int | None = None
-    escaped: int | None = None
+    folders: Annotated[int | None, LEFT_OUT] = None
+    lines: Annotated[int | None, LEFT_OUT] = None
+    escaped: Annotated[int | None, LEFT_OUT] = None
     """Lines whose name is escaped, as in coreutils."""
-    left_out: int | None = None
+    left_out: Annotated[int | None, LEFT_OUT] = None
     """Files that have no line."""
-
-    def to_json(self) -> Json:
-        return {name: value for name, value in self._asdict().items() if value is not None}
 
 
 class Amount(NamedTuple):
@@ -110,10 +98,10 @@ class SealedEvidence(NamedTuple):
     """By how the caches were passed when the files were read back."""
     required_storage: str
     required_source: str
-    oldest_read: str = ""
+    oldest_read: Annotated[str, LEFT_OUT] = ""
     """When the file that was read longest ago was last read back, of all that hold anything, UTC in ISO 8601;
     "" where one was never read, or none holds anything."""
-    fsync_ends: str = ""
+    fsync_ends: Annotated[str, LEFT_OUT] = ""
     """Where an fsync ended while the files were written, if not on the servers' disks, by the mounts of the
     nodes that wrote them; "" where none said so."""
 
@@ -126,17 +114,10 @@ class SealedEvidence(NamedTuple):
     def weakest_storage(self) -> str:
         return next((grade for grade in EVIDENCE_GRADES if grade in self.storage), "")
 
-    def to_json(self) -> Json:
+    def derived(self) -> Json:
         return {
-            "source": _amounts(self.source),
-            "storage": _amounts(self.storage),
-            "methods": _amounts(self.methods),
             "weakest_source": _weakest(self.weakest_source, self.source),
             "weakest_storage": _weakest(self.weakest_storage, self.storage),
-            "required_storage": self.required_storage,
-            "required_source": self.required_source,
-            **({"oldest_read": self.oldest_read} if self.oldest_read else {}),
-            **({"fsync_ends": self.fsync_ends} if self.fsync_ends else {}),
         }
 
 
@@ -151,15 +132,6 @@ class SealedAmendment(NamedTuple):
     began: Annotated[str, "from"]
     """The files were read between this time and `until`, UTC, ISO 8601; "" where that is not known."""
     until: str
-
-    def to_json(self) -> Json:
-        return {
-            "listing": self.listing,
-            "changed": self.changed,
-            "gone": self.gone,
-            "from": self.began,
-            "until": self.until,
-        }
 
 
 class SealedCarried(NamedTuple):
@@ -204,61 +176,25 @@ class Seal(NamedTuple):
     manifests: Mapping[str, SealedManifest]
     """By file name."""
     evidence: SealedEvidence
-    renamed: int = 0
+    renamed: Annotated[int, LEFT_OUT] = 0
     """Those of `unchanged` that `base` holds under another name, known by their checksums."""
-    amended: SealedAmendment | None = None
+    amended: Annotated[SealedAmendment | None, LEFT_OUT] = None
     """Where the source was followed while it changed: the release is no snapshot of one moment."""
-    carried: SealedCarried | None = None
+    carried: Annotated[SealedCarried | None, LEFT_OUT] = None
     """What was not read back for this release (`verify.linked`); None where all was."""
 
-
-def to_json(seal: Seal) -> Json:
-    """What `release.json` holds."""
-    written: Json = {
-        **{name: getattr(seal, name) for name in _PLAIN},
-        "format": FORMAT,
-        "sources": [source._asdict() for source in seal.sources],
-        "include": list(seal.include),
-        "exclude": list(seal.exclude),
-        "ignored": dict(seal.ignored),
-        "hard_links": dict(seal.hard_links),
-        "permissions": seal.permissions.to_json(),
-        "records": {
-            "root": seal.records.root,
-            "count": seal.records.count,
-            "fields": list(seal.records.fields),
-        },
-        "manifests": {name: manifest.to_json() for name, manifest in seal.manifests.items()},
-        "evidence": seal.evidence.to_json(),
-    }
-    if seal.renamed:
-        written["renamed"] = seal.renamed
-    if seal.amended is not None:
-        written |= {"snapshot": False, "amended": seal.amended.to_json()}
-    if seal.carried is not None:
-        written["carried"] = seal.carried._asdict()
-    return written
+    def derived(self) -> Json:
+        return {"snapshot": False} if self.amended is not None else {}
 
 
-_PLAIN = (
-    "dataset", "release", "run", "sealed", "penstock", "files", "bytes", "giants", "part_bytes", "listing",
-    "scanned", "base", "unchanged",
-)  # fmt: skip
-
-
-def from_json(content: bytes, where: object) -> Seal:
-    """Of the bytes of `release.json`, `where` is its path. Raises NewerFormatError, and ValueError for what
-    is no seal."""
-    seal = typed_json.parse(Seal, content, "a release's seal", FORMAT, where)
+def _check(seal: Seal) -> None:
     if not all(posix_acl.parse(text).who.isdecimal() for text in seal.permissions.acl):
         raise ValueError("an entry of its ACL names no number")
     if MANIFEST not in seal.manifests:
         raise ValueError(f"it does not seal {MANIFEST}")
-    return seal
 
 
-def _amounts(amounts: Mapping[str, Amount]) -> Json:
-    return {kind: amount._asdict() for kind, amount in amounts.items()}
+RELEASE_SEAL = Document(Seal, "a release's seal", check=_check)
 
 
 def _weakest(grade: str, amounts: Mapping[str, Amount]) -> Json:

@@ -6,13 +6,12 @@ A key once here keeps its meaning. Times are seconds since the epoch, sizes are 
 
 # Annotations are read at run time (`typed_json`): no `from __future__ import annotations`.
 from collections.abc import Mapping, Sequence
-from typing import NotRequired, TypedDict
+from typing import Any, NotRequired, TypedDict
 
 from penstock.core.checks import CheckResult
-from penstock.core.documents import typed_json
+from penstock.core.documents.typed_json import Document
 from penstock.core.documents.verdict import LastAuditJson
 
-FORMAT = 1
 """Of the receipts of steps."""
 
 
@@ -531,19 +530,13 @@ def check_json(result: CheckResult) -> CheckJson:
     }
 
 
-KINDS: Mapping[str, type[StepReceipt]] = {
-    "copy": CopyReceipt,
-    "permissions": PermissionsReceipt,
-    "verify": VerifyReceipt,
-    "publish": PublishReceipt,
+RECEIPTS: Mapping[str, Document[Any]] = {
+    step: Document(kind, "a step's receipt")
+    for step, kind in (
+        ("copy", CopyReceipt),
+        ("permissions", PermissionsReceipt),
+        ("verify", VerifyReceipt),
+        ("publish", PublishReceipt),
+    )
 }
-
-
-def to_json(receipt: StepReceipt) -> Mapping[str, object]:
-    return {**receipt, "format": FORMAT}
-
-
-def from_json(step: str, content: bytes, where: object) -> StepReceipt:
-    """Of the file's bytes, `where` is its path; of the kind that `KINDS` names. Raises NewerFormatError, and
-    ValueError for what is no receipt."""
-    return typed_json.parse(KINDS[step], content, "a step's receipt", FORMAT, where)
+"""By step."""

@@ -9,9 +9,16 @@
 | is one that the document does not know   | without it                                  |
 
 The first row is how documents of earlier versions are read: a field that is added after 1.0 has a default
-that says what documents without it meant. `Annotated[str, "from"]` is a field that JSON calls `from`; keys of
-a `Mapping[int, ...]` are numbers written as text. Annotations are read at run time, so a module that declares
-documents has no `from __future__ import annotations`.
+that says what documents without it meant. All fields are written, and beside them what the document's method
+`derived` returns, for people. Annotations are read at run time, so a module that declares documents has no
+`from __future__ import annotations`.
+
+| the annotation             | the field                                                              |
+|----------------------------|------------------------------------------------------------------------|
+| `Annotated[str, "from"]`   | is called `from` in JSON                                               |
+| `Annotated[..., LEFT_OUT]` | is not written where it has its default                                |
+| `Annotated[..., INLINE]`   | is a document, whose fields stand beside those of the one around it    |
+| `Mapping[int, ...]`        | has keys that are numbers written as text                              |
 
 A document is a named tuple where it can be (no other is based on it, no field is called `count` or `index`):
 each command declares them all, which takes 1.8 ms for a dataclass and 0.1 ms for a named tuple.
@@ -24,9 +31,9 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import MISSING, fields, is_dataclass
 from functools import cache, partial
 from typing import (
-    TYPE_CHECKING,
     Annotated,
     Any,
+    Generic,
     NamedTuple,
     NotRequired,
     TypeVar,
@@ -39,39 +46,52 @@ from typing import (
 from penstock.core.documents import bounded_json
 from penstock.core.format_versions import refuse_newer, refuse_unreleased
 
-if TYPE_CHECKING:
-    from _typeshed import DataclassInstance
-
 T = TypeVar("T")
 Reader = Callable[[Any], Any]
+INLINE, LEFT_OUT = object(), object()
 LARGEST = 1 << 63
 """Numbers lie below it: what is counted, timed or measured here does, and tables hold no larger ones."""
 NOTHING: Mapping[Any, Any] = types.MappingProxyType({})
 """What a field of names and values is where nothing is said."""
 
 
-def parse(kind: type[T], content: bytes, what: str, newest: int, where: object) -> T:
-    """A document of a file's bytes. `what` names the kind of document for people, `newest` is the highest
-    format that is read, `where` the file's path. Raises NewerFormatError, OlderVersionError, and ValueError
-    for what is no such document."""
-    return read(kind, known(content, what, newest, where))
+class Document(Generic[T]):
+    """A kind of document on disk: its type, its name for people (`what`), the highest format that is read,
+    which is the one that is written, and what else is wrong with one whose types are right (`check` raises
+    ValueError). Where something is read, `where` is the file's path, for messages."""
 
+    def __init__(
+        self, kind: type[T], what: str, newest: int = 1, *, check: Callable[[T], None] | None = None
+    ) -> None:
+        self.kind, self.what, self.newest, self._check = kind, what, newest, check
 
-def known(content: bytes, what: str, newest: int, where: object) -> dict[str, object]:
-    """The fields of a document, as `parse` would read them: for one whose JSON is not its dataclass's."""
-    return numbered(loads(content), what, newest, where)
+    def to_json(self, document: T) -> dict[str, object]:
+        """What `from_json` reads."""
+        return {**plain(document), "format": self.newest}
 
+    def from_json(self, content: bytes, where: object) -> T:
+        """A document of a file's bytes. Raises NewerFormatError, OlderVersionError, and ValueError for what
+        is no such document."""
+        return self.from_value(loads(content), where)
 
-def numbered(raw: object, what: str, newest: int, where: object) -> dict[str, object]:
-    """The same of JSON that is parsed already."""
-    if not isinstance(raw, dict):
-        raise ValueError("it is no JSON object")
-    number, by = raw.get("format"), raw.get("penstock")
-    if not isinstance(number, int):
-        raise ValueError("`format` is no whole number")
-    refuse_unreleased(what, where, str(by or ""))
-    refuse_newer(what, number, newest, where, by=str(by or ""))
-    return raw
+    def from_value(self, raw: object, where: object) -> T:
+        """The same of JSON that is parsed already."""
+        document = read(self.kind, self.numbered(raw, where))
+        if self._check is not None:
+            self._check(document)
+        return document
+
+    def numbered(self, raw: object, where: object) -> dict[str, object]:
+        """The fields of a document as they were written, once its format is seen to be one that is read.
+        Raises as `from_json`."""
+        if not isinstance(raw, dict):
+            raise ValueError("it is no JSON object")
+        number, by = raw.get("format"), raw.get("penstock")
+        if not isinstance(number, int):
+            raise ValueError("`format` is no whole number")
+        refuse_unreleased(self.what, where, str(by or ""))
+        refuse_newer(self.what, number, self.newest, where, by=str(by or ""))
+        return raw
 
 
 def loads(content: bytes) -> dict[str, object]:
@@ -90,37 +110,37 @@ def read(kind: type[T], raw: object) -> T:
     if not isinstance(raw, Mapping):
         raise ValueError("it is no JSON object")
     typed = is_typeddict(kind)
-    found: dict[str, object] = {}
-    for name, key, reader, needed, may_be_none in _fields(kind):  # type: ignore[arg-type]  # mypy: no class is hashable
-        value = raw.get(key)
+    values: dict[str, object] = {}
+    for field in _fields(kind):  # type: ignore[arg-type]  # mypy: no class is hashable
+        value = raw if field.inline else raw.get(field.key)
         if value is None:
-            if needed and not may_be_none:
-                raise ValueError(f"`{key}` is missing")
-            if needed or (typed and may_be_none and key in raw):
-                found[name] = None
+            if field.needed and not field.may_be_none:
+                raise ValueError(f"`{field.key}` is missing")
+            if field.needed or (typed and field.may_be_none and field.key in raw):
+                values[field.name] = None
             continue
         try:
-            found[name] = reader(value)
+            values[field.name] = field.reader(value)
         except ValueError as error:
-            raise ValueError(f"`{key}`: {error}") from error
-    return kind(**found)
-
-
-def to_json(document: DataclassInstance | tuple[Any, ...], newest: int) -> dict[str, object]:
-    """What `parse` reads, with the number of its format."""
-    return {**plain(document), "format": newest}
+            raise ValueError(f"`{field.key}`: {error}") from error
+    return kind(**values)
 
 
 def plain(value: Any) -> Any:
     """A document, or a part of one, as JSON has it: documents and all mappings as dictionaries, sequences as
     lists."""
-    if is_dataclass(value):
-        return {f.name: plain(getattr(value, f.name)) for f in fields(value)}
-    if hasattr(value, "_asdict"):
-        value = value._asdict()
+    if is_dataclass(value) or hasattr(value, "_fields"):
+        written: dict[str, object] = {}
+        for field in _fields(type(value)):  # type: ignore[arg-type]
+            inner = getattr(value, field.name)
+            if field.inline:
+                written |= plain(inner)
+            elif not field.left_out or inner != field.default:
+                written[field.key] = plain(inner)
+        return written | value.derived() if hasattr(value, "derived") else written
     if isinstance(value, Mapping):
-        return {name: plain(one) for name, one in value.items()}
-    return [plain(one) for one in value] if isinstance(value, (list, tuple)) else value
+        return {str(name): plain(inner) for name, inner in value.items()}
+    return [plain(inner) for inner in value] if isinstance(value, (list, tuple)) else value
 
 
 class _Field(NamedTuple):
@@ -131,28 +151,41 @@ class _Field(NamedTuple):
     needed: bool
     """Whether it has no default."""
     may_be_none: bool
+    default: object
+    left_out: bool
+    inline: bool
 
 
 @cache
 def _fields(kind: Any) -> Sequence[_Field]:
     if is_typeddict(kind):
-        hints = {name: (hint, False) for name, hint in kind.__annotations__.items()}
-    elif not is_dataclass(kind):
-        hints = {
-            name: (kind.__annotations__[name], name not in kind._field_defaults) for name in kind._fields
+        defaults = dict.fromkeys(kind.__annotations__)
+        hints = kind.__annotations__
+    elif is_dataclass(kind):
+        hints = {f.name: f.type for f in fields(kind)}
+        defaults = {
+            f.name: None if f.default is MISSING else f.default
+            for f in fields(kind)
+            if not (f.default is MISSING and f.default_factory is MISSING)
         }
     else:
-        hints = {
-            f.name: (f.type, f.default is MISSING and f.default_factory is MISSING) for f in fields(kind)
-        }
-    return [
-        _Field(name, _key(name, hint), _reader(hint), needed, type(None) in get_args(hint))
-        for name, (hint, needed) in hints.items()
-    ]
+        hints, defaults = kind.__annotations__, kind._field_defaults
+    return [_field(name, hints[name], defaults) for name in hints]
 
 
-def _key(name: str, kind: Any) -> str:
-    return kind.__metadata__[0] if get_origin(kind) is Annotated else name
+def _field(name: str, hint: Any, defaults: Mapping[str, object]) -> _Field:
+    marks = hint.__metadata__ if get_origin(hint) is Annotated else ()
+    kind = get_args(hint)[0] if marks else hint
+    return _Field(
+        name,
+        next((mark for mark in marks if isinstance(mark, str)), name),
+        _reader(kind),
+        needed=name not in defaults,
+        may_be_none=type(None) in get_args(kind),
+        default=defaults.get(name),
+        left_out=LEFT_OUT in marks,
+        inline=INLINE in marks,
+    )
 
 
 def _reader(kind: Any) -> Reader:
@@ -161,7 +194,7 @@ def _reader(kind: Any) -> Reader:
     origin, inner = get_origin(kind), get_args(kind)
     if kind is object:
         return lambda value: value
-    if origin in (Union, types.UnionType, NotRequired, Annotated):
+    if origin in (Union, types.UnionType, NotRequired):
         return _reader(inner[0])
     if origin is tuple:
         return _tuple([(int, float) if one is float else one for one in inner])

@@ -4,9 +4,7 @@
 
 from typing import NamedTuple
 
-from penstock.core.documents import typed_json
-
-FORMAT = 1
+from penstock.core.documents.typed_json import Document
 
 
 class UnderWay(NamedTuple):
@@ -30,11 +28,4 @@ class UnderWay(NamedTuple):
         return bool(self.controller) and (self.host, self.controller) == (before.host, before.controller)
 
 
-def to_json(notice: UnderWay) -> dict[str, object]:
-    return typed_json.to_json(notice, FORMAT)
-
-
-def from_json(content: bytes, where: object) -> UnderWay:
-    """Read the file's bytes; `where` is its path, for messages. Raises NewerFormatError, and ValueError for
-    any other content."""
-    return typed_json.parse(UnderWay, content, "what is under way of a dataset", FORMAT, where)
+UNDER_WAY = Document(UnderWay, "what is under way of a dataset")

@@ -5,13 +5,10 @@ Times are UTC, ISO 8601. `state.verdicts` says when a finding falls.
 
 # Annotations are read at run time (`typed_json`): no `from __future__ import annotations`.
 from collections.abc import Mapping, Sequence
-from typing import NamedTuple, NotRequired, TypedDict, cast
+from typing import Annotated, NamedTuple, NotRequired, TypedDict, cast
 
 from penstock.core.documents import typed_json
-
-FORMAT = 1
-
-Json = dict[str, object]
+from penstock.core.documents.typed_json import LEFT_OUT, Document
 
 
 class StandingFindings(NamedTuple):
@@ -107,33 +104,9 @@ class Verdict(NamedTuple):
     """`sha256:<hex>` of the seal as it was published."""
     stands: Sequence[StandingFindings] = ()
     read: ReadBack = ReadBack()
-    last: LastAudit | None = None
-    repair: LastRepair | None = None
-    overruled: Overruling | None = None
+    last: Annotated[LastAudit | None, LEFT_OUT] = None
+    repair: Annotated[LastRepair | None, LEFT_OUT] = None
+    overruled: Annotated[Overruling | None, LEFT_OUT] = None
 
 
-def to_json(verdict: Verdict) -> Json:
-    """What the file holds; what never happened is left out."""
-    slices = {str(of): {str(one): at for one, at in seen.items()} for of, seen in verdict.read.slices.items()}
-    read = {"whole": verdict.read.whole, "slices": slices}
-    written: Json = {
-        "format": FORMAT,
-        "dataset": verdict.dataset,
-        "release": verdict.release,
-        "seal": verdict.seal,
-        "stands": [{"audit": one.audit, "at": one.at, "counts": dict(one.counts)} for one in verdict.stands],
-        "read": read,
-    }
-    if verdict.last is not None:
-        written["last"] = verdict.last.to_json()
-    if verdict.repair is not None:
-        written["repair"] = verdict.repair._asdict()
-    if verdict.overruled is not None:
-        written["overruled"] = {**verdict.overruled._asdict(), "counts": dict(verdict.overruled.counts)}
-    return written
-
-
-def from_json(content: bytes, where: object) -> Verdict:
-    """Of the file's bytes, `where` is its path. Raises NewerFormatError, and ValueError for what is no such
-    document."""
-    return typed_json.parse(Verdict, content, "what the last audit said", FORMAT, where)
+VERDICT = Document(Verdict, "what the last audit said")

@@ -170,7 +170,7 @@ def _visit(context: Context, config: DatasetConfig, mark: str, heard: list[Heard
 
     def read(node: str, written: Written) -> str:
         try:
-            answer = node_answer.from_json(written.text.encode(), node)
+            answer = node_answer.NODE_ANSWER.from_json(written.text.encode(), node)
         except ValueError:
             return written.text  # not JSON: why the command did not begin there
         heard.append(Heard(node, answer, owners.owner(written.uid, written.gid)))

@@ -76,7 +76,7 @@ class Looks:
             "checked": [told(one) for one in _of(self._results, "ok", "note")],
             "warnings": [told(one) for one in _of(self._results, "warning")],
             "results": [check_json(one) for one in self._results],
-            "nodes": [node_answer.to_json(one) for one in self._nodes],
+            "nodes": [node_answer.NODE_ANSWER.to_json(one) for one in self._nodes],
         }
 
     def error(self) -> PenstockError | None:

@@ -136,7 +136,7 @@ def run(
         "verdict": gravest(results),
         "contradicts": sum(contradicts(one) for one in results),
         "results": [check_json(one) for one in results],
-        "probe": probe_report.to_json(report),
+        "probe": probe_report.PROBE_REPORT.to_json(report),
     }
 
 
