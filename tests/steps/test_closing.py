@@ -9,6 +9,7 @@ from tests.support.staging_runs import tree
 from tests.support.whole_way import FILES, go, staging
 
 from penstock.config.settings import VerifyConfig
+from penstock.core.documents import typed_json
 from penstock.core.model import Claim, Entry, Listed, Record
 from penstock.core.run_documents import PlanInfo
 from penstock.engine.checksums import combine
@@ -298,7 +299,7 @@ def test_the_seal_counts_evidence_by_grade(data: Path) -> None:
             ]
         )
     )
-    told = evidence.sealed().to_json()
+    told = typed_json.plain(evidence.sealed())
     assert told["source"]["full"] == {"files": 2, "bytes": 13}
     assert told["weakest_storage"] == {"grade": "written", "files": 1, "bytes": 0}
     assert told["weakest_source"] == {"grade": "size", "files": 2, "bytes": 2}

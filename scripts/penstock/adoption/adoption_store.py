@@ -22,12 +22,13 @@ import time
 from typing import TYPE_CHECKING
 
 from penstock.core.differences import from_json, to_json
-from penstock.core.documents import adoption_description, bounded_json, typed_json
+from penstock.core.documents import bounded_json, typed_json
+from penstock.core.documents.adoption_description import ADOPTION
 from penstock.core.layout import RunLayout
-from penstock.errors import FailedError
 from penstock.filesystem import plain_files
 from penstock.filesystem.clock import BOUND
 from penstock.formats import json_lines
+from penstock.state import documents
 from penstock.storage import durable
 from penstock.storage.registry import open_storage
 
@@ -79,21 +80,13 @@ def identity(tree: Path, seen: os.stat_result, listing: str, plan: PlanConfig) -
 
 def describe(run: RunLayout, adoption: Adoption) -> None:
     """Durable on return."""
-    durable.write_json(description(run), adoption_description.ADOPTION.to_json(adoption))
+    documents.write(ADOPTION, description(run), adoption)
 
 
 def described(run: RunLayout) -> Adoption:
     """What `describe` wrote. Raises FailedError when it is missing or damaged."""
-    path = description(run)
-    try:
-        return adoption_description.ADOPTION.from_json(plain_files.read(path), path)
-    except (OSError, ValueError) as error:
-        raise FailedError(
-            "a comparison's description cannot be read",
-            where=str(run.folder),
-            why=str(error),
-            hint="remove this folder: the same command compares anew",
-        ) from error
+    hint = f"remove {run.folder}: the same command compares anew"
+    return documents.need(ADOPTION, description(run), hint)
 
 
 def bring(theirs: RunLayout, spool: RunLayout) -> bool:

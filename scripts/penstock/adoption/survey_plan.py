@@ -9,10 +9,10 @@ from penstock.core import run_documents
 from penstock.core.balance import FILE_COST, Cut, Load, decide, parts
 from penstock.core.run_documents import RunInfo
 from penstock.engine.checksums import COMBINABLE, listed
-from penstock.filesystem import plain_files
 from penstock.formats.listing_file import read_listing
 from penstock.formats.shards import ShardWriter
 from penstock.sources.registry import may_be_split
+from penstock.state import documents
 from penstock.storage import durable
 from penstock.storage.registry import open_storage
 
@@ -41,7 +41,7 @@ def make(
     """Write the shards, then `plan.json`; one that is there is used as it is. `sources`: their URLs;
     `places`: as of `mark_differed`."""
     if folder.plan.exists():
-        return run_documents.PLAN.from_json(plain_files.read(folder.plan), folder.plan)
+        return documents.load(run_documents.PLAN, folder.plan)
     limits = context.config.plan
     load = Load(adoption.files * FILE_COST + adoption.bytes, adoption.bytes, adoption.files)
     decision = decide(
@@ -67,7 +67,7 @@ def make(
         why=(decision.why,),
     )
     mark_differed(folder, made, adoption, places)
-    durable.write_json(folder.plan, run_documents.PLAN.to_json(made))
+    documents.write(run_documents.PLAN, folder.plan, made)
     return made
 
 
@@ -76,7 +76,7 @@ def mark_differed(folder: RunLayout, plan: PlanInfo, adoption: Adoption, places:
     listing of the source. `places`: where comparisons lie. Durable on return."""
     paths: set[str] = set()
     for earlier in adoption_store.of_tree(adoption, places):
-        theirs = run_documents.PLAN.from_json(plain_files.read(earlier.plan), earlier.plan)
+        theirs = documents.load(run_documents.PLAN, earlier.plan)
         paths |= surveyed_files.differed(earlier, theirs)
         if adoption_store.differences(earlier).exists():
             paths.update(one.path for one in adoption_store.kept(earlier) if one.kind == "content")
@@ -145,5 +145,5 @@ def describe_run(
         ignored=adoption.ignored,
         sources=tuple(sources),
     )
-    durable.write_json(folder.run_file, run_documents.RUN.to_json(info))
+    documents.write(run_documents.RUN, folder.run_file, info)
     return info

@@ -23,7 +23,7 @@ from penstock.errors import FailedError, FindingsError, PreflightError
 from penstock.filesystem import plain_files
 from penstock.formats.manifest import read_files
 from penstock.formats.shards import EXPECTED, ShardWriter
-from penstock.state import history, receipts, release_signature, seals
+from penstock.state import documents, history, receipts, release_signature, seals
 from penstock.storage import durable
 from penstock.storage.registry import open_storage
 
@@ -184,7 +184,7 @@ def plan(
     of an audit that is continued, is used as it is."""
     folder = audit.layout(layout)
     if folder.plan.exists():
-        made = run_documents.PLAN.from_json(plain_files.read(folder.plan), folder.plan)
+        made = documents.load(run_documents.PLAN, folder.plan)
         _describe(context, layout, audit, seal, made)
         return made
     limits = context.config.plan
@@ -215,7 +215,7 @@ def plan(
         why=(decision.why, audit.choice.promise()),
     )
     _describe(context, layout, audit, seal, made)
-    durable.write_json(folder.plan, run_documents.PLAN.to_json(made))
+    documents.write(run_documents.PLAN, folder.plan, made)
     return made
 
 

@@ -27,9 +27,9 @@ from penstock.core.documents import audit_description, skipped_file
 from penstock.core.documents.audit_description import Audit
 from penstock.core.findings import Finding, from_json, to_json
 from penstock.core.layout import RunLayout
-from penstock.errors import FailedError
-from penstock.filesystem import clock, plain_files
+from penstock.filesystem import clock
 from penstock.formats import json_lines
+from penstock.state import documents
 from penstock.storage import durable
 from penstock.storage.registry import open_storage
 
@@ -120,23 +120,15 @@ def begin(
     created = f"{datetime.fromtimestamp(clock.both(layout.state).earliest, UTC):%Y-%m-%dT%H:%M:%SZ}"
     audit = Audit(name, layout.dataset, release, seal, created, choice, limit, recall, filesystem, look)
     run = audit.layout(layout)
-    durable.make_dirs(run.folder)
-    durable.write_json(run.folder / "audit.json", audit_description.AUDIT.to_json(audit))
+    documents.write(audit_description.AUDIT, run.folder / "audit.json", audit)
     return audit
 
 
 def described(run: RunLayout) -> Audit:
     """What `begin` wrote. Raises FailedError when it is missing or damaged."""
     path = run.folder / "audit.json"
-    try:
-        return audit_description.AUDIT.from_json(plain_files.read(path), path)
-    except (OSError, ValueError) as error:
-        raise FailedError(
-            "an audit's description cannot be read",
-            where=str(run.folder),
-            why=str(error),
-            hint="remove this folder; other audits are not concerned",
-        ) from error
+    hint = f"remove {run.folder}; other audits are not concerned"
+    return documents.need(audit_description.AUDIT, path, hint)
 
 
 def audits(layout: DatasetLayout, release: str | None = None) -> Iterator[tuple[Audit, bool]]:

@@ -26,10 +26,11 @@ from penstock.core.balance import FILE_COST, Cut, Load, decide
 from penstock.core.digests import Digest, of_hex, part_of
 from penstock.core.layout import DATA
 from penstock.core.model import Claim, Entry, Reuse
-from penstock.filesystem import clock, plain_files
+from penstock.filesystem import clock
 from penstock.filesystem.errno_map import storage_error
 from penstock.formats.shards import ShardWriter
 from penstock.sources.registry import credentials, open_source
+from penstock.state import documents
 from penstock.state.run import Run
 from penstock.storage import durable
 
@@ -95,7 +96,7 @@ def standing(layout: DatasetLayout, release: str, repair: str) -> PlanInfo | Non
     folder = layout.repair(release)
     try:
         old = clock.now(folder.folder) - folder.plan.stat().st_mtime >= STALE
-        made = run_documents.PLAN.from_json(plain_files.read(folder.plan), folder.plan)
+        made = documents.load(run_documents.PLAN, folder.plan)
     except (FileNotFoundError, ValueError):
         return None
     here = (layout.repair_staging(release) / DATA).is_dir()
@@ -138,7 +139,7 @@ def begin(
         part_bytes=limits.part_bytes,
         why=(decision.why,),
     )
-    durable.write_json(folder.plan, run_documents.PLAN.to_json(made))
+    documents.write(run_documents.PLAN, folder.plan, made)
     return made
 
 

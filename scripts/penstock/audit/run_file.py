@@ -5,10 +5,9 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from penstock.core import run_documents
-from penstock.core.documents import probe_report
+from penstock.core.documents.probe_report import PROBE_REPORT
 from penstock.errors import NewerFormatError
-from penstock.filesystem import plain_files
-from penstock.storage import durable
+from penstock.state import documents
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -46,7 +45,7 @@ def write(
         config=config,
     )
     _hand_on_probe(layout.run(seal.run), folder)
-    durable.write_json(folder.run_file, run_documents.RUN.to_json(info))
+    documents.write(run_documents.RUN, folder.run_file, info)
     return info
 
 
@@ -54,7 +53,7 @@ def _hand_on_probe(published: RunLayout, folder: RunLayout) -> None:
     """What plan saw of the file system. One that cannot be read is left out: then the table of file systems
     counts alone."""
     try:
-        report = probe_report.PROBE_REPORT.from_json(plain_files.read(published.probe), published.probe)
+        report = documents.load(PROBE_REPORT, published.probe)
     except (OSError, ValueError, NewerFormatError):
         return
-    durable.write_json(folder.probe, probe_report.PROBE_REPORT.to_json(report))
+    documents.write(PROBE_REPORT, folder.probe, report)

@@ -24,16 +24,15 @@ from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
 from penstock.core import events
-from penstock.core.documents import listing_segment
-from penstock.core.documents.listing_segment import ListingSegment
+from penstock.core.documents.listing_segment import LISTING_SEGMENT, ListingSegment
 from penstock.core.model import Listed
 from penstock.core.row_codec import filled
 from penstock.errors import FailedError, PenstockError
-from penstock.filesystem import plain_files
 from penstock.formats.listing_file import ListingWriter, read_columns
 from penstock.formats.tables import count_of, values
 from penstock.listing.listers import Refusing
 from penstock.sources.external_sort import DisorderError, order
+from penstock.state import documents
 from penstock.storage import durable
 from penstock.views import human
 
@@ -94,7 +93,7 @@ class Resumption:
             if not name.endswith(".json"):
                 continue
             try:
-                segment = listing_segment.LISTING_SEGMENT.from_json(plain_files.read(path), path)
+                segment = documents.load(LISTING_SEGMENT, path)
             except ValueError:
                 continue
             age = time.time() - segment.listed
@@ -223,7 +222,7 @@ class _Writing:
         assert self._writer is not None
         self._writer.close()
         segment = ListingSegment(self._after.hex(), self._last.hex(), self._began, self._rows)
-        durable.write_json(self._document, listing_segment.LISTING_SEGMENT.to_json(segment))
+        documents.write(LISTING_SEGMENT, self._document, segment)
         self._after, self._writer, self._rows = self._last, None, 0
 
     def drop(self) -> None:

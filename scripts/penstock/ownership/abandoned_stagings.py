@@ -31,18 +31,16 @@ from penstock.core.documents import marks
 from penstock.core.documents.marks import TakenMark
 from penstock.core.layout import DATA
 from penstock.errors import (
-    STATE_ANEW,
     FailedError,
     InterruptedRunError,
     LockedError,
     NewerFormatError,
     PenstockError,
 )
-from penstock.filesystem import clock, plain_files
-from penstock.filesystem.errno_map import storage_error
+from penstock.filesystem import clock
 from penstock.ownership import liveness
 from penstock.ownership.invalid_runs import damage
-from penstock.state import adopted_trees, history, run_claims, run_store, seals
+from penstock.state import adopted_trees, documents, history, run_claims, run_store, seals
 from penstock.state.element_progress import Progress
 from penstock.state.run import load
 from penstock.state.submission_log import ArrayBook
@@ -336,23 +334,12 @@ def _others(run: Run) -> Iterator[tuple[str, Run]]:
 
 def _name(run: Run) -> str:
     """The name of the run's staging, whether the staging is there or not."""
-    path = run.folder.taken
-    try:
-        marked = marks.TAKEN_MARK.from_json(plain_files.read(path), path).staging
-    except (FileNotFoundError, ValueError):
-        marked = ""
-    except OSError as error:
-        raise FailedError(
-            "a run's mark cannot be read", where=str(path), why=str(error), hint=STATE_ANEW
-        ) from error
-    return marked or run.staging.name
+    marked = documents.find_whole(marks.TAKEN_MARK, run.folder.taken)
+    return marked.staging if marked is not None and marked.staging else run.staging.name
 
 
 def _mark(folder: RunLayout, run: str, staging: str) -> None:
-    try:
-        durable.write_json(folder.taken, marks.TAKEN_MARK.to_json(TakenMark(run, staging)))
-    except OSError as error:
-        raise storage_error(error, "a run cannot be marked", str(folder.taken)) from error
+    documents.write(marks.TAKEN_MARK, folder.taken, TakenMark(run, staging))
 
 
 def _own(data: Path) -> int:

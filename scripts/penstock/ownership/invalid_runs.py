@@ -12,9 +12,8 @@ from typing import TYPE_CHECKING
 
 from penstock.core.run_documents import PLAN
 from penstock.errors import STATE_ANEW, FailedError
-from penstock.filesystem import plain_files
 from penstock.ownership import liveness
-from penstock.state import receipts, run_store
+from penstock.state import documents, receipts, run_store
 
 if TYPE_CHECKING:
     from penstock.core.layout import RunLayout
@@ -57,7 +56,7 @@ def damage(folder: RunLayout) -> str:
     was planned yet. Raises FailedError when they cannot be read: that says nothing about their content."""
     path = folder.plan
     try:
-        plan = PLAN.from_json(plain_files.read(path), path)
+        plan = documents.load(PLAN, path)
         for shard in plan.shards:
             path = folder.shard(shard.index)
             if not path.exists() or receipts.file_digest(path) != shard.digest:

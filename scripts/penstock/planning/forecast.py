@@ -12,9 +12,8 @@ from penstock.core.documents import element_receipt
 from penstock.core.job_time import Estimate
 from penstock.core.time_estimate import MeasuredCopy, Rates, rates, seconds
 from penstock.errors import MAKE_ROOM, NewerFormatError, NoSpaceError
-from penstock.filesystem import plain_files
 from penstock.filesystem.capabilities import facts
-from penstock.state import history
+from penstock.state import documents, history
 from penstock.views import human
 
 if TYPE_CHECKING:
@@ -230,9 +229,7 @@ def _history(layout: DatasetLayout) -> Iterable[MeasuredCopy]:
         try:
             folder = layout.run(line.run).receipt("copy", 0).parent
             paths = [path for path in folder.iterdir() if path.suffix == ".json"]
-            receipts = [
-                element_receipt.ELEMENT_RECEIPT.from_json(plain_files.read(path), path) for path in paths
-            ]
+            receipts = [documents.load(element_receipt.ELEMENT_RECEIPT, path) for path in paths]
         except (OSError, ValueError, NewerFormatError):  # removed, half a receipt
             continue
         yield MeasuredCopy(

@@ -6,9 +6,11 @@ from typing import TYPE_CHECKING
 
 from penstock.core.checks import told
 from penstock.core.documents import probe_report
+from penstock.core.documents.probe_report import PROBE_REPORT
 from penstock.errors import PreflightError
 from penstock.filesystem.capabilities import facts
 from penstock.filesystem.probe.judgement import acls, differences, links_work, reflinks_work
+from penstock.state import documents
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -76,7 +78,7 @@ class TargetProbe:
 
     def keep(self) -> None:
         """Write `probe.json`: elements read it, and do not try again. Raises OSError."""
-        self._storage.write_json(self._folder.probe, probe_report.PROBE_REPORT.to_json(self._report))
+        documents.write(PROBE_REPORT, self._folder.probe, self._report)
 
     def sentences(self) -> list[str]:
         """Those of the plan: the warnings."""

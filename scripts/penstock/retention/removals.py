@@ -36,9 +36,9 @@ from penstock.core.documents import marks
 from penstock.core.documents.history_line import Removal
 from penstock.core.documents.marks import RemovalMark
 from penstock.errors import FailedError
-from penstock.filesystem import clock, plain_files
+from penstock.filesystem import clock
 from penstock.filesystem.errno_map import storage_error
-from penstock.state import history
+from penstock.state import documents, history
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -114,7 +114,7 @@ def settle(context: Context, layout: DatasetLayout) -> None:
     lock."""
     for path in _marks(layout):
         try:
-            one = marks.REMOVAL_MARK.from_json(plain_files.read(path), path)
+            one = documents.load(marks.REMOVAL_MARK, path)
         except FileNotFoundError:
             continue
         except ValueError:

@@ -24,9 +24,9 @@ from penstock.core.documents import marks
 from penstock.core.documents.history_line import Rollback
 from penstock.core.documents.marks import RollbackIntent
 from penstock.errors import FailedError, FindingsError
-from penstock.filesystem import clock, plain_files
+from penstock.filesystem import clock
 from penstock.retention import pins
-from penstock.state import current_pointer, gate, history, run_claims
+from penstock.state import current_pointer, documents, gate, history, run_claims
 
 if TYPE_CHECKING:
     from penstock.core.layout import DatasetLayout
@@ -63,7 +63,7 @@ def lead(context: Context, layout: DatasetLayout, release: str | None) -> Led:
     author, claim = history.this_author(), run_claims.number(layout)
     at = clock.stamp(layout.releases)
     intent = RollbackIntent(wanted, current or "", secrets.token_hex(8), at, author, claim)
-    context.storage.write_json(layout.rollback, marks.ROLLBACK_INTENT.to_json(intent))
+    documents.write(marks.ROLLBACK_INTENT, layout.rollback, intent)
     context.storage.point(layout, wanted, context.assert_held)
     _tell(context, layout, intent)
     return Led(wanted, intent.left, False)
@@ -73,7 +73,7 @@ def settle(context: Context, layout: DatasetLayout) -> RollbackIntent | None:
     """Bring an interrupted rollback to its end, by the table above; returns it where it moved `current`. The
     caller holds the dataset's lock."""
     try:
-        intent = marks.ROLLBACK_INTENT.from_json(plain_files.read(layout.rollback), layout.rollback)
+        intent = documents.load(marks.ROLLBACK_INTENT, layout.rollback)
     except FileNotFoundError:
         return None
     except ValueError:

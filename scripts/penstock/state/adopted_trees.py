@@ -6,10 +6,7 @@ import os
 from typing import TYPE_CHECKING
 
 from penstock.core.documents import marks
-from penstock.errors import STATE_ANEW, FailedError
-from penstock.filesystem import plain_files
-from penstock.filesystem.errno_map import storage_error
-from penstock.storage import durable
+from penstock.state import documents
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -20,25 +17,12 @@ if TYPE_CHECKING:
 
 def read(run: RunLayout) -> AdoptedTree | None:
     """None where the run adopts nothing. Raises FailedError when the mark is damaged, NewerFormatError."""
-    try:
-        return marks.ADOPTED_TREE.from_json(plain_files.read(run.adopted), run.adopted)
-    except FileNotFoundError:
-        return None
-    except (OSError, ValueError) as error:
-        raise FailedError(
-            "the mark of an adopted tree cannot be read",
-            where=str(run.adopted),
-            why=str(error),
-            hint=STATE_ANEW,
-        ) from error
+    return documents.find(marks.ADOPTED_TREE, run.adopted)
 
 
 def write(run: RunLayout, tree: AdoptedTree) -> None:
     """Durable on return."""
-    try:
-        durable.write_json(run.adopted, marks.ADOPTED_TREE.to_json(tree))
-    except OSError as error:
-        raise storage_error(error, "a run cannot be marked", str(run.adopted)) from error
+    documents.write(marks.ADOPTED_TREE, run.adopted, tree)
 
 
 def stands_in(tree: AdoptedTree, data: Path) -> bool:

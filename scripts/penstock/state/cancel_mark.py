@@ -19,8 +19,7 @@ from penstock.core.documents import marks
 from penstock.core.documents.marks import Cancellation
 from penstock.core.step_table import CHANGES_AFTER_LIST
 from penstock.errors import CancelledError
-from penstock.filesystem import plain_files
-from penstock.state import orders
+from penstock.state import documents, orders
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -58,9 +57,8 @@ def made_at(layout: DatasetLayout) -> float:
 
 
 def _read(layout: DatasetLayout) -> Cancellation:
-    where = path(layout)
     try:
-        return marks.CANCELLATION.from_json(plain_files.read(where), where)
+        return documents.load(marks.CANCELLATION, path(layout))
     except (OSError, ValueError):
         return Cancellation()
 

@@ -15,15 +15,15 @@ import os
 import time
 from typing import TYPE_CHECKING, TypeVar
 
-from penstock.core.documents import element_receipt, step_results
-from penstock.core.documents.element_receipt import ElementReceipt
-from penstock.errors import LOOK_AT_FILE, STATE_ANEW, FailedError
+from penstock.core.documents.element_receipt import ELEMENT_RECEIPT, ElementReceipt
+from penstock.core.documents.step_results import RECEIPTS
+from penstock.errors import LOOK_AT_FILE, FailedError
 from penstock.filesystem import plain_files
-from penstock.filesystem.errno_map import storage_error
+from penstock.state import documents
 from penstock.storage import durable
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Mapping
+    from collections.abc import Callable, Iterable
     from pathlib import Path
 
     from penstock.core.documents.seal import SealedManifest
@@ -37,41 +37,23 @@ T = TypeVar("T")
 def element(run: RunLayout, step: str, index: int) -> ElementReceipt | None:
     """An element's receipt, or None when there is none. A damaged one counts as missing, and is made again.
     Raises FailedError when the file cannot be read, NewerFormatError."""
-    return _read(run.receipt(step, index), element_receipt.ELEMENT_RECEIPT.from_json)
+    return documents.find_whole(ELEMENT_RECEIPT, run.receipt(step, index))
 
 
 def step(run: RunLayout, name: str) -> StepReceipt | None:
     """As `element`, for the receipt of a step of the run."""
-    return _read(run.receipt(name), step_results.RECEIPTS[name].from_json)
-
-
-def _read(path: Path, parse: Callable[[bytes, Path], T]) -> T | None:
-    try:
-        return parse(plain_files.read(path), path)
-    except (FileNotFoundError, ValueError):
-        return None
-    except OSError as error:
-        raise FailedError(
-            "a receipt cannot be read", where=str(path), why=str(error), hint=STATE_ANEW
-        ) from error
+    receipt: StepReceipt | None = documents.find_whole(RECEIPTS[name], run.receipt(name))
+    return receipt
 
 
 def write_element(run: RunLayout, receipt: ElementReceipt) -> None:
     """Durable on return. Raises by `errno_map.storage_error`: NoSpaceError on a full target."""
-    _write(run.receipt(receipt.step, receipt.index), element_receipt.ELEMENT_RECEIPT.to_json(receipt))
+    documents.write(ELEMENT_RECEIPT, run.receipt(receipt.step, receipt.index), receipt)
 
 
 def write_step(run: RunLayout, receipt: StepReceipt) -> None:
     """As `write_element`, for a step of the run."""
-    _write(run.receipt(receipt["step"]), step_results.RECEIPTS[receipt["step"]].to_json(receipt))
-
-
-def _write(path: Path, receipt: Mapping[str, object]) -> None:
-    try:
-        durable.make_dirs(path.parent)
-        durable.write_json(path, receipt)
-    except OSError as error:
-        raise storage_error(error, "a receipt cannot be written", str(path)) from error
+    documents.write(RECEIPTS[receipt["step"]], run.receipt(receipt["step"]), receipt)
 
 
 def drop(path: Path) -> None:

@@ -8,12 +8,11 @@ from functools import cached_property
 from typing import TYPE_CHECKING
 
 from penstock.config.run_config import RunConfig
-from penstock.core.documents import probe_report
-from penstock.core.documents.probe_report import ProbeReport
+from penstock.core.documents.probe_report import PROBE_REPORT, ProbeReport
 from penstock.core.layout import DATA
 from penstock.core.run_documents import PLAN, RUN
-from penstock.errors import FailedError, PreflightError
-from penstock.filesystem import plain_files
+from penstock.errors import PreflightError
+from penstock.state import documents
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -60,17 +59,8 @@ class Run:
     def probe(self) -> ProbeReport:
         """What plan saw of the target's file system; where nothing was tried (a comparison with a tree, a run
         whose state is gone), a report that says so. Raises FailedError when it is damaged."""
-        try:
-            return probe_report.PROBE_REPORT.from_json(plain_files.read(self.folder.probe), self.folder.probe)
-        except FileNotFoundError:
-            return ProbeReport()
-        except (OSError, ValueError) as error:
-            raise FailedError(
-                "what plan saw of the file system cannot be read",
-                where=str(self.folder.probe),
-                why=str(error),
-                hint="remove it: then the table of file systems counts alone",
-            ) from error
+        hint = "remove it: then the table of file systems counts alone"
+        return documents.find(PROBE_REPORT, self.folder.probe, hint) or ProbeReport()
 
     @cached_property
     def shards(self) -> Mapping[int, ShardInfo]:
@@ -99,32 +89,17 @@ def load(layout: DatasetLayout, folder: RunLayout) -> Run:
 
 def read_run(folder: RunLayout) -> RunInfo:
     """`run.json` of a run's folder. Raises FailedError when it is missing or damaged."""
-    try:
-        return RUN.from_json(plain_files.read(folder.run_file), folder.run_file)
-    except (OSError, ValueError) as error:
-        raise FailedError(
-            "a run's description cannot be read",
-            where=str(folder.run_file),
-            why=str(error),
-            hint=f"remove {folder.folder}: `penstock run` makes it anew",
-        ) from error
+    return documents.need(RUN, folder.run_file, f"remove {folder.folder}: `penstock run` makes it anew")
 
 
 def read_plan(folder: RunLayout) -> PlanInfo:
     """`plan.json` of a run's folder. Raises PreflightError when it was not planned yet, FailedError
     when it is damaged."""
-    try:
-        return PLAN.from_json(plain_files.read(folder.plan), folder.plan)
-    except FileNotFoundError:
+    plan = documents.find(PLAN, folder.plan, "list again, which drops a damaged plan, and plan again")
+    if plan is None:
         raise PreflightError(
             "the run has not been planned yet",
             where=str(folder.folder),
             hint="run `penstock step plan` first",
-        ) from None
-    except (OSError, ValueError) as error:
-        raise FailedError(
-            "a run's plan cannot be read",
-            where=str(folder.plan),
-            why=str(error),
-            hint="list again, which drops a damaged plan, and plan again",
-        ) from error
+        )
+    return plan

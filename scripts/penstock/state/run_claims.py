@@ -26,10 +26,9 @@ from typing import TYPE_CHECKING
 from penstock.core.documents import marks
 from penstock.core.documents.marks import ClaimFile
 from penstock.errors import STATE_ANEW, FailedError, LockedError
-from penstock.filesystem import plain_files
 from penstock.filesystem.errno_map import storage_error
 from penstock.locks import holder as holders
-from penstock.state import history
+from penstock.state import documents, history
 from penstock.storage import durable
 from penstock.storage.registry import open_storage
 
@@ -154,13 +153,7 @@ def _remove(layout: DatasetLayout, number: int) -> bool:
 
 
 def _read(layout: DatasetLayout, number: int, name: str) -> RunClaim:
-    path = layout.claims / name
-    try:
-        told = marks.CLAIM_FILE.from_json(plain_files.read(path), path)
-    except (FileNotFoundError, ValueError):
+    claim = documents.find_whole(marks.CLAIM_FILE, layout.claims / name)
+    if claim is None:
         return RunClaim(number, "")
-    except OSError as error:
-        raise FailedError(
-            "a claim cannot be read", where=str(path), why=str(error), hint=STATE_ANEW
-        ) from error
-    return RunClaim(number, told.run, holders.from_json(told.by), told.controller)
+    return RunClaim(number, claim.run, holders.from_json(claim.by), claim.controller)

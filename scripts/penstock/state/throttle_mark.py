@@ -13,8 +13,7 @@ from typing import TYPE_CHECKING
 
 from penstock.core.documents import marks
 from penstock.core.documents.marks import Throttle
-from penstock.filesystem import plain_files
-from penstock.state import orders
+from penstock.state import documents, orders
 
 if TYPE_CHECKING:
     from penstock.core.layout import RunLayout
@@ -30,7 +29,7 @@ def make(run: RunLayout, at_once: int) -> None:
 def read(run: RunLayout) -> Throttle:
     """The last word; that of the configuration where nobody changed it, or where it cannot be read."""
     try:
-        return marks.THROTTLE.from_json(plain_files.read(run.throttle), run.throttle)
+        return documents.load(marks.THROTTLE, run.throttle)
     except (OSError, ValueError):
         return Throttle()
 

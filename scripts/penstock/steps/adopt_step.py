@@ -27,7 +27,6 @@ from penstock.core.grades import SIZE_ONLY
 from penstock.core.layout import EMPTY_FOLDERS, RunLayout
 from penstock.engine.checksums import combine, compose, judge_giant, listed
 from penstock.errors import FindingsError, PreflightError
-from penstock.filesystem import plain_files
 from penstock.filesystem.errno_map import storage_error
 from penstock.formats import empty_folders
 from penstock.listing.collection import folder_of, gather, open_sources, ordered
@@ -36,7 +35,7 @@ from penstock.listing.listers import reach
 from penstock.ownership.dataset_hold import lock_of
 from penstock.planning.forecast import element_time
 from penstock.release.giant_checksums import GiantClaims
-from penstock.state import own_state, receipts
+from penstock.state import documents, own_state, receipts
 from penstock.state.run import Run
 from penstock.steps import adopt_seal
 
@@ -219,7 +218,7 @@ def _meet(
             if layout.state_root == context.config.target.state_root:
                 theirs, mine = adoption.layout(own_state.layout_of(layout)), RunLayout(spool)
                 if adoption_store.bring(theirs, mine):
-                    plan = run_documents.PLAN.from_json(plain_files.read(mine.plan), mine.plan)
+                    plan = documents.load(run_documents.PLAN, mine.plan)
                     survey_plan.mark_differed(mine, plan, adoption, _places(layout))
             context.storage.rename(spool, folder.folder)
         adoption_store.describe(folder, adoption)

@@ -32,7 +32,7 @@ from penstock.policy import pause
 from penstock.runtime import cgroups, job_environment
 from penstock.runtime.job_environment import host_name
 from penstock.runtime.resource_usage import Meter
-from penstock.state import history, outcomes, receipts, run_claims
+from penstock.state import documents, history, outcomes, receipts, run_claims
 from penstock.state.element_progress import Reporter, usage_of
 from penstock.state.run import Run, read_run
 from penstock.steps.element_account import Account
@@ -334,9 +334,8 @@ def _repair(
     release = run.layout.release(run.release) / DATA
     task, named = _copy_task(run, shard, attempt, data), run.config.filesystem
     outcome, found = repair_shard(task, release, reporter, stop.signalled, *paces, named=named)
-    fetched, storage = run.folder.fetched(shard.index), open_storage()
-    storage.make_dirs(fetched.parent)
-    storage.write_json(fetched, fetched_files.FETCHED_FILES.to_json(found))
+    fetched = run.folder.fetched(shard.index)
+    documents.write(fetched_files.FETCHED_FILES, fetched, found)
     left = sum(bool(one.why) for one in found.files)
     return outcome, ElementReceipt(findings=left, seen=receipts.file_digest(fetched))
 

@@ -33,7 +33,7 @@ from penstock.release.evidence import short
 from penstock.retention import interrupted
 from penstock.sources.origin import origin
 from penstock.sources.web.folder_page import PAGE_LINKS
-from penstock.state import cancel_mark, current_pointer, history, run_store, seals
+from penstock.state import cancel_mark, current_pointer, documents, history, run_store, seals
 from penstock.state.run import Run, read_run
 from penstock.steps import controller_memory
 from penstock.views import human
@@ -308,7 +308,7 @@ def _meet(
         met = replace(info, config=frozen, origins=tuple(origins), root=root, state_root=state_root)
         if met != info:
             info = met
-            context.storage.write_json(folder.run_file, run_documents.RUN.to_json(info))
+            documents.write(run_documents.RUN, folder.run_file, info)
         return Run(layout, info, folder)
     now = datetime.now(UTC)
     release = f"{now:%Y%m%d}-{run_id[:8]}" if dataset.release == "auto" else dataset.release
@@ -339,7 +339,7 @@ def _meet(
         sources=urls,
         origins=origins,
     )
-    context.storage.write_json(spool / "run.json", run_documents.RUN.to_json(info))
+    documents.write(run_documents.RUN, spool / "run.json", info)
     if folder.folder.exists():
         context.storage.remove_tree(folder.folder)
     context.storage.rename(spool, folder.folder)

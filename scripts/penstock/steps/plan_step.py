@@ -47,7 +47,7 @@ from penstock.planning.target_probe import TargetProbe
 from penstock.planning.target_stores import TargetStores
 from penstock.planning.unchanged_rows import Rules
 from penstock.sources.registry import may_be_split
-from penstock.state import adopted_trees, run_store, seals
+from penstock.state import adopted_trees, documents, run_store, seals
 from penstock.views import human, summary
 
 if TYPE_CHECKING:
@@ -385,7 +385,7 @@ def _make(
             *map(told, seen),
         ),
     )
-    context.storage.write_json(folder.plan, run_documents.PLAN.to_json(plan))
+    documents.write(run_documents.PLAN, folder.plan, plan)
 
 
 def _warn(context: Context, info: RunInfo, results: Iterable[CheckResult]) -> None:

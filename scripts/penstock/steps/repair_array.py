@@ -23,13 +23,12 @@ from penstock.core.documents import fetched_files
 from penstock.core.documents.promise import of_repair
 from penstock.core.layout import DATA
 from penstock.errors import FailedError, NoSpaceError, PenstockError
-from penstock.filesystem import plain_files
 from penstock.filesystem.owners import is_mapped, numbers_here
 from penstock.ownership import ops_share, promises
 from penstock.planning import repair_room
 from penstock.planning.forecast import element_time, least_rate
 from penstock.planning.lowered_promise import LoweredPromise
-from penstock.state import receipts
+from penstock.state import documents, receipts
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
@@ -202,8 +201,7 @@ def fetch(
 
 
 def _fetched(run: Run, index: int) -> FetchedFiles:
-    path = run.folder.fetched(index)
-    return fetched_files.FETCHED_FILES.from_json(plain_files.read(path), path)
+    return documents.load(fetched_files.FETCHED_FILES, run.folder.fetched(index))
 
 
 def _staged(run: Run, one: FetchedFile) -> Path:
