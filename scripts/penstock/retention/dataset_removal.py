@@ -37,7 +37,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Collection
     from pathlib import Path
 
-    from penstock.core.documents.removal_mark import RemovalMark
+    from penstock.core.documents.marks import RemovalMark
     from penstock.core.layout import DatasetLayout
     from penstock.retention.decision import Decision
     from penstock.retention.survey import Survey
