@@ -19,7 +19,7 @@ from penstock.core import events
 from penstock.core.events import Ended, Noted
 from penstock.views import human, live_view
 from penstock.views.line_view import PREFLIGHT
-from penstock.views.live_view import FAILED, WARNING, LiveView
+from penstock.views.live_view import FAILED, RESTS, WARNING, LiveView
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -103,7 +103,7 @@ class LiveTable(LiveView):
     def _line(self, name: str) -> _Line:
         task = self._latest.get(name)
         if how := self._failures.get(name):
-            return _Line(BAD, name, how, FAILED) if how == events.FAILED else _Line(OFF, name, how, WARNING)
+            return _Line(BAD, name, how, FAILED) if how == events.FAILED else _Line(OFF, name, how, RESTS)
         if name in self._ends:
             return _Line(DONE, name, self._ends[name], "green")
         if task is None or task.ended is not None:
@@ -131,7 +131,7 @@ class LiveTable(LiveView):
                 continue
             bar: RenderableType = live_view.bar(task, now)
             if task.states and "running" not in task.states:
-                bar = Text(task.states_text(), WARNING, no_wrap=True, overflow="ellipsis")
+                bar = Text(task.states_text(), RESTS, no_wrap=True, overflow="ellipsis")
             if task.failed:
                 state.append(f", {human.count(task.failed)} FAILED", FAILED)
             speed = Text(live_view.speed(task, now), "cyan")

@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 REFRESH_PER_SECOND = 4
 SHOWN = 8
 """Steps shown at once: a terminal has few lines."""
-FAILED, WARNING = "bold red", "yellow"
+FAILED, WARNING, RESTS = "bold red", "red", "yellow"
 """Styles."""
 
 
@@ -74,7 +74,7 @@ class LiveView:
             tasks = self._tally.broken_off(dataset, time.monotonic())
             self._on_terminal(lambda: self._left_off(tasks))
             if text:
-                self._on_terminal(lambda: self._print("", text, FAILED if how == events.FAILED else WARNING))
+                self._on_terminal(lambda: self._print("", text, FAILED if how == events.FAILED else RESTS))
 
     def close(self) -> None:
         """Take the display away; the lines above it stay, and how far the steps came that did not end."""
