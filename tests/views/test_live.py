@@ -50,7 +50,7 @@ def test_on_a_terminal() -> None:
     assert "1,000 of 20,002 files" in text
     assert "warning: slow \\x1b[31mnode [bold]<script>" in text
     assert "done: 20,002 files, 3.00 GiB in 23 s (134 MiB/s)" in text
-    assert re.search(r"\x1b\[[0-9;]*3[0-9]m", written)
+    assert re.search(r"\x1b\[[0-9;]*31m[^\x1b]*warning: ", written), "red"
     assert written.count("\x1b[?25l") == written.count("\x1b[?25h") == 1  # the cursor is back
     assert all(len(line) <= 80 for line in re.split(r"[\r\n]+", text))
     assert text.rstrip().endswith("after")
