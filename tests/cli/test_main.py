@@ -9,7 +9,7 @@ import os
 import re
 import subprocess
 import sys
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 import pytest
 from tests.support.commands import ROOT, parsers
@@ -18,10 +18,7 @@ from tests.support.commands import penstock as command
 import penstock
 from penstock import errors
 from penstock.cli import commands, error_report, main, parser
-from penstock.cli.session import Session
-
-if TYPE_CHECKING:
-    from pathlib import Path
+from penstock.cli.session import Session, _refuse_unwritable
 
 SHOWN = [c for c in commands.COMMANDS if c.of_people]
 """What people call."""
@@ -281,12 +278,25 @@ def test_start_up_is_light(words: list[str], absent: set[str]) -> None:
     assert not absent & loaded
 
 
-def test_the_log_cannot_be_written(tmp_path: Path) -> None:
+@pytest.mark.parametrize("what", ["log", "receipt"])
+def test_what_cannot_be_written_is_refused_once_and_at_once(tmp_path: Path, what: str) -> None:
     (tmp_path / "config.yaml").write_text("x")
-    done = command("status", "--log", str(tmp_path / "config.yaml" / "x.log"), cwd=tmp_path)
+    done = command("status", f"--{what}", str(tmp_path / "config.yaml" / "x"), cwd=tmp_path)
     assert done.returncode == 2
-    assert "the log cannot be written" in done.stderr
-    assert "Traceback" not in done.stderr
+    assert done.stderr.startswith(f"penstock: the {what} cannot be written [{tmp_path}/config.yaml/x]: ")
+    assert len(done.stderr.splitlines()) == 2
+
+
+@pytest.mark.parametrize("receipt", ["/", "/proc/x.json", "/proc/no/x.json"])
+def test_a_receipt_that_nobody_can_write_is_a_wrong_command_line(receipt: str) -> None:
+    with pytest.raises(errors.ConfigError, match="the receipt cannot be written"):
+        _refuse_unwritable(Path(receipt))
+
+
+def test_a_receipt_may_be_new_old_or_a_device(tmp_path: Path) -> None:
+    for receipt in (tmp_path / "new/x.json", tmp_path, Path(os.devnull)):
+        _refuse_unwritable(receipt / "y" if receipt == tmp_path else receipt)
+    assert [path.name for path in tmp_path.rglob("*")] == ["new"]
 
 
 def test_an_error_of_one_dataset_of_several_names_it(tmp_path: Path) -> None:

@@ -216,7 +216,7 @@ OF_ITS_OWNER: dict[str, tuple[int, str]] = {
     "gc --dry-run": (0, "would remove 0 of 1 release"),
     "remove": (3, "a release is held, and nothing was removed"),
     "remove --dry-run": (0, "would remove 0 of 1 release"),
-    "rollback": (4, "the history names no release before the current one"),
+    "rollback": (4, "is the only release"),
     "report": (0, "done"),
     "limit --nodes": (1, "nothing is under way"),
     "path --job": (0, "releases/"),

@@ -116,7 +116,7 @@ def test_a_404_is_looked_at_again() -> None:
         server.now.add("x")
         del server.objects["y"]
         reader = source.reader()
-        with pytest.raises(SourceChangedError, match="its version was"):
+        with pytest.raises(SourceChangedError, match="its version is another one now"):
             read(reader, found["x"])
         with pytest.raises(SourceChangedError, match="gone since it was listed"):
             read(reader, found["y"])
@@ -141,7 +141,7 @@ def test_a_change_between_two_ranges_is_seen(store: GcsStore) -> None:
     reader = source.reader()
     assert read(reader, entry, 0, 1000) == DATA[:1000]
     store.put("x", DATA)  # the same bytes, another generation
-    with pytest.raises(SourceChangedError, match="its version was"):
+    with pytest.raises(SourceChangedError, match="its version is another one now"):
         read(reader, entry, 1000, 1000)
     with pytest.raises(SourceChangedError):
         source.checksum(entry)

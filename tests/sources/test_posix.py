@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gc
 import os
+import re
 import shutil
 import socket
 from typing import TYPE_CHECKING
@@ -16,6 +17,7 @@ from tests.contracts.source_contract import drain, entry_of, listing, read
 from penstock.errors import ObjectError, PreflightError, SourceChangedError
 from penstock.sources.port import Sharing
 from penstock.sources.posix import source as posix
+from penstock.sources.posix.file_range import changed
 from penstock.sources.posix.hard_links import HardLinks
 from penstock.sources.posix.reader import FOLDERS_KEPT, PosixReader
 from penstock.sources.posix.source import PosixSource
@@ -435,3 +437,18 @@ def test_empty_folders_are_counted(tmp_path: Path) -> None:
     (tmp_path / "a" / "file").write_bytes(b"1")
     list_all(source)
     assert source.ignored["empty folders"] == 3
+
+
+@pytest.mark.parametrize(
+    ("found", "why"),
+    [
+        ("3000003-1704070928000000000-9-7", "3,000,000 bytes then, 3,000,003 now"),
+        ("3000000-1704070988000000000-9-7", "written 202.* then, 202.* now"),
+        ("3000000-1704070928000000001-9-7", "written again within a second"),
+        ("3000000-1704070928000000000-10-7", "its size and time are the same, and it was replaced or .*"),
+        ("another form", ""),
+    ],
+)
+def test_a_change_is_said_in_words(found: str, why: str) -> None:
+    error = changed("f", "3000000-1704070928000000000-9-7", found)
+    assert re.fullmatch(why, error.why)

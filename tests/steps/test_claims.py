@@ -47,7 +47,7 @@ def test_a_claim_rises_by_one_and_the_same_run_goes_on(context: Context, source:
         assert (standing.number, standing.run) == (number, first)
     tree(source, {"new": b"file"})
     second = go(context, upto="list")["run"]
-    assert f"run {second} takes over from run {first}" in "\n".join(texts(context))
+    assert f"run {second} takes over from run {first}" in "\n".join(texts(context, "note"))
     for _ in range(12):
         go(context, upto="list")
     assert sorted(os.listdir(layout.claims)) == [f"{n:08d}.json" for n in range(9, 17)]

@@ -163,16 +163,19 @@ class Ends:
         """The error for these elements: SourceChangedError, NoSpaceError or FindingsError where that
         is what kept them, else FailedError. It names elements, nodes, reasons, files and logs."""
         lines: list[str] = []
-        codes: set[int] = set()
+        outcomes = {index: self.outcome(index) for index in missing}
+        codes = {
+            (outcome and outcome.exit_code) or self.exit_status(index) for index, outcome in outcomes.items()
+        }
+        changed = sum(outcome.failed for outcome in outcomes.values() if outcome) if codes == {5} else 0
         shown = named = 0
         logs: dict[int, Path] | None = None
-        for index in missing:
-            outcome = self.outcome(index)
-            codes.add((outcome and outcome.exit_code) or self.exit_status(index))
+        for index, outcome in outcomes.items():
             named += 1
             if named > NAMED_ELEMENTS:
                 continue
-            lines.append(self._line(index, outcome))
+            if not changed:
+                lines.append(self._line(index, outcome))
             if outcome is None and not self._cancelled(index) and not self._out_of_memory(index):
                 logs = self._newest_logs() if logs is None else logs
                 log = logs.get(index, self.run.logs / f"{self.step}-{index}.log")
@@ -182,7 +185,8 @@ class Ends:
                 continue
             files = outcome.failures[: max(0, NAMED_FILES - shown)]
             shown += len(files)
-            lines += [f"  {in_quotes(path)}: {cause}" for path, cause in files]
+            # A cause that names the file itself names it once.
+            lines += [f"  {in_quotes(path)}: {cause.replace(f' [{path}]', '', 1)}" for path, cause in files]
             left = outcome.failed - len(files)
             if left > 0:
                 lines.append(f"  and {left} more, see {self.run.outcome(self.step, index)}")
@@ -199,9 +203,11 @@ class Ends:
             lines += [free] if (free := self._free()) else []
         elif codes == {5}:
             kind = SourceChangedError
+            if changed:
+                what = f"{human.counted(changed, 'object')} changed at the source since the listing"
             hint = (
-                "list the source again: `penstock step list`, then the same command: it takes what is "
-                "staged. Of a source that never rests, `changed: follow` reads what changed anew"
+                "`penstock run` lists the source again and keeps what is staged; for a "
+                "source that never rests set `changed: follow`"
             )
         elif codes == {FindingsError.exit_code}:
             kind = FindingsError

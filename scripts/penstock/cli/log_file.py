@@ -38,7 +38,9 @@ def open_log(path: Path | None) -> list[logging.Handler]:
     log.propagate = False
     above = os.environ.get(LOG)
     files = [file for file in (path, Path(above) if above else None) if file is not None]
-    handlers = [_handler(file) for file in dict.fromkeys(files)] or [logging.NullHandler()]
+    if not log.hasHandlers():
+        log.addHandler(logging.NullHandler())  # else the interpreter prints what nobody logs
+    handlers: list[logging.Handler] = [_handler(file) for file in dict.fromkeys(files)]
     if files:
         log.setLevel(logging.INFO)
     for handler in handlers:

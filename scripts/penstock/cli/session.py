@@ -9,6 +9,7 @@ holds a shared lock on `steps` in that folder so that the next workflow can wait
 from __future__ import annotations
 
 import contextlib
+import errno
 import fcntl
 import logging
 import os
@@ -22,6 +23,7 @@ from penstock.cli.log_file import close_log, logged, open_log
 from penstock.config import file_choice
 from penstock.core.text import did_you_mean, in_quotes
 from penstock.errors import ConfigError, InterruptedRunError, PenstockError, PreflightError
+from penstock.filesystem.errno_map import NO_SPACE
 from penstock.state.context import Context, Stop
 
 if TYPE_CHECKING:
@@ -58,7 +60,8 @@ class Session:
         return self
 
     def start(self) -> None:
-        """Open the log, and watch the processes above. Raises ConfigError for a log that cannot be opened,
+        """Open the log, and watch the processes above. Raises ConfigError for a log or a receipt that cannot
+        be written,
         PreflightError where the working directory was removed: relative paths lead nowhere there."""
         try:
             os.getcwd()
@@ -69,6 +72,7 @@ class Session:
                 hint="change into a folder that is there: `cd` to the same path, where it was made anew",
             ) from None
         self._cleanup.callback(close_log, open_log(self.parsed.log))
+        _refuse_unwritable(self.parsed.receipt)
         self._cleanup.enter_context(ancestors.watched(" ".join(ancestors.above()), self._orphaned))
         self._share_workflow()
 
@@ -219,3 +223,28 @@ class Session:
         if path is not None:
             path.parent.mkdir(parents=True, exist_ok=True)
             durable.write_result(path, result)
+
+
+def _refuse_unwritable(receipt: Path | None) -> None:
+    """Raises ConfigError where `Session.receipt` will not be able to write: before anything is done."""
+    if receipt is None:
+        return
+    import tempfile  # it takes milliseconds
+
+    try:
+        if receipt.is_dir():
+            raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR))
+        if not receipt.exists() or receipt.is_file():  # it appears by a rename
+            receipt.parent.mkdir(parents=True, exist_ok=True)
+            tempfile.TemporaryFile(dir=receipt.parent).close()
+        elif not os.access(receipt, os.W_OK):
+            raise PermissionError(errno.EACCES, os.strerror(errno.EACCES))
+    except OSError as error:
+        if error.errno in NO_SPACE:
+            return
+        raise ConfigError(
+            "the receipt cannot be written",
+            where=str(receipt),
+            why=error.strerror or "",
+            hint="name a file by --receipt in a folder that this account may write; nothing was done",
+        ) from None

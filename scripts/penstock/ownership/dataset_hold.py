@@ -55,11 +55,8 @@ class Hold:
                     hint="wait for it, or stop it; what the source holds by then is listed anew",
                 )
             if above.run and not self._layout.run(above.run).receipt("publish").exists():
-                text = (
-                    f"run {run} takes over from run {above.run}, claimed {above.made()}, which did not end: "
-                    "nothing of it is known to live"
-                )
-                context.emit(events.Warned(self._layout.dataset, "list", text))
+                text = f"run {run} takes over from run {above.run}, which did not end ({above.made()})"
+                context.emit(events.Noted(self._layout.dataset, "list", text))
         standing = run_claims.highest(self._layout)
         if standing is not None and standing.run != run and standing != above:
             raise run_claims.overtaken(self._layout, run, standing)

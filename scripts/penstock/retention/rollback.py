@@ -122,6 +122,14 @@ def _wanted(context: Context, layout: DatasetLayout, release: str | None, curren
             why=f"there are {', '.join(there)}" if there else "nothing is published",
             hint="name one of them, or leave it out: the one before the current one is meant",
         )
+    if there == [current]:
+        raise FindingsError(
+            f"{current} is the only release",
+            where=str(layout.releases),
+            why="there is none before it to roll back to",
+            hint="nothing was changed; what the source holds now is staged as a new release by "
+            f"`{context.program} run {layout.dataset}`",
+        )
     found = current_pointer.before(layout, current, set(there)) if current else None
     if found is None:
         others = [one for one in there if one != current]

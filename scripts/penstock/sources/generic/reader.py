@@ -75,7 +75,7 @@ class FsspecBody:
         if self._at == self._end and not self._ready:
             changed = modified(self._reader.look(self._entry))
             if changed != self._modified:
-                why = f"written again while it was read ({self._modified} is now {changed})"
+                why = "written again while it was read"
                 raise SourceChangedError(
                     "the object changed since it was listed", where=self._entry.key, why=why
                 )
@@ -125,7 +125,9 @@ class FsspecReader:
         token = token_of(info)
         if info.get("size") != entry.size or (entry.token and token != entry.token):
             raise SourceChangedError(
-                "the object changed since it was listed", where=entry.key, why=f"{entry.token} is now {token}"
+                "the object changed since it was listed",
+                where=entry.key,
+                why="what the store states of it is another",
             )
         return info
 

@@ -97,7 +97,7 @@ def other_version(
     return SourceChangedError(
         "the object changed since it was listed",
         where=where,
-        why=f"its version was {entry.token}, and is {version or 'not stated'} now",
+        why="its version is another one now" if version else "its version is not stated now",
     )
 
 

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import errno
 import os
+import re
 from typing import TYPE_CHECKING
 
+from penstock.core import timestamps
 from penstock.errors import FailedError, ObjectError, PenstockError, SourceChangedError, TransientError
 from penstock.filesystem.safe_open import EXHAUSTED
 
@@ -46,8 +48,24 @@ def changed(key: str, listed: str, found: str) -> SourceChangedError:
     return SourceChangedError(
         "the file changed since it was listed",
         where=key,
-        why=f"size-mtime-ctime-inode {listed} is now {found}",
+        why=_difference(listed, found),
     )
+
+
+def _difference(listed: str, found: str) -> str:
+    """What a person sees of it, of two tokens (`token`)."""
+    before, now = (_TOKEN.fullmatch(text) for text in (listed, found))
+    if before is None or now is None:
+        return ""
+    if before[1] != now[1]:
+        return f"{int(before[1]):,} bytes then, {int(now[1]):,} now"
+    if before[2] != now[2]:
+        then, written = (timestamps.local(int(match[2]) / timestamps.SECOND) for match in (before, now))
+        return f"written {then} then, {written} now" if then != written else "written again within a second"
+    return "its size and time are the same, and it was replaced or its attributes were set"
+
+
+_TOKEN = re.compile(r"(\d+)-(-?\d+)-(-?\d+)-(\d+)")
 
 
 def unchanged(now: os.stat_result, then: os.stat_result, key: str) -> None:
