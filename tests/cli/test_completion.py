@@ -163,3 +163,16 @@ def test_the_function_is_printed(tmp_path: Path) -> None:
         done = penstock("completion", shell, cwd=tmp_path)
         assert (done.returncode, done.stdout) == (0, script)
     assert penstock("completion", "tcsh", cwd=tmp_path).returncode == 2
+
+
+def test_releases_of_the_dataset_that_was_typed(folder: Path) -> None:
+    assert words("rollback", "imagenet", "") == set(), "a target that is not there"
+    for name in ("20261101-aa", "20261102-bb", ".hidden"):
+        (folder / "t/imagenet/releases" / name).mkdir(parents=True)
+    (folder / "penstock.yaml").write_text(
+        f"target: {{root: {folder}/t}}\ndatasets: {{imagenet: {{source: /a}}}}\n"
+    )
+    for command in ("show", "rollback", "remove", "diff"):
+        assert words(command, "imagenet", "") == {"20261101-aa", "20261102-bb"}
+    assert words("remove", "imagenet", "20261101-aa", "2026") == {"20261102-bb"}
+    assert words("rollback", "../imagenet", "") == set()

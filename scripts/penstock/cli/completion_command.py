@@ -5,6 +5,7 @@ datasets are those of the configuration that counts at that moment.
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -22,6 +23,7 @@ FILES = ":files"
 PLACES = ("FILE", "FOLDER", "PATH", "SOURCE", "TARGET")
 """What the help calls a value that is a file or a folder."""
 DATASET = "DATASET"
+RELEASES = ("RELEASE", "A", "B")
 
 BASH = f"""\
 # penstock for bash: eval "$(penstock completion bash)"
@@ -174,6 +176,9 @@ def _values(action: argparse.Action, typed: _Typed) -> list[Candidate] | None:
         return None
     if action.metavar == DATASET:
         return [Candidate(name, "dataset") for name in _datasets(typed.config) if name not in typed.names]
+    if action.metavar in RELEASES and typed.names:
+        names = _releases(typed.config, typed.names[0])
+        return [Candidate(name, "release") for name in names if name not in typed.names]
     return []
 
 
@@ -183,15 +188,33 @@ def _about(action: argparse.Action) -> str:
 
 def _datasets(config: Path | None) -> Iterator[str]:
     """The names in the configuration that counts; none where it cannot be read: a TAB reports no errors."""
+    named = _part(config, "datasets")
+    yield from named if isinstance(named, dict) else ()
+
+
+def _releases(config: Path | None, dataset: str) -> list[str]:
+    """The names below the dataset's folder of releases, the newest first; none where that cannot be read."""
+    target = _part(config, "target")
+    root = target.get("root") if isinstance(target, dict) else None
+    if not isinstance(root, str) or dataset not in _datasets(config):
+        return []
+    try:
+        names = os.listdir(Path(root, dataset, "releases"))
+    except OSError:
+        return []
+    return sorted((name for name in names if not name.startswith(".")), reverse=True)
+
+
+def _part(config: Path | None, key: str) -> object:
+    """Of the configuration that counts; None where that cannot be read."""
     from penstock.config import file_choice, strict_yaml
 
     path = file_choice.chosen(config)
     try:
         document = {} if path is None else strict_yaml.read(path).value
     except (OSError, strict_yaml.StrictYamlError):
-        return
-    named = document.get("datasets") if isinstance(document, dict) else None
-    yield from named if isinstance(named, dict) else ()
+        return None
+    return document.get(key) if isinstance(document, dict) else None
 
 
 def _joined(words: Sequence[str]) -> list[str]:
