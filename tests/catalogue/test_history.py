@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import os
-from typing import TYPE_CHECKING, get_args
+from typing import TYPE_CHECKING
 
 import pytest
 from tests.support.commands import penstock
@@ -12,7 +12,7 @@ from tests.support.forked import NOBODY, forked
 
 from penstock.catalogue import past
 from penstock.core.documents import history_line
-from penstock.core.documents.history_line import Author, Removal, Repair, RepairCounts, Unpinning, Written
+from penstock.core.documents.history_line import Author, HistoryLine, Removal, Repair, RepairCounts, Unpinning
 from penstock.views import release_text
 
 if TYPE_CHECKING:
@@ -74,8 +74,12 @@ def test_audits_and_what_was_overruled_are_said_in_words(layout: DatasetLayout) 
     assert (overruled["known"], overruled["text"]) == (True, "findings overruled: a test")
 
 
-@pytest.mark.parametrize("line", [kind() for kind in get_args(Written)], ids=lambda line: line.event)
-def test_every_event_that_this_version_writes_is_known_to_it(layout: DatasetLayout, line: Written) -> None:
+@pytest.mark.parametrize(
+    "line", [document.kind() for document in history_line.KINDS.values()], ids=lambda line: line.event
+)
+def test_every_event_that_this_version_writes_is_known_to_it(
+    layout: DatasetLayout, line: HistoryLine
+) -> None:
     append(layout, history_line.to_json(line))
     assert all(row["known"] for row in past.history(layout)["lines"])
 

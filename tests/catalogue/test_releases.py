@@ -99,7 +99,7 @@ def test_the_last_audit_and_the_findings_that_stand_are_shown(layout: DatasetLay
     assert shown["verdict"] is not None
     # A repair that left nothing closes them in all views.
     mended = told._replace(stands=(), repair=LastRepair("2026-03-14T12:03:11Z", "x", 2, 0))
-    layout.verdict(current).write_text(json.dumps(verdict.to_json(mended)))
+    layout.verdict(current).write_text(json.dumps(verdict.VERDICT.to_json(mended)))
     row = dataset_row(layout, nobody)
     assert (row["state"], by_name(row)[current]["findings"]) == ("published", {})
     assert "repaired 2026-03-14\n" in text(row)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 from typing import TYPE_CHECKING
 
 import pytest
@@ -37,6 +38,7 @@ def test_values_of_the_command_line_reach_the_steps(place: Place) -> None:
     assert (place.folder / "config.yaml").read_bytes() == before
 
     tree_removal.remove_tree(place.target)
+    shutil.rmtree(place.folder / "results/d")
     done = place.snakemake()
     assert done.returncode == 0, done.stderr
     assert _frozen(place, "engine")["limit"] is None

@@ -39,13 +39,16 @@ def in_quotes(value: object) -> str:
 
 def nearest(word: str, known: Iterable[str]) -> str:
     """The known word that a mistyped one was meant to be: the only one that begins with it, else the one that
-    takes the fewest `slips`, at most one for each three letters of the longer of both; else ""."""
+    takes the fewest `slips`, at most one for each three letters of the longer of both, without an option's
+    dashes; else ""."""
     words = list(known)
     begun = [name for name in words if len(word) > 1 and name.startswith(word)]
     if len(begun) == 1:
         return begun[0]
     by_slips = {name: slips(word, name) for name in words}
-    near = [name for name in words if by_slips[name] <= max(len(word), len(name)) // 3]
+    near = [
+        name for name in words if by_slips[name] <= max(len(word.lstrip("-")), len(name.lstrip("-"))) // 3
+    ]
     return min(near, key=by_slips.__getitem__, default="")
 
 
