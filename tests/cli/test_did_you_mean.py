@@ -29,7 +29,7 @@ UNCALLED = [one.name for one in COMMANDS if not one.of_people]
         ("step copy --reciept x", "did you mean --receipt?"),
         ("--confg x run", "unrecognized arguments: --confg; did you mean --config?"),
         ("run --force", "unrecognized arguments: --force\n"),
-        ("status --root x", "unrecognized arguments: --root x\n"),
+        ("status --root x", "unrecognized arguments: --root\n"),
         ("run --xyzzy", "unrecognized arguments: --xyzzy\n"),
         ("--xyzzy run", "unrecognized arguments: --xyzzy\n"),
     ],
