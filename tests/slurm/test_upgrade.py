@@ -150,7 +150,7 @@ def test_a_newer_version_cancels_what_an_older_one_does_and_does_nothing_beside_
     place.configure(["a"], plan={"shard_files": 30}, engine={"limit": "200KiB/s"})
     running = old.start("run")
     place.until(lambda: place.fetched("a"), "bytes on their way", running)
-    assert "`penstock run` is at work in this working directory" in new.says("run", code=7)
+    assert " run` is at work in this working directory" in new.says("run", code=7)
     ((array, _),) = place.submissions("a", "copy")
     assert f"array {array} of copy" in new.says("cancel", "a")
     assert "copy was cancelled [a]: by " in place.ends(running, 1)

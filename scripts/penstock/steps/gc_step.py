@@ -62,7 +62,7 @@ def remove(
     planned = collection.plan(context, layout, decide, overruled=overruled, stagings=False)
     if not dry_run:
         leads = f"`{context.program} rollback {dataset}` leads `current` elsewhere; "
-        _refuse_held(layout, planned.decisions, leads)
+        _refuse_held(layout, planned.decisions, leads if context.storage.current(layout) in wanted else "")
     return _done(context, layout, planned, decide, "remove", dry_run=dry_run, overruled=overruled)
 
 
