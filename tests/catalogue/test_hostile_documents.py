@@ -214,7 +214,13 @@ def test_a_fifo_in_each_documents_place_keeps_nobody_waiting(dataset: Path, open
         shutil.rmtree(top)
 
 
-@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize(
+    "kind",
+    [
+        pytest.param(kind, marks=() if kind in ("many", "endless", "link") else pytest.mark.thorough)
+        for kind in KINDS
+    ],
+)
 def test_whatever_stands_in_a_documents_place_every_command_ends(
     dataset: Path, opened: Path, kind: str
 ) -> None:

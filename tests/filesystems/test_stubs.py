@@ -51,7 +51,9 @@ def asked_of(bed: Bed, path: str) -> set[str]:
 
 
 @pytest.mark.timeout(600)
-@pytest.mark.parametrize("command", [False, True], ids=["blocks", "command"])
+@pytest.mark.parametrize(
+    "command", [pytest.param(False, marks=pytest.mark.thorough), True], ids=["blocks", "command"]
+)
 def test_s16_show_6_a_stub_is_offline_and_never_opened(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, *, command: bool
 ) -> None:

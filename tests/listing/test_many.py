@@ -34,7 +34,10 @@ LISTINGS = [
 object, and 20 that allocators vary by. Below 65,536, the rows of a group, it grows in any case; diff, with a
 group of each listing at once, went on growing to 300,000 (130 to 170 MiB) and took 195 at 600,000 and at
 10^6."""
-STAGINGS = [(20_000, 165 * MIB), pytest.param(MANY, MOST, marks=pytest.mark.thorough)]
+STAGINGS = [
+    pytest.param(20_000, 165 * MIB, marks=pytest.mark.thorough),
+    pytest.param(MANY, MOST, marks=pytest.mark.thorough),
+]
 """How many files, and the most memory of a process: 132 MiB were seen of 20,000, 106 of 5,000."""
 LISTED = """\
 import sys
@@ -90,7 +93,7 @@ def test_s3_a_listing_in_no_order_is_sorted_in_bounded_memory(place: many.Place)
     assert mixed.peak_process - ordered.peak_process < 100 * MIB
 
 
-@pytest.mark.parametrize("kind", ["CSV", "Parquet", "ORC"])
+@pytest.mark.parametrize("kind", [pytest.param("CSV", marks=pytest.mark.thorough), "Parquet", "ORC"])
 def test_an_inventory_is_read_and_sorted_in_bounded_memory(tmp_path: Path, kind: str) -> None:
     """Its rows come from the last to the first."""
     peaks = []

@@ -6,6 +6,7 @@ import json
 import re
 from typing import TYPE_CHECKING
 
+import pytest
 from tests.workflow.conftest import Place, digests
 
 from penstock.core.step_table import AFTER_LIST, OF_RUN
@@ -58,6 +59,7 @@ def test_what_became_of_a_listing_may_be_gone(place: Place) -> None:
     assert "what became of a listing cannot be read" in done.stderr
 
 
+@pytest.mark.thorough
 def test_more_datasets_than_listing_jobs(place: Place) -> None:
     """Each job evaluates the whole graph anew: their number does not grow with that of the datasets.
     Of 18 datasets `e00` shares its job with `e16`; it cannot be listed, nor can 14 that have their own."""

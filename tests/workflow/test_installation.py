@@ -72,7 +72,10 @@ def test_the_wanted_snakemake_is_that_of_the_packages_metadata() -> None:
     assert 'min_version("{}.{}")'.format(*parts.FIRST) in (ROOT / "workflow/Snakefile").read_text()
 
 
-@pytest.mark.parametrize("version", ["", "9.13.4", "8.30.0", "10.0.0"])
+@pytest.mark.parametrize(
+    "version",
+    ["", "9.13.4", *(pytest.param(other, marks=pytest.mark.thorough) for other in ("8.30.0", "10.0.0"))],
+)
 def test_a_snakemake_that_is_missing_or_does_not_fit_is_said_before_anything_starts(
     installation: Installation, place: Place, version: str
 ) -> None:

@@ -64,6 +64,7 @@ def test_a_rerun_after_a_refusal_reads_what_changed_and_what_was_missing(
     assert bucket.fetched(since) == dict.fromkeys(missing, 1)
 
 
+@pytest.mark.thorough
 def test_kill_9_in_a_living_bucket(bucket: Bucket, tmp_path: Path) -> None:
     """The same command goes on. What the killed run had copied is not read again."""
     place = Place(tmp_path / "follow", bucket, "follow", seconds=6, limits=(0.05, 0.01))

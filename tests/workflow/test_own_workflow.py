@@ -78,6 +78,7 @@ def test_a_file_where_a_folder_is_needed_is_named(place: Place, name: str) -> No
     assert not place.target.exists()
 
 
+@pytest.mark.thorough
 def test_a_number_of_another_run_lists_anew(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
     """What stands in the environment of another run's shell: its listing is not taken for today's."""
     monkeypatch.setenv("PENSTOCK_INVOCATION", "00000000000000000007")

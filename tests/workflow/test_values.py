@@ -21,6 +21,7 @@ def _frozen(place: Place, part: str) -> Mapping[str, object]:
     return found
 
 
+@pytest.mark.thorough
 def test_values_of_the_command_line_reach_the_steps(place: Place) -> None:
     """P5, the half that is taken; the file stays as it is, and holds again without --config."""
     before = (place.folder / "config.yaml").read_bytes()
