@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import select
 import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -120,6 +121,9 @@ def _answer(what: str, session: Session) -> str:
     try:
         sys.stderr.write(f"{what}, such as {EXAMPLES[what]}: ")
         sys.stderr.flush()
+        # A signal that comes right before a read begins does not break it off.
+        while not select.select([sys.stdin], [], [], 0.5)[0]:
+            pass
         return sys.stdin.readline().strip()
     finally:
         session.on_stop = None
