@@ -458,7 +458,7 @@ def test_nothing_is_removed_where_the_owner_cannot_read_the_pins(place: Path) ->
     config, dataset = staged(place, PermissionsConfig(file_mode=0o444, dir_mode=0o555))
     (dataset / "pins").chmod(0o300)
     status, words = said(OWNER, place, "gc", "--config", config, "--dry-run")
-    assert (status, "/pins]: Permission denied" in words) == (3, True)
+    assert (status, "/pins]: Permission denied: nobody knows which releases are read" in words) == (3, True)
 
 
 def test_without_a_folder_of_pins_a_reader_is_told_who_makes_it(place: Path) -> None:
