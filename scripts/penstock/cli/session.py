@@ -61,8 +61,8 @@ class Session:
 
     def start(self) -> None:
         """Open the log, and watch the processes above. Raises ConfigError for a log or a receipt that cannot
-        be written,
-        PreflightError where the working directory was removed: relative paths lead nowhere there."""
+        be written, PreflightError where the working directory was removed: relative paths lead nowhere
+        there."""
         try:
             os.getcwd()
         except FileNotFoundError:

@@ -11,8 +11,7 @@ from __future__ import annotations
 import time
 from typing import TYPE_CHECKING, NamedTuple
 
-from penstock.core.documents import promise as documents
-from penstock.core.documents.promise import RESTING, Promise
+from penstock.core.documents.promise import PROMISE, RESTING, Promise
 from penstock.core.text import brief
 from penstock.errors import PenstockError
 from penstock.locks import holder as holders
@@ -125,7 +124,7 @@ def read(postings: Iterable[Posting], capacity: int) -> tuple[list[Seen], list[s
         if one.value is None:
             continue
         try:
-            promise = documents.PROMISE.from_value(one.value, one.name)
+            promise = PROMISE.from_value(one.value, one.name)
         except (PenstockError, ValueError) as error:
             refused.append(f"{human.printable(one.name)}, of uid {one.uid}: {brief(error, 300)}")
             continue

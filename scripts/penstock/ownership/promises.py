@@ -37,8 +37,7 @@ from dataclasses import asdict
 from typing import TYPE_CHECKING, TypeVar
 
 from penstock.core import events
-from penstock.core.documents import promise as documents
-from penstock.core.documents.promise import ASKED, RESTING, WORKING, Promise, repaired_by
+from penstock.core.documents.promise import ASKED, PROMISE, REMOVAL, RESTING, WORKING, Promise, repaired_by
 from penstock.core.step_table import RUN_IN_ELEMENTS
 from penstock.errors import InterruptedRunError, NoSpaceError, PenstockError
 from penstock.filesystem import clock
@@ -116,7 +115,7 @@ class Kept:
         with contextlib.suppress(OSError):
             if seen := _own(self._storage, self._layout, self._run):
                 self._name = seen.name
-                value = documents.PROMISE.to_json(seen.promise._replace(**what))  # type: ignore[arg-type]
+                value = PROMISE.to_json(seen.promise._replace(**what))  # type: ignore[arg-type]
                 self._storage.repost(self._layout.promises, seen.name, value)
 
 
@@ -156,7 +155,7 @@ class SpacePromise:
         name = f"{time.time_ns():020d}.{self._run[:_NAMED]}.{secrets.token_hex(4)}"
         try:
             storage.make_folder_as_above(self._layout.promises)
-            if storage.post(self._layout.promises, name, documents.PROMISE.to_json(promise)):
+            if storage.post(self._layout.promises, name, PROMISE.to_json(promise)):
                 self._name = name
             # Last: at no moment has a run that goes on promised nothing.
             self._drop_before()
@@ -308,7 +307,7 @@ class SpacePromise:
             return
         with contextlib.suppress(OSError):
             if seen := _own(self._context.storage, self._layout, self._run):
-                value = documents.PROMISE.to_json(seen.promise._replace(**what))  # type: ignore[arg-type]
+                value = PROMISE.to_json(seen.promise._replace(**what))  # type: ignore[arg-type]
                 self._context.storage.repost(self._layout.promises, self._name, value)
 
     def _warn(self, text: str) -> None:
@@ -349,7 +348,7 @@ def lower(context: Context, layout: DatasetLayout, run: str, size: int, files: i
                 files=min(files, one.files),
                 chunk_files=_chunk_files_left(one, files),
             )
-            context.storage.repost(layout.promises, seen.name, documents.PROMISE.to_json(left))
+            context.storage.repost(layout.promises, seen.name, PROMISE.to_json(left))
 
 
 def _chunk_files_left(one: Promise, files: int) -> int:
@@ -364,7 +363,7 @@ def at_once(context: Context, layout: DatasetLayout, run: str, parts: int) -> No
     """So many elements of the run may be at work at once. Never raises PenstockError or OSError."""
     with contextlib.suppress(OSError):
         if seen := _own(context.storage, layout, run):
-            value = documents.PROMISE.to_json(seen.promise._replace(at_once=parts, ops=context.ops))
+            value = PROMISE.to_json(seen.promise._replace(at_once=parts, ops=context.ops))
             context.storage.repost(layout.promises, seen.name, value)
 
 
@@ -413,7 +412,7 @@ def _of_dataset(storage: Storage, layout: DatasetLayout) -> list[Seen]:
     return [
         one
         for one in seen
-        if one.promise.lock == lock and one.promise.uid == uid and one.promise.run != documents.REMOVAL
+        if one.promise.lock == lock and one.promise.uid == uid and one.promise.run != REMOVAL
     ]
 
 

@@ -20,8 +20,7 @@ from dataclasses import asdict
 from typing import TYPE_CHECKING
 
 from penstock.core import events
-from penstock.core.documents import promise as documents
-from penstock.core.documents.promise import REMOVAL, Promise
+from penstock.core.documents.promise import PROMISE, REMOVAL, Promise
 from penstock.engine.shared_memory import spending
 from penstock.errors import PenstockError
 from penstock.filesystem import clock
@@ -128,7 +127,7 @@ def _posted(context: Context, layout: DatasetLayout) -> str:
     name = f"{time.time_ns():020d}.{REMOVAL}.{secrets.token_hex(4)}"
     try:
         context.storage.make_folder_as_above(layout.promises)
-        if context.storage.post(layout.promises, name, documents.PROMISE.to_json(promise)):
+        if context.storage.post(layout.promises, name, PROMISE.to_json(promise)):
             return name
     except (OSError, PenstockError) as error:
         text = f"other removals below this root do not count this one, in {layout.promises}: {error}"
