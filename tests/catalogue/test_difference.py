@@ -15,12 +15,13 @@ from hypothesis import strategies as st
 from tests.catalogue.manifests import large, record, release
 from tests.support.commands import ROOT
 
-from penstock.catalogue import compared, renames, spilled_rows
+from penstock.catalogue import compared, renames
 from penstock.catalogue.difference import LISTED, Difference, Row
 from penstock.catalogue.judges import ByDigest, ByToken
 from penstock.core.documents.seal import SealedSource
 from penstock.core.layout import DatasetLayout
 from penstock.errors import FailedError
+from penstock.formats import spilled_rows
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping

@@ -16,13 +16,13 @@ from tests.catalogue.test_releases import names, snapshot
 from tests.support.commands import penstock
 from tests.support.forked import NOBODY, forked
 
-from penstock.catalogue import disk_use
 from penstock.catalogue.dataset_use import used
-from penstock.catalogue.disk_use import Place, Use
 from penstock.cli.main import main
 from penstock.config import fixed_settings
 from penstock.core.layout import DatasetLayout
 from penstock.errors import InterruptedRunError
+from penstock.retention import disk_use
+from penstock.retention.disk_use import Use
 from penstock.views import disk_use_text
 
 if TYPE_CHECKING:
@@ -130,22 +130,21 @@ def test_it_adds_up_as_a_count_by_os_walk_does(tmp_path: Path) -> None:
         for inode, found in names_of.items():
             kind = "outside" if len(found) < links[inode] else found[0] if len(set(found)) == 1 else "shared"
             expected[kind] += 1
-        fd = os.open(top, os.O_RDONLY)
         with Use(in_memory=1, most=chance.choice([3, 1000])) as use:
+            sums_of = {}
             for area in areas:
-                use.add(Place("release", area.name, "", fd, [area.name]), free)
+                sums_of[area.name] = use.area()
+                use.add_tree(sums_of[area.name], os.open(area, os.O_RDONLY), free)
             sums = use.ended()
-            told = {one["name"]: one for one in use.areas()}
-        os.close(fd)
-        assert {name: one["unique_files"] for name, one in told.items()} == {
+        assert {name: area.files.total() for name, area in sums_of.items()} == {
             area.name: expected[area.name] for area in areas
         }
         assert (sums.shared[0], sums.outside[0]) == (expected["shared"], expected["outside"])
         for area in areas:
             within = {inode for inode, found in names_of.items() if area.name in found}
-            assert told[area.name]["files"] == len(within)
-            assert told[area.name]["bytes"] == everything(area)
-            assert told[area.name]["folders"] == 3
+            assert sums_of[area.name].all_files == len(within)
+            assert sums_of[area.name].all_bytes == everything(area)
+            assert sums_of[area.name].folders.total() == 3
         assert sum(one["files"] for one in sums.owners()) == len(names_of) + 12
 
 
@@ -267,12 +266,10 @@ def test_memory_holds_rows_of_one_pass_alone(tmp_path: Path, monkeypatch: pytest
         add(self, rows)
 
     monkeypatch.setattr(disk_use.Sums, "add", noted)
-    fd = os.open(tmp_path, os.O_RDONLY)
     with Use(in_memory=1, most=100) as use:
         for name in ("a", "b"):
-            use.add(Place("release", name, "", fd, [name]), free)
+            use.add_tree(use.area(), os.open(tmp_path / name, os.O_RDONLY), free)
         sums = use.ended()
-    os.close(fd)
     assert sums.shared[0] == 300
     assert len(sizes) == 8
     assert max(sizes) <= 200

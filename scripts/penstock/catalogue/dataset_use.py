@@ -1,29 +1,48 @@
 """`penstock du`: the areas of one dataset (its releases, what lies hidden beside them, its state, the rest),
-and how much room they take (`disk_use`)."""
+and how much room they take (`retention.disk_use`)."""
 
 from __future__ import annotations
 
 import os
 import time
-from contextlib import ExitStack
-from typing import TYPE_CHECKING
+from contextlib import ExitStack, suppress
+from typing import TYPE_CHECKING, NamedTuple
 
-from penstock.catalogue.disk_use import Place, Use, elapsed
 from penstock.catalogue.holders import nobody
 from penstock.catalogue.reading import Folder
 from penstock.catalogue.releases import dataset_row
 from penstock.core.layout import DATA
+from penstock.filesystem.dir_stat import row as row_of
+from penstock.filesystem.kernel_quotas import project_known
+from penstock.filesystem.safe_open import OPEN_FOLDER, open_beneath
+from penstock.retention.disk_use import Use, owned
 from penstock.vendors.registry import pool_of
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable, Iterator, Sequence
 
     from penstock.core.documents.catalogue_rows import DatasetRow
-    from penstock.core.documents.disk_use import DiskUse
+    from penstock.core.documents.disk_use import AreaUse, DiskUse
     from penstock.core.layout import DatasetLayout
+    from penstock.retention.disk_use import Area
 
 EVERY = 0.2
 """Seconds between two reports of progress."""
+
+
+class Place(NamedTuple):
+    """Where an area lies, and what it is called."""
+
+    kind: str
+    name: str
+    state: str
+    folder: int
+    """A descriptor of the folder in which `names` lie; closed by the caller."""
+    names: Sequence[str]
+    """Paths below it that belong to the area."""
+    pool: str = ""
+    tops: Sequence[str] = ()
+    """Folders below it of which only they themselves belong to the area; "" is the folder itself."""
 
 
 def used(
@@ -56,10 +75,10 @@ def used(
 
             row = dataset_row(layout, nobody)
             found["problem"] = row["problem"]
-            for place in _places(layout, folder, row, opened, filesystem):
-                use.add(place, spent)
+            places = list(_places(layout, folder, row, opened, filesystem))
+            areas = [_walked(use, place, spent) for place in places]
             sums = use.ended()
-            found["areas"] = list(use.areas())
+            found["areas"] = [_shown(place, *area) for place, area in zip(places, areas, strict=True)]
             found["owners"] = sums.owners()
             found["shared_files"], found["shared_bytes"] = sums.shared
             found["outside_files"], found["outside_bytes"] = sums.outside
@@ -70,8 +89,47 @@ def used(
     found["folders"] = sum(one["folders"] for one in found["areas"])
     found["files"] = sum(one["files"] for one in found["owners"]) - found["folders"]
     found["bytes"] = sum(one["bytes"] for one in found["owners"])
-    found["seconds"] = elapsed(began)
+    found["seconds"] = round(time.monotonic() - began, 3)
     return found
+
+
+def _walked(use: Use, place: Place, spend: Callable[[int], None]) -> tuple[Area, int | None]:
+    """The area, and the project of its first folder; None where the file system does not say it."""
+    area, project = use.area(), None
+    for name in place.tops:
+        with suppress(OSError):
+            top = os.stat(name or ".", dir_fd=place.folder, follow_symlinks=False)
+            area.add_folder(row_of(top), 0)
+    for name in place.names:
+        try:
+            fd = open_beneath(place.folder, name, OPEN_FOLDER)
+        except NotADirectoryError:
+            use.add_names(area, place.folder, [name], 0)
+        except FileNotFoundError:
+            continue
+        except OSError:
+            area.unreadable += 1
+        else:
+            project = project_known(fd) if project is None else project
+            use.add_tree(area, fd, spend)
+    return area, project
+
+
+def _shown(place: Place, area: Area, project: int | None) -> AreaUse:
+    return {
+        "kind": place.kind,
+        "name": place.name,
+        "state": place.state,
+        "files": area.all_files,
+        "folders": area.folders.total(),
+        "bytes": area.all_bytes,
+        "unique_files": area.files.total(),
+        "unique_bytes": area.bytes.total(),
+        "frees": owned(area.files + area.folders, area.bytes),
+        "project": project,
+        "pool": place.pool,
+        "unreadable": area.unreadable,
+    }
 
 
 def _places(

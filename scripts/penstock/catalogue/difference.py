@@ -21,7 +21,7 @@ import pyarrow.compute as pc
 
 from penstock.catalogue.renames import alone, flags, paired, renamed
 from penstock.catalogue.sorted_rows import merged
-from penstock.catalogue.spilled_rows import SpilledRows
+from penstock.formats.spilled_rows import SpilledRows
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence

@@ -18,7 +18,7 @@ import pyarrow.compute as pc
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
-    from penstock.catalogue.spilled_rows import SpilledRows
+    from penstock.formats.spilled_rows import SpilledRows
 
 PASS = 1 << 19
 """Rows whose keys are held at once."""
