@@ -8,8 +8,7 @@ from typing import TYPE_CHECKING, Any
 from tests.support.staging_runs import context_for, events_of
 
 from penstock.arrays.array_runner import run_array
-from penstock.cluster.abilities import abilities_of
-from penstock.cluster.port import State, Status
+from penstock.cluster.port import Cluster, State, Status
 from penstock.config.settings import ClusterConfig, JobOptions
 from penstock.core.documents.element_outcome import ElementOutcome
 from penstock.core.documents.element_receipt import ElementReceipt
@@ -21,17 +20,14 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
     from pathlib import Path
 
-    from penstock.cluster.abilities import Abilities
-    from penstock.cluster.port import Accounted, ArraySpec, Visit
-    from penstock.core.checks import CheckResult
-    from penstock.core.documents.node_cores import NodeCores
+    from penstock.cluster.port import ArraySpec
     from penstock.state.context import Context
 
 DONE, RUNNING, FAILED, LOST = State.DONE, State.RUNNING, State.FAILED, State.LOST
 
 
 @dataclass
-class ScriptedCluster:
+class ScriptedCluster(Cluster):
     """A faithful cluster whose elements end as they are told to, one query after another.
 
     `script(index, try)` says how an element ends, and may leave a receipt or an outcome. Tries of
@@ -80,23 +76,11 @@ class ScriptedCluster:
     """Why the controller's own job keeps elements from starting."""
     recalled: dict[str, tuple[str, int | None]] = field(default_factory=dict)
 
-    @property
-    def abilities(self) -> Abilities:
-        return abilities_of(self.kind)
-
     def name(self) -> str:
         return self.cluster
 
     def remembers(self) -> float:
         return self.forgets
-
-    def check(self, steps: Sequence[str], visit: Visit | None = None, *, met: bool = False) -> Sequence[str]:
-        return ()
-
-    def core_results(
-        self, steps: Sequence[str], seen: Mapping[str, NodeCores | None]
-    ) -> Mapping[str, Sequence[CheckResult]]:
-        return {}
 
     def slots(self, step: str) -> int:
         return self.slot_count
@@ -177,9 +161,6 @@ class ScriptedCluster:
             return Status(RUNNING, node=f"n{index}")
         return Status(State.PENDING, "JobArrayTaskLimit")
 
-    def accounting(self, array: str) -> Sequence[Accounted]:
-        return ()
-
     def cancel(self, array: str, indices: Sequence[int] | None = None) -> None:
         self.cancelled.append(array)
         ended = self.ended.setdefault(array, {})
@@ -206,9 +187,6 @@ class ScriptedCluster:
 
     def holder_ended(self, job: str) -> bool:
         return False
-
-    def start_results(self, steps: Sequence[str]) -> Sequence[CheckResult]:
-        return ()
 
     def kept_out(self, steps: Sequence[str], arrays: Sequence[str] = ()) -> str:
         return self.keeps_out

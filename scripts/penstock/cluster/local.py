@@ -18,8 +18,7 @@ from collections import deque
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from penstock.cluster.abilities import abilities_of
-from penstock.cluster.port import State, Status
+from penstock.cluster.port import Cluster, State, Status
 from penstock.errors import IMPOSSIBLE, FailedError
 from penstock.runtime.job_environment import GIVEN_CPUS
 from penstock.runtime.parent_death import dies_with
@@ -27,10 +26,8 @@ from penstock.runtime.parent_death import dies_with
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
-    from penstock.cluster.port import Accounted, ArraySpec, Visit
+    from penstock.cluster.port import ArraySpec
     from penstock.config.settings import ClusterConfig
-    from penstock.core.checks import CheckResult
-    from penstock.core.documents.node_cores import NodeCores
 
 GRACE = 20.0
 """Seconds between SIGTERM and SIGKILL: an element finishes its blocks and closes its journal."""
@@ -55,13 +52,11 @@ class _Array:
         return [e for e in self.elements.values() if e.process is not None]
 
 
-class LocalCluster:
+class LocalCluster(Cluster):
     """The Cluster port on this machine. One thread starts and reaps every element: the kernel
     ties "dies with its parent" to the THREAD that forked, so that thread lives as long as this process."""
 
     kind = "local"
-    abilities = abilities_of(kind)
-    way = ""
 
     def __init__(
         self, config: ClusterConfig, *, cpus: int | None = None, grace: float = GRACE,
@@ -76,35 +71,11 @@ class LocalCluster:
         self._wake_read, self._wake_write = -1, -1
         self._thread: threading.Thread | None = None
 
-    def name(self) -> str:
-        return ""
-
-    def remembers(self) -> float:
-        return 0.0
-
-    def check(self, steps: Sequence[str], visit: Visit | None = None, *, met: bool = False) -> Sequence[str]:
-        """Nothing can be missing here: the interpreter that runs now runs the elements."""
-        del steps, visit, met
-        return ()
-
-    def core_results(
-        self, steps: Sequence[str], seen: Mapping[str, NodeCores | None]
-    ) -> Mapping[str, Sequence[CheckResult]]:
-        del steps, seen
-        return {}
-
     def slots(self, step: str) -> int:
         return min(self._config.of(step).max_elements, max(1, self._cpus // 2))
 
-    def asks(self, step: str) -> str:
-        del step
-        return ""
-
     def max_array(self) -> int:
         return 10_000
-
-    def max_elements(self) -> int:
-        return self.max_array()
 
     def submit(self, spec: ArraySpec) -> str:
         spec.logs.mkdir(parents=True, exist_ok=True)
@@ -121,35 +92,11 @@ class LocalCluster:
         self._wake()
         return identity
 
-    def find(self, name: str) -> Sequence[str]:
-        """None: elements that another controller started ended with it."""
-        del name
-        return ()
-
-    def appears_within(self, *, ended: bool) -> float:
-        del ended
-        return 0.0
-
-    def recall(self, array: str, name: str, spec_cores: int | None = None) -> None:
-        del array, name, spec_cores
-
-    def spec_cores(self, step: str) -> int | None:
-        del step
-        return None
-
     def states(self, array: str, indices: Sequence[int]) -> Mapping[int, Status]:
         with self._changed:
             known = self._arrays[array].elements if array in self._arrays else {}
             lost = Status(State.LOST, "its controller has ended")
             return {i: known[i].status if i in known else lost for i in indices}
-
-    def accounting(self, array: str) -> Sequence[Accounted]:
-        """Nobody keeps books here."""
-        del array
-        return ()
-
-    def states_of(self, arrays: Mapping[str, Sequence[int]]) -> Mapping[str, Mapping[int, Status]]:
-        return {array: self.states(array, indices) for array, indices in arrays.items()}
 
     def cancel(self, array: str, indices: Sequence[int] | None = None) -> None:
         """SIGTERM, then SIGKILL after a grace, to the elements' groups; returns when they ended."""
@@ -179,38 +126,10 @@ class LocalCluster:
             self._arrays[array].slots = at_once
         self._wake()
 
-    def longest(self, step: str) -> float:
-        del step
-        return 0.0
-
-    def longest_anywhere(self) -> float:
-        return 0.0
-
-    def spares(self, step: str, nodes: Sequence[str]) -> bool:
-        """Never: there is this machine alone."""
-        del step, nodes
-        return False
-
-    def keep_off(self, array: str, step: str, nodes: Sequence[str]) -> None:
-        del array, step, nodes
-
     def interval(self, waited: float) -> float:
         """A twentieth of the time that was waited, so that a caller without `changed` notices an end at most
         5 % late."""
         return min(0.5, max(0.02, waited / 20))
-
-    def holder_ended(self, job: str) -> bool | None:
-        """Always None: this machine has no jobs, and the lock itself checks processes of its own host."""
-        del job
-        return None
-
-    def start_results(self, steps: Sequence[str]) -> Sequence[CheckResult]:
-        del steps
-        return ()
-
-    def kept_out(self, steps: Sequence[str], arrays: Sequence[str] = ()) -> str:
-        del steps, arrays
-        return ""
 
     def close(self) -> None:
         """End every element and the supervising thread."""

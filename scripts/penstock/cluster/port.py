@@ -9,8 +9,11 @@ process ended.
 from __future__ import annotations
 
 import enum
+from abc import ABC, abstractmethod
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, NamedTuple, Protocol
+from typing import TYPE_CHECKING, NamedTuple
+
+from penstock.cluster.abilities import abilities_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
@@ -190,8 +193,8 @@ class Visit:
     it did not."""
 
 
-class Cluster(Protocol):
-    """Where elements run."""
+class Cluster(ABC):
+    """Where elements run. What is not abstract answers for a machine without a scheduler."""
 
     kind: str
     """The backend's name, for people and for files on disk: `local` or `slurm`."""
@@ -199,24 +202,29 @@ class Cluster(Protocol):
     @property
     def abilities(self) -> Abilities:
         """What its elements can and cannot do. Code checks this instead of `kind`."""
+        return abilities_of(self.kind)
 
     @property
     def way(self) -> str:
         """How this process talks to the scheduler, as receipts name it: `commands`, `pyslurm 25.11.2`, or
         `pyslurm 25.11.2, then commands`. "" where there is no scheduler."""
+        return ""
 
     def name(self) -> str:
         """The cluster's own name: a job's number means nothing without it. "" where jobs have no number.
         Raises TransientError while the cluster's controller does not answer."""
+        return ""
 
     def remembers(self) -> float:
         """Seconds after its submission for which the cluster surely remembers an element: one that is LOST
         sooner may yet be found. 0 where LOST is final."""
+        return 0.0
 
     def check(self, steps: Sequence[str], visit: Visit | None = None, *, met: bool = False) -> Sequence[str]:
         """Preflight for these steps. Raises PreflightError or ConfigError for what cannot work, quoting the
         cluster's own words; returns warnings. `met`: elements of an earlier submission still live, so nothing
         is tried on a node, and refusals become warnings."""
+        return ()
 
     def core_results(
         self, steps: Sequence[str], seen: Mapping[str, NodeCores | None]
@@ -225,20 +233,26 @@ class Cluster(Protocol):
         themselves, by the names of nodes, "" for the cluster as a whole; what is said of a node ends with
         ` on <name>`. `seen` is what nodes said of their cores; None: nothing. Empty where the cluster
         reserves no cores, or was not reached. Raises TransientError and FailedError."""
+        return {}
 
+    @abstractmethod
     def slots(self, step: str) -> int:
         """How many elements of this step may run at once (a node each on SLURM)."""
 
     def asks(self, step: str) -> str:
         """What an element of this step takes of a node, for people; "" where elements are processes of this
         machine. Raises TransientError."""
+        return ""
 
+    @abstractmethod
     def max_array(self) -> int:
         """What the number of each element in its array is below."""
 
     def max_elements(self) -> int:
         """The most elements of one array. Raises TransientError."""
+        return self.max_array()
 
+    @abstractmethod
     def submit(self, spec: ArraySpec) -> str:
         """Submit once; returns the array's id, which the caller makes durable before it waits."""
 
@@ -246,11 +260,13 @@ class Cluster(Protocol):
         """The ids of the arrays that were submitted under this name and that the cluster knows, the oldest
         first: one whose answer was lost may have ended before it is looked for. More than one: a submission
         whose answer was lost was carried out late, beside its repetition."""
+        return ()
 
     def appears_within(self, *, ended: bool) -> float:
         """Seconds in which the array of a submission without an answer appears to `find`, if it ever does:
         from the end of `submit`, where that is known to have `ended`; else, since it may have been killed,
         from its beginning. 0: at once. Raises TransientError."""
+        return 0.0
 
     def recall(self, array: str, name: str, spec_cores: int | None = None) -> None:
         """An array that an earlier controller submitted under this name: from now on a job of the same id and
@@ -261,7 +277,9 @@ class Cluster(Protocol):
     def spec_cores(self, step: str) -> int | None:
         """How many cores of its node each element of this step leaves to the node itself (`--core-spec`);
         None: nothing is asked for. Raises TransientError and FailedError."""
+        return None
 
+    @abstractmethod
     def states(self, array: str, indices: Sequence[int]) -> Mapping[int, Status]:
         """The states of all these elements, by ONE query. An element it knows nothing of is
         LOST. Raises TransientError while the cluster's controller does not answer."""
@@ -270,14 +288,18 @@ class Cluster(Protocol):
         """What the cluster's accounting keeps of the array's elements that have started; () where there is
         none, or it does not know the array. Raises TransientError and FailedError where it cannot be
         asked."""
+        return ()
 
     def states_of(self, arrays: Mapping[str, Sequence[int]]) -> Mapping[str, Mapping[int, Status]]:
         """`states` of each of these arrays, all by ONE query."""
+        return {array: self.states(array, indices) for array, indices in arrays.items()}
 
+    @abstractmethod
     def cancel(self, array: str, indices: Sequence[int] | None = None) -> None:
         """End the elements (without `indices` all of them). Returns when the cluster has accepted the order:
         elements may still run."""
 
+    @abstractmethod
     def throttle(self, array: str, at_once: int) -> None:
         """Let at most so many elements of a living array (at least 1) run at once from now on. Those
         that run stay. An array that has ended is no error."""
@@ -285,19 +307,23 @@ class Cluster(Protocol):
     def longest(self, step: str) -> float:
         """The longest time limit that an element of this step may ask for, in seconds; 0 where there is none.
         Raises TransientError while the cluster's controller does not answer."""
+        return 0.0
 
     def longest_anywhere(self) -> float:
         """The longest time limit of any partition, in seconds; 0 where none of them has one. Raises
         TransientError, FailedError."""
+        return 0.0
 
     def spares(self, step: str, nodes: Sequence[str]) -> bool:
         """Whether elements of this step can run without these nodes. Raises TransientError while the
         cluster's controller does not answer."""
+        return False
 
     def keep_off(self, array: str, step: str, nodes: Sequence[str]) -> None:
         """Elements of a living array that have not started go to none of these nodes, as far as the cluster
         lets this account say so."""
 
+    @abstractmethod
     def interval(self, waited: float) -> float:
         """Seconds until the next query, after `waited` seconds of waiting."""
 
@@ -305,13 +331,16 @@ class Cluster(Protocol):
         """Of a lock's holder: True only when the cluster names this job as ended, False when it names
         it as alive (suspended is alive). None for a job that it does not know or may not show: that is
         not ended either, and the lock watches the heartbeat instead."""
+        return None
 
     def start_results(self, steps: Sequence[str]) -> Sequence[CheckResult]:
         """After `check`: when elements of these steps would start, and what would keep them from it. Empty
         where the cluster was not reached. Raises TransientError and FailedError."""
+        return ()
 
     def kept_out(self, steps: Sequence[str], arrays: Sequence[str] = ()) -> str:
         """Why the controller's own job keeps elements of one of these steps from ever starting: without
         `arrays` a job of the step `submit` that is still to be submitted; else the job that this process is
         in, and elements of these arrays, which wait. "" where it does not, or that is not known. Raises
         TransientError and FailedError."""
+        return ""

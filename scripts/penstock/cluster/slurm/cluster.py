@@ -13,8 +13,7 @@ import time
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from penstock.cluster.abilities import abilities_of
-from penstock.cluster.port import Cause, State, Status
+from penstock.cluster.port import Cause, Cluster, State, Status
 from penstock.cluster.slurm import (
     controller_room,
     core_choice,
@@ -66,11 +65,10 @@ SETTLE = 20.0
 follows within a few."""
 
 
-class SlurmCluster:
+class SlurmCluster(Cluster):
     """`penstock.cluster.port.Cluster` by the rules of SLURM."""
 
     kind = "slurm"
-    abilities = abilities_of(kind)
 
     def __init__(
         self, config: ClusterConfig, target: Path | None = None, slurm: SlurmCommands | None = None
