@@ -5,6 +5,8 @@ from __future__ import annotations
 import subprocess
 import sys
 
+import pytest
+from tests.support import warm
 from tests.support.warm import ROOT
 
 WORKERS = """\
@@ -66,3 +68,25 @@ def test_the_kernel_shows_of_a_warm_process_what_it_was_given() -> None:
         cwd=ROOT, stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=120, check=False,
     )  # fmt: skip
     assert done.returncode == 0, done.stderr
+
+
+@pytest.mark.parametrize(
+    ("command", "words"),
+    [
+        ("/bin/echo -n a=1 '' 'b c' 'd'\"'\"'e' ", ["/bin/echo", "-n", "a=1", "", "b c", "d'e"]),
+        ("/bin/echo 'x $(y) \\ \n\"z' \u00e9", []),
+        ("/bin/echo 'x $(y) \\ \n\"z' '\u00e9'", ["/bin/echo", 'x $(y) \\ \n"z', "\u00e9"]),
+        *(
+            (f"/bin/echo a{more}", [])
+            for more in (" > b", "; b", "&", " $HOME", " *", " ~", "\\ b", "'b", ' "b"')
+        ),
+    ],
+)
+def test_the_command_of_a_rule_is_taken_where_bash_only_becomes_it(command: str, words: list[str]) -> None:
+    rule = f"set -euo pipefail;  {command}"
+    assert warm._of_rule(rule, "/usr/bin/bash") == words
+    assert warm._of_rule(rule, "/bin/dash") == warm._of_rule(command, "/bin/bash") == []
+    if words:
+        printed = rule.replace("/bin/echo", r"printf '%s\0'")
+        given = subprocess.run(["bash", "-c", printed], capture_output=True, text=True, check=True).stdout
+        assert given.split("\0")[:-1] == words[1:]

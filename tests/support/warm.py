@@ -4,7 +4,8 @@ Four fifths of the tests' CPU went into child processes, most of that into impor
 Once `enter` was called in a process, what `subprocess.Popen` starts there as `python -I -X utf8 -m
 penstock...` (or without the options, where they change nothing) is forked from a server. It is a true child
 of the process that asks: its id, exit status, signals, session, limits and open files are those that fork
-and exec would give; it can be waited for and killed. What it starts itself is warm in the same way.
+and exec would give; it can be waited for and killed. What it starts itself is warm in the same way, also the
+command of a rule, which Snakemake hands to bash.
 
 How a process becomes the child of another than the server: the server is itself a child of the process that
 asks. It forks twice; the process between ends, and the one below it goes to its nearest ancestor that adopts
@@ -31,6 +32,7 @@ import importlib
 import os
 import pickle
 import pkgutil
+import shlex
 import signal
 import socket
 import struct
@@ -45,12 +47,16 @@ ROOT = Path(__file__).resolve().parents[2]
 EXECUTABLE = sys.executable
 """Of this process; a test that sets `sys.executable` to one of its own has that one started, cold."""
 OPTIONS = ("-I", "-X", "utf8")
-OURS = ("tests.support.all_steps",)
-"""Modules of the tests that start as penstock's do, and whose children are warm."""
+OURS = ("tests.support.all_steps", "tests.support.kill_points", "snakemake")
+"""Modules that start as penstock's do, and whose children are warm."""
 READ_EARLY = ("PYTHON", "LC_", "LANG", "LD_", "MALLOC_", "TZ", "GLIBC_", "ARROW_", "PENSTOCK_TEST_HEARTBEAT")
 SNAKEMAKE = "penstock.cli.snakemake_start"
 PARENTS = ("penstock", SNAKEMAKE, *OURS)
 """Modules whose processes start others of penstock."""
+PACKAGES = ("penstock", "snakemake")
+"""Of those that start, packages: each is imported once."""
+RULE = "set -euo pipefail; "
+"""What Snakemake puts before a rule's command."""
 LIBRARIES = (
     "pyarrow.compute",
     "pyarrow.parquet",
@@ -183,9 +189,9 @@ def _execute_child(
 ) -> None:  # fmt: skip
     """As `subprocess.Popen._execute_child`, whose arguments it has."""
     given = dict(os.environ) if env is None else env
-    words = _words(args)
+    words = _words(_of_rule(args, executable) if shell else args)
     dies = getattr(preexec_fn, "__qualname__", "") == "dies_with.<locals>.prepare"
-    usual = close_fds and not shell and not executable and restore_signals and (preexec_fn is None or dies)
+    usual = close_fds and bool(shell) == bool(executable) and restore_signals and (preexec_fn is None or dies)
     if usual and umask == -1 and words and _client is not None and _client.fits(_texts(given)):
         numbers = sorted({0, 1, 2, *map(int, pass_fds)})
         streams = {0: p2cread, 1: c2pwrite, 2: errwrite}
@@ -216,6 +222,19 @@ def _execute_child(
         p2cread, p2cwrite, c2pread, c2pwrite, errread, errwrite, restore_signals, gid, gids, uid, umask,
         start_new_session, process_group,
     )  # fmt: skip
+
+
+def _of_rule(text: Any, program: Any) -> list[str]:
+    """The words of a rule's command, where bash only replaces itself by it (exec): one whose words all stand
+    as `shlex.quote` writes them, as Snakemake's `:q` does. Else none."""
+    if not isinstance(text, str) or not text.startswith(RULE) or Path(program or "").name != "bash":
+        return []
+    command = text.removeprefix(RULE).strip(" ")
+    try:
+        words = shlex.split(command)
+    except ValueError:
+        return []
+    return words if shlex.join(words) == command else []
 
 
 def _words(args: Any) -> list[str]:
@@ -348,7 +367,7 @@ def _become(request: dict[str, Any], fds: list[int], channel: socket.socket) -> 
     sys.orig_argv = [sys.executable, *OPTIONS, "-m", module, *arguments]
     _show(_COMMAND, [os.fsencode(word) for word in sys.orig_argv])
     _show(_ENVIRONMENT, [b"%b=%b" % variable for variable in request["env"].items()])
-    if module != "penstock":
+    if module not in PACKAGES:
         sys.modules.pop(module, None)
     if own >= 0:
         _enter(socket.socket(fileno=own))
