@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import shutil
+import subprocess
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -13,8 +14,9 @@ from tests.support.published import publish
 from tests.support.staging_runs import tree
 from tests.support.whole_way import staging
 
+from penstock.storage import tree_removal
+
 if TYPE_CHECKING:
-    import subprocess
     from collections.abc import Iterator
     from pathlib import Path
 
@@ -59,6 +61,21 @@ class Releases:
             release = self.names[letter] = publish(self.context)["release"]
         return release
 
+    def begin_with(self, letters: str) -> str:
+        """As `stage`, where a test needs what these versions left, and not their staging: a copy of it, at
+        the same path, which the documents name. Of the source only `same` is the file that was staged: to a
+        run the others have changed."""
+        kept = self.folder.parent / letters
+        if kept.exists():
+            subprocess.run(["cp", "-a", kept, self.layout.root], check=True)
+            published = (line["release"] for line in self.history())
+            self.names.update(zip(letters, published, strict=True))
+            self.holds(letters[-1])
+        else:
+            self.stage(*letters)
+            subprocess.run(["cp", "-a", self.layout.root, kept], check=True)
+        return self.names[letters[-1]]
+
     def again(self) -> dict[str, Any]:
         """All steps once more."""
         return publish(self.context)
@@ -94,9 +111,26 @@ class Releases:
         assert not ended or not list(self.layout.folder.glob(".current.*"))
 
 
+@pytest.fixture(scope="session")
+def kept(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Where the tests' dataset lies, one after another, and copies of what `begin_with` needs again."""
+    return tmp_path_factory.mktemp("retention")
+
+
 @pytest.fixture
-def releases(tmp_path: Path) -> Iterator[Releases]:
-    source = tmp_path / "source"
-    source.mkdir()
-    with staging(tmp_path, source) as context:
-        yield Releases(context, tmp_path)
+def releases(kept: Path) -> Iterator[Releases]:
+    folder = kept / "folder"
+    source = folder / "source"
+    source.mkdir(parents=True, exist_ok=True)
+    with staging(folder, source) as context:
+        yield Releases(context, folder)
+    for path in (*folder.iterdir(), *source.iterdir()):
+        if path not in (source, source / "same"):
+            remove(path)
+
+
+def remove(path: Path) -> None:
+    if path.is_dir() and not path.is_symlink():
+        tree_removal.remove_tree(path)
+    else:
+        path.unlink()

@@ -48,7 +48,7 @@ def test_a_host_whose_clock_is_wrong_removes_nothing_and_says_so(
     releases: Releases, tmp_path: Path, days: int
 ) -> None:
     """A pin of a process that lives was too old by such a clock (K2)."""
-    releases.stage("A")
+    releases.begin_with("A")
     pins.pinned(releases.context.storage, releases.layout, lambda: gate.passed(releases.layout))
     releases.stage("B")
     releases.configure(dataset=", retention: {last: 1, named: false}", more="gc: {grace: 1ms}\n")
@@ -65,7 +65,7 @@ def test_what_a_host_whose_clock_is_wrong_published_is_as_old_as_it_is(
     releases: Releases, tmp_path: Path, days: int
 ) -> None:
     """A release that left `current` now was beyond its grace by the history."""
-    releases.stage("A")
+    releases.begin_with("A")
     releases.holds("B")
     done = told(releases, tmp_path, days * DAY, "stage")
     assert done.returncode == 0, done.stderr
@@ -83,7 +83,7 @@ def test_what_a_host_whose_clock_is_wrong_published_is_as_old_as_it_is(
 
 def test_audits_are_read_in_the_order_in_which_they_began(releases: Releases, tmp_path: Path) -> None:
     """One of a host whose clock was ahead stood before those that came after it, and hid what they found."""
-    releases.stage("A")
+    releases.begin_with("A")
     assert told(releases, tmp_path, 10 * DAY, "audit", "data").returncode == 0
     first = [audit.id for audit, _ in audit_store.audits(releases.layout)]
     assert releases.command("audit", "data").returncode == 0
@@ -99,7 +99,7 @@ def test_what_a_comparison_read_counts_for_a_week_and_not_when_it_was_read_in_th
 
 def test_a_reading_that_lies_in_the_future_opens_no_gate(releases: Releases) -> None:
     """As a host wrote it whose clock was ahead."""
-    releases.stage("A")
+    releases.begin_with("A")
     assert releases.command("audit", "data").returncode == 0
     verdict = releases.layout.verdict(releases.names["A"])
     year = f"{time.gmtime().tm_year}-"

@@ -55,7 +55,7 @@ def below(releases: Releases) -> list[Path]:
 
 
 def test_all_of_it_goes_once_its_readers_are_not_waited_for(releases: Releases) -> None:
-    releases.stage(*"AB")
+    releases.begin_with("AB")
     (releases.layout.root / "other").mkdir()
     assert releases.command("remove", "data", releases.names["A"], "--all").returncode == 2
     waits = releases.command("remove", "data", "--all")
@@ -74,7 +74,7 @@ def test_all_of_it_goes_once_its_readers_are_not_waited_for(releases: Releases) 
 
 
 def test_a_pin_between_the_mark_and_the_rename_keeps_all_of_it(releases: Releases) -> None:
-    releases.stage(*"AB")
+    releases.begin_with("AB")
     context, layout = releases.context, releases.layout
     context.config = replace(context.config, gc=GcConfig(settle=0.01))
     plain = context.stop.wait
@@ -94,7 +94,7 @@ def test_a_pin_between_the_mark_and_the_rename_keeps_all_of_it(releases: Release
 
 
 def test_what_is_at_work_and_what_penstock_did_not_make_is_left_alone(releases: Releases) -> None:
-    releases.stage("A")
+    releases.begin_with("A")
     mine = releases.layout.folder / "notes.txt"
     mine.write_text("mine")
     with pytest.raises(PreflightError, match=r"notes\.txt"):
@@ -117,7 +117,7 @@ def test_what_is_at_work_and_what_penstock_did_not_make_is_left_alone(releases: 
 
 
 def test_killed_after_the_rename_the_same_command_removes_the_files(releases: Releases) -> None:
-    releases.stage("A")
+    releases.begin_with("A")
     decide = partial(gc_step._with_dataset, releases.context, now=True)
     dataset_removal.take_name(releases.context, releases.layout, decide, "remove")
     (rest,) = below(releases)

@@ -157,7 +157,7 @@ WORDS = {
 def test_what_other_accounts_wrote_forges_no_output(releases: Releases, name: str) -> None:
     """K3."""
     planted, commands = PLANTS[name]
-    releases.stage("a", "b")
+    releases.begin_with("ab")
     if name.startswith("a verdict"):
         assert releases.command("audit", "data").returncode == 0
     planted(releases)

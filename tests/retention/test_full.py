@@ -158,7 +158,7 @@ def test_a_removal_that_cannot_be_noted_yet_is_noted_once_there_is_room(
 
 
 def test_an_error_that_is_not_of_space_gives_no_reserve(releases: Releases) -> None:
-    releases.stage("A")
+    releases.begin_with("A")
     before = reserved(releases.layout)
 
     def fails() -> None:

@@ -95,7 +95,7 @@ def held(releases: Releases, found: object, letter: str) -> list[str]:
 
 
 def test_what_no_rule_holds_goes_and_the_rest_stays_whole(releases: Releases) -> None:
-    releases.stage(*"ABCD")
+    releases.begin_with("ABCD")
     ruled(releases, last=2)
     seen = {letter: os.listdir(data_of(releases.context).parent) for letter in "D"}
     found = gc_step.gc(releases.context, "data", dry_run=False)
@@ -119,7 +119,7 @@ def test_what_no_rule_holds_goes_and_the_rest_stays_whole(releases: Releases) ->
 
 def test_what_it_will_free_is_said_while_all_of_it_is_there(releases: Releases) -> None:
     """S10: by user and group, before the first name is taken."""
-    releases.stage(*"ABC")
+    releases.begin_with("ABC")
     ruled(releases, last=1)
     seen = []
 
@@ -137,7 +137,7 @@ def test_what_it_will_free_is_said_while_all_of_it_is_there(releases: Releases) 
 
 
 def test_a_dry_run_changes_nothing_and_says_what_would_go_and_why(releases: Releases) -> None:
-    releases.stage(*"ABC")
+    releases.begin_with("ABC")
     ruled(releases, last=1)
     before = sorted(os.walk(releases.layout.folder))
     done = releases.command("gc", "--dry-run")
@@ -152,7 +152,7 @@ def test_a_dry_run_changes_nothing_and_says_what_would_go_and_why(releases: Rele
 
 
 def test_without_rules_gc_removes_no_release(releases: Releases) -> None:
-    releases.stage(*"AB")
+    releases.begin_with("AB")
     releases.context.config = replace(releases.context.config, gc=SOON)
     found = gc_step.gc(releases.context, "data", dry_run=False)
     assert releases.there() == "AB"
@@ -160,7 +160,7 @@ def test_without_rules_gc_removes_no_release(releases: Releases) -> None:
 
 
 def test_the_grace_is_waited_for_pinned_or_not(releases: Releases) -> None:
-    releases.stage(*"AB")
+    releases.begin_with("AB")
     ruled(releases, GcConfig(), last=1)
     found = gc_step.gc(releases.context, "data", dry_run=False)
     assert held(releases, found, "A")[0].startswith("grace: it left `current` ")
@@ -224,7 +224,7 @@ def test_freed_bytes_are_said_by_user_and_group(tmp_path: Path) -> None:
 
 
 def test_a_pin_holds_until_the_owner_overrules_it_by_name(releases: Releases) -> None:
-    releases.stage("A")
+    releases.begin_with("A")
     pin = pins.pinned(releases.context.storage, releases.layout, lambda: gate.passed(releases.layout))[1]
     releases.stage("B")
     ruled(releases, last=1)
@@ -249,7 +249,7 @@ def test_a_pin_holds_until_the_owner_overrules_it_by_name(releases: Releases) ->
 
 
 def test_a_strangers_pin_holds_and_so_does_one_of_an_unknown_cluster(releases: Releases) -> None:
-    releases.stage("A")
+    releases.begin_with("A")
     look = lambda: gate.passed(releases.layout)  # noqa: E731
     job_environment.enter(JobEnvironment(job="17", proven=True, cluster="elsewhere"))
     job = pins.pinned(releases.context.storage, releases.layout, look)[1]
@@ -267,7 +267,7 @@ def test_a_strangers_pin_holds_and_so_does_one_of_an_unknown_cluster(releases: R
 
 
 def test_pins_that_stand_no_more_are_removed(releases: Releases) -> None:
-    releases.stage("A")
+    releases.begin_with("A")
     command = [sys.executable, "-m", "penstock", "--config", str(releases.config), "path", "data", "--job"]
     subprocess.run(
         ["sh", "-c", '"$@"; :', "sh", *command], check=True, capture_output=True, start_new_session=True
@@ -280,7 +280,7 @@ def test_pins_that_stand_no_more_are_removed(releases: Releases) -> None:
 
 def test_a_pin_that_comes_between_the_mark_and_the_rename_keeps_the_release(releases: Releases) -> None:
     """The removal waits after its mark; a reader that looked before it has its pin there by then."""
-    releases.stage(*"AB")
+    releases.begin_with("AB")
     ruled(releases, GcConfig(grace=0.000001, settle=0.5), last=1)
     context, layout = releases.context, releases.layout
     waited = []
@@ -304,7 +304,7 @@ def test_a_pin_that_comes_between_the_mark_and_the_rename_keeps_the_release(rele
 def test_a_removal_by_name_that_is_held_after_it_began_does_not_end_with_0(
     releases: Releases, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    releases.stage(*"AB")
+    releases.begin_with("AB")
     releases.configure(more="gc: {grace: 1ms}\n")
     monkeypatch.setenv(TESTED, '{"gc.settle": "2s"}')
     context, layout, name = releases.context, releases.layout, releases.names["A"]
@@ -323,7 +323,7 @@ def test_a_removal_by_name_that_is_held_after_it_began_does_not_end_with_0(
 def test_the_base_of_a_run_that_has_not_ended_stays_and_a_later_plan_needs_no_base(
     releases: Releases,
 ) -> None:
-    releases.stage(*"AB")
+    releases.begin_with("AB")
     releases.holds("C")
     list_step.run(releases.context, "data")
     plan_step.run(releases.context, "data")
@@ -344,7 +344,7 @@ def test_the_base_of_a_run_that_has_not_ended_stays_and_a_later_plan_needs_no_ba
 
 
 def test_a_source_that_goes_back_to_a_removed_release_is_staged_again(releases: Releases) -> None:
-    releases.stage(*"AB")
+    releases.begin_with("AB")
     ruled(releases, last=1)
     gc_step.gc(releases.context, "data", dry_run=False)
     assert releases.there() == "B"
@@ -356,7 +356,7 @@ def test_a_source_that_goes_back_to_a_removed_release_is_staged_again(releases: 
 
 
 def test_an_audit_that_is_at_work_holds_its_release(releases: Releases) -> None:
-    releases.stage(*"AB")
+    releases.begin_with("AB")
     ruled(releases, last=1)
     (releases.layout.state / "audit.lock").write_bytes(
         holders.this_process(releases.names["A"], "audit").to_json()
@@ -371,7 +371,7 @@ def test_an_audit_that_is_at_work_holds_its_release(releases: Releases) -> None:
 @pytest.mark.parametrize("lock", ["audit.lock", "gate.lock"])
 def test_an_audit_that_begins_after_the_mark_keeps_the_release(releases: Releases, lock: str) -> None:
     """Its look for a mark came before the mark was there; the last look asks for it (K8)."""
-    releases.stage(*"AB")
+    releases.begin_with("AB")
     ruled(releases, GcConfig(grace=0.000001, settle=0.5), last=1)
     context = releases.context
 
@@ -397,7 +397,7 @@ def repaired(context: Context, release: str) -> object:
 def test_what_reads_a_release_that_is_marked_ends_before_it_reads(
     releases: Releases, work: Callable[[Context, str], object]
 ) -> None:
-    releases.stage(*"AB")
+    releases.begin_with("AB")
     audited(releases.context, releases.names["A"])
     ruled(releases, GcConfig(grace=0.000001, settle=0.5), last=1)
     context = releases.context
@@ -419,7 +419,7 @@ def test_an_audit_whose_release_is_gone_says_so_and_finds_nothing(
     releases: Releases, when: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """As by `rm -r`, or under a reader's audit, which no removal sees: it ended with [Errno 2]."""
-    releases.stage(*"AB")
+    releases.begin_with("AB")
     context, layout, release = releases.context, releases.layout, releases.names["A"]
     plain, sink = context.storage.releases, context.sink
 
@@ -448,7 +448,7 @@ def test_an_audit_whose_release_is_gone_says_so_and_finds_nothing(
 
 
 def test_where_current_leads_nowhere_nothing_is_removed(releases: Releases) -> None:
-    releases.stage(*"AB")
+    releases.begin_with("AB")
     ruled(releases, last=1)
     releases.layout.current.unlink()
     gc_step.gc(releases.context, "data", dry_run=False)
@@ -457,7 +457,7 @@ def test_where_current_leads_nowhere_nothing_is_removed(releases: Releases) -> N
 
 def test_a_release_that_a_newer_version_sealed_is_left_to_that_version(releases: Releases) -> None:
     """It may be held in ways that this version knows nothing of."""
-    releases.stage(*"ABC")
+    releases.begin_with("ABC")
     ruled(releases, last=1)
     seal = rewritten(releases, "A", lambda text: json.dumps({**json.loads(text), "format": 99}))
     found = gc_step.gc(releases.context, "data", dry_run=False)
@@ -469,7 +469,7 @@ def test_a_release_that_a_newer_version_sealed_is_left_to_that_version(releases:
 
 
 def test_a_history_that_cannot_be_read_is_an_error_that_names_it(releases: Releases) -> None:
-    releases.stage(*"AB")
+    releases.begin_with("AB")
     releases.layout.history.unlink()
     releases.layout.history.mkdir()
     for words in ("gc --dry-run", "gc", "rollback data"):
@@ -483,7 +483,7 @@ def test_a_history_that_cannot_be_read_is_an_error_that_names_it(releases: Relea
 
 
 def test_where_pins_cannot_be_read_nothing_is_removed(releases: Releases) -> None:
-    releases.stage(*"AB")
+    releases.begin_with("AB")
     ruled(releases, last=1)
     shutil.rmtree(releases.layout.pins)
     releases.layout.pins.write_text("")  # root reads every folder, but no file is one
@@ -494,7 +494,7 @@ def test_where_pins_cannot_be_read_nothing_is_removed(releases: Releases) -> Non
 
 
 def test_of_a_release_whose_seal_is_damaged_the_history_says_what_it_held(releases: Releases) -> None:
-    releases.stage(*"AB")
+    releases.begin_with("AB")
     ruled(releases, last=1)
     told = next(line for line in releases.history() if line["release"] == releases.names["A"])
     rewritten(releases, "A", lambda text: text[:10])
@@ -507,7 +507,7 @@ def test_of_a_release_whose_seal_is_damaged_the_history_says_what_it_held(releas
 
 def test_where_the_state_is_missing_nothing_is_removed_and_that_is_said(releases: Releases) -> None:
     """As where `target.state_root` is not mounted: nobody knows whether a run is at work."""
-    releases.stage(*"AB")
+    releases.begin_with("AB")
     ruled(releases)  # without its history nobody knows which of two of one second is the newer one
     away = releases.folder / "away"
     releases.layout.state.rename(away)
@@ -526,7 +526,7 @@ def test_where_the_state_is_missing_nothing_is_removed_and_that_is_said(releases
 
 
 def test_the_current_release_is_never_removed_by_name(releases: Releases) -> None:
-    releases.stage(*"AB")
+    releases.begin_with("AB")
     ruled(releases, last=1)
     with pytest.raises(PreflightError, match=r"a release is held(.|\n)*: current"):
         gc_step.remove(releases.context, "data", list(releases.names.values()), dry_run=False, now=True)
@@ -536,7 +536,7 @@ def test_the_current_release_is_never_removed_by_name(releases: Releases) -> Non
 
 
 def test_the_verdict_and_the_state_of_a_removed_release_go_too(releases: Releases) -> None:
-    releases.stage(*"AB")
+    releases.begin_with("AB")
     releases.command("audit", "data", "--release", releases.names["A"])
     assert releases.layout.verdict(releases.names["A"]).exists()
     # As a kill leaves it that comes while an audit is removed.
@@ -553,7 +553,7 @@ def test_the_verdict_and_the_state_of_a_removed_release_go_too(releases: Release
 
 
 def test_the_rotation_of_audits_goes_on_after_its_release_was_removed(releases: Releases) -> None:
-    first, _ = releases.stage("A"), releases.stage("B")
+    first, _ = releases.begin_with("A"), releases.stage("B")
     for _ in range(2):
         done = releases.command("audit", "data", "--release", first, "--fraction", "1/3")
         assert done.returncode == 0, done.stderr
@@ -600,7 +600,7 @@ def test_while_pause_stands_gc_rests_and_goes_on_after(
 
 
 def test_other_datasets_are_collected_where_a_run_holds_one(releases: Releases) -> None:
-    releases.stage(*"AB")
+    releases.begin_with("AB")
     ruled(releases, last=1)
     text = releases.config.read_text()
     releases.config.write_text(text.rstrip()[:-1] + f", other: {{source: '{releases.source}'}}}}\n")
@@ -617,7 +617,7 @@ def test_other_datasets_are_collected_where_a_run_holds_one(releases: Releases) 
 
 
 def test_a_run_of_the_dataset_need_not_wait_for_the_files_to_be_removed(releases: Releases) -> None:
-    releases.stage(*"AB")
+    releases.begin_with("AB")
     ruled(releases, last=1)
     lock = releases.layout.state / "gc.lock"
     with DatasetLock(lock, "data", run="", command="gc", holder_ended=lambda *_: None):
@@ -635,7 +635,7 @@ def test_a_run_of_the_dataset_need_not_wait_for_the_files_to_be_removed(releases
 def test_stagings_of_abandoned_runs_go_and_the_staging_of_one_that_can_go_on_stays(
     releases: Releases,
 ) -> None:
-    releases.stage("A")
+    releases.begin_with("A")
     releases.holds("B")
     list_step.run(releases.context, "data")
     plan_step.run(releases.context, "data")
@@ -672,7 +672,7 @@ def test_stagings_of_abandoned_runs_go_and_the_staging_of_one_that_can_go_on_sta
 
 def test_who_wakes_after_its_lock_was_taken_over_removes_nothing(releases: Releases) -> None:
     """A removal that froze between its last look and its rename: who came after took its mark back."""
-    releases.stage(*"AB")
+    releases.begin_with("AB")
     context, layout = releases.context, releases.layout
     known = next(one for one in survey.look(context, layout).known if one.release == releases.names["A"])
     mark = removals.mark(context, layout, known, "why")
@@ -689,7 +689,7 @@ def test_who_wakes_after_its_lock_was_taken_over_removes_nothing(releases: Relea
 
 
 def test_a_mark_that_says_nothing_is_taken_away(releases: Releases) -> None:
-    releases.stage(*"AB")
+    releases.begin_with("AB")
     releases.layout.removing("x").write_bytes(b"torn")
     gc_step.gc(releases.context, "data", dry_run=False)
     assert not releases.layout.removing("x").exists()
@@ -700,7 +700,7 @@ def test_a_stranger_is_refused(releases: Releases) -> None:
     from tests.support.forked import forked
 
     need_root()
-    releases.stage(*"AB")
+    releases.begin_with("AB")
     ruled(releases, last=1)
     for folder in (releases.folder, *releases.folder.parents):
         if not folder.stat().st_mode & stat.S_IXOTH:
@@ -725,7 +725,7 @@ def test_a_stranger_is_refused(releases: Releases) -> None:
 
 
 def test_a_publish_leaves_the_part_of_a_removal_that_is_at_work(releases: Releases) -> None:
-    releases.stage("A")
+    releases.begin_with("A")
     with paced(releases.context, releases.layout):
         (promise,) = releases.layout.promises.iterdir()
         releases.stage("B")
@@ -741,7 +741,7 @@ def test_removals_keep_to_the_budget_together(releases: Releases) -> None:
     """A fifth of the site's budget: 200 files at 100 a second take 2 s at least."""
     import time
 
-    releases.stage("A")
+    releases.begin_with("A")
     tree(releases.source, {f"d{i % 7}/f{i}": b"x" for i in range(200)})
     releases.names["M"] = releases.again()["release"]
     releases.stage("B")
@@ -756,7 +756,7 @@ def test_removals_keep_to_the_budget_together(releases: Releases) -> None:
 
 def test_a_removal_that_begins_beside_another_waits_until_that_one_has_read_it(releases: Releases) -> None:
     """Else both together would remove more than the budget until then."""
-    releases.stage("A")
+    releases.begin_with("A")
     ruled(releases)
     context, layout = releases.context, releases.layout
     first, second = (tree(releases.folder / name, {"f": b"x"}) for name in ("first", "second"))
@@ -772,7 +772,7 @@ def test_a_removal_that_begins_beside_another_waits_until_that_one_has_read_it(r
 
 def test_removals_of_another_account_take_its_share_and_no_more(releases: Releases) -> None:
     """Fifty promises of a stranger took all but a fiftieth."""
-    releases.stage("A")
+    releases.begin_with("A")
     context, layout = releases.context, releases.layout
     with paced(context, layout):
         (own,) = layout.promises.iterdir()

@@ -155,7 +155,7 @@ print(json.dumps({"wrong": wrong[:5], "held": sorted(seen)}))
 
 def test_gc_racing_with_pins_and_readers_touches_no_pinned_and_no_current_release(releases: Releases) -> None:
     """Without a grace, and with rules that hold nothing: pins and `current` alone keep releases."""
-    releases.stage("A")
+    releases.begin_with("A")
     config = releases.context.config
     data = replace(config.datasets["data"], retention=RetentionConfig(within=0.000001, named=False))
     releases.context.config = replace(config, datasets={"data": data}, gc=GcConfig(grace=0.000001))

@@ -54,7 +54,7 @@ def aged(paths: list[Path], monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.mark.parametrize("command", ["gc", "run", "rollback"])
 def test_the_next_command_removes_the_probe_of_a_killed_one(releases: Releases, command: str) -> None:
     """K13."""
-    releases.stage("a", "b")
+    releases.begin_with("ab")
     left = leave(releases)
     words = {"gc": ["gc", "data"], "run": ["step", "list", "data"], "rollback": ["rollback", "data"]}[command]
     answer = releases.command(*words)
@@ -80,14 +80,14 @@ def test_old_temporary_files_go_too(releases: Releases, monkeypatch: pytest.Monk
 
 def test_a_trial_that_cannot_be_removed_stops_no_command(releases: Releases) -> None:
     """K13."""
-    releases.stage("a", "b")
+    releases.begin_with("ab")
     (releases.layout.releases / PROBE).write_text("no folder")
     assert releases.command("gc", "data").returncode == 0
 
 
 def test_a_link_that_was_to_become_current_goes_at_once(releases: Releases) -> None:
     """K13."""
-    releases.stage("a", "b")
+    releases.begin_with("ab")
     left = releases.layout.folder / ".current.0123456789abcdef"
     left.symlink_to("releases/none")
     assert releases.command("gc", "data").returncode == 0

@@ -101,7 +101,7 @@ def _no_job() -> Iterator[None]:
 
 
 def test_a_jobs_pin_stands_until_its_cluster_says_that_it_ended(releases: Releases) -> None:
-    release = releases.stage("A")
+    release = releases.begin_with("A")
     storage, layout = releases.context.storage, releases.layout
     in_job("17", restarts=1)
     found, pin = pins.pinned(storage, layout, look(releases))
@@ -118,7 +118,7 @@ def test_a_jobs_pin_stands_until_its_cluster_says_that_it_ended(releases: Releas
 
 
 def test_a_job_that_pins_again_after_a_publish_holds_both_releases(releases: Releases) -> None:
-    releases.stage("A")
+    releases.begin_with("A")
     in_job("17")
     pins.pinned(releases.context.storage, releases.layout, look(releases))
     releases.stage("B")
@@ -140,7 +140,7 @@ def given(releases: Releases) -> str:
 
 def test_s32_a_job_is_given_the_same_release_again_also_after_a_requeue(releases: Releases) -> None:
     """S32."""
-    releases.stage("A")
+    releases.begin_with("A")
     in_job("17")
     assert given(releases) == "A"
     releases.stage("B")
@@ -157,7 +157,7 @@ def test_s32_a_job_is_given_the_same_release_again_also_after_a_requeue(releases
 
 
 def test_a_script_outside_of_a_job_is_given_the_same_release_again(releases: Releases) -> None:
-    releases.stage("A")
+    releases.begin_with("A")
     assert given(releases) == "A"
     releases.stage("B")
     assert given(releases) == "A"
@@ -168,7 +168,7 @@ def test_a_script_outside_of_a_job_is_given_the_same_release_again(releases: Rel
 
 def test_s32_processes_of_a_job_that_ask_at_once_are_given_one_release(releases: Releases) -> None:
     """S32: of two that met different releases, the pin that was there first says which."""
-    releases.stage("A")
+    releases.begin_with("A")
     in_job("17")
     storage, layout = releases.context.storage, releases.layout
 
@@ -191,7 +191,7 @@ def test_s32_processes_of_a_job_that_ask_at_once_are_given_one_release(releases:
 
 def test_s32_a_job_whose_release_was_removed_is_told_so_and_given_no_other(releases: Releases) -> None:
     """S32."""
-    releases.stage("A")
+    releases.begin_with("A")
     in_job("17")
     assert given(releases) == "A"
     releases.stage("B")
@@ -203,7 +203,7 @@ def test_s32_a_job_whose_release_was_removed_is_told_so_and_given_no_other(relea
 def test_of_two_processes_of_a_job_none_takes_the_others_pin_away(releases: Releases) -> None:
     """One of them meets a mark, and takes its own pin back; the other one's, which was there before the mark,
     still holds the release."""
-    releases.stage("A")
+    releases.begin_with("A")
     storage, layout = releases.context.storage, releases.layout
     in_job("17")
     first = pins.pinned(storage, layout, look(releases))[1]
@@ -214,7 +214,7 @@ def test_of_two_processes_of_a_job_none_takes_the_others_pin_away(releases: Rele
 
 
 def test_another_accounts_pin_of_the_same_name_is_left_alone(releases: Releases) -> None:
-    releases.stage("A")
+    releases.begin_with("A")
     in_job("17")
     pin = pins.pinned(releases.context.storage, releases.layout, look(releases))[1]
     give(releases.layout.pins / pin.name, 4242, 4242)
@@ -223,7 +223,7 @@ def test_another_accounts_pin_of_the_same_name_is_left_alone(releases: Releases)
 
 
 def test_what_is_no_pin_holds_nothing(releases: Releases) -> None:
-    releases.stage("A")
+    releases.begin_with("A")
     folder = releases.layout.pins
     (folder / "torn").write_text('{"format": 1, "rele')
     (folder / "nested").write_text("[" * 60_000)
@@ -242,7 +242,7 @@ def test_what_is_no_pin_holds_nothing(releases: Releases) -> None:
 def test_s36_a_pin_of_a_newer_version_holds_its_release_until_it_is_too_old_or_taken_back(
     releases: Releases,
 ) -> None:
-    releases.stage(*"AB")
+    releases.begin_with("AB")
     pin = releases.layout.pins / "newer"
     pin.write_text(json.dumps({"format": 2, "release": releases.names["A"], "at": "", "job": {"number": 1}}))
     removed = releases.command("remove", "data", releases.names["A"], "--now")
@@ -261,7 +261,7 @@ def test_s36_a_pin_of_a_newer_version_holds_its_release_until_it_is_too_old_or_t
 
 
 def test_a_release_that_is_being_removed_is_not_pinned_and_another_one_is(releases: Releases) -> None:
-    releases.stage(*"AB")
+    releases.begin_with("AB")
     storage, layout = releases.context.storage, releases.layout
     names = iter([releases.names["A"], releases.names["A"], releases.names["B"]])
     layout.removing(releases.names["A"]).write_text("{}")
@@ -275,7 +275,7 @@ def test_a_release_that_is_being_removed_is_not_pinned_and_another_one_is(releas
 
 
 def test_the_command_pins_for_the_script_that_calls_it(releases: Releases, tmp_path: Path) -> None:
-    releases.stage("A")
+    releases.begin_with("A")
     command = f"{sys.executable} -m penstock --config {releases.config}"
     (tmp_path / "job.sh").write_text(
         f"data=$({command} path data --job) || exit 1\n"
@@ -309,7 +309,7 @@ def test_the_command_pins_for_the_script_that_calls_it(releases: Releases, tmp_p
 
 
 def test_nothing_is_pinned_where_the_gate_is_closed(releases: Releases) -> None:
-    releases.stage("A")
+    releases.begin_with("A")
     release = releases.layout.release(releases.names["A"])
     release.chmod(0o700)
     (release / "release.json").unlink()
@@ -320,7 +320,7 @@ def test_nothing_is_pinned_where_the_gate_is_closed(releases: Releases) -> None:
 
 
 def test_a_dataset_of_an_older_version_gets_its_folder_of_pins_by_a_rollback(releases: Releases) -> None:
-    releases.stage(*"AB")
+    releases.begin_with("AB")
     shutil.rmtree(releases.layout.pins)
     rollback_step.run(releases.context, "data", None)
     assert stat.S_IMODE(releases.layout.pins.stat().st_mode) & 0o7777 == 0o1770
@@ -472,7 +472,7 @@ def test_without_a_folder_of_pins_a_reader_is_told_who_makes_it(place: Path) -> 
 
 
 def test_a_pin_outlives_a_reader_that_was_killed_only_until_its_process_is_gone(releases: Releases) -> None:
-    releases.stage("A")
+    releases.begin_with("A")
     child = subprocess.Popen(
         ["sh", "-c", f"{sys.executable} -m penstock --config {releases.config} path data --job; sleep 1000"],
         stdout=subprocess.PIPE,
@@ -493,7 +493,7 @@ def _layout(folder: Path) -> Any:
 
 def test_pins_of_others_forge_no_line_of_status_and_are_counted_beyond_twenty(releases: Releases) -> None:
     """K3."""
-    releases.stage("a")
+    releases.begin_with("a")
     layout = releases.layout
     forged = {
         "format": 1,
@@ -516,7 +516,7 @@ def test_pins_of_others_forge_no_line_of_status_and_are_counted_beyond_twenty(re
 
 def test_a_reader_looks_for_its_own_pins_alone(releases: Releases) -> None:
     """K3: those of other accounts are not opened."""
-    releases.stage("a")
+    releases.begin_with("a")
     for number in range(2000):
         (releases.layout.pins / f"4000-x-{number}").write_text("{}")
     storage = releases.context.storage

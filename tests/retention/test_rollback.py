@@ -52,7 +52,7 @@ print(json.dumps({"wrong": wrong[:5], "loops": loops, "seen": sorted(seen)}))
 
 
 def test_back_to_the_one_before_and_forth_by_name(releases: Releases) -> None:
-    releases.stage(*"ABC")
+    releases.begin_with("ABC")
     assert releases.command("rollback", "data").returncode == 0
     assert releases.current() == "B"
     done = releases.command("rollback", "data")
@@ -76,7 +76,7 @@ def test_back_to_the_one_before_and_forth_by_name(releases: Releases) -> None:
 
 
 def test_from_what_came_after_a_rollback_it_leads_to_what_was_current_then(releases: Releases) -> None:
-    releases.stage(*"ABC")
+    releases.begin_with("ABC")
     rollback_step.run(releases.context, "data", releases.names["A"])
     releases.stage("D")
     assert rollback_step.run(releases.context, "data", None)["release"] == releases.names["A"]
@@ -131,7 +131,7 @@ def test_a_rerun_of_an_unchanged_source_does_not_undo_it_and_a_changed_source_is
 
 
 def test_a_release_that_is_not_whole_is_refused(releases: Releases) -> None:
-    releases.stage(*"AB")
+    releases.begin_with("AB")
     data = releases.layout.release(releases.names["A"]) / "data"
     damage(data / "letter", lambda file: file.unlink())
     before = releases.layout.history.read_bytes()
@@ -144,7 +144,7 @@ def test_a_release_that_is_not_whole_is_refused(releases: Releases) -> None:
 
 
 def test_the_current_release_is_looked_at_too(releases: Releases) -> None:
-    releases.stage("A")
+    releases.begin_with("A")
     release = releases.names["A"]
     damage(releases.layout.release(release) / "data" / "letter", lambda file: file.unlink())
     done = releases.command("rollback", "data", release)
@@ -153,7 +153,7 @@ def test_the_current_release_is_looked_at_too(releases: Releases) -> None:
 
 
 def test_findings_refuse_it_until_they_are_overruled(releases: Releases) -> None:
-    releases.stage(*"AB")
+    releases.begin_with("AB")
     release = releases.names["A"]
     folder = releases.layout.release(release)
     damage(folder / "data" / "same", lambda file: (file.chmod(0o600), file.write_bytes(b"SAME" * 3000))[0])
@@ -171,7 +171,7 @@ def test_findings_refuse_it_until_they_are_overruled(releases: Releases) -> None
 
 
 def test_a_release_of_an_account_that_is_not_trusted_is_refused(releases: Releases) -> None:
-    releases.stage(*"AB")
+    releases.begin_with("AB")
     give(releases.layout.release(releases.names["A"]), 4242, 4242)
     with pytest.raises(FindingsError):
         rollback_step.run(releases.context, "data", None)
@@ -180,7 +180,7 @@ def test_a_release_of_an_account_that_is_not_trusted_is_refused(releases: Releas
 
 def test_names_that_are_none_and_datasets_without_releases_are_refused(releases: Releases) -> None:
     assert "nothing is published" in releases.command("rollback", "data").stderr
-    releases.stage("A")
+    releases.begin_with("A")
     for name in ("nonsense", "../x", "."):
         done = releases.command("rollback", "data", name)
         assert done.returncode == 4
@@ -189,7 +189,7 @@ def test_names_that_are_none_and_datasets_without_releases_are_refused(releases:
 
 
 def test_while_a_run_holds_the_dataset_it_is_refused(releases: Releases) -> None:
-    releases.stage(*"AB")
+    releases.begin_with("AB")
     with DatasetLock(releases.layout.lock, "data", run="", command="copy", holder_ended=lambda *_: None):
         done = releases.command("rollback", "data")
     assert done.returncode == 7
@@ -197,7 +197,7 @@ def test_while_a_run_holds_the_dataset_it_is_refused(releases: Releases) -> None
 
 
 def test_a_link_that_a_frozen_run_was_about_to_rename_is_removed_first(releases: Releases) -> None:
-    releases.stage(*"AB")
+    releases.begin_with("AB")
     frozen = releases.layout.folder / ".current.0123456789abcdef"
     frozen.symlink_to(f"releases/{releases.names['B']}")
     rollback_step.run(releases.context, "data", None)
@@ -206,7 +206,7 @@ def test_a_link_that_a_frozen_run_was_about_to_rename_is_removed_first(releases:
 
 
 def test_an_intent_is_finished_by_the_next_publish(releases: Releases) -> None:
-    releases.stage(*"AB")
+    releases.begin_with("AB")
     intent = RollbackIntent(
         releases.names["A"], releases.names["B"], "0123", "2026-01-01T00:00:00Z", Author("me", 1, "h"), 1
     )
@@ -220,7 +220,7 @@ def test_an_intent_is_finished_by_the_next_publish(releases: Releases) -> None:
 
 
 def test_an_intent_whose_rename_never_came_is_dropped(releases: Releases) -> None:
-    releases.stage(*"AB")
+    releases.begin_with("AB")
     for content in (b"{}", b"torn", b'{"format": 1, "release": "x", "from": "y", "nonce": "", "at": ""}'):
         releases.layout.rollback.write_bytes(content)
         with pytest.raises(FindingsError, match="there is no release z"):
@@ -264,7 +264,7 @@ def test_killed_before_each_of_its_changes_the_same_command_ends_it_with_one_lin
 def test_a_hundred_times_back_and_forth_no_reader_meets_anything_but_a_whole_release(
     releases: Releases,
 ) -> None:
-    releases.stage(*"AB")
+    releases.begin_with("AB")
     reader = [sys.executable, "-c", READER, str(releases.layout.folder)]
     readers = [
         subprocess.Popen(reader, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) for _ in range(2)
