@@ -127,7 +127,7 @@ def documents(top: Path) -> Iterator[str]:
     for folder, _, names in os.walk(top / "target"):
         for name in sorted(names):
             path = os.path.relpath(os.path.join(folder, name), top / "target")
-            sort = re.sub(r"[0-9a-f]{6,}|[0-9TZ-]{5,}", "#", path)
+            sort = re.sub(r"[0-9a-f]{6,}|[0-9TZ-]{5,}|(?<=reserve/)[0-9]+", "#", path)
             if "/data/" not in path.removeprefix("data") and sort not in met:
                 met.add(sort)
                 yield path
