@@ -198,7 +198,6 @@ def _elements(process: subprocess.Popen[bytes], wanted: str) -> list[int]:
     return found
 
 
-@pytest.mark.cold_start  # found by its command line
 def test_a_killed_element_is_run_again_alone(staging: Staging) -> None:
     process = staging.start()
     deadline = time.monotonic() + DEADLINE
@@ -215,7 +214,6 @@ def test_a_killed_element_is_run_again_alone(staging: Staging) -> None:
     staging.check()
 
 
-@pytest.mark.cold_start  # found by its command line
 def test_no_element_outlives_a_killed_run(staging: Staging) -> None:
     process = staging.start()
     deadline = time.monotonic() + DEADLINE
