@@ -3,39 +3,52 @@
 from __future__ import annotations
 
 import contextlib
+import importlib
+import json
 import os
 import signal
+import socket
 import subprocess
 import sys
+import time
+from pathlib import Path
 from typing import TYPE_CHECKING
 
-from tests.support import fixed_settings
+from tests.support import fixed_settings, warm
 from tests.support.all_steps import STEPS
-from tests.support.commands import PATIENCE, until
+from tests.support.commands import PATIENCE, ROOT, until
+
+from penstock.cli.main import main
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
-    from pathlib import Path
 
-# All steps as a workflow takes them: what list met is named to those after it. When the step `pause` has
-# ended it waits, holding nothing, for as long as the file that it makes then is there. (It is its
-# namespace's first process, which cannot stop itself.)
-RUN = f"""
-import json, pathlib, socket, sys, time
-name, config, pause, receipt, paused = sys.argv[1:]
-socket.sethostname(name)
-from penstock.cli.main import main
-run = []
-for step in {STEPS!r}:
-    code = main(["--config", config, "--receipt", receipt, "step", step, "data", *run])
-    if code:
-        sys.exit(code)
-    run = run or ["--run", json.loads(pathlib.Path(receipt).read_bytes())["run"]]
-    if step == pause:
-        pathlib.Path(paused).touch()
-        while pathlib.Path(paused).exists():
-            time.sleep(0.01)
-"""
+ELEMENTS = ("penstock.steps.element", "penstock.engine.workers.worker", "pyarrow.parquet", "xxhash")
+"""Modules that elements and their workers import."""
+
+PROGRAM = f"import sys; sys.path.insert(0, {str(ROOT)!r}); from tests.support import nodes; nodes.program()"
+
+
+def program() -> None:
+    """All steps as a workflow takes them, on the node: what list met is named to those after it. When the
+    step `pause` has ended it waits, holding nothing, for as long as the file that it makes then is there. (It
+    is its namespace's first process, which cannot stop itself.)"""
+    name, config, pause, receipt, paused = sys.argv[1:]
+    socket.sethostname(name)
+    del sys.path[0]
+    for module in ELEMENTS:
+        importlib.import_module(module)
+    warm.enter_by_fork()
+    run: list[str] = []
+    for step in STEPS:
+        code = main(["--config", config, "--receipt", receipt, "step", step, "data", *run])
+        if code:
+            sys.exit(code)
+        run = run or ["--run", json.loads(Path(receipt).read_bytes())["run"]]
+        if step == pause:
+            Path(paused).touch()
+            while Path(paused).exists():
+                time.sleep(0.01)
 
 
 class Node:
@@ -113,7 +126,7 @@ def node(
     `mounted`: a mount, and the path under which the node sees it. Needs root."""
     folder = config.parent
     log = folder / f"{name}-{len(list(folder.glob('*.log')))}.log"
-    words = [sys.executable, "-c", RUN, name, str(config), pause_after]
+    words = [sys.executable, *warm.OPTIONS, "-c", PROGRAM, name, str(config), pause_after]
     words += [str(log.with_suffix(".json")), str(log.with_suffix(".paused"))]
     if mounted is not None:
         bind = 'mount --bind "$1" "$2" && shift 2 && exec "$@"'

@@ -160,6 +160,18 @@ def enter() -> None:
     atexit.register(_end, os.getpid(), server, ours)
 
 
+def enter_by_fork() -> None:
+    """As `enter`, by a server that is a fork of this process, with what this one has imported: for a process
+    in surroundings of its own, which no server outside of them fits."""
+    ours, theirs = socket.socketpair()
+    if os.fork() == 0:
+        _dies_with_parent()
+        ours.close()
+        run(_serve(theirs))
+    theirs.close()
+    _enter(ours)
+
+
 def _end(owner: int, server: subprocess.Popen[bytes], channel: socket.socket) -> None:
     if os.getpid() == owner:
         channel.close()

@@ -114,7 +114,7 @@ def _of_version(packages: Path, name: str, version: str) -> None:
     ):
         source = link.resolve()
         link.unlink()
-        shutil.copytree(source, copy, ignore=shutil.ignore_patterns("__pycache__"))
+        shutil.copytree(source, copy)
     _change(packages / f"{name}-{version}.dist-info/METADATA", r"(?m)^Version: .*$", f"Version: {version}")
     _change(packages / name / "__init__.py", r"(?m)^__version__ = .*$", f'__version__ = "{version}"')
 
