@@ -117,16 +117,13 @@ def test_the_summary_names_each_thing_that_stops_the_run(tmp_path: Path) -> None
 # ---- which dataset
 
 
-def test_the_only_dataset_of_the_configuration_is_meant(staged: Path) -> None:
+def test_the_only_dataset_of_the_configuration_is_meant_and_of_several_they_are_named(staged: Path) -> None:
     for command in ("show", "history", "diff", "rollback"):
         done = run(staged, command)
         assert "which dataset?" not in done.stderr, command
         assert "usage" not in done.stderr, command
         assert "scans" in done.stdout + done.stderr, command
         assert "shared" not in done.stdout + done.stderr, command
-
-
-def test_of_several_the_configured_ones_are_named(staged: Path) -> None:
     done = penstock("--config", "all.yaml", "show", cwd=staged)
     assert done.returncode == 2
     assert "which dataset?\n  there are: old, shared, scans" in done.stderr
@@ -226,7 +223,7 @@ def children_with(word: bytes, pid: int) -> bool:
 
 
 @pytest.mark.cold_start  # the signal comes while the step's interpreter starts
-@pytest.mark.parametrize("again", range(3))
+@pytest.mark.parametrize("again", [0, *(pytest.param(more, marks=pytest.mark.thorough) for more in (1, 2))])
 def test_ctrl_c_while_a_step_starts_is_a_tidy_stop(tmp_path: Path, again: int) -> None:
     del again
     configured(tmp_path, f"{{d: {{source: {tree(tmp_path / 'source', {'a': b'1'})}}}}}")

@@ -236,7 +236,7 @@ def eatmydata() -> str:
     return found[0]
 
 
-@pytest.mark.parametrize("kind", ["ext4", "xfs"])
+@pytest.mark.parametrize("kind", ["ext4", pytest.param("xfs", marks=pytest.mark.thorough)])
 def test_the_oracle_sees_a_disk_that_lies(tmp_path: Path, kind: str) -> None:
     """fsync, fdatasync and syncfs that do nothing: what was said to be published is not there."""
     with Disk(kind, tmp_path) as disk:
@@ -248,7 +248,7 @@ def test_the_oracle_sees_a_disk_that_lies(tmp_path: Path, kind: str) -> None:
             judge(staging, published=True)
 
 
-@pytest.mark.parametrize("kind", ["ext4", "xfs"])
+@pytest.mark.parametrize("kind", ["ext4", pytest.param("xfs", marks=pytest.mark.thorough)])
 def test_the_oracle_sees_a_journal_that_lies(tmp_path: Path, kind: str) -> None:
     """A barrier that does nothing: journals are durable, the bytes that they speak of are not."""
     with Disk(kind, tmp_path) as disk:

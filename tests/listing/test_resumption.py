@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import json
+import shutil
 import signal
 import subprocess
 import sys
 import time
 from dataclasses import replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 from urllib.parse import parse_qs
 
 import pytest
@@ -33,7 +34,7 @@ from penstock.sources.s3.source import S3Source
 from penstock.steps import list_step
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Sequence
+    from collections.abc import Callable, Iterator, Mapping, Sequence
     from pathlib import Path
 
     from penstock.state.context import Context
@@ -64,15 +65,40 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[S3Server]:
         yield running
 
 
+@pytest.fixture(scope="module")
+def plain(tmp_path_factory: pytest.TempPathFactory, server: S3Server) -> Mapping[str, Any]:
+    """The receipt of a listing that nobody disturbed."""
+    return list_step.run(context_of(tmp_path_factory.mktemp("plain"), server.url(), server.endpoint), "data")
+
+
+@pytest.fixture(scope="module")
+def killed(tmp_path_factory: pytest.TempPathFactory, server: S3Server) -> Path:
+    """What `broken_off` leaves of a listing of the bucket."""
+    folder = tmp_path_factory.mktemp("killed")
+    broken_off(folder, server)
+    return folder
+
+
+@pytest.fixture
+def segments(tmp_path: Path, killed: Path) -> list[Path]:
+    """The documents of a listing that was broken off, below `tmp_path`."""
+    shutil.copytree(killed, tmp_path, dirs_exist_ok=True)
+    return documents(tmp_path)
+
+
 def broken_off(tmp_path: Path, server: S3Server, list_from: str = "") -> list[Path]:
     """A listing that was ended by kill -9; the documents of its segments."""
     command = [sys.executable, "-m", "tests.listing.listing_child", str(tmp_path), server.url()]
     command += [server.endpoint, str(KILLED_AT), list_from]
     done = subprocess.run(command, cwd=CHECKOUT, check=False, capture_output=True, timeout=120)
     assert done.returncode == -signal.SIGKILL, done.stderr
-    segments = sorted((tmp_path / "target/data/.penstock/listing").glob("*/*.json"))
+    segments = documents(tmp_path)
     assert len(segments) >= KILLED_AT // 2000 - 1
     return segments
+
+
+def documents(tmp_path: Path) -> list[Path]:
+    return sorted((tmp_path / "target/data/.penstock/listing").glob("*/*.json"))
 
 
 def ended(segments: list[Path]) -> bytes:
@@ -92,9 +118,9 @@ def begun_at(queries: Sequence[str]) -> list[str]:
     return found
 
 
-def test_a_listing_that_is_killed_goes_on_and_lists_nothing_twice(tmp_path: Path, server: S3Server) -> None:
-    plain = list_step.run(context_of(tmp_path / "plain", server.url(), server.endpoint), "data")
-    segments = broken_off(tmp_path, server)
+def test_a_listing_that_is_killed_goes_on_and_lists_nothing_twice(
+    tmp_path: Path, server: S3Server, plain: Mapping[str, Any], segments: list[Path]
+) -> None:
     last = ended(segments).decode()
     before = len(server.requests())
     context = context_of(tmp_path, server.url(), server.endpoint)
@@ -108,8 +134,9 @@ def test_a_listing_that_is_killed_goes_on_and_lists_nothing_twice(tmp_path: Path
     assert not (tmp_path / "target/data/.penstock/listing").exists()
 
 
-def test_what_is_older_than_the_limit_is_listed_anew(tmp_path: Path, server: S3Server) -> None:
-    segments = broken_off(tmp_path, server)
+def test_what_is_older_than_the_limit_is_listed_anew(
+    tmp_path: Path, server: S3Server, segments: list[Path]
+) -> None:
     first = json.loads(segments[0].read_text())
     segments[0].write_text(json.dumps(first | {"listed": time.time() - 7200}))
     last = ended(segments).decode()
@@ -124,8 +151,9 @@ def test_what_is_older_than_the_limit_is_listed_anew(tmp_path: Path, server: S3S
 
 
 @pytest.mark.parametrize("damage", ["cut", "no document", "garbage"])
-def test_a_segment_that_is_not_whole_is_listed_anew(tmp_path: Path, server: S3Server, damage: str) -> None:
-    segments = broken_off(tmp_path, server)
+def test_a_segment_that_is_not_whole_is_listed_anew(
+    tmp_path: Path, server: S3Server, plain: Mapping[str, Any], segments: list[Path], damage: str
+) -> None:
     if damage == "cut":
         rows = segments[1].with_suffix(".parquet")
         rows.write_bytes(rows.read_bytes()[:-200])
@@ -134,19 +162,19 @@ def test_a_segment_that_is_not_whole_is_listed_anew(tmp_path: Path, server: S3Se
     else:
         segments[1].unlink()
     receipt = list_step.run(context_of(tmp_path, server.url(), server.endpoint), "data")
-    plain = list_step.run(context_of(tmp_path / "plain", server.url(), server.endpoint), "data")
     assert receipt["listing_digest"] == plain["listing_digest"]
 
 
-def test_segments_of_a_newer_penstock_are_refused_by_name(tmp_path: Path, server: S3Server) -> None:
-    segments = broken_off(tmp_path, server)
+def test_segments_of_a_newer_penstock_are_refused_by_name(
+    tmp_path: Path, server: S3Server, segments: list[Path]
+) -> None:
     segments[0].write_text('{"format": 2}')
     with pytest.raises(NewerFormatError, match="a segment of a listing"):
         list_step.run(context_of(tmp_path, server.url(), server.endpoint), "data")
 
 
+@pytest.mark.usefixtures("segments")
 def test_with_a_limit_of_nothing_each_listing_begins_anew(tmp_path: Path, server: S3Server) -> None:
-    broken_off(tmp_path, server)
     context = context_of(tmp_path, server.url(), server.endpoint)
     context.config = replace(context.config, list=ListConfig(resume_within=0))
     before = len(server.requests())
@@ -154,8 +182,8 @@ def test_with_a_limit_of_nothing_each_listing_begins_anew(tmp_path: Path, server
     assert "" in begun_at([one.query for one in server.requests()[before:]])
 
 
+@pytest.mark.usefixtures("segments")
 def test_another_source_does_not_go_on_with_the_listing_of_this_one(tmp_path: Path, server: S3Server) -> None:
-    broken_off(tmp_path, server)
     receipt = list_step.run(context_of(tmp_path, server.url("d000/"), server.endpoint), "data")
     assert receipt["files"] == 100
     assert not (tmp_path / "target/data/.penstock/listing").exists()

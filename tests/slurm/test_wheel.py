@@ -1,5 +1,5 @@
 """What was installed from a wheel stages by job arrays, and its controller is a job. `make test` has the
-installation without SLURM (tests/workflow/test_wheel.py)."""
+installation without SLURM (tests/workflow/test_installation.py)."""
 
 from __future__ import annotations
 

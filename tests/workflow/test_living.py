@@ -27,7 +27,7 @@ def bucket() -> Iterator[Bucket]:
     except UnavailableError as error:
         pytest.skip(f"no real S3 server: {error}")
     try:
-        yield Bucket(server, f"b{uuid.uuid4().hex}", objects=300, size=32_000)
+        yield Bucket(server, f"b{uuid.uuid4().hex}", objects=160, size=32_000)
     finally:
         server.stop()
         shutil.rmtree(folder)
@@ -35,11 +35,11 @@ def bucket() -> Iterator[Bucket]:
 
 def test_a_living_bucket_is_published_and_its_rerun_has_nothing_to_do(bucket: Bucket, tmp_path: Path) -> None:
     place = Place(tmp_path / "follow", bucket, "follow", seconds=5, limits=(0.05, 0.01))
-    status, said, changed, left, read = run_while_it_changes(place, changes=12, gone=2)
+    status, said, changed, left, read = run_while_it_changes(place, changes=6, gone=1)
     assert status == 0, said
     whole(bucket, place, [key for key in bucket.keys if key not in left])
     assert read == dict.fromkeys(set(bucket.keys) - set(left), 1), "each version was read once"
-    assert len(changed) == 12
+    assert len(changed) == 6
     since = len(bucket.log())
     status, said = place.run()
     assert status == 0, said
@@ -52,7 +52,7 @@ def test_a_rerun_after_a_refusal_reads_what_changed_and_what_was_missing(
     bucket: Bucket, tmp_path: Path
 ) -> None:
     place = Place(tmp_path / "refuse", bucket, "refuse", seconds=4)
-    status, said, changed, _, read = run_while_it_changes(place, changes=12, gone=0)
+    status, said, changed, _, read = run_while_it_changes(place, changes=6, gone=0)
     assert status == 5, said
     assert "changed: follow" in said
     missing = set(bucket.keys) - set(read)
@@ -67,7 +67,7 @@ def test_a_rerun_after_a_refusal_reads_what_changed_and_what_was_missing(
 @pytest.mark.thorough
 def test_kill_9_in_a_living_bucket(bucket: Bucket, tmp_path: Path) -> None:
     """The same command goes on. What the killed run had copied is not read again."""
-    place = Place(tmp_path / "follow", bucket, "follow", seconds=6, limits=(0.05, 0.01))
+    place = Place(tmp_path / "follow", bucket, "follow", seconds=6, limits=(0.1, 0.02))
     with place.running() as process:
         bucket.wait_for(lambda seen: len(seen) >= bucket.objects // 4, 0, process)
         changed, left = bucket.keys[-14:-2], bucket.keys[-2:]
