@@ -6,12 +6,13 @@ import grp
 import os
 import pwd
 import shutil
+import subprocess
 from typing import TYPE_CHECKING
 
 import pytest
 from tests.support.forked import NOBODY, forked
 from tests.support.published import published
-from tests.support.staging_runs import tree
+from tests.support.staging_runs import context_for, tree
 from tests.support.whole_way import FILES
 
 from penstock.config import site
@@ -33,16 +34,19 @@ pytestmark = pytest.mark.skipif(os.geteuid() != 0, reason="gives files to other 
 SERVICE, OTHER = 4321, 4322
 
 
-@pytest.fixture
-def context(tmp_path: Path) -> Iterator[Context]:
-    with published(tmp_path, tree(tmp_path / "source", FILES)) as made:
-        yield made
+@pytest.fixture(scope="module")
+def staged(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
+    """A root with a published dataset, of which each test takes a copy."""
+    folder = tmp_path_factory.mktemp("staged")
+    with published(folder, tree(folder / "source", FILES)) as context:
+        yield context.config.target.root
 
 
 @pytest.fixture
-def layout(context: Context) -> DatasetLayout:
+def layout(staged: Path, tmp_path: Path) -> DatasetLayout:
     """Staged by a service account, in a root that is root's."""
-    found = context.layout("data")
+    subprocess.run(["cp", "-a", staged, tmp_path / "target"], check=True)
+    found = DatasetLayout(tmp_path / "target", "data")
     for folder, folders, files in os.walk(found.folder):
         for name in (*folders, *files, "."):
             os.chown(os.path.join(folder, name), SERVICE, SERVICE, follow_symlinks=False)
@@ -189,6 +193,14 @@ def test_who_is_listed() -> None:
 
 
 # The root ----------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def context(tmp_path: Path) -> Context:
+    """Its dataset has its folders, and no release."""
+    made = context_for(tmp_path, tmp_path / "source")
+    made.storage.prepare(made.layout("data"))
+    return made
 
 
 @pytest.mark.parametrize(

@@ -13,6 +13,7 @@ import yaml
 from tests.support import commands, fixed_settings
 from tests.support.wheel import installation
 
+from penstock.core.step_table import OF_RUN
 from penstock.storage import tree_removal
 
 if TYPE_CHECKING:
@@ -46,6 +47,13 @@ class Place:
 
     def penstock(self, *words: str) -> subprocess.CompletedProcess[str]:
         return commands.penstock(*words, cwd=self.folder)
+
+    def stage(self, *datasets: str) -> None:
+        """All steps of these datasets up to the release, without Snakemake: there is no report, nor a receipt
+        in `results`."""
+        for step in OF_RUN[1:-1]:
+            done = self.penstock("step", step, *datasets)
+            assert done.returncode == 0, done.stderr
 
     def snakemake(self, *words: str) -> subprocess.CompletedProcess[str]:
         return commands.snakemake("--configfile", "config.yaml", *words, cwd=self.folder)

@@ -48,8 +48,13 @@ def test_a_workflow_of_the_users_own_is_not_run(place: Place) -> None:
     assert not (place.folder / "touched").exists()
 
 
-def test_settings_for_other_workflows_have_no_say(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
-    """e3."""
+def test_settings_for_other_workflows_and_a_home_that_cannot_be_written_have_no_say(
+    place: Place, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """e3. A service account may not write into its home; root may write anywhere, but not below a file."""
+    (place.folder / "not-a-folder").write_text("")
+    monkeypatch.setenv("HOME", str(place.folder / "not-a-folder"))
+    monkeypatch.delenv("XDG_CACHE_HOME", raising=False)
     home = place.folder / "home"
     _profile(home / "snakemake" / "mine", PROFILE)
     _profile(home / "snakemake" / "default", PROFILE)
