@@ -116,21 +116,13 @@ class WebStore(FolderStore):
 
 
 class VersityStore:
-    """A bucket of a real S3 server, filled by botocore."""
+    """A bucket of a real S3 server, filled by the server's client."""
 
     odd = ODD
 
     def __init__(self, server: Versity, bucket: str, secrets: Path | None = None) -> None:
-        import botocore.session
-
         self.server, self.bucket, self.secrets = server, bucket, secrets or server.folder
-        self.client: Any = botocore.session.Session().create_client(
-            "s3",
-            "us-east-1",
-            endpoint_url=server.endpoint,
-            aws_access_key_id=ACCESS,
-            aws_secret_access_key=SECRET,
-        )
+        self.client = server.client
         self.client.create_bucket(Bucket=bucket)
 
     def put(self, key: str, data: bytes, **more: Any) -> None:
@@ -157,9 +149,6 @@ class VersityStore:
         config = SourceConfig(url, storage_options={"endpoint_url": self.server.endpoint})
         credentials = S3Credentials(Keys(ACCESS, SECRET), "us-east-1", self.server.endpoint)
         return open_source(config, dataset(config.url), credentials=credentials, timeout=30)
-
-    def close(self) -> None:
-        self.client.close()
 
 
 class S3fsStore(VersityStore):

@@ -32,10 +32,9 @@ NAMES = "ab-./ü#%?&=+ ~'\"*é0"
 
 
 @pytest.fixture
-def s3(versity: Any, tmp_path: Path) -> Iterator[tuple[VersityStore, Source, Source]]:
+def s3(versity: Any, tmp_path: Path) -> tuple[VersityStore, Source, Source]:
     store = S3fsStore(versity, f"b{uuid.uuid4().hex}", tmp_path)
-    yield store, VersityStore.source(store), store.source()
-    store.close()
+    return store, VersityStore.source(store), store.source()
 
 
 @pytest.fixture

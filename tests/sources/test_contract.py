@@ -81,10 +81,8 @@ class TestVersity(SourceContract):
     """A real server, with the proofs that only one can give."""
 
     @pytest.fixture
-    def store(self, versity: Versity) -> Iterator[VersityStore]:
-        store = VersityStore(versity, f"b{uuid.uuid4().hex}")
-        yield store
-        store.close()
+    def store(self, versity: Versity) -> VersityStore:
+        return VersityStore(versity, f"b{uuid.uuid4().hex}")
 
     @pytest.mark.parametrize("algorithm", ["CRC32C", "CRC64NVME", "CRC32", "SHA256", "SHA1"])
     def test_full_checksums_are_stated(self, store: VersityStore, algorithm: str) -> None:
@@ -166,10 +164,8 @@ class TestS3fs(FsspecStoreContract):
     """S3 through s3fs."""
 
     @pytest.fixture
-    def store(self, versity: Versity, tmp_path: Path) -> Iterator[S3fsStore]:
-        store = S3fsStore(versity, f"b{uuid.uuid4().hex}", tmp_path)
-        yield store
-        store.close()
+    def store(self, versity: Versity, tmp_path: Path) -> S3fsStore:
+        return S3fsStore(versity, f"b{uuid.uuid4().hex}", tmp_path)
 
 
 class TestAdlfs(FsspecStoreContract):

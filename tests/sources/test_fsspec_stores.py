@@ -45,14 +45,12 @@ def store(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Any]:
     name = f"b{uuid.uuid4().hex}"
     if request.param == "gcsfs":
         yield GcsfsStore(request.getfixturevalue("fake_gcs"), name)
-        return
-    made: Any
-    if request.param == "s3fs":
-        made = S3fsStore(request.getfixturevalue("versity"), name, tmp_path)
+    elif request.param == "s3fs":
+        yield S3fsStore(request.getfixturevalue("versity"), name, tmp_path)
     else:
         made = AdlfsStore(request.getfixturevalue("azurite"), tmp_path, name)
-    yield made
-    made.close()
+        yield made
+        made.close()
 
 
 def opened(url: str, **options: Any) -> Source:

@@ -48,10 +48,8 @@ def server() -> Iterator[Versity]:
 
 
 @pytest.fixture
-def store(server: Versity) -> Iterator[VersityStore]:
-    store = VersityStore(server, f"b{uuid.uuid4().hex}")
-    yield store
-    store.close()
+def store(server: Versity) -> VersityStore:
+    return VersityStore(server, f"b{uuid.uuid4().hex}")
 
 
 def versioned(store: VersityStore, status: str = "Enabled") -> VersityStore:
