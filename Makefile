@@ -20,6 +20,8 @@
 SHELL := /bin/bash
 .SHELLFLAGS := -euo pipefail -c
 .DELETE_ON_ERROR:
+# pytest rewrites the asserts of the tests, 10 s of CPU for each worker where that may not be kept.
+unexport PYTHONDONTWRITEBYTECODE
 
 # The system's own first: jobs of other users can run it.
 PYTHON ?= $(firstword $(wildcard /usr/bin/python3) python3)
