@@ -8,10 +8,10 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import pytest
+from tests.support.in_process import InProcess
 from tests.support.published import content, published
 from tests.support.staging_runs import tree
 
-from penstock.cluster.local import LocalCluster
 from penstock.config.settings import PlanConfig
 from penstock.state.context import Context
 
@@ -49,12 +49,10 @@ def template(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Context]:
 
 
 @pytest.fixture
-def staged(template: Context, tmp_path: Path) -> Iterator[Context]:
+def staged(template: Context, tmp_path: Path) -> Context:
     """The same release on a target of its own, to be damaged. Its source is the template's."""
     root = tmp_path / "target"
     shutil.copytree(template.config.target.root, root, symlinks=True)
     config = replace(template.config, target=replace(template.config.target, root=root))
-    cluster = LocalCluster(config.cluster)
     events: list[Event] = []
-    yield Context(config, cluster, sink=events.append)
-    cluster.close()
+    return Context(config, InProcess(), sink=events.append)

@@ -18,7 +18,6 @@ from tests.support.published import data_of, publish, published, writable
 from tests.support.seals import PLAIN
 from tests.support.staging_runs import context_for, tree
 
-from penstock.cluster.local import LocalCluster
 from penstock.config.settings import DescribeConfig, PartyConfig, VerifyConfig
 from penstock.core.documents.seal import SealedManifest
 from penstock.core.model import Record
@@ -218,7 +217,6 @@ def test_without_a_section_the_command_describes_and_publish_does_not(
 
 def test_a_description_beside_the_seal_is_no_extra_and_has_the_modes_of_the_manifests(tmp_path: Path) -> None:
     context = context_for(tmp_path, tree(tmp_path / "source", FILES), describe=WORDS)
-    assert isinstance(context.cluster, LocalCluster)
     try:
         publish(context)
         mode = data_of(context).parent.joinpath("croissant.json").stat().st_mode

@@ -16,9 +16,9 @@ import pytest
 from tests.storage.conftest import need_root
 from tests.support.accounts import give
 from tests.support.commands import started, until
+from tests.support.in_process import InProcess
 from tests.support.published import data_of
 from tests.support.staging_runs import tree
-from tests.support.whole_way import InProcess
 
 from penstock.audit import audit_store
 from penstock.config.fixed_settings import TESTED

@@ -16,7 +16,6 @@ from tests.support.published import data_of, publish, writable
 from tests.support.staging_runs import context_for, tree
 
 from penstock.catalogue import details
-from penstock.cluster.local import LocalCluster
 from penstock.core.layout import NO_SIGNING
 from penstock.errors import ConfigError, FailedError, FindingsError, PreflightError
 from penstock.state import gate, history
@@ -43,7 +42,6 @@ def key(tmp_path: Path) -> ssh_keys.Key:
 def unsigned(tmp_path: Path) -> Iterator[Context]:
     context = context_for(tmp_path, tree(tmp_path / "source", FILES))
     yield context
-    assert isinstance(context.cluster, LocalCluster)
     context.cluster.close()
 
 

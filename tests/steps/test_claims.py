@@ -12,9 +12,10 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import pytest
+from tests.support.in_process import InProcess
 from tests.support.scripted_cluster import staged
 from tests.support.staging_runs import tree
-from tests.support.whole_way import InProcess, content, go, texts
+from tests.support.whole_way import content, go, texts
 
 from penstock.arrays.array_runner import still_alive
 from penstock.cluster.port import State, Status

@@ -14,8 +14,9 @@ from typing import TYPE_CHECKING, Any
 
 import pyarrow.parquet as pq
 import pytest
+from tests.support.in_process import InProcess
 from tests.support.staging_runs import tree
-from tests.support.whole_way import FILES, InProcess, go, staging
+from tests.support.whole_way import FILES, go, staging
 
 from penstock.arrays import element_accounts
 from penstock.cluster.port import Accounted

@@ -8,8 +8,9 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import pytest
+from tests.support.in_process import InProcess
 from tests.support.staging_runs import events_of, tree
-from tests.support.whole_way import FILES, InProcess, content, go, staging, texts
+from tests.support.whole_way import FILES, content, go, staging, texts
 
 from penstock.config.settings import FollowLimit
 from penstock.errors import PenstockError, SourceChangedError

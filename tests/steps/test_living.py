@@ -13,9 +13,10 @@ from typing import TYPE_CHECKING
 
 import pytest
 from tests.support.abandoned import intend
+from tests.support.in_process import InProcess
 from tests.support.scripted_cluster import DONE, LOST, Stage, staged
 from tests.support.staging_runs import events_of
-from tests.support.whole_way import InProcess, content, go
+from tests.support.whole_way import content, go
 
 from penstock.arrays import array_watch
 from penstock.arrays.array_runner import still_alive

@@ -9,9 +9,10 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import pytest
+from tests.support.in_process import InProcess
 from tests.support.published import writable
 from tests.support.staging_runs import events_of, tree
-from tests.support.whole_way import InProcess, content, go, staging
+from tests.support.whole_way import content, go, staging
 
 from penstock.cluster.port import State, Status
 from penstock.config.settings import PermissionsConfig

@@ -10,7 +10,8 @@ from typing import TYPE_CHECKING
 
 import pytest
 from tests.support.abandoned import FILES, intend, named, opened, stagings
-from tests.support.whole_way import InProcess, content, go, texts
+from tests.support.in_process import InProcess
+from tests.support.whole_way import content, go, texts
 
 from penstock.cluster.port import State, Status
 from penstock.core.events import Noted

@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING, Any
 
 from tests.support.staging_runs import context_for
 
-from penstock.cluster.local import LocalCluster
 from penstock.config.settings import SourceConfig
 from penstock.core.layout import DATA
 from penstock.retention import pins
@@ -76,7 +75,6 @@ def published(tmp_path: Path, source: Path | str, **changes: Any) -> Iterator[Co
         publish(context, verified=verified)
         yield context
     finally:
-        assert isinstance(context.cluster, LocalCluster)
         context.cluster.close()
 
 

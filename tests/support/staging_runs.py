@@ -6,6 +6,8 @@ import os
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
+from tests.support.in_process import InProcess
+
 from penstock.cluster.local import LocalCluster
 from penstock.config.settings import Config, DatasetConfig, PlanConfig, SourceConfig, TargetConfig
 from penstock.core.model import Claim, Entry, Listed
@@ -62,13 +64,15 @@ def tree(root: Path, files: Mapping[str, bytes]) -> Path:
 
 def context_for(tmp_path: Path, source: Path | str, **changes: Any) -> Context:
     """A context with one dataset `data` from `source` to `tmp_path/target`. `changes`: fields of
-    DatasetConfig, or `plan`, `keep_free`."""
+    DatasetConfig, or `plan`, `keep_free`; `local`: elements are processes of their own, to be ended by the
+    cluster's `close`; otherwise this process does them when they are submitted."""
     plan = changes.pop("plan", PlanConfig())
+    local = changes.pop("local", False)
     target = TargetConfig(tmp_path / "target", keep_free=changes.pop("keep_free", 0))
     dataset = replace(DatasetConfig("data", (SourceConfig(str(source)),)), **changes)
     config = Config(target, {"data": dataset}, plan=plan)
     events: list[Event] = []
-    return Context(config, LocalCluster(config.cluster), sink=events.append)
+    return Context(config, LocalCluster(config.cluster) if local else InProcess(), sink=events.append)
 
 
 def events_of(context: Context) -> list[Event]:
