@@ -49,7 +49,7 @@ ROOT = Path(__file__).resolve().parents[2]
 EXECUTABLE = sys.executable
 """Of this process; a test that sets `sys.executable` to one of its own has that one started, cold."""
 OPTIONS = ("-I", "-X", "utf8")
-OURS = ("tests.support.all_steps", "tests.support.kill_points", "snakemake")
+OURS = ("tests.support.all_steps", "tests.support.kill_points", "tests.support.on_mount", "snakemake")
 """Modules that start as penstock's do, and whose children are warm."""
 READ_EARLY = ("PYTHON", "LC_", "LANG", "LD_", "MALLOC_", "TZ", "GLIBC_", "ARROW_", "PENSTOCK_TEST_HEARTBEAT")
 SNAKEMAKE = "penstock.cli.snakemake_start"
