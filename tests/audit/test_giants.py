@@ -30,12 +30,12 @@ if TYPE_CHECKING:
 
     from penstock.state.context import Context
 
-PARTS = 12
+PARTS = 6
 LEAST = 5 << 20
 """S3 takes no smaller parts."""
 SIZE = int(os.environ.get("PENSTOCK_TEST_GIANT_BYTES") or PARTS * LEAST)
 PART = SIZE // PARTS
-DAMAGED = 7
+DAMAGED = 4
 
 
 @pytest.fixture(scope="module")

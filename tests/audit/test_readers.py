@@ -28,8 +28,8 @@ OWNER, MEMBER, STRANGER = 2001, 2002, 2003
 """Accounts; the member is in the owner's group."""
 
 
-@pytest.fixture
-def place() -> Iterator[Path]:
+@contextlib.contextmanager
+def made() -> Iterator[Path]:
     """A folder that other accounts reach, with a place for the state of each."""
     if os.geteuid() != 0:
         pytest.skip("only root can be other accounts")
@@ -40,8 +40,16 @@ def place() -> Iterator[Path]:
         os.chown(folder / f"home-{uid}", uid, uid)
     (folder / "own").mkdir()
     os.chown(folder / "own", OWNER, OWNER)
-    yield folder
-    tree_removal.remove_tree(folder)
+    try:
+        yield folder
+    finally:
+        tree_removal.remove_tree(folder)
+
+
+@pytest.fixture
+def place() -> Iterator[Path]:
+    with made() as folder:
+        yield folder
 
 
 def staged(place: Path, mode: int, dir_mode: int) -> tuple[str, Path]:
@@ -127,9 +135,16 @@ def test_a_current_that_leads_nowhere_is_not_called_published(place: Path) -> No
     assert (code, "`current` names nowhere, which is not there" in text) == (4, True)
 
 
+@pytest.fixture(scope="module")
+def unchanged() -> Iterator[tuple[Path, str]]:
+    """A place and the configuration of what is published there, for commands that are refused."""
+    with made() as folder:
+        yield folder, staged(folder, 0o440, 0o550)[0]
+
+
 @pytest.mark.parametrize("command", ["cancel", "repair", "report", "plan", "publish", "list", "run"])
-def test_what_only_its_owner_may_do_is_refused_in_words(place: Path, command: str) -> None:
-    config, _ = staged(place, 0o440, 0o550)
+def test_what_only_its_owner_may_do_is_refused_in_words(unchanged: tuple[Path, str], command: str) -> None:
+    place, config = unchanged
     words = (*typed(command).split(), "--config", config, "data")
     code, text = said(MEMBER, place, *words)
     assert code == 3, text
