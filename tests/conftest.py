@@ -11,6 +11,7 @@ import pytest
 from tests.support import warm
 from tests.support.requirements import pytest_report_header, pytest_terminal_summary
 
+from penstock.filesystem.probe import trials
 from penstock.runtime import job_environment
 
 if TYPE_CHECKING:
@@ -86,6 +87,13 @@ def _own_surroundings(monkeypatch: pytest.MonkeyPatch) -> None:
     for name in ("http_proxy", "https_proxy", "all_proxy", "no_proxy"):
         monkeypatch.delenv(name, raising=False)
         monkeypatch.delenv(name.upper(), raising=False)
+
+
+@pytest.fixture(autouse=True)
+def _short_probe(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What plan makes in this process to measure the target's rates is one file and one link: half of the
+    probe's CPU."""
+    monkeypatch.setattr(trials, "SECONDS", 0.0)
 
 
 _KEPT = {"PENSTOCK_AS_ROOT", "PENSTOCK_TEST_ALL", "PENSTOCK_TEST_CACHE"}

@@ -8,19 +8,11 @@ import pytest
 from tests.support.staging_runs import tree
 from tests.support.whole_way import FILES, SMALL, staging
 
-from penstock.filesystem.probe import trials
-
 if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
 
     from penstock.state.context import Context
-
-
-@pytest.fixture(autouse=True)
-def _short_probe(monkeypatch: pytest.MonkeyPatch) -> None:
-    """What plan makes to measure the target's rates is one file and one link: half of the probe's CPU."""
-    monkeypatch.setattr(trials, "SECONDS", 0.0)
 
 
 @pytest.fixture
