@@ -14,6 +14,7 @@ import pytest
 from tests.support.commands import PATIENCE, penstock
 from tests.support.s3server import S3Server
 
+from penstock.cli.main import main
 from penstock.config import loader, new_file
 
 
@@ -55,12 +56,28 @@ def test_it_is_short_and_every_line_is_a_key_or_a_comment(place: Path) -> None:
     assert config.cluster.backend == "local"
 
 
-def test_a_source_that_is_not_there_is_a_warning(place: Path) -> None:
-    """No user has such a home, so the name stays as it is."""
-    for number, source in enumerate(("../image", "~no-such-user/x")):
-        done = init(place, "--config", f"{number}.yaml", source, "../target")
-        assert done.returncode == 0
-        assert "is not there, or this account may not look at it" in done.stdout
+@pytest.mark.parametrize(
+    ("source", "said"),
+    [
+        ("../image", "the source is not there; did you mean images? [{place}/image]"),
+        ("../imags/a", "the source is not there; did you mean images? [{place}/imags/a]"),
+        ("../images/a/b", "the source is not there [{place}/images/a/b]"),
+        ("file://{place}/image", "did you mean images? [{place}/image]"),
+        # No user has such a home, so the name stays as it is.
+        ("~no-such-user/x", "the source is not there [{place}/work/~no-such-user/x]"),
+    ],
+)
+def test_a_source_that_is_not_there_is_refused_with_the_nearest_name(
+    place: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+    source: str,
+    said: str,
+) -> None:
+    monkeypatch.chdir(place / "work")
+    assert main(["init", source.format(place=place), "../target"]) == 2
+    assert said.format(place=place) in capsys.readouterr().err
+    assert not list((place / "work").iterdir())
 
 
 def test_a_target_below_folders_that_are_not_there_is_a_warning(place: Path) -> None:
@@ -164,6 +181,8 @@ def test_a_secret_is_refused_and_not_repeated(place: Path, words: tuple[str, ...
         (("{images}", "{target}", "--anon"), "anon"),
         (("$HOME/x", "{target}"), 'SOURCE "$HOME/x" has a variable'),
         (("{images}", "$NOWHERE/x"), 'TARGET "$NOWHERE/x" has a variable'),
+        (("s3:/bucket/x", "{target}"), 'SOURCE "s3:/bucket/x" is no URL: write s3://bucket/x '),
+        (("{images}", "s3:bucket"), 'TARGET "s3:bucket" begins as a URL'),
         (("ann@nas:data", "{target}"), "write sftp://ann@nas/FOLDER"),
         (("https://x.example/a/", "{target}", "--profile", "team"), "profile"),
     ],
@@ -176,21 +195,31 @@ def test_what_makes_no_configuration_is_refused(place: Path, words: tuple[str, .
     assert not list((place / "work").iterdir())
 
 
-def test_what_is_missing_is_asked_for_on_a_terminal(place: Path) -> None:
+def test_what_is_missing_is_asked_for_on_a_terminal_until_it_can_be_used(place: Path) -> None:
     ours, theirs = pty.openpty()
     words = (sys.executable, "-m", "penstock", "--backend", "local", "init")
-    said = b""
+    shown = b""
     with subprocess.Popen(
         words, cwd=place / "work", stdin=theirs, stderr=theirs, stdout=subprocess.PIPE
     ) as process:
         os.close(theirs)
-        for what, answer in ((b"SOURCE", place / "images"), (b"TARGET", place / "target")):
+        answers = (
+            (b"SOURCE", "penstock init ../images ../target"),
+            (b"SOURCE", place / "images"),
+            (b"TARGET", "s3://bucket/x"),
+            (b"TARGET", place / "target"),
+        )
+        for what, answer in answers:
+            said = b""
             while not re.search(what + rb", such as \S+: $", said):
                 said += os.read(ours, 1000)
+            shown += said
             os.write(ours, f"{answer}\n".encode())
         out, _ = process.communicate(timeout=PATIENCE)
     os.close(ours)
     assert process.returncode == 0, out
+    assert b"the source is not there [" in shown
+    assert b"is no folder" in shown
     assert loader.load(place / "work/penstock.yaml").target.root == place / "target"
 
 

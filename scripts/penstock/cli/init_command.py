@@ -80,26 +80,40 @@ def _asked(parsed: argparse.Namespace, session: Session) -> Asked:
             f"{' and '.join(missing)} {'is' if len(missing) == 1 else 'are'} missing",
             hint=f"`penstock init SOURCE TARGET`, such as `penstock init {' '.join(EXAMPLES.values())}`",
         )
+    for what, text in given.items():
+        _require(what, text)
+    if why := secret_check.in_url(parsed.endpoint or ""):
+        raise ConfigError(f"--endpoint {why}", hint=secret_check.HINT)
     source, target = given["SOURCE"], given["TARGET"]
-    for what, text in (*given.items(), ("--endpoint", parsed.endpoint or "")):
-        if why := secret_check.in_url(text):
-            raise ConfigError(f"{what} {why}", hint=secret_check.HINT)
-        if why := no_path(text, source=what == "SOURCE"):
-            raise ConfigError(
-                f"{what} {in_quotes(text)} {why}",
-                hint="give the same command with that",
-            )
-    if scheme(target):
-        raise ConfigError(
-            f"TARGET {in_quotes(target)} is no folder",
-            hint=f"name the folder below which datasets are published, such as {EXAMPLES['TARGET']}",
-        )
     options: dict[str, str | bool] = {}
     options |= {"endpoint_url": parsed.endpoint} if parsed.endpoint else {}
     options |= {"anon": True} if parsed.anon else {}
     options |= {"profile": parsed.profile} if parsed.profile else {}
-    source = source if scheme(source) else str(_absolute(source))
-    return Asked(source, _absolute(target), options, parsed.name or "", parsed.backend or "")
+    return Asked(_whole(source), _absolute(target), options, parsed.name or "", parsed.backend or "")
+
+
+def _require(what: str, text: str) -> None:
+    """Raises ConfigError for what can be no SOURCE or no TARGET, for a source that is not there, and for what
+    would put a secret into the file."""
+    from penstock.steps import new_configuration
+
+    source = what == "SOURCE"
+    if why := secret_check.in_url(text):
+        raise ConfigError(f"{what} {why}", hint=secret_check.HINT)
+    if why := no_path(text, source=source):
+        raise ConfigError(f"{what} {in_quotes(text)} {why}", hint="write that in its place")
+    if source:
+        new_configuration.require_source(_whole(text))
+    elif scheme(text):
+        raise ConfigError(
+            f"TARGET {in_quotes(text)} is no folder",
+            hint=f"name the folder below which datasets are published, such as {EXAMPLES['TARGET']}",
+        )
+
+
+def _whole(source: str) -> str:
+    """A URL as it stands, a path made absolute."""
+    return source if scheme(source) else str(_absolute(source))
 
 
 def _absolute(folder: str) -> Path:
@@ -112,7 +126,20 @@ def _absolute(folder: str) -> Path:
 
 
 def _answer(what: str, session: Session) -> str:
-    """What a person types on the terminal. Raises KeyboardInterrupt by Ctrl-C."""
+    """What a person types on the terminal; asked again while that cannot be used, "" for nothing typed.
+    Raises KeyboardInterrupt by Ctrl-C."""
+    while text := _typed(what, session):
+        try:
+            _require(what, text)
+        except ConfigError as error:
+            output.say(str(error))
+        else:
+            break
+    return text
+
+
+def _typed(what: str, session: Session) -> str:
+    """A line of the terminal, "" at its end. Raises KeyboardInterrupt by Ctrl-C."""
 
     def interrupted(_: int) -> None:
         raise KeyboardInterrupt

@@ -10,7 +10,7 @@ import re
 from typing import TYPE_CHECKING, Any
 from urllib.parse import parse_qsl, urlsplit
 
-from penstock.config.source_kinds import AZURE, NAMED_USERS
+from penstock.config.source_kinds import AZURE, NAMED_USERS, with_slashes
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -71,10 +71,11 @@ def _shown(name: str) -> str:
 
 def in_url(text: str) -> str:
     """Why this text, taken as a URL, carries a secret; "" when it does not."""
-    if "://" not in text:
+    url = with_slashes(text) or text
+    if "://" not in url:
         return ""
     try:
-        parts = urlsplit(text)
+        parts = urlsplit(url)
     except ValueError:
         return ""
     user, found, _ = parts.netloc.rpartition("@")

@@ -36,6 +36,20 @@ def scheme(url: str) -> str:
 
 _VARIABLE = re.compile(r"(?:^|/)\$(?:\w|\{\w+\})", re.ASCII)
 _SCP = re.compile(r"([^/@:]+@[^/@:]+):(.*)", re.DOTALL)
+_WITHOUT_SLASHES = re.compile(
+    rf"({'|'.join(sorted({*S3, *WEB, *AZURE, *GCS, *FOLDER_SCHEMES, *NAMED_USERS} - {''}))}):(/?)(.*)",
+    re.DOTALL | re.IGNORECASE,
+)
+
+
+def with_slashes(text: str) -> str:
+    """`s3://bucket/x` of `s3:/bucket/x` and `s3:bucket/x`, and so of other schemes; of `file:/x` its path.
+    "" for any other text."""
+    lacking = None if scheme(text) else _WITHOUT_SLASHES.fullmatch(text)
+    if lacking is None:
+        return ""
+    name, slash, rest = lacking[1].lower(), lacking[2], lacking[3]
+    return f"{slash}{rest}" if name in FOLDER_SCHEMES else f"{name}://{rest}"
 
 
 def no_path(text: str, *, source: bool) -> str:
@@ -45,12 +59,17 @@ def no_path(text: str, *, source: bool) -> str:
     | the text                                     | is                                      |
     |----------------------------------------------|-----------------------------------------|
     | has `://`                                    | a URL                                   |
+    | `s3:/...`, `s3:...`, and so other schemes    | a URL that lacks a slash or two         |
     | a folder in it begins as `$NAME`, `${NAME}`  | a variable, which nothing expands       |
     | `user@host:...`                              | a path of scp                           |
     | another                                      | a path                                  |
     """
     if scheme(text):
         return ""
+    if url := with_slashes(text):
+        if not source:
+            return "begins as a URL, and this is a folder that is mounted here"
+        return f"is no URL: write {url} (or ./{text} for a folder of that name)"
     if _VARIABLE.search(text):
         expanded = os.path.expandvars(text)
         write = "the path out" if _VARIABLE.search(expanded) else expanded

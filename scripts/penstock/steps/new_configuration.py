@@ -10,11 +10,13 @@
 |                           | answer                                                                         |
 | the dataset's name        | the source's last folder; not that of a folder below the target                |
 
-Nothing is changed. Of a source no more is looked at than whether a folder is there: preflight does the rest.
+Nothing is changed. Of a source no more is looked at than whether a folder is there (`require_source`):
+preflight does the rest.
 """
 
 from __future__ import annotations
 
+import itertools
 import os
 import stat
 from typing import TYPE_CHECKING, NamedTuple
@@ -26,8 +28,8 @@ from penstock.config.new_file import Line, NewFile
 from penstock.config.settings import AUTO_CORES, SourceConfig
 from penstock.core.checks import CheckResult
 from penstock.core.step_table import RUN_IN_ELEMENTS
-from penstock.core.text import printable
-from penstock.errors import PreflightError
+from penstock.core.text import did_you_mean, printable
+from penstock.errors import ConfigError, PreflightError
 from penstock.filesystem.owners import group_name, group_number
 from penstock.runtime.mounts import nearest
 from penstock.steps.preflight import readers, target
@@ -39,6 +41,9 @@ if TYPE_CHECKING:
 
     from penstock.cluster.slurm.new_options import NewOptions
     from penstock.config.settings import ClusterConfig, PermissionsConfig
+
+MOST_NAMES = 10_000
+"""Names of a folder that are compared with one that is not there: a folder may have millions."""
 
 
 class Asked(NamedTuple):
@@ -67,17 +72,48 @@ class Proposed(NamedTuple):
     """What a person should know of it, beside what the text itself says."""
 
 
+def require_source(source: str) -> None:
+    """Raises ConfigError where the source is a folder or a file of this machine that is not there, with the
+    nearest name that is; or where this account may not look at it. A URL, and what lies on a file system that
+    does not answer, is left to preflight."""
+    for path in folders([SourceConfig(source)]):
+        if Answers([path]).silent(path):
+            continue
+        try:
+            os.stat(path)
+        except (FileNotFoundError, NotADirectoryError):
+            raise ConfigError(
+                f"the source is not there{_nearest_name(path)}",
+                where=str(path),
+                hint="correct SOURCE, or mount its file system",
+            ) from None
+        except OSError as error:
+            raise ConfigError(
+                "the source cannot be looked at",
+                where=str(path),
+                why=error.strerror or str(error),
+                hint="let this account enter its folder, or correct SOURCE",
+            ) from None
+
+
+def _nearest_name(path: Path) -> str:
+    """`; did you mean photos?`: of the names beside the first folder of `path` that is not there; "" where
+    none is near."""
+    try:
+        above = nearest(path)
+        with os.scandir(above) as entries:
+            names = [printable(entry.name) for entry in itertools.islice(entries, MOST_NAMES)]
+    except OSError:
+        return ""
+    return did_you_mean(path.relative_to(above).parts[:1], names)
+
+
 def propose(asked: Asked, path: Path) -> Proposed:
     """The configuration for this machine, to be written as `path`. Raises ConfigError where what was asked
     for makes none that can be used, or the site allows it not; PreflightError where `slurm` was asked for
     and does not answer."""
-    source = folders([SourceConfig(asked.source)])
-    answers = Answers([asked.root, *source])
-    notes = [
-        f"warning: {folder} is not there, or this account may not look at it: preflight stops until it is"
-        for folder in source
-        if not answers.silent(folder) and not os.path.exists(folder)
-    ]
+    answers = Answers([asked.root])
+    notes: list[str] = []
     silent = answers.silent(asked.root)
     name = asked.name or _name(asked, notes, silent=silent)
     group = None if silent else _group(asked.root)
