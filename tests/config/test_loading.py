@@ -378,7 +378,7 @@ def test_relative_folders_are_relative_to_the_working_directory(
         ("datasets.d.source", "$HOME/x", "write /home/ann/x"),
         ("datasets.d.source", "ann@nas:/data", "is a path of scp, which is no source: write sftp://ann@nas/data"),
         ("target.root", "s3:/bucket/x", "begins as a URL, and this is a folder that is mounted here"),
-        ("datasets.d.source", "s3:/bucket/x", "is no URL: write s3://bucket/x (or ./s3:/bucket/x for a folder"),
+        ("datasets.d.source", "s3:/bucket/x", "is no URL: write s3://bucket/x (or ./s3:/bucket/x"),
         ("datasets.d.source", "S3:bucket", "is no URL: write s3://bucket "),
         ("datasets.d.source", "https:/x.example/a", "is no URL: write https://x.example/a "),
         ("datasets.d.source", "abfs:/box@acc/a", "is no URL: write abfs://box@acc/a "),

@@ -20,7 +20,7 @@ from penstock.cluster.slurm.new_options import NewOptions
 from penstock.config import loader, site, validation
 from penstock.config.loader import load, target_at
 from penstock.core.text import printable
-from penstock.errors import ConfigError
+from penstock.errors import ConfigError, PreflightError
 from penstock.steps import new_configuration
 from penstock.steps.new_configuration import Asked
 
@@ -410,6 +410,19 @@ def test_a_new_configuration_names_a_partition_that_the_site_allows(
     made = new_configuration.propose(Asked("s3://b/p/", tmp_path, {}, "d", "slurm"), tmp_path / "my.yaml")
     assert tried == [("transfer", "cpu")]
     assert re.search("partition: cpu +# the only one that takes these jobs of those that the site", made.text)
+
+
+def test_of_slurms_lines_a_note_of_a_new_configuration_has_the_first(
+    place: Path, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    def silent(config: ClusterConfig, steps: object, allowed: object) -> NewOptions:
+        why = "scontrol: error: Unknown host; scontrol: error: no record; scontrol: fatal: no source"
+        raise PreflightError("SLURM's controller does not answer", why=why)
+
+    monkeypatch.setattr(new_configuration, "new_options", silent)
+    made = new_configuration.propose(Asked("s3://b/p/", tmp_path, {}, "d"), tmp_path / "my.yaml")
+    said = "SLURM's controller does not answer: scontrol: error: Unknown host"
+    assert made.notes == (f"cluster.backend is local: {said}",)
 
 
 def test_a_root_in_place_of_a_configuration_comes_with_the_sites_owners(place: Path, tmp_path: Path) -> None:

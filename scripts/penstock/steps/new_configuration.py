@@ -200,7 +200,8 @@ def _cluster(config: ClusterConfig, backend: str, notes: list[str]) -> tuple[Lin
     except PreflightError as error:
         if backend:
             raise
-        notes.append(f"cluster.backend is local: {error.reason}")
+        # Of SLURM's lines the first one: those below it say what failed in turn.
+        notes.append(f"cluster.backend is local: {error.reason.partition('; ')[0]}")
         return ()
     if options is None and not backend:
         return ()
