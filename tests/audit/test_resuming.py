@@ -16,7 +16,7 @@ from tests.support.staging_runs import events_of, tree
 
 from penstock.audit import audit_plan, audit_store
 from penstock.core.audit_selection import Choice
-from penstock.errors import LockedError, PreflightError
+from penstock.errors import ConfigError, LockedError
 from penstock.steps import audit_step
 
 if TYPE_CHECKING:
@@ -194,5 +194,5 @@ def test_the_limit_is_shared_by_the_elements(staged: Context) -> None:
 
 
 def test_no_release_no_audit(staged: Context) -> None:
-    with pytest.raises(PreflightError, match="no such release"):
+    with pytest.raises(ConfigError, match="no such release"):
         audit_step.run(staged, "data", audit_step.Request(release="x"))

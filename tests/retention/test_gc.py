@@ -26,7 +26,7 @@ from penstock.config.settings import GcConfig, RetentionConfig
 from penstock.core import events
 from penstock.core.documents import marks
 from penstock.core.layout import SEAL
-from penstock.errors import FailedError, FindingsError, LockedError, PreflightError
+from penstock.errors import ConfigError, FailedError, FindingsError, LockedError, PreflightError
 from penstock.locks import holder as holders
 from penstock.locks.dataset_lock import DatasetLock
 from penstock.ownership.ops_share import SEEN
@@ -531,7 +531,7 @@ def test_the_current_release_is_never_removed_by_name(releases: Releases) -> Non
     with pytest.raises(PreflightError, match=r"a release is held(.|\n)*: current"):
         gc_step.remove(releases.context, "data", list(releases.names.values()), dry_run=False, now=True)
     assert releases.there() == "AB"
-    with pytest.raises(PreflightError, match="there is no release nonsense"):
+    with pytest.raises(ConfigError, match="there is no release nonsense"):
         gc_step.remove(releases.context, "data", ["nonsense"], dry_run=False)
 
 

@@ -23,7 +23,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from penstock.core.documents import marks
 from penstock.core.documents.history_line import Rollback
 from penstock.core.documents.marks import RollbackIntent
-from penstock.errors import FailedError, FindingsError
+from penstock.errors import ConfigError, FailedError, FindingsError
 from penstock.filesystem import clock
 from penstock.retention import pins
 from penstock.state import current_pointer, documents, gate, history, run_claims
@@ -47,7 +47,8 @@ def lead(context: Context, layout: DatasetLayout, release: str | None) -> Led:
     """Make this release current; None: the one that `current` named before, by the history. The caller holds
     the dataset's lock. Durable on return.
 
-    Raises FindingsError where the release does not pass the gate's look, or findings stand against it.
+    Raises ConfigError for a release that is not there, FindingsError where it does not pass the gate's look,
+    or findings stand against it.
     """
     context.storage.sweep_pointers(layout)
     finished = settle(context, layout)
@@ -116,7 +117,7 @@ def _wanted(context: Context, layout: DatasetLayout, release: str | None, curren
     if release is not None:
         if release in there:
             return release
-        raise FindingsError(
+        raise ConfigError(
             f"there is no release {release}",
             where=str(layout.releases),
             why=f"there are {', '.join(there)}" if there else "nothing is published",

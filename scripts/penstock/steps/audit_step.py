@@ -105,7 +105,7 @@ def run(context: Context, dataset: str, request: Request | None = None) -> Audit
     """Audit one release. Returns the result: {dataset, release, audit, status, findings, counts,
     files, bytes, methods, promise, seconds, ...}; `status` is PASSED, PARTLY or FINDINGS.
 
-    Raises PreflightError where there is no such release, FindingsError when the seal cannot even be read,
+    Raises ConfigError where there is no such release, FindingsError when the seal cannot even be read,
     LockedError when another audit of the dataset runs, FailedError, InterruptedRunError (go on by the same
     command).
     """

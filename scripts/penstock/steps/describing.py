@@ -29,7 +29,7 @@ class Described(NamedTuple):
 
 
 def run(context: Context, dataset: str, release: str | None) -> Described:
-    """Describe a release. Raises FailedError when it is not there, FindingsError when its manifest is not the
+    """Describe a release. Raises ConfigError when it is not there, FindingsError when its manifest is not the
     one that was sealed, PreflightError where this account may not read it."""
     layout = context.layout(dataset)
     release = released(context, layout, release, "describe")

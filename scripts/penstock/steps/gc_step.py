@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from penstock.core import events
 from penstock.core.documents.history_line import Removal
-from penstock.errors import PreflightError
+from penstock.errors import ConfigError, PreflightError
 from penstock.filesystem.owners import group_name, user_name
 from penstock.retention import collection, dataset_removal, decision, freeing, survey
 from penstock.retention.collection import Plan
@@ -45,14 +45,14 @@ def remove(
     overruled: Collection[str] = (),
 ) -> Collected:
     """Remove these releases, whatever the rules say. With `now` the grace is not waited for. Raises
-    PreflightError where one of them is held or was never there; then none is removed."""
+    ConfigError for a release that was never there, PreflightError where one is held; then none is removed."""
     layout = context.layout(dataset)
     context.storage.check_owner(layout)
     there = context.storage.releases(layout)
     wanted = [one for one in dict.fromkeys(releases) if one in there or not _was_removed(layout, one)]
     unknown = [one for one in wanted if one not in there]
     if unknown:
-        raise PreflightError(
+        raise ConfigError(
             f"there is no release {', '.join(unknown)}",
             where=str(layout.releases),
             why=f"there are {', '.join(there)}" if there else "nothing is published",

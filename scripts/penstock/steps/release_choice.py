@@ -6,7 +6,7 @@ from __future__ import annotations
 import contextlib
 from typing import TYPE_CHECKING
 
-from penstock.errors import FailedError, InterruptedRunError, PenstockError, PreflightError
+from penstock.errors import ConfigError, FailedError, InterruptedRunError, PenstockError, PreflightError
 from penstock.retention import pins
 
 if TYPE_CHECKING:
@@ -17,18 +17,18 @@ if TYPE_CHECKING:
 
 
 def released(context: Context, layout: DatasetLayout, name: str | None, doing: str) -> str:
-    """That release, or the current one. `doing` is the command's verb, for the message. Raises PreflightError
-    when it is not there, FindingsError where the dataset's folders are damaged."""
+    """That release, or the current one. `doing` is the command's verb, for the message. Raises ConfigError
+    for a name that is not there, PreflightError where nothing is published, FindingsError where the dataset's
+    folders are damaged."""
     context.storage.check_shape(layout)
     release, there = name or context.storage.current(layout), context.storage.releases(layout)
-    if release is None or release not in there:
-        stages = f"`{context.program} run {layout.dataset}` stages a release"
-        raise PreflightError(
-            f"there is no such release to {doing}" if release else "nothing is published yet",
-            where=f"{layout.dataset}/{release}" if release else layout.dataset,
-            hint=f"there are: {', '.join(there)}" if there else stages,
-        )
-    return release
+    if release is not None and release in there:
+        return release
+    stages = f"`{context.program} run {layout.dataset}` stages a release"
+    hint = f"there are: {', '.join(there)}" if there else stages
+    if release is None:
+        raise PreflightError("nothing is published yet", where=layout.dataset, hint=hint)
+    raise ConfigError(f"there is no such release to {doing}", where=f"{layout.dataset}/{release}", hint=hint)
 
 
 @contextlib.contextmanager

@@ -64,7 +64,7 @@ def run(
     repaired, unrepairable, left, fetched_bytes, ...}; `status` is REPAIRED, PARTLY when something
     stays as it was (for `judge`), NOTHING when nothing was found.
 
-    Raises PreflightError where there is no such release, FailedError when there is no audit to go by,
+    Raises ConfigError where there is no such release, FailedError when there is no audit to go by,
     FindingsError when the manifest itself is damaged, LockedError.
     """
     layout = context.layout(dataset)

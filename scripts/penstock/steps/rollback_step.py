@@ -20,8 +20,9 @@ STEP = "rollback"
 
 
 def run(context: Context, dataset: str, release: str | None) -> RollbackResult:
-    """Make the release current, or the one before the current one. Raises FindingsError for a release that is
-    not whole or has findings against it, LockedError, PreflightError for whoever is not the dataset's owner.
+    """Make the release current, or the one before the current one. Raises ConfigError for a release that is
+    not there, FindingsError for one that is not whole or has findings against it, LockedError, PreflightError
+    for whoever is not the dataset's owner.
     """
     layout = context.layout(dataset)
     if not context.storage.releases(layout):

@@ -33,8 +33,8 @@ class Signed(TypedDict):
 
 
 def run(context: Context, dataset: str, release: str | None) -> Signed:
-    """Sign a release. Raises ConfigError without `target.sign_with`, FindingsError for a
-    release that is not as it was published, PreflightError for a key that cannot sign, LockedError."""
+    """Sign a release. Raises ConfigError without `target.sign_with` or without such a release, FindingsError
+    for a release that is not as it was published, PreflightError for a key that cannot sign, LockedError."""
     layout = context.layout(dataset)
     key = _key(layout)
     context.storage.check_owner(layout)
