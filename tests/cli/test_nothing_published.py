@@ -24,7 +24,7 @@ RUN = "penstock --config c.yaml run d` stages"
         (("path", "d"), 4, "run `penstock --config c.yaml run d`"),
         (("rollback", "d"), 4, RUN),
         (("remove", "d", "x"), 2, "there is no release x"),
-        (("gc", "d", "--overrule", "x"), 3, "there is no pin x"),
+        (("gc", "d", "--unpin", "x"), 3, "there is no pin x"),
         (("diff", "d"), 2, "there is no dataset d"),
         (("show", "d"), 2, "there is no dataset d"),
         (("gc",), 0, "d: removed 0 of 0 releases"),

@@ -25,7 +25,7 @@ ROWS = {
     "submit": ("submit a --new-release", "run --submit a --new-release"),
     "throttle": ("throttle --as-root a 2", "--as-root limit a --nodes 2"),
     "path --pin": ("path --pin a", "path a --job"),
-    "unpin": ("unpin a one two", "gc a --overrule one --overrule two"),
+    "unpin": ("unpin a one two", "gc a --unpin one --unpin two"),
 }
 
 

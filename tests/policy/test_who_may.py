@@ -78,7 +78,7 @@ TABLE: dict[str, tuple[list[str], list[tuple[int, str]]]] = {
     "run --dry-run": ([NAME, "--dry-run"], READ),
     "run --submit": ([NAME, "--submit", "--backend", "slurm"], OF_OWNER),
     "path --job": ([NAME, "--job"], READ_DATA),
-    "gc --overrule": ([NAME, "--overrule", "no-such-pin"], OF_OWNER),
+    "gc --unpin": ([NAME, "--unpin", "no-such-pin"], OF_OWNER),
     # Others than the owner compare names, sizes and times, and change nothing.
     "gate --mend": (
         [NAME, "--mend"],
@@ -220,7 +220,7 @@ OF_ITS_OWNER: dict[str, tuple[int, str]] = {
     "report": (0, "done"),
     "limit --nodes": (1, "nothing is under way"),
     "path --job": (0, "releases/"),
-    "gc --overrule": (3, "there is no pin"),
+    "gc --unpin": (3, "there is no pin"),
     "gate --mend": (0, "4 files (11.7 KiB) read"),
     "adopt": (0, "PARTLY"),
     "describe": (0, "sc:Dataset"),

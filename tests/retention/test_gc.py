@@ -223,7 +223,7 @@ def test_freed_bytes_are_said_by_user_and_group(tmp_path: Path) -> None:
     assert found.inodes == 4  # two folders, a, and b by both of its names
 
 
-def test_a_pin_holds_until_the_owner_overrules_it_by_name(releases: Releases) -> None:
+def test_a_pin_holds_until_the_owner_takes_it_back_by_name(releases: Releases) -> None:
     releases.begin_with("A")
     pin = pins.pinned(releases.context.storage, releases.layout, lambda: gate.passed(releases.layout))[1]
     releases.stage("B")
@@ -234,13 +234,13 @@ def test_a_pin_holds_until_the_owner_overrules_it_by_name(releases: Releases) ->
     assert refused.returncode == 3
     assert pin.name in refused.stderr
     assert releases.there() == "AB"
-    unknown = releases.command("gc", "--overrule", pin.name, "--overrule", "nonsense")
+    unknown = releases.command("gc", "--unpin", pin.name, "--unpin", "nonsense")
     assert (unknown.returncode, "there is no pin nonsense" in unknown.stderr) == (3, True)
-    shown = releases.command("gc", "--overrule", pin.name, "--dry-run")
+    shown = releases.command("gc", "--unpin", pin.name, "--dry-run")
     assert f"pin {pin.name} would be taken back" in shown.stdout
     assert "would remove 1 of 2 releases" in shown.stdout
     assert (releases.there(), os.listdir(releases.layout.pins)) == ("AB", [pin.name])
-    done = releases.command("gc", "--overrule", pin.name)
+    done = releases.command("gc", "--unpin", pin.name)
     assert done.returncode == 0, done.stderr
     assert (releases.there(), os.listdir(releases.layout.pins)) == ("B", [])
     line = next(one for one in releases.history() if one["event"] == "unpin")
@@ -512,7 +512,7 @@ def test_where_the_state_is_missing_nothing_is_removed_and_that_is_said(releases
     away = releases.folder / "away"
     releases.layout.state.rename(away)
     name = releases.names["A"]
-    for words in ("gc", "gc --dry-run", f"remove data {name}", f"rollback data {name}", "gc --overrule some"):
+    for words in ("gc", "gc --dry-run", f"remove data {name}", f"rollback data {name}", "gc --unpin some"):
         done = releases.command(*words.split())
         assert done.returncode == 3, words
         assert "the dataset's state is missing" in done.stderr

@@ -255,7 +255,7 @@ def test_s36_a_pin_of_a_newer_version_holds_its_release_until_it_is_too_old_or_t
     found = pins.read(releases.context.storage, releases.layout)[0]
     assert pins.ended(found, time.time(), 14 * DAY, lambda *_: None) == "it is older than 14 days"
     os.utime(pin)
-    assert releases.command("gc", "data", "--overrule", "newer").returncode == 0
+    assert releases.command("gc", "data", "--unpin", "newer").returncode == 0
     assert releases.command("remove", "data", releases.names["A"], "--now").returncode == 0
     assert releases.there() == "B"
 

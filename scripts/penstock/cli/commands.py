@@ -167,7 +167,7 @@ COMMANDS = (
         "keep",
         "remove releases that no rule, reader or run holds",
         "retention_commands:gc",
-        examples=("penstock gc --dry-run", "penstock gc imagenet --overrule job-4711"),
+        examples=("penstock gc --dry-run", "penstock gc imagenet --unpin job-4711"),
     ),
     Command(
         "remove",

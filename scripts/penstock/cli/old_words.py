@@ -55,7 +55,7 @@ INSTEAD: Mapping[str, str] = {
     "submit --mend": "gate DATASET --mend --submit",
     "submit": "run --submit",
     "throttle": "limit DATASET --nodes N",
-    "unpin": "gc DATASET --overrule NAME",
+    "unpin": "gc DATASET --unpin NAME",
     "path --pin": "path DATASET --job",
 }
 """The old words and the new ones; the first row that fits counts. Names in capitals are places for the
@@ -66,7 +66,7 @@ PAGES: Mapping[str, str] = {
     "gate --pin": _PINS,
     "gate --job": _PINS,
     "gate --for": _PINS,
-    "gate --unpin": "a pin ends with its job, script or shell; its owner takes it back by `gc --overrule`",
+    "gate --unpin": "a pin ends with its job, script or shell; its owner takes it back by `gc --unpin`",
     "gate --wait": "another look or repair of the dataset is waited for, for 10 minutes",
     "describe --form": "it prints Croissant",
     "describe --out": "it prints the description: `penstock describe DATASET > FILE`",

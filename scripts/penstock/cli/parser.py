@@ -337,7 +337,7 @@ def _removal_arguments(parser: argparse.ArgumentParser) -> None:
         "--dry-run", action="store_true", help="say what would be removed, why, and what it frees"
     )
     parser.add_argument(
-        "--overrule", action="append", default=[], metavar="NAME",
+        "--unpin", action="append", default=[], metavar="NAME",
         help="take the reader's pin of this name back, as `releases` shows it; may be given several times",
     )  # fmt: skip
 

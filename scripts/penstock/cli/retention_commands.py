@@ -47,11 +47,11 @@ def gc(parsed: argparse.Namespace, session: Session) -> int:
 
     config = session.config()
     names = session.names(config, parsed.dataset)
-    if parsed.overrule and len(names) != 1:
-        raise ConfigError("--overrule is about the pins of one dataset", hint="name the dataset")
+    if parsed.unpin and len(names) != 1:
+        raise ConfigError("--unpin is about the pins of one dataset", hint="name the dataset")
 
     def work(context: Context, name: str) -> Collected:
-        return gc_step.gc(context, name, dry_run=parsed.dry_run, overruled=tuple(parsed.overrule))
+        return gc_step.gc(context, name, dry_run=parsed.dry_run, unpinned=tuple(parsed.unpin))
 
     found, code = session.each(config, names, work)
     session.receipt({"datasets": {one["dataset"]: one for one in found}})
@@ -71,7 +71,7 @@ def remove(parsed: argparse.Namespace, session: Session) -> int:
         raise ConfigError("which releases?", hint="name them, or remove the dataset with all of them: --all")
     work = gc_step.remove_all if parsed.all else partial(gc_step.remove, releases=parsed.release)
     with session.context(config) as context:
-        found = work(context, name, dry_run=parsed.dry_run, now=parsed.now, overruled=tuple(parsed.overrule))
+        found = work(context, name, dry_run=parsed.dry_run, now=parsed.now, unpinned=tuple(parsed.unpin))
     session.receipt(found)
     _show(parsed, found)
     stay = not parsed.dry_run and any(one["held_by"] for one in found["releases"])

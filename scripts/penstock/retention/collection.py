@@ -94,18 +94,18 @@ def plan(
     layout: DatasetLayout,
     decide: Callable[[Survey], list[Decision]],
     *,
-    overruled: Collection[str] = (),
+    unpinned: Collection[str] = (),
     stagings: bool = True,
 ) -> Plan:
     """What gc or remove would do now; it changes nothing, and takes no lock. Raises PreflightError for
     whoever is not the dataset's owner, where releases are there and the dataset's state is not, and where
-    there is no pin of a name in `overruled`."""
+    there is no pin of a name in `unpinned`."""
     context.storage.check_owner(layout)
     if context.storage.releases(layout):
         context.storage.need_state(layout)
-    for name in overruled:
+    for name in unpinned:
         _pin_named(context, layout, name)
-    seen = survey.look(context, layout, overruled)
+    seen = survey.look(context, layout, unpinned)
     decisions = decide(seen)
     found = _stagings(context, layout) if stagings else []
     left = removals.left(layout)
@@ -123,7 +123,7 @@ def carry_out(
     decide: Callable[[Survey], list[Decision]],
     step: str,
     *,
-    overruled: Collection[str] = (),
+    unpinned: Collection[str] = (),
 ) -> Done:
     """Do what was planned, as far as it still holds. Raises LockedError while a run holds the dataset.
 
@@ -132,7 +132,7 @@ def carry_out(
     history has its mark, by which the line is written then (`removals.settle`).
     """
     gone: dict[str, Decision] = {}
-    waiting = list(overruled)
+    waiting = list(unpinned)
     cleared = 0
 
     def rounds() -> Done:
@@ -165,17 +165,17 @@ def _named_away(
     planned: Plan,
     decide: Callable[[Survey], list[Decision]],
     step: str,
-    overruled: list[str],
+    unpinned: list[str],
     gone: dict[str, Decision],
 ) -> list[Decision]:
     """All that needs the dataset's lock. What has lost its name is in `gone` from then on, also where this
-    raises, and what was taken back of pins is in `overruled` no more."""
+    raises, and what was taken back of pins is in `unpinned` no more."""
     storage = context.storage
     with holding(context, layout.dataset, "", step):
         interrupted.settle(context, layout)
-        while overruled:
-            take_back(context, layout, overruled[0])
-            overruled.pop(0)
+        while unpinned:
+            take_back(context, layout, unpinned[0])
+            unpinned.pop(0)
         seen = survey.look(context, layout)
         agreed = {one.known.release for one in planned.doomed}
         decisions = [

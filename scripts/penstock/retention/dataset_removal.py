@@ -51,14 +51,14 @@ def take_name(
     layout: DatasetLayout,
     decide: Callable[[Survey], list[Decision]],
     step: str,
-    overruled: Collection[str] = (),
+    unpinned: Collection[str] = (),
 ) -> list[Decision]:
     """Take the dataset's name; where something holds one of its releases nothing is changed, and the
     decisions say what. Raises as `_refuse`, and by `errno_map.storage_error`."""
     with holding(context, layout.dataset, "", step):
         interrupted.settle(context, layout)
         _refuse(context, layout)
-        for name in overruled:
+        for name in unpinned:
             collection.take_back(context, layout, name)
         decisions = decide(survey.look(context, layout))
         marks: list[RemovalMark] = []

@@ -50,8 +50,8 @@ class Survey(NamedTuple):
     """When it was taken, by the file system's clock: ages are judged by it."""
 
 
-def look(context: Context, layout: DatasetLayout, overruled: Container[str] = ()) -> Survey:
-    """What is there now. Pins whose names are `overruled` hold nothing. Raises PreflightError where pins
+def look(context: Context, layout: DatasetLayout, unpinned: Container[str] = ()) -> Survey:
+    """What is there now. Pins whose names are `unpinned` hold nothing. Raises PreflightError where pins
     cannot be read, and as `current_pointer.moves` and `clock.checked`."""
     storage = context.storage
     current = storage.current(layout) if storage.leads(layout) else None
@@ -66,7 +66,7 @@ def look(context: Context, layout: DatasetLayout, overruled: Container[str] = ()
         why = pins.ended(pin, now, context.config.gc.longest_pin, scheduler)
         if why:
             ended[pin.name] = why
-        elif pin.name not in overruled:
+        elif pin.name not in unpinned:
             pinned.setdefault(pin.release, []).append(pin)
     held = {release: pins.words(those) for release, those in pinned.items()}
     for release, words in _in_use(layout):

@@ -26,13 +26,13 @@ if TYPE_CHECKING:
     from penstock.state.context import Context
 
 
-def gc(context: Context, dataset: str, *, dry_run: bool, overruled: Collection[str] = ()) -> Collected:
+def gc(context: Context, dataset: str, *, dry_run: bool, unpinned: Collection[str] = ()) -> Collected:
     """Remove what no rule, reader or run of the dataset holds. Raises LockedError while a run holds it,
     PreflightError for whoever is not its owner."""
     layout = context.layout(dataset)
     decide = partial(_by_rules, context, dataset)
-    planned = collection.plan(context, layout, decide, overruled=overruled)
-    return _done(context, layout, planned, decide, "gc", dry_run=dry_run, overruled=overruled)
+    planned = collection.plan(context, layout, decide, unpinned=unpinned)
+    return _done(context, layout, planned, decide, "gc", dry_run=dry_run, unpinned=unpinned)
 
 
 def remove(
@@ -42,7 +42,7 @@ def remove(
     *,
     dry_run: bool,
     now: bool = False,
-    overruled: Collection[str] = (),
+    unpinned: Collection[str] = (),
 ) -> Collected:
     """Remove these releases, whatever the rules say. With `now` the grace is not waited for. Raises
     ConfigError for a release that was never there, PreflightError where one is held; then none is removed."""
@@ -59,15 +59,15 @@ def remove(
             hint="`penstock releases` lists the names",
         )
     decide = partial(_by_name, context, wanted, now)
-    planned = collection.plan(context, layout, decide, overruled=overruled, stagings=False)
+    planned = collection.plan(context, layout, decide, unpinned=unpinned, stagings=False)
     if not dry_run:
         leads = f"`{context.program} rollback {dataset}` leads `current` elsewhere; "
         _refuse_held(layout, planned.decisions, leads if context.storage.current(layout) in wanted else "")
-    return _done(context, layout, planned, decide, "remove", dry_run=dry_run, overruled=overruled)
+    return _done(context, layout, planned, decide, "remove", dry_run=dry_run, unpinned=unpinned)
 
 
 def remove_all(
-    context: Context, dataset: str, *, dry_run: bool, now: bool = False, overruled: Collection[str] = ()
+    context: Context, dataset: str, *, dry_run: bool, now: bool = False, unpinned: Collection[str] = ()
 ) -> Collected:
     """Remove the dataset with all of its releases and its state. With `now` the grace is not waited for.
     Raises PreflightError where something holds a release, or is at work; then nothing is removed."""
@@ -78,18 +78,18 @@ def remove_all(
     freed = freeing.forecast([layout.folder, *left] if there else left, context.stop.check)
     planned = Plan([], [], left, [], freed, left)
     if there:
-        found = collection.plan(context, layout, decide, overruled=overruled, stagings=False)
+        found = collection.plan(context, layout, decide, unpinned=unpinned, stagings=False)
         planned = found._replace(freed=freed, left=left)
     decisions, cleared = planned.decisions, 0
     if not dry_run:
         _refuse_held(layout, decisions)
         if there:
-            decisions = dataset_removal.take_name(context, layout, decide, "remove", overruled)
+            decisions = dataset_removal.take_name(context, layout, decide, "remove", unpinned)
             _refuse_held(layout, decisions)
         cleared = dataset_removal.clear(context, layout)
     gone = "" if any(one.held_by for one in decisions) else str(layout.folder)
     planned = planned._replace(decisions=decisions)
-    told = _done(context, layout, planned, decide, "remove", dry_run=True, overruled=overruled)
+    told = _done(context, layout, planned, decide, "remove", dry_run=True, unpinned=unpinned)
     return {**told, "dry_run": dry_run, "cleared": cleared, "gone": gone}
 
 
@@ -100,7 +100,7 @@ def _refuse_held(layout: DatasetLayout, decisions: Sequence[Decision], hint: str
             "a release is held, and nothing was removed",
             where=str(layout.releases),
             why="\n  ".join(["", *lines]),
-            hint=f"{hint}`--now` does not wait for the grace; `--overrule NAME` takes a reader's pin back",
+            hint=f"{hint}`--now` does not wait for the grace; `--unpin NAME` takes a reader's pin back",
         )
 
 
@@ -132,7 +132,7 @@ def _done(
     step: str,
     *,
     dry_run: bool,
-    overruled: Collection[str],
+    unpinned: Collection[str],
 ) -> Collected:
     decisions, cleared, waits = planned.decisions, 0, ""
     stagings = planned.stagings
@@ -141,7 +141,7 @@ def _done(
             told = "; ".join(line.strip() for line in gc_text.freed(_frees(planned.freed), "will free"))
             text = f"to be removed: {human.counted(len(planned.folders), 'folder')}; {told}"
             context.emit(events.Noted(layout.dataset, step, text))
-        done = collection.carry_out(context, layout, planned, decide, step, overruled=overruled)
+        done = collection.carry_out(context, layout, planned, decide, step, unpinned=unpinned)
         decisions, cleared, waits = done
         # By what is there now: another command may have taken one over meanwhile.
         stagings = [
@@ -164,7 +164,7 @@ def _done(
         "stagings": [{"staging": one.words, "removed": not one.stays, "why": one.stays} for one in stagings],
         "interrupted": [path.name for path in planned.left],
         "ended_pins": list(planned.ended),
-        "unpinned": list(overruled),
+        "unpinned": list(unpinned),
         "frees": _frees(planned.freed),
         "cleared": cleared,
         "waits": waits,
