@@ -30,6 +30,7 @@ UNCALLED = [one.name for one in COMMANDS if not one.of_people]
         ("--confg x run", "unrecognized arguments: --confg; did you mean --config?"),
         ("run --force", "unrecognized arguments: --force\n"),
         ("status --root x", "unrecognized arguments: --root\n"),
+        ("remove --all", "the following arguments are required: DATASET\n"),
         ("run --xyzzy", "unrecognized arguments: --xyzzy\n"),
         ("--xyzzy run", "unrecognized arguments: --xyzzy\n"),
     ],
@@ -40,6 +41,15 @@ def test_options(words: str, said: str, capsys: pytest.CaptureFixture[str]) -> N
     assert err.startswith("usage: penstock")
     assert said in err
     assert not any(name in err for name in UNCALLED)
+
+
+@pytest.mark.parametrize("words", ["", "run", "step copy", "--backend local run"])
+def test_help_is_a_word_as_well(words: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main([*words.split(), "--help"]) == 0
+    shown = capsys.readouterr().out
+    general = words.split()[:2] if words.startswith("--") else []
+    assert main([*general, "help", *words.split()[len(general) :]]) == 0
+    assert capsys.readouterr().out == shown
 
 
 @pytest.mark.parametrize("name", UNCALLED)

@@ -44,7 +44,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     from penstock.cli import parser as parsers
 
     garbage_collection.rarely()
-    words = sys.argv[1:] if arguments is None else arguments
+    words = old_words.with_help(sys.argv[1:] if arguments is None else arguments)
     if told := old_words.refused(words) or old_words.unknown(words):
         output.called_as("penstock")
         output.say(told)
@@ -53,7 +53,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     try:
         if option := old_words.before_command(words):
             parser_parts.refuse(parser, [option])
-        parsed, unknown = parser.parse_known_args(arguments)
+        parsed, unknown = parser.parse_known_args(words)
         if unknown:
             parser_parts.refuse(parser, unknown, parsed.command)
         if parsed.command is None:

@@ -39,7 +39,7 @@ _SAME_AS: Mapping[str, str] = {
     "selftest": "test",
     "limit": "bwlimit throughput",
     "init": "new create setup",
-    "--help": "help man",
+    "--help": "man",
     "--version": "version",
 }
 SYNONYMS: Mapping[str, str] = {word: typed for typed, words in _SAME_AS.items() for word in words.split()}
@@ -76,6 +76,12 @@ PAGES: Mapping[str, str] = {
     "handover": "root gives all files of a dataset to another account by `chown -hR --from=OLD NEW FOLDER`",
 }
 """Old words that no command takes the place of, and what to do."""
+
+
+def with_help(words: Sequence[str]) -> Sequence[str]:
+    """`COMMAND --help` of `help COMMAND`; any other words as they are."""
+    general, own = _parted(words)
+    return [*general, *own[1:], "--help"] if own[:1] == ["help"] else words
 
 
 def refused(words: Sequence[str]) -> str | None:

@@ -219,7 +219,9 @@ def _own_arguments(parser: argparse.ArgumentParser, command: Command) -> None:
         parser.add_argument("--json", action="store_true", help="print the result as JSON, a line a dataset")
     elif command.name == "remove":
         parser.add_argument("name", metavar="DATASET", help="whose releases")
-        parser.add_argument("release", nargs="*", metavar="RELEASE", help="which ones")
+        parser.add_argument(
+            "release", nargs="*", default=[], metavar="RELEASE", help="which ones; none with --all"
+        )
         parser.add_argument(
             "--all", action="store_true",
             help="all of them, with `current`, the history and all state: the dataset is gone then",
