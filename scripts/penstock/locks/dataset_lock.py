@@ -294,7 +294,8 @@ class DatasetLock:
             f"another run holds dataset {self._dataset}",
             where=str(self._path),
             why=holder.describe() if holder else "it does not say who",
-            hint="wait for it, or stop it; penstock itself takes over the lock of a dead holder "
+            hint=f"wait for it, or stop it (`penstock cancel {self._dataset}` ends a run); penstock itself "
+            "takes over the lock of a dead holder "
             "(remove the file only where the cluster still shows a job that has certainly ended)",
         )
 
