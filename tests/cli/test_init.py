@@ -178,13 +178,17 @@ def test_a_secret_is_refused_and_not_repeated(place: Path, words: tuple[str, ...
         (("s3://b/a", "{target}", "--name", "all"), "is taken by the workflow"),
         (("s3://b/a", "{target}", "--name", "a/b"), "datasets.a/b"),
         (("s3://b/a", "{target}", "--endpoint", "s3.example"), "a server's URL"),
-        (("{images}", "{target}", "--anon"), "anon"),
+        (("{images}", "{target}", "--anon"), '--anon says nothing of "/'),
+        (
+            ("{images}", "{target}", "--profile", "x", "--endpoint", "u"),
+            "--endpoint and --profile say nothing",
+        ),
         (("$HOME/x", "{target}"), 'SOURCE "$HOME/x" has a variable'),
         (("{images}", "$NOWHERE/x"), 'TARGET "$NOWHERE/x" has a variable'),
         (("s3:/bucket/x", "{target}"), 'SOURCE "s3:/bucket/x" is no URL: write s3://bucket/x '),
         (("{images}", "s3:bucket"), 'TARGET "s3:bucket" begins as a URL'),
         (("ann@nas:data", "{target}"), "write sftp://ann@nas/FOLDER"),
-        (("https://x.example/a/", "{target}", "--profile", "team"), "profile"),
+        (("https://x.example/a/", "{target}", "--profile", "team"), "--profile says nothing of"),
     ],
 )
 def test_what_makes_no_configuration_is_refused(place: Path, words: tuple[str, ...], said: str) -> None:
@@ -192,6 +196,7 @@ def test_what_makes_no_configuration_is_refused(place: Path, words: tuple[str, .
     done = init(place, *(word.format(**there) for word in words))
     assert done.returncode == 2
     assert said in done.stderr
+    assert "(line" not in done.stderr
     assert not list((place / "work").iterdir())
 
 

@@ -9,8 +9,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from penstock.cli import output
-from penstock.config import file_choice, secret_check
-from penstock.config.source_kinds import no_path, scheme
+from penstock.config import file_choice, secret_check, storage_options
+from penstock.config.source_kinds import kind, no_path, scheme
 from penstock.core.text import in_quotes, printable
 from penstock.errors import ConfigError
 
@@ -23,6 +23,8 @@ if TYPE_CHECKING:
 
 EXAMPLES = {"SOURCE": "s3://bucket/imagenet/", "TARGET": "/beegfs/datasets"}
 ALL = 0o666
+OPTIONS = {"endpoint_url": "--endpoint", "anon": "--anon", "profile": "--profile"}
+"""By the key of `storage_options`."""
 
 
 def run(parsed: argparse.Namespace, session: Session) -> int:
@@ -85,10 +87,13 @@ def _asked(parsed: argparse.Namespace, session: Session) -> Asked:
     if why := secret_check.in_url(parsed.endpoint or ""):
         raise ConfigError(f"--endpoint {why}", hint=secret_check.HINT)
     source, target = given["SOURCE"], given["TARGET"]
-    options: dict[str, str | bool] = {}
-    options |= {"endpoint_url": parsed.endpoint} if parsed.endpoint else {}
-    options |= {"anon": True} if parsed.anon else {}
-    options |= {"profile": parsed.profile} if parsed.profile else {}
+    given_options = {"endpoint_url": parsed.endpoint, "anon": parsed.anon, "profile": parsed.profile}
+    options = {key: value for key, value in given_options.items() if value}
+    if unfit := [OPTIONS[key] for key in options if _is_unknown(key, source)]:
+        raise ConfigError(
+            f"{' and '.join(unfit)} {'says' if len(unfit) == 1 else 'say'} nothing of {in_quotes(source)}",
+            hint="leave that out, or correct SOURCE; `penstock init --help` says of which stores it is",
+        )
     return Asked(_whole(source), _absolute(target), options, parsed.name or "", parsed.backend or "")
 
 
@@ -109,6 +114,12 @@ def _require(what: str, text: str) -> None:
             f"TARGET {in_quotes(text)} is no folder",
             hint=f"name the folder below which datasets are published, such as {EXAMPLES['TARGET']}",
         )
+
+
+def _is_unknown(key: str, source: str) -> bool:
+    """Whether sources of this kind have no such option; any may be one of what fsspec opens."""
+    of = kind(source, {})
+    return bool(of) and key not in storage_options.known(of)
 
 
 def _whole(source: str) -> str:

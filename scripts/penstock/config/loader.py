@@ -72,13 +72,15 @@ def load(
 
 
 def load_text(text: str, path: Path | str) -> Config:
-    """The configuration that a file of this path would be with this text. Raises ConfigError."""
+    """The configuration that a file of this path would be with this text. Raises ConfigError, which names no
+    line: no file has any."""
     file = Path(path)
     unclear: dict[KeyPath, str] = {}
     try:
         document = strict_yaml.parse(text, unclear)
     except StrictYamlError as error:
         raise _unreadable(file, error) from error
+    document = Document(document.value, {(): handed_over.UNWRITTEN})
     document.content = text.encode()
     return _checked(file, document, unclear, None)
 

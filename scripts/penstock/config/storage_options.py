@@ -60,7 +60,7 @@ def _of_dataset(dataset: Section) -> Iterator[Problem]:
         given = {
             key: value
             for key, value in common.items()
-            if key in _known(of) or not any(_takes(kind, key, kinds) for kind in kinds if kind != of)
+            if key in known(of) or not any(_takes(kind, key, kinds) for kind in kinds if kind != of)
         }
         for problem in _unfit(given, of, (*dataset.path, _COMMON)):
             told.setdefault(problem.path, problem)
@@ -77,8 +77,8 @@ def _takes(of: str, key: str, kinds: Sequence[str]) -> bool:
     if len(set(kinds)) == 1:
         return True
     if of:
-        return key in _known(of)
-    return key == "reader" or not any(key in _known(kind) for kind in kinds if kind)
+        return key in known(of)
+    return key == "reader" or not any(key in known(kind) for kind in kinds if kind)
 
 
 def _kinds(dataset: Section) -> list[str]:
@@ -87,7 +87,7 @@ def _kinds(dataset: Section) -> list[str]:
     return [kind(one.text("url"), {**common, **one.at(_COMMON).values}) for one in sources(dataset)]
 
 
-def _known(of: str) -> Collection[str]:
-    """The options of a kind."""
+def known(of: str) -> Collection[str]:
+    """The options of a kind of source: not of "", which is what fsspec opens."""
     found: Collection[str] = validation.schema()["$defs"][f"options_{of}"].get("properties", {})
     return found
