@@ -91,6 +91,8 @@ def test_a_step_at_work_says_how_much_is_done(context: Context) -> None:
         progress.parent.mkdir(parents=True, exist_ok=True)
         progress.write_text(json.dumps({"files": 1, "bytes": run.plan.bytes // 2, "failed": 0}))
         assert line(context) == "state         copying 50.0 %"
+        made = f"  release       {run.release}, being made"
+        assert made in [one.text for one in state_commands.render([status(context)])]
         assert status(context)["work"]["percent"] == 50.0
         (context.config.target.root / "PAUSE").write_text("until 18:00")
         assert line(context).startswith("state         waiting: PAUSE stands at ")

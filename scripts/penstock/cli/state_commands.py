@@ -93,6 +93,9 @@ def render(found: Sequence[StatusResult]) -> list[Line]:
             told["last run"] = _state(work)
         told |= {"step": work.get("step"), "copy": work.get("copy"), "verify": work.get("verify")}
         told |= {key: value for key, value in one.items() if key not in _SAID}
+        if (release := one.get("release")) and release not in one.get("releases", ()):
+            ended = work.get("state") in ("failed", "stopped")
+            told["release"] = f"{release}, {'not published' if ended else 'being made'}"
         for key, value in told.items():
             if value not in (None, "", [], {}):
                 if key == "last_audit" and isinstance(value, Mapping):
