@@ -38,7 +38,7 @@ SECONDS = 500.0
 VARIES = (
     (r"^\d\d:\d\d:\d\d \S+ \w+: (?!started|done).*\n", ""),
     (r"^  Queue wait .*\n", ""),
-    (r"^  (Resumed|Speed|Total time|Resources|Run time|How)\b.*", r"  \1"),
+    (r"^  (Resumed|Speed|Steps took|Resources|Run time|How)\b.*", r"  \1"),
     (r"\d{8}-[0-9a-f]{8}\b", "RELEASE"),
     (r"\d{8}T\d{6}\.\d+Z-RELEASE-[0-9a-f]{6}", "AUDIT"),
     (r"\d{4}-\d\d-\d\d([T ]\d\d:\d\d:\d\dZ)?|\b\d\d:\d\d:\d\d\b", "TIME"),

@@ -36,7 +36,7 @@ def test_a_run_that_passed() -> None:
         "  Verified      20,002 files, 3.00 GiB in 4.0 s\n"
         "  Giants        2 in 8 parts\n"
         "  Speed         154 MiB/s (3.00 GiB)\n"
-        "  Total time    41 s\n"
+        "  Steps took    41 s\n"
         "  Source proof  full 20,000, size 2\n"
         "  Storage proof cold 20,002\n"
         "  Release       2026-11-21-3fa9c1d2\n"
@@ -76,7 +76,7 @@ def test_what_a_run_had_none_of_is_left_out() -> None:
     )
     titles = [line[2:16].strip() for line in text.splitlines()[1:]]
     assert titles == [
-        "Scanned", "Left out", "Total time", "Source proof", "Storage proof", "Release", "Path", "STATUS",
+        "Scanned", "Left out", "Steps took", "Source proof", "Storage proof", "Release", "Path", "STATUS",
     ]  # fmt: skip
 
 
@@ -103,7 +103,7 @@ def test_what_the_elements_used_is_three_lines() -> None:
     worst = [{"column": "queue_wait", "step": "copy", "element": 17, "node": "n1", "value": 184.0}]
     text = summary.render(PASSED | {"usage": {"steps": [line], "worst": worst}})
     assert (
-        "  Total time    41 s\n"
+        "  Steps took    41 s\n"
         "  Resources     1.52 node-hours, 9.10 core-hours, CPU 63%, memory 412 MiB\n"
         "  Queue wait    median 12 s, longest 3 min 04 s (copy 17)\n"
         "  Run time      median 4 min 10 s, longest 9 min 02 s\n"

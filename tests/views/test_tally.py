@@ -66,5 +66,5 @@ def test_a_rate_is_of_what_this_command_moved_in_its_time() -> None:
 def test_the_time_of_a_resumed_run_says_so() -> None:
     """U9: 53 s for 2 min 46 s."""
     told = summary.render({"dataset": "d", "status": "PASSED", "seconds": 53.0, "resumed": {"files": 2}})
-    assert "Total time    53 s since the run was resumed\n" in told
-    assert "Total time    53 s\n" in summary.render({"dataset": "d", "status": "PASSED", "seconds": 53.0})
+    assert "Steps took    53 s since the run was resumed\n" in told
+    assert "Steps took    53 s\n" in summary.render({"dataset": "d", "status": "PASSED", "seconds": 53.0})

@@ -175,8 +175,7 @@ def _amounts(
 ) -> Result:
     copies = [e for e in elements if e.step == "copy"]
     verified = [e for e in elements if e.step == "verify"]
-    taken = sum(e.taken for e in copies)
-    linked = sum(e.linked for e in copies) - taken
+    linked, taken = reused(plan.unchanged, {shard.index: shard.reused for shard in plan.shards}, copies)
     # As planned; a giant's parts are rows, and it is one file.
     all_taken = taken == sum(shard.reused for shard in plan.shards) - plan.unchanged
     taken_files = plan.taken if all_taken else taken
@@ -220,6 +219,21 @@ def _amounts(
             **_moved(done.get("verify"), verified),
         }
     return amounts
+
+
+def reused(unchanged: int, planned: Mapping[int, int], copies: Sequence[ElementReceipt]) -> tuple[int, int]:
+    """The rows that were linked, and those that were taken over, by all attempts. `planned`: rows of each
+    shard that are reused, `unchanged` of which in all are linked.
+
+    A receipt counts what its own attempt reused. Attempts before it reused what they could before they copied
+    anything: so what they did is what was planned, as far as their rows go.
+    """
+    before = sum(min(e.files - e.done_files, planned.get(e.index, 0) - e.linked) for e in copies)
+    rows = sum(e.linked for e in copies) + before
+    if before and rows == sum(planned.values()):
+        return unchanged, rows - unchanged
+    taken = sum(e.taken for e in copies)
+    return rows - taken, taken
 
 
 def _moved(receipt: StepReceipt | None, elements: Sequence[ElementReceipt]) -> TimedAmount:

@@ -147,7 +147,7 @@ def _figures(data: Result) -> list[tuple[str, str]]:
     if data.get("bytes") is not None:
         figures.append((human.size(data["bytes"]), "in the release"))
     if data.get("seconds") is not None:
-        figures.append((human.duration(data["seconds"]), "total time"))
+        figures.append((human.duration(data["seconds"]), "time of the steps"))
     if speed := summary.rate(copied):
         figures.append((speed, "copied"))
     labels = {

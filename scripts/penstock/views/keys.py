@@ -202,7 +202,8 @@ class Result(TypedDict, total=False):
     copied: TimedAmount
     verified: TimedAmount
     resumed: TimedAmount
-    """The part of `copied` that earlier attempts recorded in their journals, and that was not read again."""
+    """The part of `unchanged`, `taken` and `copied` that earlier attempts recorded in their journals, and
+    that was not done again."""
     giants: int
     parts: int
     failed: int

@@ -86,13 +86,13 @@ def _amounts(result: Result) -> list[tuple[str, str]]:
         ("Renamed", _some(result.get("renamed"))),
         ("Taken over", _some(result.get("taken"))),
         ("Copied", _some(result.get("copied"))),
-        ("Resumed", _some(result.get("resumed"))),
+        ("Resumed", _resumed(result.get("resumed"))),
         ("Verified", _some(result.get("verified"))),
         ("Giants", human.count(giants) + parts if giants else ""),
         ("Failed", human.counted(result["failed"], "file") if result.get("failed") else ""),
         ("Retries", human.count(result["retries"]) if result.get("retries") else ""),
         *_speeds(result),
-        ("Total time", _total(result)),
+        ("Steps took", _steps_took(result)),
         *usage_text.summary_lines(result.get("usage")),
     ]
     return [(title, value) for title, value in rows if value]
@@ -108,8 +108,13 @@ def moving(amended: AmendedFiles | None) -> str:
     return f"{changed} newer than listed, {human.count(amended['gone'])} gone; no one moment: {span}"
 
 
-def _total(result: Result) -> str:
-    """The steps' own time; of a step that was resumed, the last command's."""
+def _resumed(files: TimedAmount | None) -> str:
+    """What the rows above count, too: it comes to nothing more."""
+    return f"{_some(files)} of these, done by commands before" if _some(files) else ""
+
+
+def _steps_took(result: Result) -> str:
+    """The steps' own time, without the start of each; of a step that was resumed, the last command's."""
     if result.get("seconds") is None:
         return ""
     resumed = " since the run was resumed" if (result.get("resumed") or {}).get("files") else ""
