@@ -64,6 +64,7 @@ def test_each_release_is_a_row_with_its_size_files_grade_and_age(layout: Dataset
         "uid": os.geteuid(),
         "user": "root" if os.geteuid() == 0 else row["owner"]["user"],
     }
+    assert f" files (shared ones each time), owner {row['owner']['user']}" in text(row).splitlines()[0]
     found = by_name(row)
     assert [found[name]["current"] for name in (current, other)] == [True, False]
     for name, files in ((current, AFTER), (other, BEFORE)):

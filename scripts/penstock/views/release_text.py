@@ -70,6 +70,8 @@ def _dataset(row: DatasetRow, columns: int) -> Iterator[Line]:
         what = f": {human.counted(count, 'release')}"
         if known:
             what += f", {human.size(row['bytes'])} in {human.counted(row['files'], 'file')}"
+            # What they take together on disk is known to a walk alone: `penstock du`.
+            what += " (shared ones each time)" if known > 1 else ""
         if known < count:
             what += f", {human.count(count - known)} of them not known" if known else ", of unknown size"
         what += f", owner {_account(row['owner'])}" if row["owner"] else ""
