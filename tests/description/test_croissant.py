@@ -212,7 +212,7 @@ def test_without_a_section_the_command_describes_and_publish_does_not(
     assert printed.returncode == 0, printed.stderr
     assert printed.stdout == done.stdout
     assert json.loads(printed.stdout)["name"] == "data"
-    assert penstock("--config", config, "describe", "data", "nothing").returncode == 3
+    assert penstock("--config", config, "describe", "data", "nothing").returncode == 2
 
 
 def test_a_description_beside_the_seal_is_no_extra_and_has_the_modes_of_the_manifests(tmp_path: Path) -> None:

@@ -193,7 +193,7 @@ def test_while_a_run_holds_the_dataset_it_is_refused(releases: Releases) -> None
     with DatasetLock(releases.layout.lock, "data", run="", command="copy", holder_ended=lambda *_: None):
         done = releases.command("rollback", "data")
     assert done.returncode == 7
-    assert "`penstock cancel data` ends a run" in done.stderr
+    assert "cancel data` ends a run" in done.stderr
     assert releases.current() == "B"
 
 
