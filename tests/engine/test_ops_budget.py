@@ -26,7 +26,6 @@ from penstock.core.documents import promise as documents
 from penstock.core.documents.promise import Promise, of_repair
 from penstock.core.layout import DatasetLayout
 from penstock.engine.copy_shard import copy_shard
-from penstock.engine.shared_memory import Limiter, Shared
 from penstock.locks import holder as holders
 from penstock.ownership import ops_share, promises
 from penstock.ownership.ops_share import EVERY, SEEN, OpsShare, holders_of
@@ -399,19 +398,3 @@ def test_s11_only_beegfs_and_lustre_have_a_budget_unasked(tmp_path: Path) -> Non
         named = context_for(tmp_path, tmp_path / "source")
         named.config = replace(named.config, target=replace(named.config.target, filesystem=kind))
         assert named.ops == ops
-
-
-def test_the_two_limiters_of_an_engine_have_time_lines_of_their_own() -> None:
-    waited: list[float] = []
-    shared = Shared()
-    shared.ops = 10.0
-    ops = Limiter.of_operations(shared, lambda: shared.ops, waited.append)
-    both = Limiter(shared, 10, waited.append)
-    ops.take(10)
-    ops.take(1)
-    both.take(1)
-    assert [round(one) for one in waited] == [1]
-    shared.ops = 1000.0
-    ops.take(1)
-    assert len(waited) == 2
-    shared.close()

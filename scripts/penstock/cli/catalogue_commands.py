@@ -187,7 +187,7 @@ def _paced(target: TargetConfig, layout: DatasetLayout, session: Session) -> Ite
     if not ops:
         yield lambda _: check()
         return
-    from penstock.engine.shared_memory import spending
+    from penstock.engine.pacing import spending
     from penstock.ownership.ops_share import OpsShare
     from penstock.storage.registry import open_storage
 

@@ -73,7 +73,7 @@ def link_rows(
     base = task.base
     if base is None or task.way != "link" or not task.shard.reused:
         return linked
-    from penstock.engine.shared_memory import spending
+    from penstock.engine.pacing import spending
     from penstock.formats.ctime_intervals import Recorder
     from penstock.formats.shards import reused
     from penstock.formats.tables import strings

@@ -1,13 +1,16 @@
-"""The pace of a share that changes: of what all elements of a link may do together, this one's part of now.
+"""The one limiter: bytes and requests of the source, and metadata operations of the target, at a rate that
+may change at any moment.
 
-A thread of the workers' parent, the one that holds the share, writes its `Allowance` into the memory that
-they share, whenever it changes: so nothing that was given back is used on while the parent hangs in a call to
-a file system. Each worker goes by it until `until`; whoever does not hear of a later moment stops there, also
-when that thread itself hangs.
+The rate of bytes is `engine.limit`, or what the element's share of a link allows. A thread of the workers'
+parent, the one that holds the share, writes its `Allowance` into the memory that they share, whenever it
+changes: so nothing that was given back is used on while the parent hangs in a call to a file system. Each
+worker goes by it until `until`; whoever does not hear of a later moment stops there, also when that thread
+itself hangs.
 """
 
 from __future__ import annotations
 
+import contextlib
 import fcntl
 import math
 import time
@@ -15,12 +18,10 @@ from struct import Struct
 from threading import Lock
 from typing import TYPE_CHECKING, NamedTuple, Protocol
 
-from penstock.engine.shared_memory import STORE_BYTES, STORES_AT
+from penstock.engine.shared_memory import STORE_BYTES, STORES_AT, Shared
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from penstock.engine.shared_memory import Shared
+    from collections.abc import Callable, Iterator
 
 BURST = 0.05
 """Seconds' worth that may be taken at once after a pause; what would come in beyond that is lost. So nothing
@@ -29,8 +30,8 @@ LOOK = 0.2
 """Seconds after which a taker that waits looks whether the pace has changed."""
 SHORTEST = 0.0005
 """Seconds between two tries at least."""
-BYTES, REQUESTS = 0, 1
-"""The two stores: what is counted."""
+BYTES, REQUESTS, OPERATIONS = 0, 1, 2
+"""The stores: what is counted."""
 PATIENT = 10.0
 """Seconds after which a taker that waits goes before those that came later: servers close a connection that
 nobody reads from for a minute."""
@@ -66,9 +67,21 @@ def clock() -> float:
     return time.clock_gettime(time.CLOCK_BOOTTIME)
 
 
+def link_rate(
+    shared: Shared, store: int, limit: int | None = None, now: Callable[[], float] = clock
+) -> Callable[[], float]:
+    """The rate of bytes or requests by the element's share of a link; `limit` where that is lower."""
+    most = math.inf if limit is None else limit
+
+    def rate() -> float:
+        of_bytes, of_requests, until = shared.allowance
+        return min(most, of_requests if store == REQUESTS else of_bytes) if now() <= until else 0.0
+
+    return rate
+
+
 class Pace:
-    """One of the two stores, for all workers of an element. Its rate is the share's, or `limit` where that is
-    lower.
+    """One of the stores, for all workers of an element.
 
     A store is filled at the rate, up to BURST seconds' worth. Whoever finds it not below nothing takes all
     that it wants, and the store may go below; the others wait until it is filled again, and are not in
@@ -77,22 +90,22 @@ class Pace:
     of time what is taken is at most the rate times the window, BURST seconds' worth, and one taking, also
     when the machine lets takers wait.
 
-    Takers wait at their turns of a line in `shared_memory.Limiter`: where many of them come late, as on a
-    machine with too much to do, they all go at once. With 40 MB/s among four engines and a load of 17 on two
-    CPUs that was up to 28 % too much in a second.
+    The obvious way, a line in which each taker books its turn and waits for it, fails where many takers come
+    late, as on a machine with too much to do: they all go at once. With 40 MB/s among four engines and a load
+    of 17 on two CPUs that was up to 28 % too much in a second.
     """
 
     def __init__(
         self,
         shared: Shared,
         store: int,
+        rate: Callable[[], float],
         wait: Callable[[float], object],
-        limit: int | None = None,
         now: Callable[[], float] = clock,
     ) -> None:
-        """`wait`: true when the engine stops."""
-        self._shared, self._store, self._wait, self._clock = shared, store, wait, now
-        self._limit = math.inf if limit is None else limit
+        """`rate`: a second, of now: 0: nothing, infinite: no bound; it is called by a thread at a time.
+        `wait`: true when the engine stops."""
+        self._shared, self._rate, self._wait, self._clock = shared, rate, wait, now
         self._lock, self._at = Lock(), STORES_AT + store * STORE_BYTES
 
     def take(self, count: int) -> None:
@@ -105,23 +118,19 @@ class Pace:
     def ready(self) -> None:
         """Return when anything may be read at all, or the engine stops: a connection that is opened earlier
         would be closed by a server that waits for its reader."""
-        while self._rate(self._clock()) <= 0 and not self._wait(LOOK):
+        while self._rate() <= 0 and not self._wait(LOOK):
             pass
-
-    def _rate(self, now: float) -> float:
-        rate, requests, until = self._shared.allowance
-        return min(self._limit, requests if self._store == REQUESTS else rate) if now <= until else 0.0
 
     def _taken(self, count: int, came: float) -> float:
         """0 when it was taken, else seconds after which to try again. `came`: since when it is waited for."""
         with self._lock:
+            rate = self._rate()
+            if math.isinf(rate):
+                return 0.0
             self._hold()
             try:
                 there, since, first, said = _STORE.unpack_from(self._shared.memory, self._at)
                 now = self._clock()
-                rate = self._rate(now)
-                if math.isinf(rate):
-                    return 0.0
                 there = min(BURST * rate, there + rate * max(0.0, now - since))
                 # A worker that died while it waited says nothing any more.
                 others = 0.0 < first < came and now - said <= 2 * LOOK
@@ -147,3 +156,13 @@ class Pace:
 
     def _release(self) -> None:
         fcntl.lockf(self._shared.fd, fcntl.LOCK_UN, STORE_BYTES, self._at)
+
+
+@contextlib.contextmanager
+def spending(rate: Callable[[], float], wait: Callable[[float], object]) -> Iterator[Callable[[int], None]]:
+    """What waits until the threads of this process may make n more metadata operations, at a common rate."""
+    shared = Shared()
+    try:
+        yield Pace(shared, OPERATIONS, rate, wait).take
+    finally:
+        shared.close()

@@ -31,8 +31,8 @@ from penstock.core.documents.fetched_files import FetchedFile, FetchedFiles
 from penstock.core.model import Claim, Copied
 from penstock.core.row_codec import line_of
 from penstock.engine.copy_shard import copy_shard
+from penstock.engine.pacing import spending
 from penstock.engine.records import journal
-from penstock.engine.shared_memory import spending
 from penstock.engine.tasks import Outcome
 from penstock.errors import FailedError, ObjectError, TransientError
 from penstock.filesystem.capabilities import facts

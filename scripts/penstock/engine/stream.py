@@ -13,7 +13,6 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from penstock.engine.holding import lately_held
-from penstock.engine.pacing import Pace
 from penstock.errors import (
     DamagedError,
     ExpiredCredentialsError,
@@ -32,7 +31,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
     from threading import Event
 
-    from penstock.engine.shared_memory import Limiter
+    from penstock.engine.pacing import Pace
 
 BLOCK = 1 << 20
 RENEWAL, LOOKS = 1.0, 5
@@ -67,7 +66,7 @@ class Stream:
         counters: Any,
         stopping: Event,
         attempts: int,
-        limiter: Limiter | Pace | None,
+        limiter: Pace | None,
         tell: Callable[[int, Any], None],
         requests: Pace | None = None,
     ) -> None:
@@ -100,7 +99,7 @@ class Stream:
     def asks(self) -> None:
         """Before each request to a source: wait until the element's share allows it."""
         if self.requests:
-            if isinstance(self.limiter, Pace):
+            if self.limiter:
                 self.limiter.ready()
             self.requests.take(1)
 

@@ -137,7 +137,7 @@ def _paced(context: Context, layout: DatasetLayout, run: str) -> Iterator[None]:
         finally:
             context.storage = plain
         return
-    from penstock.engine.shared_memory import spending
+    from penstock.engine.pacing import spending
 
     wait = context.stop.event.wait
     share = OpsShare(plain, layout, run, context.ops, 1, wait=wait)

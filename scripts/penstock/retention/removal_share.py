@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING
 
 from penstock.core import events
 from penstock.core.documents.promise import PROMISE, REMOVAL, Promise
-from penstock.engine.shared_memory import spending
+from penstock.engine.pacing import spending
 from penstock.errors import PenstockError
 from penstock.filesystem import clock
 from penstock.locks import holder as holders

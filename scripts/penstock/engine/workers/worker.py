@@ -19,8 +19,8 @@ from typing import TYPE_CHECKING, Any
 
 from penstock.core.row_codec import from_wire, to_wire
 from penstock.engine.holding import Stopping
-from penstock.engine.pacing import BYTES, REQUESTS, Pace
-from penstock.engine.shared_memory import Limiter, Shared
+from penstock.engine.pacing import BYTES, OPERATIONS, REQUESTS, Pace, link_rate
+from penstock.engine.shared_memory import Shared
 from penstock.engine.stream import Stopped, failure, of_row
 from penstock.errors import IMPOSSIBLE, FailedError, PenstockError
 from penstock.runtime import garbage_collection, process_limit, wire
@@ -73,14 +73,13 @@ class Worker:
 
         shared, spend = self.shared, None
         if given.ops:
-            spend = Limiter.of_operations(shared, lambda: shared.ops, self.stopping.wait).take
-        limiter: Limiter | Pace | None = None
-        requests: Pace | None = None
+            spend = Pace(shared, OPERATIONS, lambda: shared.ops, self.stopping.wait).take
+        limiter = requests = None
         if given.share:
-            limiter = Pace(shared, BYTES, self.stopping.wait, given.limit)
-            requests = Pace(shared, REQUESTS, self.stopping.wait)
-        elif given.limit:
-            limiter = Limiter(shared, given.limit, self.stopping.wait)
+            limiter = Pace(shared, BYTES, link_rate(shared, BYTES, given.limit), self.stopping.wait)
+            requests = Pace(shared, REQUESTS, link_rate(shared, REQUESTS), self.stopping.wait)
+        elif limit := given.limit:
+            limiter = Pace(shared, BYTES, lambda: limit, self.stopping.wait)
         make, self.renew = work_kinds.streams(given.work, spend)
         self.make = partial(
             make,
