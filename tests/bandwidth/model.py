@@ -7,7 +7,7 @@ import heapq
 import random
 from dataclasses import dataclass, field
 from itertools import count
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, Protocol
 
 from penstock.bandwidth.holder import (
     SETTLE,
@@ -80,18 +80,29 @@ class Folder:
         return found is not None and now - found.made > KEPT
 
 
+class Held(Protocol):
+    """A holder by any rule."""
+
+    def usable(self) -> tuple[Any, float]:
+        """Its slots, or its part of SLOTS, and until when by its own clock."""
+
+    def steps(self) -> Generator[Operation, object, None]: ...
+
+    def end(self) -> Generator[Operation, object, None]: ...
+
+
 @dataclass
 class Process:
     """One holder, as its process runs it."""
 
-    holder: Holder
+    holder: Any
     steps: Generator[Operation, object, None]
     clock: Callable[[], float]
     ended: bool = False
     closing: bool = False
     operations: int = 0
     born: float = 0.0
-    handed_on: list[tuple[float, frozenset[int], float]] = field(default_factory=list)
+    handed_on: list[tuple[float, Any, float]] = field(default_factory=list)
     """When, by the world's clock, its workers were told to use these slots, and until when by its own."""
 
     def hand_on(self, now: float, follows: float) -> None:
@@ -100,6 +111,17 @@ class Process:
             self.handed_on.append(told)
         while len(self.handed_on) > 1 and self.handed_on[1][0] < now - follows:
             del self.handed_on[0]
+
+    def parts(self, now: float, follows: float) -> float:
+        """Of SLOTS, what any of its workers may use."""
+        if self.ended:
+            return 0.0
+        self.hand_on(now, follows)
+        clock = self.clock()
+        given = [usable for _, usable, until in self.handed_on if clock <= until]
+        if any(isinstance(usable, float) for usable in given):
+            return float(max(given))
+        return float(len(frozenset().union(*given)))
 
     def used(self, now: float, follows: float) -> frozenset[int]:
         """What any of its workers may use, each of which goes by what it was told up to `follows` seconds
@@ -125,8 +147,10 @@ class World:
         hangs: float = 0.0,
         local: bool = False,
         follows: float = 0.9 * SETTLE,
+        rule: Callable[..., Held] = Holder,
     ) -> None:
         self.chance, self.late, self.hangs, self.local = random.Random(seed), late, hangs, local
+        self.rule = rule
         self.now, self.folder, self.follows = 0.0, Folder(), follows
         self.processes: list[Process] = []
         self._events: list[tuple[float, int, Callable[[], None]]] = []
@@ -141,17 +165,17 @@ class World:
     def at(self, when: float, do: Callable[[], None]) -> None:
         heapq.heappush(self._events, (when, next(self._numbers), do))
 
-    def join(self, *, most: int = 60) -> Process:
+    def join(self, *, most: int | Callable[[], int] = 60) -> Process:
         rate, offset = self.chance.uniform(0.98, 1.02), self.chance.uniform(-1e4, 1e4)
 
         def clock() -> float:
             return self.now * rate + offset
 
         name = str(len(self.processes)).encode()
-        holder = Holder(
+        holder = self.rule(
             name,
             clock,
-            most=lambda: most,
+            most=most if callable(most) else lambda: most,
             dead=lambda who: self.local and bool(who) and self.processes[int(who)].ended,
             new_name=lambda: f"{self.chance.getrandbits(64):016x}",
         )
@@ -235,9 +259,11 @@ class World:
         while self._events and self._events[0][0] <= until:
             self.now, _, do = heapq.heappop(self._events)
             do()
-            used = [self.used(process) for process in self.processes if not process.ended]
-            if sum(map(len, used)) > len(frozenset().union(*used)):
-                self.overlaps.append(self.now)
+            running = [process for process in self.processes if not process.ended]
+            if self.rule is Holder:
+                used = [self.used(process) for process in running]
+                if sum(map(len, used)) > len(frozenset().union(*used)):
+                    self.overlaps.append(self.now)
             self.watch()
         self.now = until
 
