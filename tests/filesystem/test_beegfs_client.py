@@ -6,9 +6,9 @@ from __future__ import annotations
 import pytest
 from tests.filesystem.conftest import CLIENT, LIVE, changed
 
-from penstock.filesystem.clients import beegfs
-from penstock.filesystem.clients.beegfs import Client, judge, judge_chunk, parse_config, parse_mount, proof
-from penstock.filesystem.clients.proof import MountProof
+from penstock.filesystem.beegfs import mount as beegfs
+from penstock.filesystem.beegfs.mount import Client, judge, judge_chunk, parse_config, parse_mount, proof
+from penstock.filesystem.mount_proof import MountProof
 from penstock.runtime.mounts import Mount
 
 LINE = Mount(

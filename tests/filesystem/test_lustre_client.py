@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from penstock.filesystem.clients.lustre import LustreMount, judge, parse_mount, proof
+from penstock.filesystem.lustre.mount import LustreMount, judge, parse_mount, proof
 from penstock.runtime.mounts import Mount
 
 

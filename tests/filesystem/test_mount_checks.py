@@ -22,9 +22,9 @@ from penstock.core.checks import gravest
 from penstock.core.documents import seal
 from penstock.filesystem import capabilities, libc
 from penstock.filesystem.capabilities import facts
-from penstock.filesystem.clients.proof import MountProof
-from penstock.filesystem.clients.registry import beegfs_clients, check_mount
 from penstock.filesystem.cold_read import ColdReader
+from penstock.filesystem.mount_checks import beegfs_clients, check_mount
+from penstock.filesystem.mount_proof import MountProof
 from penstock.runtime.mounts import option_values
 from penstock.steps import report_step
 from penstock.steps.preflight import mounts

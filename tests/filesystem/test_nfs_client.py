@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from penstock.filesystem.clients.nfs import NfsMount, judge, parse_mount, proof
+from penstock.filesystem.nfs.mount import NfsMount, judge, parse_mount, proof
 from penstock.runtime.mounts import Mount
 
 GOOD = (

@@ -15,7 +15,7 @@ from tests.support.staging_runs import tree
 from penstock.audit import audit_plan, audit_tree
 from penstock.core.documents.node_answer import OwnerSeen
 from penstock.core.layout import DatasetLayout
-from penstock.filesystem.clients.registry import check_mount
+from penstock.filesystem.mount_checks import check_mount
 from penstock.filesystem.owners import is_another, is_mapped, mapping, numbers_here, owner
 from penstock.runtime.mounts import Mount, mount_of
 from penstock.steps.repair_array import mender_of

@@ -10,9 +10,9 @@ import pytest
 from penstock.engine.stream import BLOCK
 from penstock.engine.workers import sizing
 from penstock.filesystem import kinds
-from penstock.filesystem.clients.proof import IN_WORDS
-from penstock.filesystem.clients.weka import WekaMount, judge, parse_mount, proof
-from penstock.filesystem.clients.weka_processes import cores_of_containers
+from penstock.filesystem.mount_proof import IN_WORDS
+from penstock.filesystem.weka.mount import WekaMount, judge, parse_mount, proof
+from penstock.filesystem.weka.processes import cores_of_containers
 from penstock.runtime.mounts import Mount
 
 if TYPE_CHECKING:

@@ -13,9 +13,9 @@ from tests.support.whole_way import go
 
 from penstock.config.settings import PlanConfig
 from penstock.errors import NoSpaceError
+from penstock.filesystem.stores.placement import SizeClasses
 from penstock.planning.forecast import Totals
 from penstock.sources.posix.reader import PosixReader
-from penstock.vendors.placement import SizeClasses
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

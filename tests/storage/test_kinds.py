@@ -93,23 +93,22 @@ def names_of(rows: Iterable[Kind]) -> set[str]:
 
 
 def may_name(path: Path) -> set[str]:
-    """A client's module may name the rows whose mounts it reads, a vendor's package those whose tools it
-    knows, and the two registries all rows that have a client or tools."""
-    package, clients = Path(penstock.__file__).parent, "filesystem/clients"
-    where = path.relative_to(package)
-    if where.is_relative_to(clients) or where.is_relative_to("vendors"):
-        own = where.stem if where.is_relative_to(clients) else where.parts[1].removesuffix(".py")
-        rows = [
-            row
-            for row in kinds.TABLE
-            if (row.client or row.tools) and own in ("registry", row.client, row.tools)
-        ]
-        return names_of(rows) | {row.client for row in rows} | {row.tools for row in rows}
-    return set()
+    """A product's package may name the rows whose mounts it reads or whose tools it knows, and the two
+    modules that call these packages all rows that have a client or tools."""
+    package = Path(kinds.__file__).parent
+    if not path.is_relative_to(package):
+        return set()
+    own = path.relative_to(package).parts[0].removesuffix(".py")
+    rows = [
+        row
+        for row in kinds.TABLE
+        if (row.client or row.tools) and own in ("mount_checks", "store_checks", row.client, row.tools)
+    ]
+    return names_of(rows) | {row.client for row in rows} | {row.tools for row in rows}
 
 
 def test_no_other_module_names_a_file_system() -> None:
-    """As a text of its own; sentences for people may name one. Clients and vendors may name theirs."""
+    """As a text of its own; sentences for people may name one. Products' packages may name theirs."""
     names = names_of(row for row in kinds.TABLE if row.holds_files)
     package = Path(penstock.__file__).parent
     for path in sorted(package.rglob("*.py")):
@@ -141,11 +140,8 @@ def test_names_and_numbers_are_told_apart() -> None:
     assert len(set(numbers)) == len(numbers)
 
 
-def test_each_client_of_the_table_is_a_module() -> None:
-    from penstock.filesystem.clients import registry
-
-    modules = [path.stem for path in Path(registry.__file__).parent.glob("*.py")]
-    readers = {name for name in modules if hasattr(getattr(registry, name, None), "parse_mount")}
+def test_each_client_of_the_table_is_a_package_that_reads_mounts() -> None:
+    readers = {path.parent.name for path in Path(kinds.__file__).parent.glob("*/mount.py")}
     assert {row.client for row in kinds.TABLE if row.client} == readers
 
 

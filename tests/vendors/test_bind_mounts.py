@@ -7,10 +7,10 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import pytest
 
-from penstock.vendors import registry
-from penstock.vendors.beegfs import addresses
-from penstock.vendors.beegfs.addresses import Addresses
-from penstock.vendors.facts import DataState
+from penstock.filesystem import store_checks
+from penstock.filesystem.beegfs import addresses
+from penstock.filesystem.beegfs.addresses import Addresses
+from penstock.filesystem.stores.facts import DataState
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -86,7 +86,7 @@ def set_on(cluster: Cluster) -> list[list[str]]:
 def test_o1_the_folder_itself_is_striped_by_the_mount_of_the_whole(beegfs8: Cluster, tmp_path: Path) -> None:
     """O1: not the folder of the same path below the file system's root."""
     where = bound(beegfs8, tmp_path, whole=True)
-    (result,) = registry.stripe(where.folder, 2, named="beegfs", proc=where.proc)
+    (result,) = store_checks.stripe(where.folder, 2, named="beegfs", proc=where.proc)
     assert result.verdict == "ok"
     assert set_on(beegfs8) == [["beegfs", "entry", "set", "--num-targets=2", str(where.same)]]
     assert [*beegfs8.patterns()] == [str(where.same)]
@@ -97,11 +97,11 @@ def test_o1_without_a_mount_of_the_whole_it_is_found_from_the_root(beegfs8: Clus
     where = bound(beegfs8, tmp_path, whole=False)
     command = ["beegfs", "entry", "set", "--num-targets=2", "--mount", "none", "/labs/one/target"]
     beegfs8.write(root=False)
-    (result,) = registry.stripe(where.folder, 2, named="beegfs", proc=where.proc)
+    (result,) = store_checks.stripe(where.folder, 2, named="beegfs", proc=where.proc)
     assert (result.verdict, beegfs8.patterns()) == ("warning", {})
     assert "beegfs entry set --num-targets=2 --mount none /labs/one" in result.mend
     beegfs8.write(root=True)
-    (result,) = registry.stripe(where.folder, 2, named="beegfs", proc=where.proc)
+    (result,) = store_checks.stripe(where.folder, 2, named="beegfs", proc=where.proc)
     assert result.verdict == "ok"
     assert set_on(beegfs8) == [command, command]
     assert [*beegfs8.patterns()] == [str(where.same)]
@@ -110,7 +110,7 @@ def test_o1_without_a_mount_of_the_whole_it_is_found_from_the_root(beegfs8: Clus
 def test_o1_version_7_is_told_the_path_as_it_stands(beegfs7: Cluster, tmp_path: Path) -> None:
     """O1: it asks the client's kernel module."""
     where = bound(beegfs7, tmp_path, whole=True)
-    registry.stripe(where.folder, 2, named="beegfs", proc=where.proc)
+    store_checks.stripe(where.folder, 2, named="beegfs", proc=where.proc)
     assert set_on(beegfs7) == [["beegfs-ctl", "--setpattern", "--numtargets=2", str(where.folder)]]
 
 
@@ -122,7 +122,7 @@ def test_s16_a_stub_below_a_bind_mount_is_seen(beegfs8: Cluster, tmp_path: Path,
         for name in ("stub", "here"):
             (folder / name).write_bytes(b"x" * 5000)
     beegfs8.write(states={str(where.same / "stub"): ("unlocked", "manual-restore")}, root=True)
-    asked = registry.data_states(where.folder, "beegfs", where.proc)
+    asked = store_checks.data_states(where.folder, "beegfs", where.proc)
     assert asked is not None
     found = asked.away(["stub", "here"])
     asked.close()

@@ -4,7 +4,7 @@ import os
 import time
 from typing import TYPE_CHECKING
 
-from penstock.vendors import command
+from penstock.runtime import command
 
 if TYPE_CHECKING:
     from pathlib import Path

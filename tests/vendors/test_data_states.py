@@ -10,13 +10,13 @@ from typing import TYPE_CHECKING
 import pytest
 from tests.vendors.tiers import RELEASED, Tiers
 
+from penstock.filesystem import data_states, store_checks
+from penstock.filesystem.beegfs import states as beegfs_states
 from penstock.filesystem.capabilities import facts
-from penstock.vendors import data_states, registry
-from penstock.vendors.beegfs import states as beegfs_states
-from penstock.vendors.data_states import DataStates, Said
-from penstock.vendors.facts import DataState
-from penstock.vendors.lustre import states as lustre_states
-from penstock.vendors.weka import states as weka_states
+from penstock.filesystem.data_states import DataStates, Said
+from penstock.filesystem.lustre import states as lustre_states
+from penstock.filesystem.stores.facts import DataState
+from penstock.filesystem.weka import states as weka_states
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -78,7 +78,7 @@ def test_s16_beegfs_is_asked_of_many_files_by_one_command(
     names = files(tmp_path, *(f"f{number}" for number in range(600)), ODD)
     stub = os.path.realpath(tmp_path / ODD)
     beegfs8.write(states={stub: ("unlocked", "delayed-restore")}, state_form=form)
-    asked = registry.data_states(tmp_path, "beegfs")
+    asked = store_checks.data_states(tmp_path, "beegfs")
     assert asked is not None
     found = asked.away([*names, "none", "."])
     asked.close()
@@ -94,7 +94,7 @@ def test_s16_beegfs_prints_paths_below_its_mount() -> None:
 
 
 def test_s16_beegfs_7_has_no_stubs_and_is_not_asked(beegfs7: Cluster, tmp_path: Path) -> None:
-    asked = registry.data_states(tmp_path, "beegfs")
+    asked = store_checks.data_states(tmp_path, "beegfs")
     assert asked is not None
     assert asked.away(files(tmp_path, "f")) == {}
     asked.close()
@@ -134,7 +134,7 @@ def test_s16_lustre_is_asked_of_many_files_by_one_command(
     data.mkdir()
     names = files(data, "a", ODD, "b")
     lfs.write({data / ODD: RELEASED, data / "b": 0x9})
-    asked = registry.data_states(data, "lustre")
+    asked = store_checks.data_states(data, "lustre")
     assert asked is not None
     assert asked.away(names) == {ODD: DataState("offline", "released to the archive")}
     asked.close()
@@ -243,8 +243,8 @@ def test_s16_the_command_goes_before_the_hint(tmp_path: Path) -> None:
 
 def test_s16_the_file_systems_of_this_machine_are_not_asked(tmp_path: Path) -> None:
     assert facts(tmp_path).traits.local
-    assert registry.data_states(tmp_path) is None
+    assert store_checks.data_states(tmp_path) is None
     for named in ("gpfs", "nfs"):
-        asked = registry.data_states(tmp_path, named)
+        asked = store_checks.data_states(tmp_path, named)
         assert asked is not None, named
         asked.close()

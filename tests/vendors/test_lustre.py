@@ -15,19 +15,18 @@ from tests.vendors.lustre_cluster import GIB, Lustre, layout
 
 from penstock.core.checks import gravest
 from penstock.errors import NoSpaceError
-from penstock.filesystem import kernel_quotas
+from penstock.filesystem import kernel_quotas, store_checks
+from penstock.filesystem.lustre import commands
+from penstock.filesystem.stores.placement import SizeClasses
+from penstock.filesystem.stores.striping import AUTO, INHERIT
 from penstock.steps import list_step, plan_step
-from penstock.vendors import registry
-from penstock.vendors.lustre import tools
-from penstock.vendors.placement import SizeClasses
-from penstock.vendors.striping import AUTO, INHERIT
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
     from pathlib import Path
 
     from penstock.core.checks import CheckResult
-    from penstock.vendors.registry import PlanChecks
+    from penstock.filesystem.store_checks import PlanChecks
 
 MIB = 1 << 20
 
@@ -40,11 +39,11 @@ def _its_owner_is_no_root(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def checked(folder: Path) -> list[CheckResult]:
-    return registry.check_target(folder, gid=2000, named="lustre")
+    return store_checks.check_target(folder, gid=2000, named="lustre")
 
 
 def planned(folder: Path, sizes: Sequence[int], wish: str = INHERIT) -> PlanChecks:
-    return registry.check_plan(folder, SizeClasses(sizes), 10, named="lustre", wish=wish)
+    return store_checks.check_plan(folder, SizeClasses(sizes), 10, named="lustre", wish=wish)
 
 
 def test_a1_a_lustre_in_order(lustre: Lustre, tmp_path: Path) -> None:
@@ -136,7 +135,7 @@ def test_a8_quotas_of_user_group_and_project(
     lustre: Lustre, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A8: each is asked by its number; files and folders count."""
-    monkeypatch.setattr(tools, "project_of", lambda fd: 7)
+    monkeypatch.setattr(commands, "project_of", lambda fd: 7)
     lustre.write(quotas=[quota("usr", 1000), quota("grp", 2000), quota("prj", 7)])
     found = [one.about for one in checked(tmp_path) if "quota" in one.about]
     assert found == [
@@ -199,7 +198,7 @@ def test_o1_what_is_not_set_stays(lustre: Lustre, tmp_path: Path) -> None:
     """O1: `setstripe` replaces all of a layout, so all of it is given."""
     lustre.write(layout=layout((None, 2, 4 * MIB), pool="flash"))
     checks = planned(tmp_path, [MIB] * 10, AUTO)
-    (done,) = registry.stripe(tmp_path, checks.targets, named="lustre")
+    (done,) = store_checks.stripe(tmp_path, checks.targets, named="lustre")
     assert done.verdict == "ok", done
     assert lustre.layouts()[str(tmp_path)] == layout((None, 1, 4 * MIB), pool="flash")
 
@@ -207,12 +206,12 @@ def test_o1_what_is_not_set_stays(lustre: Lustre, tmp_path: Path) -> None:
 def test_o1_lacking_rights_is_a_warning_with_the_command(lustre: Lustre, tmp_path: Path) -> None:
     """O1"""
     lustre.write(root=False, users_may_stripe=False)
-    (warning,) = registry.stripe(tmp_path, 4, named="lustre")
+    (warning,) = store_checks.stripe(tmp_path, 4, named="lustre")
     assert warning.verdict == "warning"
     assert "this account has not the right" in warning.found
     assert f"`lfs setstripe -c 4 -S 1M {tmp_path.parent}`" in warning.mend
     lustre.write(root=True, forgets=True)
-    (warning,) = registry.stripe(tmp_path, 4, named="lustre")
+    (warning,) = store_checks.stripe(tmp_path, 4, named="lustre")
     assert "what is read back is 1 targets" in warning.found
 
 
@@ -228,7 +227,7 @@ def test_o1_the_staging_folder_is_striped_before_its_first_file(
     context.config = replace(context.config, target=replace(context.config.target, striping=AUTO))
     list_step.run(context, "data")
     monkeypatch.setattr(kernel_quotas, "owner_of_new", lambda *_: (1000, 2000))
-    monkeypatch.setattr(registry, "owner_of_new", lambda *_: (1000, 2000))
+    monkeypatch.setattr(store_checks, "owner_of_new", lambda *_: (1000, 2000))
     lustre.write(quotas=[quota("grp", 2000, files={"used": 19, "hard": 20})])
     with pytest.raises(NoSpaceError, match="quota of group 2000: 19 files used, 3 files more") as caught:
         plan_step.run(context, "data")
@@ -251,7 +250,7 @@ def test_without_lfs_there_is_a_note(tmp_path: Path, monkeypatch: pytest.MonkeyP
 def test_an_lfs_that_hangs_or_fails_is_a_note(
     lustre: Lustre, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(tools, "BUDGET", 1.0)
+    monkeypatch.setattr(commands, "BUDGET", 1.0)
     lustre.write(hangs=True)
     started = time.monotonic()
     found = checked(tmp_path)

@@ -5,9 +5,9 @@ from __future__ import annotations
 
 import pytest
 
+from penstock.filesystem.lustre import lfs
 from penstock.filesystem.quotas import Quota
-from penstock.vendors.facts import Target
-from penstock.vendors.lustre import lfs
+from penstock.filesystem.stores.facts import Target
 
 KIB, MIB, GIB = 1 << 10, 1 << 20, 1 << 30
 DF = """\

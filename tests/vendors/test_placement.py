@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from penstock.vendors.facts import Pattern, Target
-from penstock.vendors.placement import GIB, TIB, SizeClasses, chunk_files, eligible, load, room
+from penstock.filesystem.stores.facts import Pattern, Target
+from penstock.filesystem.stores.placement import GIB, TIB, SizeClasses, chunk_files, eligible, load, room
 
 MIB = 1 << 20
 PATTERN = Pattern("raid0", MIB, 4, "1")

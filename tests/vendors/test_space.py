@@ -9,9 +9,9 @@ import pytest
 from penstock.core.checks import gravest
 from penstock.core.documents.promise import Promise
 from penstock.filesystem.quotas import Quota
-from penstock.vendors import space
-from penstock.vendors.facts import Pattern, Rules, Survey, Target
-from penstock.vendors.placement import GIB, TIB, SizeClasses
+from penstock.filesystem.stores import space
+from penstock.filesystem.stores.facts import Pattern, Rules, Survey, Target
+from penstock.filesystem.stores.placement import GIB, TIB, SizeClasses
 
 MIB = 1 << 20
 PATTERN = Pattern("raid0", MIB, 4, "1", "Default")

@@ -11,12 +11,12 @@ from tests.support.staging_runs import context_for, events_of, tree
 from tests.vendors.beegfs_cluster import mounted, target
 
 from penstock.errors import NoSpaceError
+from penstock.filesystem import store_checks
+from penstock.filesystem.stores.facts import Pattern, Survey, Target
+from penstock.filesystem.stores.placement import SizeClasses
+from penstock.filesystem.stores.striping import AUTO, INHERIT, choose
 from penstock.planning import sparse_files
 from penstock.steps import copy_step, list_step, plan_step, preflight_step
-from penstock.vendors import registry
-from penstock.vendors.facts import Pattern, Survey, Target
-from penstock.vendors.placement import SizeClasses
-from penstock.vendors.striping import AUTO, INHERIT, choose
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -200,4 +200,4 @@ def test_nothing_is_striped_elsewhere(tmp_path: Path) -> None:
     receipt = preflight_step.run(context, "data")
     assert [text for text in receipt["warnings"] if "nothing is striped" in text]
     plan_step.run(context, "data")
-    assert registry.check_target(tmp_path, wish=INHERIT) == []
+    assert store_checks.check_target(tmp_path, wish=INHERIT) == []

@@ -14,11 +14,11 @@ from tests.vendors.beegfs_cluster import GIB, TIB, Cluster, mounted, target
 
 from penstock.core.checks import gravest
 from penstock.errors import NoSpaceError, PreflightError
+from penstock.filesystem import store_checks
+from penstock.filesystem.beegfs import commands
+from penstock.filesystem.stores.placement import SizeClasses
 from penstock.steps import list_step, plan_step, preflight_step
 from penstock.storage import shared_files
-from penstock.vendors import registry
-from penstock.vendors.beegfs import tools
-from penstock.vendors.placement import SizeClasses
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -32,7 +32,7 @@ def test_a1_a2_a8_a_cluster_in_order(beegfs: Cluster, target_folder: Path) -> No
     """A1, A2, A8: targets, servers and quotas of each version; each command in the C locale."""
     quota = {"scope": "user", "id": os.geteuid(), "pool": 1, "used": GIB, "limit": TIB}
     beegfs.write(quotas=[quota | {"files": 5, "file_limit": None}])
-    found = registry.check_target(target_folder)
+    found = store_checks.check_target(target_folder)
     assert gravest(found) == "ok", found
     assert f"BeeGFS {beegfs.version}" in found[0].about
     assert "8 storage targets, 1 metadata targets, 6 servers reached" in found[0].found
@@ -54,7 +54,7 @@ def test_o2_the_chunks_of_the_folder_fit_into_the_rdma_buffers(
     (proc / "fs/beegfs/client/config").write_text(live)
 
     def judged() -> list[CheckResult]:
-        found = registry.check_target(tmp_path, named="beegfs", proc=proc)
+        found = store_checks.check_target(tmp_path, named="beegfs", proc=proc)
         return [one for one in found if "RDMA" in one.found]
 
     (seen,) = judged()
@@ -107,10 +107,10 @@ def test_without_any_command_there_are_notes(tmp_path: Path, monkeypatch: pytest
     """Show 4: no crash, and less than 3 s."""
     mounted(monkeypatch, tmp_path)
     monkeypatch.setenv("PATH", "")
-    (note,) = registry.check_target(tmp_path)
+    (note,) = store_checks.check_target(tmp_path)
     assert note.verdict == "note"
     assert "not there: beegfs or beegfs-ctl on PATH" in note.found
-    (note,) = registry.check_plan(tmp_path, SizeClasses([1]), 1).results
+    (note,) = store_checks.check_plan(tmp_path, SizeClasses([1]), 1).results
     assert note.verdict == "note"
     context = context_for(tmp_path, tree(tmp_path / "source", FILES))
     started = time.monotonic()
@@ -120,16 +120,16 @@ def test_without_any_command_there_are_notes(tmp_path: Path, monkeypatch: pytest
 
 
 def test_a_kind_without_tools_asks_nothing(beegfs: Cluster, tmp_path: Path) -> None:
-    assert registry.check_target(tmp_path) == []
-    assert registry.check_plan(tmp_path, SizeClasses([1]), 1).results == []
-    assert not registry.has_tools(tmp_path)
+    assert store_checks.check_target(tmp_path) == []
+    assert store_checks.check_plan(tmp_path, SizeClasses([1]), 1).results == []
+    assert not store_checks.has_tools(tmp_path)
     assert beegfs.calls() == []
 
 
 def test_commands_that_fail_are_notes(beegfs: Cluster, target_folder: Path) -> None:
     program = beegfs.bin / ("beegfs-ctl" if beegfs.version == 7 else "beegfs")
     program.write_text("#!/bin/sh\necho 'segmentation fault, or so' >&2\nexit 139\n")
-    found = registry.check_target(target_folder)
+    found = store_checks.check_target(target_folder)
     assert gravest(found) == "note"
     assert "segmentation fault, or so" in " ".join(one.found for one in found)
 
@@ -137,10 +137,10 @@ def test_commands_that_fail_are_notes(beegfs: Cluster, target_folder: Path) -> N
 def test_a_command_that_hangs_is_a_note(
     beegfs8: Cluster, target_folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(tools, "BUDGET", 1.0)
+    monkeypatch.setattr(commands, "BUDGET", 1.0)
     beegfs8.write(hangs="beegfs")
     started = time.monotonic()
-    found = registry.check_target(target_folder)
+    found = store_checks.check_target(target_folder)
     assert time.monotonic() - started < 5
     assert gravest(found) == "note"
     assert "no answer within 1 s" in found[0].found
@@ -151,13 +151,13 @@ def test_a_command_that_hangs_is_a_note(
     ("client", "used"), [("7.4.2\n", 7), ("8.1.0\n", 8), ("", 8)], ids=["client 7", "client 8", "not known"]
 )
 def test_both_commands_are_there(beegfs7: Cluster, tmp_path: Path, client: str, used: int) -> None:
-    """The rows of `tools.find`."""
+    """The rows of `commands.find`."""
     beegfs7.install(["beegfs"])
     module = tmp_path / "sys" / "module" / "beegfs"
     module.mkdir(parents=True)
     if client:
         (module / "version").write_text(client)
-    found = tools.find(sys=str(tmp_path / "sys"))
+    found = commands.find(sys=str(tmp_path / "sys"))
     assert found is not None
     assert found.version == used
 
@@ -168,13 +168,13 @@ def test_several_mounts_are_told_apart(beegfs: Cluster, tmp_path: Path) -> None:
         f"{at} 1 0:{at} / {point} rw - beegfs beegfs_nodev rw\n" for at, point in ((40, "/a"), (41, "/b"))
     ]
     (tmp_path / "proc" / "self" / "mountinfo").write_text("".join(lines))
-    found = tools.find(tmp_path / "proc", point="/b")
+    found = commands.find(tmp_path / "proc", point="/b")
     assert found is not None
     assert found.mount == ("/b",)
     argv = found.set_pattern("/b/d", 4, None)
     assert any("/b" in one and "mount" in "".join(argv) for one in argv[:-1])
     (tmp_path / "proc" / "self" / "mountinfo").write_text(lines[0])
-    found = tools.find(tmp_path / "proc", point="/a")
+    found = commands.find(tmp_path / "proc", point="/a")
     assert found is not None
     assert found.mount == ()
 
@@ -192,12 +192,12 @@ def test_show_3_by_the_commands(beegfs: Cluster, target_folder: Path) -> None:
     comes to it."""
     show_3(beegfs, 64)
     sizes = SizeClasses([3 << 20] * 100_000 + [4 * TIB] * 4)
-    found = registry.check_plan(target_folder, sizes, 1000).results
+    found = store_checks.check_plan(target_folder, sizes, 1000).results
     (stop,) = [one for one in found if one.verdict == "stop"]
     assert f"BeeGFS {beegfs.version} storage target 117" in stop.about
     assert "bytes are missing" in stop.found
     show_3(beegfs, 8)
-    assert gravest(registry.check_plan(target_folder, sizes, 1000).results) == "ok"
+    assert gravest(store_checks.check_plan(target_folder, sizes, 1000).results) == "ok"
 
 
 def test_plan_refuses_what_does_not_fit(
@@ -264,18 +264,18 @@ def test_s17_a_promise_says_its_chunk_files_before_its_plan_counts(
 ) -> None:
     """S17: by the pattern of the folder."""
     sizes = SizeClasses([2 << 20, 10])
-    assert registry.chunk_files(target_folder, sizes) == 5
-    assert registry.chunk_files(target_folder, sizes, named="wekafs") == 0
-    assert registry.check_plan(target_folder, sizes, 1).chunk_files == 5
+    assert store_checks.chunk_files(target_folder, sizes) == 5
+    assert store_checks.chunk_files(target_folder, sizes, named="wekafs") == 0
+    assert store_checks.check_plan(target_folder, sizes, 1).chunk_files == 5
 
 
 def test_the_named_kind_chooses_the_tools(beegfs: Cluster, tmp_path: Path) -> None:
     """By which tests have the vendor's commands asked of another mount."""
-    assert registry.check_target(tmp_path) == []
-    found = registry.check_target(tmp_path, named="beegfs")
+    assert store_checks.check_target(tmp_path) == []
+    found = store_checks.check_target(tmp_path, named="beegfs")
     assert f"BeeGFS {beegfs.version}" in found[0].about
-    assert registry.has_tools(tmp_path, "beegfs")
-    checks = registry.check_plan(tmp_path, SizeClasses([1]), 1, named="beegfs")
+    assert store_checks.has_tools(tmp_path, "beegfs")
+    checks = store_checks.check_plan(tmp_path, SizeClasses([1]), 1, named="beegfs")
     assert "a file lies on up to" in checks.results[0].found
 
 
@@ -284,17 +284,17 @@ def test_a1_releases_before_storage_pools_are_read_by_beegfs_df(
 ) -> None:
     """A1: their beegfs-ctl refuses the option that shows pools; their table has another heading."""
     beegfs7.write(version="6.18")
-    found = registry.check_target(target_folder)
+    found = store_checks.check_target(target_folder)
     assert gravest(found) == "ok", found
     assert "8 storage targets, 1 metadata targets" in found[0].found
     assert "beegfs-df" in {call["argv"][0] for call in beegfs7.calls()}
     beegfs7.change(201, capacity="emergency")
-    assert gravest(registry.check_target(target_folder)) == "stop"
+    assert gravest(store_checks.check_target(target_folder)) == "stop"
 
 
 def test_what_got_no_answer_is_told_in_the_plan_too(beegfs: Cluster, target_folder: Path) -> None:
     beegfs.write(management=False)
-    checks = registry.check_plan(target_folder, SizeClasses([1]), 1)
+    checks = store_checks.check_plan(target_folder, SizeClasses([1]), 1)
     assert gravest(checks.results) == "warning"
     assert "management server" in checks.results[0].about
 
@@ -305,7 +305,7 @@ def test_a8_the_quota_of_another_group_is_roots_to_ask(
     """A8: for others it is not known, and that is told."""
     beegfs8.write(root=False, uid=1000)
     monkeypatch.setattr(os, "geteuid", lambda: 1000)
-    found = registry.check_target(target_folder, gid=os.getegid() + 1)
+    found = store_checks.check_target(target_folder, gid=os.getegid() + 1)
     assert [one.about for one in found if one.verdict == "note"] == [
         f"BeeGFS 8 quota of group {os.getegid() + 1}"
     ]
@@ -316,11 +316,11 @@ def test_s18_a_group_quota_asks_for_the_group(beegfs: Cluster, target_folder: Pa
     """S18: a stop where neither the configuration nor the folder says whose quota it is."""
     quota = {"scope": "group", "id": os.getegid(), "pool": 1, "used": GIB, "limit": TIB}
     beegfs.write(quotas=[quota | {"files": 5, "file_limit": None}])
-    (stop,) = [one for one in registry.check_target(target_folder) if one.verdict == "stop"]
+    (stop,) = [one for one in store_checks.check_target(target_folder) if one.verdict == "stop"]
     assert (stop.about, "permissions.group" in stop.mend) == ("group", True)
-    assert gravest(registry.check_target(target_folder, gid=os.getegid())) == "ok"
+    assert gravest(store_checks.check_target(target_folder, gid=os.getegid())) == "ok"
     target_folder.chmod(0o2755)
-    assert gravest(registry.check_target(target_folder)) == "ok"
+    assert gravest(store_checks.check_target(target_folder)) == "ok"
     beegfs.write(quotas=[quota | {"limit": None, "files": 5, "file_limit": None}])
     target_folder.chmod(0o755)
-    assert gravest(registry.check_target(target_folder)) == "ok"
+    assert gravest(store_checks.check_target(target_folder)) == "ok"

@@ -15,12 +15,12 @@ from tests.vendors.weka_cluster import GIB, STATUS, TIB, Weka, quota
 from penstock.core.checks import gravest
 from penstock.core.documents.promise import Promise
 from penstock.errors import PreflightError
+from penstock.filesystem import store_checks
 from penstock.filesystem.quotas import Quota
+from penstock.filesystem.stores.placement import SizeClasses
+from penstock.filesystem.weka import cli, commands, health
+from penstock.filesystem.weka.cli import Cluster, FileSystem, Part
 from penstock.steps import preflight_step
-from penstock.vendors import registry
-from penstock.vendors.placement import SizeClasses
-from penstock.vendors.weka import cli, health, tools
-from penstock.vendors.weka.cli import Cluster, FileSystem, Part
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -33,14 +33,14 @@ ALLOWED = [["weka", "status", "-J"], ["weka", "fs", "--format", "json", "-R"],
 
 
 def checked(weka: Weka, folder: Path) -> list[CheckResult]:
-    return registry.check_target(folder, named="wekafs", proc=weka.proc)
+    return store_checks.check_target(folder, named="wekafs", proc=weka.proc)
 
 
 def planned(
     weka: Weka, folder: Path, sizes: Sequence[int], promised: Sequence[Promise] = ()
 ) -> list[CheckResult]:
     classes = SizeClasses(sizes)
-    checks = registry.check_plan(folder, classes, 10, named="wekafs", proc=weka.proc, promised=promised)
+    checks = store_checks.check_plan(folder, classes, 10, named="wekafs", proc=weka.proc, promised=promised)
     return checks.results
 
 
@@ -187,7 +187,7 @@ def test_without_weka_or_with_one_that_hangs_there_are_notes(
     weka: Weka, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Show 4"""
-    monkeypatch.setattr(tools, "BUDGET", 1.0)
+    monkeypatch.setattr(commands, "BUDGET", 1.0)
     weka.write(hangs=True)
     started = time.monotonic()
     assert gravest(checked(weka, tmp_path)) == "note"
@@ -200,7 +200,9 @@ def test_without_weka_or_with_one_that_hangs_there_are_notes(
 
 
 def test_nothing_is_striped_on_a_weka(weka: Weka, tmp_path: Path) -> None:
-    checks = registry.check_plan(tmp_path, SizeClasses([1]), 1, named="wekafs", wish="auto", proc=weka.proc)
+    checks = store_checks.check_plan(
+        tmp_path, SizeClasses([1]), 1, named="wekafs", wish="auto", proc=weka.proc
+    )
     assert [one.about for one in checks.results if one.verdict == "warning"] == ["target.striping"]
 
 

@@ -12,9 +12,9 @@ from tests.support import machines
 
 from penstock.cluster.registry import constrained_cores
 from penstock.core.documents.node_cores import FileValue, HeldCores
+from penstock.filesystem.weka import cores
+from penstock.runtime.command import Answer
 from penstock.steps.preflight import node_cores
-from penstock.vendors.command import Answer
-from penstock.vendors.weka import cores
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

@@ -15,8 +15,8 @@ from penstock.core.layout import DATA
 from penstock.filesystem.dir_stat import row as row_of
 from penstock.filesystem.kernel_quotas import project_known
 from penstock.filesystem.safe_open import OPEN_FOLDER, open_beneath
+from penstock.filesystem.store_checks import pool_of
 from penstock.retention.disk_use import Use, owned
-from penstock.vendors.registry import pool_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence

@@ -20,8 +20,8 @@ from penstock.engine.shard_run import PoolRun
 from penstock.engine.tasks import Outcome
 from penstock.engine.workers.messages import ReadWork
 from penstock.filesystem.kinds import AUTO
+from penstock.filesystem.store_checks import data_states
 from penstock.storage import durable
-from penstock.vendors.registry import data_states
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from penstock.core.run_documents import ShardInfo
     from penstock.engine.batch import Batch
     from penstock.engine.tasks import BatchAnswer, Report, StopCheck
-    from penstock.vendors.facts import DataState
+    from penstock.filesystem.stores.facts import DataState
 
 EVERY = 3.0
 """Seconds between two writings of what was seen: what a kill can cost."""

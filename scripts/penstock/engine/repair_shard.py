@@ -40,9 +40,9 @@ from penstock.filesystem.cold_read import ColdReader
 from penstock.filesystem.errno_map import printable, storage_error
 from penstock.filesystem.kinds import AUTO
 from penstock.filesystem.probe.judgement import limited
+from penstock.filesystem.store_checks import data_states
 from penstock.storage.file_replacement import copy_range, standing
 from penstock.storage.registry import open_storage
-from penstock.vendors.registry import data_states
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterable, Mapping, Sequence

@@ -31,7 +31,7 @@ from penstock.engine.tasks import Failure, Outcome
 from penstock.engine.workers.messages import ReadWork
 from penstock.errors import FailedError
 from penstock.filesystem.errno_map import printable
-from penstock.vendors.registry import data_states
+from penstock.filesystem.store_checks import data_states
 
 if TYPE_CHECKING:
     from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
@@ -42,7 +42,7 @@ if TYPE_CHECKING:
     from penstock.engine.reading.carried_rows import CarriedRows
     from penstock.engine.records.copied_rows import CopiedRows
     from penstock.engine.tasks import BatchAnswer, Report, RereadTask, StopCheck
-    from penstock.vendors.facts import DataState
+    from penstock.filesystem.stores.facts import DataState
 
 _CARRIED = [
     column.name

@@ -20,7 +20,7 @@ from penstock.engine.shard_run import PoolRun
 from penstock.engine.tasks import Outcome
 from penstock.engine.workers.messages import SurveyWork
 from penstock.filesystem.kinds import AUTO
-from penstock.vendors.registry import data_states
+from penstock.filesystem.store_checks import data_states
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from penstock.engine.batch import Batch
     from penstock.engine.pacing import Allowances
     from penstock.engine.tasks import BatchAnswer, Report, StopCheck
-    from penstock.vendors.facts import DataState
+    from penstock.filesystem.stores.facts import DataState
 
 EVERY = 3.0
 """Seconds between two writings of what was seen: what a kill can cost."""

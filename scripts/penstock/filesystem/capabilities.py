@@ -10,8 +10,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from penstock.filesystem import libc
-from penstock.filesystem.clients.proof import MountProof
 from penstock.filesystem.kinds import kind_of, named_kind
+from penstock.filesystem.mount_proof import MountProof
 from penstock.runtime.mounts import mount_of, mount_of_device, nearest
 from penstock.runtime.proc import PROC
 
@@ -38,7 +38,7 @@ class StorageFacts:
     mount_options: str
     device: str
     proof: MountProof
-    """What this mount, by its options, leaves of the proofs (`clients.proof`)."""
+    """What this mount, by its options, leaves of the proofs (`mount_proof`)."""
 
     @property
     def kind(self) -> str:
@@ -82,7 +82,7 @@ def _proof(kind: Kind, mount: Mount, proc: str | os.PathLike[str]) -> MountProof
     none."""
     if not kind.client:
         return MountProof()
-    from penstock.filesystem.clients.registry import proof_of
+    from penstock.filesystem.mount_checks import proof_of
 
     return proof_of(kind, mount, proc)
 

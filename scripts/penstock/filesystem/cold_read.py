@@ -6,7 +6,7 @@
 |         | of the range was in this kernel's page cache afterwards   | during this call                     |
 | dropped | the range was dropped from the page cache, and no page of | the same                             |
 |         | it was there when the read began, on a mount whose client |                                      |
-|         | is known to keep nothing else (`clients.proof`)           |                                      |
+|         | is known to keep nothing else (`mount_proof`)             |                                      |
 | cached  | neither could be shown; always so where bytes may be in   | nothing of the disk                  |
 |         | other caches (`kinds.Kind.one_cache`)                     |                                      |
 

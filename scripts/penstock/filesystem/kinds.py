@@ -15,8 +15,8 @@ What a row says of durability and caches, and from where that is known:
 - `one_cache`: a file's bytes are in no cache of this machine but the page cache, which can be emptied of
   them. FUSE has a daemon's, overlay and 9p the layer below, ZFS and GPFS a pool.
 
-`client` names the module of `filesystem.clients` that reads a mount of this kind: what the mount says goes
-before the row, where it promises less (`clients.registry`).
+`client` names the package whose `mount` module reads a mount of this kind: what the mount says goes
+before the row, where it promises less (`mount_checks`).
 
 `names_late`: local file systems have one cache of names. BeeGFS looks a name up again after 1 s
 (tuneDirSubentryCacheValidityMS, tuneFileSubentryCacheValidityMS in beegfs-client.conf), WEKA after 1 s
@@ -24,7 +24,7 @@ before the row, where it promises less (`clients.registry`).
 acdirmax is 60 s (nfs(5)).
 
 `states` and `stubs` say how it is known of a file, before it is opened, that its data is not here
-(`vendors.data_states`).
+(`data_states`).
 
 `links` and `inodes` say what is tried anew on each target (`filesystem.probe`, `staging_folder`). No decision
 rests on `flock`, `folder_over`, `quota_trees` and `modes`: they are there for people who choose a target. ""
@@ -78,7 +78,7 @@ class Kind(NamedTuple):
     acls: str = ""
     """What gives such a mount POSIX ACLs, for people; "": they are there, or it is not known."""
     client: str = ""
-    """The reader of its mounts in `filesystem.clients`; "": there is none, and the row is all that is
+    """The package whose `mount` module reads its mounts; "": there is none, and the row is all that is
     known."""
     names_late: float = 60.0
     """Seconds for which a client may show a folder's names as they were, at most, with the usual mount
@@ -88,9 +88,9 @@ class Kind(NamedTuple):
     `target.ops`; 0: as many as they can. No vendor names a number: it is a wish, for servers that others use,
     too."""
     tools: str = ""
-    """The package of `vendors` that asks the vendor's commands; "" where none is known."""
+    """The package here whose `commands` module asks the vendor's commands; "" where none is known."""
     states: str = ""
-    """The package of `vendors` whose `states` module asks where the data of files is; "" where none does."""
+    """The package here whose `states` module asks where the data of files is; "" where none does."""
     stubs: bool = False
     """A file that has a size and no blocks may be a stub, whose data lies in an archive."""
 

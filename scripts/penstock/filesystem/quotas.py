@@ -1,7 +1,8 @@
 """Quotas: what one user, group or project uses and may use, whose quotas a run's files count against, and
 whether they take them. Pure, but for `owner_of_new`.
 
-Who counts: `kernel_quotas` asks the kernel, `vendors` the commands of file systems that count by themselves.
+Who counts: `kernel_quotas` asks the kernel, `store_checks` the commands of file systems that count
+by themselves.
 """
 
 from __future__ import annotations

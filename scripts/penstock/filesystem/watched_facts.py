@@ -16,8 +16,8 @@ import time
 from typing import TYPE_CHECKING, NamedTuple
 
 from penstock.filesystem.capabilities import StorageFacts, facts
-from penstock.filesystem.clients.proof import MountProof
 from penstock.filesystem.kinds import kind_of, named_kind
+from penstock.filesystem.mount_proof import MountProof
 from penstock.runtime import interpreter
 from penstock.runtime.mounts import holding, mounts
 from penstock.runtime.proc import PROC

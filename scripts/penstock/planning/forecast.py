@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from penstock.core.documents.promise import Promise
     from penstock.core.layout import DatasetLayout
     from penstock.core.run_documents import ShardInfo
-    from penstock.vendors.placement import SizeClasses
+    from penstock.filesystem.stores.placement import SizeClasses
 
 FILE_SYSTEM_BLOCK = 4096
 """A file takes whole blocks of so many bytes, as common file systems do."""

@@ -16,6 +16,7 @@ from penstock.core.documents.promise import of_repair
 from penstock.engine.records import journal
 from penstock.errors import NoSpaceError
 from penstock.filesystem.capabilities import facts
+from penstock.filesystem.stores.striping import INHERIT
 from penstock.formats.shards import read_shard
 from penstock.ownership import promises
 from penstock.ownership.promises import SpacePromise
@@ -23,7 +24,6 @@ from penstock.ownership.repair_promise import STEP
 from penstock.planning import forecast
 from penstock.planning.forecast import Totals
 from penstock.planning.target_stores import TargetStores
-from penstock.vendors.striping import INHERIT
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence

@@ -15,9 +15,9 @@ from typing import TYPE_CHECKING, Self
 from penstock.config.source_kinds import FOLDER_SCHEMES, scheme
 from penstock.errors import LOOK_AT_FILE, NAMED_FILES, PreflightError
 from penstock.filesystem.errno_map import printable
+from penstock.filesystem.store_checks import data_states
 from penstock.formats.shards import reused
 from penstock.sources.registry import folder
-from penstock.vendors.registry import data_states
 from penstock.views import human
 
 if TYPE_CHECKING:
@@ -25,8 +25,8 @@ if TYPE_CHECKING:
 
     import pyarrow as pa
 
+    from penstock.filesystem.data_states import DataStates
     from penstock.state.run import Run
-    from penstock.vendors.data_states import DataStates
 
 
 class SourceRecall:

@@ -6,10 +6,9 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from penstock.errors import NoSpaceError
-from penstock.filesystem import kernel_quotas
+from penstock.filesystem import kernel_quotas, store_checks
 from penstock.filesystem.quotas import owner_of_new
-from penstock.vendors import registry
-from penstock.vendors.placement import SizeClasses
+from penstock.filesystem.stores.placement import SizeClasses
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -27,7 +26,7 @@ class TargetStores:
 
     def __init__(self, layout: DatasetLayout, target: TargetConfig, gid: int | None) -> None:
         self._layout, self._target, self._gid = layout, target, gid
-        self._checks = registry.PlanChecks([])
+        self._checks = store_checks.PlanChecks([])
         self._promised: Sequence[Promise] = ()
 
     @property
@@ -44,7 +43,7 @@ class TargetStores:
         """The same before `check`: 0 where it is not known."""
         if totals.to_place is None:
             return 0
-        return registry.chunk_files(self._layout.releases, totals.to_place, named=self._target.filesystem)
+        return store_checks.chunk_files(self._layout.releases, totals.to_place, named=self._target.filesystem)
 
     @property
     def gid(self) -> int:
@@ -54,14 +53,14 @@ class TargetStores:
     @property
     def sizes(self) -> SizeClasses | None:
         """Where the files to be copied are to be counted; None where the vendor has no commands."""
-        there = registry.has_tools(self._layout.root, self._target.filesystem)
+        there = store_checks.has_tools(self._layout.root, self._target.filesystem)
         return SizeClasses() if there else None
 
     def check(self, totals: Totals, promised: Sequence[Promise] = ()) -> list[CheckResult]:
         """Whether these files fit beside what other runs have promised, striped as the configuration says.
         Raises NoSpaceError where they do not."""
         self._promised = promised
-        self._checks = registry.check_plan(
+        self._checks = store_checks.check_plan(
             self._layout.releases,
             totals.to_place or SizeClasses(),
             totals.folders,
@@ -81,10 +80,10 @@ class TargetStores:
     def stripe(self, data: Path, totals: Totals) -> list[CheckResult]:
         """Set on the staging folder `data`, in which nothing lies yet, what `check` found; where that was
         refused, look whether the files fit as the folder gives it. Raises as `check`."""
-        results = registry.stripe(data, self._checks.targets, named=self._target.filesystem)
+        results = store_checks.stripe(data, self._checks.targets, named=self._target.filesystem)
         if any(result.verdict != "ok" for result in results):
             sizes = totals.to_place or SizeClasses()
-            as_given = registry.check_plan(
+            as_given = store_checks.check_plan(
                 data,
                 sizes,
                 totals.folders,

@@ -273,8 +273,8 @@ def _removed(
 def settling(context: Context) -> float:
     """Seconds between mark and last look: twice the time for which a client may show what was before."""
     from penstock.filesystem.capabilities import facts
-    from penstock.filesystem.clients.registry import directory_seconds
     from penstock.filesystem.kinds import rules_of
+    from penstock.filesystem.mount_checks import directory_seconds
 
     if context.config.gc.settle is not None:
         return context.config.gc.settle

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING
 
 from penstock.core.text import printable
 from penstock.errors import PreflightError
-from penstock.vendors import command
+from penstock.runtime import command
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -33,13 +33,13 @@ from penstock.core.grades import audit_grade
 from penstock.core.layout import DATA, EMPTY_FOLDERS, MANIFEST, MANIFEST_SHA256, MANIFEST_XXH, SEAL
 from penstock.engine.audit_shard import AuditedRows
 from penstock.errors import ConfigError, FailedError, FindingsError, InterruptedRunError, PreflightError
+from penstock.filesystem.store_checks import data_states
 from penstock.formats.shards import read_expected
 from penstock.ownership import reserve
 from penstock.ownership.dataset_hold import lock_of
 from penstock.planning.forecast import element_time
 from penstock.state import history, own_state, receipts, verdicts
 from penstock.steps.release_choice import check_stands, released, standing
-from penstock.vendors.registry import data_states
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
@@ -50,9 +50,9 @@ if TYPE_CHECKING:
     from penstock.core.documents.step_results import AuditResult, FindingJson, OverruleResult, SkippedJson
     from penstock.core.layout import DatasetLayout, RunLayout
     from penstock.core.run_documents import PlanInfo, ShardInfo
+    from penstock.filesystem.data_states import DataStates
     from penstock.locks.dataset_lock import DatasetLock
     from penstock.state.context import Context
-    from penstock.vendors.data_states import DataStates
 
 STEP = "audit"
 SHOWN = 1000

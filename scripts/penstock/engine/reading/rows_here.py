@@ -19,8 +19,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Generator, Iterable, Iterator
     from concurrent.futures import Future
 
-    from penstock.vendors.data_states import DataStates
-    from penstock.vendors.facts import DataState
+    from penstock.filesystem.data_states import DataStates
+    from penstock.filesystem.stores.facts import DataState
 
 Row = TypeVar("Row", Expected, Entry)
 ROWS = 2048

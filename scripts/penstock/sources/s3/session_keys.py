@@ -20,9 +20,8 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from penstock.core.text import in_quotes, printable
 from penstock.errors import PreflightError
-from penstock.runtime import interpreter
+from penstock.runtime import command, interpreter
 from penstock.sources.s3.sigv4 import Keys
-from penstock.vendors import command
 
 if TYPE_CHECKING:
     from types import FrameType

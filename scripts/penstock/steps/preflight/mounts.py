@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from penstock.filesystem.clients.registry import check_mount
+from penstock.filesystem.mount_checks import check_mount
 from penstock.steps.preflight.answers import folders
 
 if TYPE_CHECKING:

@@ -7,11 +7,10 @@ from typing import TYPE_CHECKING
 
 from penstock.cluster.registry import constrained_cores
 from penstock.core.documents.node_cores import NodeCores
-from penstock.runtime import topology
+from penstock.filesystem.weka import cores
+from penstock.runtime import command, topology
 from penstock.runtime.proc import PROC, Root
 from penstock.runtime.topology import SYS
-from penstock.vendors import command
-from penstock.vendors.weka import cores
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence

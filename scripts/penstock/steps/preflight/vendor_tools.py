@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from penstock.vendors import registry
+from penstock.filesystem import store_checks
 
 if TYPE_CHECKING:
     from penstock.config.settings import DatasetConfig
@@ -22,7 +22,7 @@ def check(
     if answers.silent(layout.root):
         return
     target = context.config.target
-    results = registry.check_target(
+    results = store_checks.check_target(
         layout.releases,
         gid=context.storage.group_id(config.permissions),
         wish=target.striping,

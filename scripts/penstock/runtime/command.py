@@ -1,0 +1,127 @@
+"""Runs a command of the site, such as one of a file system's vendor: an argument list, never a shell; a
+deadline; the C locale.
+
+A command that is not there, that does not end in time or that fails is an answer, not an error: what a vendor
+says is asked beside a run, and no run stops because a command is missing.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import shutil
+import signal
+import subprocess
+import time
+import types
+from typing import TYPE_CHECKING, NamedTuple
+
+from penstock.core.text import printable
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+DEADLINE = 12.0
+"""Seconds for one command. `beegfs-check-servers` takes 3 s for each kind of server of which one is away
+(6 tries of 500 ms, `--reachretries` and `--reachtimeout` of beegfs-ctl 7.4)."""
+KEPT = (
+    "PATH", "HOME", "USER", "LOGNAME", "TZ", "SSL_CERT_FILE",
+    "BEEGFS_MGMTD_ADDR", "BEEGFS_TLS_DISABLE", "BEEGFS_TLS_CERT_FILE", "BEEGFS_AUTH_FILE",
+    "BEEGFS_AUTH_DISABLE", "WEKA_TOKEN",
+)  # fmt: skip
+"""Environment variables that reach a vendor's command: how it finds and is let into the file system. Others
+could change the form of its output (`BEEGFS_COLUMNS`), or are secrets of a source."""
+SHOWN = 300
+"""Characters of a command's own words that a message shows."""
+
+
+class Answer(NamedTuple):
+    """What became of a command."""
+
+    argv: tuple[str, ...]
+    code: int | None = None
+    """Its exit status, negative for a signal; None where it did not run or did not end in time."""
+    out: str = ""
+    err: str = ""
+    why: str = ""
+    """Why there is no exit status: `not there`, `no answer within 12 s`."""
+
+    @property
+    def ok(self) -> bool:
+        return self.code == 0
+
+    @property
+    def there(self) -> bool:
+        """Whether the command could be started at all."""
+        return self.code is not None or not self.why.startswith("not there")
+
+    @property
+    def words(self) -> str:
+        """The command's own words on one line, safe on a terminal; else why it has none."""
+        lines = (self.err.strip() or self.out.strip()).splitlines()
+        said = "; ".join(line.strip() for line in lines if line.strip())
+        return self.why or printable(said[:SHOWN]) or f"exit status {self.code}"
+
+
+class Budget:
+    """Seconds that several commands may take together. A command for which none are left is not started."""
+
+    def __init__(self, seconds: float) -> None:
+        self._end = time.monotonic() + seconds
+
+    def left(self) -> float:
+        return max(0.0, self._end - time.monotonic())
+
+
+def present(program: str) -> bool:
+    """Whether PATH has this program."""
+    return shutil.which(program) is not None
+
+
+def run(
+    argv: Sequence[str],
+    budget: Budget | None = None,
+    deadline: float = DEADLINE,
+    more: Mapping[str, str] = types.MappingProxyType({}),
+    given: str = "",
+    inherited: Sequence[int] = (),
+) -> Answer:
+    """Run one command to its end, or until the deadline or the budget is used up: it is then killed with all
+    that it started. `more` are environment variables for it alone, `given` is its standard input, `inherited`
+    are open files that it has under the same numbers. Never raises OSError."""
+    command = tuple(argv)
+    allowed = deadline if budget is None else min(deadline, budget.left())
+    if allowed <= 0:
+        return Answer(command, why="not asked: the commands before it took all of the time")
+    environment = {name: os.environ[name] for name in KEPT if name in os.environ} | {"LC_ALL": "C", **more}
+    try:
+        # Not a `with`: at its end a process that hangs in the kernel would be waited for.
+        child = subprocess.Popen(
+            command,
+            stdin=subprocess.PIPE if given else subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+            errors="replace",
+            env=environment,
+            start_new_session=True,
+            pass_fds=inherited,
+        )
+    except OSError as error:
+        return Answer(command, why=f"not there: {error.strerror}")
+    try:
+        out, err = child.communicate(given or None, timeout=allowed)
+    except subprocess.TimeoutExpired:
+        _kill(child)
+        return Answer(command, why=f"no answer within {max(1, round(allowed))} s")
+    except BaseException:
+        _kill(child)
+        raise
+    return Answer(command, child.returncode, out, err)
+
+
+def _kill(child: subprocess.Popen[str]) -> None:
+    with contextlib.suppress(ProcessLookupError):
+        os.killpg(child.pid, signal.SIGKILL)
+    with contextlib.suppress(subprocess.TimeoutExpired):
+        child.communicate(timeout=1)
