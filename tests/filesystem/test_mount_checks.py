@@ -21,9 +21,10 @@ from tests.support.staging_runs import context_for, tree
 from penstock.core.checks import gravest
 from penstock.core.documents import seal
 from penstock.filesystem import capabilities, libc
+from penstock.filesystem.beegfs.mount import live_clients
 from penstock.filesystem.capabilities import facts
 from penstock.filesystem.cold_read import ColdReader
-from penstock.filesystem.mount_checks import beegfs_clients, check_mount
+from penstock.filesystem.mount_checks import check_mount
 from penstock.filesystem.mount_proof import MountProof
 from penstock.runtime.mounts import option_values
 from penstock.steps import report_step
@@ -118,8 +119,8 @@ def test_a_mount_that_does_not_answer_is_a_warning(
 def test_clients_that_cannot_be_read_are_left_out(proc: Callable[..., Path], tmp_path: Path) -> None:
     root = proc(clients={"b": LIVE, "a": changed(tuneRemoteFSync=0)})
     (root / "fs/beegfs/c").mkdir()
-    assert [(one.name, one.remote_fsync) for one in beegfs_clients(root)] == [("a", False), ("b", True)]
-    assert beegfs_clients(tmp_path / "none") == []
+    assert [(one.name, one.remote_fsync) for one in live_clients(root)] == [("a", False), ("b", True)]
+    assert live_clients(tmp_path / "none") == []
 
 
 def test_a7_the_deadline_comes_from_the_configuration_file(proc: Callable[..., Path], tmp_path: Path) -> None:
@@ -127,7 +128,7 @@ def test_a7_the_deadline_comes_from_the_configuration_file(proc: Callable[..., P
     file.write_text(
         "# sysTargetOfflineTimeoutSecs = 1\nsysTargetOfflineTimeoutSecs  = 900\ntuneRemoteFSync = false\n"
     )
-    seen = beegfs_clients(proc(clients={"a": changed(cfgFile=file)}))[0]
+    seen = live_clients(proc(clients={"a": changed(cfgFile=file)}))[0]
     assert (seen.offline_seconds, seen.remote_fsync) == (900, True), "the live value goes before the file's"
 
 

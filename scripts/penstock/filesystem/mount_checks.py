@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Protocol
 
 from penstock.core.checks import CheckResult
 from penstock.core.text import printable
@@ -15,13 +15,28 @@ from penstock.filesystem.mount_proof import MountProof
 from penstock.filesystem.nfs import mount as nfs
 from penstock.filesystem.owners import mapping
 from penstock.filesystem.weka import mount as weka
-from penstock.filesystem.weka.processes import cores_of_containers
-from penstock.runtime.mounts import mount_of, mounts
+from penstock.runtime.mounts import mount_of
 from penstock.runtime.proc import PROC
 
 if TYPE_CHECKING:
     from penstock.filesystem.kinds import Kind
     from penstock.runtime.mounts import Mount
+
+
+class Reader(Protocol):
+    """The `mount` module of a product."""
+
+    def proof_of(self, mount: Mount, proc: str | os.PathLike[str], /) -> MountProof:
+        """Which reads come from the servers, and where an fsync ends."""
+        ...
+
+    def check(self, mount: Mount, proc: str | os.PathLike[str], /, *, source: bool) -> list[CheckResult]:
+        """What the mount says, judged as a target, or as the source of a dataset. Never raises OSError."""
+        ...
+
+
+READERS: dict[str, Reader] = {"beegfs": beegfs, "weka": weka, "lustre": lustre, "nfs": nfs}
+"""By `kinds.Kind.client`."""
 
 
 def check_mount(
@@ -62,7 +77,7 @@ def check_chunk(
     if rules_of(_row(real, mount), named).client != "beegfs":
         return []
     about = f"chunks on the mount {printable(mount.point or real)}"
-    clients = beegfs.parse_mount(mount, beegfs_clients(proc)).clients
+    clients = beegfs.parse_mount(mount, beegfs.live_clients(proc)).clients
     return list(dict.fromkeys(beegfs.judge_chunk(about, one, chunk) for one in clients if one.rdma))
 
 
@@ -80,65 +95,18 @@ def _row(real: str, mount: Mount) -> Kind:
 def proof_of(mounted: Kind, mount: Mount, proc: str | os.PathLike[str] = PROC) -> MountProof:
     """Which reads come from the servers, and where an fsync ends, as this mount says. `mounted` is the
     mount's own row."""
-    if mounted.client == "beegfs":
-        return beegfs.proof(beegfs.parse_mount(mount, beegfs_clients(proc)))
-    if mounted.client == "weka":
-        return weka.proof(weka.parse_mount(mount))
-    if mounted.client == "lustre":
-        return lustre.proof(lustre.parse_mount(mount))
-    if mounted.client == "nfs":
-        return nfs.proof(nfs.parse_mount(mount))
-    return MountProof()
-
-
-def beegfs_clients(proc: str | os.PathLike[str] = PROC) -> list[beegfs.Client]:
-    """Of all BeeGFS mounts of this node, by the clients' ids; those that cannot be read are left out. What
-    their live configuration does not print comes from the configuration file that it names, where that can be
-    read."""
-    folder = f"{proc}/{beegfs.CONFIGS}"
-    try:
-        names = sorted(os.listdir(folder))
-    except OSError:
-        return []
-    clients = []
-    for name in names:
-        live = _text(f"{folder}/{name}/config")
-        if live is not None:
-            client = beegfs.parse_config(live, name)
-            written = _text(client.config_file) if client.config_file.startswith("/") else None
-            clients.append(client if written is None else beegfs.with_file(client, written))
-    return clients
-
-
-def _text(path: str) -> str | None:
-    """None where it cannot be read."""
-    try:
-        with open(path, encoding="utf-8", errors="surrogateescape") as stream:
-            return stream.read()
-    except OSError:
-        return None
+    reader = READERS.get(mounted.client)
+    return MountProof() if reader is None else reader.proof_of(mount, proc)
 
 
 def _judge(row: Kind, mount: Mount, proc: str | os.PathLike[str], *, source: bool) -> list[CheckResult]:
-    if row.client == "beegfs":
-        seen = beegfs.parse_mount(mount, beegfs_clients(proc))
-        return beegfs.judge(seen, source=source)
-    # The number of statfs may be that of a mount which another one hides in the table.
-    if mount.type not in (row.types or (row.name,)):
+    reader = READERS.get(row.client)
+    # The number of statfs may be that of a mount which another one hides in the table: what BeeGFS' clients
+    # say in /proc counts even so.
+    hidden = mount.type not in (row.types or (row.name,))
+    if reader is None or (hidden and row.client != "beegfs"):
         return []
-    if row.client == "weka":
-        own = weka.parse_mount(mount)
-        # A bind mount is the same mount by another path: it has the same device number.
-        further = {one.number: one for one in mounts(proc) if one.type == mount.type}
-        further.pop(mount.number, None)
-        others = [weka.parse_mount(one) for one in further.values()]
-        return weka.judge(own, others, source=source, cores=cores_of_containers(proc))
-    if row.client == "lustre":
-        return lustre.judge(lustre.parse_mount(mount))
-    if row.client == "nfs":
-        groups, root = len(os.getgroups()), os.geteuid() == 0
-        return nfs.judge(nfs.parse_mount(mount), source=source, groups=groups, root=root)
-    return []
+    return reader.check(mount, proc, source=source)
 
 
 def _nearest(path: str | os.PathLike[str]) -> str:

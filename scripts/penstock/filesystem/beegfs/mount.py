@@ -9,12 +9,14 @@ options say. Where several are left, what is weakest among them holds.
 
 from __future__ import annotations
 
+import os
 from typing import TYPE_CHECKING, NamedTuple
 
 from penstock.core.checks import CheckResult
 from penstock.core.text import printable
 from penstock.filesystem.mount_proof import IN_WORDS, MountProof, weakest
 from penstock.filesystem.option_values import flag, number, one_of
+from penstock.runtime.proc import PROC
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -140,6 +142,44 @@ def with_file(client: Client, text: str) -> Client:
         offline_seconds=written.offline_seconds if client.offline_seconds is None else client.offline_seconds,
         metadata_cache=written.metadata_cache if client.metadata_cache is None else client.metadata_cache,
     )
+
+
+def live_clients(proc: str | os.PathLike[str] = PROC) -> list[Client]:
+    """Of all BeeGFS mounts of this node, by the clients' ids; those that cannot be read are left out. What
+    their live configuration does not print comes from the configuration file that it names, where that can be
+    read."""
+    folder = f"{proc}/{CONFIGS}"
+    try:
+        names = sorted(os.listdir(folder))
+    except OSError:
+        return []
+    clients = []
+    for name in names:
+        live = _text(f"{folder}/{name}/config")
+        if live is not None:
+            client = parse_config(live, name)
+            written = _text(client.config_file) if client.config_file.startswith("/") else None
+            clients.append(client if written is None else with_file(client, written))
+    return clients
+
+
+def _text(path: str) -> str | None:
+    """None where it cannot be read."""
+    try:
+        with open(path, encoding="utf-8", errors="surrogateescape") as stream:
+            return stream.read()
+    except OSError:
+        return None
+
+
+def proof_of(mount: Mount, proc: str | os.PathLike[str]) -> MountProof:
+    """As `mount_checks.Reader`."""
+    return proof(parse_mount(mount, live_clients(proc)))
+
+
+def check(mount: Mount, proc: str | os.PathLike[str], *, source: bool) -> list[CheckResult]:
+    """As `mount_checks.Reader`."""
+    return judge(parse_mount(mount, live_clients(proc)), source=source)
 
 
 def parse_mount(mount: Mount, clients: Iterable[Client]) -> BeegfsMount:

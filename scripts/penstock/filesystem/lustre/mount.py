@@ -51,6 +51,17 @@ def proof(_: LustreMount) -> MountProof:
     return MountProof("synced")
 
 
+def proof_of(mount: Mount, _: object) -> MountProof:
+    """As `mount_checks.Reader`."""
+    return proof(parse_mount(mount))
+
+
+def check(mount: Mount, _: object, *, source: bool) -> list[CheckResult]:
+    """As `mount_checks.Reader`: a source is judged as a target is."""
+    del source
+    return judge(parse_mount(mount))
+
+
 def judge(mount: LustreMount) -> list[CheckResult]:
     """
     | what is seen                                | verdict                                               |

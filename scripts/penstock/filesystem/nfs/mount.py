@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from typing import TYPE_CHECKING, NamedTuple
 
 from penstock.core.checks import CheckResult
@@ -71,6 +72,17 @@ def proof(mount: NfsMount) -> MountProof:
     | yes | `direct` | pages that were dropped may come from this node's own disk   |
     """
     return MountProof("direct" if mount.local_cache else "synced")
+
+
+def proof_of(mount: Mount, _: object) -> MountProof:
+    """As `mount_checks.Reader`."""
+    return proof(parse_mount(mount))
+
+
+def check(mount: Mount, _: object, *, source: bool) -> list[CheckResult]:
+    """As `mount_checks.Reader`, for this process's account."""
+    groups, root = len(os.getgroups()), os.geteuid() == 0
+    return judge(parse_mount(mount), source=source, groups=groups, root=root)
 
 
 def judge(mount: NfsMount, *, source: bool = False, groups: int = 0, root: bool = False) -> list[CheckResult]:

@@ -11,8 +11,11 @@ from penstock.core.checks import CheckResult
 from penstock.core.text import printable
 from penstock.filesystem.mount_proof import IN_WORDS, MountProof
 from penstock.filesystem.option_values import number, one_of
+from penstock.filesystem.weka.processes import cores_of_containers
+from penstock.runtime.mounts import mounts
 
 if TYPE_CHECKING:
+    import os
     from collections.abc import Iterable, Mapping, Sequence
 
     from penstock.filesystem.mount_proof import Method
@@ -90,6 +93,20 @@ def proof(mount: WekaMount) -> MountProof:
     | none, or several | `direct`  | the mode is not known                                    |
     """
     return MountProof(METHODS.get(mount.mode, "direct"))
+
+
+def proof_of(mount: Mount, _: object) -> MountProof:
+    """As `mount_checks.Reader`."""
+    return proof(parse_mount(mount))
+
+
+def check(mount: Mount, proc: str | os.PathLike[str], *, source: bool) -> list[CheckResult]:
+    """As `mount_checks.Reader`, beside the node's further WEKA mounts and containers."""
+    # A bind mount is the same mount by another path: it has the same device number.
+    further = {one.number: one for one in mounts(proc) if one.type == mount.type}
+    further.pop(mount.number, None)
+    others = [parse_mount(one) for one in further.values()]
+    return judge(parse_mount(mount), others, source=source, cores=cores_of_containers(proc))
 
 
 def judge(
