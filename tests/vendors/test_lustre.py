@@ -17,6 +17,7 @@ from penstock.core.checks import gravest
 from penstock.errors import NoSpaceError
 from penstock.filesystem import kernel_quotas, store_checks
 from penstock.filesystem.lustre import commands
+from penstock.filesystem.stores import asking
 from penstock.filesystem.stores.placement import SizeClasses
 from penstock.filesystem.stores.striping import AUTO, INHERIT
 from penstock.steps import list_step, plan_step
@@ -250,7 +251,7 @@ def test_without_lfs_there_is_a_note(tmp_path: Path, monkeypatch: pytest.MonkeyP
 def test_an_lfs_that_hangs_or_fails_is_a_note(
     lustre: Lustre, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(commands, "BUDGET", 1.0)
+    monkeypatch.setattr(asking, "BUDGET", 1.0)
     lustre.write(hangs=True)
     started = time.monotonic()
     found = checked(tmp_path)

@@ -16,6 +16,7 @@ from penstock.core.checks import gravest
 from penstock.errors import NoSpaceError, PreflightError
 from penstock.filesystem import store_checks
 from penstock.filesystem.beegfs import commands
+from penstock.filesystem.stores import asking
 from penstock.filesystem.stores.placement import SizeClasses
 from penstock.steps import list_step, plan_step, preflight_step
 from penstock.storage import shared_files
@@ -137,7 +138,7 @@ def test_commands_that_fail_are_notes(beegfs: Cluster, target_folder: Path) -> N
 def test_a_command_that_hangs_is_a_note(
     beegfs8: Cluster, target_folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(commands, "BUDGET", 1.0)
+    monkeypatch.setattr(asking, "BUDGET", 1.0)
     beegfs8.write(hangs="beegfs")
     started = time.monotonic()
     found = store_checks.check_target(target_folder)

@@ -17,8 +17,9 @@ from penstock.core.documents.promise import Promise
 from penstock.errors import PreflightError
 from penstock.filesystem import store_checks
 from penstock.filesystem.quotas import Quota
+from penstock.filesystem.stores import asking
 from penstock.filesystem.stores.placement import SizeClasses
-from penstock.filesystem.weka import cli, commands, health
+from penstock.filesystem.weka import cli, health
 from penstock.filesystem.weka.cli import Cluster, FileSystem, Part
 from penstock.steps import preflight_step
 
@@ -187,7 +188,7 @@ def test_without_weka_or_with_one_that_hangs_there_are_notes(
     weka: Weka, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Show 4"""
-    monkeypatch.setattr(commands, "BUDGET", 1.0)
+    monkeypatch.setattr(asking, "BUDGET", 1.0)
     weka.write(hangs=True)
     started = time.monotonic()
     assert gravest(checked(weka, tmp_path)) == "note"

@@ -8,14 +8,13 @@ from typing import TYPE_CHECKING, Literal, NamedTuple
 
 from penstock.filesystem.beegfs import addresses, v7, v8
 from penstock.filesystem.beegfs.addresses import Addresses
-from penstock.filesystem.stores.facts import Silence, Survey
+from penstock.filesystem.stores.asking import Asking
+from penstock.filesystem.stores.facts import Survey
 from penstock.runtime import command
 from penstock.runtime.mounts import mounts
 from penstock.runtime.proc import PROC
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
-
     from penstock.filesystem.quotas import Quota
     from penstock.filesystem.stores.facts import Pattern, Server, Target
 
@@ -24,8 +23,6 @@ CLIENT = addresses.CLIENT
 """The type of its mounts, and the name of the kernel's module."""
 PROGRAMS = (v8.BEEGFS, v7.CTL)
 """Any of these is enough."""
-BUDGET = 40.0
-"""Seconds for all commands of one survey."""
 
 
 class Tools(NamedTuple):
@@ -67,8 +64,9 @@ class Tools(NamedTuple):
     def survey(self, folder: str, uid: int, gid: int) -> Survey:
         """What the commands say of the file system of `folder`, and of the quotas of its files' owner. A
         question without an answer is a `Silence`; never raises."""
-        asking = _Asking(command.Budget(BUDGET))
-        return (_survey_7 if self.version == 7 else _survey_8)(self, asking, folder, uid, gid)
+        if self.version == 7:
+            return _survey_7(self, Asking(v7.management_away), folder, uid, gid)
+        return _survey_8(self, Asking(v8.management_away), folder, uid, gid)
 
 
 def find(proc: str | os.PathLike[str] = PROC, sys: str = SYS, point: str = "") -> Tools | None:
@@ -100,25 +98,7 @@ def client_version(sys: str = SYS) -> str:
         return ""
 
 
-class _Asking:
-    """Asks one command after the other, and keeps what got no answer."""
-
-    def __init__(self, budget: command.Budget) -> None:
-        self._budget = budget
-        self.silences: list[Silence] = []
-
-    def ask(
-        self, about: str, argv: Sequence[str], *, useful: Callable[[str], bool] | None = None
-    ) -> command.Answer:
-        """The answer, which counts where the exit status is 0, or where `useful` says so of its output."""
-        answer = command.run(argv, self._budget)
-        if not (answer.ok or (useful is not None and useful(answer.out))):
-            away = (v7 if argv[0] != v8.BEEGFS else v8).management_away(answer.words)
-            self.silences.append(Silence(about, " ".join(argv), answer.words, away))
-        return answer
-
-
-def _survey_7(tools: Tools, asking: _Asking, folder: str, uid: int, gid: int) -> Survey:
+def _survey_7(tools: Tools, asking: Asking, folder: str, uid: int, gid: int) -> Survey:
     mount = tools.mount
     targets: list[Target] = []
     for role in ("metadata", "storage"):
@@ -149,11 +129,11 @@ def _survey_7(tools: Tools, asking: _Asking, folder: str, uid: int, gid: int) ->
     )
 
 
-def _survey_8(tools: Tools, asking: _Asking, folder: str, uid: int, gid: int) -> Survey:
+def _survey_8(tools: Tools, asking: Asking, folder: str, uid: int, gid: int) -> Survey:
     mount = tools.mount
     pools = v8.read_pools(asking.ask("storage pools", v8.list_pools(mount)).out)
     targets = v8.read_targets(asking.ask("targets", v8.list_targets(mount)).out, pools)
-    nodes = asking.ask("servers", v8.list_nodes(mount), useful=lambda out: bool(v8.read_servers(out)))
+    nodes = asking.ask("servers", v8.list_nodes(mount), useful=v8.read_servers)
     servers = v8.read_servers(nodes.out)
     pattern = v8.read_pattern(asking.ask("stripe pattern", tools.entry_info(folder)).out)
     root = os.geteuid() == 0
@@ -162,9 +142,7 @@ def _survey_8(tools: Tools, asking: _Asking, folder: str, uid: int, gid: int) ->
     quotas = v8.read_quotas(asking.ask("quotas", v8.list_usage(ids, pool, mount)).out, pools)
     if not root and gid != os.getegid():
         why = "it is not this process's group, and only root may ask for another's"
-        asking.silences.append(
-            Silence(f"quota of group {gid}", " ".join(v8.list_usage(ids, pool, mount)), why)
-        )
+        asking.silent(f"quota of group {gid}", v8.list_usage(ids, pool, mount), why)
     owned = [
         quota
         for quota in quotas

@@ -7,19 +7,16 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from penstock.filesystem.kernel_quotas import project_of
 from penstock.filesystem.lustre import lfs
-from penstock.filesystem.stores.facts import Rules, Silence, Survey
+from penstock.filesystem.stores.asking import Asking
+from penstock.filesystem.stores.facts import Rules, Survey
 from penstock.runtime import command
 from penstock.runtime.proc import PROC
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
-
     from penstock.filesystem.quotas import Quota, Scope
     from penstock.filesystem.stores.facts import Pattern, Role, Target
 
 PROGRAMS = (lfs.LFS,)
-BUDGET = 40.0
-"""Seconds for all commands of one survey."""
 MOST_POOLS = 8
 """Pools whose targets are asked for."""
 _ROLES: tuple[Role, ...] = ("metadata", "storage")
@@ -57,9 +54,9 @@ class Tools(NamedTuple):
     def survey(self, folder: str, uid: int, gid: int) -> Survey:
         """What `lfs` says of the file system of `folder`, and of the quotas of its files' owner and project.
         A question without an answer is a `Silence`; never raises."""
-        asking = _Asking(command.Budget(BUDGET))
+        asking = Asking()
         targets = _targets(asking, folder)
-        pattern = lfs.read_pattern(asking.ask("stripe pattern", lfs.get_stripe(folder)))
+        pattern = lfs.read_pattern(asking.ask("stripe pattern", lfs.get_stripe(folder), bool).out)
         pools = _pools(asking, folder)
         placed = [_in_pool(target, pools, pattern) for target in targets]
         quotas = _quotas(asking, folder, {"user": uid, "group": gid, "project": _project(folder)})
@@ -80,28 +77,13 @@ def find(proc: str | os.PathLike[str] = PROC, point: str = "") -> Tools | None:
     return Tools() if command.present(lfs.LFS) else None
 
 
-class _Asking:
-    """Asks one command after the other, and keeps what got no answer."""
-
-    def __init__(self, budget: command.Budget) -> None:
-        self._budget = budget
-        self.silences: list[Silence] = []
-
-    def ask(self, about: str, argv: Sequence[str], useful: Callable[[str], object] = bool) -> str:
-        """What it printed; a failure counts where nothing useful was printed beside it: one target that does
-        not answer makes `lfs df` fail."""
-        answer = command.run(argv, self._budget)
-        if not answer.ok and not (answer.there and useful(answer.out)):
-            self.silences.append(Silence(about, " ".join(argv), answer.words))
-        return answer.out
-
-
-def _targets(asking: _Asking, folder: str) -> list[Target]:
-    found = lfs.read_targets(asking.ask("space of targets", lfs.df(folder), lfs.read_targets))
-    inodes = lfs.read_inodes(asking.ask("inodes of targets", lfs.df(folder, inodes=True), lfs.read_inodes))
+def _targets(asking: Asking, folder: str) -> list[Target]:
+    found = lfs.read_targets(asking.ask("space of targets", lfs.df(folder), lfs.read_targets).out)
+    argv = lfs.df(folder, inodes=True)
+    inodes = lfs.read_inodes(asking.ask("inodes of targets", argv, lfs.read_inodes).out)
     for role in _ROLES:
         argv = lfs.listed(role, folder)
-        names = lfs.read_listed(asking.ask(f"names of {role} targets", argv, lfs.read_listed))
+        names = lfs.read_listed(asking.ask(f"names of {role} targets", argv, lfs.read_listed).out)
         found += lfs.states(names, found, role)
     return [
         target._replace(total_inodes=inodes[target.id][0], free_inodes=inodes[target.id][1])
@@ -111,11 +93,11 @@ def _targets(asking: _Asking, folder: str) -> list[Target]:
     ]
 
 
-def _pools(asking: _Asking, folder: str) -> dict[str, list[str]]:
+def _pools(asking: Asking, folder: str) -> dict[str, list[str]]:
     """The targets of each pool, by its name without the file system's."""
-    names = lfs.read_pools(asking.ask("pools", lfs.pool_list(folder)))[:MOST_POOLS]
+    names = lfs.read_pools(asking.ask("pools", lfs.pool_list(folder), bool).out)[:MOST_POOLS]
     return {
-        name.partition(".")[2]: lfs.read_members(asking.ask(f"pool {name}", lfs.pool_list(name)))
+        name.partition(".")[2]: lfs.read_members(asking.ask(f"pool {name}", lfs.pool_list(name), bool).out)
         for name in names
     }
 
@@ -139,16 +121,15 @@ def _project(folder: str) -> int:
         os.close(fd)
 
 
-def _quotas(asking: _Asking, folder: str, owner: dict[Scope, int]) -> list[Quota]:
+def _quotas(asking: Asking, folder: str, owner: dict[Scope, int]) -> list[Quota]:
     """Of id 0 nothing is asked: nothing limits it. That quotas are not enabled is no silence."""
     found = []
     for scope, number in owner.items():
         if not number:
             continue
         before = len(asking.silences)
-        one = lfs.read_quota(
-            scope, number, asking.ask(f"quota of {scope} {number}", lfs.quota(scope, number, folder))
-        )
+        answer = asking.ask(f"quota of {scope} {number}", lfs.quota(scope, number, folder), bool)
+        one = lfs.read_quota(scope, number, answer.out)
         if one is not None:
             found.append(one)
         if asking.silences[before:] and "not enabled" in asking.silences[-1].why:

@@ -5,7 +5,8 @@ from __future__ import annotations
 import os
 from typing import TYPE_CHECKING, NamedTuple
 
-from penstock.filesystem.stores.facts import Rules, Silence, Survey
+from penstock.filesystem.stores.asking import Asking
+from penstock.filesystem.stores.facts import Rules, Survey
 from penstock.filesystem.weka import cli, health
 from penstock.runtime import command
 from penstock.runtime.mounts import mount_of
@@ -17,8 +18,6 @@ if TYPE_CHECKING:
     from penstock.runtime.mounts import Mount
 
 PROGRAMS = (cli.WEKA,)
-BUDGET = 40.0
-"""Seconds for all commands of one survey."""
 RULES = Rules((0,), (0,), 0.0, 1, objects="objects", quota_counts="files")
 
 
@@ -39,11 +38,11 @@ class Tools(NamedTuple):
         """What the command says of the cluster, the file system, and the quotas of `folder` and of those
         above it: quotas of WEKA are folders'. A question without an answer is a `Silence`; never raises."""
         del uid, gid
-        asking = _Asking(command.Budget(BUDGET))
-        cluster = cli.read_status(asking.ask("cluster", cli.status(), cli.read_status))
-        listed = cli.read_file_systems(asking.ask("file systems", cli.file_systems(), cli.has_rows))
+        asking = Asking()
+        cluster = cli.read_status(_json(asking, "cluster", cli.status(), cli.read_status))
+        listed = cli.read_file_systems(_json(asking, "file systems", cli.file_systems(), cli.has_rows))
         mine = next((one for one in listed if one.name == self.file_system), None)
-        out = asking.ask("quotas", cli.quotas(self.file_system), cli.has_rows)
+        out = _json(asking, "quotas", cli.quotas(self.file_system), cli.has_rows)
         # Of a bind mount the path below its point is another than the one that quotas have.
         inside = self.mount.inside(os.path.realpath(folder))
         quotas = [] if inside is None else cli.read_quotas(out, self.file_system, inside)
@@ -65,18 +64,9 @@ def find(proc: str | os.PathLike[str] = PROC, point: str = "") -> Tools | None:
     return Tools(mount, mount.device.rpartition("/")[2])
 
 
-class _Asking:
-    """Asks one command after the other, and keeps what got no answer."""
-
-    def __init__(self, budget: command.Budget) -> None:
-        self._budget = budget
-        self.silences: list[Silence] = []
-
-    def ask(self, about: str, argv: Sequence[str], useful: Callable[[str], object]) -> str:
-        """What it printed, if that is of use."""
-        answer = command.run(argv, self._budget)
-        if answer.ok and useful(answer.out):
-            return answer.out
-        why = answer.words if not answer.ok else "its output is not the JSON that was asked for"
-        self.silences.append(Silence(about, " ".join(argv), why))
-        return ""
+def _json(asking: Asking, about: str, argv: Sequence[str], useful: Callable[[str], object]) -> str:
+    """What the command printed, if that is of use."""
+    answer = asking.ask(about, argv)
+    if answer.ok and not useful(answer.out):
+        asking.silent(about, argv, "its output is not the JSON that was asked for")
+    return answer.out if answer.ok and useful(answer.out) else ""
