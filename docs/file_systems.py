@@ -417,7 +417,7 @@ def page() -> str:
 
 
 def _tools(rows: list[Kind]) -> str:
-    return TOOLS.replace("{names}", " and ".join(row.name for row in rows if row.tools))
+    return TOOLS.replace("{names}", " and ".join(row.name for row in rows if row.commands))
 
 
 def _decided(row: Kind) -> Iterator[str]:

@@ -94,17 +94,15 @@ def names_of(rows: Iterable[Kind]) -> set[str]:
 
 def may_name(path: Path) -> set[str]:
     """A product's package may name the rows whose mounts it reads or whose tools it knows, and the two
-    modules that call these packages all rows that have a client or tools."""
+    modules that call these packages all rows that have a product."""
     package = Path(kinds.__file__).parent
     if not path.is_relative_to(package):
         return set()
     own = path.relative_to(package).parts[0].removesuffix(".py")
     rows = [
-        row
-        for row in kinds.TABLE
-        if (row.client or row.tools) and own in ("mount_checks", "store_checks", row.client, row.tools)
+        row for row in kinds.TABLE if row.product and own in ("mount_checks", "store_checks", row.product)
     ]
-    return names_of(rows) | {row.client for row in rows} | {row.tools for row in rows}
+    return names_of(rows) | {row.product for row in rows}
 
 
 def test_no_other_module_names_a_file_system() -> None:
@@ -140,11 +138,11 @@ def test_names_and_numbers_are_told_apart() -> None:
     assert len(set(numbers)) == len(numbers)
 
 
-def test_each_client_of_the_table_is_a_package_that_reads_mounts() -> None:
+def test_each_product_of_the_table_is_a_package_that_reads_mounts() -> None:
     from penstock.filesystem.mount_checks import READERS
 
     packages = {path.parent.name for path in Path(kinds.__file__).parent.glob("*/mount.py")}
-    assert {row.client for row in kinds.TABLE if row.client} == packages == READERS.keys()
+    assert {row.product for row in kinds.TABLE if row.product} == packages == READERS.keys()
 
 
 @pytest.mark.parametrize(

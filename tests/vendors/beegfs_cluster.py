@@ -120,7 +120,10 @@ def mounted(monkeypatch: pytest.MonkeyPatch, folder: Path, tools: str = "beegfs"
     """The file system of `folder` goes as one whose vendor has these commands; it can do what it can."""
     here, name = mount_of(os.path.realpath(folder)).type, f"{tools}-stand-in"
     row = Kind(name, types=(here,))._replace(
-        **(facts(folder).traits._asdict() | {"name": name, "types": (here,), "tools": tools})
+        **(
+            facts(folder).traits._asdict()
+            | {"name": name, "types": (here,), "product": tools, "commands": True}
+        )
     )
     monkeypatch.setattr(kinds, "TABLE", (row, *kinds.TABLE))
     assert facts(folder).kind == name

@@ -80,7 +80,7 @@ def facts(path: Path, proc: str | os.PathLike[str] = PROC) -> StorageFacts:
 def _proof(kind: Kind, mount: Mount, proc: str | os.PathLike[str]) -> MountProof:
     """By the client of this kind. Only those that have one load the clients: most nodes' workers need
     none."""
-    if not kind.client:
+    if not kind.product:
         return MountProof()
     from penstock.filesystem.mount_checks import proof_of
 

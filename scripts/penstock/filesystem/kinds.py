@@ -15,7 +15,7 @@ What a row says of durability and caches, and from where that is known:
 - `one_cache`: a file's bytes are in no cache of this machine but the page cache, which can be emptied of
   them. FUSE has a daemon's, overlay and 9p the layer below, ZFS and GPFS a pool.
 
-`client` names the package whose `mount` module reads a mount of this kind: what the mount says goes
+`product` names the package whose `mount` module reads a mount of this kind: what the mount says goes
 before the row, where it promises less (`mount_checks`).
 
 `names_late`: local file systems have one cache of names. BeeGFS looks a name up again after 1 s
@@ -23,7 +23,7 @@ before the row, where it promises less (`mount_checks`).
 (dentry_max_age_positive), doubled here; Lustre's locks take cached names back before a change; NFS's
 acdirmax is 60 s (nfs(5)).
 
-`states` and `stubs` say how it is known of a file, before it is opened, that its data is not here
+`commands` and `stubs` say how it is known of a file, before it is opened, that its data is not here
 (`data_states`).
 
 `links` and `inodes` say what is tried anew on each target (`filesystem.probe`, `staging_folder`). No decision
@@ -77,9 +77,12 @@ class Kind(NamedTuple):
     """Who may set modes, and what may change them."""
     acls: str = ""
     """What gives such a mount POSIX ACLs, for people; "": they are there, or it is not known."""
-    client: str = ""
-    """The package whose `mount` module reads its mounts; "": there is none, and the row is all that is
+    product: str = ""
+    """The package here whose `mount` module reads its mounts; "": there is none, and the row is all that is
     known."""
+    commands: bool = False
+    """Whether that package knows the vendor's commands too: `commands` asks them of targets and quotas,
+    `states` of where the data of files is."""
     names_late: float = 60.0
     """Seconds for which a client may show a folder's names as they were, at most, with the usual mount
     options; 0: what one node did is seen by all others at once."""
@@ -87,10 +90,6 @@ class Kind(NamedTuple):
     """Metadata operations a second that all runs below one root make together, unless the site sets
     `target.ops`; 0: as many as they can. No vendor names a number: it is a wish, for servers that others use,
     too."""
-    tools: str = ""
-    """The package here whose `commands` module asks the vendor's commands; "" where none is known."""
-    states: str = ""
-    """The package here whose `states` module asks where the data of files is; "" where none does."""
     stubs: bool = False
     """A file that has a size and no blocks may be a stub, whose data lies in an archive."""
 
@@ -125,27 +124,27 @@ TABLE: tuple[Kind, ...] = (
     Kind(
         "beegfs", 0x19830326, direct=True, one_cache=True, folder_over="nothing", modes="owner",
         links="since 7.4, without sysCreateHardlinksAsSymlinks",
-        flock="machine; nodes with tuneUseGlobalFileLocks", client="beegfs", tools="beegfs",
+        flock="machine; nodes with tuneUseGlobalFileLocks", product="beegfs", commands=True,
         ops=5000, names_late=2.0,
         acls="have an administrator set sysXAttrsEnabled and sysACLsEnabled for the client, and "
         "storeClientXAttrs and storeClientACLs for the metadata servers",
-        states="beegfs", stubs=True,
+        stubs=True,
     ),
     Kind(
         "wekafs", syncfs=REPORTS_ERRORS, direct=True, one_cache=True, quota_trees="links and renames",
-        modes="owner; mount options may force others", client="weka", tools="weka",
+        modes="owner; mount options may force others", product="weka", commands=True,
         acls="have an administrator mount it with the option `acl`",
-        states="weka", names_late=2.0,
+        names_late=2.0,
     ),
     Kind(
-        "lustre", 0x0BD00BD0, direct=True, one_cache=True, flock="by the mount option flock", client="lustre",
-        tools="lustre", ops=5000, names_late=0.0,
+        "lustre", 0x0BD00BD0, direct=True, one_cache=True, flock="by the mount option flock",
+        product="lustre", commands=True, ops=5000, names_late=0.0,
         acls="have an administrator allow ACLs on the metadata servers (`acl`)",
-        states="lustre", stubs=True,
+        stubs=True,
     ),
     Kind(
         "nfs", 0x6969, ("nfs", "nfs4"), direct=True, one_cache=True, flock="nodes; machine with local_lock",
-        modes="owner; the server may squash", client="nfs",
+        modes="owner; the server may squash", product="nfs",
         acls="NFS 4 has ACLs of its own, which are not set: have it mounted by NFS 3",
         stubs=True,
     ),

@@ -1,4 +1,4 @@
-"""Which client reads a mount, by the table of file systems (`kinds.Kind.client`); and what the mount says."""
+"""What a mount says, by the `mount` module of its product (`kinds.Kind.product`)."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ class Reader(Protocol):
 
 
 READERS: dict[str, Reader] = {"beegfs": beegfs, "weka": weka, "lustre": lustre, "nfs": nfs}
-"""By `kinds.Kind.client`."""
+"""By `kinds.Kind.product`."""
 
 
 def check_mount(
@@ -74,7 +74,7 @@ def check_chunk(
     this node uses RDMA, and for kinds whose files have no chunks. Raises OSError."""
     real = _nearest(path)
     mount = mount_of(real, proc)
-    if rules_of(_row(real, mount), named).client != "beegfs":
+    if rules_of(_row(real, mount), named).product != "beegfs":
         return []
     about = f"chunks on the mount {printable(mount.point or real)}"
     clients = beegfs.parse_mount(mount, beegfs.live_clients(proc)).clients
@@ -85,7 +85,7 @@ def directory_seconds(path: str | os.PathLike[str], proc: str | os.PathLike[str]
     """For how long this node may show a folder at `path` as it was, as the options of its mount say; 0 where
     they say nothing of it (all kinds but NFS)."""
     mount = mount_of(os.path.realpath(path), proc)
-    return nfs.parse_mount(mount).directory_seconds if kind_of(-1, mount.type).client == "nfs" else 0
+    return nfs.parse_mount(mount).directory_seconds if kind_of(-1, mount.type).product == "nfs" else 0
 
 
 def _row(real: str, mount: Mount) -> Kind:
@@ -95,16 +95,16 @@ def _row(real: str, mount: Mount) -> Kind:
 def proof_of(mounted: Kind, mount: Mount, proc: str | os.PathLike[str] = PROC) -> MountProof:
     """Which reads come from the servers, and where an fsync ends, as this mount says. `mounted` is the
     mount's own row."""
-    reader = READERS.get(mounted.client)
+    reader = READERS.get(mounted.product)
     return MountProof() if reader is None else reader.proof_of(mount, proc)
 
 
 def _judge(row: Kind, mount: Mount, proc: str | os.PathLike[str], *, source: bool) -> list[CheckResult]:
-    reader = READERS.get(row.client)
+    reader = READERS.get(row.product)
     # The number of statfs may be that of a mount which another one hides in the table: what BeeGFS' clients
     # say in /proc counts even so.
     hidden = mount.type not in (row.types or (row.name,))
-    if reader is None or (hidden and row.client != "beegfs"):
+    if reader is None or (hidden and row.product != "beegfs"):
         return []
     return reader.check(mount, proc, source=source)
 

@@ -1,7 +1,7 @@
 """What other packages call: preflight `check_target`, plan `check_plan`, then `stripe`; who is about to read
 files, `data_states`.
 
-A kind of file system names its tools in the one table of kinds (`filesystem.kinds`, `Kind.tools`): a package
+A kind of file system names its product in the one table of kinds (`kinds`, `Kind.product`): a package
 beside this module, whose `commands` module finds the vendor's commands. A kind that names none has nothing to
 check, and costs nothing. Where the commands are not there, that is a note.
 """
@@ -38,7 +38,7 @@ if TYPE_CHECKING:
 def has_tools(path: Path, named: str = AUTO) -> bool:
     """Whether the vendor of the file system of `path` has commands that penstock can ask; `named` is
     `target.filesystem`."""
-    return bool(rules_of(facts(path).traits, named).tools)
+    return bool(rules_of(facts(path).traits, named).commands)
 
 
 def data_states(folder: Path, named: str = AUTO, proc: str | os.PathLike[str] = PROC) -> DataStates | None:
@@ -46,12 +46,12 @@ def data_states(folder: Path, named: str = AUTO, proc: str | os.PathLike[str] = 
     where the kind of file system has no place but one: nothing needs to be asked. Raises OSError of the
     folder."""
     kind = rules_of(facts(folder, proc).traits, named)
-    if not (kind.states or kind.stubs):
+    if not (kind.commands or kind.stubs):
         return None
     commands = None
-    if kind.states:
+    if kind.commands:
         point = mount_of(os.path.realpath(folder), proc).point
-        commands = import_module(f"penstock.filesystem.{kind.states}.states").find(point, proc)
+        commands = import_module(f"penstock.filesystem.{kind.product}.states").find(point, proc)
     return DataStates(folder, commands, stubs=kind.stubs)
 
 
@@ -187,9 +187,9 @@ def _unstriped(kind: Kind, wish: str) -> list[CheckResult]:
 
 def _tools(kind: Kind, path: Path, proc: str | os.PathLike[str]) -> tuple[Any, list[CheckResult]]:
     """The vendor's commands; else what to say of it."""
-    if not kind.tools:
+    if not kind.commands:
         return None, []
-    module = import_module(f"penstock.filesystem.{kind.tools}.commands")
+    module = import_module(f"penstock.filesystem.{kind.product}.commands")
     found = module.find(proc, point=mount_of(os.path.realpath(nearest(path)), proc).point)
     if found is not None:
         return found, []
