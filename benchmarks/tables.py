@@ -8,7 +8,7 @@ from typing import Any
 
 from benchmarks import ratios
 
-from penstock.views import human
+from penstock.core import human
 
 BAR, GAP, LABEL, WIDE = 16, 34, 110, 760
 SOURCES = {"folder": "from a folder", "http": "from S3", "https": "from S3 over TLS"}

@@ -195,7 +195,7 @@ MUTANTS = (
         "a name steers the terminal",
         '_UNSAFE = frozenset({"Cc", "Cf", "Cs"',
         '_UNSAFE = frozenset({"Cc", "Cs"',
-        "tests/views/test_units.py::test_what_steers_a_terminal_is_escaped",
+        "tests/core/test_human.py::test_what_steers_a_terminal_is_escaped",
     ),
     Mutant(
         "a body that is longer than listed is stored",

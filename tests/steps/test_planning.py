@@ -12,6 +12,7 @@ from tests.support import seals
 from tests.support.staging_runs import context_for, events_of, tree
 
 from penstock.config.settings import PlanConfig, VerifyConfig
+from penstock.core import human
 from penstock.core.balance import Cut, Load, costs, decide, parts
 from penstock.core.model import Entry, Listed, Record
 from penstock.errors import NoSpaceError, PreflightError
@@ -22,7 +23,6 @@ from penstock.formats.shards import read_shard
 from penstock.state import run_store
 from penstock.state.run import read_plan
 from penstock.steps import list_step, plan_step
-from penstock.views import human
 
 if TYPE_CHECKING:
     from pathlib import Path

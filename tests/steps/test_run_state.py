@@ -16,6 +16,7 @@ from tests.support.whole_way import FILES, go, staging
 
 from penstock.cli import state_commands, step_commands
 from penstock.cluster.port import ArraySpec, State
+from penstock.core import human
 from penstock.core.documents.marks import LastEnd
 from penstock.core.layout import DatasetLayout
 from penstock.errors import CancelledError, FailedError, InterruptedRunError, LockedError, NoSpaceError
@@ -25,7 +26,6 @@ from penstock.state import last_end, run_store
 from penstock.state.context import Stop
 from penstock.state.submission_log import ArrayBook
 from penstock.steps import status_report
-from penstock.views import human
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -16,6 +16,7 @@ from tests.support.staging_runs import tree
 from tests.support.whole_way import content, go, records, staging, texts
 
 from penstock.config.settings import PermissionsConfig, PlanConfig, SourceConfig
+from penstock.core import human
 from penstock.engine.records import journal
 from penstock.errors import SourceChangedError
 from penstock.formats.shards import read_shard
@@ -23,7 +24,7 @@ from penstock.state.run import read_plan, read_run
 from penstock.steps import report_step
 from penstock.storage.port import Abandoned
 from penstock.storage.staging_writer import StagingWriter
-from penstock.views import human, summary
+from penstock.views import summary
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -45,7 +45,7 @@ from penstock.arrays.array_watch import (
 from penstock.arrays.kept_out import KeptOut
 from penstock.cluster.abilities import abilities_of
 from penstock.cluster.port import ArraySpec, State, Status
-from penstock.core import events
+from penstock.core import events, human
 from penstock.core.step_table import BY_NAME
 from penstock.errors import LockedError, QueueFullError, TransientError
 from penstock.policy import pause
@@ -53,7 +53,6 @@ from penstock.runtime import interpreter
 from penstock.state.cancel_mark import cancelled
 from penstock.state.submission_log import Submission
 from penstock.storage import durable
-from penstock.views import human
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence

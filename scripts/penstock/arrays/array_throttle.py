@@ -6,8 +6,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from penstock.arrays.array_watch import patiently
+from penstock.core import human
 from penstock.state import throttle_mark
-from penstock.views import human
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

@@ -18,7 +18,7 @@ from penstock.arrays.node_failures import NodeFailures
 from penstock.arrays.queue_places import QueuePlaces
 from penstock.arrays.wait_report import EVERY, Element, WaitReport
 from penstock.cluster.port import State, Status
-from penstock.core import events
+from penstock.core import events, human
 from penstock.core.documents.marks import Throttle
 from penstock.core.job_time import CLOCKS
 from penstock.errors import TransientError
@@ -28,7 +28,6 @@ from penstock.state import throttle_mark
 from penstock.state.cancel_mark import CancelMark
 from penstock.state.element_progress import Progress
 from penstock.state.submission_log import ArrayBook
-from penstock.views import human
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence

@@ -8,14 +8,13 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from penstock.arrays import shard_assignment
 from penstock.cluster.abilities import abilities_of
-from penstock.core import element_use
+from penstock.core import element_use, human
 from penstock.core.element_columns import ElementRow
 from penstock.core.job_time import CLOCKS
 from penstock.core.step_table import RUN_IN_ELEMENTS
 from penstock.errors import PenstockError
 from penstock.state.element_progress import usage_of
 from penstock.state.submission_log import ArrayBook
-from penstock.views import human
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence

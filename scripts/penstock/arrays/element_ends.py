@@ -24,9 +24,9 @@ from penstock.arrays.array_watch import patiently
 from penstock.arrays.node_failures import HOURS, UNPROVEN, against_node
 from penstock.arrays.wait_report import named
 from penstock.cluster.port import Cause, State
+from penstock.core import human
 from penstock.core.job_time import RAISES, first, raised
 from penstock.engine.records import journal
-from penstock.views import human
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

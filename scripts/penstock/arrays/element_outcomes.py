@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from penstock.cluster.port import Cause, State
+from penstock.core import human
 from penstock.core.text import in_quotes
 from penstock.errors import (
     MAKE_ROOM,
@@ -24,7 +25,6 @@ from penstock.errors import (
 from penstock.filesystem import plain_files
 from penstock.filesystem.capabilities import facts
 from penstock.state import outcomes
-from penstock.views import human
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence

@@ -6,9 +6,9 @@ import time
 from typing import TYPE_CHECKING
 
 from penstock.cluster.port import State
+from penstock.core import human
 from penstock.errors import FailedError, PreflightError, TransientError
 from penstock.runtime import job_environment
-from penstock.views import human
 
 if TYPE_CHECKING:
     from penstock.arrays.array_watch import Watch

@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from penstock.cluster.port import State
-from penstock.views import human
+from penstock.core import human
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence

@@ -9,6 +9,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from penstock.catalogue.reading import Folder
+from penstock.core import human
 from penstock.core.documents import bounded_json, history_line, typed_json
 from penstock.core.documents.history_line import (
     CtimeInterval,
@@ -21,7 +22,6 @@ from penstock.core.documents.history_line import (
 )
 from penstock.errors import NewerFormatError
 from penstock.filesystem import plain_files
-from penstock.views import human
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

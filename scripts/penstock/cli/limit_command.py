@@ -111,7 +111,7 @@ def _link(parsed: argparse.Namespace, session: Session) -> int:
 def rendered(found: Overview, own: Cap, holds: Cap) -> str:
     """Plain text: the cap, where it comes from, and a line for each holder."""
     from penstock.bandwidth.slots import SLOTS
-    from penstock.views import human
+    from penstock.core import human
 
     def rate(value: int | None) -> str:
         return "no cap" if value is None else f"{human.rate(value)} ({value * 8 / 1e9:.6g} Gbit/s)"

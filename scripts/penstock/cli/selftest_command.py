@@ -24,8 +24,8 @@ CONTRADICTED = 4
 def run(parsed: argparse.Namespace, session: Session) -> int:
     """0, or CONTRADICTED. Raises PreflightError (3) where no folder can be made there."""
     from penstock.cluster.registry import start_together
+    from penstock.core import human
     from penstock.steps.selftest import selftest, two_nodes
-    from penstock.views import human
 
     folder, cluster = _folder(parsed, session), _cluster(parsed, session)
 

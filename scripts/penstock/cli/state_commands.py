@@ -10,9 +10,9 @@ from functools import partial
 from typing import TYPE_CHECKING, NamedTuple, cast
 
 from penstock.cli import output, submission
+from penstock.core import human
 from penstock.core.text import did_you_mean, in_quotes
 from penstock.errors import ConfigError, FindingsError, NoSpaceError, PreflightError
-from penstock.views import human
 
 if TYPE_CHECKING:
     import argparse

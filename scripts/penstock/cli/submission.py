@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from penstock.cli import installation, output
+from penstock.core import human
 from penstock.errors import ConfigError
-from penstock.views import human
 
 if TYPE_CHECKING:
     import argparse

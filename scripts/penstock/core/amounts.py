@@ -1,4 +1,4 @@
-"""Bytes and counts as people read them. `views.human` has these and everything else that people read."""
+"""Bytes and counts as people read them. `core.human` has these and everything else that people read."""
 
 from __future__ import annotations
 

@@ -23,7 +23,7 @@ import time
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
-from penstock.core import events
+from penstock.core import events, human
 from penstock.core.documents.listing_segment import LISTING_SEGMENT, ListingSegment
 from penstock.core.model import Listed
 from penstock.core.row_codec import filled
@@ -34,7 +34,6 @@ from penstock.listing.listers import Refusing
 from penstock.sources.external_sort import DisorderError, order
 from penstock.state import documents
 from penstock.storage import durable
-from penstock.views import human
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence

@@ -26,7 +26,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from penstock.cluster.abilities import abilities_of
-from penstock.core import events
+from penstock.core import events, human
 from penstock.core.documents import marks
 from penstock.core.documents.marks import TakenMark
 from penstock.core.layout import DATA
@@ -46,7 +46,6 @@ from penstock.state.run import load
 from penstock.state.submission_log import ArrayBook
 from penstock.storage import durable
 from penstock.storage.port import Abandoned
-from penstock.views import human
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator

@@ -26,13 +26,13 @@ import os
 import time
 from typing import TYPE_CHECKING
 
+from penstock.core import human
 from penstock.core.documents.promise import REMOVAL
 from penstock.core.text import printable
 from penstock.filesystem import clock
 from penstock.filesystem.owners import user_name
 from penstock.ownership import promises
 from penstock.ownership.promise_judgement import LIVING, verdict
-from penstock.views import human
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator

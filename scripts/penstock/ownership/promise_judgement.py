@@ -11,12 +11,12 @@ from __future__ import annotations
 import time
 from typing import TYPE_CHECKING, NamedTuple
 
+from penstock.core import human
 from penstock.core.documents.promise import PROMISE, RESTING, Promise
 from penstock.core.text import brief
 from penstock.errors import PenstockError
 from penstock.locks import holder as holders
 from penstock.locks.heartbeat import HEARTBEAT, PATIENCE
-from penstock.views import human
 
 if TYPE_CHECKING:
     from collections.abc import Iterable

@@ -24,7 +24,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
 from penstock.adoption import adoption_store, surveyed_files
-from penstock.core import events
+from penstock.core import events, human
 from penstock.core.delta import merge, taken
 from penstock.core.differences import NOT_LISTED, SAME, TO_FETCH
 from penstock.core.digests import DIGEST_BYTES, of_hex, proof_of
@@ -42,7 +42,6 @@ from penstock.formats.shards import as_columns, as_rows, read_shard
 from penstock.runtime.job_environment import host_name
 from penstock.state import adopted_trees
 from penstock.state.run import read_plan
-from penstock.views import human
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence

@@ -11,11 +11,11 @@ from collections import Counter
 from itertools import repeat
 from typing import TYPE_CHECKING
 
+from penstock.core import human
 from penstock.errors import NAMED_FILES, PreflightError
 from penstock.filesystem.errno_map import printable
 from penstock.formats import archived_objects
 from penstock.formats.shards import reused
-from penstock.views import human
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

@@ -5,12 +5,12 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from penstock.core import human
 from penstock.core.layout import MANIFEST
 from penstock.errors import FailedError, NewerFormatError
 from penstock.planning.reuse_choice import LINK
 from penstock.policy import hold
 from penstock.state import receipts, seals, verdicts
-from penstock.views import human
 
 if TYPE_CHECKING:
     from penstock.planning.forecast import Totals

@@ -8,13 +8,13 @@ from itertools import islice
 from types import MappingProxyType
 from typing import TYPE_CHECKING, NamedTuple
 
+from penstock.core import human
 from penstock.core.documents import element_receipt
 from penstock.core.job_time import Estimate
 from penstock.core.time_estimate import MeasuredCopy, Rates, rates, seconds
 from penstock.errors import MAKE_ROOM, NewerFormatError, NoSpaceError
 from penstock.filesystem.capabilities import facts
 from penstock.state import documents, history
-from penstock.views import human
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping, Sequence

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from penstock.core import human
 from penstock.errors import NAMED_FILES, PreflightError
 from penstock.filesystem.errno_map import printable
 from penstock.formats.listing_file import read_listing
@@ -12,7 +13,6 @@ from penstock.planning.reuse_choice import REFUSED
 from penstock.release.evidence import unprovable
 from penstock.sources.port import REQUEST
 from penstock.sources.registry import in_blocks, may_be_split, states_checksums
-from penstock.views import human
 
 if TYPE_CHECKING:
     from penstock.planning.forecast import Totals

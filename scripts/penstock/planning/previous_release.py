@@ -6,6 +6,7 @@ from dataclasses import dataclass, fields
 from typing import TYPE_CHECKING
 
 from penstock.config.settings import PermissionsConfig
+from penstock.core import human
 from penstock.errors import FailedError
 from penstock.formats.listing_file import read_columns
 from penstock.formats.manifest import read_columns as manifest_columns
@@ -14,7 +15,6 @@ from penstock.planning.reuse_choice import LINK, NONE, choose
 from penstock.planning.unchanged_rows import COLUMNS, with_reuse
 from penstock.state import release_signature, run_store, seals
 from penstock.state.run import load
-from penstock.views import human
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence

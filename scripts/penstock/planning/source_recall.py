@@ -13,12 +13,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Self
 
 from penstock.config.source_kinds import FOLDER_SCHEMES, scheme
+from penstock.core import human
 from penstock.errors import LOOK_AT_FILE, NAMED_FILES, PreflightError
 from penstock.filesystem.errno_map import printable
 from penstock.filesystem.store_checks import data_states
 from penstock.formats.shards import reused
 from penstock.sources.registry import folder
-from penstock.views import human
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

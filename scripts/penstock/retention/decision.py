@@ -22,7 +22,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, NamedTuple
 
-from penstock.views import human
+from penstock.core import human
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from penstock.adoption import adoption_store
-from penstock.core import events
+from penstock.core import events, human
 from penstock.core.differences import NOT_LISTED, TO_FETCH, UNREAD
 from penstock.core.documents.marks import AdoptedTree
 from penstock.core.layout import STATE, DatasetLayout, RunLayout
@@ -34,7 +34,6 @@ from penstock.steps import (
     publish_step,
     verify_step,
 )
-from penstock.views import human
 
 if TYPE_CHECKING:
     from penstock.core.documents.step_results import AdoptionResult, SealingResult

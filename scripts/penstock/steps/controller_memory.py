@@ -31,11 +31,11 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from penstock.core import human
 from penstock.errors import FailedError, PenstockError
 from penstock.runtime import cgroups, job_environment
 from penstock.state import run_store, seals
 from penstock.storage.registry import open_storage
-from penstock.views import human
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

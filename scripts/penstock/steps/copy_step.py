@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 from penstock.arrays.array_runner import run_array, still_alive
 from penstock.arrays.array_throttle import slots
 from penstock.bandwidth.overview import cap_now
-from penstock.core import events
+from penstock.core import events, human
 from penstock.errors import FailedError, SourceChangedError
 from penstock.ownership import ops_share, promises
 from penstock.planning.forecast import element_time, least_rate
@@ -23,7 +23,6 @@ from penstock.release import amended_listing
 from penstock.runtime.job_environment import host_name
 from penstock.state import adopted_trees, receipts
 from penstock.steps.locked_run import with_lock
-from penstock.views import human
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Sequence

@@ -6,14 +6,14 @@ import os
 from functools import partial
 from typing import TYPE_CHECKING
 
-from penstock.core import events
+from penstock.core import events, human
 from penstock.core.documents.history_line import Removal
 from penstock.errors import ConfigError, PreflightError
 from penstock.filesystem.owners import group_name, user_name
 from penstock.retention import collection, dataset_removal, decision, freeing, survey
 from penstock.retention.collection import Plan
 from penstock.state import history
-from penstock.views import gc_text, human
+from penstock.views import gc_text
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Sequence

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING
 
 from penstock.config import run_config
 from penstock.config.deciding_keys import deciding
-from penstock.core import events, run_documents
+from penstock.core import events, human, run_documents
 from penstock.core.layout import EMPTY_FOLDERS
 from penstock.core.text import in_quotes
 from penstock.errors import FindingsError, PreflightError
@@ -36,7 +36,6 @@ from penstock.sources.web.folder_page import PAGE_LINKS
 from penstock.state import cancel_mark, current_pointer, documents, history, run_store, seals
 from penstock.state.run import Run, read_run
 from penstock.steps import controller_memory
-from penstock.views import human
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping

@@ -14,7 +14,7 @@ from os import fsdecode
 from typing import TYPE_CHECKING
 
 from penstock.bandwidth.overview import cap_now
-from penstock.core import events, run_documents
+from penstock.core import events, human, run_documents
 from penstock.core.balance import Cut, Load, decide, parts
 from penstock.core.checks import told
 from penstock.core.layout import DATA
@@ -48,7 +48,7 @@ from penstock.planning.target_stores import TargetStores
 from penstock.planning.unchanged_rows import Rules
 from penstock.sources.registry import may_be_split
 from penstock.state import adopted_trees, documents, run_store, seals
-from penstock.views import human, summary
+from penstock.views import summary
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence

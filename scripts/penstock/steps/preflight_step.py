@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, NamedTuple
 
-from penstock.core import events
+from penstock.core import events, human
 from penstock.steps.preflight import (
     acl,
     bandwidth,
@@ -26,7 +26,6 @@ from penstock.steps.preflight import (
 )
 from penstock.steps.preflight.answers import Answers, folders, roots, shared
 from penstock.steps.preflight.looks import Looks
-from penstock.views import human
 
 if TYPE_CHECKING:
     from collections.abc import Collection

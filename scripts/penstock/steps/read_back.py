@@ -11,11 +11,10 @@ from collections import Counter
 from typing import TYPE_CHECKING
 
 from penstock.arrays.array_runner import run_array
-from penstock.core import events
+from penstock.core import events, human
 from penstock.errors import PenstockError
 from penstock.planning.forecast import element_time
 from penstock.state import outcomes, receipts
-from penstock.views import human
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping, Sequence

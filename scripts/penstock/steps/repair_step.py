@@ -17,7 +17,7 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING
 
 from penstock.audit import audit_plan, audit_store, repair_plan, text_manifests
-from penstock.core import events
+from penstock.core import events, human
 from penstock.core.documents.history_line import Repair, RepairCounts
 from penstock.core.findings import EMPTY_FOLDER, REPAIRABLE, Finding
 from penstock.core.layout import DATA, EMPTY_FOLDERS, MANIFEST
@@ -35,7 +35,6 @@ from penstock.steps.release_choice import released, standing
 from penstock.steps.repair_array import ALREADY, NAMED, STEP, Done, fetch, mender_of, planned
 from penstock.steps.shared_damage import SharedDamage
 from penstock.views import findings_text as views
-from penstock.views import human
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence

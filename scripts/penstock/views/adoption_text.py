@@ -9,8 +9,8 @@ from __future__ import annotations
 from itertools import groupby
 from typing import TYPE_CHECKING
 
+from penstock.core import human
 from penstock.core.differences import CHECKSUM, KINDS, READ, SIZE
-from penstock.views import human
 from penstock.views.findings_text import METHODS, line, table
 
 if TYPE_CHECKING:

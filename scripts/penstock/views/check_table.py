@@ -13,9 +13,9 @@ from collections import Counter
 from itertools import zip_longest
 from typing import TYPE_CHECKING
 
+from penstock.core import human
 from penstock.core.checks import VERDICTS
 from penstock.core.text import printable
-from penstock.views import human
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence

@@ -16,8 +16,8 @@ from __future__ import annotations
 import os
 from typing import TYPE_CHECKING, Protocol
 
+from penstock.core import human
 from penstock.core.text import printable
-from penstock.views import human
 from penstock.views.aligned_table import Column, lines
 from penstock.views.styled_lines import Line
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from penstock.core import human
 from penstock.core.text import printable
-from penstock.views import human
 from penstock.views.aligned_table import COLUMNS, Column, lines
 from penstock.views.styled_lines import Line
 

@@ -9,9 +9,9 @@ from collections import deque
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
+from penstock.core import human
 from penstock.core.events import Ended, Progressed, Started
 from penstock.core.step_table import MOVES_BYTES
-from penstock.views import human
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

@@ -5,7 +5,7 @@ from __future__ import annotations
 import textwrap
 from typing import TYPE_CHECKING
 
-from penstock.views import human
+from penstock.core import human
 
 if TYPE_CHECKING:
     from penstock.core.documents.step_results import Collected, Frees

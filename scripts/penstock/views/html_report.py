@@ -14,10 +14,10 @@ import functools
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
-from penstock.core import step_table
+from penstock.core import human, step_table
 from penstock.core.grades import EVIDENCE_GRADES, SOURCE_GRADES
 from penstock.storage import durable
-from penstock.views import human, plots, summary, usage_text
+from penstock.views import plots, summary, usage_text
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -12,11 +12,10 @@ import threading
 import time
 from typing import TYPE_CHECKING, TextIO
 
-from penstock.core import events
+from penstock.core import events, human
 from penstock.core.events import ElementChanged, Ended, Noted, Progressed, Started, Warned
 from penstock.core.step_table import MOVES_BYTES
 from penstock.core.text import printable_lines
-from penstock.views import human
 from penstock.views.event_totals import Tally, Task
 
 if TYPE_CHECKING:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from penstock.views import human
+from penstock.core import human
 
 
 def words(carried: object) -> str:

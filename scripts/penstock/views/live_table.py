@@ -15,9 +15,9 @@ from rich.padding import Padding
 from rich.table import Table
 from rich.text import Text
 
-from penstock.core import events
+from penstock.core import events, human
 from penstock.core.events import Ended, Noted
-from penstock.views import human, live_view
+from penstock.views import live_view
 from penstock.views.line_view import PREFLIGHT
 from penstock.views.live_view import FAILED, RESTS, WARNING, LiveView
 

@@ -17,10 +17,10 @@ from rich.progress_bar import ProgressBar
 from rich.table import Table
 from rich.text import Text
 
-from penstock.core import events
+from penstock.core import events, human
 from penstock.core.events import ElementChanged, Ended, Noted, Warned
 from penstock.core.text import printable_lines
-from penstock.views import human, line_view
+from penstock.views import line_view
 from penstock.views.event_totals import Tally, Task
 
 if TYPE_CHECKING:

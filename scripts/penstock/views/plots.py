@@ -10,8 +10,7 @@ import math
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, ClassVar
 
-from penstock.core import step_table
-from penstock.views import human
+from penstock.core import human, step_table
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

@@ -8,8 +8,9 @@ import textwrap
 from itertools import chain, repeat
 from typing import TYPE_CHECKING, cast
 
+from penstock.core import human
 from penstock.core.text import TEXT, brief, printable
-from penstock.views import findings_text, human, linked_text
+from penstock.views import findings_text, linked_text
 from penstock.views.aligned_table import COLUMNS, Column, lines
 from penstock.views.styled_lines import Line
 

@@ -6,8 +6,8 @@ import textwrap
 from itertools import chain, repeat
 from typing import TYPE_CHECKING
 
+from penstock.core import human
 from penstock.core.text import printable
-from penstock.views import human
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

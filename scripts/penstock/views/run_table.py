@@ -10,9 +10,10 @@ import textwrap
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, NamedTuple
 
+from penstock.core import human
 from penstock.core.grades import CARRIED, EVIDENCE_GRADES
 from penstock.core.text import brief
-from penstock.views import aligned_table, human
+from penstock.views import aligned_table
 from penstock.views.aligned_table import Column
 from penstock.views.styled_lines import Line
 

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from penstock.views import human, summary
+from penstock.core import human
+from penstock.views import summary
 
 if TYPE_CHECKING:
     from penstock.views.keys import Result

@@ -10,8 +10,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
+from penstock.core import human
 from penstock.core.grades import EVIDENCE_GRADES, SOURCE_GRADES
-from penstock.views import findings_text, human, usage_text
+from penstock.views import findings_text, usage_text
 
 if TYPE_CHECKING:
     from penstock.views.keys import AmendedFiles, Result, StepResult, TimedAmount

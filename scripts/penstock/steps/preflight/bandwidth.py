@@ -8,11 +8,11 @@ from typing import TYPE_CHECKING
 from penstock.bandwidth.cap_file import Cap
 from penstock.bandwidth.folder import has_mark, looked_at
 from penstock.bandwidth.overview import overview
+from penstock.core import human
 from penstock.core.checks import CheckResult
 from penstock.core.documents.node_answer import LinkSeen
 from penstock.core.text import printable
 from penstock.errors import PenstockError
-from penstock.views import human
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -11,7 +11,7 @@ from penstock.arrays.live_arrays import live_arrays
 from penstock.bandwidth.folder import marked
 from penstock.cluster.port import Visit
 from penstock.config.serialization import to_json
-from penstock.core import events
+from penstock.core import events, human
 from penstock.core.checks import CheckResult
 from penstock.core.documents import node_answer
 from penstock.core.step_table import RUN_IN_ELEMENTS
@@ -20,7 +20,6 @@ from penstock.errors import FailedError, TransientError
 from penstock.filesystem import owners
 from penstock.steps.preflight import acl, bandwidth, evidence, mounts, node_cores, node_view
 from penstock.steps.preflight.answers import folders, roots
-from penstock.views import human
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

@@ -6,9 +6,9 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 import penstock
+from penstock.core import human
 from penstock.core.checks import VERDICTS, CheckResult
 from penstock.core.text import printable
-from penstock.views import human
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence

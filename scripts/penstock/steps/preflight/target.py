@@ -7,13 +7,13 @@ import os
 import shlex
 from typing import TYPE_CHECKING
 
+from penstock.core import human
 from penstock.core.checks import CheckResult
 from penstock.core.text import printable
 from penstock.errors import MAKE_ROOM, NoSpaceError, PreflightError
 from penstock.locks import dataset_lock
 from penstock.policy import accounts, rights
 from penstock.steps.preflight.answers import roots
-from penstock.views import human
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

@@ -12,8 +12,8 @@ import os
 import time
 from typing import TYPE_CHECKING, NamedTuple
 
+from penstock.core import human
 from penstock.core.checks import CheckResult
-from penstock.views import human
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -9,11 +9,11 @@ import subprocess
 import time
 from typing import TYPE_CHECKING
 
+from penstock.core import human
 from penstock.core.checks import CheckResult
 from penstock.core.key_paths import TEMPORARY
 from penstock.runtime import interpreter
 from penstock.storage.registry import open_storage
-from penstock.views import human
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -10,6 +10,7 @@ import time
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from penstock.core import human
 from penstock.core.checks import CheckResult
 from penstock.core.documents.probe_report import ABILITIES, NOT_TRIED
 from penstock.core.text import printable
@@ -18,7 +19,6 @@ from penstock.filesystem.cold_read import ColdReader
 from penstock.filesystem.probe.judgement import differences
 from penstock.filesystem.probe.trials import TRIALS, probe
 from penstock.runtime.mounts import mount_of
-from penstock.views import human
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -19,6 +19,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, TypedDict
 
 import penstock
+from penstock.core import human
 from penstock.core.checks import CheckResult, gravest
 from penstock.core.documents import probe_report
 from penstock.core.documents.probe_report import ProbeReport
@@ -32,7 +33,6 @@ from penstock.steps.selftest import full_quota, killed_writer, measurements, sma
 from penstock.steps.selftest.budget import WITHIN, Budget
 from penstock.steps.selftest.two_nodes import Peers
 from penstock.storage.registry import open_storage
-from penstock.views import human
 
 if TYPE_CHECKING:
     import subprocess

@@ -9,14 +9,13 @@ import subprocess
 from typing import TYPE_CHECKING
 
 from penstock.config.fixed_settings import TESTED
-from penstock.core import step_table
+from penstock.core import human, step_table
 from penstock.core.checks import CheckResult
 from penstock.core.layout import DATA, DatasetLayout
 from penstock.policy import rights
 from penstock.runtime import interpreter
 from penstock.state import seals
 from penstock.storage.registry import open_storage
-from penstock.views import human
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -17,10 +17,10 @@ import subprocess
 import time
 from typing import TYPE_CHECKING, NamedTuple, Self
 
+from penstock.core import human
 from penstock.core.checks import CheckResult
 from penstock.core.text import printable
 from penstock.steps.selftest.peer import FOLDER_WITHIN, SIZE, Answer, Order
-from penstock.views import human
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence

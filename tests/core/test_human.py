@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from penstock.views import human
+from penstock.core import human
 
 
 @pytest.mark.parametrize(
