@@ -15,7 +15,7 @@ from dataclasses import replace
 from itertools import compress
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from penstock.core import amounts
+from penstock.core import human
 from penstock.core.columns import COLUMNS, JOURNAL, RECORDS
 from penstock.core.differences import SAME
 from penstock.core.digests import XXH3, Proof, as_giant, is_in_parts, is_plain
@@ -163,7 +163,7 @@ class _Left:
         """A warning for each kind."""
         for place in sorted(self._files):
             yield (
-                f"{self._files[place]:,} linked files, {amounts.size(self._bytes[place])}, are {place}, and "
+                f"{self._files[place]:,} linked files, {human.size(self._bytes[place])}, are {place}, and "
                 "were not read back: they count as `written`"
             )
 

@@ -11,8 +11,8 @@ import os
 import stat
 from typing import TYPE_CHECKING, Literal, NamedTuple
 
-from penstock.core.amounts import size as _size
 from penstock.core.checks import ADMINISTRATOR, CheckResult
+from penstock.core.human import size as _size
 from penstock.errors import MAKE_ROOM
 
 if TYPE_CHECKING:

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from penstock.config.patterns import of_file_alone, written
 from penstock.core import events
-from penstock.core.amounts import counted, of_kinds
+from penstock.core.human import counted, of_kinds
 from penstock.core.key_paths import Conflicts, Offenders, all_good, check_key
 from penstock.core.layout import ARCHIVED, STATED
 from penstock.core.text import in_quotes

@@ -21,7 +21,7 @@ from itertools import chain, groupby, islice
 from operator import attrgetter
 from typing import TYPE_CHECKING
 
-from penstock.core.amounts import counted
+from penstock.core.human import counted
 from penstock.core.key_paths import Offenders, check_key
 from penstock.core.model import Listed
 from penstock.errors import ObjectError, PreflightError, SourceChangedError

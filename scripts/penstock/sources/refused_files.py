@@ -5,7 +5,7 @@ from __future__ import annotations
 from enum import Enum
 from typing import TYPE_CHECKING
 
-from penstock.core.amounts import counted
+from penstock.core.human import counted
 from penstock.core.text import in_quotes
 from penstock.errors import PreflightError
 

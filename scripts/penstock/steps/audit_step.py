@@ -24,7 +24,7 @@ from typing import TYPE_CHECKING, Self
 from penstock.arrays.array_runner import run_array
 from penstock.audit import audit_plan, audit_store
 from penstock.audit.audit_tree import look, without_data
-from penstock.core import amounts, events
+from penstock.core import events, human
 from penstock.core.audit_selection import WHOLE, Choice
 from penstock.core.documents.skipped_file import SkippedFile
 from penstock.core.documents.verdict import LastAudit
@@ -259,7 +259,7 @@ def _not_too_many(layout: DatasetLayout, release: str, touched: Touched) -> None
     """Raises FindingsError."""
     if touched.too_many:
         raise FindingsError(
-            f"{touched.files:,} files of {amounts.size(touched.bytes)} have other modification times than "
+            f"{touched.files:,} files of {human.size(touched.bytes)} have other modification times than "
             "published",
             where=str(layout.release(release)),
             why=f"at most {TOUCHED_FILES} files, or {TOUCHED_BYTES >> 30} GiB of them, are read in a look",

@@ -14,8 +14,8 @@ from __future__ import annotations
 import math
 from typing import TYPE_CHECKING, NamedTuple
 
-from penstock.core.amounts import size as _size
 from penstock.core.checks import ADMINISTRATOR, CheckResult
+from penstock.core.human import size as _size
 from penstock.core.text import printable
 from penstock.filesystem.quotas import beside as quotas_beside
 from penstock.filesystem.quotas import judge

@@ -23,8 +23,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, NamedTuple
 
-from penstock.core.amounts import size as _size
 from penstock.core.checks import CheckResult
+from penstock.core.human import size as _size
 from penstock.core.text import printable
 from penstock.filesystem.stores import placement
 

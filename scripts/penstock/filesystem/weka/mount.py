@@ -6,8 +6,8 @@ from __future__ import annotations
 import types
 from typing import TYPE_CHECKING, NamedTuple
 
-from penstock.core.amounts import counted
 from penstock.core.checks import CheckResult
+from penstock.core.human import counted
 from penstock.core.text import printable
 from penstock.filesystem.mount_proof import IN_WORDS, MountProof
 from penstock.filesystem.option_values import number, one_of
