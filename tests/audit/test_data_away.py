@@ -18,7 +18,7 @@ from tests.vendors.tiers import RELEASED, Tiers
 from penstock.audit import audit_store
 from penstock.config.settings import AuditConfig
 from penstock.core.audit_selection import Choice
-from penstock.core.documents.verdict import LastAudit, StandingFindings, Verdict
+from penstock.core.documents.verdict import AuditShown, LastAudit, StandingFindings, Verdict
 from penstock.core.grades import audit_grade
 from penstock.errors import PreflightError
 from penstock.state import verdicts
@@ -102,7 +102,7 @@ def test_s16_a_stub_of_another_size_is_offline_and_no_finding(
     assert told is not None
     assert told.last is not None
     assert told.last.skipped == {"offline": 2}
-    assert "PARTLY (not read: 2 offline)" in findings_text.last(told.last.to_json())
+    assert "PARTLY (not read: 2 offline)" in findings_text.last(AuditShown(told.last))
     # As local again, what lies there is damage.
     cluster.write(states={})
     assert audit_step.run(staged, "data")["counts"] == {"changed": 2}

@@ -85,7 +85,7 @@ def test_the_last_audit_says_what_closed_its_findings(
     )
     last = verdicts.last(verdict)
     assert last is not None
-    assert last.get("closed") == closed
+    assert last.closed == (closed or "")
 
 
 def test_findings_stick_until_they_are_repaired(staged: Context, capsys: pytest.CaptureFixture[str]) -> None:

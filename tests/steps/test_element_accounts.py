@@ -128,30 +128,30 @@ def test_a_local_run_has_a_row_for_each_element_and_step(context: Context, tmp_p
         assert one["started"] <= one["ended"]
         assert one["submitted"] is not None
         assert one["slurm_seconds"] is None
-    lines = result["usage"]["steps"]
-    assert [(line["step"], line["elements"]) for line in lines] == [
+    usage = result["usage"]
+    assert [(line.step, line.elements) for line in usage.steps] == [
         ("copy", len(shards)),
         ("verify", len(shards)),
         ("", 2 * len(shards)),
     ]
-    assert "node_hours" not in lines[0]
-    assert result["usage"]["sources"] == {
+    assert usage.steps[0].node_hours is None
+    assert usage.sources == {
         "queue_wait": {"controller": len(rows)},
         "hours": {"element": len(rows)},
     }
-    assert result["usage"]["notes"] == []
-    assert result["usage"]["file"] == str(tmp_path / "elements.parquet")
+    assert not usage.notes
+    assert usage.file == str(tmp_path / "elements.parquet")
     assert all(one["queue_wait"] >= 0 and one["memory_peak"] for one in result["elements"])
     text = page.read_text(encoding="utf-8")
     assert "<h2>Resources</h2>" in text
     assert "Core-hours" in text
-    json.dumps(result)
+    json.dumps(typed_json.plain(result))
 
 
 def test_pages_of_other_names_have_tables_of_other_names(context: Context, tmp_path: Path) -> None:
     go(context)
     result = report_step.run(context, "data", html=tmp_path / "data.html")
-    assert result["usage"]["file"] == str(tmp_path / "data.elements.parquet")
+    assert result["usage"].file == str(tmp_path / "data.elements.parquet")
     assert (tmp_path / "data.elements.parquet").stat().st_mode & 0o777 == 0o644
     assert not (tmp_path / "elements.parquet").exists()
 
@@ -217,7 +217,7 @@ def test_an_element_without_a_receipt_counts_up_to_its_last_sign_of_life(context
     assert (only.done, only.files, only.attempts) == (False, None, 1)
     assert only.cpu_seconds is not None
     assert accounts.notes == ["1 element without a receipt: figures up to the last sign of life"]
-    assert report_step.run(context, "data")["usage"]["steps"][0]["elements"] == 1
+    assert report_step.run(context, "data")["usage"].steps[0].elements == 1
 
 
 def test_the_totals_of_an_earlier_attempt_stand_until_the_next_one_counts(tmp_path: Path) -> None:

@@ -10,8 +10,10 @@ from penstock.catalogue.difference import Row
 from penstock.core import differences, findings
 from penstock.core.checks import CheckResult
 from penstock.core.differences import Difference
+from penstock.core.documents import typed_json
 from penstock.core.documents.step_results import check_json
 from penstock.core.documents.verdict import LastAudit, LastRepair, Verdict
+from penstock.core.element_use import StepUse, Usage
 from penstock.core.findings import Finding
 from penstock.state import verdicts
 
@@ -367,7 +369,7 @@ PREVIEWS: Any = {
     }
 }  # fmt: skip
 
-USAGE: Any = {
+_USAGE: Any = {
     "steps": [
         {
             "step": "copy", "elements": 12, "node_hours": 1.52, "core_hours": 9.13, "cpu_seconds": 3600.5,
@@ -390,7 +392,7 @@ USAGE: Any = {
     "notes": ["2 starts left no figures"],
     "file": "/t/elements.parquet",
 }  # fmt: skip
-NO_USAGE: Any = {"steps": [{"step": "copy", "elements": 1}], "worst": [], "sources": {}, "notes": []}
+USAGE, NO_USAGE = typed_json.read(Usage, _USAGE), Usage([StepUse("copy", 1)])
 RESULT: Any = {
     "dataset": "imagenet", "status": "FINDINGS", "why": f"{WORDS} {HOSTILE}", "run": "0" * 16,
     "release": "r2",

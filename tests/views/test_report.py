@@ -10,12 +10,12 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from penstock.core.element_use import StepUse, Usage, Worst
 from penstock.views import html_report, plots, usage_text
 
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from penstock.views.keys import Usage
 
 HOSTILE = "</script><script>alert(1)</script><img src=x onerror=alert(1)>&amp;\"'\x1b[31m\u202e\udcff"
 
@@ -204,22 +204,20 @@ def test_a_queue_in_which_nobody_waited_is_not_drawn() -> None:
     assert plots.queue([]) is None
 
 
-USAGE: Usage = {
-    "steps": [
-        {"step": "copy", "elements": 12, "node_hours": 1.52, "core_hours": 9.13, "cpu_efficiency": 0.634,
-         "memory_peak": 400 << 20, "wait_median": 12.0, "wait_longest": 3725.0, "run_median": 250.0,
-         "run_longest": 540.0},
-        {"step": "verify", "elements": 12, "core_hours": 0.0123},
-        {"step": "", "elements": 24, "node_hours": 1.52, "core_hours": 1234.5},
+USAGE = Usage(
+    [
+        StepUse("copy", 12, 1.52, 9.13, None, 0.634, 400 << 20, 12.0, 3725.0, 250.0, 540.0),
+        StepUse("verify", 12, core_hours=0.0123),
+        StepUse("", 24, 1.52, 1234.5),
     ],
-    "worst": [
-        {"column": "queue_wait", "step": "copy", "element": 7, "node": "n4", "value": 3725.0},
-        {"column": "cpu_efficiency", "step": "copy", "element": 3, "node": "", "value": 0.021},
-        {"column": "of a later version", "step": "copy", "element": 3, "node": "", "value": 1.0},
+    [
+        Worst("queue_wait", "copy", 7, "n4", 3725.0),
+        Worst("cpu_efficiency", "copy", 3, "", 0.021),
+        Worst("of a later version", "copy", 3, "", 1.0),
     ],
-    "sources": {"queue_wait": {"controller": 20, "slurmdbd": 4}, "hours": {"element": 24}},
-    "notes": ["2 starts left no figures"],
-}  # fmt: skip
+    {"queue_wait": {"controller": 20, "slurmdbd": 4}, "hours": {"element": 24}},
+    ["2 starts left no figures"],
+)
 
 
 def test_what_elements_used_is_a_table_with_its_sources() -> None:
@@ -245,21 +243,20 @@ def test_what_elements_used_is_a_table_with_its_sources() -> None:
     assert hours == "Run time and hours: by the elements themselves."
     assert "sum of its processes' own peaks" in memory
     assert missing == "2 starts left no figures."
-    assert usage_text.rows({}) == usage_text.worst({}) == usage_text.sources({}) == []
+    assert usage_text.rows(Usage()) == usage_text.worst(Usage()) == usage_text.sources(Usage()) == []
 
 
 def test_node_hours_are_a_column_where_elements_have_nodes() -> None:
     whole: Any = result() | {"usage": USAGE}
     assert ">Node-hours<" in html_report.render(whole)
-    local: Any = result() | {"usage": {"steps": [{"step": "copy", "elements": 1, "core_hours": 1.0}]}}
+    local: Any = result() | {"usage": Usage([StepUse("copy", 1, core_hours=1.0)])}
     assert ">Core-hours<" in html_report.render(local)
     assert ">Node-hours<" not in html_report.render(local)
 
 
 def test_hostile_names_in_the_table_are_escaped() -> None:
-    data = result() | {
-        "usage": json.loads(json.dumps(USAGE).replace("n4", "n4<img>").replace("left", HOSTILE[:1]))
-    }
+    worst = [USAGE.worst[0]._replace(node="n4<img>")]
+    data = result() | {"usage": USAGE._replace(worst=worst, notes=[f"2 starts {HOSTILE[:1]} no figures"])}
     page = Page(html_report.render(data))  # type: ignore[arg-type]
     assert page.left == []
     assert "img" not in [tag for tag, _ in page.tags]

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+from penstock.core.element_use import StepUse, Usage, Worst
 from penstock.views import summary
 
 GIB = 1 << 30
@@ -95,13 +96,9 @@ def test_failures_are_shown_escaped_and_bounded() -> None:
 
 
 def test_what_the_elements_used_is_three_lines() -> None:
-    line = {
-        "step": "", "elements": 3, "node_hours": 1.52, "core_hours": 9.1, "cpu_efficiency": 0.63,
-        "memory_peak": 412 << 20, "wait_median": 12.0, "wait_longest": 184.0, "run_median": 250.0,
-        "run_longest": 542.0,
-    }  # fmt: skip
-    worst = [{"column": "queue_wait", "step": "copy", "element": 17, "node": "n1", "value": 184.0}]
-    text = summary.render(PASSED | {"usage": {"steps": [line], "worst": worst}})
+    line = StepUse("", 3, 1.52, 9.1, None, 0.63, 412 << 20, 12.0, 184.0, 250.0, 542.0)
+    worst = [Worst("queue_wait", "copy", 17, "n1", 184.0)]
+    text = summary.render(PASSED | {"usage": Usage([line], worst)})
     assert (
         "  Steps took    41 s\n"
         "  Resources     1.52 node-hours, 9.10 core-hours, CPU 63%, memory 412 MiB\n"
@@ -109,6 +106,6 @@ def test_what_the_elements_used_is_three_lines() -> None:
         "  Run time      median 4 min 10 s, longest 9 min 02 s\n"
     ) in text
     assert max(len(one) for one in text.splitlines()) <= 80
-    assert "Queue wait" not in summary.render(PASSED | {"usage": {"steps": [{"step": "copy"}]}})
-    at_once = line | {"wait_median": 0.01, "wait_longest": 0.02}
-    assert "Queue wait" not in summary.render(PASSED | {"usage": {"steps": [at_once], "worst": worst}})
+    assert "Queue wait" not in summary.render(PASSED | {"usage": Usage([StepUse("copy", 1)])})
+    at_once = line._replace(wait_median=0.01, wait_longest=0.02)
+    assert "Queue wait" not in summary.render(PASSED | {"usage": Usage([at_once], worst)})

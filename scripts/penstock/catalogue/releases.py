@@ -146,7 +146,7 @@ def _row(judgement: Judgement, current: str | None, held: Held | None, now: date
         "base": None,
         "unchanged": 0,
         "last_audit": last,
-        "audit_age": age_of(last["ended"], now) if last else None,
+        "audit_age": age_of(last.audit.ended, now) if last else None,
         "findings": judgement.findings,
         "held_by": list(held.words) if held else [],
         "pins_unopened": held.unopened if held else 0,

@@ -12,6 +12,7 @@ import shutil
 import sys
 from typing import TYPE_CHECKING
 
+from penstock.core.documents import typed_json
 from penstock.core.text import printable_lines
 
 if TYPE_CHECKING:
@@ -74,7 +75,7 @@ def show(text: str) -> None:
 
 def show_json(result: Mapping[str, object]) -> None:
     """The same as one line of JSON, ASCII alone."""
-    sys.stdout.write(json.dumps(result, sort_keys=True, default=str) + "\n")
+    sys.stdout.write(json.dumps(typed_json.plain(result), sort_keys=True, default=str) + "\n")
 
 
 def show_piece(text: str) -> None:

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, cast
 
 from penstock.cli import exit_files, output, workflow_receipts
 from penstock.core import events
-from penstock.views import run_table
+from penstock.views import keys, run_table
 
 if TYPE_CHECKING:
     import argparse
@@ -189,7 +189,6 @@ def _unchanged(reported: Result, listed: ListResult) -> Result:
 
 def _read(path: Path) -> Result | None:
     try:
-        found: Result = json.loads(path.read_text(encoding="utf-8"))
+        return keys.from_json(json.loads(path.read_text(encoding="utf-8")))
     except (OSError, ValueError):
         return None
-    return found

@@ -217,12 +217,13 @@ class Session:
 
     def receipt(self, result: Mapping[str, object]) -> None:
         """Write the result where --receipt says, durably and whole; a device is written as it stands."""
+        from penstock.core.documents import typed_json
         from penstock.storage import durable
 
         path: Path | None = self.parsed.receipt
         if path is not None:
             path.parent.mkdir(parents=True, exist_ok=True)
-            durable.write_result(path, result)
+            durable.write_result(path, typed_json.plain(result))
 
 
 def _refuse_unwritable(receipt: Path | None) -> None:

@@ -7,7 +7,7 @@ import os
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from functools import partial
-from typing import TYPE_CHECKING, NamedTuple, cast
+from typing import TYPE_CHECKING, NamedTuple
 
 from penstock.cli import output, submission
 from penstock.core import human
@@ -21,7 +21,6 @@ if TYPE_CHECKING:
     from penstock.cli.session import Session
     from penstock.config.settings import Config, TargetConfig
     from penstock.core.documents.step_results import RunState, StatusResult
-    from penstock.core.documents.verdict import LastAuditJson
     from penstock.core.layout import DatasetLayout
     from penstock.state.context import Context
     from penstock.state.gate import Published
@@ -78,6 +77,7 @@ _SAID = ("dataset", "state", "why", "to_do", "work")
 
 def render(found: Sequence[StatusResult]) -> list[Line]:
     """One block a dataset, each line escaped."""
+    from penstock.core.documents.verdict import AuditShown
     from penstock.core.text import TEXT, brief
     from penstock.views import findings_text
     from penstock.views.styled_lines import Line
@@ -98,8 +98,8 @@ def render(found: Sequence[StatusResult]) -> list[Line]:
             told["release"] = f"{release}, {'not published' if ended else 'being made'}"
         for key, value in told.items():
             if value not in (None, "", [], {}):
-                if key == "last_audit" and isinstance(value, Mapping):
-                    text = findings_text.last(cast("LastAuditJson", value))
+                if isinstance(value, AuditShown):
+                    text = findings_text.last(value)
                 elif key == "findings" and isinstance(value, Mapping):
                     text = ", ".join(f"{human.count(count)} {kind}" for kind, count in sorted(value.items()))
                 elif key == "bytes" and isinstance(value, int):

@@ -1,15 +1,13 @@
 """What the elements of a run waited for and used, worked out of what they, the controller and SLURM's
 accounting know of them. Pure: `arrays.element_accounts` gathers the facts."""
 
-from __future__ import annotations
-
+# Annotations are read at run time (`typed_json`): no `from __future__ import annotations`.
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from statistics import median
-from typing import TYPE_CHECKING, NamedTuple
+from typing import Annotated, NamedTuple
 
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Sequence
-
-    from penstock.core.element_columns import ElementRow
+from penstock.core.documents.typed_json import LEFT_OUT, NOTHING
+from penstock.core.element_columns import ElementRow
 
 SLURMDBD, CONTROLLER, ELEMENT = "slurmdbd", "controller", "element"
 """Who knows a figure."""
@@ -78,26 +76,41 @@ class StepUse(NamedTuple):
     step: str
     """"" of all steps."""
     elements: int
-    node_hours: float | None
-    core_hours: float | None
-    cpu_seconds: float | None
-    cpu_efficiency: float | None
-    memory_peak: int | None
+    node_hours: Annotated[float | None, LEFT_OUT] = None
+    core_hours: Annotated[float | None, LEFT_OUT] = None
+    cpu_seconds: Annotated[float | None, LEFT_OUT] = None
+    cpu_efficiency: Annotated[float | None, LEFT_OUT] = None
+    memory_peak: Annotated[int | None, LEFT_OUT] = None
     """The largest of one element."""
-    wait_median: float | None
-    wait_longest: float | None
-    run_median: float | None
-    run_longest: float | None
+    wait_median: Annotated[float | None, LEFT_OUT] = None
+    wait_longest: Annotated[float | None, LEFT_OUT] = None
+    run_median: Annotated[float | None, LEFT_OUT] = None
+    run_longest: Annotated[float | None, LEFT_OUT] = None
 
 
 class Worst(NamedTuple):
     """The element with the highest (`cpu_efficiency`: lowest) value of a column."""
 
     column: str
+    """Of `elements.parquet`."""
     step: str
     element: int
     node: str
     value: float
+
+
+class Usage(NamedTuple):
+    """What the elements of a run waited for and used; `elements.parquet` has it for each."""
+
+    steps: Sequence[StepUse] = ()
+    """And one of all, where there are several."""
+    worst: Sequence[Worst] = ()
+    sources: Mapping[str, Mapping[str, int]] = NOTHING
+    """How many elements' `queue_wait` and `hours` are known by whom."""
+    notes: Sequence[str] = ()
+    """What is missing, for people."""
+    file: Annotated[str, LEFT_OUT] = ""
+    """The path of `elements.parquet`."""
 
 
 def by_step(rows: Sequence[ElementRow]) -> list[StepUse]:

@@ -25,7 +25,14 @@ from datetime import UTC, datetime
 from typing import TYPE_CHECKING
 
 from penstock.core.documents import verdict as document
-from penstock.core.documents.verdict import LastRepair, Overruling, ReadBack, StandingFindings, Verdict
+from penstock.core.documents.verdict import (
+    AuditShown,
+    LastRepair,
+    Overruling,
+    ReadBack,
+    StandingFindings,
+    Verdict,
+)
 from penstock.core.text import brief
 from penstock.errors import FailedError, FindingsError
 from penstock.storage.registry import open_storage
@@ -35,7 +42,7 @@ if TYPE_CHECKING:
 
     from penstock.core.audit_selection import Choice
     from penstock.core.documents.seal import Seal
-    from penstock.core.documents.verdict import LastAudit, LastAuditJson
+    from penstock.core.documents.verdict import LastAudit
     from penstock.core.layout import DatasetLayout
 
 BYTES = frozenset({"changed", "unread"})
@@ -87,16 +94,16 @@ def standing(verdict: Verdict | None) -> dict[str, int]:
     return dict(counts)
 
 
-def last(verdict: Verdict | None) -> LastAuditJson | None:
+def last(verdict: Verdict | None) -> AuditShown | None:
     """The last audit, for views; with `closed` where it found something, and nothing stands any more."""
     if verdict is None or verdict.last is None:
         return None
-    shown, repair, overruled = verdict.last.to_json(), verdict.repair, verdict.overruled
+    closed, repair, overruled = "", verdict.repair, verdict.overruled
     if verdict.last.counts and not standing(verdict) and (repair or overruled):
         repaired_at, overruled_at = repair.at if repair else "", overruled.at if overruled else ""
         by_repair = repaired_at >= overruled_at
-        shown["closed"] = f"repaired {repaired_at}" if by_repair else f"overruled {overruled_at}"
-    return shown
+        closed = f"repaired {repaired_at}" if by_repair else f"overruled {overruled_at}"
+    return AuditShown(verdict.last, closed)
 
 
 def advice(dataset: str, counts: Iterable[str]) -> str:

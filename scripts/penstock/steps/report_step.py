@@ -16,6 +16,7 @@ from penstock.arrays import element_accounts
 from penstock.arrays.element_accounts import ElementAccounts
 from penstock.core import element_use, events
 from penstock.core.documents import typed_json
+from penstock.core.element_use import StepUse, Usage
 from penstock.core.step_table import RUN_IN_ELEMENTS, WITH_RECEIPT
 from penstock.errors import FindingsError
 from penstock.filesystem.capabilities import facts
@@ -29,7 +30,6 @@ if TYPE_CHECKING:
     from penstock.core.documents.element_receipt import ElementReceipt
     from penstock.core.documents.step_results import StepReceipt
     from penstock.core.element_columns import ElementRow
-    from penstock.core.element_use import StepUse
     from penstock.core.layout import RunLayout
     from penstock.core.run_documents import PlanInfo
     from penstock.state.context import Context
@@ -43,9 +43,6 @@ if TYPE_CHECKING:
         Result,
         StepResult,
         TimedAmount,
-        Usage,
-        UsageLine,
-        WorstElement,
     )
 
 SHOWN = 100
@@ -64,7 +61,7 @@ def run(context: Context, dataset: str, *, html: Path | None = None) -> Result:
 
             table = elements_path(html)
             elements_file.write(table, accounts.rows)
-            result["usage"]["file"] = str(table.absolute())
+            result["usage"] = result["usage"]._replace(file=str(table.absolute()))
         result["report"] = str(html.absolute())
         html_report.write(html, result)
     context.emit(events.Ended(dataset, "report", {"status": result["status"]}))
@@ -267,18 +264,17 @@ def _usage(accounts: ElementAccounts) -> Usage:
         "queue_wait": Counter(row.queue_wait_by for row in rows if row.queue_wait_by),
         "hours": Counter(row.hours_by for row in rows if row.hours_by),
     }
-    return {
-        "steps": [cast("UsageLine", _known(line)) for line in element_use.by_step(rows)],
-        "worst": [cast("WorstElement", one._asdict()) for one in element_use.worst(rows)],
-        "sources": {name: dict(counts) for name, counts in sources.items() if counts},
-        "notes": list(accounts.notes),
-    }
+    return Usage(
+        [_rounded(line) for line in element_use.by_step(rows)],
+        element_use.worst(rows),
+        {name: counts for name, counts in sources.items() if counts},
+        accounts.notes,
+    )
 
 
-def _known(values: StepUse) -> dict[str, object]:
-    """The fields that have a value; what was divided is rounded."""
-    named = values._asdict().items()
-    return {k: round(v, 6) if isinstance(v, float) else v for k, v in named if v is not None}
+def _rounded(line: StepUse) -> StepUse:
+    """Without the digits that divisions add."""
+    return StepUse._make(round(value, 6) if isinstance(value, float) else value for value in line)
 
 
 def _shown(receipt: ElementReceipt, row: ElementRow | None) -> ElementResult:

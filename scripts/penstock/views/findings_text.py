@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable
 
     from penstock.core.documents.step_results import AuditResult, FindingJson, OverruleResult, RepairResult
-    from penstock.core.documents.verdict import LastAuditJson
+    from penstock.core.documents.verdict import AuditShown
 
 SHOWN = 50
 WIDTH = 12
@@ -93,15 +93,15 @@ def overruled(result: OverruleResult) -> str:
     return "".join(f"{line}\n" for line in lines)
 
 
-def last(audit: LastAuditJson) -> str:
+def last(shown: AuditShown) -> str:
     """The last audit of a release in one line: when, how much, the result, and what closed its findings."""
-    counts = ", ".join(f"{human.count(n)} {kind}" for kind, n in sorted(audit["counts"].items()))
-    much = f"{human.count(audit['files'])} of {human.counted(audit['of_files'], 'file')}"
-    much += f", {human.size(audit['bytes'])}"
-    left = ", ".join(f"{human.count(n)} {kind}" for kind, n in sorted(audit["skipped"].items()))
+    audit = shown.audit
+    counts = ", ".join(f"{human.count(n)} {kind}" for kind, n in sorted(audit.counts.items()))
+    much = f"{human.count(audit.files)} of {human.counted(audit.of_files, 'file')}, {human.size(audit.bytes)}"
+    left = ", ".join(f"{human.count(n)} {kind}" for kind, n in sorted(audit.skipped.items()))
     told = ", ".join(filter(None, (counts, left and f"not read: {left}")))
-    text = f"{audit['ended']}, {audit['choice']}, {much}: {audit['status']}" + (f" ({told})" * bool(told))
-    return f"{text}, {audit['closed']}" if "closed" in audit else text
+    text = f"{audit.ended}, {audit.choice}, {much}: {audit.status}" + (f" ({told})" * bool(told))
+    return f"{text}, {shown.closed}" if shown.closed else text
 
 
 def _skipped(result: AuditResult) -> list[str]:

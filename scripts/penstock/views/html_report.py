@@ -15,6 +15,8 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
 from penstock.core import human, step_table
+from penstock.core.documents import typed_json
+from penstock.core.element_use import Usage
 from penstock.core.grades import EVIDENCE_GRADES, SOURCE_GRADES
 from penstock.storage import durable
 from penstock.views import plots, summary, usage_text
@@ -76,11 +78,11 @@ def render(data: Result) -> str:
     """The page. The same `data` gives the same page."""
     elements = data.get("elements") or ()
     lanes = plots.lanes(elements)
-    usage = data.get("usage") or {}
+    usage = data.get("usage", Usage())
     table = usage_text.rows(usage)
     failures, more = _failures(data)
     return _template().render(
-        result=data,
+        result=typed_json.plain(data),
         dataset=data.get("dataset", ""),
         status=data.get("status", "FAILED"),
         release=data.get("release"),
@@ -246,7 +248,7 @@ def _details(data: Result) -> list[tuple[str, str]]:
             rows.append((label, human.size(moved)))
     if data.get("retries"):
         rows.append(("Retries", human.count(data["retries"])))
-    if table := (data.get("usage") or {}).get("file"):
+    if table := data.get("usage", Usage()).file:
         rows.append(("Elements", table))
     reasons = dict.fromkeys(element.get("why") for element in data.get("elements") or ())
     rows += [("Engine", str(why)) for why in list(reasons)[:SHOWN_REASONS] if why]

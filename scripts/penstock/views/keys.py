@@ -6,12 +6,14 @@ report hold, so a key once here keeps its meaning. Times are UTC ISO 8601 or sec
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, TypedDict
+from typing import TYPE_CHECKING, Any, TypedDict, cast
+
+from penstock.core.documents import typed_json
+from penstock.core.documents.verdict import AuditShown
+from penstock.core.element_use import Usage
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
-
-    from penstock.core.documents.verdict import LastAuditJson
 
 
 class TimedAmount(TypedDict, total=False):
@@ -88,48 +90,6 @@ class ElementResult(TypedDict, total=False):
     """As in `elements.parquet`."""
     why: str
     """Why this many workers and streams, in the engine's words."""
-
-
-class UsageLine(TypedDict, total=False):
-    """The elements of a step together: `core.element_use.StepUse`. Keys without a value are left out."""
-
-    step: str
-    """"" of all steps."""
-    elements: int
-    node_hours: float
-    core_hours: float
-    cpu_seconds: float
-    cpu_efficiency: float
-    memory_peak: int
-    wait_median: float
-    wait_longest: float
-    run_median: float
-    run_longest: float
-
-
-class WorstElement(TypedDict):
-    """`core.element_use.Worst`."""
-
-    column: str
-    """Of `elements.parquet`."""
-    step: str
-    element: int
-    node: str
-    value: float
-
-
-class Usage(TypedDict, total=False):
-    """What the elements waited for and used; `elements.parquet` has it for each."""
-
-    steps: list[UsageLine]
-    """And one of all, where there are several."""
-    worst: list[WorstElement]
-    sources: dict[str, dict[str, int]]
-    """How many elements' `queue_wait` and `hours` are known by whom."""
-    notes: list[str]
-    """What is missing, for people."""
-    file: str
-    """The path of `elements.parquet`."""
 
 
 class Failed(TypedDict, total=False):
@@ -228,7 +188,7 @@ class Result(TypedDict, total=False):
     """[[upper bound of size, files, bytes], ...], as in RunInfo."""
     throughput: Sequence[Sequence[float]]
     """[[seconds since the copy began, bytes so far, files so far], ...], ascending."""
-    last_audit: LastAuditJson
+    last_audit: AuditShown
     """The last entry of the release's audits, by `state.verdicts`."""
     findings: Mapping[str, int]
     """By kind: those of audits that stand."""
@@ -237,3 +197,12 @@ class Result(TypedDict, total=False):
     warnings: list[str]
     version: str
     """Of penstock."""
+
+
+def from_json(raw: Any) -> Result:
+    """A result as `--receipt` wrote it. Raises ValueError where a part of it is of another type."""
+    if not isinstance(raw, dict):
+        raise ValueError("it is no JSON object")
+    parts: Mapping[str, Any] = {"usage": Usage, "last_audit": AuditShown}
+    read = {name: typed_json.read(kind, raw[name]) for name, kind in parts.items() if name in raw}
+    return cast("Result", {**raw, **read})

@@ -13,6 +13,7 @@ import time
 from typing import TYPE_CHECKING, TextIO
 
 from penstock.core import events, human
+from penstock.core.documents import typed_json
 from penstock.core.events import ElementChanged, Ended, Noted, Progressed, Started, Warned
 from penstock.core.step_table import MOVES_BYTES
 from penstock.core.text import printable_lines
@@ -177,7 +178,7 @@ class JsonLines(Silent):
                 if now - last < max(JSON_INTERVAL, (now - first) * JSON_SHARE):
                     return
                 self._shown[key] = first, now
-            at, data = round(time.time(), 3), dict(event.data)
+            at, data = round(time.time(), 3), typed_json.plain(event.data)
             line = {"at": at, "kind": event.kind, "dataset": event.dataset, "step": event.step, "data": data}
             self._writer.write(json.dumps(line, default=str))
 

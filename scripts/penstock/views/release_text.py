@@ -100,10 +100,10 @@ def _dataset(row: DatasetRow, columns: int) -> Iterator[Line]:
 
 
 def _cells(row: ReleaseRow) -> list[str]:
-    audit = row["last_audit"]
-    audited = f"{brief(audit['status'])}, {human.age(row['audit_age'])}" if audit else "never"
-    if audit and (closed := audit.get("closed")):
-        audited = brief(closed.partition("T")[0])
+    last = row["last_audit"]
+    audited = f"{brief(last.audit.status)}, {human.age(row['audit_age'])}" if last else "never"
+    if last and last.closed:
+        audited = brief(last.closed.partition("T")[0])
     known = row["files"] is not None
     return [
         "*" if row["current"] else "",

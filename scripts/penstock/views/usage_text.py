@@ -1,4 +1,4 @@
-"""What the elements of a run waited for and used (`views.keys.Usage`), in words: lines of the closing
+"""What the elements of a run waited for and used (`core.element_use.Usage`), in words: lines of the closing
 summary, rows of the report's table."""
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from penstock.core import human
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
-    from penstock.views.keys import Usage, UsageLine, WorstElement
+    from penstock.core.element_use import StepUse, Usage, Worst
 
 _WORST: Mapping[str, tuple[str, Callable[[float], str]]] = {
     "queue_wait": ("Longest in the queue", human.duration),
@@ -42,56 +42,55 @@ def rows(usage: Usage) -> list[UsageRow]:
     """The table: a line a step, and one of all."""
     return [
         UsageRow(
-            step=line.get("step") or "all",
-            elements=human.count(line.get("elements", 0)),
-            node_hours=hours(line.get("node_hours")),
-            core_hours=hours(line.get("core_hours")),
-            efficiency=_share(line.get("cpu_efficiency")),
-            memory=human.size(line["memory_peak"]) if line.get("memory_peak") else "",
-            wait=_span(line.get("wait_median"), line.get("wait_longest")),
-            run=_span(line.get("run_median"), line.get("run_longest")),
+            step=line.step or "all",
+            elements=human.count(line.elements),
+            node_hours=hours(line.node_hours),
+            core_hours=hours(line.core_hours),
+            efficiency=_share(line.cpu_efficiency),
+            memory=human.size(line.memory_peak) if line.memory_peak else "",
+            wait=_span(line.wait_median, line.wait_longest),
+            run=_span(line.run_median, line.run_longest),
         )
-        for line in usage.get("steps") or ()
+        for line in usage.steps
     ]
 
 
 def worst(usage: Usage) -> list[tuple[str, str]]:
     """[(what, which element and how much), ...]."""
-    found = []
-    for one in usage.get("worst") or ():
-        if one["column"] in _WORST:
-            what, shown = _WORST[one["column"]]
-            found.append((what, f"{element(one)}: {shown(one['value'])}"))
-    return found
+    lines = []
+    for extreme in usage.worst:
+        if extreme.column in _WORST:
+            what, shown = _WORST[extreme.column]
+            lines.append((what, f"{element(extreme)}: {shown(extreme.value)}"))
+    return lines
 
 
 def sources(usage: Usage) -> list[str]:
     """Who knew the figures, and what is missing."""
-    known = usage.get("sources") or {}
     said = [
-        f"{title}: by {_counted(known[key])}."
+        f"{title}: by {_counted(usage.sources[key])}."
         for title, key in (("Queue wait", "queue_wait"), ("Run time and hours", "hours"))
-        if known.get(key)
+        if usage.sources.get(key)
     ]
-    if usage.get("steps"):
+    if usage.steps:
         said.append(
             "CPU efficiency and memory: by the elements themselves. "
             "Peak memory is the largest of one element, the sum of its processes' own peaks."
         )
-    return [*said, *(f"{note[:1].upper()}{note[1:]}." for note in usage.get("notes") or ())]
+    return [*said, *(f"{note[:1].upper()}{note[1:]}." for note in usage.notes)]
 
 
 def summary_lines(usage: Usage | None) -> list[tuple[str, str]]:
     """[(title, text), ...] of the closing summary."""
-    if usage is None or not usage.get("steps"):
+    if usage is None or not usage.steps:
         return []
-    line = usage["steps"][-1]
-    longest = line.get("wait_longest")
-    waited = _line(line.get("wait_median"), longest, usage, "queue_wait")
+    line = usage.steps[-1]
+    longest = line.wait_longest
+    waited = _line(line.wait_median, longest, usage, "queue_wait")
     return [
         ("Resources", _resources(line)),
         ("Queue wait", waited if longest and longest >= 1 else ""),
-        ("Run time", _line(line.get("run_median"), line.get("run_longest"), usage, "seconds")),
+        ("Run time", _line(line.run_median, line.run_longest, usage, "seconds")),
     ]
 
 
@@ -102,29 +101,29 @@ def hours(value: float | None) -> str:
     return f"{value:,.0f}" if value >= 100 else f"{value:.2f}" if value >= 0.1 else f"{value:.3f}"
 
 
-def element(one: WorstElement) -> str:
-    where = f" on {one['node']}" if one.get("node") else ""
-    return f"{one['step']} {one['element']}{where}"
+def element(extreme: Worst) -> str:
+    where = f" on {extreme.node}" if extreme.node else ""
+    return f"{extreme.step} {extreme.element}{where}"
 
 
-def _resources(line: UsageLine) -> str:
+def _resources(line: StepUse) -> str:
     parts = []
-    if line.get("node_hours") is not None:
-        parts.append(f"{hours(line['node_hours'])} node-hours")
-    if line.get("core_hours") is not None:
-        parts.append(f"{hours(line['core_hours'])} core-hours")
-    if line.get("cpu_efficiency") is not None:
-        parts.append(f"CPU {_share(line['cpu_efficiency'])}")
-    if line.get("memory_peak"):
-        parts.append(f"memory {human.size(line['memory_peak'])}")
+    if line.node_hours is not None:
+        parts.append(f"{hours(line.node_hours)} node-hours")
+    if line.core_hours is not None:
+        parts.append(f"{hours(line.core_hours)} core-hours")
+    if line.cpu_efficiency is not None:
+        parts.append(f"CPU {_share(line.cpu_efficiency)}")
+    if line.memory_peak:
+        parts.append(f"memory {human.size(line.memory_peak)}")
     return ", ".join(parts)
 
 
 def _line(middle: float | None, most: float | None, usage: Usage, column: str) -> str:
     if middle is None or most is None:
         return ""
-    named = [one for one in usage.get("worst") or () if one["column"] == column]
-    which = f" ({named[0]['step']} {named[0]['element']})" if named else ""
+    named = [extreme for extreme in usage.worst if extreme.column == column]
+    which = f" ({named[0].step} {named[0].element})" if named else ""
     return f"median {human.duration(middle)}, longest {human.duration(most)}{which}"
 
 

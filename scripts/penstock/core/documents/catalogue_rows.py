@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, TypedDict
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-    from penstock.core.documents.verdict import LastAuditJson
+    from penstock.core.documents.verdict import AuditShown
 
 
 class OwnerJson(TypedDict):
@@ -43,7 +43,7 @@ class ReleaseRow(TypedDict):
     storage_grade: str
     base: str | None
     unchanged: int
-    last_audit: LastAuditJson | None
+    last_audit: AuditShown | None
     audit_age: float | None
     """Seconds since the last audit ended."""
     findings: Mapping[str, int]

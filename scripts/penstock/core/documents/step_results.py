@@ -10,7 +10,7 @@ from typing import Any, NotRequired, TypedDict
 
 from penstock.core.checks import CheckResult
 from penstock.core.documents.typed_json import Document
-from penstock.core.documents.verdict import LastAuditJson
+from penstock.core.documents.verdict import AuditShown
 
 """Of the receipts of steps."""
 
@@ -480,7 +480,7 @@ class StatusResult(TypedDict, total=False):
     files: int
     bytes: int
     sealed: str
-    last_audit: LastAuditJson | None
+    last_audit: AuditShown | None
     findings: Mapping[str, int]
     seen: str
     under_way: str

@@ -5,10 +5,10 @@ Times are UTC, ISO 8601. `state.verdicts` says when a finding falls.
 
 # Annotations are read at run time (`typed_json`): no `from __future__ import annotations`.
 from collections.abc import Mapping, Sequence
-from typing import Annotated, NamedTuple, NotRequired, TypedDict, cast
+from typing import Annotated, NamedTuple
 
 from penstock.core.documents import typed_json
-from penstock.core.documents.typed_json import LEFT_OUT, Document
+from penstock.core.documents.typed_json import INLINE, LEFT_OUT, Document
 
 
 class StandingFindings(NamedTuple):
@@ -18,27 +18,6 @@ class StandingFindings(NamedTuple):
     at: str = ""
     counts: Mapping[str, int] = typed_json.NOTHING
     """By kind of finding."""
-
-
-class LastAuditJson(TypedDict):
-    """`LastAudit` in results."""
-
-    audit: str
-    began: str
-    choice: str
-    status: str
-    counts: Mapping[str, int]
-    files: int
-    of_files: int
-    bytes: int
-    seconds: float
-    promise: str
-    ended: str
-    by: str
-    skipped: Mapping[str, int]
-    grade: str
-    closed: NotRequired[str]
-    """What closed its findings, where none stand any more: `repaired 2026-03-14T12:03:11Z` or `overruled`."""
 
 
 class LastAudit(NamedTuple):
@@ -65,9 +44,13 @@ class LastAudit(NamedTuple):
     """Files that were not opened, since their data is not here: by `offline` and `tiered`."""
     grade: str = ""
 
-    def to_json(self) -> LastAuditJson:
-        told = {"counts": dict(self.counts), "skipped": dict(self.skipped)}
-        return cast("LastAuditJson", {**self._asdict(), **told})
+
+class AuditShown(NamedTuple):
+    """The last audit in results, and whether what it found still counts."""
+
+    audit: Annotated[LastAudit, INLINE]
+    closed: Annotated[str, LEFT_OUT] = ""
+    """What closed its findings, where none stand any more: `repaired 2026-03-14T12:03:11Z` or `overruled`."""
 
 
 class ReadBack(NamedTuple):
