@@ -15,9 +15,9 @@ from tests.support.published import content
 from tests.support.staging_runs import events_of
 
 from penstock.cluster.port import State
-from penstock.core.differences import KINDS, MARKS
+from penstock.core.documents.differences import KINDS, MARKS
+from penstock.core.documents.findings import MARKS as OF_AUDITS
 from penstock.core.events import ElementChanged, Ended
-from penstock.core.findings import MARKS as OF_AUDITS
 from penstock.errors import FindingsError, PreflightError
 from penstock.steps import adopt_step
 from penstock.steps.adopt_step import Request

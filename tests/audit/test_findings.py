@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from tests.support.published import damage, data_of, flip, writable
 
-from penstock.core.findings import from_json
+from penstock.core.documents.findings import from_json
 from penstock.errors import FindingsError
 from penstock.formats.files import Files
 from penstock.formats.manifest import ManifestWriter, read_manifest

@@ -16,8 +16,8 @@ from tests.support.published import data_of, flip, writable
 
 from penstock.audit import audit_store
 from penstock.core.audit_selection import Choice
+from penstock.core.documents.findings import Finding
 from penstock.core.documents.verdict import LastAudit, LastRepair, Overruling, StandingFindings, Verdict
-from penstock.core.findings import Finding
 from penstock.errors import FindingsError
 from penstock.state import gate, history, run_store, seals, verdicts
 from penstock.steps import audit_step, report_step

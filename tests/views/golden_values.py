@@ -7,14 +7,13 @@ import os
 from typing import Any
 
 from penstock.catalogue.difference import Row
-from penstock.core import differences, findings
 from penstock.core.checks import CheckResult
-from penstock.core.differences import Difference
-from penstock.core.documents import typed_json
+from penstock.core.documents import differences, findings, typed_json
+from penstock.core.documents.differences import Difference
+from penstock.core.documents.findings import Finding
 from penstock.core.documents.step_results import check_json
 from penstock.core.documents.verdict import LastAudit, LastRepair, Verdict
 from penstock.core.element_use import StepUse, Usage
-from penstock.core.findings import Finding
 from penstock.state import verdicts
 
 GIB = 1 << 30

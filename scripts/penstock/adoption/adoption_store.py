@@ -21,9 +21,9 @@ import shutil
 import time
 from typing import TYPE_CHECKING
 
-from penstock.core.differences import from_json, to_json
 from penstock.core.documents import bounded_json, typed_json
 from penstock.core.documents.adoption_description import ADOPTION
+from penstock.core.documents.differences import from_json, to_json
 from penstock.core.layout import RunLayout
 from penstock.filesystem import plain_files
 from penstock.filesystem.clock import BOUND
@@ -37,8 +37,8 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from penstock.config.settings import PlanConfig
-    from penstock.core.differences import Difference
     from penstock.core.documents.adoption_description import Adoption
+    from penstock.core.documents.differences import Difference
     from penstock.core.layout import DatasetLayout
     from penstock.filesystem.path_walk import Found
 

@@ -14,7 +14,17 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from penstock.adoption import surveyed_files
 from penstock.adoption.adoption_store import too_old
-from penstock.core.differences import AWAY, CHECKSUM, OTHER, READ, SAME, SIZE, SOURCE, UNREAD, Difference
+from penstock.core.documents.differences import (
+    AWAY,
+    CHECKSUM,
+    OTHER,
+    READ,
+    SAME,
+    SIZE,
+    SOURCE,
+    UNREAD,
+    Difference,
+)
 from penstock.errors import IntegrityError
 from penstock.filesystem.path_walk import Cursor
 from penstock.formats.empty_folders import Kept

@@ -25,7 +25,7 @@ from typing import TYPE_CHECKING
 from penstock.core.audit_selection import Choice
 from penstock.core.documents import audit_description, skipped_file
 from penstock.core.documents.audit_description import Audit
-from penstock.core.findings import Finding, from_json, to_json
+from penstock.core.documents.findings import Finding, from_json, to_json
 from penstock.core.layout import RunLayout
 from penstock.filesystem import clock
 from penstock.formats import json_lines

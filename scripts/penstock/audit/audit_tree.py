@@ -15,7 +15,7 @@ from itertools import groupby
 from typing import TYPE_CHECKING
 
 from penstock.config.access_rules import sealed_rules
-from penstock.core.findings import EMPTY_FOLDER, Finding
+from penstock.core.documents.findings import EMPTY_FOLDER, Finding
 from penstock.core.layout import BESIDE_DATA, DATA, EMPTY_FOLDERS, MANIFEST
 from penstock.core.posix_acl import told
 from penstock.errors import FailedError

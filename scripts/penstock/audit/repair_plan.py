@@ -38,8 +38,8 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
     from penstock.core.documents.audit_description import Audit
+    from penstock.core.documents.findings import Finding
     from penstock.core.documents.seal import Seal
-    from penstock.core.findings import Finding
     from penstock.core.layout import DatasetLayout, RunLayout
     from penstock.core.model import Record
     from penstock.core.run_documents import PlanInfo, ShardInfo

@@ -2,7 +2,7 @@
 
 A check is a pure function from typed facts to results; who asked for it decides what follows (preflight ends
 with exit status 3 where a result stops the run, a table shows them all). What an audit finds is another thing
-(`core.findings`).
+(`core.documents.findings`).
 """
 
 # Annotations are read at run time (`typed_json`): no `from __future__ import annotations`.

@@ -17,9 +17,9 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from penstock.core import human
 from penstock.core.columns import COLUMNS, JOURNAL, RECORDS
-from penstock.core.differences import SAME
 from penstock.core.digests import XXH3, Proof, as_giant, is_in_parts, is_plain
 from penstock.core.digests import listed as digests_of
+from penstock.core.documents.differences import SAME
 from penstock.core.grades import CARRIED, source_rank
 from penstock.core.model import Entry, Expected, RereadRow
 from penstock.core.row_codec import expecting

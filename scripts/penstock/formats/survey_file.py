@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING
 import pyarrow as pa
 
 from penstock.core import columns
-from penstock.core.differences import SAME
+from penstock.core.documents.differences import SAME
 from penstock.core.model import Surveyed
 from penstock.core.row_codec import by_field
 from penstock.core.row_codec import rows as rows_of

@@ -26,8 +26,8 @@ from typing import TYPE_CHECKING, NamedTuple
 from penstock.adoption import adoption_store, surveyed_files
 from penstock.core import events, human
 from penstock.core.delta import merge, taken
-from penstock.core.differences import NOT_LISTED, SAME, TO_FETCH
 from penstock.core.digests import DIGEST_BYTES, of_hex, proof_of
+from penstock.core.documents.differences import NOT_LISTED, SAME, TO_FETCH
 from penstock.core.grades import SIZE_ONLY
 from penstock.core.layout import RunLayout
 from penstock.core.model import Copied, Entry, Reuse, Surveyed

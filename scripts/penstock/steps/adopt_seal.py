@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING
 
 from penstock.adoption import adoption_store
 from penstock.core import events, human
-from penstock.core.differences import NOT_LISTED, TO_FETCH, UNREAD
+from penstock.core.documents.differences import NOT_LISTED, TO_FETCH, UNREAD
 from penstock.core.documents.marks import AdoptedTree
 from penstock.core.layout import STATE, DatasetLayout, RunLayout
 from penstock.core.text import in_quotes

@@ -21,8 +21,8 @@ from penstock.adoption.closing_walk import ClosingWalk, Proven, Rules, proven_by
 from penstock.arrays.array_runner import run_array
 from penstock.config import run_config
 from penstock.core import events, run_documents
-from penstock.core.differences import CHECKSUM, KINDS, SIZE, TOLD, to_json
 from penstock.core.documents.adoption_description import Adoption
+from penstock.core.documents.differences import CHECKSUM, KINDS, SIZE, TOLD, to_json
 from penstock.core.grades import SIZE_ONLY
 from penstock.core.layout import EMPTY_FOLDERS, RunLayout
 from penstock.engine.checksums import combine, compose, judge_giant, listed
@@ -44,7 +44,7 @@ if TYPE_CHECKING:
 
     from penstock.adoption.surveyed_files import File
     from penstock.config.settings import DatasetConfig
-    from penstock.core.differences import Difference
+    from penstock.core.documents.differences import Difference
     from penstock.core.documents.element_receipt import ElementReceipt
     from penstock.core.documents.step_results import AdoptionResult, Amount, DifferenceJson
     from penstock.core.layout import DatasetLayout

@@ -26,9 +26,9 @@ from penstock.audit import audit_plan, audit_store
 from penstock.audit.audit_tree import look, without_data
 from penstock.core import events, human
 from penstock.core.audit_selection import WHOLE, Choice
+from penstock.core.documents.findings import OF_A_FILE, Finding, to_json
 from penstock.core.documents.skipped_file import SkippedFile
 from penstock.core.documents.verdict import LastAudit
-from penstock.core.findings import OF_A_FILE, Finding, to_json
 from penstock.core.grades import audit_grade
 from penstock.core.layout import DATA, EMPTY_FOLDERS, MANIFEST, MANIFEST_SHA256, MANIFEST_XXH, SEAL
 from penstock.engine.audit_shard import AuditedRows

@@ -37,8 +37,8 @@ if TYPE_CHECKING:
     from penstock.config.access_rules import AccessRules
     from penstock.core.documents.audit_description import Audit
     from penstock.core.documents.fetched_files import FetchedFile, FetchedFiles
+    from penstock.core.documents.findings import Finding
     from penstock.core.documents.seal import Seal, SealedPermissions
-    from penstock.core.findings import Finding
     from penstock.core.layout import DatasetLayout
     from penstock.core.model import Record
     from penstock.state.context import Context

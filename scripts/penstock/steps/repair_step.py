@@ -18,8 +18,8 @@ from typing import TYPE_CHECKING
 
 from penstock.audit import audit_plan, audit_store, repair_plan, text_manifests
 from penstock.core import events, human
+from penstock.core.documents.findings import EMPTY_FOLDER, REPAIRABLE, Finding
 from penstock.core.documents.history_line import Repair, RepairCounts
-from penstock.core.findings import EMPTY_FOLDER, REPAIRABLE, Finding
 from penstock.core.layout import DATA, EMPTY_FOLDERS, MANIFEST
 from penstock.errors import FailedError, FindingsError, NoSpaceError, PenstockError
 from penstock.filesystem import clock

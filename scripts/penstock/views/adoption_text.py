@@ -10,7 +10,7 @@ from itertools import groupby
 from typing import TYPE_CHECKING
 
 from penstock.core import human
-from penstock.core.differences import CHECKSUM, KINDS, READ, SIZE
+from penstock.core.documents.differences import CHECKSUM, KINDS, READ, SIZE
 from penstock.views.findings_text import METHODS, line, table
 
 if TYPE_CHECKING:

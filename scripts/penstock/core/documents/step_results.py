@@ -167,7 +167,7 @@ class PreflightResult(TypedDict):
 
 
 class FindingJson(TypedDict):
-    """A finding, as `findings.jsonl` and the result of an audit have it: see `core.findings`."""
+    """A finding, as `findings.jsonl` and the result of an audit have it: see `core.documents.findings`."""
 
     mark: str
     kind: str
@@ -224,7 +224,7 @@ class AuditResult(TypedDict):
 
 class DifferenceJson(TypedDict):
     """A difference, as `differences.jsonl` and the result of `penstock adopt` have it: see
-    `core.differences`."""
+    `core.documents.differences`."""
 
     mark: str
     kind: str

@@ -18,8 +18,8 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import xxhash
 
-from penstock.core.differences import CHECKSUM, OTHER, READ, SAME, SIZE, SOURCE, UNLIKE, UNREAD
 from penstock.core.digests import XXH3, of_hex
+from penstock.core.documents.differences import CHECKSUM, OTHER, READ, SAME, SIZE, SOURCE, UNLIKE, UNREAD
 from penstock.core.grades import SIZE_ONLY
 from penstock.core.model import Claim, Surveyed
 from penstock.engine.checksums import GiantDigest, Sums, listed
