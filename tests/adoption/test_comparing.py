@@ -35,7 +35,7 @@ def compared(place: Place, **asked: bool) -> AdoptionResult:
 
 
 def found(result: AdoptionResult) -> set[tuple[str, str]]:
-    return {(one["kind"], one["path"]) for one in adopt_step.differences(result)}
+    return {(one.kind, one.path) for one in adopt_step.differences(result)}
 
 
 def flip(path: Path, at: int) -> None:
@@ -118,7 +118,7 @@ def test_each_difference_is_named_for_what_it_is(place: Place) -> None:
         adopt_step.judge(result)
     assert caught.value.exit_code == 4
     assert picture(copy) == before
-    paths = [one["path"] for one in adopt_step.differences(result)]
+    paths = [one.path for one in adopt_step.differences(result)]
     assert paths == sorted(paths)
 
 

@@ -51,7 +51,7 @@ def test_what_a_store_states_is_compared_without_reading_an_object(
         got = {one.key for one in server.requests() if one.method == "GET"}
     assert found(result) == {("content", "d0/f00")}
     (one,) = adopt_step.differences(result)
-    assert one["how"] == "checksum"
+    assert one.how == "checksum"
     assert {how for how, _ in same(result)} == {"checksum"}
     assert result["status"] == "DIFFERS"
     assert not got & FILES.keys()

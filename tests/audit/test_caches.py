@@ -73,7 +73,7 @@ def test_damage_on_disk_is_found_behind_a_good_cache_and_the_other_way_round(tmp
                 stream.write(bytes([kept[100] ^ 1]))
             assert manifest.read_bytes() == kept
             result = audit_step.run(context, "data")
-            assert [(f["kind"], f["path"]) for f in result["findings"]] == [("manifest", manifest.name)]
+            assert [(f.kind, f.path) for f in result["findings"]] == [("manifest", manifest.name)]
 
 
 @contextlib.contextmanager

@@ -136,7 +136,7 @@ def test_s16_released_files_are_offline_whatever_may_be_recalled(
     on(staged, "lustre", 1 << 40)
     result = audit_step.run(staged, "data")
     assert result["status"] == "FINDINGS"
-    assert [one["path"] for one in result["findings"]] == ["d0/f03"]
+    assert [one.path for one in result["findings"]] == ["d0/f03"]
     assert result["skipped"]["offline"]["files"] == 1
     assert "FINDINGS (1 changed, not read: 1 offline)" in findings_text.audit(result)
     # What may be bad among the skipped is not known: an earlier finding stands, and a repair goes by it.

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from tests.support.published import damage, data_of, flip, writable
 
+from penstock.core.documents import typed_json
 from penstock.core.documents.findings import from_json
 from penstock.errors import FindingsError
 from penstock.formats.files import Files
@@ -25,7 +26,7 @@ if TYPE_CHECKING:
 
 
 def found(result: dict[str, Any]) -> set[tuple[str, str, tuple[int, ...]]]:
-    return {(f["kind"], f["path"], tuple(f["parts"])) for f in result["findings"]}
+    return {(f.kind, f.path, tuple(f.parts)) for f in result["findings"]}
 
 
 def replace_by_link(path: Path) -> None:
@@ -89,7 +90,7 @@ def test_every_kind_of_damage_is_named_repaired_or_left(staged: Context, files: 
     assert caught.value.exit_code == 4
     assert result["all_findings"] in str(caught.value)
     assert set(audit_step.findings_of(staged.layout("data"), _last(staged))) == {
-        from_json(json.dumps(f).encode()) for f in result["findings"]
+        from_json(json.dumps(typed_json.plain(f)).encode()) for f in result["findings"]
     }
 
     done = repair_step.run(staged, "data")
@@ -164,13 +165,13 @@ def test_a_damaged_manifest_is_noticed_and_nothing_is_repaired_by_it(staged: Con
     release = data_of(staged).parent
     flip(release / "manifest.parquet", 100)
     result = audit_step.run(staged, "data")
-    assert [(f["kind"], f["path"]) for f in result["findings"]] == [("manifest", "manifest.parquet")]
+    assert [(f.kind, f.path) for f in result["findings"]] == [("manifest", "manifest.parquet")]
     with pytest.raises(FindingsError, match="manifest"):
         repair_step.run(staged, "data")
     flip(release / "manifest.parquet", 100)
     flip(release / "manifest.xxh128", 3)
     result = audit_step.run(staged, "data")
-    assert [(f["kind"], f["path"]) for f in result["findings"]] == [("manifest", "manifest.xxh128")]
+    assert [(f.kind, f.path) for f in result["findings"]] == [("manifest", "manifest.xxh128")]
 
 
 def test_a_forged_record_is_noticed(staged: Context) -> None:
@@ -188,11 +189,11 @@ def test_a_forged_record_is_noticed(staged: Context) -> None:
     with writable(release):
         durable.write_json(release / "release.json", seal)
     # A forger who mends the seal meets the history.
-    named = [(f["kind"], f["path"]) for f in audit_step.run(staged, "data")["findings"]]
+    named = [(f.kind, f.path) for f in audit_step.run(staged, "data")["findings"]]
     assert ("manifest", "release.json") in named
     # Without a history the tree over the records tells.
     layout.history.unlink()
-    named = [(f["kind"], f["path"]) for f in audit_step.run(staged, "data")["findings"]]
+    named = [(f.kind, f.path) for f in audit_step.run(staged, "data")["findings"]]
     assert named == [("manifest", "manifest.parquet")]
     with writable(release), writable(release / "release.json"):
         (release / "release.json").write_text("{")
@@ -206,7 +207,7 @@ def test_without_its_data_folder_all_that_a_release_held_is_missing(
     data = data_of(staged)
     with writable(data.parent):
         data.rename(data.with_name("elsewhere"))
-    found = [(f["kind"], f["path"]) for f in audit_step.run(staged, "data")["findings"]]
+    found = [(f.kind, f.path) for f in audit_step.run(staged, "data")["findings"]]
     assert found[0] == ("missing", ".")
     assert {kind for kind, _ in found} == {"missing"}
     assert len(found) == 1 + len(files)

@@ -141,8 +141,8 @@ def test_a_giant_is_proven_and_mended_by_its_parts(
             flip(data / "giant", DAMAGED * PART + 1234)
             assert (data / "giant").stat().st_mtime_ns == before.st_mtime_ns
             result = audit_step.run(context, "data")
-            assert [(f["kind"], f["path"], f["parts"]) for f in result["findings"]] == [
-                ("changed", "giant", [DAMAGED])
+            assert [(f.kind, f.path, f.parts) for f in result["findings"]] == [
+                ("changed", "giant", (DAMAGED,))
             ]
             asked = len(relay.asked)
             done = repair_step.run(context, "data")

@@ -69,8 +69,8 @@ def source(folder: Path) -> Path:
 def drift(context: Context) -> dict[str, str]:
     """What an audit says, by path; all of it of permissions."""
     result: Any = audit_step.run(context, "data")
-    assert {one["kind"] for one in result["findings"]} <= {"mode"}
-    return {one["path"]: one["why"] for one in result["findings"]}
+    assert {one.kind for one in result["findings"]} <= {"mode"}
+    return {one.path: one.why for one in result["findings"]}
 
 
 def repaired(context: Context) -> list[str]:

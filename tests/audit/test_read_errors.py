@@ -71,10 +71,10 @@ def test_a_read_error_is_a_finding_and_the_audit_goes_on(tmp_path: Path) -> None
             assert caught.value.errno == errno.EIO
 
             result = audit_step.run(context, "data")
-            found = {(f["kind"], f["path"], tuple(f["parts"])) for f in result["findings"]}
+            found = {(f.kind, f.path, tuple(f.parts)) for f in result["findings"]}
             assert found == {("changed", "f1", ()), ("unread", "giant", (at * BLOCK // MIB,))}
-            (unread,) = (f for f in result["findings"] if f["kind"] == "unread")
-            assert os.strerror(errno.EIO) in unread["why"]
+            (unread,) = (f for f in result["findings"] if f.kind == "unread")
+            assert os.strerror(errno.EIO) in unread.why
             assert result["rows"] == len(FILES) - 1 + 8
 
             assert repair_step.run(context, "data")["status"] == "REPAIRED"

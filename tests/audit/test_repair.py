@@ -53,7 +53,7 @@ def test_one_damaged_part_of_a_giant_is_one_ranged_get(tmp_path: Path) -> None:
         data = data_of(context)
         flip(data / "giant", 7 * MIB + 1234)
         result = audit_step.run(context, "data")
-        assert [(f["path"], f["parts"]) for f in result["findings"]] == [("giant", [7])]
+        assert [(f.path, f.parts) for f in result["findings"]] == [("giant", (7,))]
         before = len(server.requests())
         assert repair_step.run(context, "data")["status"] == "REPAIRED"
         asked = server.requests()[before:]
@@ -89,7 +89,7 @@ def test_one_damaged_part_of_a_giant_is_one_ranged_get(tmp_path: Path) -> None:
             repair_step.judge(done)
         assert caught.value.exit_code == 4
         assert "changed" in str(caught.value)
-        assert [f["path"] for f in audit_step.run(context, "data")["findings"]] == ["changed", "gone"]
+        assert [f.path for f in audit_step.run(context, "data")["findings"]] == ["changed", "gone"]
 
 
 def test_a_reader_sees_the_old_or_the_new_file_whole(staged: Context, files: dict[str, bytes]) -> None:
@@ -153,7 +153,7 @@ def test_a_link_in_a_folders_place_is_left_and_nothing_is_written_through_it(
     (data / "deep").chmod(0o2550)
     (outside / "file").unlink()
     result = audit_step.run(staged, "data")
-    assert {(f["kind"], f["path"]) for f in result["findings"]} == {
+    assert {(f.kind, f.path) for f in result["findings"]} == {
         ("extra", "deep/er"),
         ("missing", "deep/er/file"),
     }

@@ -98,7 +98,7 @@ def test_a_killed_audit_goes_on(large: Context, tmp_path: Path, moment: Callable
     result = audit_step.run(large, "data")
     assert result["audit"] == audit.id
     assert any("going on with" in str(e.data.get("text")) for e in events_of(large))
-    assert [f["path"] for f in result["findings"]] == ["f00", f"f{COUNT - 1}"]
+    assert [f.path for f in result["findings"]] == ["f00", f"f{COUNT - 1}"]
     # What was noted is not read again.
     assert result["resumed"] == looked
     assert result["rows"] == COUNT
@@ -124,7 +124,7 @@ def test_killed_between_its_elements_end_and_its_report(large: Context, tmp_path
     assert result["audit"] == audit.id
     assert result["resumed"] == COUNT, "nothing is read again"
     assert sum(result["methods"].values()) == COUNT - 2
-    assert [f["path"] for f in result["findings"]] == ["f00", f"f{COUNT - 1}"]
+    assert [f.path for f in result["findings"]] == ["f00", f"f{COUNT - 1}"]
 
 
 def _settled(path: Path) -> bool:
@@ -163,7 +163,7 @@ def test_a_rotation_reads_everything_in_its_turns(staged: Context, files: dict[s
         bytes_read += result["bytes"]
         found += result["findings"]
     assert bytes_read == sum(map(len, files.values()))
-    assert [f["path"] for f in found] == ["d0/f00"]
+    assert [f.path for f in found] == ["d0/f00"]
     assert audit_store.next_turn(staged.layout("data"), 3) == 0
     # What ended keeps what it found, and no more.
     layout = staged.layout("data")

@@ -106,7 +106,7 @@ def test_a_forged_seal_is_found_though_the_history_names_it(signed: Context) -> 
     assert "release.json.sig: Signature verification failed" in refused(signed)
     found = audit_step.run(signed, "data")
     assert found["status"] == "FINDINGS"
-    assert [one["path"] for one in found["findings"]] == ["release.json.sig"]
+    assert [one.path for one in found["findings"]] == ["release.json.sig"]
     # A reader who cannot read the history finds it by the seal's signature alone.
     os.rename(layout.history, layout.history.with_name("away"))
     assert "release.json.sig" in refused(signed)
@@ -134,7 +134,7 @@ def test_what_is_no_plain_file_is_no_signature_and_nobody_waits_for_it(signed: C
         (folder / "release.json.sig").unlink()
         made(folder / "release.json.sig")
     assert refused(signed) == "release.json.sig: it is no plain file"
-    assert [one["path"] for one in audit_step.run(signed, "data")["findings"]] == ["release.json.sig"]
+    assert [one.path for one in audit_step.run(signed, "data")["findings"]] == ["release.json.sig"]
     if made is Path.mkdir:
         with pytest.raises(FailedError):
             sign_release.run(signed, "data", None)

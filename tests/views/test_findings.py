@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from penstock.core.documents.findings import Finding
 from penstock.views import findings_text
 
 RESULT: dict[str, Any] = {
@@ -18,15 +19,9 @@ RESULT: dict[str, Any] = {
     "promise": "every byte is read: any damage is found",
     "counts": {"changed": 1, "extra": 1, "missing": 1},
     "findings": [
-        {
-            "mark": "+",
-            "kind": "extra",
-            "path": "x\x1b[31m\n",
-            "why": "a file that was not published",
-            "parts": [],
-        },
-        {"mark": "*", "kind": "changed", "path": "g", "why": "read as b", "parts": [2, 5]},
-        {"mark": "-", "kind": "missing", "path": "gone\udcff", "why": "it is not there", "parts": []},
+        Finding("extra", "x\x1b[31m\n", "a file that was not published"),
+        Finding("changed", "g", "read as b", (2, 5)),
+        Finding("missing", "gone\udcff", "it is not there"),
     ],
     "all_findings": "/t/findings.jsonl",
     "grade": "cold",
@@ -51,7 +46,7 @@ def test_an_audit() -> None:
 
 
 def test_only_the_first_are_shown() -> None:
-    found = [{"mark": "-", "kind": "missing", "path": f"f{i}", "why": "w", "parts": []} for i in range(1000)]
+    found = [Finding("missing", f"f{i}", "w") for i in range(1000)]
     text = findings_text.audit({**RESULT, "findings": found, "counts": {"missing": 123_456}})
     assert text.count("(w)") == findings_text.SHOWN
     assert "and 123,406 more" in text

@@ -23,7 +23,7 @@ from typing import TYPE_CHECKING
 
 from penstock.core.documents import bounded_json, typed_json
 from penstock.core.documents.adoption_description import ADOPTION
-from penstock.core.documents.differences import from_json, to_json
+from penstock.core.documents.differences import from_json
 from penstock.core.layout import RunLayout
 from penstock.filesystem import plain_files
 from penstock.filesystem.clock import BOUND
@@ -116,7 +116,7 @@ def of_tree(adoption: Adoption, places: Iterable[Path]) -> Iterator[RunLayout]:
 
 def keep(run: RunLayout, found: Iterable[Difference]) -> None:
     """Write differences as they come, durably. Memory does not grow with their number."""
-    json_lines.write(differences(run), map(to_json, found))
+    json_lines.write(differences(run), found)
 
 
 def kept(run: RunLayout) -> Iterator[Difference]:

@@ -25,7 +25,7 @@ from typing import TYPE_CHECKING
 from penstock.core.audit_selection import Choice
 from penstock.core.documents import audit_description, skipped_file
 from penstock.core.documents.audit_description import Audit
-from penstock.core.documents.findings import Finding, from_json, to_json
+from penstock.core.documents.findings import Finding, from_json
 from penstock.core.layout import RunLayout
 from penstock.filesystem import clock
 from penstock.formats import json_lines
@@ -72,7 +72,7 @@ def shape(run: RunLayout) -> Path:
 
 def keep(path: Path, found: Iterable[Finding]) -> None:
     """Write findings as they come, durably. Memory does not grow with their number."""
-    json_lines.write(path, map(to_json, found))
+    json_lines.write(path, found)
 
 
 def kept(path: Path) -> Iterator[Finding]:
@@ -96,7 +96,7 @@ def keep_skipped(path: Path, found: Iterable[SkippedFile]) -> None:
     waiting = iter(found)
     first = next(waiting, None)
     if first is not None:
-        json_lines.write(path, (one._asdict() for one in chain((first,), waiting)))
+        json_lines.write(path, chain((first,), waiting))
 
 
 def begin(

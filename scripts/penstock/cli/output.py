@@ -16,7 +16,7 @@ from penstock.core.documents import typed_json
 from penstock.core.text import printable_lines
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping, Sequence
+    from collections.abc import Iterable, Sequence
 
     from penstock.core.documents.step_results import CheckJson
     from penstock.views.styled_lines import Line
@@ -73,8 +73,8 @@ def show(text: str) -> None:
     sys.stdout.write(printable_lines(text.removesuffix("\n")) + "\n")
 
 
-def show_json(result: Mapping[str, object]) -> None:
-    """The same as one line of JSON, ASCII alone."""
+def show_json(result: object) -> None:
+    """A document, or a row of one, as a line of JSON, ASCII alone."""
     sys.stdout.write(json.dumps(typed_json.plain(result), sort_keys=True, default=str) + "\n")
 
 

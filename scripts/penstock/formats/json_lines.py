@@ -4,22 +4,23 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, TypeVar
 
+from penstock.core.documents import typed_json
 from penstock.errors import STATE_ANEW, FailedError
 from penstock.filesystem import plain_files
 from penstock.storage import durable
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator, Mapping
+    from collections.abc import Callable, Iterable, Iterator
     from pathlib import Path
 
 T = TypeVar("T")
 
 
-def write(path: Path, lines: Iterable[Mapping[str, object]]) -> None:
-    """Write lines as they come, durably; the file has its name when all are in it."""
+def write(path: Path, lines: Iterable[object]) -> None:
+    """Write documents (`typed_json`) as they come, durably; the file has its name when all are in it."""
     with durable.Growing(path) as file:
         for line in lines:
-            file.stream.write(durable.json_line(line))
+            file.stream.write(durable.json_line(typed_json.plain(line)))
         file.close()
 
 

@@ -21,8 +21,9 @@ from penstock.adoption.closing_walk import ClosingWalk, Proven, Rules, proven_by
 from penstock.arrays.array_runner import run_array
 from penstock.config import run_config
 from penstock.core import events, run_documents
+from penstock.core.documents import typed_json
 from penstock.core.documents.adoption_description import Adoption
-from penstock.core.documents.differences import CHECKSUM, KINDS, SIZE, TOLD, to_json
+from penstock.core.documents.differences import CHECKSUM, KINDS, SIZE, TOLD
 from penstock.core.grades import SIZE_ONLY
 from penstock.core.layout import EMPTY_FOLDERS, RunLayout
 from penstock.engine.checksums import combine, compose, judge_giant, listed
@@ -46,7 +47,7 @@ if TYPE_CHECKING:
     from penstock.config.settings import DatasetConfig
     from penstock.core.documents.differences import Difference
     from penstock.core.documents.element_receipt import ElementReceipt
-    from penstock.core.documents.step_results import AdoptionResult, Amount, DifferenceJson
+    from penstock.core.documents.step_results import AdoptionResult, Amount
     from penstock.core.layout import DatasetLayout
     from penstock.core.model import Surveyed
     from penstock.core.run_documents import PlanInfo
@@ -381,7 +382,7 @@ class _Comparison:
             "moved_bytes": receipts.moved(self._receipts(), began),
             "seconds": round(time.time() - began, 3),
         }
-        self._context.storage.write_json(adoption_store.result(self._folder), result)
+        self._context.storage.write_json(adoption_store.result(self._folder), typed_json.plain(result))
         return result
 
 
@@ -391,7 +392,7 @@ class _Counted:
     def __init__(self) -> None:
         self.files: Counter[str] = Counter()
         self.bytes: Counter[str] = Counter()
-        self.shown: list[DifferenceJson] = []
+        self.shown: list[Difference] = []
 
     def pass_on(self, found: Iterator[Difference], context: Context) -> Iterator[Difference]:
         for one in found:
@@ -399,7 +400,7 @@ class _Counted:
             self.files[one.kind] += 1
             self.bytes[one.kind] += one.size
             if len(self.shown) < SHOWN:
-                self.shown.append(to_json(one))
+                self.shown.append(one)
             yield one
 
     def amounts(self) -> dict[str, Amount]:
@@ -423,9 +424,9 @@ def _wants(config: DatasetConfig) -> Callable[[str], bool]:
     return wants
 
 
-def differences(result: AdoptionResult) -> Iterator[DifferenceJson]:
+def differences(result: AdoptionResult) -> Iterator[Difference]:
     """All differences of a comparison that has ended. Raises FailedError when their file is damaged."""
-    return map(to_json, adoption_store.kept(RunLayout(Path(result["all_differences"]).parent)))
+    return adoption_store.kept(RunLayout(Path(result["all_differences"]).parent))
 
 
 def judge(result: AdoptionResult) -> None:

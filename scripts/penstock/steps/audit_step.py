@@ -26,7 +26,8 @@ from penstock.audit import audit_plan, audit_store
 from penstock.audit.audit_tree import look, without_data
 from penstock.core import events, human
 from penstock.core.audit_selection import WHOLE, Choice
-from penstock.core.documents.findings import OF_A_FILE, Finding, to_json
+from penstock.core.documents import typed_json
+from penstock.core.documents.findings import OF_A_FILE, Finding
 from penstock.core.documents.skipped_file import SkippedFile
 from penstock.core.documents.verdict import LastAudit
 from penstock.core.grades import audit_grade
@@ -47,7 +48,7 @@ if TYPE_CHECKING:
 
     from penstock.core.documents.audit_description import Audit
     from penstock.core.documents.seal import Seal
-    from penstock.core.documents.step_results import AuditResult, FindingJson, OverruleResult, SkippedJson
+    from penstock.core.documents.step_results import AuditResult, OverruleResult, SkippedJson
     from penstock.core.layout import DatasetLayout, RunLayout
     from penstock.core.run_documents import PlanInfo, ShardInfo
     from penstock.filesystem.data_states import DataStates
@@ -409,13 +410,13 @@ def _close(
     folder = audit.layout(layout)
     read = [receipts.element(folder, STEP, shard.index) for shard in plan.shards] if plan else []
     counts: Counter[str] = Counter()
-    shown: list[FindingJson] = []
+    shown: list[Finding] = []
 
     def counted() -> Iterator[Finding]:
         for finding in found:
             counts[finding.kind] += 1
             if len(shown) < SHOWN:
-                shown.append(to_json(finding))
+                shown.append(finding)
             yield finding
 
     audit_store.keep(audit_store.findings(folder), counted())
@@ -453,7 +454,7 @@ def _close(
     }
     _tell(context, layout, audit, result, compared=plan is not None)
     # Last: an audit with a result has ended, and what it said stands at the gate.
-    context.storage.write_json(audit_store.result(folder), result)
+    context.storage.write_json(audit_store.result(folder), typed_json.plain(result))
     return result
 
 

@@ -58,17 +58,17 @@ def comparison(result: AdoptionResult, shown: int = SHOWN) -> str:
         told = f"{human.count(result['earlier'])} of them by an earlier command, untouched since"
         lines.append(line("Read", told))
     counts = result["counts"]
-    ordered = sorted(result["differences"], key=lambda one: KINDS.index(one["kind"]))
-    for kind, same in groupby(ordered, key=lambda one: one["kind"]):
+    ordered = sorted(result["differences"], key=lambda one: KINDS.index(one.kind))
+    for kind, same in groupby(ordered, key=lambda one: one.kind):
         of_kind = list(same)[:shown]
-        lines.append(line(_title(of_kind[0]["mark"]), f"{_amount(counts[kind])} {TITLES[kind]}"))
-        lines += table((one["mark"], one["path"], one["why"]) for one in of_kind)
+        lines.append(line(_title(of_kind[0].mark), f"{_amount(counts[kind])} {TITLES[kind]}"))
+        lines += table((one.mark, one.path, one.why) for one in of_kind)
         if counts[kind]["files"] > len(of_kind):
             lines.append(f"    and {human.count(counts[kind]['files'] - len(of_kind))} more")
     lines += [
         line("Told", f"{_amount(counts[kind])} {TITLES[kind]}")
         for kind in counts
-        if kind not in {one["kind"] for one in ordered}
+        if kind not in {one.kind for one in ordered}
     ]
     if counts:
         lines.append(line("All", human.printable(result["all_differences"])))

@@ -13,7 +13,8 @@ from penstock.core import human
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    from penstock.core.documents.step_results import AuditResult, FindingJson, OverruleResult, RepairResult
+    from penstock.core.documents.findings import Finding
+    from penstock.core.documents.step_results import AuditResult, OverruleResult, RepairResult
     from penstock.core.documents.verdict import AuditShown
 
 SHOWN = 50
@@ -120,8 +121,8 @@ def _skipped(result: AuditResult) -> list[str]:
 
 def _findings(result: AuditResult) -> list[str]:
     total = sum(result["counts"].values())
-    ordered = sorted(result["findings"], key=lambda f: KINDS.index(f["kind"]))
-    lines = table((f["mark"], f["path"], _why(f)) for f in ordered[:SHOWN])
+    ordered = sorted(result["findings"], key=lambda finding: KINDS.index(finding.kind))
+    lines = table((finding.mark, finding.path, _why(finding)) for finding in ordered[:SHOWN])
     if total > len(lines):
         lines.append(f"    and {human.count(total - len(lines))} more")
     if total:
@@ -129,12 +130,12 @@ def _findings(result: AuditResult) -> list[str]:
     return lines
 
 
-def _why(finding: FindingJson) -> str:
-    parts = finding["parts"]
+def _why(finding: Finding) -> str:
+    parts = finding.parts
     if not parts:
-        return finding["why"]
+        return finding.why
     shown = ", ".join(map(str, parts[:10])) + (", ..." if len(parts) > 10 else "")
-    return f"part{'s' if len(parts) > 1 else ''} {shown}: {finding['why']}"
+    return f"part{'s' if len(parts) > 1 else ''} {shown}: {finding.why}"
 
 
 def table(rows: Iterable[tuple[str, str, str]]) -> list[str]:

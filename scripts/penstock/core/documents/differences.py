@@ -21,12 +21,11 @@
 Those marked `~` and `?` are reported and are no difference: the exit status does not count them.
 """
 
-from __future__ import annotations
-
+# Annotations are read at run time (`typed_json`): no `from __future__ import annotations`.
+from collections.abc import Mapping
 from typing import NamedTuple
 
 from penstock.core.documents import typed_json
-from penstock.core.documents.step_results import DifferenceJson
 from penstock.core.text import in_quotes
 
 MARKS = {
@@ -68,28 +67,29 @@ but the size."""
 
 
 class Difference(NamedTuple):
-    """One of them."""
+    """One of them: a line of `differences.jsonl`, and a part of a comparison's result."""
 
     kind: str
     path: str
+    """One that is not UTF-8 keeps its bytes as \\udcXX escapes, which JSON carries."""
     size: int
     """Bytes: of the listed file, or of what the tree has where nothing is listed."""
     why: str
     how: str = ""
     """Of `content`: which of `PROOFS` says so."""
 
+    @property
+    def mark(self) -> str:
+        return MARKS[self.kind]
 
-def to_json(one: Difference) -> DifferenceJson:
-    """As a line of `differences.jsonl`. A path that is not UTF-8 keeps its bytes as \\udcXX escapes."""
-    return {
-        "mark": MARKS[one.kind], "kind": one.kind, "path": one.path, "size": one.size, "why": one.why,
-        "how": one.how,
-    }  # fmt: skip
+    def derived(self) -> Mapping[str, object]:
+        """What JSON has beside the fields."""
+        return {"mark": self.mark}
 
 
 def from_json(line: bytes) -> Difference:
     """Of a line of `differences.jsonl`. Raises ValueError for any other."""
-    raw = typed_json.read(DifferenceJson, typed_json.loads(line))
-    if raw["kind"] not in MARKS:
-        raise ValueError(f"{in_quotes(raw['kind'])} is no kind of difference")
-    return Difference(raw["kind"], raw["path"], raw["size"], raw["why"], raw["how"])
+    difference = typed_json.read(Difference, typed_json.loads(line))
+    if difference.kind not in MARKS:
+        raise ValueError(f"{in_quotes(difference.kind)} is no kind of difference")
+    return difference

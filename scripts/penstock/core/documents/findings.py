@@ -12,12 +12,12 @@
 | !    | manifest | the manifest or the seal itself is damaged                                |
 """
 
-from __future__ import annotations
-
+# Annotations are read at run time (`typed_json`): no `from __future__ import annotations`.
+from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
 from penstock.core.documents import typed_json
-from penstock.core.documents.step_results import FindingJson
+from penstock.core.text import in_quotes
 
 EMPTY_FOLDER = "folder"
 
@@ -38,35 +38,27 @@ OF_A_FILE = frozenset({"missing", "changed", "replaced"})
 
 
 class Finding(NamedTuple):
-    """One deviation."""
+    """One deviation: a line of `findings.jsonl`, and a part of an audit's result."""
 
     kind: str
     path: str
+    """One that is not UTF-8 keeps its bytes as \\udcXX escapes, which JSON carries."""
     why: str
-    parts: tuple[int, ...] = ()
+    parts: Sequence[int] = ()
     """Of a giant: the numbers of the parts that are damaged."""
 
     @property
     def mark(self) -> str:
         return MARKS[self.kind]
 
-
-def to_json(finding: Finding) -> FindingJson:
-    """As a line of `findings.jsonl`. A path that is not UTF-8 keeps its bytes as \\udcXX escapes,
-    which JSON carries."""
-    return {
-        "mark": finding.mark,
-        "kind": finding.kind,
-        "path": finding.path,
-        "why": finding.why,
-        "parts": list(finding.parts),
-    }
+    def derived(self) -> Mapping[str, object]:
+        """What JSON has beside the fields."""
+        return {"mark": self.mark}
 
 
 def from_json(line: bytes) -> Finding:
     """Of a line of `findings.jsonl`. Raises ValueError for what is no finding."""
-    raw = typed_json.read(FindingJson, typed_json.loads(line))
-    kind = raw.get("kind", "")
-    if kind not in MARKS or "path" not in raw:
-        raise ValueError(f"{kind or 'no kind'} is no kind of finding of a path")
-    return Finding(kind, raw["path"], raw.get("why", ""), tuple(raw.get("parts", ())))
+    finding = typed_json.read(Finding, typed_json.loads(line))
+    if finding.kind not in MARKS:
+        raise ValueError(f"{in_quotes(finding.kind)} is no kind of finding")
+    return finding

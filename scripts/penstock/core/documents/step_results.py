@@ -9,10 +9,10 @@ from collections.abc import Mapping, Sequence
 from typing import Any, NotRequired, TypedDict
 
 from penstock.core.checks import CheckResult
+from penstock.core.documents.differences import Difference
+from penstock.core.documents.findings import Finding
 from penstock.core.documents.typed_json import Document
 from penstock.core.documents.verdict import AuditShown
-
-"""Of the receipts of steps."""
 
 
 class StepReceipt(TypedDict):
@@ -166,16 +166,6 @@ class PreflightResult(TypedDict):
     """What nodes answered to the probe: `core.documents.node_answer`, each with its format."""
 
 
-class FindingJson(TypedDict):
-    """A finding, as `findings.jsonl` and the result of an audit have it: see `core.documents.findings`."""
-
-    mark: str
-    kind: str
-    path: str
-    why: str
-    parts: Sequence[int]
-
-
 class SkippedJson(TypedDict):
     """Files that an audit did not open, since their data is not here."""
 
@@ -192,7 +182,7 @@ class AuditResult(TypedDict):
     status: str
     """PASSED, PARTLY (nothing was found, and not all that was due, or nothing, was read) or FINDINGS."""
     counts: Mapping[str, int]
-    findings: Sequence[FindingJson]
+    findings: Sequence[Finding]
     """The first thousand; `all_findings` is the path of the file that has all of them."""
     all_findings: str
     skipped: Mapping[str, SkippedJson]
@@ -222,18 +212,6 @@ class AuditResult(TypedDict):
     """Of an audit that compared modification times, too: files that were read since theirs is another."""
 
 
-class DifferenceJson(TypedDict):
-    """A difference, as `differences.jsonl` and the result of `penstock adopt` have it: see
-    `core.documents.differences`."""
-
-    mark: str
-    kind: str
-    path: str
-    size: int
-    why: str
-    how: str
-
-
 class Amount(TypedDict):
     files: int
     bytes: int
@@ -258,7 +236,7 @@ class AdoptionResult(TypedDict):
     same: Sequence[SameJson]
     counts: Mapping[str, Amount]
     """By kind of difference; kinds that are only told are among them."""
-    differences: Sequence[DifferenceJson]
+    differences: Sequence[Difference]
     """The first thousand; `all_differences` is the path of the file that has all of them."""
     all_differences: str
     files: int
