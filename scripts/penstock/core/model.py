@@ -120,8 +120,9 @@ class Surveyed(NamedTuple):
     state: str
     """One of `core.documents.differences.STATES`."""
     how: str = ""
-    """What the bytes were compared by, one of `core.documents.differences.PROOFS`. Of a row whose state is not
-    SAME: what its bytes were last seen to differ by, "" where they were not; nothing but its bytes clears it."""
+    """What the bytes were compared by, one of `core.documents.differences.PROOFS`. Of a row whose state is
+    not SAME: what its bytes were last seen to differ by, "" where they were not; nothing but its bytes clears
+    it."""
     why: str = ""
     """"" for a row that is as its source has it, as far as it was compared."""
     digest: str = ""
