@@ -368,7 +368,8 @@ def test_s11_trees_are_removed_and_modes_are_set_within_the_budget(tmp_path: Pat
 
 def test_s11_a_dataset_is_staged_within_its_budget(tmp_path: Path) -> None:
     """150 files of three operations, at 150 a second; the element has its share from its command line."""
-    context = context_for(tmp_path, tree(tmp_path / "source", {f"{n:03d}": b"x" for n in range(150)}))
+    source = tree(tmp_path / "source", {f"{n:03d}": b"x" for n in range(150)})
+    context = context_for(tmp_path, source, local=True)
     context.config = replace(context.config, target=replace(context.config.target, ops=150))
     go(context, upto="plan")
     run = run_store.open_run(context.layout("data"))
@@ -383,7 +384,8 @@ def test_s11_a_dataset_is_staged_within_its_budget(tmp_path: Path) -> None:
 
     context.sink = look
     began = time.monotonic()
-    go(context)
+    with contextlib.closing(context.cluster):
+        go(context)
     assert time.monotonic() - began >= 2.9
     assert len(os.listdir(context.layout("data").current / "data")) == 150
     assert parts["copy"] == {0, 1}

@@ -8,12 +8,13 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import pytest
-from tests.support.commands import penstock
+from tests.support import all_steps
 from tests.support.hostile import Hostile
 from tests.support.s3server import S3Server
 from tests.support.staging_runs import tree
 from tests.support.whole_way import content, go, staging
 
+from penstock.cli.main import main
 from penstock.config.settings import SourceConfig
 from penstock.errors import PreflightError
 
@@ -41,10 +42,8 @@ def test_s1_one_object_is_published_as_one_file_by_its_own_name(tmp_path: Path) 
             },
         }
         config.write_text(json.dumps(text))
-        done = penstock("--config", str(config), "run", cwd=tmp_path)
-        assert done.returncode == 0, done.stderr
-        again = penstock("--config", str(config), "diff", "one", "--json", cwd=tmp_path)
-        assert again.returncode == 0, again.stdout + again.stderr
+        assert all_steps.run(str(config), "one") == 0
+        assert main(["--config", str(config), "diff", "one", "--json"]) == 0
     current = tmp_path / "target/one/current"
     assert content(current / "data") == {b"train.tar": DATA}
     seal = json.loads((current / "release.json").read_text())

@@ -14,6 +14,7 @@ from tests.support.forked import nobody
 from tests.support.whole_way import FILES, content, go, staging, texts
 
 from penstock.config.settings import VerifyConfig
+from penstock.core.documents import typed_json
 from penstock.core.seal_tree import Tree, canonical, leaf
 from penstock.core.text import in_quotes
 from penstock.errors import FailedError, FindingsError, PenstockError, PreflightError, SourceChangedError
@@ -23,7 +24,7 @@ from penstock.state import gate, receipts, run_store
 from penstock.steps import audit_step, publish_step, report_step, status_report, verify_step
 from penstock.storage import dataset_folders, durable, tree_removal
 from penstock.storage import reveal as revealing
-from penstock.views import html_report
+from penstock.views import html_report, keys
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -333,4 +334,4 @@ def test_the_report_tells_what_the_receipts_hold(context: Context, source: Path,
     assert all(e["node"] and e["ended"] >= e["started"] for e in result["elements"])
     assert sum(row[1] for row in result["histogram"]) == len(FILES)
     assert "PASSED" in page.read_text(encoding="utf-8")
-    html_report.write(page, json.loads(json.dumps(result)))
+    html_report.write(page, keys.from_json(json.loads(json.dumps(typed_json.plain(result)))))

@@ -71,11 +71,12 @@ def published(tmp_path: Path, source: Path | str, **changes: Any) -> Iterator[Co
     context = context_for(tmp_path, source, **changes)
     config = context.config
     context.config = replace(config, verify=verify or config.verify, engine=engine or config.engine)
+    cluster = context.cluster
     try:
         publish(context, verified=verified)
         yield context
     finally:
-        context.cluster.close()
+        cluster.close()
 
 
 def data_of(context: Context, dataset: str = "data") -> Path:

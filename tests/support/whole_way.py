@@ -48,10 +48,11 @@ def staging(tmp_path: Path, source: Path | str, **changes: Any) -> Iterator[Cont
     changes.setdefault("plan", SMALL)
     context = context_for(tmp_path, source, **changes)
     context.config = replace(context.config, engine=EngineConfig(workers=1))
+    cluster = context.cluster
     try:
         yield context
     finally:
-        context.cluster.close()
+        cluster.close()
 
 
 def go(context: Context, *, upto: str = "publish", after: str = "") -> dict[str, Any]:

@@ -6,7 +6,14 @@ from __future__ import annotations
 import contextlib
 from typing import TYPE_CHECKING
 
-from penstock.errors import ConfigError, FailedError, InterruptedRunError, PenstockError, PreflightError
+from penstock.errors import (
+    ConfigError,
+    FailedError,
+    FindingsError,
+    InterruptedRunError,
+    PenstockError,
+    PreflightError,
+)
 from penstock.retention import pins
 
 if TYPE_CHECKING:
@@ -19,7 +26,7 @@ if TYPE_CHECKING:
 def released(context: Context, layout: DatasetLayout, name: str | None, doing: str) -> str:
     """That release, or the current one. `doing` is the command's verb, for the message. Raises ConfigError
     for a name that is not there, PreflightError where nothing is published, FindingsError where the dataset's
-    folders are damaged."""
+    folders are damaged or `current` names no release."""
     context.storage.check_shape(layout)
     release, there = name or context.storage.current(layout), context.storage.releases(layout)
     if release is not None and release in there:
@@ -28,6 +35,12 @@ def released(context: Context, layout: DatasetLayout, name: str | None, doing: s
     hint = f"there are: {', '.join(there)}" if there else stages
     if release is None:
         raise PreflightError("nothing is published yet", where=layout.dataset, hint=hint)
+    if name is None:
+        raise FindingsError(
+            f"`current` names {release}, which is not there",
+            where=str(layout.current),
+            hint=f"`{context.program} rollback {layout.dataset} RELEASE` makes another one current; {hint}",
+        )
     raise ConfigError(f"there is no such release to {doing}", where=f"{layout.dataset}/{release}", hint=hint)
 
 
