@@ -11,7 +11,9 @@ process at once, without the traceback of whatever was being imported.
 
 from __future__ import annotations
 
+import asyncio
 import atexit
+import contextlib
 import gc
 import getpass
 import importlib
@@ -33,6 +35,7 @@ def main() -> None:
     # `penstock run` starts this process with the signal blocked: one that came meanwhile comes now.
     signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGINT})
     _name_of_user()
+    _close_interrupted_loops()
     # What is loaded now stays to the end: looking through it for garbage is in vain.
     gc.disable()
     _smart_open()
@@ -62,6 +65,19 @@ def _snakemake() -> ModuleType:
         if not exit_files.leave(left):
             output.say(str(lacking))
         sys.exit(1)
+
+
+def _close_interrupted_loops() -> None:
+    """Ctrl-C that comes after a loop's last task and before the loop's end leaves the loop marked as running.
+    Snakemake closes it when it stops: that would fail, with a traceback in place of the tidy stop."""
+    close = asyncio.Runner.close
+
+    def close_or_leave(runner: asyncio.Runner) -> None:
+        with contextlib.suppress(RuntimeError):  # it is closed already
+            if not runner.get_loop().is_running():
+                close(runner)
+
+    asyncio.Runner.close = close_or_leave  # type: ignore[method-assign,assignment]
 
 
 def _name_of_user() -> None:
