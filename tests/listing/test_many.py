@@ -76,6 +76,7 @@ def test_listing_plan_rerun_and_diff_take_the_same_memory_however_many_objects_t
         assert lots[what] - few[what] < most * MIB, (what, few[what] / MIB, lots[what] / MIB)
 
 
+@pytest.mark.cold_start  # what is forked from a warm server counts the server's memory as its own
 @pytest.mark.timeout(1800)
 @pytest.mark.parametrize(("files", "most"), STAGINGS)
 def test_many_files_are_staged_verified_and_published_in_bounded_memory(
