@@ -21,6 +21,7 @@ from penstock.cli.main import main
 from penstock.config import fixed_settings
 from penstock.core.layout import DatasetLayout
 from penstock.errors import InterruptedRunError
+from penstock.filesystem.tree import DEPTH
 from penstock.retention import disk_use
 from penstock.retention.disk_use import Use
 from penstock.views import disk_use_text
@@ -249,6 +250,28 @@ def test_the_command_prints_a_line_of_json_a_dataset(layout: DatasetLayout) -> N
     assert done.stdout.startswith("data: ")
     assert max(map(len, done.stdout.splitlines())) <= 80
     assert penstock("du", "other", "--root", str(layout.root), cwd=layout.root).returncode == 2
+
+
+def test_a_folder_that_vanishes_while_it_is_walked_is_left_out(tmp_path: Path) -> None:
+    """A link beside a longer chain of folders than descriptors are held of: its folder is opened again."""
+    top = tmp_path / "top"
+    (top / "a" / "/".join("b" * (DEPTH + 10))).mkdir(parents=True)
+    (top / "a" / "link").symlink_to("nowhere")
+    (top / "c").write_bytes(b"1")
+    calls = 0
+
+    def remove(count: int) -> None:
+        nonlocal calls
+        calls += 1
+        if calls == DEPTH + 5:
+            (top / "a").rename(tmp_path / "gone")
+
+    with Use() as use:
+        area = use.area()
+        use.add_tree(area, os.open(top, os.O_RDONLY), remove)
+        use.ended()
+    assert area.files.total() == 1
+    assert not (top / "a").exists()
 
 
 def test_memory_holds_rows_of_one_pass_alone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -15,7 +15,7 @@ holds the name (FS_IOC_FSGETXATTR): a file whose folder hands its project on has
 projects are refused by the file systems that have them.
 
 The problem: of 10^8 files that all have several names, each inode has to be met with itself. A dictionary of
-them takes 100 bytes each. So only inodes with several names are noted, as rows of 48 bytes that lie in TMPDIR
+them takes 100 bytes each. So only inodes with several names are noted, as rows of 64 bytes that lie in TMPDIR
 beyond 524,288 of them, and are added up by Arrow, so many at a time as fit PASS, by the lowest bits of the
 inode's number. What has one name, all of a first release, is added up on the way and noted nowhere.
 """
@@ -91,7 +91,9 @@ class Area:
 class Use:
     """Adds up areas; `ended` gives the sums. A context manager."""
 
-    def __init__(self, *, in_memory: int | None = None, most: int = PASS) -> None:
+    def __init__(self, *, projects: bool = False, in_memory: int | None = None, most: int = PASS) -> None:
+        """`projects`: owners have the project of each file, for which each folder is asked; else 0."""
+        self._projects = projects
         kept = {} if in_memory is None else {"in_memory": in_memory}
         self._rows = SpilledRows(_SCHEMA, **kept)
         self._most = most
@@ -108,18 +110,21 @@ class Use:
     def add_tree(self, area: Area, fd: int, spend: Callable[[int], None]) -> None:
         """A folder and all below it; its descriptor is closed. `spend(n)` is called before n calls to the
         file system. What vanishes meanwhile is left out, what cannot be looked at is counted."""
-        project = project_of(fd)
+        project = project_of(fd) if self._projects else 0
         area.add_folder(row_of(os.fstat(fd)), project)
         last = None
         with contextlib.closing(descend(fd)) as met:
             for kind, level, names, row, error in met:
                 spend(max(1, len(names)))
-                if level is not last:
+                if self._projects and level is not last:
                     last, project = level, _project(level)
                 if kind == FILE:
                     self._files(level.found(names), area, project)
                 elif kind == LINK:
-                    self.add_names(area, level.fd, names, project)
+                    try:
+                        self.add_names(area, level.fd, names, project)
+                    except OSError as gone:  # their folder, meanwhile
+                        error = gone
                 elif kind == BELOW and row is not None:
                     area.add_folder(row, project)
                 if error is not None and not isinstance(error, FileNotFoundError):

@@ -34,7 +34,7 @@ def forecast(folders: Sequence[Path], check: Callable[[], None]) -> Freed:
     Raises by `errno_map.storage_error` where one of them cannot be opened."""
     from penstock.retention.disk_use import Use  # Arrow: not where nothing is removed
 
-    with Use() as use:
+    with Use(projects=True) as use:
         area = use.area()
         for folder in folders:
             try:
