@@ -67,6 +67,9 @@ def find(proc: str | os.PathLike[str] = PROC, point: str = "") -> Tools | None:
 def _json(asking: Asking, about: str, argv: Sequence[str], useful: Callable[[str], object]) -> str:
     """What the command printed, if that is of use."""
     answer = asking.ask(about, argv)
-    if answer.ok and not useful(answer.out):
-        asking.silent(about, argv, "its output is not the JSON that was asked for")
-    return answer.out if answer.ok and useful(answer.out) else ""
+    if not answer.ok:
+        return ""
+    if useful(answer.out):
+        return answer.out
+    asking.silent(about, argv, "its output is not the JSON that was asked for")
+    return ""
