@@ -5,6 +5,7 @@ import math
 import random
 import threading
 import time
+from typing import TYPE_CHECKING
 
 import pytest
 
@@ -21,7 +22,29 @@ from penstock.engine.pacing import (
 )
 from penstock.engine.shared_memory import Shared
 
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
 MIB = 1 << 20
+
+
+class Stopped:
+    """The wait of an engine that stops: no wait lasts."""
+
+    def __init__(self) -> None:
+        self.seconds: list[float] = []
+        """That were to be waited, each time."""
+
+    def __call__(self, seconds: float) -> bool:
+        self.seconds.append(seconds)
+        return True
+
+
+@pytest.fixture
+def shared() -> Iterator[Shared]:
+    memory = Shared()
+    yield memory
+    memory.close()
 
 
 class Virtual:
@@ -213,57 +236,39 @@ def test_without_a_cap_nobody_waits(make) -> None:  # type: ignore[no-untyped-de
     assert virtual.between(0.0, 1.0) > 900 * MIB
 
 
-def test_requests_have_a_store_of_their_own() -> None:
-    shared, waited = Shared(), []
-    now = 5.0
-
-    def wait(seconds: float) -> bool:
-        waited.append(seconds)
-        return True
-
-    try:
-        shared.allowance = (100.0, 10.0, 9.0)
-        clock = lambda: now  # noqa: E731
-        requests = Pace(shared, REQUESTS, link_rate(shared, REQUESTS, now=clock), wait, clock)
-        data = Pace(shared, BYTES, link_rate(shared, BYTES, now=clock), wait, clock)
-        for _ in range(3):
-            requests.take(1)
-        # One more than nothing; the stop ends the wait of the others.
-        assert len(waited) == 2
-        assert all(0 < seconds <= 0.1 + BURST for seconds in waited)
-        waited.clear()
-        data.take(50)
-        data.take(50)
-        assert len(waited) == 1
-        data.ready()
-        assert len(waited) == 1
-        now = 9.5
-        data.ready()
-        assert waited[1:] == [LOOK]
-    finally:
-        shared.close()
+def test_requests_have_a_store_of_their_own(shared: Shared) -> None:
+    wait, now = Stopped(), 5.0
+    shared.allowance = (100.0, 10.0, 9.0)
+    clock = lambda: now  # noqa: E731
+    requests = Pace(shared, REQUESTS, link_rate(shared, REQUESTS, now=clock), wait, clock)
+    data = Pace(shared, BYTES, link_rate(shared, BYTES, now=clock), wait, clock)
+    for _ in range(3):
+        requests.take(1)
+    # One more than nothing; the stop ends the wait of the others.
+    assert len(wait.seconds) == 2
+    assert all(0 < seconds <= 0.1 + BURST for seconds in wait.seconds)
+    wait.seconds.clear()
+    data.take(50)
+    data.take(50)
+    assert len(wait.seconds) == 1
+    data.ready()
+    assert len(wait.seconds) == 1
+    now = 9.5
+    data.ready()
+    assert wait.seconds[1:] == [LOOK]
 
 
-def test_operations_have_a_store_of_their_own_whose_rate_may_change() -> None:
-    shared, waited = Shared(), []
-    now = 5.0
-
-    def wait(seconds: float) -> bool:
-        waited.append(seconds)
-        return True
-
-    try:
-        shared.ops = 10.0
-        operations = Pace(shared, OPERATIONS, lambda: shared.ops, wait, lambda: now)
-        data = Pace(shared, BYTES, lambda: 10.0, wait, lambda: now)
-        operations.take(10)
-        data.take(1)
-        assert waited == []
-        operations.take(1)
-        assert waited == [LOOK]
-        # Ten are owed, and half a second's worth of the new rate is more.
-        shared.ops, now = 1000.0, 5.5
-        operations.take(1)
-        assert waited == [LOOK]
-    finally:
-        shared.close()
+def test_operations_have_a_store_of_their_own_whose_rate_may_change(shared: Shared) -> None:
+    wait, now = Stopped(), 5.0
+    shared.ops = 10.0
+    operations = Pace(shared, OPERATIONS, lambda: shared.ops, wait, lambda: now)
+    data = Pace(shared, BYTES, lambda: 10.0, wait, lambda: now)
+    operations.take(10)
+    data.take(1)
+    assert wait.seconds == []
+    operations.take(1)
+    assert wait.seconds == [LOOK]
+    # Ten are owed, and half a second's worth of the new rate is more.
+    shared.ops, now = 1000.0, 5.5
+    operations.take(1)
+    assert wait.seconds == [LOOK]
