@@ -85,13 +85,13 @@ test-all: test
 
 # Files stay together, since some share a server for all their tests.
 test-unit: venv-dev
-	@$(PYTEST) -n $(WORKERS) --dist loadfile -m "not (slurm or thorough or every_set or real_patience)" $(ARGS)
+	@$(PYTEST) -n $(WORKERS) --dist loadfile --no-loadscope-reorder -m "not (slurm or thorough or every_set or real_patience)" $(ARGS)
 
 test-thorough: venv-dev
-	@$(PYTEST) -n $(WORKERS) --dist loadfile -m "thorough and not (slurm or every_set or real_patience)" $(ARGS)
+	@$(PYTEST) -n $(WORKERS) --dist loadfile --no-loadscope-reorder -m "thorough and not (slurm or every_set or real_patience)" $(ARGS)
 
 test-filesystems: venv-dev
-	@$(PYTEST) -n $(WORKERS) --dist loadfile $(ARGS) tests/filesystems
+	@$(PYTEST) -n $(WORKERS) --dist loadfile --no-loadscope-reorder $(ARGS) tests/filesystems
 
 # Takes minutes, since the lock's heartbeat is the real one. As root.
 test-patience: venv-dev
@@ -102,7 +102,7 @@ SLURM_WORKERS ?= 3
 SLURM_MARKS ?= slurm and not thorough
 SLURM_TESTS ?= $(shell grep -rl --include='test_*.py' 'pytest.mark.slurm' tests)
 test-slurm: venv-dev
-	@$(PYTEST) -n $(SLURM_WORKERS) --dist loadgroup -m "$(SLURM_MARKS)" -o cache_dir=$(VENV)/pytest-slurm $(ARGS) $(SLURM_TESTS)
+	@$(PYTEST) -n $(SLURM_WORKERS) --dist loadgroup --no-loadscope-reorder -m "$(SLURM_MARKS)" -o cache_dir=$(VENV)/pytest-slurm $(ARGS) $(SLURM_TESTS)
 
 # The same on the SLURM of another Debian, in a tree of its own: 24.11 in trixie; 26.05 in forky, for which
 # pyslurm is built. What depends on the release: SLURM_MARKS=later_release.

@@ -24,7 +24,7 @@ from tests.cluster.processes import below, wait_for
 from tests.cluster.settings import ORDINARY
 from tests.support import fixed_settings
 from tests.support.s3server import S3Server
-from tests.support.warm import READ_EARLY
+from tests.support.warm import OPTIONS, READ_EARLY
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -173,8 +173,8 @@ class Place:
         return path.read_text(errors="replace")
 
     def snakemake(self, *more: str, env: Mapping[str, str] | None = None) -> subprocess.Popen[bytes]:
-        words = ("snakemake", "--profile", "slurm", "--configfile", "my.yaml")
-        return self.start(*words, *more, env=env)
+        words = ("-m", "snakemake", *more, "--profile", "slurm", "--configfile", "my.yaml")
+        return self.start(sys.executable, *OPTIONS, *words, env=env)
 
     def penstock(self, *words: str) -> subprocess.Popen[bytes]:
         return self.start(

@@ -27,13 +27,12 @@ def test_verified_on_other_nodes_then_audited_by_an_array(place: Place) -> None:
     grades = json.loads((data.parent / "release.json").read_text())["evidence"]["storage"]
     assert grades, "the seal says what was seen"
 
-    audit = ("snakemake", "audit", "--profile", "slurm", "--configfile", "my.yaml")
-    first = place.start(*audit, "--config", "limit=400KiB/s")
+    first = place.snakemake("audit", "--config", "limit=400KiB/s")
     place.until(lambda: place.running("audit"), "elements of the audit", first)
     place.kill(first)
     arrays = place.arrays("audit")
     assert len(arrays) == 1
-    said = place.ends(place.start(*audit))
+    said = place.ends(place.snakemake("audit"))
     assert "PASSED" in said
     assert place.arrays("audit") == arrays, "the array that ran on was met again"
 
