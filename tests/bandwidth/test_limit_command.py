@@ -183,10 +183,8 @@ def test_s25_preflight_stops_where_the_folder_or_the_cap_is_not_in_order(tmp_pat
     with pytest.raises(PreflightError, match="the bandwidth folder"):
         preflight_step.run(context, "data")
     set_cap(link, "40Gbit/s", None)
-    (row,) = [
-        one for one in preflight_step.run(context, "data")["results"] if one["about"] == "bandwidth cap"
-    ]
-    assert row["found"] == "4.66 GiB/s, 0 elements with a part of it now"
+    (row,) = [one for one in preflight_step.run(context, "data")["results"] if one.about == "bandwidth cap"]
+    assert row.found == "4.66 GiB/s, 0 elements with a part of it now"
     (link / "cap").chmod(0o666)
     with pytest.raises(PreflightError, match=f"{link}/cap has mode 0666: others than its owner may write it"):
         preflight_step.run(context, "data")

@@ -185,7 +185,7 @@ def test_preflight_warns_notes_and_stops_by_the_mounts(
     assert "tuneRemoteFSync=false" in warned
     assert f"NFS mount {source}: version 3 of the protocol; have an administrator" in warned
     noted = "\n".join(receipt["checked"])
-    assert {row["verdict"] for row in receipt["results"]} >= {"ok", "note", "warning"}
+    assert {row.verdict for row in receipt["results"]} >= {"ok", "note", "warning"}
     assert "mounted without noatime" in noted
     assert "klist" in noted
 

@@ -82,7 +82,7 @@ def test_s20_preflight_names_the_target_that_hangs_and_ends(hanging: Path, tmp_p
     assert isinstance(error, PreflightError)
     assert "the file system of the target does not answer" in str(error)
     assert f"fuse.silent silent {hanging}" in str(error)
-    rows = {row["about"]: row["verdict"] for row in result["results"] if row["verdict"] != "warning"}
+    rows = {row.about: row.verdict for row in result["results"] if row.verdict != "warning"}
     assert rows == {"interpreter": "ok", "target": "stop", "source": "ok", "cluster": "note"}
     assert [event.kind for event in events_of(context)] == ["start"]
 
@@ -93,7 +93,7 @@ def test_s20_a_source_that_hangs_stops_and_hides_nothing(hanging: Path, tmp_path
     result, error = preflight_step.look(context_for(tmp_path, hanging / "data"), "data")
     assert time.monotonic() - started < 6
     assert "the file system of the source does not answer" in str(error)
-    rows = {row["about"]: row["verdict"] for row in result["results"] if row["verdict"] != "warning"}
+    rows = {row.about: row.verdict for row in result["results"] if row.verdict != "warning"}
     assert rows == {"interpreter": "ok", "target": "note", "source": "stop", "cluster": "ok"}
 
 

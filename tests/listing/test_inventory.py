@@ -90,7 +90,7 @@ def test_an_inventory_lists_what_the_bucket_itself_lists(bucket: Bucket, tmp_pat
 def test_preflight_names_the_inventory_and_its_age(bucket: Bucket) -> None:
     url = bucket.deliver(made(bucket.rows(), "Parquet", bucket=bucket.name))
     result = preflight_step.run(bucket.context(inventory=url), "data")
-    (told,) = [one["found"] for one in result["results"] if one["about"] == "listing"]
+    (told,) = [one.found for one in result["results"] if one.about == "listing"]
     assert url in told
     assert "days ago" in told or "hours ago" in told
 

@@ -126,7 +126,7 @@ def test_list_and_preflight_name_the_list(tmp_path: Path) -> None:
     told = [event.data["text"] for event in events_of(context) if event.kind == "note"]
     assert any(f"listed by the keys of {path}" in text for text in told)
     results = preflight_step.run(context, "data")["results"]
-    assert any(str(path) in one["found"] for one in results if one["about"] == "listing")
+    assert any(str(path) in one.found for one in results if one.about == "listing")
 
 
 def test_keys_that_begin_with_the_source_are_relative_to_it(tmp_path: Path) -> None:

@@ -214,8 +214,8 @@ def test_one_probe_gives_one_answer_for_host_mounts_and_sources(tmp_path: Path) 
         assert mount is not None
         assert mount.kind
         assert mount.total_bytes > 0
-    rows = [row for row in result["results"] if row["about"].endswith(" on n1")]
-    verdicts = [(row["about"].split()[0], row["verdict"]) for row in rows]
+    rows = [row for row in result["results"] if row.about.endswith(" on n1")]
+    verdicts = [(row.about.split()[0], row.verdict) for row in rows]
     assert verdicts == [("target", "ok"), ("source", "ok"), ("ids", "ok")]
     assert answer.written == owner(os.geteuid(), os.getegid())
     assert os.listdir(context.config.target.root) == [], "the answer is removed"
@@ -238,8 +238,8 @@ def test_what_the_node_cannot_open_stops_and_its_mounts_are_in_the_table(tmp_pat
     result, error = preflight_step.look(context, "data")
     assert isinstance(error, PreflightError)
     assert "on the node n1, what was opened here cannot be opened: the source folder" in str(error)
-    on_node = [row for row in result["results"] if " on " in row["about"]]
-    verdicts = {row["about"].split()[0]: row["verdict"] for row in on_node}
+    on_node = [row for row in result["results"] if " on " in row.about]
+    verdicts = {row.about.split()[0]: row.verdict for row in on_node}
     assert verdicts == {"target": "ok", "ids": "ok"}
     assert len(result["nodes"]) == 1
 
@@ -250,12 +250,12 @@ def test_s19_a_probe_file_that_is_seen_with_another_number_is_id_mapped(tmp_path
         pytest.skip("only root gives files away")
     context = context_on(tmp_path, Carried(root=tmp_path / "target", owner=123456))
     result, _ = preflight_step.look(context, "data")
-    (row,) = [row for row in result["results"] if row["about"] == "ids on n1"]
-    assert row["verdict"] == "warning"
-    assert row["found"].startswith(
+    (row,) = [row for row in result["results"] if row.about == "ids on n1"]
+    assert row.verdict == "warning"
+    assert row.found.startswith(
         "id-mapped: the owner of a file that it made is 0 (root) there and 123456 here"
     )
-    assert "nodemap" in row["mend"]
+    assert "nodemap" in row.mend
 
 
 LAB = ("group:0:r-X",)
@@ -294,7 +294,7 @@ def test_s14_a_node_whose_mount_keeps_no_acls_is_named_and_stops(tmp_path: Path)
     slurm = Carried(root=tmp_path / "target", says={"acls": {"refused": NONE}})
     context = context_on(tmp_path, slurm, LAB)
     result, error = preflight_step.look(context, "data")
-    verdicts = {row["about"]: row["verdict"] for row in result["results"] if row["about"].startswith("ACL")}
+    verdicts = {row.about: row.verdict for row in result["results"] if row.about.startswith("ACL")}
     assert verdicts == {"ACL": "ok", "ACL on n1": "stop"}
     assert error is not None
     assert error.exit_code == 3
@@ -355,7 +355,7 @@ def test_s19_an_account_of_the_acl_with_another_number_on_a_node_stops(tmp_path:
     slurm.says = {"acls": {"entries": [there], "mapped": True}}
     result, error = preflight_step.look(context, "data")
     assert error is None
-    found = [row["verdict"] for row in result["results"] if "id-mapped" in row["found"]]
+    found = [row.verdict for row in result["results"] if "id-mapped" in row.found]
     assert found == ["note"]
     slurm.says = {}
     result, error = preflight_step.look(context, "data")
@@ -450,7 +450,7 @@ def test_nodes_that_are_stopped_by_the_same_are_named_together(tmp_path: Path) -
     assert str(error).startswith("2 things stop the run")
     assert "- on the nodes n1, n3, the target keeps none [acl]: ACL: no ACLs\n" in str(error)
     assert "- on the node n2, the target keeps none [acl]: ACL: other\n" in str(error)
-    assert [row["about"] for row in looks.document("data")["results"]] == [
+    assert [row.about for row in looks.document("data")["results"]] == [
         "ACL on n3",
         "ACL on n1",
         "ACL on n2",
@@ -467,11 +467,11 @@ def test_l4_the_cores_of_a_node_are_judged_by_what_it_answers(tmp_path: Path) ->
     slurm.says = {"cores": node_answer.NODE_ANSWER.to_json(NodeAnswer(HOST, HERE, (), cores=cores))["cores"]}
     context = context_on(tmp_path, slurm)
     result, error = preflight_step.look(context, "data")
-    rows = {row["about"]: row for row in result["results"]}
-    assert rows["cores on n1"]["verdict"] == "stop"
-    assert "jobs are given CPU 34 of these cores" in rows["cores on n1"]["found"]
-    assert rows["isolate_cpusets on n1"]["verdict"] == "warning"
-    assert rows["AllowSpecResourcesUsage"]["verdict"] == "warning"
+    rows = {row.about: row for row in result["results"]}
+    assert rows["cores on n1"].verdict == "stop"
+    assert "jobs are given CPU 34 of these cores" in rows["cores on n1"].found
+    assert rows["isolate_cpusets on n1"].verdict == "warning"
+    assert rows["AllowSpecResourcesUsage"].verdict == "warning"
     assert error is not None
     assert error.exit_code == 3
     assert str(error).startswith("on the node n1, jobs would run on cores that others need")
@@ -479,4 +479,4 @@ def test_l4_the_cores_of_a_node_are_judged_by_what_it_answers(tmp_path: Path) ->
     slurm.says = {"cores": None}
     result, error = preflight_step.look(context, "data")
     assert error is None
-    assert not any(row["about"].endswith("cores on n1") for row in result["results"])
+    assert not any(row.about.endswith("cores on n1") for row in result["results"])

@@ -35,7 +35,7 @@ def test_it_lists_what_it_looked_at_and_creates_nothing(tmp_path: Path) -> None:
     kinds = [line.partition(":")[0] for line in receipt["checked"]]
     assert kinds == ["interpreter", "target", "source", "cluster"]
     assert str(source) in receipt["checked"][2]
-    assert [row["about"] for row in receipt["results"] if row["verdict"] != "warning"] == kinds
+    assert [row.about for row in receipt["results"] if row.verdict != "warning"] == kinds
     assert sorted(os.listdir(tmp_path)) == ["source"]
     assert [event.kind for event in events_of(context) if event.kind != "warning"] == ["start", "end"]
 
@@ -111,7 +111,7 @@ def test_the_own_group_may_be_given(tmp_path: Path) -> None:
     except KeyError:
         name = str(os.getegid())
     receipt = preflight_step.run(changed(context, permissions=PermissionsConfig(group=name)), "data")
-    assert all(row["verdict"] != "stop" for row in receipt["results"])
+    assert all(row.verdict != "stop" for row in receipt["results"])
 
 
 def test_all_that_is_wrong_is_told_at_once(tmp_path: Path) -> None:
@@ -137,12 +137,12 @@ def test_what_stops_is_a_row_with_the_words_of_the_error(tmp_path: Path) -> None
     context = context_for(tmp_path, "x", sources=sources, keep_free=1 << 62)
     result, error = preflight_step.look(context, "data")
     assert isinstance(error, PreflightError)
-    stops = [row for row in result["results"] if row["verdict"] == "stop"]
-    assert [row["about"] for row in stops] == ["target", "source", "source"]
+    stops = [row for row in result["results"] if row.verdict == "stop"]
+    assert [row.about for row in stops] == ["target", "source", "source"]
     for row in stops:
-        assert f"  - {row['found']}\n    {row['mend']}" in str(error)
+        assert f"  - {row.found}\n    {row.mend}" in str(error)
     # The other checks were made, and nothing counts as done.
-    assert {"interpreter", "readers", "cluster"} <= {row["about"] for row in result["results"]}
+    assert {"interpreter", "readers", "cluster"} <= {row.about for row in result["results"]}
     assert [event.kind for event in events_of(context)] == ["start"]
 
 
@@ -164,14 +164,14 @@ def test_a_check_that_reports_a_stop_ends_the_step_as_one_that_raises(tmp_path: 
     result = looks.document("data")
     assert result["checked"] == ["storage target 106: Online"]
     assert result["warnings"] == ["storage target 105: Needs-resync"]
-    assert [row["verdict"] for row in result["results"]] == ["stop", "warning", "ok"]
+    assert [row.verdict for row in result["results"]] == ["stop", "warning", "ok"]
 
 
 def test_evidence_that_is_asked_for_has_a_row(tmp_path: Path) -> None:
     context = context_for(tmp_path, tree(tmp_path / "source", {"a": b"1"}))
     context.config = replace(context.config, verify=VerifyConfig(minimum_grade="reread"))
-    (row,) = (one for one in preflight_step.run(context, "data")["results"] if one["about"] == "evidence")
-    assert (row["verdict"], "the grade reread" in row["found"]) == ("ok", True)
+    (row,) = (one for one in preflight_step.run(context, "data")["results"] if one.about == "evidence")
+    assert (row.verdict, "the grade reread" in row.found) == ("ok", True)
 
 
 @pytest.mark.parametrize(("content", "why"), [(None, "is missing"), ((), "is empty"), (("lost+found",), "")])
@@ -196,7 +196,7 @@ def test_a_target_that_lost_what_was_published_in_it_stops(
 
 def test_a_target_that_is_not_there_yet_is_a_note_with_the_mount_above(tmp_path: Path) -> None:
     context = context_for(tmp_path, tree(tmp_path / "source", {"a": b"1"}))
-    [row] = [row for row in preflight_step.run(context, "data")["results"] if row["about"] == "target"]
-    assert row["verdict"] == "note"
-    assert f"{context.config.target.root}, not there yet, " in row["found"]
-    assert " on /" in row["found"]
+    [row] = [row for row in preflight_step.run(context, "data")["results"] if row.about == "target"]
+    assert row.verdict == "note"
+    assert f"{context.config.target.root}, not there yet, " in row.found
+    assert " on /" in row.found

@@ -11,7 +11,6 @@ from penstock.core.checks import CheckResult
 from penstock.core.documents import typed_json
 from penstock.core.documents.differences import Difference
 from penstock.core.documents.findings import Finding
-from penstock.core.documents.step_results import check_json
 from penstock.core.documents.verdict import LastAudit, LastRepair, Verdict
 from penstock.core.element_use import StepUse, Usage
 from penstock.state import verdicts
@@ -33,13 +32,10 @@ CLOSED = verdicts.last(
 OPEN = verdicts.last(Verdict("imagenet", "r2", "sha256:00", last=LastAudit(audit="a2", status="PASSED")))
 
 CHECKS = [
-    check_json(one)
-    for one in (
-        CheckResult("interpreter", "/opt/python 3.11.2", wanted="not shown of what is in order"),
-        CheckResult("storage target 104", "Offline", "stop", "Online", "`penstock cancel data`"),
-        CheckResult(f"mount {LONG}", WORDS, "warning", WORDS, WORDS),
-        CheckResult(HOSTILE, HOSTILE, "note", HOSTILE, HOSTILE),
-    )
+    CheckResult("interpreter", "/opt/python 3.11.2", wanted="not shown of what is in order"),
+    CheckResult("storage target 104", "Offline", "stop", "Online", "`penstock cancel data`"),
+    CheckResult(f"mount {LONG}", WORDS, "warning", WORDS, WORDS),
+    CheckResult(HOSTILE, HOSTILE, "note", HOSTILE, HOSTILE),
 ]
 PREFLIGHT: Any = {
     "dataset": "imagenet", "checked": ["interpreter: /opt/python 3.11.2"], "warnings": ["mount: slow"],

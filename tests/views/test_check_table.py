@@ -4,20 +4,13 @@ from __future__ import annotations
 
 import io
 import re
-from typing import TYPE_CHECKING
 
 import pytest
 
+from penstock.core.checks import CheckResult
 from penstock.views import check_table
 
-if TYPE_CHECKING:
-    from penstock.core.documents.step_results import CheckJson
-
 LONG = "a text of many words " * 12
-
-
-def row(about: str, found: str, verdict: str = "ok", wanted: str = "", mend: str = "") -> CheckJson:
-    return {"about": about, "found": found, "verdict": verdict, "wanted": wanted, "mend": mend}
 
 
 class Terminal(io.StringIO):
@@ -27,10 +20,10 @@ class Terminal(io.StringIO):
 
 def test_a_row_in_order_is_one_line_and_others_say_what_is_wanted_and_what_to_do() -> None:
     rows = [
-        row("interpreter", "/opt/python 3.11.2", wanted="not shown of what is in order"),
-        row("storage target 104", "Offline", "stop", "Online", "have its server started"),
-        row("account", "root", "warning"),
-        row("host", "x", "note"),
+        CheckResult("interpreter", "/opt/python 3.11.2", wanted="not shown of what is in order"),
+        CheckResult("storage target 104", "Offline", "stop", "Online", "have its server started"),
+        CheckResult("account", "root", "warning"),
+        CheckResult("host", "x", "note"),
     ]
     assert check_table.plain("imagenet", rows).splitlines() == [
         "imagenet",
@@ -48,14 +41,16 @@ def test_a_row_in_order_is_one_line_and_others_say_what_is_wanted_and_what_to_do
 
 def test_it_fits_into_80_columns_and_breaks_no_path() -> None:
     path = "/" + "folder/" * 20
-    text = check_table.plain("d", [row(LONG, LONG, "note", LONG, LONG), row("target", f"{path} ext4")])
+    text = check_table.plain(
+        "d", [CheckResult(LONG, LONG, "note", LONG, LONG), CheckResult("target", f"{path} ext4")]
+    )
     lines = text.splitlines()
     assert all(len(line) <= 80 or path in line for line in lines)
     assert any(path in line for line in lines)
 
 
 def test_names_cannot_steer_a_terminal() -> None:
-    text = check_table.plain("d\x1b[2J", [row("a\x1b]0;x", "b\u202e", "stop", "c\x07", "d\x9b")])
+    text = check_table.plain("d\x1b[2J", [CheckResult("a\x1b]0;x", "b\u202e", "stop", "c\x07", "d\x9b")])
     assert text.isascii()
     assert "\x1b" not in text
 
@@ -69,16 +64,16 @@ def test_colours_are_for_terminals(
     for name, value in {"TERM": "xterm", "COLUMNS": "140", **environment}.items():
         monkeypatch.setenv(name, value)
     stream = Terminal()
-    check_table.show(stream, "d", [row("target", LONG, "warning")])
+    check_table.show(stream, "d", [CheckResult("target", LONG, "warning")])
     text = stream.getvalue()
     assert ("\x1b[33m" in text) == coloured
     bare = re.sub(r"\x1b\[[0-9;]*m", "", text)
-    assert bare == check_table.plain("d", [row("target", LONG, "warning")], 140)
+    assert bare == check_table.plain("d", [CheckResult("target", LONG, "warning")], 140)
     assert 80 < max(map(len, bare.splitlines())) <= 140
 
 
 def test_a_pipe_and_a_dumb_terminal_get_plain_text(monkeypatch: pytest.MonkeyPatch) -> None:
-    rows = [row("target", "x", "stop")]
+    rows = [CheckResult("target", "x", "stop")]
     pipe, dumb = io.StringIO(), Terminal()
     check_table.show(pipe, "d", rows)
     monkeypatch.setenv("TERM", "dumb")

@@ -10,6 +10,7 @@ import time
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from penstock.core.documents import typed_json
 from penstock.core.text import printable_lines
 from penstock.errors import ConfigError
 
@@ -78,7 +79,7 @@ def logged(sink: Sink) -> Sink:
         level = LEVELS.get(event.kind)
         if level is not None and log.isEnabledFor(level):
             with lock:
-                text = event.data.get("text") or json.dumps(dict(event.data), default=str)
+                text = event.data.get("text") or json.dumps(typed_json.plain(event.data), default=str)
                 log.log(level, "%s %s %s: %s", event.dataset, event.step, event.kind, text)
         sink(event)
 

@@ -18,7 +18,7 @@ from penstock.core.text import printable_lines
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
-    from penstock.core.documents.step_results import CheckJson
+    from penstock.core.checks import CheckResult
     from penstock.views.styled_lines import Line
 
 _COMMAND = re.compile("(?<!runs )`penstock (?=[a-z])")
@@ -83,11 +83,11 @@ def show_piece(text: str) -> None:
     sys.stdout.write(text)
 
 
-def show_checks(title: str, results: Sequence[CheckJson]) -> None:
+def show_checks(title: str, results: Sequence[CheckResult]) -> None:
     """A table of what was looked at, on standard output. Raises OSError."""
     from penstock.views import check_table
 
-    check_table.show(sys.stdout, title, [{**one, "mend": pasted(one["mend"])} for one in results])
+    check_table.show(sys.stdout, title, [one._replace(mend=pasted(one.mend)) for one in results])
 
 
 def columns() -> int:

@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING
 
 from penstock.cli import output, step_commands
 from penstock.cli.workflow_receipts import RESULTS, published_before
-from penstock.core.documents.step_results import check_json
 from penstock.errors import ConfigError
 
 if TYPE_CHECKING:
@@ -66,7 +65,7 @@ def _site(parsed: argparse.Namespace, session: Session) -> int:
     site, path = loader.site_file(draft), draft or FILE
     if site is None and draft is not None:
         raise ConfigError("there is no such file", where=str(path), hint="correct the path after --site")
-    rows = [] if site is None else [check_json(one) for one in site_file.rows(site)]
+    rows = [] if site is None else list(site_file.rows(site))
     document = {"file": str(path), "results": rows}
     session.receipt(document)
     if parsed.json:
@@ -95,7 +94,7 @@ def _host(parsed: argparse.Namespace, session: Session) -> int:
         document["sysctl"] = {
             "profile": profile.name,
             "source": profile.source,
-            "results": [check_json(one) for one in results],
+            "results": results,
             "drop_in": text,
             "path": place,
         }
@@ -104,7 +103,7 @@ def _host(parsed: argparse.Namespace, session: Session) -> int:
             if text:
                 output.show(f"\n# {place} (to apply it: sysctl --system)\n{text}\n")
     if parsed.kernel_cmdline:
-        rows = [check_json(one) for one in host_tuning.kernel_results()]
+        rows = host_tuning.kernel_results()
         document["kernel"] = {"results": rows}
         if not parsed.json:
             output.show_checks(f"{host}: the kernel's command line, for WEKA's client", rows)
@@ -116,7 +115,7 @@ def _host(parsed: argparse.Namespace, session: Session) -> int:
 
 def _show_profile(title: str, results: Sequence[CheckResult]) -> None:
     """A table of what is not as the profile has it, and how much is."""
-    wrong = [check_json(one) for one in results if one.verdict != "ok"]
+    wrong = [one for one in results if one.verdict != "ok"]
     if wrong:
         output.show_checks(title, wrong)
     else:

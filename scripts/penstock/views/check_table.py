@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
     from typing import TextIO
 
-    from penstock.core.documents.step_results import CheckJson
+    from penstock.core.checks import CheckResult
 
 COLUMNS = 80
 MOST_ABOUT = 34
@@ -30,12 +30,12 @@ VERDICT = max(map(len, VERDICTS)) + 2
 STYLES = {"ok": "green", "note": "cyan", "warning": "yellow", "stop": "bold red"}
 
 
-def plain(title: str, results: Sequence[CheckJson], columns: int = COLUMNS) -> str:
+def plain(title: str, results: Sequence[CheckResult], columns: int = COLUMNS) -> str:
     """The table as lines; ends in a line feed."""
     return "".join(f"{start}{rest}".rstrip() + "\n" for start, rest, _ in _lines(title, results, columns))
 
 
-def show(stream: TextIO, title: str, results: Sequence[CheckJson]) -> None:
+def show(stream: TextIO, title: str, results: Sequence[CheckResult]) -> None:
     """Write the table: as wide as the terminal and with colours where the stream is one, else plain. Raises
     OSError."""
     if not stream.isatty() or os.environ.get("TERM", "dumb") == "dumb":
@@ -49,22 +49,22 @@ def show(stream: TextIO, title: str, results: Sequence[CheckJson]) -> None:
         console.print(Text.assemble((start, style), rest))
 
 
-def _lines(title: str, results: Sequence[CheckJson], columns: int) -> Iterator[tuple[str, str, str]]:
+def _lines(title: str, results: Sequence[CheckResult], columns: int) -> Iterator[tuple[str, str, str]]:
     """(start, rest, style of the start) of each line."""
-    about = min(MOST_ABOUT, max([len("LOOKED AT"), *(len(printable(one["about"])) for one in results)]))
+    about = min(MOST_ABOUT, max([len("LOOKED AT"), *(len(printable(one.about)) for one in results)]))
     room = columns - 4 - VERDICT - about
     yield printable(title), "", "bold"
     yield f"  {'VERDICT':<{VERDICT}}", f"{'LOOKED AT':<{about}}  FOUND", "dim"
     for one in results:
-        found = _wrapped(one["found"], room)
-        if one["verdict"] != "ok":
-            found += _wrapped(f"wanted: {one['wanted']}", room) if one["wanted"] else []
-            found += _wrapped(f"to do: {one['mend']}", room) if one["mend"] else []
-        verdict = one["verdict"]
-        for left, right in zip_longest(_wrapped(one["about"], about), found, fillvalue=""):
-            yield f"  {verdict:<{VERDICT}}", f"{left:<{about}}  {right}", STYLES[one["verdict"]]
+        found = _wrapped(one.found, room)
+        if one.verdict != "ok":
+            found += _wrapped(f"wanted: {one.wanted}", room) if one.wanted else []
+            found += _wrapped(f"to do: {one.mend}", room) if one.mend else []
+        verdict: str = one.verdict
+        for left, right in zip_longest(_wrapped(one.about, about), found, fillvalue=""):
+            yield f"  {verdict:<{VERDICT}}", f"{left:<{about}}  {right}", STYLES[one.verdict]
             verdict = ""
-    counts = Counter(one["verdict"] for one in results)
+    counts = Counter(one.verdict for one in results)
     parts = [_counted(counts[verdict], verdict) for verdict in VERDICTS if counts[verdict]]
     yield f"  {', '.join(parts) or 'nothing was looked at'}", "", ""
 

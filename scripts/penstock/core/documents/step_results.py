@@ -144,23 +144,12 @@ class PlanResult(TypedDict):
     why: Sequence[str]
 
 
-class CheckJson(TypedDict):
-    """One thing that preflight looked at: see `core.checks.CheckResult`."""
-
-    about: str
-    found: str
-    verdict: str
-    """ok, note, warning or stop."""
-    wanted: str
-    mend: str
-
-
 class PreflightResult(TypedDict):
     dataset: str
     checked: Sequence[str]
     """What was found in order, and notes: a line each."""
     warnings: Sequence[str]
-    results: Sequence[CheckJson]
+    results: Sequence[CheckResult]
     """All that was looked at, with what warns and stops, in the order of the checks."""
     nodes: Sequence[Mapping[str, object]]
     """What nodes answered to the probe: `core.documents.node_answer`, each with its format."""
@@ -495,17 +484,6 @@ class Preview(TypedDict, total=False):
 
 class DryRunResult(TypedDict):
     datasets: Mapping[str, Preview]
-
-
-def check_json(result: CheckResult) -> CheckJson:
-    """A result as the documents have it."""
-    return {
-        "about": result.about,
-        "found": result.found,
-        "verdict": result.verdict,
-        "wanted": result.wanted,
-        "mend": result.mend,
-    }
 
 
 RECEIPTS: Mapping[str, Document[Any]] = {

@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING
 
 from penstock.core.checks import CheckResult, told
 from penstock.core.documents import node_answer
-from penstock.core.documents.step_results import check_json
 from penstock.core.text import printable
 from penstock.errors import InterruptedRunError, PenstockError, PreflightError, all_of
 
@@ -75,7 +74,7 @@ class Looks:
             "dataset": dataset,
             "checked": [told(one) for one in _of(self._results, "ok", "note")],
             "warnings": [told(one) for one in _of(self._results, "warning")],
-            "results": [check_json(one) for one in self._results],
+            "results": list(self._results),
             "nodes": [node_answer.NODE_ANSWER.to_json(one) for one in self._nodes],
         }
 

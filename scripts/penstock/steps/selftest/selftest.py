@@ -23,7 +23,6 @@ from penstock.core import human
 from penstock.core.checks import CheckResult, gravest
 from penstock.core.documents import probe_report
 from penstock.core.documents.probe_report import ProbeReport
-from penstock.core.documents.step_results import check_json
 from penstock.errors import PenstockError, PreflightError
 from penstock.filesystem.capabilities import facts
 from penstock.filesystem.errno_map import storage_error
@@ -38,7 +37,6 @@ if TYPE_CHECKING:
     import subprocess
     from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
-    from penstock.core.documents.step_results import CheckJson
     from penstock.filesystem.capabilities import StorageFacts
 
     Together = Callable[[Path], "Sequence[subprocess.Popen[bytes]]"]
@@ -69,7 +67,7 @@ class SelftestResult(TypedDict):
     """The gravest of the checks'."""
     contradicts: int
     """Checks that are not as they were wanted."""
-    results: Sequence[CheckJson]
+    results: Sequence[CheckResult]
     probe: Mapping[str, object]
 
 
@@ -135,7 +133,7 @@ def run(
         "operations": budget.operations,
         "verdict": gravest(results),
         "contradicts": sum(contradicts(one) for one in results),
-        "results": [check_json(one) for one in results],
+        "results": results,
         "probe": probe_report.PROBE_REPORT.to_json(report),
     }
 
