@@ -132,7 +132,7 @@ def test_what_it_will_free_is_said_while_all_of_it_is_there(releases: Releases) 
     ((text, there),) = seen
     assert there == "ABC"
     assert text.startswith("to be removed: 2 folders; will free: ")
-    assert f"({found['frees']['bytes']:,} bytes)" in text
+    assert f"({found['frees'].bytes:,} bytes)" in text
     assert "by user: " in text
 
 
@@ -199,16 +199,16 @@ def test_what_is_freed_is_what_was_foretold(releases: Releases) -> None:
 
     before, states = below(), blocks(layout.runs)
     found = gc_step.gc(releases.context, "data", dry_run=False)
-    assert found["frees"]["bytes"] == before - below()
+    assert found["frees"].bytes == before - below()
     # The state of the runs that made them goes, too.
     assert blocks(layout.runs) < states
-    assert found["frees"]["shared_bytes"] == same[0].st_blocks * 512
-    assert sum(found["frees"]["users"].values()) == found["frees"]["bytes"]
-    assert sum(found["frees"]["groups"].values()) == found["frees"]["bytes"]
+    assert found["frees"].shared_bytes == same[0].st_blocks * 512
+    assert sum(found["frees"].users.values()) == found["frees"].bytes
+    assert sum(found["frees"].groups.values()) == found["frees"].bytes
     # The last two share it alone: together they free it, one does not.
     folders = [layout.release(releases.names[one]) for one in "CD"]
-    assert freeing.forecast(folders, lambda: None).shared == 0
-    assert freeing.forecast(folders[:1], lambda: None).shared == same[0].st_blocks * 512
+    assert freeing.forecast(folders, lambda: None).shared_bytes == 0
+    assert freeing.forecast(folders[:1], lambda: None).shared_bytes == same[0].st_blocks * 512
 
 
 def test_freed_bytes_are_said_by_user_and_group(tmp_path: Path) -> None:
@@ -217,9 +217,9 @@ def test_freed_bytes_are_said_by_user_and_group(tmp_path: Path) -> None:
     os.link(place / "d" / "b", place / "again")
     os.link(place / "c", tmp_path / "kept")
     found = freeing.forecast([place], lambda: None)
-    assert found.users[4242] == found.groups[4343] == os.stat(place / "d" / "a").st_blocks * 512
+    assert found.users["4242"] == found.groups["4343"] == os.stat(place / "d" / "a").st_blocks * 512
     assert found.bytes == sum(found.users.values())
-    assert found.shared == os.stat(place / "c").st_blocks * 512
+    assert found.shared_bytes == os.stat(place / "c").st_blocks * 512
     assert found.inodes == 4  # two folders, a, and b by both of its names
 
 
@@ -629,7 +629,7 @@ def test_a_run_of_the_dataset_need_not_wait_for_the_files_to_be_removed(releases
     found = gc_step.gc(releases.context, "data", dry_run=False)
     assert removals.left(releases.layout) == []
     assert len(found["interrupted"]) == 2
-    assert found["frees"]["bytes"] > 0
+    assert found["frees"].bytes > 0
 
 
 def test_stagings_of_abandoned_runs_go_and_the_staging_of_one_that_can_go_on_stays(
@@ -655,7 +655,7 @@ def test_stagings_of_abandoned_runs_go_and_the_staging_of_one_that_can_go_on_sta
         shutil.copytree(releases.folder / "state", state)
     shown = gc_step.gc(releases.context, "data", dry_run=True)
     assert shown["stagings"][0]["removed"] is True
-    assert shown["frees"]["bytes"] == blocks(staging) + blocks(state)
+    assert shown["frees"].bytes == blocks(staging) + blocks(state)
     assert staging.exists()
     # Its files are removed without the dataset's lock: here another process removes some already.
     lock = releases.layout.state / "gc.lock"

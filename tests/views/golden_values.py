@@ -11,6 +11,7 @@ from penstock.core.checks import CheckResult
 from penstock.core.documents import typed_json
 from penstock.core.documents.differences import Difference
 from penstock.core.documents.findings import Finding
+from penstock.core.documents.step_results import Frees
 from penstock.core.documents.verdict import LastAudit, LastRepair, Verdict
 from penstock.core.element_use import StepUse, Usage
 from penstock.state import verdicts
@@ -265,14 +266,11 @@ OVERRULED: Any = {
     "why": WORDS,
 }  # fmt: skip
 
-NO_FREES: Any = {
-    "bytes": 0, "inodes": 0, "shared_bytes": 0, "users": {}, "groups": {}, "projects": {},
-    "unseen_folders": 0,
-}  # fmt: skip
-FREES: Any = {
-    "bytes": 3 * GIB, "inodes": 1201, "shared_bytes": GIB, "users": {"ann": 2 * GIB, "1000": GIB},
-    "groups": {HOSTILE: 3 * GIB}, "projects": {"12": 3 * GIB}, "unseen_folders": 2,
-}  # fmt: skip
+NO_FREES = Frees(0, 0, 0, {}, {}, {}, 0)
+FREES = Frees(
+    bytes=3 * GIB, inodes=1201, shared_bytes=GIB, users={"ann": 2 * GIB, "1000": GIB},
+    groups={HOSTILE: 3 * GIB}, projects={"12": 3 * GIB}, unseen_folders=2,
+)  # fmt: skip
 COLLECTED: Any = {
     "dataset": "data", "dry_run": False,
     "releases": [

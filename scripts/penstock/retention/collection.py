@@ -37,9 +37,9 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from penstock.core.documents.marks import RemovalMark
+    from penstock.core.documents.step_results import Frees
     from penstock.core.layout import DatasetLayout
     from penstock.retention.decision import Decision
-    from penstock.retention.freeing import Freed
     from penstock.retention.pins import Pin
     from penstock.retention.survey import Survey
     from penstock.state.context import Context
@@ -69,7 +69,7 @@ class Plan(NamedTuple):
     """What an interrupted removal left."""
     ended: Sequence[str]
     """Pins that stand no more, in words."""
-    freed: Freed
+    freed: Frees
     folders: Sequence[Path]
     """What all of it is about: releases, stagings, and what was left."""
 

@@ -4,32 +4,19 @@ from __future__ import annotations
 
 import os
 from collections import Counter
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING
 
+from penstock.core.documents.step_results import Frees
 from penstock.filesystem.errno_map import storage_error
+from penstock.filesystem.owners import group_name, user_name
 from penstock.filesystem.safe_open import OPEN_FOLDER
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
+    from collections.abc import Callable, Sequence
     from pathlib import Path
 
 
-class Freed(NamedTuple):
-    """What comes back."""
-
-    bytes: int
-    inodes: int
-    shared: int
-    """Bytes of files below the folders that other names hold, and that do not come back."""
-    users: Mapping[int, int]
-    """Bytes by the user's number; `groups` and `projects` likewise."""
-    groups: Mapping[int, int]
-    projects: Mapping[int, int]
-    unseen: int = 0
-    """Files and folders that could not be looked at."""
-
-
-def forecast(folders: Sequence[Path], check: Callable[[], None]) -> Freed:
+def forecast(folders: Sequence[Path], check: Callable[[], None]) -> Frees:
     """What the removal of all of these folders together frees. `check` is called now and then, and may raise.
     Raises by `errno_map.storage_error` where one of them cannot be opened."""
     from penstock.retention.disk_use import Use  # Arrow: not where nothing is removed
@@ -52,4 +39,12 @@ def forecast(folders: Sequence[Path], check: Callable[[], None]) -> Freed:
     users, groups, projects = by
     projects.pop(0, None)
     inodes = area.files.total() + area.folders.total()
-    return Freed(area.bytes.total(), inodes, shared, users, groups, projects, area.unreadable)
+    return Frees(
+        area.bytes.total(),
+        inodes,
+        shared,
+        {user_name(uid) or str(uid): size for uid, size in sorted(users.items())},
+        {group_name(gid) or str(gid): size for gid, size in sorted(groups.items())},
+        {str(number): size for number, size in sorted(projects.items())},
+        area.unreadable,
+    )

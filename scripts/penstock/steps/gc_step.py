@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING
 from penstock.core import events, human
 from penstock.core.documents.history_line import Removal
 from penstock.errors import ConfigError, PreflightError
-from penstock.filesystem.owners import group_name, user_name
 from penstock.retention import collection, dataset_removal, decision, freeing, survey
 from penstock.retention.collection import Plan
 from penstock.state import history
@@ -18,10 +17,9 @@ from penstock.views import gc_text
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Sequence
 
-    from penstock.core.documents.step_results import Collected, Frees
+    from penstock.core.documents.step_results import Collected
     from penstock.core.layout import DatasetLayout
     from penstock.retention.decision import Decision
-    from penstock.retention.freeing import Freed
     from penstock.retention.survey import Survey
     from penstock.state.context import Context
 
@@ -138,7 +136,7 @@ def _done(
     stagings = planned.stagings
     if not dry_run and layout.state.is_dir():
         if planned.folders:
-            told = "; ".join(line.strip() for line in gc_text.freed(_frees(planned.freed), "will free"))
+            told = "; ".join(line.strip() for line in gc_text.freed(planned.freed, "will free"))
             text = f"to be removed: {human.counted(len(planned.folders), 'folder')}; {told}"
             context.emit(events.Noted(layout.dataset, step, text))
         done = collection.carry_out(context, layout, planned, decide, step, unpinned=unpinned)
@@ -165,19 +163,7 @@ def _done(
         "interrupted": [path.name for path in planned.left],
         "ended_pins": list(planned.ended),
         "unpinned": list(unpinned),
-        "frees": _frees(planned.freed),
+        "frees": planned.freed,
         "cleared": cleared,
         "waits": waits,
-    }
-
-
-def _frees(freed: Freed) -> Frees:
-    return {
-        "bytes": freed.bytes,
-        "inodes": freed.inodes,
-        "shared_bytes": freed.shared,
-        "users": {user_name(uid) or str(uid): size for uid, size in sorted(freed.users.items())},
-        "groups": {group_name(gid) or str(gid): size for gid, size in sorted(freed.groups.items())},
-        "projects": {str(number): size for number, size in sorted(freed.projects.items())},
-        "unseen_folders": freed.unseen,
     }

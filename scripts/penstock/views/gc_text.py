@@ -57,16 +57,14 @@ def _wrapped(line: str, columns: int) -> list[str]:
 
 def freed(told: Frees, verb: str) -> list[str]:
     """By user, group and project."""
-    amount = (
-        f"{human.size(told['bytes'])} ({told['bytes']:,} bytes) in {human.counted(told['inodes'], 'inode')}"
-    )
-    lines = [f"  {verb}: {amount}; {human.size(told['shared_bytes'])} are shared with what stays"]
-    for name, amounts in (("user", told["users"]), ("group", told["groups"]), ("project", told["projects"])):
+    amount = f"{human.size(told.bytes)} ({told.bytes:,} bytes) in {human.counted(told.inodes, 'inode')}"
+    lines = [f"  {verb}: {amount}; {human.size(told.shared_bytes)} are shared with what stays"]
+    for name, amounts in (("user", told.users), ("group", told.groups), ("project", told.projects)):
         if amounts:
             each = ", ".join(f"{human.printable(one)} {human.size(size)}" for one, size in amounts.items())
             lines.append(f"    by {name}: {each}")
-    if told["unseen_folders"]:
+    if told.unseen_folders:
         lines.append(
-            f"    {human.counted(told['unseen_folders'], 'folder')} could not be looked into: at least this"
+            f"    {human.counted(told.unseen_folders, 'folder')} could not be looked into: at least this"
         )
     return lines

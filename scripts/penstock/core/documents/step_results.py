@@ -6,7 +6,7 @@ A key once here keeps its meaning. Times are seconds since the epoch, sizes are 
 
 # Annotations are read at run time (`typed_json`): no `from __future__ import annotations`.
 from collections.abc import Mapping, Sequence
-from typing import Any, NotRequired, TypedDict
+from typing import Any, NamedTuple, NotRequired, TypedDict
 
 from penstock.core.checks import CheckResult
 from penstock.core.documents.differences import Difference
@@ -352,7 +352,7 @@ class CollectedStaging(TypedDict):
     """Why it stays."""
 
 
-class Frees(TypedDict):
+class Frees(NamedTuple):
     """What a removal gives back, counted before: blocks, of inodes all of whose names go."""
 
     bytes: int
@@ -364,6 +364,7 @@ class Frees(TypedDict):
     groups: Mapping[str, int]
     projects: Mapping[str, int]
     unseen_folders: int
+    """Files and folders that could not be looked at."""
 
 
 class Collected(TypedDict):
