@@ -55,7 +55,7 @@ class Hold:
                     hint="wait for it, or stop it; what the source holds by then is listed anew",
                 )
             if above.run and not self._layout.run(above.run).receipt("publish").exists():
-                text = f"run {run} takes over from run {above.run}, which did not end ({above.made()})"
+                text = f"run {run} takes over from run {above.run}, which did not end ({run_claims.made_by(above)})"
                 context.emit(events.Noted(self._layout.dataset, "list", text))
         standing = run_claims.highest(self._layout)
         if standing is not None and standing.run != run and standing != above:

@@ -15,9 +15,9 @@ from penstock.locks import holder as holders
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
+    from penstock.core.documents.marks import ClaimFile
     from penstock.core.layout import DatasetLayout, RunLayout
     from penstock.state.context import Context
-    from penstock.state.run_claims import RunClaim
 
 
 def arrays_of(
@@ -39,7 +39,7 @@ def arrays_of(
     return "; ".join(told)
 
 
-def of_claim(context: Context, layout: DatasetLayout, claim: RunClaim) -> str:
+def of_claim(context: Context, layout: DatasetLayout, claim: ClaimFile) -> str:
     """Names what may still run for the run that holds the claim; "" when nothing does.
 
     | arrays of it | publish's receipt | its controller                       | lives |
@@ -63,10 +63,10 @@ def of_claim(context: Context, layout: DatasetLayout, claim: RunClaim) -> str:
     return controller_of(context, claim)
 
 
-def controller_of(context: Context, claim: RunClaim) -> str:
+def controller_of(context: Context, claim: ClaimFile) -> str:
     """Names the workflow that the claim was made for, where it is seen to live here or by its scheduler; else
     "", also where it is this process's own."""
-    by = claim.by
+    by = holders.from_json(claim.by)
     if by is None or claim.controller == context.controller:
         return ""
     pid, _, start = claim.controller.partition(".")

@@ -20,7 +20,7 @@ from __future__ import annotations
 import json
 import os
 import re
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
 from typing import TYPE_CHECKING
 
 from penstock.core.documents import marks
@@ -34,34 +34,13 @@ from penstock.storage.registry import open_storage
 
 if TYPE_CHECKING:
     from penstock.core.layout import DatasetLayout
-    from penstock.locks.holder import Holder
 
 KEPT = 8
 """Claims that stay for people to see; only the highest one counts."""
 _NAME = re.compile(r"(\d{8,})\.json")
 
 
-@dataclass(frozen=True)
-class RunClaim:
-    """A dataset's claim for one run."""
-
-    number: int
-    """One above the claim before."""
-    run: str
-    """"" where the claim cannot be read."""
-    by: Holder | None = None
-    """The `list` that made it."""
-    controller: str = ""
-    """The workflow above that list, on the same host: `<pid>.<start time in ticks>`; "" without one."""
-
-    def made(self) -> str:
-        """By whom, where and when, in words."""
-        if self.by is None:
-            return "by somebody who does not say who"
-        return f"by {self.by.user} on {self.by.host}, at {self.by.since}"
-
-
-def highest(layout: DatasetLayout) -> RunClaim | None:
+def highest(layout: DatasetLayout) -> ClaimFile | None:
     """The claim that stands; None where nothing was listed yet. Raises FailedError, NewerFormatError."""
     try:
         names = os.listdir(layout.claims)
@@ -75,16 +54,14 @@ def highest(layout: DatasetLayout) -> RunClaim | None:
     return _read(layout, *max(found)) if found else None
 
 
-def make(layout: DatasetLayout, run: str, above: RunClaim | None, controller: str) -> RunClaim:
+def make(layout: DatasetLayout, run: str, above: ClaimFile | None, controller: str) -> ClaimFile:
     """Claim the dataset for `run`, one above the claim that the caller found when it took the lock.
     Raises LockedError when another run was faster. Durable on return."""
     try:
         # Also above the history's: where somebody removed the claims by hand, the numbers still rise.
         number = 1 + max(above.number if above else 0, history.last_claim(layout))
-        claim = RunClaim(number, run, holders.this_process(run, "list"), controller)
-        by = asdict(claim.by) if claim.by else None
-        told = marks.CLAIM_FILE.to_json(ClaimFile(run, number, by, controller))
-        text = json.dumps(told, sort_keys=True, ensure_ascii=True, indent=1) + "\n"
+        claim = ClaimFile(run, number, asdict(holders.this_process(run, "list")), controller)
+        text = json.dumps(marks.CLAIM_FILE.to_json(claim), sort_keys=True, ensure_ascii=True, indent=1) + "\n"
         durable.make_dirs(layout.claims)
         made = durable.create_file(layout.claims / _file(number), text.encode())
         if not made:
@@ -129,13 +106,21 @@ def last(layout: DatasetLayout, run: str) -> int:
     return 0
 
 
-def overtaken(layout: DatasetLayout, run: str, standing: RunClaim | None) -> LockedError:
+def made_by(claim: ClaimFile) -> str:
+    """By whom, where and when, in words."""
+    by = holders.from_json(claim.by)
+    if by is None:
+        return "by somebody who does not say who"
+    return f"by {by.user} on {by.host}, at {by.since}"
+
+
+def overtaken(layout: DatasetLayout, run: str, standing: ClaimFile | None) -> LockedError:
     """The error of a run that is no longer the one that the dataset is staged for."""
     other = (standing.run if standing else "") or "that cannot be read"
     return LockedError(
         f"run {run} of dataset {layout.dataset} was overtaken by run {other}",
         where=str(layout.claims),
-        why=f"claimed {standing.made()}" if standing else "",
+        why=f"claimed {made_by(standing)}" if standing else "",
         hint=f"nothing more was changed; `penstock run {layout.dataset}` stages what the source holds now",
     )
 
@@ -152,8 +137,8 @@ def _remove(layout: DatasetLayout, number: int) -> bool:
     return True
 
 
-def _read(layout: DatasetLayout, number: int, name: str) -> RunClaim:
+def _read(layout: DatasetLayout, number: int, name: str) -> ClaimFile:
     claim = documents.find_whole(marks.CLAIM_FILE, layout.claims / name)
     if claim is None:
-        return RunClaim(number, "")
-    return RunClaim(number, claim.run, holders.from_json(claim.by), claim.controller)
+        return ClaimFile("", number, None, "")
+    return claim._replace(number=number)

@@ -127,8 +127,9 @@ def _now(context: Context, layout: DatasetLayout, run: Run, step: str, lock: Loc
     if lock and lock.lives is None and lock.holder:
         why = f"no sign of life for {SILENT:.0f} s or more: {lock.holder.describe()}"
         return {"state": "unknown", "why": why, "to_do": _goes_on(layout)}
-    if claim and claim.by and claim.controller and not holders.is_here(claim.by):
-        why = f"no step is at work; its controller, on {claim.by.host}, cannot be seen from here"
+    by = holders.from_json(claim.by) if claim else None
+    if claim and by and claim.controller and not holders.is_here(by):
+        why = f"no step is at work; its controller, on {by.host}, cannot be seen from here"
         return {"state": "unknown", "why": why, "to_do": _goes_on(layout)}
     why = f"it ended without a word before {step} did: killed, or its machine went down"
     if claim and not claim.controller:

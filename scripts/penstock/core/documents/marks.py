@@ -33,15 +33,16 @@ class StateRoot(NamedTuple):
 
 
 class ClaimFile(NamedTuple):
-    """`claims/<number>.json`: a run that a dataset was claimed for.
-
-    What the file says; `state.run_claims.RunClaim` is what the program knows."""
+    """`claims/<number>.json`: a run that a dataset was claimed for."""
 
     run: str
+    """"" where the claim cannot be read."""
     number: int
+    """One above the claim before."""
     by: Mapping[str, object] | None
     """The `list` that made it, as `locks.holder` describes processes."""
     controller: str
+    """The workflow above that list, on the same host: `<pid>.<start time in ticks>`; "" without one."""
 
 
 class LastEnd(NamedTuple):
