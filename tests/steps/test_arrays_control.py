@@ -12,9 +12,10 @@ from tests.support.staging_runs import events_of
 from penstock.arrays import array_watch
 from penstock.cluster.port import State, Status
 from penstock.config.settings import ClusterConfig, JobOptions
+from penstock.core.documents.array_line import ArrayLine
 from penstock.errors import FailedError, InterruptedRunError, QueueFullError
 from penstock.state import cancel_mark
-from penstock.state.submission_log import ArrayBook, Submission
+from penstock.state.submission_log import ArrayBook
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -281,7 +282,7 @@ class TestVerify:
     def test_a_shard_that_an_element_may_yet_take_is_not_submitted_again(self, tmp_path: Path) -> None:
         """Elements of verify share the shards out: element 0 took shard 2, and failed."""
         one = stage(tmp_path, first_fails, queries_until_end=3)
-        submission = Submission("x", "verify", "slurm", (0, 1, 2), "1")
+        submission = ArrayLine("x", step="verify", kind="slurm", indices=(0, 1, 2), array="1")
         statuses = {0: Status(FAILED), 1: Status(State.RUNNING), 2: Status(State.PENDING)}
         live = array_watch.WatchedArray(submission, "1", 2, statuses, taken={2: 0, 0: 1})
         watch = array_watch.watch_of(one.context, "data", one.run, "verify", lambda _: False, (0, 1, 2))

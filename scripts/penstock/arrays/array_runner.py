@@ -19,7 +19,6 @@ from __future__ import annotations
 import contextlib
 import secrets
 import time
-from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING
 
@@ -46,12 +45,13 @@ from penstock.arrays.kept_out import KeptOut
 from penstock.cluster.abilities import abilities_of
 from penstock.cluster.port import ArraySpec, State, Status
 from penstock.core import events, human
+from penstock.core.documents.array_line import ArrayLine
 from penstock.core.step_table import BY_NAME
 from penstock.errors import LockedError, QueueFullError, TransientError
+from penstock.locks import holder as holders
 from penstock.policy import pause
 from penstock.runtime import interpreter
 from penstock.state.cancel_mark import cancelled
-from penstock.state.submission_log import Submission
 from penstock.storage import durable
 
 if TYPE_CHECKING:
@@ -193,7 +193,7 @@ def _living(watch: Watch) -> list[WatchedArray]:
     return [live for live in arrays if not live.over]
 
 
-def _refuse_beyond(watch: Watch, submission: Submission) -> None:
+def _refuse_beyond(watch: Watch, submission: ArrayLine) -> None:
     """Raises LockedError for an array that may live where this process cannot ask or end it.
 
     | submission               | here           | then                                             |
@@ -209,7 +209,8 @@ def _refuse_beyond(watch: Watch, submission: Submission) -> None:
     end = f"`{context.program} cancel {dataset}`"
     if abilities_of(submission.kind).elements_end_with_controller:
         why = local_elements.may_write(context, context.layout(dataset), watch.run, submission)
-        where = submission.by.host if submission.by and why else ""
+        by = holders.from_json(submission.by)
+        where = by.host if by and why else ""
         hint = "wait until they have ended, or end that process"
     elif submission.kind != cluster.kind:
         where, why = submission.kind, array
@@ -285,7 +286,9 @@ def _submit(watch: Watch, indices: Sequence[int], at_once: int) -> bool:
     durable.make_dirs(run.logs)
     base = indices[0] if indices[-1] >= context.cluster.max_array() else 0
     limit = element_ends.limit_of(watch, indices)
-    submission = Submission(name, step, context.cluster.kind, tuple(indices), base=base, time=limit)
+    submission = ArrayLine(
+        name, step=step, kind=context.cluster.kind, indices=tuple(indices), base=base, time=limit
+    )
     spec = ArraySpec(
         name, step, tuple(submission.numbers), watch.command, run.logs, _labels(watch), at_once,
         base=base, time=limit, exclude=tuple(element_ends.excluded(watch)),
@@ -313,7 +316,7 @@ def _submit(watch: Watch, indices: Sequence[int], at_once: int) -> bool:
     watch.book.submitted(name, array)
     watch.left.difference_update(indices)
     watch.latest.update(dict.fromkeys(indices, array))
-    live = WatchedArray(replace(submission, array=array, at=time.time()), array, at_once)
+    live = WatchedArray(submission._replace(array=array, at=time.time()), array, at_once)
     live.statuses = dict.fromkeys(indices, Status(State.PENDING))
     watch.live.append(live)
     return True

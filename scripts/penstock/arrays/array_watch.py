@@ -32,10 +32,10 @@ from penstock.state.submission_log import ArrayBook
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
+    from penstock.core.documents.array_line import ArrayLine
     from penstock.core.job_time import Estimate
     from penstock.core.layout import RunLayout
     from penstock.state.context import Context
-    from penstock.state.submission_log import Submission
 
 T = TypeVar("T")
 
@@ -55,7 +55,7 @@ BETWEEN = 15.0
 class WatchedArray:
     """A submission that may have live elements."""
 
-    submission: Submission
+    submission: ArrayLine
     array: str
     at_once: int
     statuses: Mapping[int, Status] = field(default_factory=dict)

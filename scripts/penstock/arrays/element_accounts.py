@@ -20,11 +20,11 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence
 
     from penstock.cluster.port import Accounted
+    from penstock.core.documents.array_line import ArrayLine
     from penstock.core.documents.element_receipt import ElementReceipt
     from penstock.core.documents.element_usage import ElementUsage
     from penstock.state.context import Context
     from penstock.state.run import Run
-    from penstock.state.submission_log import Submission
 
 Place = tuple[str, int]
 """Step and shard."""
@@ -48,7 +48,7 @@ def gather(context: Context, run: Run, elements: Iterable[ElementReceipt]) -> El
     """Of a run that was planned; `elements` are the receipts that hold. What cannot be asked or read is left
     out and named in the notes: SLURM's accounting only adds to what the elements measured."""
     notes: list[str] = []
-    book: Sequence[Submission] = ()
+    book: Sequence[ArrayLine] = ()
     excluded: Mapping[str, str] = {}
     try:
         arrays_book = ArrayBook(run.folder.arrays)
@@ -60,12 +60,13 @@ def gather(context: Context, run: Run, elements: Iterable[ElementReceipt]) -> El
         accounted = _accounted(context, run, book)
     except PenstockError as error:
         notes.append(f"SLURM's accounting was not asked: {error}")
-    arrays: dict[Place, list[Submission]] = defaultdict(list)
+    arrays: dict[Place, list[ArrayLine]] = defaultdict(list)
     for submission in book:
         for index in submission.indices:
             arrays[submission.step, index].append(submission)
+    starts = {submission.name: dict(submission.starts) for submission in book}
     rows = [
-        _row(step, index, one, arrays[step, index], accounted.get((step, index), {}))
+        _row(step, index, one, arrays[step, index], accounted.get((step, index), {}), starts)
         for step, index, one in _seen(run, elements)
     ]
     notes += _notes(rows)
@@ -85,7 +86,7 @@ def _seen(run: Run, elements: Iterable[ElementReceipt]) -> Iterator[tuple[str, i
 
 
 def _accounted(
-    context: Context, run: Run, book: Sequence[Submission]
+    context: Context, run: Run, book: Sequence[ArrayLine]
 ) -> Mapping[Place, Mapping[str, Accounted]]:
     """By step and shard, and then by array, of the arrays of this cluster. Raises PenstockError."""
     cluster = context.cluster
@@ -106,12 +107,19 @@ def _accounted(
 
 
 def _row(
-    step: str, index: int, seen: _Seen, arrays: Sequence[Submission], by_array: Mapping[str, Accounted]
+    step: str,
+    index: int,
+    seen: _Seen,
+    arrays: Sequence[ArrayLine],
+    by_array: Mapping[str, Accounted],
+    starts: Mapping[str, Mapping[int, float]],
 ) -> ElementRow:
+    """`by_array`: what accounting says, by the array's id. `starts`: by the array's name, when the cluster
+    last started the elements of its shards."""
     usage, receipt, earlier = seen.usage, seen.receipt, seen.usage.earlier
     array, accounted = _array(usage, arrays), list(by_array.values())
     last = by_array.get(usage.array)
-    start = array.starts.get(index, 0.0) if array else 0.0
+    start = starts[array.name].get(index, 0.0) if array else 0.0
     wait = element_use.queue_wait(
         booked=last.waited if last else None,
         submitted=array.at if array else 0.0,
@@ -169,7 +177,7 @@ def _row(
     )
 
 
-def _array(usage: ElementUsage, arrays: Sequence[Submission]) -> Submission | None:
+def _array(usage: ElementUsage, arrays: Sequence[ArrayLine]) -> ArrayLine | None:
     """The array in which an element last ran: by its number, or of local elements the last one that was
     submitted before."""
     if usage.array:
@@ -188,9 +196,9 @@ def _notes(rows: Sequence[ElementRow]) -> Iterator[str]:
         yield f"{human.counted(left, 'element')} without a receipt: figures up to the last sign of life"
 
 
-def _submitted_again(arrays: Mapping[Place, Sequence[Submission]]) -> Iterator[str]:
+def _submitted_again(arrays: Mapping[Place, Sequence[ArrayLine]]) -> Iterator[str]:
     """A line for each step with elements that were in several arrays of a cluster with nodes."""
-    seen: dict[str, dict[int, list[Submission]]] = defaultdict(dict)
+    seen: dict[str, dict[int, list[ArrayLine]]] = defaultdict(dict)
     for (step, index), several in arrays.items():
         submitted = [one for one in several if one.array and abilities_of(one.kind).has_nodes]
         if len(submitted) > 1:

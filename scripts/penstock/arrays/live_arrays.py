@@ -14,15 +14,15 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from penstock.cluster.port import Cluster
+    from penstock.core.documents.array_line import ArrayLine
     from penstock.state.context import Context
-    from penstock.state.submission_log import Submission
 
 
 class LiveArray(NamedTuple):
     """One array with elements that have not ended, as far as can be known here."""
 
     array: str
-    submission: Submission
+    submission: ArrayLine
     cluster: Cluster
     elsewhere: str = ""
     """The name of this cluster, where the array is another's, which cannot be asked here; else ""."""
@@ -47,7 +47,7 @@ def live_arrays(context: Context, dataset: str) -> Iterator[LiveArray]:
                 yield LiveArray(array, submission, cluster)
 
 
-def _alive(cluster: Cluster, submission: Submission) -> Iterator[str]:
+def _alive(cluster: Cluster, submission: ArrayLine) -> Iterator[str]:
     """The ids of its arrays that have elements which have not ended."""
     for array in [submission.array] if submission.array else cluster.find(submission.name):
         cluster.recall(array, submission.name)
@@ -56,7 +56,7 @@ def _alive(cluster: Cluster, submission: Submission) -> Iterator[str]:
             yield array
 
 
-def unanswered(context: Context, dataset: str) -> Iterator[tuple[Submission, float]]:
+def unanswered(context: Context, dataset: str) -> Iterator[tuple[ArrayLine, float]]:
     """The submissions of which nobody knows the outcome, and whose array is not there: it may yet appear in
     so many seconds."""
     cluster = context.cluster

@@ -11,12 +11,12 @@ from penstock.locks import heartbeat
 from penstock.locks import holder as holders
 
 if TYPE_CHECKING:
+    from penstock.core.documents.array_line import ArrayLine
     from penstock.core.layout import DatasetLayout, RunLayout
     from penstock.state.context import Context
-    from penstock.state.submission_log import Submission
 
 
-def may_write(context: Context, layout: DatasetLayout, run: RunLayout, submission: Submission) -> str:
+def may_write(context: Context, layout: DatasetLayout, run: RunLayout, submission: ArrayLine) -> str:
     """Names the controller of a local array whose elements may still write; "" when they have ended.
 
     | the controller (holder.lives)      | progress files of its elements              | may write |
@@ -27,7 +27,7 @@ def may_write(context: Context, layout: DatasetLayout, run: RunLayout, submissio
     | cannot be seen                     | none, or unchanged for `heartbeat.PATIENCE` | no        |
     | cannot be seen                     | changed meanwhile                           | yes       |
     """
-    by = submission.by
+    by = holders.from_json(submission.by)
     if by is None or (holders.is_here(by) and by.pid == os.getpid()):
         return ""
     lives = holders.lives(by)
@@ -36,14 +36,15 @@ def may_write(context: Context, layout: DatasetLayout, run: RunLayout, submissio
     return by.describe() if lives else ""
 
 
-def _moves(context: Context, layout: DatasetLayout, run: RunLayout, submission: Submission) -> bool:
+def _moves(context: Context, layout: DatasetLayout, run: RunLayout, submission: ArrayLine) -> bool:
     """Whether a progress file of the array changes within `heartbeat.PATIENCE`, by this process's own clock.
     The files' times come from the clocks of other nodes: that they change counts, not what they say."""
     first = _progress(run, submission)
     if not first:
         return False
     patience = heartbeat.PATIENCE
-    who = submission.by.describe() if submission.by else "another run"
+    by = holders.from_json(submission.by)
+    who = by.describe() if by else "another run"
     text = f"waiting for elements of {who}: they count as ended when nothing moves for {patience:.0f} s"
     context.emit(events.Noted(layout.dataset, submission.step, text))
     return not heartbeat.stands_still(
@@ -54,7 +55,7 @@ def _moves(context: Context, layout: DatasetLayout, run: RunLayout, submission: 
     )
 
 
-def _progress(run: RunLayout, submission: Submission) -> dict[int, int]:
+def _progress(run: RunLayout, submission: ArrayLine) -> dict[int, int]:
     """When each element's progress was written last, in nanoseconds."""
     found = {}
     for index in submission.indices:

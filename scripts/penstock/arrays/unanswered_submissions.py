@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
     from penstock.arrays.array_watch import Watch, WatchedArray
     from penstock.cluster.port import ArraySpec
-    from penstock.state.submission_log import Submission
+    from penstock.core.documents.array_line import ArrayLine
 
 
 def once(watch: Watch, spec: ArraySpec) -> Callable[[], str]:
@@ -67,7 +67,7 @@ def once(watch: Watch, spec: ArraySpec) -> Callable[[], str]:
     return submitted
 
 
-def found(watch: Watch, submission: Submission) -> str:
+def found(watch: Watch, submission: ArrayLine) -> str:
     """The id of the array of which a controller that is gone noted no more than that it was about to submit
     it; "" where it was never submitted. Raises TransientError while it may yet appear.
 
@@ -86,7 +86,8 @@ def found(watch: Watch, submission: Submission) -> str:
         return one_of(watch, name, there)
     within = cluster.appears_within(ended=False)
     first = watch.unknown.setdefault(name, now)
-    here = submission.by is not None and holders.is_here(submission.by)
+    by = holders.from_json(submission.by)
+    here = by is not None and holders.is_here(by)
     old = time.time() - submission.at > within + (0.0 if here else CLOCKS)
     if old or now - first >= within:
         return ""

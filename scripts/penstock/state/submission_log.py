@@ -7,7 +7,7 @@ name that it wrote down first, so one element is never given to two live arrays.
 from __future__ import annotations
 
 import time
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import asdict
 from typing import TYPE_CHECKING
 
 from penstock.core.documents import array_line, bounded_json
@@ -25,43 +25,6 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from penstock.core.layout import DatasetLayout
-    from penstock.locks.holder import Holder
-
-
-@dataclass(frozen=True)
-class Submission:
-    """One array: `array` is its id, "" when only the intent to submit it is known."""
-
-    name: str
-    step: str
-    kind: str
-    indices: Sequence[int]
-    array: str = ""
-    at_once: int = 0
-    """How many of its elements may run at once; 0: not known."""
-    cluster: str = ""
-    """The cluster's name; "" of a local array."""
-    by: Holder | None = None
-    """The controller that submitted it."""
-    at: float = 0.0
-    """When it was submitted, or was about to be, in seconds since the epoch."""
-    whole_nodes: bool | None = None
-    """Whether each of its elements asked for a node of its own; None: the cluster has none."""
-    spec_cores: int | None = None
-    """The core-spec that each of its elements asked for; None: none."""
-    over: bool = False
-    """None of its elements lives any more, or it was never submitted."""
-    starts: Mapping[int, float] = field(default_factory=dict)
-    """When the cluster last started the elements of these shards, as it said when the array was over."""
-    time: int = 0
-    """The time limit of each element, in seconds; 0: none was asked for, or it is not known."""
-    base: int = 0
-    """What `indices` are above the cluster's own numbers of the elements (`ArraySpec.base`)."""
-
-    @property
-    def numbers(self) -> list[int]:
-        """The elements as the cluster numbers them."""
-        return [index - self.base for index in self.indices]
 
 
 class ArrayBook:
@@ -139,36 +102,24 @@ class ArrayBook:
         started the elements of these shards, in seconds since the epoch."""
         self._append(ArrayLine(ended=name, starts=tuple(starts.items())))
 
-    def open(self, step: str | None = None) -> list[Submission]:
+    def open(self, step: str | None = None) -> list[ArrayLine]:
         """Arrays (of one step, or of all) that may have live elements. Raises FailedError where the log
         cannot be understood, NewerFormatError."""
         return [s for s in self.all() if not s.over and (step is None or s.step == step)]
 
-    def all(self) -> list[Submission]:
-        """Every array that was submitted, or was about to be, in that order; raises as `open`."""
-        found: dict[str, Submission] = {}
+    def all(self) -> list[ArrayLine]:
+        """Every array that was submitted, or was about to be, in that order: of each what all its
+        lines say. Raises as `open`."""
+        found: dict[str, ArrayLine] = {}
         for line in self._lines():
             if line.intent:
-                found[line.intent] = Submission(
-                    line.intent,
-                    line.step,
-                    line.kind,
-                    line.indices,
-                    cluster=line.cluster,
-                    by=holders.from_json(line.by),
-                    at=line.at,
-                    whole_nodes=line.whole_nodes,
-                    spec_cores=line.spec_cores,
-                    base=line.base,
-                    time=line.time,
-                    at_once=line.at_once,
-                )
+                found[line.intent] = line
             elif old := found.get(line.submitted):
-                found[old.name] = replace(old, array=line.array, at=line.at)
+                found[old.name] = old._replace(array=line.array, at=line.at)
             elif old := found.get(line.throttled):
-                found[old.name] = replace(old, at_once=line.at_once)
+                found[old.name] = old._replace(at_once=line.at_once)
             elif old := found.get(line.ended):
-                found[old.name] = replace(old, over=True, starts=dict(line.starts))
+                found[old.name] = old._replace(ended=line.ended, starts=line.starts)
         return list(found.values())
 
     def indices(self, name: str) -> Sequence[int]:

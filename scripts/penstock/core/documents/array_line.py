@@ -8,7 +8,8 @@ from penstock.core.documents.typed_json import LEFT_OUT, Document
 
 
 class ArrayLine(NamedTuple):
-    """Exactly one of the first five is set: the array's name, or a node's."""
+    """Exactly one of the first five is set: the array's name, or a node's. Of all lines about an array
+    `submission_log.ArrayBook.all` makes one: that of its submission, with what the later ones say."""
 
     intent: Annotated[str, LEFT_OUT] = ""
     """The array is about to be submitted: with `step`, `kind`, `indices`, `base`, `time`, `at_once`,
@@ -25,13 +26,16 @@ class ArrayLine(NamedTuple):
     kind: Annotated[str, LEFT_OUT] = ""
     """The cluster's: `slurm` or `local`."""
     indices: Annotated[Sequence[int], LEFT_OUT] = ()
-    """The elements' indices. The cluster numbers them without `base`."""
     base: Annotated[int, LEFT_OUT] = 0
+    """What `indices` are above the cluster's own numbers of the elements (`ArraySpec.base`)."""
     cluster: Annotated[str, LEFT_OUT] = ""
+    """The cluster's name; "" of a local array."""
     by: Annotated[Mapping[str, object] | None, LEFT_OUT] = None
     """The controller, as `locks.holder` describes processes."""
     array: Annotated[str, LEFT_OUT] = ""
+    """Its id; "" while only the intent to submit it is known."""
     at_once: Annotated[int, LEFT_OUT] = 0
+    """How many of its elements may run at once; 0: not known."""
     time: Annotated[int, LEFT_OUT] = 0
     """The time limit that was asked for, in seconds; 0: none."""
     why: Annotated[str, LEFT_OUT] = ""
@@ -43,6 +47,21 @@ class ArrayLine(NamedTuple):
     """The core-spec that each of its elements asked for; None: none."""
     starts: Annotated[Sequence[tuple[int, float]], LEFT_OUT] = ()
     """When the cluster last started the elements of these shards, by its own clock, as far as it was seen."""
+
+    @property
+    def name(self) -> str:
+        """Of the array that was to be submitted."""
+        return self.intent
+
+    @property
+    def over(self) -> bool:
+        """None of its elements lives any more, or it was never submitted."""
+        return bool(self.ended)
+
+    @property
+    def numbers(self) -> list[int]:
+        """The elements as the cluster numbers them."""
+        return [index - self.base for index in self.indices]
 
 
 ARRAY_LINE = Document(ArrayLine, "a line about an array")
