@@ -16,8 +16,9 @@ from tests.catalogue.manifests import large, record, release
 from tests.support.commands import ROOT
 
 from penstock.catalogue import compared, renames
-from penstock.catalogue.difference import LISTED, Difference, Row
+from penstock.catalogue.difference import LISTED, Difference
 from penstock.catalogue.judges import ByDigest, ByToken
+from penstock.core.documents.catalogue_rows import DiffRow
 from penstock.core.documents.seal import SealedSource
 from penstock.core.layout import DatasetLayout
 from penstock.errors import FailedError
@@ -52,23 +53,25 @@ def batches(files: Files, rows: int) -> Iterator[pa.RecordBatch]:
         )
 
 
-def naive(before: Files, after: Files) -> dict[str, list[Row]]:
+def naive(before: Files, after: Files) -> dict[str, list[DiffRow]]:
     """The same by dictionaries: renamed files are paired in the order of their paths."""
     removed, added = sorted(before.keys() - after.keys()), sorted(after.keys() - before.keys())
     waiting: dict[tuple[int, str], list[bytes]] = defaultdict(list)
     for path in removed:
         waiting[before[path]].append(path)
-    found: dict[str, list[Row]] = {kind: [] for kind in LISTED}
+    found: dict[str, list[DiffRow]] = {kind: [] for kind in LISTED}
     for path in added:
         if waiting[after[path]]:
             size, was = after[path][0], waiting[after[path]].pop(0)
-            found["renamed"].append(Row("renamed", path, was, size, size))
+            found["renamed"].append(DiffRow("renamed", path, was, size, size))
         else:
-            found["added"].append(Row("added", path, None, after[path][0], None))
+            found["added"].append(DiffRow("added", path, None, after[path][0], None))
     left = {path for paths in waiting.values() for path in paths}
-    found["removed"] = [Row("removed", path, None, None, before[path][0]) for path in removed if path in left]
+    found["removed"] = [
+        DiffRow("removed", path, None, None, before[path][0]) for path in removed if path in left
+    ]
     found["changed"] = [
-        Row("changed", path, None, after[path][0], before[path][0])
+        DiffRow("changed", path, None, after[path][0], before[path][0])
         for path in sorted(before.keys() & after.keys())
         if before[path] != after[path]
     ]
@@ -87,7 +90,7 @@ def test_it_finds_what_a_comparison_by_dictionaries_finds(
         for kind, rows in expected.items():
             count = found.counts[kind]
             assert count.files == len(rows)
-            assert count.before == sum(row.bytes_before or 0 for row in rows)
+            assert count.bytes_before == sum(row.bytes_before or 0 for row in rows)
             now = [row.bytes_before if kind == "removed" else row.bytes for row in rows]
             assert count.bytes == sum(size or 0 for size in now)
         same = [path for path in before.keys() & after.keys() if before[path] == after[path]]

@@ -6,9 +6,9 @@ from __future__ import annotations
 import os
 from typing import Any
 
-from penstock.catalogue.difference import Row
 from penstock.core.checks import CheckResult
 from penstock.core.documents import typed_json
+from penstock.core.documents.catalogue_rows import DiffCount, DiffRow
 from penstock.core.documents.differences import Difference
 from penstock.core.documents.findings import Finding
 from penstock.core.documents.step_results import Frees
@@ -208,10 +208,10 @@ DIFF: Any = {
     "kind": "summary", "dataset": "imagenet", "before": "r1", "after": "", "source": ["s3://b/p", "s3://c/p"],
     "equal": False,
     "counts": {
-        "unchanged": {"files": 5, "bytes": 5, "bytes_before": 5},
-        "changed": {"files": 1200, "bytes": 3 * GIB, "bytes_before": GIB},
-        "unproven": {"files": 1, "bytes": 7, "bytes_before": 0},
-        "renamed": {"files": 0, "bytes": 0, "bytes_before": 0},
+        "unchanged": DiffCount(5, 5, 5),
+        "changed": DiffCount(1200, 3 * GIB, GIB),
+        "unproven": DiffCount(1, 7, 0),
+        "renamed": DiffCount(0, 0, 0),
     },
     "permissions": "group: users -> staff",
 }  # fmt: skip
@@ -221,12 +221,12 @@ SAME: Any = {
     "permissions": "",
 }  # fmt: skip
 DIFF_ROWS = [
-    Row("changed", os.fsencode(HOSTILE), None, 7, 8),
-    Row("changed", b"b", None, 5 * GIB, 5 * GIB + 1),
-    Row("unproven", b"c", None, 5, 5),
-    Row("renamed", b"d/new", b"d/old", 5, 5),
-    Row("removed", b"e", None, None, 5),
-    Row("added", b"f", None, 5, None),
+    DiffRow("changed", os.fsencode(HOSTILE), None, 7, 8),
+    DiffRow("changed", b"b", None, 5 * GIB, 5 * GIB + 1),
+    DiffRow("unproven", b"c", None, 5, 5),
+    DiffRow("renamed", b"d/new", b"d/old", 5, 5),
+    DiffRow("removed", b"e", None, None, 5),
+    DiffRow("added", b"f", None, 5, None),
 ]
 
 AUDITED: Any = {

@@ -147,7 +147,6 @@ def _closed_on_error(found: Difference) -> Iterator[None]:
 def _result(
     layout: DatasetLayout, before: str, after: str, urls: Sequence[str], found: Difference, permissions: str
 ) -> DiffResult:
-    counts = found.counts
     return {
         "kind": "summary",
         "dataset": layout.dataset,
@@ -155,14 +154,7 @@ def _result(
         "after": after,
         "source": list(urls),
         "equal": found.equal,
-        "counts": {
-            kind: {
-                "files": counts[kind].files,
-                "bytes": counts[kind].bytes,
-                "bytes_before": counts[kind].before,
-            }
-            for kind in KINDS
-        },
+        "counts": {kind: found.counts[kind] for kind in KINDS},
         "permissions": permissions,
     }
 

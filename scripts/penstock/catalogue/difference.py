@@ -14,13 +14,14 @@ rows to be listed.
 from __future__ import annotations
 
 from contextlib import ExitStack
-from typing import TYPE_CHECKING, NamedTuple, Protocol, Self
+from typing import TYPE_CHECKING, Protocol, Self
 
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from penstock.catalogue.renames import alone, flags, paired, renamed
 from penstock.catalogue.sorted_rows import merged
+from penstock.core.documents.catalogue_rows import DiffCount, DiffRow
 from penstock.formats.spilled_rows import SpilledRows
 
 if TYPE_CHECKING:
@@ -33,31 +34,6 @@ RENAMED, REMOVED, ADDED = "renamed", "removed", "added"
 KINDS = (UNCHANGED, CHANGED, UNPROVEN, RENAMED, REMOVED, ADDED)
 LISTED = (CHANGED, UNPROVEN, RENAMED, REMOVED, ADDED)
 """Kinds whose rows are kept."""
-
-
-class Row(NamedTuple):
-    """One file that is not the same in both."""
-
-    kind: str
-    path: bytes
-    """Of a renamed file the new one."""
-    was: bytes | None
-    """The path before, of a renamed one."""
-    bytes: int | None
-    """None: it is gone."""
-    bytes_before: int | None
-
-
-class Count(NamedTuple):
-    files: int = 0
-    bytes: int = 0
-    """As they are now; of removed files as they were."""
-    before: int = 0
-    """Bytes as they were; 0 of added files."""
-
-    def __add__(self, other: object) -> Count:
-        assert isinstance(other, Count)
-        return Count(*(one + two for one, two in zip(self, other, strict=True)))
 
 
 class Judge(Protocol):
@@ -91,7 +67,7 @@ class Difference:
             kind: self._files.enter_context(SpilledRows(schema, **kept))
             for kind, schema in ((REMOVED, single), (ADDED, single), (CHANGED, both), (UNPROVEN, both))
         }
-        self.counts = dict.fromkeys(KINDS, Count())
+        self.counts = dict.fromkeys(KINDS, DiffCount())
         self._pairs: Pairs | None = None
         self._keys = keys
 
@@ -119,7 +95,7 @@ class Difference:
         changed, unproven = judge.unlike(before, after)
         alike = pc.invert(pc.or_(changed, unproven))
         sizes = after["size"]
-        self.counts[UNCHANGED] += Count(
+        self.counts[UNCHANGED] += DiffCount(
             alike.true_count, _sum(sizes.filter(alike)), _sum(sizes.filter(alike))
         )
         for kind, which in ((CHANGED, changed), (UNPROVEN, unproven)):
@@ -127,14 +103,14 @@ class Difference:
                 columns = [after["path"], sizes, before["size"]]
                 rows = pa.record_batch([one.filter(which) for one in columns], ["path", "size", "before"])
                 self.rows_of[kind].add(rows)
-                self.counts[kind] += Count(rows.num_rows, _sum(rows["size"]), _sum(rows["before"]))
+                self.counts[kind] += DiffCount(rows.num_rows, _sum(rows["size"]), _sum(rows["before"]))
 
     def _one(self, kind: str, rows: pa.RecordBatch, keys: object) -> None:
         if rows.num_rows:
             columns = [rows["path"], rows["size"], *keys(rows)]  # type: ignore[operator]
             self.rows_of[kind].add(pa.record_batch(columns, ["path", "size", *self._keys]))
             size = _sum(rows["size"])
-            self.counts[kind] += Count(rows.num_rows, size, size if kind == REMOVED else 0)
+            self.counts[kind] += DiffCount(rows.num_rows, size, size if kind == REMOVED else 0)
 
     def _pair(self) -> None:
         """Make renames of what was removed and added."""
@@ -145,28 +121,28 @@ class Difference:
             for start, chunk in added.chunks():
                 came = pc.equal(flags(pairs.came, start, chunk.num_rows), 1)
                 size += _sum(chunk["size"].filter(came))
-        self.counts[RENAMED] = Count(pairs.count, size, size)
-        self.counts[REMOVED] += Count(-pairs.count, -size, -size)
-        self.counts[ADDED] += Count(-pairs.count, -size)
+        self.counts[RENAMED] = DiffCount(pairs.count, size, size)
+        self.counts[REMOVED] += DiffCount(-pairs.count, -size, -size)
+        self.counts[ADDED] += DiffCount(-pairs.count, -size)
 
-    def rows(self, kind: str) -> Iterator[Row]:
+    def rows(self, kind: str) -> Iterator[DiffRow]:
         """The rows of one kind of LISTED, in the order of the paths (of renamed files the new ones)."""
         assert self._pairs is not None
         if kind == RENAMED:
             for was, path, size in renamed(self.rows_of[REMOVED], self.rows_of[ADDED], self._pairs):
-                yield Row(kind, path, was, size, size)
+                yield DiffRow(kind, path, was, size, size)
         elif kind == REMOVED:
             for path, size in alone(self.rows_of[REMOVED], self._pairs.left):
-                yield Row(kind, path, None, None, size)
+                yield DiffRow(kind, path, None, None, size)
         elif kind == ADDED:
             for path, size in alone(self.rows_of[ADDED], self._pairs.came):
-                yield Row(kind, path, None, size, None)
+                yield DiffRow(kind, path, None, size, None)
         else:
             for _, chunk in self.rows_of[kind].chunks():
                 for path, size, before in zip(
                     *(chunk[name].to_pylist() for name in chunk.schema.names), strict=True
                 ):
-                    yield Row(kind, path, None, size, before)
+                    yield DiffRow(kind, path, None, size, before)
 
     def __enter__(self) -> Self:
         return self

@@ -16,10 +16,10 @@ if TYPE_CHECKING:
     import argparse
     from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
-    from penstock.catalogue.difference import Difference, Row
+    from penstock.catalogue.difference import Difference
     from penstock.cli.session import Session
     from penstock.config.settings import TargetConfig
-    from penstock.core.documents.catalogue_rows import DiffResult
+    from penstock.core.documents.catalogue_rows import DiffResult, DiffRow
     from penstock.core.layout import DatasetLayout
 
 FOUND, BROKEN, DIFFERENT = 0, 4, 4
@@ -113,14 +113,14 @@ def _show_difference(parsed: argparse.Namespace, found: Difference, result: Diff
             _lines(map(_row, rows))
         else:
             output.show_lines(map(difference_text.row, rows))
-        left = result["counts"][kind]["files"] - (limit or 0)
+        left = result["counts"][kind].files - (limit or 0)
         if limit is not None and left > 0:
             output.show_lines([difference_text.more(kind, left)])
     if as_json:
         _lines([result])
 
 
-def _row(one: Row) -> Mapping[str, object]:
+def _row(one: DiffRow) -> Mapping[str, object]:
     """Of a row what is known of it; names as text, whose bytes are `os.fsencode` of it."""
     told = {
         "kind": one.kind,

@@ -14,7 +14,7 @@ one line, which begins with its mark.
 from __future__ import annotations
 
 import os
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING
 
 from penstock.core import human
 from penstock.core.text import printable
@@ -22,7 +22,7 @@ from penstock.views.aligned_table import Column, lines
 from penstock.views.styled_lines import Line
 
 if TYPE_CHECKING:
-    from penstock.core.documents.catalogue_rows import DiffResult
+    from penstock.core.documents.catalogue_rows import DiffResult, DiffRow
 
 MARKS = {"changed": "*", "unproven": "!", "renamed": ">", "removed": "-", "added": "+"}
 STYLES = {"changed": "yellow", "unproven": "magenta", "renamed": "cyan", "removed": "red", "added": "green"}
@@ -35,21 +35,6 @@ _COLUMNS = (
 )
 
 
-class Row(Protocol):
-    """One file that is not the same in both."""
-
-    @property
-    def kind(self) -> str: ...
-    @property
-    def path(self) -> bytes: ...
-    @property
-    def was(self) -> bytes | None: ...
-    @property
-    def bytes(self) -> int | None: ...
-    @property
-    def bytes_before(self) -> int | None: ...
-
-
 def summary(result: DiffResult) -> list[Line]:
     """Counts by kind, files and bytes; kinds without a file are left out."""
     after = result["after"] or " ".join(result["source"]) + " now"
@@ -57,12 +42,12 @@ def summary(result: DiffResult) -> list[Line]:
     rows = [
         [
             _MEANS.get(kind, kind),
-            human.count(count["files"]),
-            human.size(count["bytes"]),
-            human.size(count["bytes_before"]) if count["bytes_before"] not in (0, count["bytes"]) else "",
+            human.count(count.files),
+            human.size(count.bytes),
+            human.size(count.bytes_before) if count.bytes_before not in (0, count.bytes) else "",
         ]
         for kind, count in result["counts"].items()
-        if count["files"]
+        if count.files
     ]
     for texts in lines(_COLUMNS, rows, indent=2):
         told += map(Line, texts)
@@ -71,7 +56,7 @@ def summary(result: DiffResult) -> list[Line]:
     return told
 
 
-def row(one: Row) -> Line:
+def row(one: DiffRow) -> Line:
     size, before = one.bytes, one.bytes_before
     name = shown(one.path) if one.was is None else f"{shown(one.was)} -> {shown(one.path)}"
     much = human.size((before if size is None else size) or 0)

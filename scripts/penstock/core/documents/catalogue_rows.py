@@ -4,14 +4,11 @@ A key once here keeps its meaning (docs/releases.md). Times are UTC, ISO 8601, a
 bytes. Keys of which nothing is known are null, or empty.
 """
 
-from __future__ import annotations
+# Annotations are read at run time (`typed_json`): no `from __future__ import annotations`.
+from collections.abc import Mapping, Sequence
+from typing import NamedTuple, Self, TypedDict
 
-from typing import TYPE_CHECKING, TypedDict
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
-
-    from penstock.core.documents.verdict import AuditShown
+from penstock.core.documents.verdict import AuditShown
 
 
 class OwnerJson(TypedDict):
@@ -161,12 +158,29 @@ class ReleaseShown(TypedDict):
     """What `audits.jsonl` says of the release; for its owner alone."""
 
 
-class DiffCount(TypedDict):
-    files: int
-    bytes: int
+class DiffRow(NamedTuple):
+    """One file that is not the same in both."""
+
+    kind: str
+    path: bytes
+    """Of a renamed file the new one."""
+    was: bytes | None
+    """The path before, of a renamed one."""
+    bytes: int | None
+    """None: it is gone."""
+    bytes_before: int | None
+
+
+class DiffCount(NamedTuple):
+    files: int = 0
+    bytes: int = 0
     """As they are in the latter; of removed files as they were."""
-    bytes_before: int
+    bytes_before: int = 0
     """As they were in the former; 0 of added files."""
+
+    def __add__(self, other: object) -> Self:
+        assert isinstance(other, DiffCount)
+        return type(self)(*(one + two for one, two in zip(self, other, strict=True)))
 
 
 class DiffResult(TypedDict):
