@@ -40,7 +40,7 @@ def make(layout: DatasetLayout) -> None:
     written; a dataset that nobody ever staged needs no mark."""
     if not layout.state.is_dir():
         return
-    mark = Cancellation(secrets.token_hex(8), *orders.given())
+    mark = Cancellation(secrets.token_hex(8), orders.given())
     what = "the mark that stops a running controller"
     orders.write(path(layout), marks.CANCELLATION.to_json(mark), what, "cancel")
 
@@ -53,7 +53,7 @@ def clear(layout: DatasetLayout) -> None:
 
 def made_at(layout: DatasetLayout) -> float:
     """When the dataset was last cancelled, in seconds since the epoch; 0 where no mark stands."""
-    return _read(layout).at
+    return _read(layout).given.at
 
 
 def _read(layout: DatasetLayout) -> Cancellation:
@@ -82,7 +82,7 @@ class CancelMark:
         mark = _read(self.layout)
         if mark.nonce in ("", self.before):
             return ""
-        return orders.told(mark.at, mark.user, mark.host)
+        return orders.told(mark.given)
 
 
 def refuse(layout: DatasetLayout, step: str) -> None:

@@ -56,8 +56,7 @@ def note(layout: DatasetLayout, end: LastEnd) -> None:
             storage.prepare(layout)
     except (PenstockError, OSError):
         return
-    given = orders.given()
-    told = end._replace(why=end.why[:_LONGEST], hint=end.hint[:_LONGEST], **given._asdict())
+    told = end._replace(why=end.why[:_LONGEST], hint=end.hint[:_LONGEST], given=orders.given())
     content = durable.json_line(marks.LAST_END.to_json(told)).ljust(SIZE)
     with contextlib.suppress(OSError):
         try:

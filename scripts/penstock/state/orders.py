@@ -6,8 +6,9 @@ from __future__ import annotations
 import os
 import socket
 import time
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING
 
+from penstock.core.documents.marks import Given
 from penstock.errors import FailedError
 from penstock.filesystem.errno_map import NO_SPACE, storage_error
 from penstock.filesystem.owners import account
@@ -16,15 +17,6 @@ from penstock.storage import durable
 if TYPE_CHECKING:
     from collections.abc import Mapping
     from pathlib import Path
-
-
-class Given(NamedTuple):
-    """Who gives an order, and when."""
-
-    at: float
-    """Seconds since the epoch."""
-    user: str
-    host: str
 
 
 def given() -> Given:
@@ -48,6 +40,6 @@ def write(where: Path, content: Mapping[str, object], what: str, verb: str) -> N
         ) from error
 
 
-def told(at: float, user: str, host: str) -> str:
+def told(given: Given) -> str:
     """`by alice on login1 at 15:04:05`."""
-    return f"by {user} on {host} at {time.strftime('%H:%M:%S', time.localtime(at))}"
+    return f"by {given.user} on {given.host} at {time.strftime('%H:%M:%S', time.localtime(given.at))}"

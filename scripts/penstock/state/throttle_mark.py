@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 def make(run: RunLayout, at_once: int) -> None:
     """Write it, durably. Raises FailedError."""
-    mark = Throttle(at_once, *orders.given())
+    mark = Throttle(at_once, orders.given())
     what = "the throttle that a running controller obeys"
     orders.write(run.throttle, marks.THROTTLE.to_json(mark), what, "call it")
 
@@ -36,4 +36,4 @@ def read(run: RunLayout) -> Throttle:
 
 def told(mark: Throttle) -> str:
     """`by alice on login1 at 15:04:05`."""
-    return orders.told(mark.at, mark.user, mark.host)
+    return orders.told(mark.given)

@@ -146,7 +146,7 @@ def _paused(context: Context, layout: DatasetLayout, told: RunState) -> RunState
 
 def _ended(layout: DatasetLayout, end: LastEnd) -> RunState:
     told: RunState = {"exit": end.exit}
-    told["at"] = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime(end.at))
+    told["at"] = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime(end.given.at))
     if end.step:
         told["step"] = end.step
     if not end.stopped:

@@ -45,6 +45,15 @@ class ClaimFile(NamedTuple):
     """The workflow above that list, on the same host: `<pid>.<start time in ticks>`; "" without one."""
 
 
+class Given(NamedTuple):
+    """Who gave an order, or ended a step, and when."""
+
+    at: float = 0.0
+    """Seconds since the epoch."""
+    user: str = "?"
+    host: str = "?"
+
+
 class LastEnd(NamedTuple):
     """`ended.json` in a dataset's state: how the last command that staged it ended, where it did not succeed.
 
@@ -58,10 +67,7 @@ class LastEnd(NamedTuple):
     """One line."""
     hint: str = ""
     """What to do, as the message said; "" where it said nothing."""
-    at: float = 0.0
-    """Seconds since the epoch."""
-    user: str = "?"
-    host: str = "?"
+    given: Annotated[Given, INLINE] = Given()
     stopped: bool = False
     """By a signal or `penstock cancel`, and not by an error."""
 
@@ -73,10 +79,7 @@ class Cancellation(NamedTuple):
 
     nonce: str = ""
     """Tells one cancel from another; "" where there was none."""
-    at: float = 0.0
-    """Seconds since the epoch."""
-    user: str = "?"
-    host: str = "?"
+    given: Annotated[Given, INLINE] = Given()
 
 
 class Throttle(NamedTuple):
@@ -86,10 +89,7 @@ class Throttle(NamedTuple):
 
     at_once: int = 0
     """Elements of a step; 0: as `cluster.max_elements` has it."""
-    at: float = 0.0
-    """Seconds since the epoch."""
-    user: str = "?"
-    host: str = "?"
+    given: Annotated[Given, INLINE] = Given()
 
 
 class TakenMark(NamedTuple):
