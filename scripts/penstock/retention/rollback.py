@@ -23,10 +23,10 @@ from typing import TYPE_CHECKING, NamedTuple
 from penstock.core.documents import marks
 from penstock.core.documents.history_line import Rollback
 from penstock.core.documents.marks import RollbackIntent
-from penstock.errors import ConfigError, FailedError, FindingsError
+from penstock.errors import FailedError, FindingsError
 from penstock.filesystem import clock
 from penstock.retention import pins
-from penstock.state import current_pointer, documents, gate, history, run_claims
+from penstock.state import current_pointer, documents, gate, history, missing_releases, run_claims
 
 if TYPE_CHECKING:
     from penstock.core.layout import DatasetLayout
@@ -117,12 +117,8 @@ def _wanted(context: Context, layout: DatasetLayout, release: str | None, curren
     if release is not None:
         if release in there:
             return release
-        raise ConfigError(
-            f"there is no release {release}",
-            where=str(layout.releases),
-            why=f"there are {', '.join(there)}" if there else "nothing is published",
-            hint="name one of them, or leave it out: the one before the current one is meant",
-        )
+        hint = "name one of them, or leave it out: the one before the current one is meant"
+        raise missing_releases.no_release(layout, [release], there, hint)
     if there == [current]:
         raise FindingsError(
             f"{current} is the only release",

@@ -47,7 +47,7 @@ from penstock.errors import (
 from penstock.filesystem import clock, errno_map, plain_files
 from penstock.filesystem.errno_map import printable
 from penstock.policy import accounts, hold
-from penstock.state import history, receipts, release_signature, seals, under_way, verdicts
+from penstock.state import history, missing_releases, receipts, release_signature, seals, under_way, verdicts
 from penstock.storage.registry import open_storage
 
 if TYPE_CHECKING:
@@ -277,8 +277,8 @@ def _named(found: Judgement, release: str | None) -> None:
     try:
         modes = [path.lstat().st_mode for path in (layout.folder, layout.releases, folder)]
     except FileNotFoundError:
-        what = f"`current` names {printable(found.release)}, which is not there"
-        raise _broken(folder, what if release is None else "there is no such release") from None
+        nowhere = missing_releases.named_by_current(found.release)
+        raise _broken(folder, nowhere if release is None else "there is no such release") from None
     if not all(map(stat.S_ISDIR, modes)):
         raise _broken(folder, "it is no folder (links are not followed below the root)")
 

@@ -8,10 +8,10 @@ from typing import TYPE_CHECKING
 
 from penstock.core import events, human
 from penstock.core.documents.history_line import Removal
-from penstock.errors import ConfigError, PreflightError
+from penstock.errors import PreflightError
 from penstock.retention import collection, dataset_removal, decision, freeing, survey
 from penstock.retention.collection import Plan
-from penstock.state import history
+from penstock.state import history, missing_releases
 from penstock.views import gc_text
 
 if TYPE_CHECKING:
@@ -50,12 +50,7 @@ def remove(
     wanted = [one for one in dict.fromkeys(releases) if one in there or not _was_removed(layout, one)]
     unknown = [one for one in wanted if one not in there]
     if unknown:
-        raise ConfigError(
-            f"there is no release {', '.join(unknown)}",
-            where=str(layout.releases),
-            why=f"there are {', '.join(there)}" if there else "nothing is published",
-            hint="`penstock releases` lists the names",
-        )
+        raise missing_releases.no_release(layout, unknown, there, "`penstock releases` lists the names")
     decide = partial(_by_name, context, wanted, now)
     planned = collection.plan(context, layout, decide, unpinned=unpinned, stagings=False)
     if not dry_run:

@@ -15,6 +15,7 @@ from penstock.errors import (
     PreflightError,
 )
 from penstock.retention import pins
+from penstock.state import missing_releases
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -37,7 +38,7 @@ def released(context: Context, layout: DatasetLayout, name: str | None, doing: s
         raise PreflightError("nothing is published yet", where=layout.dataset, hint=hint)
     if name is None:
         raise FindingsError(
-            f"`current` names {release}, which is not there",
+            missing_releases.named_by_current(release),
             where=str(layout.current),
             hint=f"`{context.program} rollback {layout.dataset} RELEASE` makes another one current; {hint}",
         )
