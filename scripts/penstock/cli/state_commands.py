@@ -79,7 +79,7 @@ def render(found: Sequence[StatusResult]) -> list[Line]:
     """One block a dataset, each line escaped."""
     from penstock.core.documents.verdict import AuditShown
     from penstock.core.text import TEXT, brief
-    from penstock.views import findings_text
+    from penstock.views import findings_text, text_block
     from penstock.views.styled_lines import Line
 
     lines = []
@@ -106,7 +106,7 @@ def render(found: Sequence[StatusResult]) -> list[Line]:
                     key, text = "size", human.size(value)
                 else:
                     text = human.count(value) if isinstance(value, int) else _text(value)
-                lines.append(f"  {key.replace('_', ' '):<14}{brief(text, TEXT)}")
+                lines += text_block.field(key.replace("_", " "), brief(text, TEXT))
     return [Line(text) for text in lines]
 
 

@@ -8,7 +8,6 @@ which is never broken. Colours only on a terminal, and not under NO_COLOR.
 from __future__ import annotations
 
 import os
-import textwrap
 from collections import Counter
 from itertools import zip_longest
 from typing import TYPE_CHECKING
@@ -16,6 +15,7 @@ from typing import TYPE_CHECKING
 from penstock.core import human
 from penstock.core.checks import VERDICTS
 from penstock.core.text import printable
+from penstock.views.text_block import wrapped
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -56,12 +56,12 @@ def _lines(title: str, results: Sequence[CheckResult], columns: int) -> Iterator
     yield printable(title), "", "bold"
     yield f"  {'VERDICT':<{VERDICT}}", f"{'LOOKED AT':<{about}}  FOUND", "dim"
     for one in results:
-        found = _wrapped(one.found, room)
+        found = wrapped(one.found, room)
         if one.verdict != "ok":
-            found += _wrapped(f"wanted: {one.wanted}", room) if one.wanted else []
-            found += _wrapped(f"to do: {one.mend}", room) if one.mend else []
+            found += wrapped(f"wanted: {one.wanted}", room) if one.wanted else []
+            found += wrapped(f"to do: {one.mend}", room) if one.mend else []
         verdict: str = one.verdict
-        for left, right in zip_longest(_wrapped(one.about, about), found, fillvalue=""):
+        for left, right in zip_longest(wrapped(one.about, about), found, fillvalue=""):
             yield f"  {verdict:<{VERDICT}}", f"{left:<{about}}  {right}", STYLES[one.verdict]
             verdict = ""
     counts = Counter(one.verdict for one in results)
@@ -71,7 +71,3 @@ def _lines(title: str, results: Sequence[CheckResult], columns: int) -> Iterator
 
 def _counted(count: int, verdict: str) -> str:
     return f"{count} ok" if verdict == "ok" else human.counted(count, verdict)
-
-
-def _wrapped(text: str, columns: int) -> list[str]:
-    return textwrap.wrap(printable(text), columns, break_long_words=False, break_on_hyphens=False)

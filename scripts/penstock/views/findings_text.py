@@ -9,6 +9,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from penstock.core import human
+from penstock.views import text_block
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -145,4 +146,4 @@ def table(rows: Iterable[tuple[str, str, str]]) -> list[str]:
 
 def line(title: str, value: object) -> str:
     """A line of a table, with its title."""
-    return f"  {title:<{WIDTH}}{human.printable(str(value))}"
+    return text_block.field(title, str(value), width=WIDTH)[0]

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import textwrap
 from typing import TYPE_CHECKING
 
 from penstock.core import human
+from penstock.views import text_block
 
 if TYPE_CHECKING:
     from penstock.core.documents.step_results import Collected, Frees
@@ -49,10 +49,7 @@ def _wrapped(line: str, columns: int) -> list[str]:
     if not columns or len(line) <= columns:
         return [line]
     below = " " * (len(line) - len(line.lstrip()) + 2)
-    return textwrap.wrap(
-        line, columns, subsequent_indent=below, break_long_words=False, break_on_hyphens=False,
-        replace_whitespace=False, drop_whitespace=True,
-    )  # fmt: skip
+    return text_block.wrapped(line, columns, below=below)
 
 
 def freed(told: Frees, verb: str) -> list[str]:

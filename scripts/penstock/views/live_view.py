@@ -7,7 +7,6 @@ step ends, its one line of result scrolls away upwards.
 from __future__ import annotations
 
 import math
-import textwrap
 import threading
 import time
 from typing import TYPE_CHECKING, TextIO
@@ -20,7 +19,7 @@ from rich.text import Text
 from penstock.core import events, human
 from penstock.core.events import ElementChanged, Ended, Noted, Warned
 from penstock.core.text import printable_lines
-from penstock.views import line_view
+from penstock.views import line_view, text_block
 from penstock.views.event_totals import Tally, Task
 
 if TYPE_CHECKING:
@@ -154,10 +153,7 @@ class LiveView:
         head = f"{name}  " if name else ""
         for line in printable_lines(head + text).split("\n"):
             indent = " " * max(3, len(line) - len(line.lstrip()))
-            rows = textwrap.wrap(
-                line, self._console.width, subsequent_indent=indent,
-                break_long_words=False, break_on_hyphens=False,
-            )  # fmt: skip
+            rows = text_block.wrapped(line, self._console.width, below=indent)
             shown = Text("\n".join(rows))
             shown.stylize("bold", 0, len(name))
             shown.stylize(style, len(name))

@@ -4,13 +4,11 @@ have at most COLUMNS columns, but for a path, a digest or a URL, which is never 
 from __future__ import annotations
 
 import re
-import textwrap
-from itertools import chain, repeat
 from typing import TYPE_CHECKING, cast
 
 from penstock.core import human
 from penstock.core.text import TEXT, brief, printable
-from penstock.views import findings_text, linked_text
+from penstock.views import findings_text, linked_text, text_block
 from penstock.views.aligned_table import COLUMNS, Column, lines
 from penstock.views.styled_lines import Line
 
@@ -28,7 +26,6 @@ if TYPE_CHECKING:
         StagingRow,
     )
 
-TITLE = 14
 HOLDERS = 3
 """Of a release that are named in the table."""
 _RELEASES = (
@@ -301,18 +298,11 @@ def _event(row: HistoryRow) -> str:
 
 
 def _field(title: str, text: str, columns: int, style: str = "") -> list[Line]:
-    width = columns - TITLE - 2
-    wrapped = textwrap.wrap(brief(text, TEXT), width, break_long_words=False, break_on_hyphens=False) or [""]
-    titles = chain([title], repeat(""))
-    return [
-        Line(f"  {name:<{TITLE}}{part}".rstrip(), style) for name, part in zip(titles, wrapped, strict=False)
-    ]
+    return [Line(line, style) for line in text_block.field(title, brief(text, TEXT), columns)]
 
 
 def _said(text: str, indent: int, columns: int, style: str) -> list[Line]:
-    wrapped = textwrap.wrap(
-        brief(text, TEXT), columns - indent - 2, break_long_words=False, break_on_hyphens=False
-    )
+    wrapped = text_block.wrapped(brief(text, TEXT), columns - indent - 2)
     return [Line(" " * (indent + 2 * (number > 0)) + part, style) for number, part in enumerate(wrapped)]
 
 

@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-import textwrap
-from itertools import chain, repeat
 from typing import TYPE_CHECKING
 
 from penstock.core import human
-from penstock.core.text import printable
+from penstock.views import text_block
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -19,7 +17,6 @@ if TYPE_CHECKING:
         Preview,
     )
 
-WIDTH = 14
 COLUMNS = 80
 """A line has no more, but for a long path or URL."""
 
@@ -81,9 +78,5 @@ def _would(found: Preview) -> str:
 def _block(dataset: str, rows: Sequence[tuple[str, str]]) -> str:
     lines = [dataset]
     for title, text in rows:
-        wrapped = textwrap.wrap(
-            printable(text), COLUMNS - WIDTH - 2, break_long_words=False, break_on_hyphens=False
-        )
-        titles = chain([title], repeat(""))
-        lines += [f"  {name:<{WIDTH}}{part}" for name, part in zip(titles, wrapped, strict=False)]
+        lines += text_block.field(title, text, COLUMNS) if text else []
     return "\n".join(lines) + "\n"

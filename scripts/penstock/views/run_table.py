@@ -6,14 +6,13 @@ a person. A figure that is not known is `-`, and a column without a figure is le
 
 from __future__ import annotations
 
-import textwrap
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, NamedTuple
 
 from penstock.core import human
 from penstock.core.grades import CARRIED, EVIDENCE_GRADES
 from penstock.core.text import brief
-from penstock.views import aligned_table
+from penstock.views import aligned_table, text_block
 from penstock.views.aligned_table import Column
 from penstock.views.styled_lines import Line
 
@@ -111,8 +110,8 @@ def ending(
 ) -> list[Line]:
     """The table, the sentence, and below it the command that tries the failed ones again and where the
     reports are, each "" where there is none."""
-    wrapped = textwrap.wrap(sentence(rows, code), columns, break_long_words=False, break_on_hyphens=False)
-    lines = [*table(rows, columns), Line(""), *(Line(text, "bold") for text in wrapped)]
+    closing = text_block.wrapped(sentence(rows, code), columns)
+    lines = [*table(rows, columns), Line(""), *(Line(text, "bold") for text in closing)]
     if again:
         lines.append(Line(f"again:  {human.printable(again)}"))
     if report:

@@ -12,12 +12,11 @@ from typing import TYPE_CHECKING
 
 from penstock.core import human
 from penstock.core.grades import EVIDENCE_GRADES, SOURCE_GRADES
-from penstock.views import findings_text, usage_text
+from penstock.views import findings_text, text_block, usage_text
 
 if TYPE_CHECKING:
     from penstock.views.keys import AmendedFiles, Result, StepResult, TimedAmount
 
-WIDTH = 14
 SHOWN_FAILURES = 10
 
 
@@ -42,7 +41,7 @@ def render(result: Result) -> str:
     status = str(result.get("status") or "FAILED")
     why = human.printable(str(result.get("why") or ""))
     lines.append(("STATUS", f"{status} ({why})" if why else status))
-    text = [lines[0][0], *(f"  {title:<{WIDTH}}{value}".rstrip() for title, value in lines[1:])]
+    text = [lines[0][0], *(line for title, value in lines[1:] for line in text_block.field(title, value))]
     return "\n".join(text) + "\n"
 
 
