@@ -22,10 +22,10 @@ from penstock.core.layout import ARCHIVED, STATED
 from penstock.core.text import in_quotes
 from penstock.errors import ConfigError, PreflightError
 from penstock.listing.key_filter import Filter
-from penstock.listing.listers import Identified, Resumable, stated
+from penstock.listing.listers import stated
 from penstock.sources.external_sort import DisorderError
 from penstock.sources.origin import origin
-from penstock.sources.port import Emptied, Sharing, Sortable
+from penstock.sources.port import Continued, Emptied, Sharing, Sortable
 from penstock.storage import durable
 
 if TYPE_CHECKING:
@@ -297,13 +297,14 @@ class _Gathering:
         in no order begins anew."""
         if place.number in self._in_no_order and isinstance(place.source, Sortable):
             return place.source.list_sorted(scratch)
-        if not self._resume or not isinstance(lister, Resumable):
+        if not self._resume or not isinstance(lister, Continued):
             return lister.list()
+        from penstock.listing.key_list import KeyList
         from penstock.listing.resumption import Resumption
         from penstock.listing.resumption import place as resumable_at
 
         config = self._dataset.sources[place.number]
-        told = lister.identity() if isinstance(lister, Identified) else ""
+        told = lister.identity() if isinstance(lister, KeyList) else ""
         identity = [place.source.url, origin(config, place.source), self._dataset.changed, told]
         if config.times != "store":
             identity.append(config.times)

@@ -86,7 +86,7 @@ class KeyList:
 
     @property
     def refused(self) -> int:
-        """See `listers.Refusing`."""
+        """How many keys it has refused so far: a listing that lacks them is not to be continued."""
         return self._refused.total
 
     def identity(self) -> str:
@@ -99,7 +99,7 @@ class KeyList:
         return self.list_between(b"", None)
 
     def list_between(self, after: bytes, upto: bytes | None) -> Iterator[Sequence[Listed]]:
-        """See `listers.Resumable`."""
+        """See `port.Continued`."""
         self._ignored.clear()
         self._refused = Offenders()
         with self._asking() as ask, ThreadPoolExecutor(AT_ONCE, thread_name_prefix="asking") as pool:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Protocol, runtime_checkable
+from typing import TYPE_CHECKING, Protocol
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
@@ -29,31 +29,6 @@ class StatedLister(Lister, Protocol):
 
     def note(self) -> str:
         """One sentence on these files and their age. Raises PreflightError for files that cannot be used."""
-
-
-@runtime_checkable
-class Resumable(Protocol):
-    """What lists a source from a key on: a `port.Continued` source, a list of keys."""
-
-    def list_between(self, after: bytes, upto: bytes | None) -> Iterator[Sequence[Listed]]:
-        """Of the objects of `list`, those whose keys come behind `after`, up to and with `upto` (None: to the
-        end)."""
-
-
-@runtime_checkable
-class Refusing(Protocol):
-    """A lister that refuses some keys at its end."""
-
-    @property
-    def refused(self) -> int:
-        """How many it has refused so far: a listing that lacks them is not to be continued."""
-
-
-@runtime_checkable
-class Identified(Protocol):
-    """One whose listing is decided by more than its source."""
-
-    def identity(self) -> str: ...
 
 
 def stated(

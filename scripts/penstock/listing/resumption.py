@@ -30,7 +30,7 @@ from penstock.core.row_codec import filled
 from penstock.errors import FailedError, PenstockError
 from penstock.formats.listing_file import ListingWriter, read_columns
 from penstock.formats.tables import count_of, values
-from penstock.listing.listers import Refusing
+from penstock.listing.key_list import KeyList
 from penstock.sources.external_sort import DisorderError, order
 from penstock.state import documents
 from penstock.storage import durable
@@ -38,7 +38,7 @@ from penstock.storage import durable
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
-    from penstock.listing.listers import Resumable
+    from penstock.sources.port import Continued
     from penstock.state.context import Context
 
 ROWS = 500_000
@@ -58,7 +58,7 @@ class _Held(NamedTuple):
 class Resumption:
     """The segments of one source's listing, in a folder of its own."""
 
-    def __init__(self, context: Context, dataset: str, folder: Path, lister: Resumable) -> None:
+    def __init__(self, context: Context, dataset: str, folder: Path, lister: Continued) -> None:
         """`folder` belongs to this source and its listing alone: see `place`."""
         self._context, self._dataset, self._folder, self._lister = context, dataset, folder, lister
         self._within = context.config.list.resume_within
@@ -151,7 +151,7 @@ class Resumption:
     def sound(self, batch: Sequence[Listed]) -> bool:
         """Whether what was listed may be continued: nothing was refused, and each row can be stored, which
         does not hold of what an archive holds (`Listed.archived`)."""
-        if self._within <= 0 or (isinstance(self._lister, Refusing) and self._lister.refused):
+        if self._within <= 0 or (isinstance(self._lister, KeyList) and self._lister.refused):
             return False
         return max(one.size for one in batch) <= LARGEST and not any(one.archived for one in batch)
 
