@@ -18,7 +18,8 @@ from penstock.core.events import Noted
 from penstock.core.row_codec import line
 from penstock.errors import FailedError, LockedError
 from penstock.ownership import abandoned_stagings
-from penstock.state import run_store
+from penstock.ownership.dataset_hold import holding
+from penstock.state import run_claims, run_store
 from penstock.state.run import read_plan
 from penstock.state.submission_log import ArrayBook
 from penstock.steps import status_report
@@ -172,23 +173,21 @@ def test_the_lock_is_checked_right_before_a_run_removes_its_own_staging(
     go(context, upto="plan")
     name, folder = opened(context)
     folder.plan.unlink()
-    sink, overtaken = context.sink, []
-
-    class Overtaken:
-        def assert_held(self) -> None:
-            if overtaken:
-                raise LockedError("overtaken meanwhile")
+    sink, layout = context.sink, context.layout("data")
+    run = run_store.open_run(layout)
 
     def slow(event: Event) -> None:
         sink(event)
         if isinstance(event, Noted) and "is removed and made anew" in event.text:
-            overtaken.append(event)
+            run_claims.make(layout, "f" * 16, run_claims.highest(layout), "")
 
     context.sink = slow
-    context.hold = Overtaken()
-    with pytest.raises(LockedError, match="overtaken meanwhile"):
-        abandoned_stagings.clear_own(context, run_store.open_run(context.layout("data")))
-    assert context.layout("data").staging(name).exists()
+    with (
+        pytest.raises(LockedError, match=f"was overtaken by run {'f' * 16}"),
+        holding(context, "data", run.id, "plan"),
+    ):
+        abandoned_stagings.clear_own(context, run)
+    assert layout.staging(name).exists()
 
 
 def test_status_names_what_was_abandoned_and_what_it_holds(context: Context, source: Path) -> None:

@@ -13,6 +13,7 @@ from penstock.ownership import liveness
 from penstock.ownership.ops_share import OpsShare
 from penstock.ownership.promises import Kept
 from penstock.state import cancel_mark, last_end, run_claims
+from penstock.state.held_dataset import HeldDataset
 from penstock.state.run import read_plan, read_run
 from penstock.state.under_way import Notice
 
@@ -28,52 +29,39 @@ def _nothing() -> None:
     pass
 
 
-class Hold:
-    """What a step holds: the lock, and the claim of its run."""
-
-    def __init__(self, layout: DatasetLayout, lock: DatasetLock, run: str) -> None:
-        self._layout, self._lock, self.run = layout, lock, run
-        self._above = run_claims.highest(layout) if not run else None
-        self.number = run_claims.number(layout) if run else 0
-        """The number of the run's claim when the step began."""
-
-    def claim(self, context: Context, run: str) -> None:
-        """Claim the dataset for `run`: this step and all later ones work for that run. Raises LockedError
-        while another run that claimed it lives, and when another one was faster; NewerFormatError where a
-        newer penstock listed that run: what it holds is not known here."""
-        above = self._above
-        if above is not None and above.run:
-            with contextlib.suppress(FailedError, PreflightError):
-                read_run(self._layout.run(above.run))
-                read_plan(self._layout.run(above.run))
-        if above is not None and above.run != run:
-            if who := liveness.of_claim(context, self._layout, above):
-                raise LockedError(
-                    f"dataset {self._layout.dataset} is being staged by run {above.run}",
-                    where=str(self._layout.run(above.run).folder),
-                    why=who,
-                    hint="wait for it, or stop it; what the source holds by then is listed anew",
-                )
-            if above.run and not self._layout.run(above.run).receipt("publish").exists():
-                text = f"run {run} takes over from run {above.run}, which did not end ({run_claims.made_by(above)})"
-                context.emit(events.Noted(self._layout.dataset, "list", text))
-        standing = run_claims.highest(self._layout)
-        if standing is not None and standing.run != run and standing != above:
-            raise run_claims.overtaken(self._layout, run, standing)
-        self.assert_held()
-        self.number = run_claims.make(self._layout, run, above, context.controller).number
-        self.run = run
-
-    def assert_held(self) -> None:
-        """Raises LockedError where the step was overtaken: to be called right before whatever readers or
-        another run could see."""
-        if self.run:
-            run_claims.check(self._layout, self.run)
-        self._lock.assert_held()
+def claim(context: Context, held: HeldDataset, run: str) -> None:
+    """Claim the dataset for `run`: this step and all later ones work for that run. Raises LockedError while
+    another run that claimed it lives, and when another one was faster; NewerFormatError where a newer
+    penstock listed that run: what it holds is not known here."""
+    layout, above = held.layout, held.above
+    if above is not None and above.run:
+        with contextlib.suppress(FailedError, PreflightError):
+            read_run(layout.run(above.run))
+            read_plan(layout.run(above.run))
+    if above is not None and above.run != run:
+        if who := liveness.of_claim(context, layout, above):
+            raise LockedError(
+                f"dataset {layout.dataset} is being staged by run {above.run}",
+                where=str(layout.run(above.run).folder),
+                why=who,
+                hint="wait for it, or stop it; what the source holds by then is listed anew",
+            )
+        if above.run and not layout.run(above.run).receipt("publish").exists():
+            by = run_claims.made_by(above)
+            text = f"run {run} takes over from run {above.run}, which did not end ({by})"
+            context.emit(events.Noted(layout.dataset, "list", text))
+    standing = run_claims.highest(layout)
+    if standing is not None and standing.run != run and standing != above:
+        raise run_claims.overtaken(layout, run, standing)
+    held.assert_held()
+    held.number = run_claims.make(layout, run, above, context.controller).number
+    held.run = run
 
 
 @contextlib.contextmanager
-def holding(context: Context, dataset: str, run: str, step: str, *, release: str = "") -> Iterator[Hold]:
+def holding(
+    context: Context, dataset: str, run: str, step: str, *, release: str = ""
+) -> Iterator[HeldDataset]:
     """Hold the dataset's lock for a step of `run` ("" for list, and for a repair, which is of a `release`);
     the promise of that run or repair, where it has one, says meanwhile that this process works for it. A
     notice says so to other accounts (`state.under_way`), until the run is published or a step of it fails.
@@ -93,7 +81,7 @@ def holding(context: Context, dataset: str, run: str, step: str, *, release: str
 
     lock = lock_of(context, layout, run or release, step, beat=beat)
     with lock:
-        hold = Hold(layout, lock, run)
+        hold = HeldDataset(layout, lock, run)
         if run:
             run_claims.check(layout, run)
         cancel_mark.refuse(layout, step)
@@ -154,7 +142,7 @@ def _paced(context: Context, layout: DatasetLayout, run: str) -> Iterator[None]:
             context.storage = plain
 
 
-def _overtaken(hold: Hold) -> LockedError | None:
+def _overtaken(hold: HeldDataset) -> LockedError | None:
     """Returns LockedError where the step was overtaken while it ran, to be raised instead of the step's own
     error, since source or tree may belong to another run by now; else None."""
     try:

@@ -9,7 +9,7 @@ import time
 import weakref
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING
 
 from penstock.core.events import Event, Noted, Sink, silent
 from penstock.core.layout import DatasetLayout, Signing
@@ -24,20 +24,11 @@ if TYPE_CHECKING:
 
     from penstock.cluster.port import Cluster
     from penstock.config.settings import Config, DatasetConfig, TargetConfig
+    from penstock.state.held_dataset import HeldDataset
     from penstock.storage.port import Storage
 
 HELD = 0.5
 """Seconds between two looks of a step that holds; `policy.pause` looks at the root less often."""
-
-
-class Hold(Protocol):
-    """What a step holds of its dataset: the lock, and the claim of its run (`ownership.dataset_hold`)."""
-
-    number: int
-    """Of the claim of its run, as it stood when the step began."""
-
-    def assert_held(self) -> None:
-        """Raises LockedError where another run overtook the step."""
 
 
 @dataclass
@@ -139,7 +130,7 @@ class Context:
     """The workflow above this step, `<pid>.<start time in ticks>`; "" for a step by hand."""
     clock: Callable[[], float] = time.time
     """Seconds since the epoch, by which the age of readings is counted."""
-    hold: Hold | None = None
+    hold: HeldDataset | None = None
     """What the step that is under way holds (`ownership.dataset_hold`)."""
 
     @cached_property

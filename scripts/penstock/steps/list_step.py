@@ -27,7 +27,7 @@ from penstock.formats import empty_folders
 from penstock.listing.collection import Gathered, apart, gather, open_sources, ordered
 from penstock.listing.listers import reach
 from penstock.ownership import abandoned_stagings, published_state, reserve
-from penstock.ownership.dataset_hold import holding
+from penstock.ownership.dataset_hold import claim, holding
 from penstock.ownership.invalid_runs import drop_stale
 from penstock.release.evidence import short
 from penstock.retention import interrupted
@@ -44,9 +44,9 @@ if TYPE_CHECKING:
     from penstock.config.settings import Config, DatasetConfig
     from penstock.core.documents.step_results import ListResult
     from penstock.core.layout import DatasetLayout, RunLayout
-    from penstock.ownership.dataset_hold import Hold
     from penstock.sources.port import Source
     from penstock.state.context import Context
+    from penstock.state.held_dataset import HeldDataset
 
 STEP = "list"
 _NEW = ".new-"
@@ -85,7 +85,7 @@ def run(context: Context, dataset: str) -> ListResult:
 
 
 def _list(
-    context: Context, config: DatasetConfig, layout: DatasetLayout, sources: list[Source], hold: Hold
+    context: Context, config: DatasetConfig, layout: DatasetLayout, sources: list[Source], hold: HeldDataset
 ) -> ListResult:
     context.storage.make_dirs(layout.runs)
     for name in os.listdir(layout.runs):
@@ -104,7 +104,7 @@ def _list(
         stands, old = _stands(context, layout, run_id) if context.new_release else "", run_id
         if stands:
             run_id = run_of(context.config, config, layout, urls, gathered.digest, kept, without=old)
-        hold.claim(context, run_id)
+        claim(context, hold, run_id)
         if stands:
             hold.assert_held()
             run_store.replace(layout, old)
