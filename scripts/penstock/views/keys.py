@@ -27,20 +27,14 @@ class TimedAmount(TypedDict, total=False):
     moved_seconds: float
 
 
-class StepResult(TypedDict, total=False):
-    """One step of the run."""
+class StepResult(TimedAmount, total=False):
+    """One step of the run, and what it did."""
 
     step: str
     status: str
     """`done`, `failed`, `skipped` (its receipt was there already)."""
     started: str
     ended: str
-    seconds: float
-    files: int
-    bytes: int
-    moved_bytes: int
-    """As of `TimedAmount`, with `moved_seconds`."""
-    moved_seconds: float
     elements: int
     why: str
     """One line: what decided (workers, streams, what limited it), or what failed."""
