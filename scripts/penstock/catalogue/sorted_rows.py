@@ -16,6 +16,7 @@ import pyarrow.compute as pc
 
 from penstock.core.text import printable
 from penstock.errors import FailedError
+from penstock.formats.row_cursor import RowCursor
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
@@ -38,17 +39,16 @@ class Met(NamedTuple):
 def merged(before: Iterable[pa.RecordBatch], after: Iterable[pa.RecordBatch], where: str) -> Iterator[Met]:
     """Both streams to their ends, each row once. A column `path` is binary, and ascends. Raises FailedError,
     which names `where`, for a stream that does not ascend."""
-    one, two = _Stream(before, where), _Stream(after, where)
-    while one.rows is not None or two.rows is not None:
-        if two.rows is None and one.rows is not None:
-            rows = one.take(one.rows.num_rows)
-            yield Met(rows.slice(0, 0), rows.slice(0, 0), rows, rows.slice(0, 0))
-        elif one.rows is None and two.rows is not None:
-            rows = two.take(two.rows.num_rows)
-            yield Met(rows.slice(0, 0), rows.slice(0, 0), rows.slice(0, 0), rows)
-        else:
-            last = min(one.last, two.last)
-            yield _met(one.take(one.upto(last)), two.take(two.upto(last)))
+    one, two = RowCursor(_ascending(before, where)), RowCursor(_ascending(after, where))
+    while one.rows is not None and two.rows is not None:
+        last = min(one.last, two.last)
+        yield _met(one.take(one.count(last)), two.take(two.count(last)))
+    for rows in one.rest():
+        none = rows.slice(0, 0)
+        yield Met(none, none, rows, none)
+    for rows in two.rest():
+        none = rows.slice(0, 0)
+        yield Met(none, none, none, rows)
 
 
 def _met(one: pa.RecordBatch, two: pa.RecordBatch) -> Met:
@@ -65,53 +65,24 @@ def _met(one: pa.RecordBatch, two: pa.RecordBatch) -> Met:
     )
 
 
-class _Stream:
-    """What is left of a stream: `rows` is the next batch, None at the end."""
-
-    def __init__(self, batches: Iterable[pa.RecordBatch], where: str) -> None:
-        self._batches, self._where = iter(batches), where
-        self.rows: pa.RecordBatch | None = None
-        self.last = b""
-        self._next()
-
-    def take(self, count: int) -> pa.RecordBatch:
-        """The next rows; no more than are in `rows`."""
-        assert self.rows is not None
-        taken, self.rows = self.rows.slice(0, count), self.rows.slice(count)
-        if not self.rows.num_rows:
-            self._next()
-        return taken
-
-    def upto(self, path: bytes) -> int:
-        """How many rows of the batch have this path or a lower one."""
-        assert self.rows is not None
-        low, high = 0, int(self.rows.num_rows)
-        if self.last <= path:
-            return high
-        paths = self.rows["path"]
-        while low < high:
-            middle = (low + high) // 2
-            if paths[middle].as_py() <= path:
-                low = middle + 1
-            else:
-                high = middle
-        return low
-
-    def _next(self) -> None:
-        before, first = self.last, self.rows is None
-        self.rows = next((batch for batch in self._batches if batch.num_rows), None)
-        if self.rows is None:
-            return
-        paths = self.rows["path"]
-        self.last = paths[-1].as_py()
-        ascends = paths.is_valid().false_count == 0 and (first or before < paths[0].as_py())
+def _ascending(batches: Iterable[pa.RecordBatch], where: str) -> Iterator[pa.RecordBatch]:
+    """The batches that have rows, as long as their paths ascend."""
+    before: bytes | None = None
+    for batch in batches:
+        if not batch.num_rows:
+            continue
+        paths = batch["path"]
+        first, last = paths[0].as_py(), paths[-1].as_py()
+        ascends = paths.is_valid().false_count == 0 and (before is None or before < first)
         if not ascends or pc.any(pc.greater_equal(paths[:-1], paths[1:])).as_py():
             raise FailedError(
                 "the rows are not in the order of their paths",
-                where=self._where,
-                why=f"near {printable(self.last.decode('utf-8', 'surrogateescape'))}",
+                where=where,
+                why=f"near {printable(last.decode('utf-8', 'surrogateescape'))}",
                 hint="the manifest is damaged: `penstock audit` says what else is",
             )
+        before = last
+        yield batch
 
 
 def together(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:

@@ -28,9 +28,10 @@ from typing import TYPE_CHECKING
 import pyarrow as pa
 
 from penstock.core.digests import PLAIN, STRONG_CLAIM
+from penstock.formats.row_cursor import RowCursor
 from penstock.formats.shards import FORM
 from penstock.formats.tables import strings
-from penstock.planning.unchanged_rows import brought, end_of
+from penstock.planning.unchanged_rows import brought
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -98,16 +99,11 @@ class RenamedRows:
         """The rows, with `reuse` and `held_as` of those that `match` found."""
         import pyarrow.compute as pc
 
-        matched = self._matched
+        matched = RowCursor([] if self._matched is None else [self._matched])
         places = {name: FORM.schema.get_field_index(name) for name in ("reuse", "held_as")}
-        start = 0
         for batch in rows:
-            if matched is None:
-                yield batch
-                continue
-            end = end_of(matched["path"], batch["path"][-1].as_py())
-            some, start = matched.slice(start, end - start), end
-            if some.num_rows:
+            some = matched.take_to(batch["path"][-1].as_py())
+            if some is not None:
                 index = pc.index_in(batch["path"], some["path"])
                 found = pc.is_valid(index)
                 for name, place in places.items():

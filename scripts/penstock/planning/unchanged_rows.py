@@ -15,6 +15,7 @@ import pyarrow as pa
 
 from penstock.core.digests import PLAIN
 from penstock.core.grades import SIZE_ONLY
+from penstock.formats.row_cursor import RowCursor
 from penstock.formats.shards import FORM
 
 if TYPE_CHECKING:
@@ -59,10 +60,10 @@ def with_reuse(
 ) -> Iterator[pa.RecordBatch]:
     """Rows of shards, whole files, with `reuse` set where `records`, the columns COLUMNS of a manifest, have
     the same file. Both ascend in the bytes of the path. `free` gets the records that no row takes."""
-    held = _Held(records)
+    held = RowCursor(records)
     place = FORM.schema.get_field_index("reuse")
     for batch in rows:
-        there = held.until(batch["path"][-1].as_py())
+        there = held.take_to(batch["path"][-1].as_py())
         reuse = _reuse(batch, there, rules)
         if free and there is not None:
             free(_left(batch, reuse, there))
@@ -70,50 +71,6 @@ def with_reuse(
     if free:
         for rest in held.rest():
             free(rest)
-
-
-class _Held:
-    """The records of a manifest, taken in runs up to a path."""
-
-    def __init__(self, batches: Iterator[pa.RecordBatch]) -> None:
-        self._batches = batches
-        self._left: pa.RecordBatch | None = next(batches, None)
-
-    def until(self, last: bytes) -> pa.RecordBatch | None:
-        """The next records whose paths are not above `last`, in byte order; None where there are none."""
-        runs: list[pa.RecordBatch] = []
-        while self._left is not None:
-            paths = self._left["path"]
-            if len(paths) and paths[-1].as_py() > last:
-                end = end_of(paths, last)
-                runs.append(self._left.slice(0, end))
-                self._left = self._left.slice(end)
-                break
-            runs.append(self._left)
-            self._left = next(self._batches, None)
-        runs = [run for run in runs if run.num_rows]
-        if len(runs) > 1:
-            return pa.Table.from_batches(runs).combine_chunks().to_batches()[0]
-        return runs[0] if runs else None
-
-    def rest(self) -> Iterator[pa.RecordBatch]:
-        """The records that are left."""
-        if self._left is not None:
-            yield self._left
-            yield from self._batches
-            self._left = None
-
-
-def end_of(paths: pa.Array, last: bytes) -> int:
-    """How many of these ascending paths are not above `last`."""
-    low, high = 0, len(paths)
-    while low < high:
-        middle = (low + high) // 2
-        if paths[middle].as_py() > last:
-            high = middle
-        else:
-            low = middle + 1
-    return low
 
 
 def _reuse(listed: pa.RecordBatch, held: pa.RecordBatch | None, rules: Rules) -> pa.Array | None:

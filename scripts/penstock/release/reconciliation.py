@@ -21,6 +21,7 @@ from penstock.engine.checksums import combine, compose, judge_giant, listed, tre
 from penstock.errors import IMPOSSIBLE, FailedError, IntegrityError
 from penstock.formats.files import Files
 from penstock.formats.listing_file import entries
+from penstock.formats.row_cursor import RowCursor
 from penstock.release.tree_comparison import Standing
 
 if TYPE_CHECKING:
@@ -99,8 +100,7 @@ class _Listed:
     SAME = ("path", "key", "size", "token")
 
     def __init__(self, batches: Iterator[pa.RecordBatch]) -> None:
-        self._batches = batches
-        self._left: pa.RecordBatch | None = next(batches, None)
+        self._cursor = RowCursor(batches)
 
     def compare(self, files: Files) -> None:
         """Raises FailedError unless these files are the next entries of the listing."""
@@ -123,22 +123,16 @@ class _Listed:
 
     def _next(self, most: int, path: str) -> pa.RecordBatch:
         """Up to so many rows; `path` is the record that waits for the first of them."""
-        while self._left is not None and not self._left.num_rows:
-            self._left = next(self._batches, None)
-        if self._left is None:
+        if self._cursor.rows is None:
             why = "the listing has no further entry"
             raise FailedError("listing and records differ", where=in_quotes(path), why=why, hint=IMPOSSIBLE)
-        here = self._left.slice(0, most)
-        self._left = self._left.slice(here.num_rows)
-        return here
+        return self._cursor.take(most)
 
     def end(self) -> None:
         """Raises FailedError when something is left."""
-        for batch in (*([self._left] if self._left is not None else []), *self._batches):
-            for entry in entries(batch.slice(0, 1)):
-                raise FailedError(
-                    "a listed object has no record", where=in_quotes(entry.path), hint=IMPOSSIBLE
-                )
+        if self._cursor.rows is not None:
+            (entry,) = entries(self._cursor.take(1))
+            raise FailedError("a listed object has no record", where=in_quotes(entry.path), hint=IMPOSSIBLE)
 
 
 def _stated(one: Entry | Record) -> tuple[str, int, str]:
