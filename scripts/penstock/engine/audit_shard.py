@@ -7,20 +7,17 @@ damaged row is a finding and not a failure: the shard is done when every row was
 from __future__ import annotations
 
 import contextlib
-import time
 from collections import Counter
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from penstock.core.documents.probe_report import ProbeReport
 from penstock.core.model import AuditedRow
-from penstock.engine.reading.rows_here import is_hole, rows_here
-from penstock.engine.reread_shard import COLD_STREAMS
+from penstock.engine.resumable_reading import ResumableReading
 from penstock.engine.shard_run import PoolRun
 from penstock.engine.tasks import Outcome
 from penstock.engine.workers.messages import ReadWork
 from penstock.filesystem.kinds import AUTO
-from penstock.filesystem.store_checks import data_states
 from penstock.storage import durable
 
 if TYPE_CHECKING:
@@ -30,14 +27,8 @@ if TYPE_CHECKING:
     from penstock.config.settings import EngineConfig
     from penstock.core.model import Expected
     from penstock.core.run_documents import ShardInfo
-    from penstock.engine.batch import Batch
     from penstock.engine.tasks import BatchAnswer, Report, StopCheck
     from penstock.filesystem.stores.facts import DataState
-
-EVERY = 3.0
-"""Seconds between two writings of what was seen: what a kill can cost."""
-SHARE = 20
-"""A writing that takes long (many findings) is followed by this many times its duration."""
 
 
 @dataclass(frozen=True)
@@ -77,6 +68,17 @@ class AuditedRows:
     @property
     def left(self) -> int:
         return self.rows.count(0)
+
+    def add(self, answer: BatchAnswer) -> None:
+        """Note the rows that were looked at."""
+        for audited in answer.results:
+            self.rows[audited.row] = 1
+            if audited.why:
+                self.bad.append(audited)
+            else:
+                self.methods[audited.method] += 1
+        self.files += answer.rows
+        self.bytes += answer.bytes
 
     def leave(self, row: int, state: DataState) -> None:
         """Note a row that is not opened."""
@@ -130,82 +132,35 @@ def audit_shard(task: AuditTask, report: Report, stop: StopCheck) -> tuple[Outco
     seen = AuditedRows.read(task.seen, task.shard)
     outcome.resumed_files, outcome.resumed_bytes = seen.files, seen.bytes
     if seen.left:
-        run = PoolRun(outcome, task.engine, task.shard, report)
-        try:
-            _audit(task, seen, run, stop)
-        finally:
-            run.close()
+        with contextlib.closing(PoolRun(outcome, task.engine, task.shard, report)) as run:
+            # Imported while the workers start.
+            from penstock.filesystem.capabilities import facts
+            from penstock.filesystem.probe.judgement import limited
+            from penstock.formats.shards import read_expected
+
+            work = ReadWork(task.data, audit=True, direct=limited(facts(task.data), task.probe).direct)
+            _Audit(task, seen).read(run, work, read_expected(task.rows), stop)
     outcome.methods = dict(seen.methods)
     return outcome, seen
 
 
-def _audit(task: AuditTask, seen: AuditedRows, run: PoolRun, stop: StopCheck) -> None:
-    from penstock.engine.batches import batches
-    from penstock.filesystem.capabilities import facts
-    from penstock.filesystem.probe.judgement import limited
-    from penstock.formats.shards import read_expected
+class _Audit(ResumableReading["Expected"]):
+    def __init__(self, task: AuditTask, seen: AuditedRows) -> None:
+        done = {row for row, looked in enumerate(seen.rows) if looked}
+        super().__init__(task.data, task.named, task.recall, done)
+        self._path, self._seen = task.seen, seen
 
-    outcome, left = run.outcome, seen.left
-    done = {row for row, looked in enumerate(seen.rows) if looked}
-    # A cold read waits for the device, on this machine or over a network.
-    run.start(
-        ReadWork(task.data, audit=True, direct=limited(facts(task.data), task.probe).direct),
-        rows=left,
-        total=task.shard.bytes - seen.bytes,
-        local=False,
-        each=COLD_STREAMS,
-    )
+    def add(self, answer: BatchAnswer) -> None:
+        self._seen.add(answer)
 
-    def take(_: Batch, answer: BatchAnswer) -> None:
-        for one in answer.results:
-            seen.rows[one.row] = 1
-            if one.why:
-                seen.bad.append(one)
-            else:
-                seen.methods[one.method] += 1
-        seen.files += answer.rows
-        seen.bytes += answer.bytes
-        outcome.files += answer.rows
-        outcome.bytes += answer.bytes
-        outcome.retries += answer.retries
-
-    due = time.monotonic() + EVERY
-
-    def idle() -> None:
-        nonlocal due
-        begun = time.monotonic()
-        if begun >= due:
-            seen.write(task.seen)
-            now = time.monotonic()
-            due = now + max(EVERY, SHARE * (now - begun))
-
-    recall = task.recall
-
-    def leave(row: int, entry: Expected, state: DataState) -> bool:
-        """Tiered rows are read as long as `recall` lasts, and files of zeros, which need no blocks."""
-        nonlocal recall
-        length = entry.size if entry.part < 0 else entry.length
-        if state.hinted and is_hole(entry):
+    def leave(self, row: int, entry: Expected, state: DataState) -> bool:
+        if self.recall.reads(entry, state):
             return False
-        if state.place == "tiered" and length <= recall:
-            recall -= length
-            return False
-        seen.leave(row, state)
+        self._seen.leave(row, state)
         return True
 
-    rows = read_expected(task.rows)
-    with contextlib.ExitStack() as asking:
-        states = data_states(task.data, task.named)
-        if states is not None:
-            asking.callback(states.close)
-            rows = asking.enter_context(contextlib.closing(rows_here(rows, done, states, leave)))
-        try:
-            run.go(batches(rows, done, left, outcome.workers), take, idle, stop)
-        finally:
-            seen.write(task.seen)
-        if states is not None and states.silence:
-            told = f"the vendor's command did not say which files' data is not here: {states.silence}"
-            outcome.warnings.append(f"{told}; their blocks were looked at")
+    def write(self) -> None:
+        self._seen.write(self._path)
 
 
 def _set(rows: bytearray, ranges: Iterable[tuple[int, int]]) -> None:

@@ -165,13 +165,8 @@ def _copy(
                 keeper.add(answer.results, 0 if of_parts is None else answer.bytes)
             failures = answer.failures if of_parts is None else of_parts
             run.fail(follow.sort(failures) if follow else failures)
-            if of_parts is not None:
-                return
-            outcome.files += answer.rows
-            outcome.bytes += answer.bytes
-            outcome.retries += answer.retries
-            outcome.linked += answer.linked
-            outcome.taken += answer.taken
+            if of_parts is None:
+                outcome.add(answer)
 
         def idle() -> None:
             keeper.check()

@@ -23,7 +23,7 @@ from penstock.core.documents.differences import SAME
 from penstock.core.grades import CARRIED, source_rank
 from penstock.core.model import Entry, Expected, RereadRow
 from penstock.core.row_codec import expecting
-from penstock.engine.reading.rows_here import is_hole, rows_here
+from penstock.engine.reading.rows_here import Recall, length_of, rows_here
 from penstock.engine.records import journal
 from penstock.engine.records.amendments import Amendments, lies
 from penstock.engine.shard_run import PoolRun
@@ -52,8 +52,6 @@ _CARRIED = [
 ]
 """What a record has as the journal says it. Digest and proof are settled by reading (`_settled`)."""
 _KNOWN = ("digest", "source_grade", "source_proof", *_CARRIED)
-COLD_STREAMS = 4
-"""Streams of each worker at first: a cold read is mostly waiting, but small files wait together."""
 METHODS = ("unread", "cached", "dropped", "direct")
 
 
@@ -82,11 +80,9 @@ def reread_shard(task: RereadTask, report: Report, stop: StopCheck) -> Outcome:
     """
     outcome = Outcome()
     # The limit is on what is read from the source.
-    run = PoolRun(outcome, replace(task.engine, limit=None), task.shard, report)
-    try:
+    engine = replace(task.engine, limit=None)
+    with contextlib.closing(PoolRun(outcome, engine, task.shard, report)) as run:
         _reread(task, run, stop)
-    finally:
-        run.close()
     return outcome
 
 
@@ -117,25 +113,20 @@ class _Left:
 
     | the row                                             | is                                          |
     |-----------------------------------------------------|---------------------------------------------|
-    | zeros alone, and has no blocks                      | read                                        |
-    | tiered, within what is left of `task.recall`        | read                                        |
+    | one that `Recall` has read, with `task.recall`      | read                                        |
     | any other, a whole file with the plain digest alone | recorded as the release has it, `unread`    |
     | any other                                           | a failure: without reading it has no record |
     """
 
     def __init__(self, task: RereadTask, seen: _ReadRows, outcome: Outcome) -> None:
         self._task, self._seen, self._outcome = task, seen, outcome
-        self._recall = task.recall
+        self._recall = Recall(task.recall)
         self._files: Counter[str] = Counter()
         self._bytes: Counter[str] = Counter()
 
     def __call__(self, row: int, entry: Expected, state: DataState) -> bool:
         """Whether the row is left out."""
-        length = entry.size if entry.part < 0 else entry.length
-        if state.hinted and is_hole(entry):
-            return False
-        if state.place == "tiered" and length <= self._recall:
-            self._recall -= length
+        if self._recall.reads(entry, state):
             return False
         where, further = printable(entry.path), set(self._task.verify.digests) - {XXH3}
         if entry.part >= 0 or entry.in_parts or further or not is_plain(entry.digest):
@@ -152,7 +143,7 @@ class _Left:
         seen = RereadRow(row, "unread", stat.st_mtime_ns, stat.st_ctime_ns, inode=stat.st_ino)
         self._seen.add([seen])
         self._files[state.place] += 1
-        self._bytes[state.place] += length
+        self._bytes[state.place] += length_of(entry)
         return True
 
     def _fails(self, where: str, why: str) -> None:
@@ -265,11 +256,8 @@ def _reread(task: RereadTask, run: PoolRun, stop: StopCheck) -> None:
         whole = verify.whole_giants
         direct = limited(facts(task.data), task.probe).direct
         work = ReadWork(task.data, digests=verify.digests, whole=whole, direct=direct)
-        # A cold read waits for the device, on this machine or over a network.
         left = rows - len(carried)
-        run.start(
-            work, rows=left, total=task.shard.bytes - outcome.resumed_bytes, local=False, each=COLD_STREAMS
-        )
+        run.start_reading(work, left)
 
         def take(_: Batch, answer: BatchAnswer) -> None:
             seen.add(answer.results)
@@ -280,20 +268,15 @@ def _reread(task: RereadTask, run: PoolRun, stop: StopCheck) -> None:
             if linked:
                 _note(task)
             outcome.linked_failures += linked
-            outcome.files += answer.rows
-            outcome.bytes += answer.bytes
-            outcome.retries += answer.retries
+            outcome.add(answer)
 
         shard = changes.rows(read_shard(task.rows)) if changes else _but(task.rows, carried)
         wanted = adopted.unread(_wanted(shard, copied, carried, absent))
         away = _Left(task, seen, outcome)
         try:
-            with contextlib.ExitStack() as asking:
-                states = data_states(task.data, task.named) if copied.links() else None
-                if states is not None:
-                    asking.callback(states.close)
-                    wanted = rows_here(wanted, absent, states, away, copied.links().__contains__)
-                    asking.callback(wanted.close)
+            links = copied.links()
+            states = data_states(task.data, task.named) if links else None
+            with rows_here(wanted, absent, states, away, links.__contains__) as here:
 
                 def again() -> Iterator[Batch] | None:
                     """Files of an adopted tree that were touched since they were taken over."""
@@ -303,7 +286,7 @@ def _reread(task: RereadTask, run: PoolRun, stop: StopCheck) -> None:
                     groups = _wanted(changes.rows(read_shard(task.rows)), copied, carried, set())
                     return batches(groups, others, len(touched), outcome.workers)
 
-                run.go(batches(wanted, absent, left, outcome.workers), take, _nothing, stop, again=again)
+                run.go(batches(here, absent, left, outcome.workers), take, _nothing, stop, again=again)
                 adopted.settle(seen)
         finally:
             _take_back(task, bad, _in_parts(contradicted, copied))

@@ -26,6 +26,11 @@ if TYPE_CHECKING:
     from penstock.engine.workers.messages import CopyWork, ReadWork, SurveyWork
 
 
+COLD_STREAMS = 4
+"""Streams of each worker at first where files are read past the caches: such a read mostly waits for a
+device, on this machine or over a network, but small files wait together."""
+
+
 class PoolRun:
     """The pool, the outcome that grows, the reports. Workers are started by the constructor."""
 
@@ -33,7 +38,7 @@ class PoolRun:
         self, outcome: Outcome, engine: EngineConfig, shard: ShardInfo, report: Report, units: int = 0
     ) -> None:
         """`units`: what can be done side by side, where that is more than rows."""
-        self.outcome, self.engine, self.report = outcome, engine, report
+        self.outcome, self.engine, self.shard, self.report = outcome, engine, shard, report
         self._ops: Callable[[], float] | None = None
         self._share: Allowances | None = None
         self.started = time.monotonic()
@@ -116,6 +121,11 @@ class PoolRun:
             work, self.engine.limit, self.engine.attempts, share=share is not None, ops=ops is not None
         )
         self.pool.set_up(setup, self.tuner.streams, ahead=ahead)
+
+    def start_reading(self, work: ReadWork | SurveyWork, left: int, share: Allowances | None = None) -> None:
+        """`start` for `left` rows that are read past the caches."""
+        total = self.shard.bytes - self.outcome.resumed_bytes
+        self.start(work, rows=left, total=total, local=False, each=COLD_STREAMS, share=share)
 
     def go(
         self,

@@ -14,30 +14,23 @@ from typing import TYPE_CHECKING
 from penstock.core.documents.differences import AWAY, READ, STALE
 from penstock.core.model import Surveyed
 from penstock.engine.credential_renewal import Credentials
-from penstock.engine.reading.rows_here import rows_here
-from penstock.engine.reread_shard import COLD_STREAMS
+from penstock.engine.reading.rows_here import length_of
+from penstock.engine.resumable_reading import ResumableReading
 from penstock.engine.shard_run import PoolRun
 from penstock.engine.tasks import Outcome
 from penstock.engine.workers.messages import SurveyWork
 from penstock.filesystem.kinds import AUTO
-from penstock.filesystem.store_checks import data_states
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
     from pathlib import Path
 
     from penstock.config.settings import DatasetConfig, EngineConfig, PlanConfig, VerifyConfig
     from penstock.core.model import Entry
     from penstock.core.run_documents import ShardInfo
-    from penstock.engine.batch import Batch
     from penstock.engine.pacing import Allowances
     from penstock.engine.tasks import BatchAnswer, Report, StopCheck
+    from penstock.engine.workers.pool import Pool
     from penstock.filesystem.stores.facts import DataState
-
-EVERY = 3.0
-"""Seconds between two writings of what was seen: what a kill can cost."""
-SHARE = 20
-"""A writing that takes long is followed by this many times its duration."""
 
 
 @dataclass(frozen=True)
@@ -71,6 +64,7 @@ def survey_shard(
     Raises InterruptedRunError after a tidy stop and FailedError for what concerns more than a row; what was
     seen until then is kept.
     """
+    from penstock.formats.shards import read_shard
     from penstock.formats.survey_file import Survey
 
     outcome = Outcome()
@@ -79,17 +73,14 @@ def survey_shard(
     done = {row for row, state in enumerate(states) if state not in ("", STALE)}
     differed = known.differed(row for row, state in enumerate(states) if state == STALE)
     del known
-    left = task.shard.rows - len(done)
     if done:
         outcome.resumed_files, outcome.resumed_bytes = _amount(task, done)
-    if left:
-        run = PoolRun(outcome, task.engine, task.shard, report)
-        try:
-            _survey(task, done, differed, left, run, stop, share)
-        finally:
-            run.close()
-    else:
+    if len(done) == task.shard.rows:
         report(outcome.resumed_files, outcome.resumed_bytes, 0)
+        return outcome
+    with contextlib.closing(PoolRun(outcome, task.engine, task.shard, report)) as run:
+        survey = _Survey(task, done, differed, run.pool)
+        survey.read(run, survey.work(), read_shard(task.rows), stop, share)
     return outcome
 
 
@@ -98,97 +89,48 @@ def _amount(task: SurveyTask, rows: set[int]) -> tuple[int, int]:
     from penstock.formats.shards import read_shard
 
     numbered = enumerate(entry for group in read_shard(task.rows) for entry in group)
-    return len(rows), sum(_length(entry) for row, entry in numbered if row in rows)
+    return len(rows), sum(length_of(entry) for row, entry in numbered if row in rows)
 
 
-def _length(entry: Entry) -> int:
-    return entry.length if entry.part >= 0 else entry.size
+class _Survey(ResumableReading["Entry"]):
+    def __init__(self, task: SurveyTask, done: set[int], differed: frozenset[int], pool: Pool) -> None:
+        super().__init__(task.data, task.named, task.recall, done)
+        self._task, self._differed, self._pool = task, differed, pool
+        self._credentials = Credentials(task.dataset)
+        self._waiting: list[Surveyed] = []
 
+    def work(self) -> SurveyWork:
+        from penstock.filesystem.capabilities import facts
 
-def _survey(
-    task: SurveyTask,
-    done: set[int],
-    differed: frozenset[int],
-    left: int,
-    run: PoolRun,
-    stop: StopCheck,
-    share: Allowances | None,
-) -> None:
-    from penstock.engine.batches import batches
-    from penstock.filesystem.capabilities import facts
-    from penstock.formats import survey_file
-    from penstock.formats.shards import read_shard
+        task = self._task
+        return SurveyWork(
+            data=task.data,
+            dataset=task.dataset,
+            credentials=self._credentials.current,
+            timeout=task.engine.timeout,
+            policy=task.verify.source_checksum,
+            read_source=task.read_source,
+            differed=self._differed,
+            giant_bytes=task.plan.giant_bytes,
+            part_bytes=task.plan.part_bytes,
+            direct=facts(task.data).traits.direct,
+        )
 
-    outcome, credentials = run.outcome, Credentials(task.dataset)
-    work = SurveyWork(
-        data=task.data,
-        dataset=task.dataset,
-        credentials=credentials.current,
-        timeout=task.engine.timeout,
-        policy=task.verify.source_checksum,
-        read_source=task.read_source,
-        differed=differed,
-        giant_bytes=task.plan.giant_bytes,
-        part_bytes=task.plan.part_bytes,
-        direct=facts(task.data).traits.direct,
-    )
-    total = task.shard.bytes - outcome.resumed_bytes
-    # A cold read waits for the device, on this machine or over a network.
-    run.start(work, rows=left, total=total, local=False, each=COLD_STREAMS, share=share)
-    waiting: list[Surveyed] = []
+    def add(self, answer: BatchAnswer) -> None:
+        self._waiting.extend(answer.results)
 
-    def take(_: Batch, answer: BatchAnswer) -> None:
-        waiting.extend(answer.results)
-        run.fail(answer.failures)
-        outcome.files += answer.rows
-        outcome.bytes += answer.bytes
-        outcome.retries += answer.retries
-
-    def write() -> None:
-        survey_file.add(task.survey, waiting, host=task.host, seen_ns=time.time_ns())
-        waiting.clear()
-
-    due = time.monotonic() + EVERY
-
-    def idle() -> None:
-        nonlocal due
-        credentials.tend(run.pool)
-        begun = time.monotonic()
-        if begun >= due:
-            write()
-            now = time.monotonic()
-            due = now + max(EVERY, SHARE * (now - begun))
-
-    rows = read_shard(task.rows)
-    with contextlib.ExitStack() as asking:
-        states = data_states(task.data, task.named)
-        if states is not None:
-            asking.callback(states.close)
-            leave = _leaving(task.recall, differed, waiting)
-            rows = asking.enter_context(contextlib.closing(rows_here(rows, done, states, leave)))
-        try:
-            run.go(batches(rows, done, left, outcome.workers), take, idle, stop)
-        finally:
-            write()
-        if states is not None and states.silence:
-            told = f"the vendor's command did not say which files' data is not here: {states.silence}"
-            outcome.warnings.append(f"{told}; their blocks were looked at")
-
-
-def _leaving(
-    recall: int, differed: frozenset[int], waiting: list[Surveyed]
-) -> Callable[[int, Entry, DataState], bool]:
-    """Says of a row whose data is not here whether it is left out: tiered rows are read as long as `recall`
-    lasts."""
-
-    def leave(row: int, entry: Entry, state: DataState) -> bool:
-        nonlocal recall
-        length = _length(entry)
-        if not length or (state.place == "tiered" and length <= recall):
-            recall -= length
+    def leave(self, row: int, entry: Entry, state: DataState) -> bool:
+        if not length_of(entry) or self.recall.fetches(entry, state):
             return False
-        how = READ if row in differed else ""
-        waiting.append(Surveyed(row, AWAY, how, f"{state.place}: {state.why}"))
+        how = READ if row in self._differed else ""
+        self._waiting.append(Surveyed(row, AWAY, how, f"{state.place}: {state.why}"))
         return True
 
-    return leave
+    def write(self) -> None:
+        from penstock.formats import survey_file
+
+        survey_file.add(self._task.survey, self._waiting, host=self._task.host, seen_ns=time.time_ns())
+        self._waiting.clear()
+
+    def tend(self) -> None:
+        self._credentials.tend(self._pool)

@@ -205,6 +205,14 @@ class Outcome:
     why: str = ""
     """Why this many workers and streams, and what pressure did to them, in words."""
 
+    def add(self, answer: BatchAnswer) -> None:
+        """Count what a worker did of a batch."""
+        self.files += answer.rows
+        self.bytes += answer.bytes
+        self.retries += answer.retries
+        self.linked += answer.linked
+        self.taken += answer.taken
+
     @property
     def exit_code(self) -> int:
         """0, or the one status of all failures, or 1 when they differ."""

@@ -6,6 +6,7 @@ them are read.
 
 from __future__ import annotations
 
+import contextlib
 from concurrent.futures import ThreadPoolExecutor
 from functools import lru_cache
 from typing import TYPE_CHECKING, TypeVar
@@ -29,16 +30,31 @@ ZEROS = 1 << 30
 """Bytes: a larger row of a file that has a size and no blocks is not compared with as many zeros."""
 
 
+@contextlib.contextmanager
 def rows_here(
+    groups: Iterable[list[Row]],
+    done: set[int],
+    states: DataStates | None,
+    leave: Callable[[int, Row, DataState], bool],
+    asks: Callable[[int], bool] = lambda _: True,
+) -> Iterator[Iterable[list[Row]]]:
+    """The rows as they come, in smaller groups. Of each row that is not `done`, that `asks` is true of, and
+    whose data is not here, `leave` says whether it is left out: it is `done` then, before its group is handed
+    on. `states` is closed at the end; None: the data of all rows is here."""
+    if states is None:
+        yield groups
+        return
+    with contextlib.closing(states), contextlib.closing(_here(groups, done, states, leave, asks)) as here:
+        yield here
+
+
+def _here(
     groups: Iterable[list[Row]],
     done: set[int],
     states: DataStates,
     leave: Callable[[int, Row, DataState], bool],
-    asks: Callable[[int], bool] = lambda _: True,
+    asks: Callable[[int], bool],
 ) -> Generator[list[Row]]:
-    """The rows as they come, in smaller groups. Of each row that is not `done`, that `asks` is true of, and
-    whose data is not here, `leave` says whether it is left out: it is `done` then, before its group is handed
-    on."""
     with ThreadPoolExecutor(1, thread_name_prefix="states") as asking:
         row = 0
         for group, away in _ahead(
@@ -80,9 +96,40 @@ def _ahead(
         yield before
 
 
-def is_hole(entry: Expected) -> bool:
+class Recall:
+    """Which rows are read though their data is not here, since some bytes of tiered files may be fetched
+    back.
+
+    | the row                                          | is read |
+    |--------------------------------------------------|---------|
+    | zeros alone, by its digest, and has no blocks    | yes     |
+    | tiered, within what is left of the bytes         | yes     |
+    | any other                                        | no      |
+    """
+
+    def __init__(self, most: int) -> None:
+        self._left = most
+
+    def reads(self, entry: Expected, state: DataState) -> bool:
+        return (state.hinted and _is_hole(entry)) or self.fetches(entry, state)
+
+    def fetches(self, entry: Expected | Entry, state: DataState) -> bool:
+        """By the second line alone, for rows without a digest."""
+        length = length_of(entry)
+        if state.place != "tiered" or length > self._left:
+            return False
+        self._left -= length
+        return True
+
+
+def length_of(entry: Expected | Entry) -> int:
+    """The bytes of a whole file, or of a giant's part."""
+    return entry.size if entry.part < 0 else entry.length
+
+
+def _is_hole(entry: Expected) -> bool:
     """Whether the row's bytes are zeros alone, by its digest: a file of such rows may have no blocks."""
-    length = entry.size if entry.part < 0 else entry.length
+    length = length_of(entry)
     return length <= ZEROS and entry.digest == _zeros(length)
 
 
