@@ -38,7 +38,7 @@ MODULES = (
     "penstock.steps.audit_step",
     "penstock.engine.reread_shard",
     "penstock.engine.audit_shard",
-    "penstock.engine.reading.auditor",
+    "penstock.engine.reading.rereader",
     "penstock.engine.workers.worker",
     "multiprocessing.context",
 )

@@ -10,7 +10,7 @@ import pytest
 import xxhash
 
 from penstock.core.model import Expected
-from penstock.engine.reading.auditor import Auditor
+from penstock.engine.reading.rereader import Auditor
 from penstock.errors import FailedError, IntegrityError, TransientError
 from penstock.filesystem.cold_read import Seen
 
@@ -52,7 +52,7 @@ class Scripted:
 def auditor(*errors: PenstockError, attempts: int = 2, together: bytes | None = None) -> Auditor:
     cold: Any = Scripted(*errors, together=together)
     return Auditor(
-        reader=lambda: cold, digests=(), slot=0, counters=[0], stopping=threading.Event(), attempts=attempts,
+        reader=lambda: cold, slot=0, counters=[0], stopping=threading.Event(), attempts=attempts,
         limiter=None, tell=lambda _: None,
     )  # fmt: skip
 

@@ -11,7 +11,7 @@ import pytest
 import xxhash
 from tests.engine.test_sparse import copier, entry_of
 
-from penstock.engine.transfer.checksum_thread import Beside
+from penstock.engine.transfer.pump import Beside
 from penstock.errors import IntegrityError, SourceChangedError
 
 if TYPE_CHECKING:

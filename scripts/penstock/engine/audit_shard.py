@@ -16,7 +16,7 @@ from penstock.core.model import AuditedRow
 from penstock.engine.resumable_reading import ResumableReading
 from penstock.engine.shard_run import PoolRun
 from penstock.engine.tasks import Outcome
-from penstock.engine.workers.messages import ReadWork
+from penstock.engine.workers.work_kinds import ReadWork
 from penstock.filesystem.kinds import AUTO
 from penstock.storage import durable
 

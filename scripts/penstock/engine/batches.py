@@ -10,7 +10,7 @@ from itertools import count, islice
 from typing import TYPE_CHECKING
 
 from penstock.core.model import Entry
-from penstock.engine.batch import Batch
+from penstock.engine.tasks import Batch
 
 if TYPE_CHECKING:
     from collections.abc import Container, Iterable, Iterator, Sequence

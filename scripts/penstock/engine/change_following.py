@@ -17,7 +17,6 @@ from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING
 
 from penstock.core.model import Pin
-from penstock.engine.holding import rest
 from penstock.engine.open_sources import Sources
 from penstock.engine.records import journal
 from penstock.engine.stream import failure, of_row
@@ -27,6 +26,7 @@ from penstock.errors import (
     PenstockError,
     SourceChangedError,
 )
+from penstock.policy import pause
 from penstock.storage.registry import open_storage
 
 if TYPE_CHECKING:
@@ -91,7 +91,9 @@ class Following:
     ) -> tuple[list[int], bytes]:
         """List anew what changed in the last round. Gives the rows of the next one, and the journal's lines
         that are to be written before. Raises SourceChangedError beyond the limits, InterruptedRunError."""
-        rest(stop)
+        while pause.standing() is not None:
+            stop()
+            time.sleep(WAIT)
         waiting, self.waiting = self.waiting, {}
         wanted = []
         for row, one in waiting.items():

@@ -18,16 +18,15 @@ from penstock.engine.shard_run import PoolRun
 from penstock.engine.tasks import Outcome
 from penstock.engine.transfer.multipart import Multipart
 from penstock.engine.workers import sizing
-from penstock.engine.workers.messages import CopyWork
+from penstock.engine.workers.work_kinds import CopyWork
 from penstock.errors import IMPOSSIBLE, FailedError
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Container, Iterable, Iterator, Sequence
 
     from penstock.core.model import Entry
-    from penstock.engine.batch import Batch
     from penstock.engine.pacing import Allowances
-    from penstock.engine.tasks import BatchAnswer, CopyTask, Report, StopCheck
+    from penstock.engine.tasks import Batch, BatchAnswer, CopyTask, Report, StopCheck
 
 VIEW = 128
 """How many pending batches are searched for one in a folder where no other stream writes (some MiB of

@@ -36,7 +36,7 @@ if TYPE_CHECKING:
 
     from penstock.engine.records.journal_flusher import Keeper
     from penstock.engine.tasks import CopyTask, Outcome, StopCheck
-    from penstock.engine.workers.messages import CopyWork
+    from penstock.engine.workers.work_kinds import CopyWork
     from penstock.storage.port import Linked, Writer
 
 

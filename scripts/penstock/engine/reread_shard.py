@@ -28,7 +28,7 @@ from penstock.engine.records import journal
 from penstock.engine.records.amendments import Amendments, lies
 from penstock.engine.shard_run import PoolRun
 from penstock.engine.tasks import Failure, Outcome
-from penstock.engine.workers.messages import ReadWork
+from penstock.engine.workers.work_kinds import ReadWork
 from penstock.errors import FailedError
 from penstock.filesystem.errno_map import printable
 from penstock.filesystem.store_checks import data_states
@@ -38,10 +38,9 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from penstock.core.model import Copied, Surveyed
-    from penstock.engine.batch import Batch
     from penstock.engine.reading.carried_rows import CarriedRows
     from penstock.engine.records.copied_rows import CopiedRows
-    from penstock.engine.tasks import BatchAnswer, Report, RereadTask, StopCheck
+    from penstock.engine.tasks import Batch, BatchAnswer, Report, RereadTask, StopCheck
     from penstock.filesystem.stores.facts import DataState
 
 _CARRIED = [

@@ -17,11 +17,10 @@ if TYPE_CHECKING:
     from collections.abc import Iterable
     from pathlib import Path
 
-    from penstock.engine.batch import Batch
     from penstock.engine.pacing import Allowances
     from penstock.engine.shard_run import PoolRun
-    from penstock.engine.tasks import BatchAnswer, StopCheck
-    from penstock.engine.workers.messages import ReadWork, SurveyWork
+    from penstock.engine.tasks import Batch, BatchAnswer, StopCheck
+    from penstock.engine.workers.work_kinds import ReadWork, SurveyWork
     from penstock.filesystem.stores.facts import DataState
 
 EVERY = 3.0

@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING
 
 from penstock.engine.batches import Ahead
 from penstock.engine.workers import sizing
-from penstock.engine.workers.messages import Setup
 from penstock.engine.workers.pool import Pool
 from penstock.engine.workers.stream_tuning import Tuner
+from penstock.engine.workers.work_kinds import Setup
 from penstock.errors import PenstockError
 from penstock.runtime import cgroups, job_environment, process_limit
 
@@ -19,11 +19,10 @@ if TYPE_CHECKING:
 
     from penstock.config.settings import EngineConfig
     from penstock.core.run_documents import ShardInfo
-    from penstock.engine.batch import Batch
     from penstock.engine.pacing import Allowance, Allowances
-    from penstock.engine.tasks import BatchAnswer, FailedRow, Outcome, Report, StopCheck
+    from penstock.engine.tasks import Batch, BatchAnswer, FailedRow, Outcome, Report, StopCheck
     from penstock.engine.transfer.multipart import Multipart
-    from penstock.engine.workers.messages import CopyWork, ReadWork, SurveyWork
+    from penstock.engine.workers.work_kinds import CopyWork, ReadWork, SurveyWork
 
 
 COLD_STREAMS = 4

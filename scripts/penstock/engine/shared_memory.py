@@ -71,7 +71,7 @@ class Shared:
 
     @property
     def paused(self) -> bool:
-        """Whether the workers are to hold (`engine.holding`); of the parent's making."""
+        """Whether the workers are to hold (`engine.stream`); of the parent's making."""
         return bool(self._paused[0])
 
     @paused.setter

@@ -8,11 +8,11 @@ not about one row (no space, fenced, configuration) ends the shard.
 from __future__ import annotations
 
 import mmap
+import threading
 import time
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from penstock.engine.holding import lately_held
 from penstock.errors import (
     DamagedError,
     ExpiredCredentialsError,
@@ -29,7 +29,6 @@ from penstock.sources.backoff import retrying
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
-    from threading import Event
 
     from penstock.engine.pacing import Pace
 
@@ -45,6 +44,44 @@ VAIN = 2
 """A shard ends once VAIN rows of a stream have failed, one after another, for what may pass, and no stream of
 the element has moved a byte for GIVEN_UP seconds. Else a million rows of a source that is away would each be
 tried for minutes."""
+
+
+PAUSE_LOOK = 0.2
+"""Seconds between two looks at the shared memory while a stream holds."""
+AFTER_HOLD = 60.0
+"""Seconds after a hold in which a transient error may be its doing."""
+
+
+class Stopping(threading.Event):
+    """A worker's stop flag, which holds its streams while PAUSE stands at the root (`policy.pause`).
+
+    The workers' parent looks, and says it in the memory that they share. Each stream asks this flag before a
+    row and after each block: `is_set` does not return while `paused()`, but at once when the flag is set. So
+    nothing more is read or written, and what is under way stays open. A stream that holds for long may find
+    its connection closed by the server: a row that fails so right after is tried once more, and that counts
+    as no attempt.
+    """
+
+    def __init__(self, paused: Callable[[], bool]) -> None:
+        super().__init__()
+        self._paused = paused
+        self._held = float("-inf")
+
+    def is_set(self) -> bool:
+        if self._paused():
+            while self._paused() and not self.wait(PAUSE_LOOK):
+                pass
+            self._held = time.monotonic()
+        return super().is_set()
+
+    @property
+    def lately_held(self) -> bool:
+        return time.monotonic() - self._held < AFTER_HOLD
+
+
+def _lately_held(stopping: threading.Event) -> bool:
+    """Whether streams with this stop flag have just held."""
+    return isinstance(stopping, Stopping) and stopping.lately_held
 
 
 class Stopped(Exception):  # noqa: N818
@@ -64,7 +101,7 @@ class Stream:
         *,
         slot: int,
         counters: Any,
-        stopping: Event,
+        stopping: threading.Event,
         attempts: int,
         limiter: Pace | None,
         tell: Callable[[int, Any], None],
@@ -130,7 +167,7 @@ class Stream:
                     continue
                 if isinstance(error, OverloadedError):
                     self.tell(PRESSURE, None)
-                elif free and isinstance(error, TransientError) and lately_held(self.stopping):
+                elif free and isinstance(error, TransientError) and _lately_held(self.stopping):
                     free = False
                     self.retries += 1
                     continue
@@ -143,7 +180,7 @@ class Stream:
         """The error of the shard, if this error of a row means it: see GIVEN_UP. `rows`: what this stream has
         done of its slice; `moved`: bytes that all streams of the element have moved."""
         now = time.monotonic()
-        if not error.retry or rows != self._done or moved > self._moved or lately_held(self.stopping):
+        if not error.retry or rows != self._done or moved > self._moved or _lately_held(self.stopping):
             self._done, self._moved, self._moved_at, self._vain = rows, moved, now, 0
         self._vain += error.retry
         if self._vain < VAIN or now - self._moved_at < GIVEN_UP:

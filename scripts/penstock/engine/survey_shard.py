@@ -18,7 +18,7 @@ from penstock.engine.reading.rows_here import length_of
 from penstock.engine.resumable_reading import ResumableReading
 from penstock.engine.shard_run import PoolRun
 from penstock.engine.tasks import Outcome
-from penstock.engine.workers.messages import SurveyWork
+from penstock.engine.workers.work_kinds import SurveyWork
 from penstock.filesystem.kinds import AUTO
 
 if TYPE_CHECKING:

@@ -1,14 +1,16 @@
-"""Tasks and results of the engine: plain data, made and read by the parent of the workers."""
+"""Tasks, batches and results of the engine: plain data, made and read by the parent of the workers."""
 
 from __future__ import annotations
 
+import marshal
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from penstock.core.documents.probe_report import ProbeReport
-from penstock.core.row_codec import from_wire
+from penstock.core.row_codec import from_wire, to_wire
 from penstock.engine.part import LEAST
 from penstock.filesystem.kinds import AUTO
+from penstock.runtime import wire
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
@@ -16,6 +18,7 @@ if TYPE_CHECKING:
 
     from penstock.config.settings import DatasetConfig, EngineConfig, VerifyConfig
     from penstock.core.documents.history_line import CtimeInterval
+    from penstock.core.model import Entry, Expected, Part
     from penstock.core.run_documents import ShardInfo
     from penstock.formats.ctime_intervals import Intervals
     from penstock.storage.port import Abandoned
@@ -44,6 +47,28 @@ class FailedRow(NamedTuple):
 
     row: int
     failure: Failure
+
+
+class Batch:
+    """The rows that one worker gets in one message, as the parent keeps them while a worker has them: the
+    frame, to send it again; the folders in which the batch begins and ends."""
+
+    __slots__ = ("bytes", "count", "deaths", "folders", "frame", "large", "number", "rows")
+
+    def __init__(
+        self,
+        number: int,
+        rows: list[int],
+        entries: Sequence[Entry | Expected] | Sequence[Part],
+        total: int,
+        large: bool,
+    ) -> None:
+        self.number, self.rows, self.count, self.bytes, self.large = number, rows, len(rows), total, large
+        self.deaths = 0
+        # Of the first and the last row: what lies between matters little.
+        self.folders = {entry.path.rpartition("/")[0] for entry in (entries[0], entries[-1])}
+        payload = marshal.dumps((number, rows, *to_wire(entries)))
+        self.frame = wire.head(wire.BATCH, payload) + payload
 
 
 class BatchAnswer(NamedTuple):

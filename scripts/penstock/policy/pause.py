@@ -5,7 +5,7 @@ PAUSE`), and removes it again. Whose file counts is as `root_files` has it.
 
 | what works below the root            | while PAUSE stands                                               |
 |--------------------------------------|------------------------------------------------------------------|
-| workers of an element                | hold before the next row or block (`engine.holding`)             |
+| workers of an element                | hold before the next row or block (`engine.stream`)              |
 | an element                           | holds before it begins; its lock, promise and progress go on     |
 | an element whose time limit comes    | ends with its state kept; that uses up no retry                  |
 | a step                               | holds before it takes the lock, and wherever it checks for a stop |

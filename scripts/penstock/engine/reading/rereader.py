@@ -1,6 +1,7 @@
-"""One stream that reads stored rows back and says how, and whether they are as they were written.
+"""Streams that read stored rows back and say how, and whether they are as they were written: `Rereader` for
+verify, `Auditor` for an audit of what is published.
 
-It takes `Expected` rows and gives a `RereadRow` for each.
+Both take `Expected` rows. What a `Rereader` reads of each:
 
 | row                         | what is read                                                              |
 |-----------------------------|---------------------------------------------------------------------------|
@@ -20,11 +21,18 @@ from typing import TYPE_CHECKING, Any
 import xxhash
 
 from penstock.core.digests import XXH3, Digest, Proof, of_hex
-from penstock.core.model import Claim, RereadRow
+from penstock.core.model import AuditedRow, Claim, RereadRow
 from penstock.engine.checksums import GiantDigest, Sums, contradicted, listed, new_sum, sum_of
 from penstock.engine.reading.parallel_read import read_in_order
 from penstock.engine.stream import Stopped, Stream
-from penstock.errors import DamagedError
+from penstock.errors import (
+    DamagedError,
+    FailedError,
+    IntegrityError,
+    ObjectError,
+    PenstockError,
+    TransientError,
+)
 from penstock.filesystem.errno_map import printable
 
 if TYPE_CHECKING:
@@ -38,24 +46,61 @@ COLD_TRIES = 3
 """How often a row is read at most, where the file system lets reads pass the caches and a read did not."""
 
 
-class Rereader(Stream):
+class ColdStream(Stream):
     """Reads with its own descriptors past this machine's caches, as far as they can be passed."""
 
-    def __init__(
-        self,
-        *,
-        reader: Callable[[], ColdReader],
-        digests: Sequence[str],
-        whole: bool = False,
-        **common: Any,
-    ) -> None:
+    def __init__(self, *, reader: Callable[[], ColdReader], **common: Any) -> None:
         super().__init__(**common)
-        self.reader, self.cold, self.whole = reader, reader(), whole
-        self.digests = [d for d in digests if d != XXH3]
+        self.reader, self.cold = reader, reader()
 
     def prepare(self, entries: Sequence[Expected], ahead: int) -> None:  # noqa: ARG002 (for sources)
         # Path, offset and length of those that have a digest to be compared.
         self.cold.expect((e.path, e.offset, e.length if e.part >= 0 else e.size) for e in entries if e.digest)
+
+    def at_once(self, entry: Expected) -> Seen | None:
+        """How a small whole file was read, when it was read together with others and is as it must be; None
+        for any other row, which `do` reads by itself. The short way exists because the reading of many small
+        files is limited by the time that Python takes for each."""
+        size = entry.size
+        here = self.cold.here(entry.path, 0, size) if entry.part < 0 else None
+        if here is None:
+            return None
+        seen, data = here
+        if seen.stat.st_size != size or entry.digest != of_hex(xxhash.xxh3_128_hexdigest(data)):
+            return None
+        if self.limiter:
+            self.limiter.take(size)
+        self.counters[self.slot] += size
+        return seen
+
+    def consumer(self, digest: Any, sums: Sequence[tuple[Any, Any]] = ()) -> Any:
+        """Takes blocks: limited, hashed, counted; raises Stopped once the engine stops."""
+        updates = [digest.update, *(one.update for _, one in sums)]
+        counters, slot, limiter, stopped = self.counters, self.slot, self.limiter, self.stopping.is_set
+
+        def consume(block: memoryview) -> None:
+            if limiter:
+                limiter.take(len(block))
+            for update in updates:
+                update(block)
+            counters[slot] += len(block)
+            if stopped():
+                raise Stopped
+
+        return consume
+
+    def close(self) -> None:
+        self.cold.close()
+        super().close()
+
+
+class Rereader(ColdStream):
+    """Compares with what was written, and gives a `RereadRow` for each row; one that differs fails."""
+
+    def __init__(self, *, digests: Sequence[str], whole: bool = False, **common: Any) -> None:
+        super().__init__(**common)
+        self.whole = whole
+        self.digests = [d for d in digests if d != XXH3]
 
     def do(self, row: int, entry: Expected) -> RereadRow:
         at_once = self.at_once(entry) if not (self.digests or entry.checksum) else None
@@ -93,22 +138,6 @@ class Rereader(Stream):
         proven = str(Proof(*stated.judge())) if stated and stated.proves else ""
         return _seen(row, seen)._replace(parts=parts, digests=further, proven=proven)
 
-    def at_once(self, entry: Expected) -> Seen | None:
-        """How a small whole file was read, when it was read together with others and is as it must be; None
-        for any other row, which `do` reads by itself. The short way exists because the reading of many small
-        files is limited by the time that Python takes for each."""
-        size = entry.size
-        here = self.cold.here(entry.path, 0, size) if entry.part < 0 else None
-        if here is None:
-            return None
-        seen, data = here
-        if seen.stat.st_size != size or entry.digest != of_hex(xxhash.xxh3_128_hexdigest(data)):
-            return None
-        if self.limiter:
-            self.limiter.take(size)
-        self.counters[self.slot] += size
-        return seen
-
     def _front_to_end(self, entry: Expected) -> str:
         """A giant's whole-file digests, where they are configured and this row is its last part; else ""."""
         if not self.whole or entry.part < 0 or entry.offset + entry.length < entry.size:
@@ -122,25 +151,38 @@ class Rereader(Stream):
         if size != entry.size:
             raise _broken(entry, f"it has {size} bytes, not {entry.size}")
 
-    def consumer(self, digest: Any, sums: Sequence[tuple[Any, Any]] = ()) -> Any:
-        """Takes blocks: limited, hashed, counted; raises Stopped once the engine stops."""
-        updates = [digest.update, *(one.update for _, one in sums)]
-        counters, slot, limiter, stopped = self.counters, self.slot, self.limiter, self.stopping.is_set
 
-        def consume(block: memoryview) -> None:
-            if limiter:
-                limiter.take(len(block))
-            for update in updates:
-                update(block)
-            counters[slot] += len(block)
-            if stopped():
-                raise Stopped
+class Auditor(ColdStream):
+    """Compares with the manifest's digest, and gives an `AuditedRow` for each row: that one is not as it was
+    published is its result, not a failure."""
 
-        return consume
+    def do(self, row: int, entry: Expected) -> AuditedRow:
+        digest = xxhash.xxh3_128()
+        length = entry.size if entry.part < 0 else entry.length
+        seen = self.cold.read(entry.path, entry.offset, length, self.consumer(digest))
+        if seen.stat.st_size != entry.size:
+            raise _differs(entry, f"it has {seen.stat.st_size} bytes, not {entry.size}")
+        read = of_hex(digest.hexdigest())
+        if read != entry.digest:
+            raise _differs(entry, f"published as {entry.digest}, read as {read}")
+        return AuditedRow(row, seen.method)
 
-    def close(self) -> None:
-        self.cold.close()
-        super().close()
+    def attempt(self, row: int, entry: Expected) -> AuditedRow:
+        at_once = self.at_once(entry)
+        if at_once is not None:
+            return AuditedRow(row, at_once.method)
+        try:
+            audited: AuditedRow = super().attempt(row, entry)
+            return audited
+        except PenstockError as error:
+            if not isinstance(error, (ObjectError, TransientError, FailedError)):
+                raise
+            unread = not isinstance(error, IntegrityError)
+            return AuditedRow(row, why=error.why or error.what, unread=unread)
+
+
+def _differs(entry: Expected, why: str) -> IntegrityError:
+    return IntegrityError("a file is not as it was published", where=printable(entry.path), why=why)
 
 
 def _seen(row: int, seen: Seen) -> RereadRow:

@@ -20,7 +20,6 @@ from itertools import count
 from typing import TYPE_CHECKING
 
 from penstock.core.row_codec import parts_of
-from penstock.engine.batch import Batch
 from penstock.engine.part import (
     BEGIN,
     BEGUN,
@@ -34,6 +33,7 @@ from penstock.engine.part import (
     fetching,
     part_bytes,
 )
+from penstock.engine.tasks import Batch
 from penstock.sources.registry import has_tokens, pinned
 from penstock.storage.registry import open_storage
 

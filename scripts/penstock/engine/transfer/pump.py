@@ -9,6 +9,7 @@ beside.
 from __future__ import annotations
 
 import mmap
+from collections import deque
 from time import monotonic
 from typing import TYPE_CHECKING
 
@@ -21,11 +22,11 @@ from penstock.sources.port import Sparse
 
 if TYPE_CHECKING:
     from collections.abc import Callable
+    from concurrent.futures import Future
 
     from penstock.core.model import Entry
     from penstock.engine.checksums import Sums
     from penstock.engine.stream import Stream
-    from penstock.engine.transfer.checksum_thread import Beside
     from penstock.sources.port import Body
     from penstock.storage.pending_file import Pending
 
@@ -57,9 +58,6 @@ class Pump:
             return self._with_holes(entry, body, pending, sums, length)
         if sums is None or not sums.slow or length < BESIDE:
             return self._plain(entry, body, pending, sums.update if sums else None, length)
-        # Few bodies need it, and it brings a pool of threads along.
-        from penstock.engine.transfer.checksum_thread import Beside
-
         beside = Beside(sums.update, 2)
         try:
             return self._plain(entry, body, pending, beside.give, length, beside)
@@ -166,6 +164,39 @@ class Pump:
         if self._second is None:
             self._second = memoryview(mmap.mmap(-1, BLOCK))
         return self._second
+
+
+class Beside:
+    """A second thread for a slow checksum: it calls `update` with each block given, in order. `room` returns
+    when fewer than `blocks` of them wait or are being worked on: so of as many buffers used in turn the next
+    is free to be filled.
+
+    MD5 does some 0.8 GB a second and the SHAs some 2, on a core that would else read, hash and write: hashlib
+    lets other threads run meanwhile, so one stream uses two cores where there are two.
+    """
+
+    def __init__(self, update: Callable[[memoryview], None], blocks: int) -> None:
+        # Few bodies need it.
+        from concurrent.futures import ThreadPoolExecutor
+
+        self._update, self._blocks = update, blocks
+        self._given: deque[Future[None]] = deque()
+        self._thread = ThreadPoolExecutor(1, thread_name_prefix="sums")
+
+    def room(self) -> None:
+        """To be called before a buffer is filled for `give`. Raises what `update` raised."""
+        while len(self._given) >= self._blocks:
+            self._given.popleft().result()
+
+    def give(self, block: memoryview) -> None:
+        """The block must stay as it is until its turn among the buffers comes again."""
+        self._given.append(self._thread.submit(self._update, block))
+
+    def end(self) -> None:
+        """All blocks given are done, and the thread is gone. Raises what `update` raised."""
+        self._thread.shutdown()
+        for one in self._given:
+            one.result()
 
 
 def _write_but_zeros(pending: Pending, data: memoryview) -> None:

@@ -18,8 +18,8 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from penstock.engine.shared_memory import SLOTS, Shared
 from penstock.engine.tasks import BatchAnswer
 from penstock.engine.workers.cpu_usage import busy_seconds
-from penstock.engine.workers.messages import ReadWork, Setup
 from penstock.engine.workers.sizing import asked_ahead
+from penstock.engine.workers.work_kinds import ReadWork, Setup
 from penstock.errors import FailedError
 from penstock.policy import pause
 from penstock.runtime import process_limit, resource_usage, wire
@@ -28,9 +28,8 @@ from penstock.runtime.helper_process import start
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from penstock.engine.batch import Batch
     from penstock.engine.batches import Ahead
-    from penstock.engine.tasks import StopCheck
+    from penstock.engine.tasks import Batch, StopCheck
     from penstock.engine.workers.stream_tuning import Tuner
     from penstock.errors import ExpiredCredentialsError, PenstockError
 

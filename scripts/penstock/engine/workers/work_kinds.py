@@ -1,27 +1,105 @@
-"""Makes the streams of a worker from its set-up message: copying, reading back, auditing, comparing.
+"""The kinds of work of a worker, as they stand in its set-up message, and the streams that each makes.
 
-Nothing that is not needed for that kind is imported.
+The message is sent once by the parent, pickled; it may hold secrets. In the worker nothing is imported that
+its kind of work does not need.
 """
 
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from penstock.engine.open_sources import Sources
-from penstock.engine.workers.messages import CopyWork, ReadWork, SurveyWork
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Mapping, Sequence
     from pathlib import Path
 
+    from penstock.config.settings import DatasetConfig
     from penstock.engine.stream import Stream
     from penstock.filesystem.cold_read import ColdReader
-    from penstock.storage.port import Writer
+    from penstock.storage.port import Abandoned, Writer, WriterOptions
 
     Spend = Callable[[int], None]
     Maker = Callable[..., Stream]
     Renew = Callable[[Any], None]
+
+
+class CopyWork(NamedTuple):
+    """Copy rows of a dataset into staging."""
+
+    data: Path
+    """Staging's `data` folder."""
+    writer: WriterOptions
+    dataset: DatasetConfig
+    credentials: Sequence[Any]
+    """Of each source, as its kind resolves them."""
+    timeout: float
+    """Seconds without a byte before a connection counts as broken."""
+    policy: str
+    """`verify.source_checksum`."""
+    later: Sequence[str]
+    """Digests of whole giants that verify will make: a checksum by one of them need not hold yet."""
+    base: Path | None
+    """`data` of the release whose unchanged files are linked."""
+    way: str
+    """How they come into staging: `link`, `reflink` or `copy`."""
+    stagings: Mapping[str, Abandoned]
+    """Stagings of other runs that files are taken over from, by run."""
+
+
+class ReadWork(NamedTuple):
+    """Read rows back from the target."""
+
+    data: Path
+    audit: bool = False
+    """Whether a row that differs from its digest is a result (an audit), or a failure (verify)."""
+    digests: Sequence[str] = ()
+    """Digests that are made of each file, besides the one that is compared."""
+    whole: bool = False
+    """Giants get digests of the whole file, too."""
+    direct: bool = True
+    """Whether O_DIRECT is tried, where the file system's row says that it can be used."""
+
+
+class SurveyWork(NamedTuple):
+    """Compare rows of a tree that penstock did not write with their source."""
+
+    data: Path
+    """The tree."""
+    dataset: DatasetConfig
+    credentials: Sequence[Any]
+    timeout: float
+    policy: str
+    """These as of `CopyWork`."""
+    read_source: bool
+    """Whether the source is read where it states no checksum."""
+    differed: frozenset[int]
+    """Rows of which it always is."""
+    giant_bytes: int
+    part_bytes: int
+    direct: bool = True
+    """As of `ReadWork`."""
+
+
+class Setup(NamedTuple):
+    """A worker's work, and its share of the element's streams."""
+
+    work: CopyWork | ReadWork | SurveyWork
+    limit: int | None
+    """Bytes per second read from the source by all workers of the element."""
+    attempts: int
+    """Tries for each row."""
+    share: bool = False
+    """Whether bytes and requests go by a share of a link (`engine.pacing`), which is in the shared memory;
+    `limit` is then the most."""
+    ops: bool = False
+    """Whether metadata operations on the target have a budget; the rate is in the shared memory."""
+    streams: int = 1
+    ahead: int = 1
+    """Small objects that each stream requests ahead."""
+    first_slot: int = 0
+    """The first of this worker's counters in the shared memory."""
 
 
 def streams(work: CopyWork | ReadWork | SurveyWork, spend: Spend | None = None) -> tuple[Maker, Renew]:
@@ -97,15 +175,14 @@ def _cold(data: Path, *, direct: bool) -> Callable[[], ColdReader]:
 
 
 def _reading(work: ReadWork) -> tuple[Maker, Renew]:
-    if work.audit:
-        from penstock.engine.reading.auditor import Auditor as Kind
-    else:
-        from penstock.engine.reading.rereader import Rereader as Kind  # type: ignore[assignment]
+    from penstock.engine.reading.rereader import Auditor, Rereader
 
     reader = _cold(work.data, direct=work.direct)
 
     def make(**common: Any) -> Stream:
-        return Kind(reader=reader, digests=work.digests, whole=work.whole, **common)
+        if work.audit:
+            return Auditor(reader=reader, **common)
+        return Rereader(reader=reader, digests=work.digests, whole=work.whole, **common)
 
     def renew(_: Any) -> None:
         """Nothing here needs credentials."""

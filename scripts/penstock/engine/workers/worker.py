@@ -18,10 +18,9 @@ from queue import SimpleQueue
 from typing import TYPE_CHECKING, Any
 
 from penstock.core.row_codec import from_wire, to_wire
-from penstock.engine.holding import Stopping
 from penstock.engine.pacing import BYTES, OPERATIONS, REQUESTS, Pace, link_rate
 from penstock.engine.shared_memory import Shared
-from penstock.engine.stream import Stopped, failure, of_row
+from penstock.engine.stream import Stopped, Stopping, failure, of_row
 from penstock.errors import IMPOSSIBLE, FailedError, PenstockError
 from penstock.runtime import garbage_collection, process_limit, wire
 
@@ -29,7 +28,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from penstock.engine.stream import Stream
-    from penstock.engine.workers.messages import Setup
+    from penstock.engine.workers.work_kinds import Setup
 
 SLICE = 64
 """Rows that a thread takes at a time, at most, where other threads are idle."""
