@@ -48,8 +48,8 @@ def pytest_collection() -> Generator[None, object, object]:
 
 @pytest.hookimpl(trylast=True)
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Files with few tests come first: their tests are the long ones, and a worker that began one of them last
-    would keep all others waiting for it."""
+    """Files with few tests come first: their tests are the long ones, and a worker that begins such a file
+    last keeps all others waiting."""
     tests = Counter(item.path for item in items)
     items.sort(key=lambda item: tests[item.path])
 

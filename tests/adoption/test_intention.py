@@ -21,6 +21,7 @@ from penstock.planning import adopted_tree
 from penstock.state import run_store
 from penstock.steps import adopt_seal, adopt_step, copy_step, plan_step
 from penstock.steps.adopt_step import Request
+from penstock.storage import adopted_files
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -103,7 +104,7 @@ def test_a_tree_whose_source_changed_before_it_was_taken_over_goes_back(place: P
     before = inodes(place.copy)
     run = intend(place)
     plan_step.run(place.context, "data")
-    place.context.storage.move_tree(place.copy, run.data, place.copy.stat().st_ino)
+    adopted_files.move_tree(place.copy, run.data, place.copy.stat().st_ino)
     (place.source / "late").write_bytes(b"late")
     begun = adopt_seal.under_way(place.context, "data", place.copy)
     assert begun is not None

@@ -37,6 +37,8 @@ from penstock.steps import (
     verify_step,
 )
 from penstock.steps.adopt_step import Request
+from penstock.storage import adopted_files
+from penstock.storage.adopted_files import AdoptedFiles
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -332,9 +334,15 @@ def test_a_copy_that_a_kill_left_without_a_line_is_fetched(place: Place) -> None
     run = run_store.open_run(place.context.layout("data"))
     mark = adopted_trees.read(run.folder)
     assert mark is not None
-    place.context.storage.move_tree(place.copy, run.data, mark.inode)
-    with place.context.storage.adopted_files(
-        run.data, Path(mark.aside), file_mode=0o440, gid=None, keep_mtime=True, fsync=True
+    adopted_files.move_tree(place.copy, run.data, mark.inode)
+    with AdoptedFiles(
+        run.data,
+        Path(mark.aside),
+        file_mode=0o440,
+        gid=None,
+        keep_mtime=True,
+        fsync=True,
+        spend=place.context.spend,
     ) as adopted:
         assert adopted.own("d0/f00", inode=0, size=seen.st_size) == 0, "it is another file"
         assert adopted.own("d0/f00", inode=seen.st_ino, size=seen.st_size) != 0

@@ -25,6 +25,7 @@ from penstock.ownership.dataset_hold import lock_of
 from penstock.retention import pins
 from penstock.state import gate, history, verdicts
 from penstock.steps import audit_step, mending
+from penstock.storage import shared_files
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -192,14 +193,14 @@ def test_nothing_is_repaired_under_a_reader_that_pinned_the_release(
         mending.run(context, "data", WHOLE)
     assert pin.name in error.value.why
     assert not gets(server, since)
-    context.storage.withdraw(layout.pins, pin.name)
+    shared_files.withdraw(layout.pins, pin.name)
     assert mending.run(context, "data", WHOLE)["status"] == "REPAIRED"
 
 
 def test_the_pin_of_this_very_reader_is_no_obstacle(fetched: tuple[Context, S3Server]) -> None:
     context, _ = fetched
     layout = context.layout("data")
-    pins.pinned(context.storage, layout, lambda: gate.passed(layout))
+    pins.pinned(layout, lambda: gate.passed(layout))
     gone(data_of(context), "d0/f000")
     assert mending.run(context, "data", WHOLE)["status"] == "REPAIRED"
 

@@ -11,6 +11,7 @@ from tests.support.staging_runs import tree
 from penstock.core.audit_selection import Choice
 from penstock.state import gate
 from penstock.steps import audit_step, mending
+from penstock.storage import shared_files
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -42,7 +43,7 @@ def test_a_file_that_a_pinned_release_shares_is_not_replaced_under_its_readers(t
         assert (read / "same").stat().st_ino == rotten
         warned = [str(event) for event in getattr(context.sink, "__self__") if "others read it" in str(event)]  # noqa: B009
         assert warned
-        context.storage.withdraw(layout.pins, pin.name)
+        shared_files.withdraw(layout.pins, pin.name)
         flip(current / "too", 100)
         assert mending.run(context, "data", WHOLE)["also_repaired"] == {
             free.parent.name: 1, read.parent.name: 1

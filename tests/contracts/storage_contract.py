@@ -1,4 +1,4 @@
-"""What `storage.port` promises: run over each implementation, on each file system that the machine can give.
+"""What `penstock.storage` promises: run on each file system that the machine can give.
 
 Checked behind the storage's back, by `os` alone.
 """
@@ -21,30 +21,31 @@ from penstock.filesystem.capabilities import facts
 from penstock.filesystem.cold_read import ColdReader
 from penstock.filesystem.path_walk import walk
 from penstock.filesystem.probe.judgement import links_work
-from penstock.storage.registry import open_storage
+from penstock.storage import dataset_folders, durable, modes, reveal, tree_removal
+from penstock.storage.barrier import Barrier
+from penstock.storage.file_replacement import Mender
+from penstock.storage.staging_writer import StagingWriter
 
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from penstock.storage.port import Writer
 
 NAMES = (
     "a", "a b/c", "a!b", "a-b/x", "a.b", "dir/deep/er/file", "-dash", "$(touch PWNED)", "quote'\"",
     "new\nline", "tab\t", "%41", "x" * 255, os.fsdecode(b"\xff\xfe/\xe9"), "ünï", "\x1b[31m", "`id`", "*?[",
 )  # fmt: skip
 TIME = 1_234_567_890_123_456_789
-STORAGE = open_storage()
 
 
-def make_writer(data: Path, **over: object) -> Writer:
+def make_writer(data: Path, **over: object) -> StagingWriter:
     options = {
         "file_mode": 0o440, "dir_mode": 0o2550, "gid": None, "durability": "syncfs", "attempt": "1",
         "keep_mtime": True,
     }  # fmt: skip
-    return STORAGE.writer(data, **{**options, **over})  # type: ignore[arg-type]
+    return StagingWriter(data, **{**options, **over})  # type: ignore[arg-type]
 
 
-def put(writer: Writer, path: str, content: bytes, mtime_ns: int = TIME) -> None:
+def put(writer: StagingWriter, path: str, content: bytes, mtime_ns: int = TIME) -> None:
     pending = writer.begin(path, len(content))
     pending.write_all(memoryview(content))
     writer.finish(pending, mtime_ns)
@@ -81,7 +82,7 @@ class StorageContract:
     @pytest.mark.parametrize("durability", ["fsync", "syncfs"])
     def test_stored_as_given(self, place: Path, durability: str) -> None:
         unit = grain(place)
-        with STORAGE.barrier(place) as barrier, make_writer(place, durability=durability) as writer:
+        with Barrier(place) as barrier, make_writer(place, durability=durability) as writer:
             for number, name in enumerate(NAMES):
                 put(writer, name, name.encode("utf-8", "surrogateescape") * (number * 3000), TIME + number)
             writer.settle()
@@ -122,7 +123,7 @@ class StorageContract:
     def test_holes_stay_holes(self, place: Path) -> None:
         """Also at the end, and in a file large enough to have its blocks reserved."""
         data, gap, unit = os.urandom(1 << 16), 3 << 20, grain(place)
-        with STORAGE.barrier(place) as barrier, make_writer(place) as writer:
+        with Barrier(place) as barrier, make_writer(place) as writer:
             pending = writer.begin("d/f", len(data) + 2 * gap, holes=True)
             pending.skip(gap)
             pending.write_all(memoryview(data))
@@ -154,7 +155,7 @@ class StorageContract:
     @pytest.mark.parametrize("size", [0, 1, 4095, 4096, 4097, 70_001, (1 << 20) + 5])
     def test_read_back_truthfully(self, place: Path, size: int) -> None:
         content = os.urandom(size)
-        with STORAGE.barrier(place) as barrier, make_writer(place) as writer:
+        with Barrier(place) as barrier, make_writer(place) as writer:
             put(writer, "d/f", content)
             barrier.wait()
         known = facts(place)
@@ -174,11 +175,11 @@ class StorageContract:
 
     def test_whole_way_to_a_reader(self, place: Path) -> None:
         layout = DatasetLayout(place, "set")
-        STORAGE.prepare(layout)
-        assert STORAGE.releases(layout) == []
-        assert STORAGE.current(layout) is None
+        dataset_folders.prepare(layout)
+        assert dataset_folders.releases(layout) == []
+        assert dataset_folders.current(layout) is None
         for release in ("r1", "r2"):
-            data = STORAGE.open_staging(layout, release, 0o2550, os.getegid())
+            data = dataset_folders.open_staging(layout, release, 0o2550, os.getegid())
             with make_writer(data, gid=os.getegid()) as writer:
                 put(writer, "a/b", release.encode())
                 writer.discard(writer.begin("c", 1))
@@ -187,30 +188,30 @@ class StorageContract:
                 writer.finish_part(part, TIME)
                 left = writer.begin("a/left", 1)
                 os.close(left.fd)
-            assert STORAGE.sweep_temporaries(data) == 1
-            counts = STORAGE.set_permissions(layout.staging(release), PermissionsConfig(), os.getegid())
+            assert tree_removal.sweep_temporaries(data) == 1
+            counts = modes.set_permissions(layout.staging(release), PermissionsConfig(), os.getegid())
             assert counts["changed_files"] == 1
             assert counts["changed_folders"] == 2
-            again = STORAGE.set_permissions(layout.staging(release), PermissionsConfig(), os.getegid())
+            again = modes.set_permissions(layout.staging(release), PermissionsConfig(), os.getegid())
             assert (again["changed_files"], again["changed_folders"]) == (0, 0)
             for name in (SEAL, MANIFEST):
                 (layout.staging(release) / name).write_text("{}")
             assert stat.S_IMODE(layout.staging(release).stat().st_mode) == 0o700
-            STORAGE.reveal(layout, release, nobody)
-            STORAGE.point(layout, release, nobody)
+            reveal.reveal(layout, release, nobody)
+            reveal.point(layout, release, nobody)
             assert os.readlink(layout.current) == f"releases/{release}"
             assert (layout.current / "data/a/b").read_text() == release
-            modes = {
+            published = {
                 str(p.relative_to(layout.current)): stat.S_IMODE(p.lstat().st_mode)
                 for p in sorted((layout.current / ".").rglob("*"))
             }
-            assert modes == {
+            assert published == {
                 "data": 0o2550, "data/a": 0o2550, "data/a/b": 0o440, "data/g": 0o440,
                 MANIFEST: 0o440, SEAL: 0o440,
             }  # fmt: skip
-        assert STORAGE.releases(layout) == ["r1", "r2"]
-        STORAGE.remove_tree(layout.release("r1"))
-        assert STORAGE.releases(layout) == ["r2"]
+        assert dataset_folders.releases(layout) == ["r1", "r2"]
+        tree_removal.remove_tree(layout.release("r1"))
+        assert dataset_folders.releases(layout) == ["r2"]
 
     def test_an_unchanged_file_is_linked(self, place: Path) -> None:
         linked, unit = links(place), grain(place)
@@ -269,36 +270,40 @@ class StorageContract:
     def test_a_dataset_is_prepared_once_and_again(self, place: Path) -> None:
         linked = links(place)
         layout = DatasetLayout(place / "root", "set")
-        STORAGE.check_root(layout.root)
+        dataset_folders.check_root(layout.root)
         assert not layout.root.exists()
         for _ in range(2):
-            STORAGE.prepare(layout)
-            STORAGE.check_owner(layout)
-            assert STORAGE.owns(layout)
+            dataset_folders.prepare(layout)
+            dataset_folders.check_owner(layout)
+            assert dataset_folders.owns(layout)
             assert stat.S_IMODE(layout.releases.stat().st_mode) == 0o755
             assert stat.S_IMODE(layout.state.stat().st_mode) == 0o700
-        assert (STORAGE.releases(layout), STORAGE.current(layout), STORAGE.leads(layout)) == ([], None, False)
-        report = STORAGE.probe(layout)
+        assert (
+            dataset_folders.releases(layout),
+            dataset_folders.current(layout),
+            dataset_folders.leads(layout),
+        ) == ([], None, False)
+        report = dataset_folders.probe(layout)
         assert report["rename_over_file"].answer == "yes"
         assert links_work(report) == linked
         assert sorted(os.listdir(layout.folder)) == [".penstock", "releases"]
 
     def test_a_closed_staging_is_opened_again(self, place: Path) -> None:
         layout = DatasetLayout(place, "set")
-        STORAGE.prepare(layout)
+        dataset_folders.prepare(layout)
         policy = PermissionsConfig()
-        data = STORAGE.open_staging(layout, "r", STORAGE.dir_mode(policy), STORAGE.group_id(policy))
+        data = dataset_folders.open_staging(layout, "r", modes.dir_mode(policy), modes.group_id(policy))
         with make_writer(data) as writer:
             put(writer, "a/b", b"x")
-        STORAGE.set_permissions(layout.staging("r"), policy, None)
+        modes.set_permissions(layout.staging("r"), policy, None)
         assert stat.S_IMODE((data / "a").stat().st_mode) & 0o200 == 0
-        assert stat.S_IMODE((data / "a/b").stat().st_mode) == STORAGE.file_mode(policy)
-        STORAGE.open_folders(data)
-        STORAGE.unseal(data, ["a/b", "a/none"])
+        assert stat.S_IMODE((data / "a/b").stat().st_mode) == modes.file_mode(policy)
+        tree_removal.open_folders(data)
+        modes.unseal(data, ["a/b", "a/none"])
         assert stat.S_IMODE((data / "a").stat().st_mode) & 0o700 == 0o700
         assert stat.S_IMODE((data / "a/b").stat().st_mode) & 0o200
         layout.staging("r").chmod(0o755)
-        STORAGE.close_staging(layout, "r")
+        dataset_folders.close_staging(layout, "r")
         assert stat.S_IMODE(layout.staging("r").stat().st_mode) == 0o700
 
     def test_a_damaged_file_is_replaced_whole(self, place: Path) -> None:
@@ -307,7 +312,7 @@ class StorageContract:
         with make_writer(data) as writer:
             put(writer, "a/b", b"bad!")
         os.chmod(data / "a", 0o550)
-        with STORAGE.mender(data, file_mode=0o440, dir_mode=0o550, gid=None) as mender:
+        with Mender(data, file_mode=0o440, dir_mode=0o550, gid=None) as mender:
             mender.check("a/b")
             with pytest.raises(ObjectError, match="a folder stands"):
                 mender.check("a")
@@ -324,15 +329,15 @@ class StorageContract:
 
     def test_small_files_are_whole(self, place: Path) -> None:
         folder = place / "deep/er"
-        STORAGE.make_dirs(folder)
-        STORAGE.write_json(folder / "f", {"a": 1})
-        STORAGE.write_json(folder / "f", {"a": 2}, mode=0o640)
-        assert STORAGE.read_json(folder / "f") == {"a": 2}
+        durable.make_dirs(folder)
+        durable.write_json(folder / "f", {"a": 1})
+        durable.write_json(folder / "f", {"a": 2}, mode=0o640)
+        assert durable.read_json(folder / "f") == {"a": 2}
         assert stat.S_IMODE((folder / "f").stat().st_mode) == 0o640
-        STORAGE.append_line(folder / "lines", {"n": 1})
+        durable.append_line(folder / "lines", {"n": 1})
         with (folder / "lines").open("a") as torn:
             torn.write('{"n"')
-        STORAGE.append_line(folder / "lines", {"n": 2})
+        durable.append_line(folder / "lines", {"n": 2})
         assert (folder / "lines").read_text() == '{"n": 1}\n{"n"\n{"n": 2}\n'
-        STORAGE.rename(folder / "f", folder / "g")
+        durable.rename(folder / "f", folder / "g")
         assert sorted(os.listdir(folder)) == ["g", "lines"]

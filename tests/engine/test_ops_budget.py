@@ -31,9 +31,9 @@ from penstock.ownership import ops_share, promises
 from penstock.ownership.ops_share import EVERY, SEEN, OpsShare, holders_of
 from penstock.state import run_store
 from penstock.steps import audit_step, repair_step
-from penstock.storage import shared_files
-from penstock.storage.paced_storage import PacedStorage
-from penstock.storage.registry import open_storage
+from penstock.storage import modes, shared_files, tree_removal
+from penstock.storage.file_replacement import Mender
+from penstock.storage.links import Abandoned
 from penstock.storage.staging_writer import StagingWriter
 
 if TYPE_CHECKING:
@@ -41,7 +41,6 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from penstock.state.context import Context
-    from penstock.storage.port import Writer
 
 OPS = 600
 FILES = 2000
@@ -86,7 +85,7 @@ class Engines:
             layout = promised(self.root, f"run{number}", ops=self.ops)
             os.write(ready, b"1")
             os.read(self._go[0], 1)
-            share = OpsShare(open_storage(), layout, f"run{number}", self.ops, 1)
+            share = OpsShare(layout, f"run{number}", self.ops, 1)
             task = self.shards[number].task(engine={"workers": 1, "streams": 4})
             copy_shard(task, lambda *_: None, lambda: None, share)
         except BaseException:
@@ -152,7 +151,7 @@ def test_s11_a_run_that_begins_beside_another_never_passes_the_budget(tmp_path: 
         began = time.monotonic()
         ops_share.begin(context, layout, "late", 1)
         assert SEEN <= time.monotonic() - began < SEEN + 2
-        share = OpsShare(open_storage(), layout, "late", ops, 1)
+        share = OpsShare(layout, "late", ops, 1)
         task = shard.task(engine={"workers": 1, "streams": 4})
         copy_shard(task, lambda *_: None, lambda: None, share)
 
@@ -187,11 +186,11 @@ def test_s11_a_step_waits_where_its_part_is_new_to_others(tmp_path: Path) -> Non
     """Once, and only beside runs that have parts."""
     waited: list[float] = []
     alone = promised(tmp_path, "own")
-    share = OpsShare(open_storage(), alone, "own", OPS, 1, wait=waited.append)
+    share = OpsShare(alone, "own", OPS, 1, wait=waited.append)
     assert (share(), waited) == (OPS, [])
     now = 0.0
     promised(tmp_path, "other", at_once=2)
-    share = OpsShare(open_storage(), alone, "own", OPS, 1, wait=waited.append, clock=lambda: now)
+    share = OpsShare(alone, "own", OPS, 1, wait=waited.append, clock=lambda: now)
     assert (share(), waited) == (OPS / 3, [SEEN])
     now += EVERY
     assert (share(), waited) == (OPS / 3, [SEEN])
@@ -202,7 +201,7 @@ def test_s11_a_step_waits_where_its_part_is_new_to_others(tmp_path: Path) -> Non
     assert waited == [SEEN]
     ops_share.begin(context, alone, "own", 2)
     assert waited == [SEEN, SEEN]
-    assert promises.own_of(promises.read_all(open_storage(), alone), alone, "own").promise.at_once == 2  # type: ignore[union-attr]
+    assert promises.own_of(promises.read_all(alone), alone, "own").promise.at_once == 2  # type: ignore[union-attr]
 
 
 @contextlib.contextmanager
@@ -243,9 +242,7 @@ def test_s11_a_repair_has_a_part_beside_a_copy(tmp_path: Path) -> None:
             try:
                 until(lambda: engines.done()[0] > 20, "the copy's first files")
                 threading.Event().wait(EVERY)
-                parts = {
-                    one.promise.run: one.promise.at_once for one in promises.read_all(open_storage(), layout)
-                }
+                parts = {one.promise.run: one.promise.at_once for one in promises.read_all(layout)}
                 assert parts == {"run0": 1, of_repair(release): 1}
                 before, began = len(os.listdir(fetched)), time.monotonic()
                 (copy,) = engines.rates()
@@ -278,16 +275,15 @@ def test_s11_a_repairs_last_steps_are_within_the_budget(tmp_path: Path) -> None:
         parts = set()
 
         def look(_: object) -> None:
-            for one in promises.read_all(open_storage(), layout):
+            for one in promises.read_all(layout):
                 parts.add((one.promise.repairs, one.promise.at_once, one.promise.ops))
 
         context.sink = look
         assert repair_step.run(context, "data")["status"] == "REPAIRED"
         assert parts == {(os.readlink(layout.current).rpartition("/")[2], 1, OPS)}
-        assert promises.read_all(open_storage(), layout) == []
+        assert promises.read_all(layout) == []
         assert (data / "a/one").read_bytes() == b"1"
-        storage = open_storage(spent.append)
-        with storage.mender(data, file_mode=0o440, dir_mode=0o550, gid=None) as mender:
+        with Mender(data, file_mode=0o440, dir_mode=0o550, gid=None, spend=spent.append) as mender:
             mender.check("a/one")
             new = tree(tmp_path, {"new": b"1"}) / "new"
             mender.replace("a/one", 5, new)
@@ -300,7 +296,7 @@ def test_s11_the_share_by_what_the_promises_say(tmp_path: Path) -> None:
     """Read again after five seconds: of living runs alone, and by the account's smallest budget."""
     now = 0.0
     layout = promised(tmp_path, "own", at_once=2)
-    share = OpsShare(open_storage(), layout, "own", OPS, 7, clock=lambda: now)
+    share = OpsShare(layout, "own", OPS, 7, clock=lambda: now)
     assert share() == OPS / 2
     promised(tmp_path, "other", at_once=4)
     assert share() == OPS / 2
@@ -322,23 +318,18 @@ def test_s11_the_share_by_what_the_promises_say(tmp_path: Path) -> None:
         give(layout.promises / f"1.again-{number}", uid, uid)
         now += EVERY
         assert share() == 100 / (2 + number) / 10
-    told = holders_of(open_storage(), layout)
+    told = holders_of(layout)
     assert any(one.startswith("uid 4242: 1,000 elements at once, dataset stranger-0 on ") for one in told)
     assert all(" since " in one for one in told)
-    assert OpsShare(open_storage(), DatasetLayout(tmp_path / "else", "x"), "x", OPS, 3)() == OPS / 3
-
-
-def writer(data: Path) -> Writer:
-    return open_storage().writer(
-        data, file_mode=0o440, dir_mode=0o755, gid=None, durability="syncfs", attempt="a", keep_mtime=True
-    )
+    assert OpsShare(DatasetLayout(tmp_path / "else", "x"), "x", OPS, 3)() == OPS / 3
 
 
 def test_s11_what_counts_as_an_operation(tmp_path: Path) -> None:
     spent: list[int] = []
-    plain = writer(tmp_path)
-    assert isinstance(plain, StagingWriter)
-    with open_storage().paced_writer(plain, spent.append, keep_mtime=True) as paced:
+    with StagingWriter(
+        tmp_path, spent.append, file_mode=0o440, dir_mode=0o755, gid=None, durability="syncfs", attempt="a",
+        keep_mtime=True,
+    ) as paced:  # fmt: skip
         paced.put("a/one", memoryview(b"1"), 5)
         paced.put("a/two", memoryview(b"2"), 5)
         pending = paced.begin("a/three", 1)
@@ -346,23 +337,37 @@ def test_s11_what_counts_as_an_operation(tmp_path: Path) -> None:
         paced.finish(pending, 5)
         paced.remove("a/two")
         assert paced.link(tmp_path, "a/one", 1, 5) in (True, False)
-    assert spent == [4, 3, 1, 2, 1, 2]
+        assert spent == [4, 3, 1, 2, 1, 2]
+        spent.clear()
+        paced.finish_part(paced.begin_part("g/iant", 2, 0, 1))
+        paced.begin_shared("g/large", ".p.shared", 2)
+        pending_range = paced.begin_range("g/large", ".p.shared", 2, 0)
+        assert pending_range is not None
+        paced.finish_part(pending_range)
+        assert paced.finish_shared("g/large", ".p.shared", 2, 5)
+        paced.drop_shared("g/large", ".p.shared")
+        assert spent == [2, 1, 1, 1, 1, 3, 1]
+        spent.clear()
+        # What stands there already is linked by another way, which counts no more.
+        assert len(paced.link_many(tmp_path, [("a/one", 1, 5), ("a/three", 1, 5)])) == 2
+        assert paced.take_over([Abandoned(tmp_path)], "a/one", 1, 5)
+        assert not paced.move(Abandoned(tmp_path), "a/none", 1, 5)
+        assert spent == [2, 2, 2, 1]
     assert sorted(os.listdir(tmp_path / "a")) == ["one", "three"]
 
 
 def test_s11_trees_are_removed_and_modes_are_set_within_the_budget(tmp_path: Path) -> None:
     spent: list[int] = []
-    storage = open_storage(spent.append)
-    assert isinstance(storage, PacedStorage)
     tree(tmp_path / "gone", {f"a/{n}": b"" for n in range(40)})
-    storage.remove_tree(tmp_path / "gone")
+    tree_removal.remove_tree(tmp_path / "gone", spent.append)
     assert not (tmp_path / "gone").exists()
     assert sum(spent) == 41
     spent.clear()
     context = context_for(tmp_path, tree(tmp_path / "source", {f"a/{n}": b"" for n in range(5)}))
     staging = tmp_path / "staging"
     tree(staging / "data", {f"a/{n}": b"" for n in range(5)})
-    seen = storage.set_permissions(staging, context.config.datasets["data"].permissions, None)
+    policy = context.config.datasets["data"].permissions
+    seen = modes.set_permissions(staging, policy, None, spent.append)
     assert sum(spent) >= seen["changed_files"] + seen["changed_folders"] == 7
 
 
@@ -379,7 +384,7 @@ def test_s11_a_dataset_is_staged_within_its_budget(tmp_path: Path) -> None:
     parts: dict[str, set[int]] = {}
 
     def look(event: Any) -> None:
-        for one in promises.read_all(open_storage(), context.layout("data")):
+        for one in promises.read_all(context.layout("data")):
             parts.setdefault(event.step, set()).add(one.promise.at_once)
 
     context.sink = look

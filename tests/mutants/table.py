@@ -375,8 +375,8 @@ MUTANTS = (
     ),
     Mutant(
         "pins that cannot be read count as none",
-        "        return _pins(storage.postings(layout.pins).posted)\n    except OSError as error:",
-        "        return read(storage, layout)\n    except OSError as error:",
+        "        return _pins(shared_files.postings(layout.pins).posted)\n    except OSError as error:",
+        "        return read(layout)\n    except OSError as error:",
         "tests/retention/test_pins.py::test_nothing_is_removed_where_the_owner_cannot_read_the_pins",
     ),
     Mutant(
@@ -581,7 +581,7 @@ MUTANTS = (
     ),
     Mutant(
         "what a repair fetched stays for ever where its removal was killed",
-        "            repair_plan.clear(context.storage, layout, release)\n",
+        "            repair_plan.clear(context, layout, release)\n",
         "            pass\n",
         "tests/audit/test_mending_killed.py::test_a_mender_that_is_killed_before_a_change_is_ended_by_the_same_command",
     ),

@@ -22,7 +22,6 @@ from penstock.policy import accounts
 from penstock.state import gate
 from penstock.steps.preflight import target
 from penstock.storage import dataset_folders
-from penstock.storage.registry import open_storage
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -103,7 +102,7 @@ def _asked(layout: DatasetLayout) -> str:
 
 @pytest.mark.parametrize("what", ["folder", "releases", "current", "release", "data", "seal"])
 def test_each_of_them_must_be_of_a_trusted_account(layout: DatasetLayout, what: str) -> None:
-    release = layout.release(open_storage().current(layout) or "")
+    release = layout.release(dataset_folders.current(layout) or "")
     place = {
         "folder": layout.folder, "releases": layout.releases, "current": layout.current,
         "release": release, "data": release / "data", "seal": release / "release.json",
@@ -199,7 +198,7 @@ def test_who_is_listed() -> None:
 def context(tmp_path: Path) -> Context:
     """Its dataset has its folders, and no release."""
     made = context_for(tmp_path, tmp_path / "source")
-    made.storage.prepare(made.layout("data"))
+    dataset_folders.prepare(made.layout("data"))
     return made
 
 
@@ -214,10 +213,10 @@ def test_a_root_that_others_may_write_stops_without_the_sticky_bit(
     os.chown(layout.root, 0, 4711)
     layout.root.chmod(mode)
     if not stops:
-        context.storage.check_owner(layout)
+        dataset_folders.check_owner(layout)
         return
     with pytest.raises(PreflightError, match="the target's root is open to others"):
-        context.storage.check_owner(layout)
+        dataset_folders.check_owner(layout)
 
 
 @pytest.mark.parametrize(("members", "stops"), [([], False), (["root"], False), (["root", "eve"], True)])
@@ -229,7 +228,7 @@ def test_the_owners_own_group_is_no_other_while_it_has_no_other_member(
     monkeypatch.setattr(dataset_folders.grp, "getgrgid", lambda _: own)
     layout.root.chmod(0o775)
     if not stops:
-        context.storage.check_owner(layout)
+        dataset_folders.check_owner(layout)
         return
     with pytest.raises(PreflightError, match="its group may rename"):
-        context.storage.check_owner(layout)
+        dataset_folders.check_owner(layout)

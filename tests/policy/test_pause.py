@@ -25,7 +25,7 @@ from penstock.state import run_store
 from penstock.state.context import Stop
 from penstock.steps import audit_step, publish_step, repair_step
 from penstock.steps.element import run_element
-from penstock.storage import durable
+from penstock.storage import dataset_folders, durable
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -158,7 +158,7 @@ def test_publish_waits(tmp_path: Path, source: Path) -> None:
         path = stands(context.config.target.root)
         layout = context.layout("data")
         rests(context, path, lambda: publish_step.run(context, "data"))
-        assert context.storage.current(layout)
+        assert dataset_folders.current(layout)
 
 
 def test_audit_and_repair_wait_and_find_and_mend_all_the_same(tmp_path: Path, source: Path) -> None:

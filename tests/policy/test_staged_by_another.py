@@ -26,7 +26,7 @@ from penstock.runtime import job_environment
 from penstock.runtime.job_environment import JobEnvironment
 from penstock.state import under_way
 from penstock.steps import cancellation, list_step, plan_step
-from penstock.storage import tree_removal
+from penstock.storage import dataset_folders, tree_removal
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -208,7 +208,7 @@ def test_what_shows_no_sign_of_life_is_said_so_and_not_waited_for(place: Path) -
 
 
 def test_a_submitted_controller_is_named_while_it_waits(place: Path) -> None:
-    owner_does(place, lambda context: context.storage.prepare(context.layout(NAME)))
+    owner_does(place, lambda context: dataset_folders.prepare(context.layout(NAME)))
     owner_does(place, lambda context: under_way.submitted(context.layout(NAME), "4711", "west"))
     at = time.time() - 3600
     os.utime(notice(place), (at, at))  # it waits for an hour by now

@@ -14,7 +14,7 @@ from tests.support.published import publish
 from tests.support.staging_runs import tree
 from tests.support.whole_way import staging
 
-from penstock.storage import tree_removal
+from penstock.storage import dataset_folders, tree_removal
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -89,7 +89,7 @@ class Releases:
 
     def there(self) -> str:
         """The letters of the releases that are there."""
-        return "".join(sorted(self.letter(one) for one in self.context.storage.releases(self.layout)))
+        return "".join(sorted(self.letter(one) for one in dataset_folders.releases(self.layout)))
 
     def history(self) -> list[dict[str, Any]]:
         lines = [json.loads(line) for line in self.layout.history.read_text().splitlines()]

@@ -49,7 +49,7 @@ def test_a_host_whose_clock_is_wrong_removes_nothing_and_says_so(
 ) -> None:
     """A pin of a process that lives was too old by such a clock (K2)."""
     releases.begin_with("A")
-    pins.pinned(releases.context.storage, releases.layout, lambda: gate.passed(releases.layout))
+    pins.pinned(releases.layout, lambda: gate.passed(releases.layout))
     releases.stage("B")
     releases.configure(dataset=", retention: {last: 1, named: false}", more="gc: {grace: 1ms}\n")
     for words in (("gc",), ("gc", "--dry-run"), ("remove", "data", releases.names["A"], "--now")):

@@ -82,7 +82,7 @@ def test_a_pin_between_the_mark_and_the_rename_keeps_all_of_it(releases: Release
     def wait(seconds: float) -> None:
         assert layout.removing(releases.names["A"]).exists()
         # What a reader does whose look for a mark came before it was there.
-        pins._place(context.storage, layout, releases.names["A"])
+        pins._place(layout, releases.names["A"])
         plain(seconds)
 
     context.stop.wait = wait  # type: ignore[method-assign]

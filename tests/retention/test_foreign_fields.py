@@ -175,6 +175,6 @@ def test_what_other_accounts_wrote_forges_no_output(
         assert not set("\r\x1b\x9b\u202e\u2028").intersection(output), output[:9000]
         assert "bug in penstock" not in output, output[:9000]
         assert len(output) < MOST, (command, len(output), output[:3000])
-    for text in ops_share.holders_of(releases.context.storage, releases.layout):
+    for text in ops_share.holders_of(releases.layout):
         assert text.isprintable()
         assert len(text) < 500

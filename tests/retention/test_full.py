@@ -19,6 +19,7 @@ from penstock.ownership import reserve
 from penstock.retention import pins
 from penstock.state import gate
 from penstock.steps import audit_step, gc_step, rollback_step
+from penstock.storage import durable
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -60,8 +61,8 @@ def place(tmp_path: Path, request: pytest.FixtureRequest) -> Iterator[tuple[Rele
 
 
 def pinned(releases: Releases) -> str:
-    storage, layout = releases.context.storage, releases.layout
-    return pins.pinned(storage, layout, lambda: gate.passed(layout))[0].release
+    layout = releases.layout
+    return pins.pinned(layout, lambda: gate.passed(layout))[0].release
 
 
 def reserved(layout: DatasetLayout) -> tuple[int, int]:
@@ -139,7 +140,7 @@ def test_a_removal_that_cannot_be_noted_yet_is_noted_once_there_is_room(
     size = layout.history.stat().st_size
     with layout.history.open("ab") as file:
         file.write(b"x" * (-size % 4096 - 1) + b"\n")
-    plain = context.storage.rename
+    plain = durable.rename
 
     def rename(old: Path, new: Path) -> None:
         plain(old, new)
@@ -148,7 +149,7 @@ def test_a_removal_that_cannot_be_noted_yet_is_noted_once_there_is_room(
                 shutil.rmtree(folder)
             fill(point, "blocks")
 
-    monkeypatch.setattr(context.storage, "rename", rename)
+    monkeypatch.setattr(durable, "rename", rename)
     ruled(releases, last=1)
     found = gc_step.gc(context, "data", dry_run=False)
     assert [one["removed"] for one in found["releases"]] == [True, False]

@@ -37,7 +37,7 @@ from penstock.runtime import job_environment
 from penstock.runtime.job_environment import JobEnvironment
 from penstock.state import gate
 from penstock.steps import audit_step, gc_step, list_step, plan_step, repair_step, rollback_step
-from penstock.storage.registry import open_storage
+from penstock.storage import dataset_folders, tree_removal
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
@@ -225,7 +225,7 @@ def test_freed_bytes_are_said_by_user_and_group(tmp_path: Path) -> None:
 
 def test_a_pin_holds_until_the_owner_takes_it_back_by_name(releases: Releases) -> None:
     releases.begin_with("A")
-    pin = pins.pinned(releases.context.storage, releases.layout, lambda: gate.passed(releases.layout))[1]
+    pin = pins.pinned(releases.layout, lambda: gate.passed(releases.layout))[1]
     releases.stage("B")
     ruled(releases, last=1)
     found = gc_step.gc(releases.context, "data", dry_run=False)
@@ -252,9 +252,9 @@ def test_a_strangers_pin_holds_and_so_does_one_of_an_unknown_cluster(releases: R
     releases.begin_with("A")
     look = lambda: gate.passed(releases.layout)  # noqa: E731
     job_environment.enter(JobEnvironment(job="17", proven=True, cluster="elsewhere"))
-    job = pins.pinned(releases.context.storage, releases.layout, look)[1]
+    job = pins.pinned(releases.layout, look)[1]
     releases.stage("B")
-    stranger = pins.pinned(releases.context.storage, releases.layout, look)[1]
+    stranger = pins.pinned(releases.layout, look)[1]
     give(releases.layout.pins / stranger.name, 4242, 4242)
     releases.stage("C")
     ruled(releases, last=1)
@@ -290,7 +290,7 @@ def test_a_pin_that_comes_between_the_mark_and_the_rename_keeps_the_release(rele
         waited.append(seconds)
         assert layout.removing(releases.names["A"]).exists()
         # What a reader does whose look for a mark came before it was there.
-        pins._place(context.storage, layout, releases.names["A"])
+        pins._place(layout, releases.names["A"])
         plain(seconds)
 
     context.stop.wait = wait  # type: ignore[method-assign]
@@ -307,12 +307,12 @@ def test_a_removal_by_name_that_is_held_after_it_began_does_not_end_with_0(
     releases.begin_with("AB")
     releases.configure(more="gc: {grace: 1ms}\n")
     monkeypatch.setenv(TESTED, '{"gc.settle": "2s"}')
-    context, layout, name = releases.context, releases.layout, releases.names["A"]
+    layout, name = releases.layout, releases.names["A"]
     words = ("--config", str(releases.config), "remove", "data", name)
     with started(sys.executable, "-m", "penstock", *words, cwd=releases.folder) as removal:
         until(lambda: layout.removing(name).exists(), "the mark")
         # What a reader does whose look for a mark came before it was there.
-        pins._place(context.storage, layout, name)
+        pins._place(layout, name)
         told, _ = removal.communicate(timeout=60)
         assert removal.returncode == 3
     assert "removed 0 of 1 release" in told
@@ -421,7 +421,7 @@ def test_an_audit_whose_release_is_gone_says_so_and_finds_nothing(
     """As by `rm -r`, or under a reader's audit, which no removal sees: it ended with [Errno 2]."""
     releases.begin_with("AB")
     context, layout, release = releases.context, releases.layout, releases.names["A"]
-    plain, sink = context.storage.releases, context.sink
+    plain, sink = dataset_folders.releases, context.sink
 
     def gone() -> None:
         if layout.release(release).exists():
@@ -439,7 +439,7 @@ def test_an_audit_whose_release_is_gone_says_so_and_finds_nothing(
         sink(event)
 
     if when == "locked":
-        monkeypatch.setattr(context.storage, "releases", locked)
+        monkeypatch.setattr(dataset_folders, "releases", locked)
     else:
         context.sink = heard
     with pytest.raises((PreflightError, FailedError), match=r"the release (was|is being) removed"):
@@ -675,7 +675,7 @@ def test_who_wakes_after_its_lock_was_taken_over_removes_nothing(releases: Relea
     releases.begin_with("AB")
     context, layout = releases.context, releases.layout
     known = next(one for one in survey.look(context, layout).known if one.release == releases.names["A"])
-    mark = removals.mark(context, layout, known, "why")
+    mark = removals.mark(layout, known, "why")
     rollback_step.run(context, "data", releases.names["A"])
     assert not layout.removing(releases.names["A"]).exists()
     with pytest.raises(Exception, match="cannot be renamed"):
@@ -762,11 +762,11 @@ def test_a_removal_that_begins_beside_another_waits_until_that_one_has_read_it(r
     first, second = (tree(releases.folder / name, {"f": b"x"}) for name in ("first", "second"))
     with paced(context, layout):
         began = time.monotonic()
-        context.storage.remove_tree(first)
+        tree_removal.remove_tree(first, context.spend)
         assert time.monotonic() - began < SEEN
         with paced(context, layout):
             began = time.monotonic()
-            context.storage.remove_tree(second)
+            tree_removal.remove_tree(second, context.spend)
             assert time.monotonic() - began >= SEEN
 
 
@@ -781,5 +781,5 @@ def test_removals_of_another_account_take_its_share_and_no_more(releases: Releas
             other = layout.promises / f"{number}.removal.x"
             other.write_text(json.dumps({**value, "uid": 4242}))
             give(other, 4242, 4242)
-        share = _Share(open_storage(), layout, own.name, 0, lambda _: None)
+        share = _Share(layout, own.name, 0, lambda _: None)
         assert share() == PACE / 2

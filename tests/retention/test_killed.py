@@ -17,6 +17,7 @@ from tests.support.kill_points import killed_at
 from penstock.config.settings import GcConfig, RetentionConfig
 from penstock.retention import removals
 from penstock.steps import gc_step
+from penstock.storage import dataset_folders
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -38,7 +39,7 @@ def whole(releases: Releases) -> None:
     """What has a release's name is whole; what has lost it has no seal beside half a tree."""
     releases.check(ended=False)
     assert releases.current() == "C"
-    for name in releases.context.storage.releases(releases.layout):
+    for name in dataset_folders.releases(releases.layout):
         folder = releases.layout.release(name)
         assert {*FILES, f"only-{releases.letter(name)}"} == set(os.listdir(folder / "data")), name
         assert {"release.json", "manifest.parquet"} <= set(os.listdir(folder)), name
@@ -101,9 +102,9 @@ from penstock.retention import pins
 from penstock.runtime import job_environment
 from penstock.runtime.job_environment import JobEnvironment
 from penstock.state import gate
-from penstock.storage.registry import open_storage
+from penstock.storage import shared_files
 from pathlib import Path
-layout, storage = DatasetLayout(Path(sys.argv[1]), "data"), open_storage()
+layout = DatasetLayout(Path(sys.argv[1]), "data")
 job_environment.enter(JobEnvironment(job=str(os.getpid()), proven=True, cluster="elsewhere"))
 wrong, held = [], set()
 
@@ -116,7 +117,7 @@ def read(data):
 print("reading", flush=True)
 while not select.select([sys.stdin], [], [], 0)[0]:
     try:
-        found, pin = pins.pinned(storage, layout, lambda: gate.passed(layout))
+        found, pin = pins.pinned(layout, lambda: gate.passed(layout))
     except PenstockError as error:
         wrong.append(f"not pinned: {error}")
         continue
@@ -129,7 +130,7 @@ while not select.select([sys.stdin], [], [], 0)[0]:
             time.sleep(0.005)
     except (OSError, AssertionError) as error:
         wrong.append(f"{found.release} was pinned: {error!r}")
-    storage.withdraw(layout.pins, pin.name)
+    shared_files.withdraw(layout.pins, pin.name)
     time.sleep(random.random() / 20)
 print(json.dumps({"wrong": wrong[:5], "held": sorted(held)}))
 """

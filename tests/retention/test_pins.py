@@ -37,8 +37,7 @@ from penstock.runtime import job_environment
 from penstock.runtime.job_environment import JobEnvironment
 from penstock.state import gate
 from penstock.steps import rollback_step, status_report
-from penstock.storage import tree_removal
-from penstock.storage.registry import open_storage
+from penstock.storage import shared_files, tree_removal
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -102,16 +101,16 @@ def _no_job() -> Iterator[None]:
 
 def test_a_jobs_pin_stands_until_its_cluster_says_that_it_ended(releases: Releases) -> None:
     release = releases.begin_with("A")
-    storage, layout = releases.context.storage, releases.layout
+    layout = releases.layout
     in_job("17", restarts=1)
-    found, pin = pins.pinned(storage, layout, look(releases))
+    found, pin = pins.pinned(layout, look(releases))
     assert found.release == release
     assert pin.name.startswith(f"{os.geteuid()}-alpha-17-1-")
     assert os.listdir(layout.pins) == [pin.name]
-    pin = pins.pinned(storage, layout, look(releases))[1]
+    pin = pins.pinned(layout, look(releases))[1]
     assert os.listdir(layout.pins) == [pin.name], "the newer one takes the older one's place"
     for answer, stands in ((None, True), (False, True), (True, False)):
-        held = pins.held(storage, layout, 14 * DAY, lambda job, cluster, answer=answer: answer)
+        held = pins.held(layout, 14 * DAY, lambda job, cluster, answer=answer: answer)
         assert bool(held.get(release)) is stands
     # Of a cluster that this configuration does not know: its context's own answer.
     assert "job 17 of cluster alpha" in status_report.run(releases.context, "data")["pins"][0]
@@ -120,10 +119,10 @@ def test_a_jobs_pin_stands_until_its_cluster_says_that_it_ended(releases: Releas
 def test_a_job_that_pins_again_after_a_publish_holds_both_releases(releases: Releases) -> None:
     releases.begin_with("A")
     in_job("17")
-    pins.pinned(releases.context.storage, releases.layout, look(releases))
+    pins.pinned(releases.layout, look(releases))
     releases.stage("B")
-    pins.pinned(releases.context.storage, releases.layout, look(releases))
-    held = pins.held(releases.context.storage, releases.layout, DAY, lambda *_: None)
+    pins.pinned(releases.layout, look(releases))
+    held = pins.held(releases.layout, DAY, lambda *_: None)
     assert sorted(held) == sorted(releases.names.values())
 
 
@@ -133,7 +132,7 @@ def given(releases: Releases) -> str:
     def look_at(release: str | None) -> Any:
         return gate.passed(releases.layout, release=release)
 
-    found, pin = pins.of_reader(releases.context.storage, releases.layout, look_at)
+    found, pin = pins.of_reader(releases.layout, look_at)
     assert pin.release == found.release
     return releases.letter(found.release)
 
@@ -148,7 +147,7 @@ def test_s32_a_job_is_given_the_same_release_again_also_after_a_requeue(releases
     in_job("17", restarts=1)
     assert given(releases) == "A"
     # Each start has a pin of its own: the first one's may become too old.
-    assert len(pins.read(releases.context.storage, releases.layout)) == 2
+    assert len(pins.read(releases.layout)) == 2
     for other in (("18", "alpha"), ("17", "beta")):
         in_job(*other)
         assert given(releases) == "B"
@@ -161,7 +160,7 @@ def test_a_script_outside_of_a_job_is_given_the_same_release_again(releases: Rel
     assert given(releases) == "A"
     releases.stage("B")
     assert given(releases) == "A"
-    assert len(pins.read(releases.context.storage, releases.layout)) == 1
+    assert len(pins.read(releases.layout)) == 1
     in_job("17")
     assert given(releases) == "B"
 
@@ -170,23 +169,23 @@ def test_s32_processes_of_a_job_that_ask_at_once_are_given_one_release(releases:
     """S32: of two that met different releases, the pin that was there first says which."""
     releases.begin_with("A")
     in_job("17")
-    storage, layout = releases.context.storage, releases.layout
+    layout = releases.layout
 
     def look_late() -> Any:
         """`current` is resolved, and then another process of the job is faster."""
         found = gate.passed(layout)
         if releases.current() == "A":
             releases.stage("B")
-            pins.pinned(storage, layout, look(releases))
+            pins.pinned(layout, look(releases))
         return found
 
     def look_at(release: str | None) -> Any:
         return look_late() if release is None else gate.passed(layout, release=release)
 
-    found, pin = pins.of_reader(storage, layout, look_at)
+    found, pin = pins.of_reader(layout, look_at)
     assert releases.letter(found.release) == "B"
     assert pin.release == found.release
-    assert [one.release for one in pins.read(storage, layout)] == [releases.names["B"]]
+    assert [one.release for one in pins.read(layout)] == [releases.names["B"]]
 
 
 def test_s32_a_job_whose_release_was_removed_is_told_so_and_given_no_other(releases: Releases) -> None:
@@ -204,22 +203,22 @@ def test_of_two_processes_of_a_job_none_takes_the_others_pin_away(releases: Rele
     """One of them meets a mark, and takes its own pin back; the other one's, which was there before the mark,
     still holds the release."""
     releases.begin_with("A")
-    storage, layout = releases.context.storage, releases.layout
+    layout = releases.layout
     in_job("17")
-    first = pins.pinned(storage, layout, look(releases))[1]
+    first = pins.pinned(layout, look(releases))[1]
     layout.removing(releases.names["A"]).write_text("{}")
     with pytest.raises(FindingsError, match="is being removed"):
-        pins.pinned(storage, layout, look(releases))
+        pins.pinned(layout, look(releases))
     assert os.listdir(layout.pins) == [first.name]
 
 
 def test_another_accounts_pin_of_the_same_name_is_left_alone(releases: Releases) -> None:
     releases.begin_with("A")
     in_job("17")
-    pin = pins.pinned(releases.context.storage, releases.layout, look(releases))[1]
+    pin = pins.pinned(releases.layout, look(releases))[1]
     give(releases.layout.pins / pin.name, 4242, 4242)
-    pins.pinned(releases.context.storage, releases.layout, look(releases))
-    assert {one.uid for one in pins.read(releases.context.storage, releases.layout)} == {0, 4242}
+    pins.pinned(releases.layout, look(releases))
+    assert {one.uid for one in pins.read(releases.layout)} == {0, 4242}
 
 
 def test_what_is_no_pin_holds_nothing(releases: Releases) -> None:
@@ -234,7 +233,7 @@ def test_what_is_no_pin_holds_nothing(releases: Releases) -> None:
     (folder / "hostile").write_text(
         json.dumps({"format": 1, "release": "r", "at": "\x1b[31m\n", "host": "\x07"})
     )
-    found = pins.read(releases.context.storage, releases.layout)
+    found = pins.read(releases.layout)
     assert [one.name for one in found] == ["hostile"]
     assert found[0].words().isprintable()
 
@@ -252,7 +251,7 @@ def test_s36_a_pin_of_a_newer_version_holds_its_release_until_it_is_too_old_or_t
     )
     os.utime(pin, (time.time() - 15 * DAY,) * 2)
     assert releases.command("gc", "--dry-run").returncode == 0
-    found = pins.read(releases.context.storage, releases.layout)[0]
+    found = pins.read(releases.layout)[0]
     assert pins.ended(found, time.time(), 14 * DAY, lambda *_: None) == "it is older than 14 days"
     os.utime(pin)
     assert releases.command("gc", "data", "--unpin", "newer").returncode == 0
@@ -262,15 +261,15 @@ def test_s36_a_pin_of_a_newer_version_holds_its_release_until_it_is_too_old_or_t
 
 def test_a_release_that_is_being_removed_is_not_pinned_and_another_one_is(releases: Releases) -> None:
     releases.begin_with("AB")
-    storage, layout = releases.context.storage, releases.layout
+    layout = releases.layout
     names = iter([releases.names["A"], releases.names["A"], releases.names["B"]])
     layout.removing(releases.names["A"]).write_text("{}")
-    found, pin = pins.pinned(storage, layout, lambda: gate.passed(layout, release=next(names)))
+    found, pin = pins.pinned(layout, lambda: gate.passed(layout, release=next(names)))
     assert found.release == releases.names["B"]
     assert os.listdir(layout.pins) == [pin.name]
-    storage.withdraw(layout.pins, pin.name)
+    shared_files.withdraw(layout.pins, pin.name)
     with pytest.raises(FindingsError, match="is being removed"):
-        pins.pinned(storage, layout, lambda: gate.passed(layout, release=releases.names["A"]))
+        pins.pinned(layout, lambda: gate.passed(layout, release=releases.names["A"]))
     assert os.listdir(layout.pins) == []
 
 
@@ -297,7 +296,7 @@ def test_the_command_pins_for_the_script_that_calls_it(releases: Releases, tmp_p
         script.stdin.write("on\n")
         script.stdin.flush()
         assert script.stdout.readline() == "end\n"
-        held = pins.held(releases.context.storage, releases.layout, DAY, lambda *_: None)
+        held = pins.held(releases.layout, DAY, lambda *_: None)
         (pin,) = held[releases.names["A"]]
         assert (pin.said.pid, pin.said.program) == (script.pid, "bash")
         shown = releases.command("releases", "--json").stdout
@@ -305,7 +304,7 @@ def test_the_command_pins_for_the_script_that_calls_it(releases: Releases, tmp_p
     finally:
         os.killpg(script.pid, signal.SIGKILL)
         script.communicate()
-    assert pins.held(releases.context.storage, releases.layout, DAY, lambda *_: None) == {}
+    assert pins.held(releases.layout, DAY, lambda *_: None) == {}
 
 
 def test_nothing_is_pinned_where_the_gate_is_closed(releases: Releases) -> None:
@@ -407,7 +406,7 @@ def test_where_everybody_reads_everybody_pins_and_takes_back_its_own_alone(place
 
     assert len(forked(meddle, uid=STRANGER)) == 2
     layout = _layout(folder)
-    assert {pin.uid for pin in pins.read(open_storage(), layout)} == {OWNER, MEMBER}
+    assert {pin.uid for pin in pins.read(layout)} == {OWNER, MEMBER}
 
     def enter() -> None:
         (layout.dataset_reserve / "00").unlink()
@@ -478,11 +477,11 @@ def test_a_pin_outlives_a_reader_that_was_killed_only_until_its_process_is_gone(
         stdout=subprocess.PIPE,
         start_new_session=True,
     )
-    until(lambda: pins.read(releases.context.storage, releases.layout), "the pin")
-    assert pins.held(releases.context.storage, releases.layout, DAY, lambda *_: None)
+    until(lambda: pins.read(releases.layout), "the pin")
+    assert pins.held(releases.layout, DAY, lambda *_: None)
     os.killpg(child.pid, signal.SIGKILL)
     child.communicate()
-    assert pins.held(releases.context.storage, releases.layout, DAY, lambda *_: None) == {}
+    assert pins.held(releases.layout, DAY, lambda *_: None) == {}
 
 
 def _layout(folder: Path) -> Any:
@@ -519,6 +518,5 @@ def test_a_reader_looks_for_its_own_pins_alone(releases: Releases) -> None:
     releases.begin_with("a")
     for number in range(2000):
         (releases.layout.pins / f"4000-x-{number}").write_text("{}")
-    storage = releases.context.storage
-    assert pins.names(storage, releases.layout, f"{os.geteuid()}-") == []
-    assert len(storage.postings(releases.layout.pins).posted) == 2000
+    assert pins.names(releases.layout, f"{os.geteuid()}-") == []
+    assert len(shared_files.postings(releases.layout.pins).posted) == 2000

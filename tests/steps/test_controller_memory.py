@@ -21,7 +21,7 @@ from penstock.runtime.job_environment import JobEnvironment
 from penstock.state import run_store
 from penstock.steps import controller_memory, list_step
 from penstock.steps.controller_memory import LEAST, last_listing, needed
-from penstock.storage.registry import open_storage
+from penstock.storage import tree_removal
 
 if TYPE_CHECKING:
     from penstock.core.layout import DatasetLayout
@@ -68,7 +68,7 @@ def test_what_was_listed_last_is_known_from_the_run_or_the_release(tmp_path: Pat
         assert last_listing(layout) == 3
         counted(layout, 70_000_000)
         assert last_listing(layout) == 70_000_000
-        open_storage().remove_tree(layout.runs)
+        tree_removal.remove_tree(layout.runs)
         assert last_listing(layout) == 3
         (source / "d").write_text("d")
         list_step.run(context, "data")

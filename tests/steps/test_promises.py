@@ -35,7 +35,7 @@ from penstock.ownership.promise_judgement import DOUBTFUL, LIVING, REST, VOID, j
 from penstock.state import element_progress, run_store
 from penstock.steps import audit_step, cancellation, list_step, plan_step, repair_step
 from penstock.storage import shared_files, tree_removal
-from penstock.storage.port import Posting
+from penstock.storage.shared_files import Posting
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -353,7 +353,7 @@ def test_s17_a_promise_beats_with_the_lock_and_with_elements(
     go(context, upto="plan")
     run = run_store.open_run(context.layout("data"))
     (path,) = (context.config.target.root / ".promises").iterdir()
-    kept = promises.Kept(context.storage, run.layout, run.id, f"{os.getpid()}.1")
+    kept = promises.Kept(run.layout, run.id, f"{os.getpid()}.1")
     aged(context.config.target.root, path.name, 600)
     before = path.stat().st_mtime
     monkeypatch.setattr(element_progress, "HEARTBEAT", 0.0)
@@ -363,7 +363,7 @@ def test_s17_a_promise_beats_with_the_lock_and_with_elements(
     (one,) = posted(context.config.target.root)
     assert (one.state, one.controller, one.by["command"]) == (WORKING, "", "copy")
     here = f"{os.getpid()}.{holders.start_time(os.getpid())}"
-    promises.Kept(context.storage, run.layout, run.id, here).begin("copy")
+    promises.Kept(run.layout, run.id, here).begin("copy")
     assert posted(context.config.target.root)[0].controller == here
 
 
@@ -534,7 +534,7 @@ def test_s17_chunk_files_are_lowered_with_the_files(
     layout.root.mkdir()
     promise = promises.SpacePromise(context, layout, "r" * 16, "plan")
     promise.ask(100, 10, 5, chunk_files)
-    promises.lower(context, layout, "r" * 16, 50, files)
+    promises.lower(layout, "r" * 16, 50, files)
     (one,) = posted(layout.root)
     assert (one.bytes, one.files, one.chunk_files) == (50, files, left)
 
@@ -556,9 +556,7 @@ def test_s17_what_is_left_of_a_promise_that_was_being_changed_is_removed(
     line = 0
     while not left():
         line += 1
-        assert killed_at_line(
-            lambda: promises.lower(context, layout, run, 0, 0), ("storage/durable.py",), line
-        )
+        assert killed_at_line(lambda: promises.lower(layout, run, 0, 0), ("storage/durable.py",), line)
     (young,) = left()
     old = folder / f".{'0' * 16}.tmp"
     others = [folder / ".kept", folder / f".{'1' * 16}.tmp"]

@@ -22,7 +22,7 @@ from penstock.errors import SourceChangedError
 from penstock.formats.shards import read_shard
 from penstock.state.run import read_plan, read_run
 from penstock.steps import report_step
-from penstock.storage.port import Abandoned
+from penstock.storage.links import Abandoned
 from penstock.storage.staging_writer import StagingWriter
 from penstock.views import summary
 

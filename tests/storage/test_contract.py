@@ -19,7 +19,7 @@ from penstock.storage import tree_removal
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from penstock.storage.port import Writer
+    from penstock.storage.staging_writer import StagingWriter
 
 
 class TestHere(StorageContract):
@@ -63,9 +63,9 @@ class TestMounted(StorageContract):
     def test_cold_means_cold(self, place: Path) -> None:
         from penstock.engine.reading.rereader import COLD_TRIES
         from penstock.filesystem.cold_read import ColdReader
-        from penstock.storage.registry import open_storage
+        from penstock.storage.barrier import Barrier
 
-        with open_storage().barrier(place) as barrier, make_writer(place) as writer:
+        with Barrier(place) as barrier, make_writer(place) as writer:
             put(writer, "f", bytes(100_000))
             barrier.wait()
         with ColdReader(place, facts(place)) as reader:
@@ -94,7 +94,7 @@ def test_a_full_target_is_told_and_resumed(options: str, size: int) -> None:
             subprocess.run(["umount", folder], check=True)
 
 
-def _fill(writer: Writer, size: int) -> None:
+def _fill(writer: StagingWriter, size: int) -> None:
     for number in range(100):
         pending = writer.begin(f"f{number}", size)
         try:

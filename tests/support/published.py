@@ -51,7 +51,7 @@ def pinned_by_another(context: Context, look: Callable[[], Published]) -> Pin:
     here = job_environment.current()
     job_environment.enter(JobEnvironment(job="4711", proven=True, cluster="elsewhere"))
     try:
-        return pins.pinned(context.storage, context.layout("data"), look)[1]
+        return pins.pinned(context.layout("data"), look)[1]
     finally:
         job_environment.enter(here)
 

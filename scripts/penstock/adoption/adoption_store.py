@@ -29,8 +29,7 @@ from penstock.filesystem import plain_files
 from penstock.filesystem.clock import BOUND
 from penstock.formats import json_lines
 from penstock.state import documents
-from penstock.storage import durable
-from penstock.storage.registry import open_storage
+from penstock.storage import durable, tree_removal
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping
@@ -185,11 +184,11 @@ def tidy(layout: DatasetLayout, but: str) -> None:
         if name == but:
             continue
         if name.startswith(NEW) or not description(run).exists():
-            open_storage().remove_tree(run.folder)
+            tree_removal.remove_tree(run.folder)
         elif not undo(run).exists():
             ended.append((_touched(run), run))
     for _, run in sorted(ended, key=lambda one: one[0], reverse=True)[KEPT - 1 :]:
-        open_storage().remove_tree(run.folder)
+        tree_removal.remove_tree(run.folder)
 
 
 def _touched(run: RunLayout) -> float:

@@ -13,8 +13,7 @@ from penstock.formats.listing_file import read_listing
 from penstock.formats.shards import ShardWriter
 from penstock.sources.registry import may_be_split
 from penstock.state import documents
-from penstock.storage import durable
-from penstock.storage.registry import open_storage
+from penstock.storage import durable, tree_removal
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -53,7 +52,7 @@ def make(
     )
     for old in (folder.shard(0).parent, folder.survey(0).parent):
         if old.exists():
-            open_storage().remove_tree(old)
+            tree_removal.remove_tree(old)
     durable.make_dirs(folder.shard(0).parent)
     shards = _shards(context, folder, limits, sources, Cut(load.cost, decision.shards))
     made = run_documents.array_plan(

@@ -24,8 +24,7 @@ from penstock.filesystem import plain_files
 from penstock.formats.manifest import read_files
 from penstock.formats.shards import EXPECTED, ShardWriter
 from penstock.state import documents, history, receipts, release_signature, seals
-from penstock.storage import durable
-from penstock.storage.registry import open_storage
+from penstock.storage import durable, tree_removal
 
 if TYPE_CHECKING:
     from collections.abc import Container, Iterator
@@ -225,7 +224,7 @@ def _shards(
     """Write the shards; [] when nothing was chosen. Shards of an attempt without a plan are removed first."""
     parent = folder.shard(0).parent
     if parent.exists():
-        open_storage().remove_tree(parent)
+        tree_removal.remove_tree(parent)
     durable.make_dirs(parent)
     made: list[ShardInfo] = []
     waiting: list[Expected] = []

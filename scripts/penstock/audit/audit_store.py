@@ -30,8 +30,7 @@ from penstock.core.layout import RunLayout
 from penstock.filesystem import clock
 from penstock.formats import json_lines
 from penstock.state import documents
-from penstock.storage import durable
-from penstock.storage.registry import open_storage
+from penstock.storage import durable, tree_removal
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
@@ -175,16 +174,16 @@ def tidy(layout: DatasetLayout) -> None:
     lock of audits."""
     for name in os.listdir(layout.audits):
         if not (layout.audits / name / "audit.json").exists():
-            open_storage().remove_tree(layout.audits / name)
+            tree_removal.remove_tree(layout.audits / name)
     for number, (audit, ended) in enumerate(list(audits(layout))):
         run = audit.layout(layout)
         if number >= KEPT:
-            open_storage().remove_tree(run.folder)
+            tree_removal.remove_tree(run.folder)
         elif ended or _stale(run):
             for name in os.listdir(run.folder):
                 path = run.folder / name
                 if path.is_dir():
-                    open_storage().remove_tree(path)
+                    tree_removal.remove_tree(path)
                 elif name not in _LASTING:
                     path.unlink()
 
@@ -196,14 +195,14 @@ def forget(layout: DatasetLayout, release: str) -> None:
     for audit, ended in list(audits(layout)):
         turns = audit.choice.turns if audit.choice.kind == "slice" and ended else None
         if audit.release == release and (turns is None or turns in newest):
-            open_storage().remove_tree(audit.layout(layout).folder)
+            tree_removal.remove_tree(audit.layout(layout).folder)
         if turns is not None:
             newest.add(turns)
     # What a kill left of such a removal has lost its description; the name says the release, too (`begin`).
     with contextlib.suppress(FileNotFoundError):
         for path in layout.audits.iterdir():
             if _release_of(path.name) == release and not (path / "audit.json").exists():
-                open_storage().remove_tree(path)
+                tree_removal.remove_tree(path)
 
 
 def _release_of(name: str) -> str:
@@ -216,7 +215,7 @@ def drop_looks(layout: DatasetLayout, release: str) -> None:
     be called by who makes looks, while nobody else does."""
     for audit, ended in list(audits(layout)):
         if audit.look and (audit.release == release or not ended):
-            open_storage().remove_tree(audit.layout(layout).folder)
+            tree_removal.remove_tree(audit.layout(layout).folder)
 
 
 def _touched(run: RunLayout) -> float:

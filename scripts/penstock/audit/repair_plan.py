@@ -32,7 +32,7 @@ from penstock.formats.shards import ShardWriter
 from penstock.sources.registry import credentials, open_source
 from penstock.state import documents
 from penstock.state.run import Run
-from penstock.storage import durable
+from penstock.storage import durable, tree_removal
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
@@ -44,7 +44,6 @@ if TYPE_CHECKING:
     from penstock.core.model import Record
     from penstock.core.run_documents import PlanInfo, ShardInfo
     from penstock.state.context import Context
-    from penstock.storage.port import Storage
 
 UNKNOWN = "its source is not in the configuration any more"
 
@@ -103,11 +102,11 @@ def standing(layout: DatasetLayout, release: str, repair: str) -> PlanInfo | Non
     return made if made.run == repair and here and not old else None
 
 
-def clear(storage: Storage, layout: DatasetLayout, release: str) -> None:
+def clear(context: Context, layout: DatasetLayout, release: str) -> None:
     """Remove a repair's folder and its staging. Nothing of it may live."""
     for path in (layout.repair_staging(release), layout.repair(release).folder):
         if path.exists():
-            storage.remove_tree(path)
+            tree_removal.remove_tree(path, context.spend)
 
 
 def begin(

@@ -13,18 +13,18 @@ from penstock.core.digests import XXH3
 from penstock.core.layout import MANIFEST, MANIFEST_SHA256, MANIFEST_XXH
 from penstock.formats.manifest import ChecksumFile, checksums, read_files
 from penstock.state import receipts
+from penstock.storage import published_folder
 
 if TYPE_CHECKING:
     from pathlib import Path
 
     from penstock.core.documents.seal import Seal
     from penstock.core.layout import DatasetLayout
-    from penstock.storage.port import Storage
 
 ALGORITHMS = {MANIFEST_XXH: XXH3, MANIFEST_SHA256: "sha256"}
 
 
-def remake(storage: Storage, layout: DatasetLayout, release: str, seal: Seal) -> list[str]:
+def remake(layout: DatasetLayout, release: str, seal: Seal) -> list[str]:
     """Make those again that are missing or damaged; returns the names of those that are right now. Nothing is
     done where `manifest.parquet` itself is not the one that was sealed. Raises FailedError."""
     folder = layout.release(release)
@@ -32,7 +32,7 @@ def remake(storage: Storage, layout: DatasetLayout, release: str, seal: Seal) ->
     if not wrong or not _holds(folder, MANIFEST, seal):
         return []
     for name in wrong:
-        storage.put_beside(layout, release, name, partial(_write, folder, ALGORITHMS[name]))
+        published_folder.put_beside(layout, release, name, partial(_write, folder, ALGORITHMS[name]))
     return [name for name in wrong if _holds(folder, name, seal)]
 
 

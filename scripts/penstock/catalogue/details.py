@@ -16,7 +16,7 @@ from penstock.core.grades import EVIDENCE_GRADES, SOURCE_GRADES
 from penstock.core.layout import SIGNATURE
 from penstock.errors import ConfigError, FindingsError, PenstockError, PreflightError
 from penstock.state import gate, release_signature, verdicts
-from penstock.storage.registry import open_storage
+from penstock.storage import dataset_folders
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -82,7 +82,7 @@ def shown(
 
 def named(folder: Folder, layout: DatasetLayout, release: str | None) -> tuple[str, str | None]:
     """The release that is meant, and the one that `current` names. Raises as `shown`, and OSError."""
-    open_storage().check_shape(layout)
+    dataset_folders.check_shape(layout)
     try:
         current = gate.current(layout)
     except gate.NothingPublishedError as error:

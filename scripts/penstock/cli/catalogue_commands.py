@@ -35,10 +35,9 @@ def releases(parsed: argparse.Namespace, session: Session) -> int:
     from penstock.catalogue.releases import dataset_row
     from penstock.retention import pins
     from penstock.state.gate import BAD
-    from penstock.storage.registry import open_storage
     from penstock.views import release_text
 
-    holders = pins.holding(open_storage())
+    holders = pins.holding()
     owners = _owners(parsed, session)
     found = [
         dataset_row(layout, holders, owners=owners) for layout in layouts(parsed, session, parsed.dataset)
@@ -56,12 +55,11 @@ def show(parsed: argparse.Namespace, session: Session) -> int:
     from penstock.catalogue import details
     from penstock.retention import pins
     from penstock.state.gate import BAD
-    from penstock.storage.registry import open_storage
     from penstock.views import release_text
 
     layout = _layout(parsed, session)
     owners = _owners(parsed, session)
-    holders = pins.holding(open_storage())
+    holders = pins.holding()
     found = details.shown(layout, parsed.release, holders, owners=owners)
     session.receipt(found)
     if _json(parsed):
@@ -189,9 +187,8 @@ def _paced(target: TargetConfig, layout: DatasetLayout, session: Session) -> Ite
         return
     from penstock.engine.pacing import spending
     from penstock.ownership.ops_share import OpsShare
-    from penstock.storage.registry import open_storage
 
-    with spending(OpsShare(open_storage(), layout, "", ops, 1), session.stop.event.wait) as take:
+    with spending(OpsShare(layout, "", ops, 1), session.stop.event.wait) as take:
 
         def spend(count: int) -> None:
             check()

@@ -285,11 +285,10 @@ def _given(reading: _Reading) -> tuple[Published, str]:
     """The release that this job was given first, else the one that `current` names; and its pin in words, ""
     where no space is left for one."""
     from penstock.retention import pins
-    from penstock.storage.registry import open_storage
 
     layout, judge = reading.layout, partial(_judged, reading)
     try:
-        found, pin = pins.of_reader(open_storage(), layout, judge)
+        found, pin = pins.of_reader(layout, judge)
     except NoSpaceError as error:
         output.say(
             f"warning: {reading.dataset}: the release is not pinned: {error}\n"
@@ -297,7 +296,7 @@ def _given(reading: _Reading) -> tuple[Published, str]:
             f"after that ({human.duration(reading.grace)}, or the longest time of a job), unless its owner "
             "removes it with --now; a job that is started again may be given a newer one"
         )
-        given = pins.first(open_storage(), layout)
+        given = pins.first(layout)
         return judge(given.release if given is not None else None), ""
     return found, pin.words()
 

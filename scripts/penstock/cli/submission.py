@@ -110,12 +110,12 @@ def _refuse_others(config: Config, names: Sequence[str]) -> None:
     queue to say so. With one that it may stage, the job says it of the others."""
     from penstock.core.layout import DatasetLayout
     from penstock.errors import PreflightError
-    from penstock.storage.registry import open_storage
+    from penstock.storage import dataset_folders
 
     refused: PreflightError | None = None
     for name in names:
         try:
-            open_storage().check_owner(DatasetLayout(config.target.root, name, config.target.state_root))
+            dataset_folders.check_owner(DatasetLayout(config.target.root, name, config.target.state_root))
         except PreflightError as error:
             refused = refused or error
         else:

@@ -27,7 +27,7 @@ from penstock.errors import (
     SourceChangedError,
 )
 from penstock.policy import pause
-from penstock.storage.registry import open_storage
+from penstock.storage.staging_writer import StagingWriter
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -36,7 +36,7 @@ if TYPE_CHECKING:
     from penstock.engine.credential_renewal import Credentials
     from penstock.engine.records.amendments import Amendments
     from penstock.engine.tasks import CopyTask, Outcome, StopCheck
-    from penstock.storage.port import WriterOptions
+    from penstock.storage.staging_writer import WriterOptions
 
 LOOKS = 8
 """Objects that are listed again at the same time."""
@@ -201,7 +201,7 @@ class Following:
     def _remove(self, paths: Sequence[str]) -> None:
         """Durable with the journal's lines."""
         if paths:
-            with open_storage().writer(self._task.data, **self._writer) as writer:
+            with StagingWriter(self._task.data, **self._writer) as writer:
                 for path in paths:
                     writer.remove(path)
                 writer.settle()

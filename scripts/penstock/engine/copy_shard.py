@@ -74,7 +74,7 @@ def _copy(
         from penstock.engine.records.journal_flusher import Keeper
         from penstock.filesystem.capabilities import facts
         from penstock.filesystem.probe.judgement import limited
-        from penstock.storage.registry import open_storage
+        from penstock.storage.barrier import Barrier
 
         if not task.data.is_dir():
             raise FailedError(
@@ -85,9 +85,7 @@ def _copy(
         seen = limited(facts(task.data), task.probe)
         outcome.fsync_ends = seen.proof.fsync_ends
         outcome.durability = seen.durability if task.engine.durability == "auto" else task.engine.durability
-        barrier = (
-            stack.enter_context(open_storage().barrier(task.data)) if outcome.durability == "syncfs" else None
-        )
+        barrier = stack.enter_context(Barrier(task.data)) if outcome.durability == "syncfs" else None
         journal.settle(task.journals, task.shard.digest, run=task.run, host=task.host)
         done = journal.replay(task.journals, task.shard.digest, outcome.warnings, multipart.unfinished)
         changes = Amendments.read(task.journals, task.shard.digest, done)
@@ -265,7 +263,7 @@ def _without_links(shard: Iterator[Sequence[Entry]], rows: Collection[int]) -> I
 
 
 def _work(task: CopyTask, durability: str, preallocate: bool, credentials: list[Any]) -> CopyWork:
-    from penstock.storage.registry import open_storage
+    from penstock.storage import modes
 
     permissions = task.dataset.permissions
     return CopyWork(
@@ -277,7 +275,7 @@ def _work(task: CopyTask, durability: str, preallocate: bool, credentials: list[
             "durability": durability,
             "attempt": task.attempt,
             "keep_mtime": permissions.mtime == "keep",
-            "rules": open_storage().access_rules(permissions),
+            "rules": modes.access_rules(permissions),
             "preallocate": preallocate,
         },
         dataset=task.dataset,

@@ -19,7 +19,7 @@ from __future__ import annotations
 
 import threading
 import time
-from contextlib import ExitStack, closing
+from contextlib import ExitStack
 from itertools import compress
 from typing import TYPE_CHECKING, Any
 
@@ -28,6 +28,7 @@ from penstock.core.layout import MANIFEST
 from penstock.core.model import TOUCHED, Copied, Reuse
 from penstock.core.row_codec import copied_line, text_line
 from penstock.filesystem.adaptive_threads import Calls
+from penstock.storage.budget import unlimited
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Container, Iterable, Iterator, Sequence
@@ -37,7 +38,7 @@ if TYPE_CHECKING:
     from penstock.engine.records.journal_flusher import Keeper
     from penstock.engine.tasks import CopyTask, Outcome, StopCheck
     from penstock.engine.workers.work_kinds import CopyWork
-    from penstock.storage.port import Linked, Writer
+    from penstock.storage.links import Linked
 
 
 class LinkedRows:
@@ -77,23 +78,20 @@ def link_rows(
     from penstock.formats.ctime_intervals import Recorder
     from penstock.formats.shards import reused
     from penstock.formats.tables import strings
-    from penstock.storage.registry import open_storage
+    from penstock.storage.staging_writer import StagingWriter
 
     began = time.monotonic()
     with ExitStack() as stack:
-        storage = open_storage()
-        spend = stack.enter_context(spending(ops, time.sleep)) if ops else None
+        spend = stack.enter_context(spending(ops, time.sleep)) if ops else unlimited
         own = threading.local()
-        writers: list[Writer] = []
+        writers: list[StagingWriter] = []
 
-        def writer() -> Writer:
+        def writer() -> StagingWriter:
             """Of this thread."""
             if not hasattr(own, "writer"):
-                made = storage.writer(work.data, **work.writer)
-                stack.enter_context(closing(made))
-                own.writer = storage.paced_writer(made, spend, keep_mtime=False) if spend else made
+                own.writer = stack.enter_context(StagingWriter(work.data, spend, **work.writer))
                 writers.append(own.writer)
-            found: Writer = own.writer
+            found: StagingWriter = own.writer
             return found
 
         def some(files: Sequence[tuple[str, int, int]]) -> list[Linked | None]:

@@ -41,8 +41,10 @@ from penstock.filesystem.errno_map import printable, storage_error
 from penstock.filesystem.kinds import AUTO
 from penstock.filesystem.probe.judgement import limited
 from penstock.filesystem.store_checks import data_states
+from penstock.storage import modes
+from penstock.storage.budget import unlimited
 from penstock.storage.file_replacement import copy_range, standing
-from penstock.storage.registry import open_storage
+from penstock.storage.staging_writer import StagingWriter
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
@@ -52,7 +54,6 @@ if TYPE_CHECKING:
     from penstock.engine.pacing import Allowances
     from penstock.engine.tasks import CopyTask, Report, StopCheck
     from penstock.filesystem.capabilities import StorageFacts
-    from penstock.storage.port import Writer
 
 STREAMS = 8
 """Threads that read, and that copy parts from the files that stand in the release."""
@@ -172,18 +173,19 @@ class _Repair:
                 book.append("".join(lines).encode())
                 book.sync()
 
-    def _spending(self) -> AbstractContextManager[Callable[[int], None] | None]:
-        """What waits for so many metadata operations on the target; None: they have no budget."""
-        return contextlib.nullcontext() if self._ops is None else spending(self._ops, self._wait)
+    def _spending(self) -> AbstractContextManager[Callable[[int], None]]:
+        """What waits for so many metadata operations on the target."""
+        return contextlib.nullcontext(unlimited) if self._ops is None else spending(self._ops, self._wait)
 
     def _wait(self, seconds: float) -> None:
         time.sleep(seconds)
         self._stop()
 
-    def _writer(self, spend: Callable[[int], None] | None) -> Writer:
+    def _writer(self, spend: Callable[[int], None]) -> StagingWriter:
         permissions = self._task.dataset.permissions
-        plain = open_storage().writer(
+        return StagingWriter(
             self._task.data,
+            spend,
             file_mode=permissions.file_mode,
             dir_mode=permissions.dir_mode,
             gid=self._task.gid,
@@ -191,11 +193,10 @@ class _Repair:
             attempt=self._task.attempt,
             keep_mtime=False,
             preallocate=self._facts(self._task.data).traits.preallocate,
-            rules=open_storage().access_rules(permissions),
+            rules=modes.access_rules(permissions),
         )
-        return plain if spend is None else open_storage().paced_writer(plain, spend, keep_mtime=False)
 
-    def _taken(self, spend: Callable[[int], None] | None, rows: Sequence[int]) -> list[int]:
+    def _taken(self, spend: Callable[[int], None], rows: Sequence[int]) -> list[int]:
         """Copy these parts from the files that stand in the release; returns those that could be copied,
         durable under their names."""
         taken = []

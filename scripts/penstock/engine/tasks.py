@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from penstock.core.model import Entry, Expected, Part
     from penstock.core.run_documents import ShardInfo
     from penstock.formats.ctime_intervals import Intervals
-    from penstock.storage.port import Abandoned
+    from penstock.storage.links import Abandoned
 
     Report = Callable[[int, int, int], None]
     """Called with the totals so far: files, bytes, failed rows. What an earlier attempt had

@@ -44,8 +44,7 @@ from penstock.state import adopted_trees, documents, history, run_claims, run_st
 from penstock.state.element_progress import Progress
 from penstock.state.run import load
 from penstock.state.submission_log import ArrayBook
-from penstock.storage import durable
-from penstock.storage.port import Abandoned
+from penstock.storage import durable, tree_removal
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -54,6 +53,7 @@ if TYPE_CHECKING:
     from penstock.core.layout import DatasetLayout, RunLayout
     from penstock.state.context import Context
     from penstock.state.run import Run
+    from penstock.storage.links import Abandoned
 
 _SUFFIX = ".staging"
 
@@ -142,7 +142,7 @@ def make_way(context: Context, run: Run) -> None:
     if others and mine.exists():
         key, _ = max(others, key=lambda one: one[1].folder.plan.stat().st_mtime_ns)
         context.assert_held()
-        context.storage.rename(mine, mine.parent / _aside(run.release, key))
+        durable.rename(mine, mine.parent / _aside(run.release, key))
 
 
 def clear_own(context: Context, run: Run) -> None:
@@ -164,9 +164,9 @@ def clear_own(context: Context, run: Run) -> None:
 
 def remove_noting(context: Context, layout: DatasetLayout, tree: Path) -> None:
     """Remove a staging or a release; it is noted when, so that files are known again that others share with
-    it. Raises as `Storage.remove_tree`."""
+    it. Raises as `tree_removal.remove_tree`."""
     with history.moving(layout, tree.name.strip(".").removesuffix(_SUFFIX)) as moved:
-        context.storage.remove_tree(tree, moved=moved)
+        tree_removal.remove_tree(tree, context.spend, moved=moved)
 
 
 def _holds_tree(run: Run, data: Path | None = None) -> bool:
@@ -191,7 +191,9 @@ def give_back(context: Context, run: Run, why: str) -> None:
     text = f"the adopted tree goes back to {mark.tree}: {why}"
     context.emit(events.Warned(run.dataset, "plan", text=text))
     context.assert_held()
-    context.storage.move_tree(run.data, Path(mark.tree), mark.inode)
+    from penstock.storage.adopted_files import move_tree
+
+    move_tree(run.data, Path(mark.tree), mark.inode)
     adopted_trees.write(run.folder, mark._replace(settled=False))
 
 
@@ -252,7 +254,7 @@ def clean(
                 context.assert_held()
                 remove_noting(context, run.layout, staging)
                 context.assert_held()
-                context.storage.remove_tree(theirs.folder.folder)
+                tree_removal.remove_tree(theirs.folder.folder, context.spend)
         except PenstockError as error:
             # The release is published: that an old staging stays does not make publish fail.
             context.emit(events.Warned(run.dataset, step, text=f"the staging of run {key} stays: {error}"))
@@ -357,6 +359,8 @@ def _own(data: Path) -> int:
 
 def planned(run: Run) -> dict[str, Abandoned]:
     """The stagings that this run's plan takes files from, by run, as plan found them."""
+    from penstock.storage.links import Abandoned
+
     inodes = run.plan.staging_inodes
     return {
         theirs: Abandoned(run.layout.releases / name / DATA, inodes.get(theirs, 0))

@@ -16,6 +16,7 @@ from penstock.state import cancel_mark, last_end, run_claims
 from penstock.state.held_dataset import HeldDataset
 from penstock.state.run import read_plan, read_run
 from penstock.state.under_way import Notice
+from penstock.storage import dataset_folders, durable, state_marker
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -68,10 +69,10 @@ def holding(
     Raises LockedError (exit 7) that names the holder, or the run that overtook this one. Waiting and taking
     over are reported by events. Raises FailedError where the workflow of this step was cancelled."""
     layout = context.layout(dataset)
-    context.storage.check_owner(layout)
-    context.storage.need_state(layout)
+    dataset_folders.check_owner(layout)
+    dataset_folders.need_state(layout)
     promised = run or (of_repair(release) if release else "")
-    kept = Kept(context.storage, layout, promised, context.controller) if promised else None
+    kept = Kept(layout, promised, context.controller) if promised else None
     notice = Notice(layout, step, context.controller) if step in OF_RUN else None
     signs = [sign.beat for sign in (kept, notice) if sign is not None]
 
@@ -85,7 +86,7 @@ def holding(
         if run:
             run_claims.check(layout, run)
         cancel_mark.refuse(layout, step)
-        context.storage.sweep_leftovers(layout)
+        dataset_folders.sweep_leftovers(layout)
         if step in OF_RUN:
             last_end.begin(layout, reserve=bool(run))
         before, context.hold = context.hold, hold
@@ -115,31 +116,31 @@ def holding(
 
 @contextlib.contextmanager
 def _paced(context: Context, layout: DatasetLayout, run: str) -> Iterator[None]:
-    """The context's storage holds while PAUSE stands, and works within its share of `target.ops`, where
-    there is a budget."""
-    plain, hold = context.storage, context.stop.hold
+    """Meanwhile `context.spend` holds while PAUSE stands, and waits for this process's share of `target.ops`,
+    where there is a budget."""
+    before, hold = context.spend, context.stop.hold
     if not context.ops:
-        context.pace(lambda _: hold())
+        context.spend = lambda _: hold()
         try:
             yield
         finally:
-            context.storage = plain
+            context.spend = before
         return
     from penstock.engine.pacing import spending
 
     wait = context.stop.event.wait
-    share = OpsShare(plain, layout, run, context.ops, 1, wait=wait)
+    share = OpsShare(layout, run, context.ops, 1, wait=wait)
     with spending(share, wait) as spend:
 
         def held(operations: int) -> None:
             hold()
             spend(operations)
 
-        context.pace(held)
+        context.spend = held
         try:
             yield
         finally:
-            context.storage = plain
+            context.spend = before
 
 
 def _overtaken(hold: HeldDataset) -> LockedError | None:
@@ -170,10 +171,10 @@ def lock_of(
     context.stop.check()
     if not layout.state.exists() and layout.releases.is_dir():
         if layout.state_root is not None:
-            context.storage.need_state(layout)
-        context.storage.make_dirs(layout.state)
+            dataset_folders.need_state(layout)
+        durable.make_dirs(layout.state)
     if layout.state.is_dir():
-        context.storage.mark_state(layout)
+        state_marker.mark_state(layout)
     return DatasetLock(
         layout.state / name,
         layout.dataset,

@@ -41,7 +41,6 @@ if TYPE_CHECKING:
     from penstock.core.layout import DatasetLayout
     from penstock.ownership.promise_judgement import Seen
     from penstock.state.context import Context
-    from penstock.storage.port import Storage
 
 EVERY = 5.0
 """Seconds between two readings of the promises."""
@@ -55,11 +54,11 @@ SEEN = EVERY + 1.0
 def begin(context: Context, layout: DatasetLayout, run: str, parts: int) -> None:
     """From the return on so many elements of the run (or repair) may be at work at once: where it has more
     parts now, and there is a budget, other runs have read it. Raises InterruptedRunError."""
-    seen = promises.read_all(context.storage, layout)
+    seen = promises.read_all(layout)
     own = promises.own_of(seen, layout, run)
     promises.at_once(context, layout, run, parts)
     if context.ops and own and parts > own.promise.at_once:
-        seen = promises.read_all(context.storage, layout)
+        seen = promises.read_all(layout)
         own = promises.own_of(seen, layout, run)
         if any(_others(layout, seen, own)):
             context.stop.wait(SEEN)
@@ -73,10 +72,10 @@ def _others(layout: DatasetLayout, seen: Iterable[Seen], own: Seen | None) -> It
             yield one.promise
 
 
-def holders_of(storage: Storage, layout: DatasetLayout) -> list[str]:
+def holders_of(layout: DatasetLayout) -> list[str]:
     """Who has parts of the budget now, in words: account, host, since when, how much; of more than NAMED the
     rest is counted. None where the promises cannot be read."""
-    seen = promises.read_all(storage, layout)
+    seen = promises.read_all(layout)
     now = clock.now(layout.promises)
     living = [one for one in seen if one.promise.at_once > 0 and verdict(one, now) == LIVING]
     words = [_words(one) for one in living[:NAMED]]
@@ -96,7 +95,6 @@ class OpsShare:
 
     def __init__(
         self,
-        storage: Storage,
         layout: DatasetLayout,
         run: str,
         ops: int,
@@ -107,7 +105,7 @@ class OpsShare:
     ) -> None:
         """`parts`: of this run, where it has no promise that says so. `wait` is called with SEEN when the
         run's part is new to others; None: they have read it (`begin`)."""
-        self._storage, self._layout, self._run = storage, layout, run
+        self._layout, self._run = layout, run
         self._ops, self._parts, self._clock = ops, max(1, parts), clock
         self._wait, self._read = wait, float("-inf")
         self._share = 0.0
@@ -129,7 +127,7 @@ class OpsShare:
 
     def _counted(self) -> tuple[float, bool]:
         """The share, and whether this run's part is one beside others'."""
-        seen = promises.read_all(self._storage, self._layout)
+        seen = promises.read_all(self._layout)
         own = promises.own_of(seen, self._layout, self._run)
         ops, parts = self._ops, own.promise.at_once or self._parts if own else self._parts
         others = list(_others(self._layout, seen, own))

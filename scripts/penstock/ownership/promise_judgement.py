@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable
 
     from penstock.locks.holder import Holder
-    from penstock.storage.port import Posting
+    from penstock.storage.shared_files import Posting
 
 REST = 360 * HEARTBEAT
 """Seconds (one hour) for which a promise holds after a step that a person called by hand."""

@@ -55,13 +55,13 @@ from penstock.ownership.promise_judgement import (
     read,
     verdict,
 )
+from penstock.storage import shared_files
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
 
     from penstock.core.layout import DatasetLayout
     from penstock.state.context import Context
-    from penstock.storage.port import Storage
 
 T = TypeVar("T")
 CHANGING = frozenset({"plan", "permissions", "publish"})
@@ -76,8 +76,8 @@ class Kept:
     """The promise of a run while one of its steps holds the dataset's lock. Never raises: a promise that
     cannot be kept is none for the others, and no reason to fail."""
 
-    def __init__(self, storage: Storage, layout: DatasetLayout, run: str, controller: str = "") -> None:
-        self._storage, self._layout, self._run = storage, layout, run
+    def __init__(self, layout: DatasetLayout, run: str, controller: str = "") -> None:
+        self._layout, self._run = layout, run
         self._controller = controller
         self._name = self._step = ""
 
@@ -92,12 +92,12 @@ class Kept:
     def beat(self) -> None:
         """To be called with each heartbeat of the lock."""
         with contextlib.suppress(OSError):
-            if not self._name and (seen := _own(self._storage, self._layout, self._run)):
+            if not self._name and (seen := _own(self._layout, self._run)):
                 self._name = seen.name
             # Where it was promised anew since, the next one is found.
             name, self._name = self._name, ""
             if name:
-                self._storage.beat(self._layout.promises, name)
+                shared_files.beat(self._layout.promises, name)
                 self._name = name
 
     def end(self) -> None:
@@ -107,16 +107,16 @@ class Kept:
     def _parts(self) -> int:
         """Of elements that may be at work without this process."""
         with contextlib.suppress(OSError):
-            if (seen := _own(self._storage, self._layout, self._run)) and seen.promise.stays:
+            if (seen := _own(self._layout, self._run)) and seen.promise.stays:
                 return seen.promise.at_once
         return 0
 
     def _change(self, **what: object) -> None:
         with contextlib.suppress(OSError):
-            if seen := _own(self._storage, self._layout, self._run):
+            if seen := _own(self._layout, self._run):
                 self._name = seen.name
                 value = PROMISE.to_json(seen.promise._replace(**what))  # type: ignore[arg-type]
-                self._storage.repost(self._layout.promises, seen.name, value)
+                shared_files.repost(self._layout.promises, seen.name, value)
 
 
 class SpacePromise:
@@ -134,7 +134,7 @@ class SpacePromise:
 
     def ask(self, size: int, files: int, gid: int, chunk_files: int = 0) -> None:
         """Post it, in place of what this dataset promised before. Where that cannot be, a warning says so."""
-        context, layout, storage = self._context, self._layout, self._context.storage
+        context, layout = self._context, self._layout
         promise = Promise(
             run=self._run,
             dataset=layout.dataset,
@@ -154,8 +154,8 @@ class SpacePromise:
         )
         name = f"{time.time_ns():020d}.{self._run[:_NAMED]}.{secrets.token_hex(4)}"
         try:
-            storage.make_folder_as_above(self._layout.promises)
-            if storage.post(self._layout.promises, name, PROMISE.to_json(promise)):
+            shared_files.make_folder_as_above(self._layout.promises)
+            if shared_files.post(self._layout.promises, name, PROMISE.to_json(promise)):
                 self._name = name
             # Last: at no moment has a run that goes on promised nothing.
             self._drop_before()
@@ -202,11 +202,11 @@ class SpacePromise:
         """Withdraw it: nothing was planned."""
         if self._name:
             with contextlib.suppress(OSError):
-                self._context.storage.withdraw(self._layout.promises, self._name)
+                shared_files.withdraw(self._layout.promises, self._name)
 
     def _others(self) -> list[Seen]:
         """Those of the living and the doubtful, by name."""
-        seen, refused = _read(self._context.storage, self._layout)
+        seen, refused = _read(self._layout)
         for text in refused:
             if text not in self._told:
                 self._told.add(text)
@@ -231,7 +231,7 @@ class SpacePromise:
         return younger or self._doubtful(seen)
 
     def _doubtful(self, seen: Seen) -> bool:
-        everything, _ = _read(self._context.storage, self._layout)
+        everything, _ = _read(self._layout)
         return verdict(seen, self._now(everything)) == DOUBTFUL
 
     @staticmethod
@@ -252,7 +252,7 @@ class SpacePromise:
         first = {seen.name: seen for seen in waited}
 
         def moved() -> bool:
-            now = {seen.name: seen for seen in _read(self._context.storage, self._layout)[0]}
+            now = {seen.name: seen for seen in _read(self._layout)[0]}
             return any(
                 name not in now
                 or now[name].promise.state != seen.promise.state
@@ -277,8 +277,8 @@ class SpacePromise:
         | a repair               | an earlier attempt, another repair          | yes          |
         |                        | a run, which goes on after the repair       | no           |
         """
-        context, storage, folder = self._context, self._context.storage, self._layout.promises
-        for seen in _of_dataset(storage, self._layout):
+        context, folder = self._context, self._layout.promises
+        for seen in _of_dataset(self._layout):
             one = seen.promise
             other = one.run != self._run
             if seen.name == self._name or (other and self._of_repair and not one.repairs):
@@ -286,29 +286,29 @@ class SpacePromise:
             if other and alive(context, self._layout, one.run):
                 continue
             with contextlib.suppress(OSError):
-                storage.withdraw(folder, seen.name)
+                shared_files.withdraw(folder, seen.name)
 
     def _sweep(self) -> None:
         """Remove what is void and may be removed: in a sticky folder an account's own alone. What a killed
         process left of a change is removed an hour later, by the file system's clock."""
-        seen, _ = _read(self._context.storage, self._layout)
+        seen, _ = _read(self._layout)
         now = self._now(seen)
         for one in seen:
             if one.name != self._name and ((one.name, one.made) in self._void or verdict(one, now) == VOID):
                 with contextlib.suppress(OSError):
-                    self._context.storage.withdraw(self._layout.promises, one.name)
+                    shared_files.withdraw(self._layout.promises, one.name)
         own = next((one for one in seen if one.name == self._name), None)
         if own is not None:
             with contextlib.suppress(OSError):
-                self._context.storage.sweep_unfinished(self._layout.promises, own.made - REST)
+                shared_files.sweep_unfinished(self._layout.promises, own.made - REST)
 
     def _repost(self, **what: object) -> None:
         if not self._name:
             return
         with contextlib.suppress(OSError):
-            if seen := _own(self._context.storage, self._layout, self._run):
+            if seen := _own(self._layout, self._run):
                 value = PROMISE.to_json(seen.promise._replace(**what))  # type: ignore[arg-type]
-                self._context.storage.repost(self._layout.promises, self._name, value)
+                shared_files.repost(self._layout.promises, self._name, value)
 
     def _warn(self, text: str) -> None:
         self._context.emit(events.Warned(self._layout.dataset, self._step, text=text))
@@ -328,7 +328,7 @@ def take_part(
 ) -> None:
     """As `again`, also where nothing will be written: others then see the part of `target.ops`."""
     try:
-        missing = _own(context.storage, layout, run) is None
+        missing = _own(layout, run) is None
     except OSError:
         return
     if missing:
@@ -337,10 +337,10 @@ def take_part(
         promise.keep("")
 
 
-def lower(context: Context, layout: DatasetLayout, run: str, size: int, files: int) -> None:
+def lower(layout: DatasetLayout, run: str, size: int, files: int) -> None:
     """The run will write no more than this from now on. Never raises PenstockError or OSError."""
     with contextlib.suppress(OSError):
-        seen = _own(context.storage, layout, run)
+        seen = _own(layout, run)
         if seen and (size < seen.promise.bytes or files < seen.promise.files):
             one = seen.promise
             left = one._replace(
@@ -348,7 +348,7 @@ def lower(context: Context, layout: DatasetLayout, run: str, size: int, files: i
                 files=min(files, one.files),
                 chunk_files=_chunk_files_left(one, files),
             )
-            context.storage.repost(layout.promises, seen.name, PROMISE.to_json(left))
+            shared_files.repost(layout.promises, seen.name, PROMISE.to_json(left))
 
 
 def _chunk_files_left(one: Promise, files: int) -> int:
@@ -362,26 +362,24 @@ def _chunk_files_left(one: Promise, files: int) -> int:
 def at_once(context: Context, layout: DatasetLayout, run: str, parts: int) -> None:
     """So many elements of the run may be at work at once. Never raises PenstockError or OSError."""
     with contextlib.suppress(OSError):
-        if seen := _own(context.storage, layout, run):
+        if seen := _own(layout, run):
             value = PROMISE.to_json(seen.promise._replace(at_once=parts, ops=context.ops))
-            context.storage.repost(layout.promises, seen.name, value)
+            shared_files.repost(layout.promises, seen.name, value)
 
 
-def withdraw(
-    context: Context, layout: DatasetLayout, which: Callable[[Promise], bool] = lambda _: True
-) -> None:
+def withdraw(layout: DatasetLayout, which: Callable[[Promise], bool] = lambda _: True) -> None:
     """Nothing more is written by those of this dataset's runs and repairs: they have ended, or were
     cancelled. Never raises PenstockError or OSError."""
     with contextlib.suppress(OSError):
-        for seen in _of_dataset(context.storage, layout):
+        for seen in _of_dataset(layout):
             if which(seen.promise):
-                context.storage.withdraw(layout.promises, seen.name)
+                shared_files.withdraw(layout.promises, seen.name)
 
 
-def _read(storage: Storage, layout: DatasetLayout) -> tuple[list[Seen], list[str]]:
+def _read(layout: DatasetLayout) -> tuple[list[Seen], list[str]]:
     """All promises below the root; none where they cannot be read."""
     try:
-        postings = storage.postings(layout.promises)
+        postings = shared_files.postings(layout.promises)
     except OSError:
         return [], []
     seen, refused = read(postings.posted, facts(layout.root).total_bytes)
@@ -390,10 +388,10 @@ def _read(storage: Storage, layout: DatasetLayout) -> tuple[list[Seen], list[str
     return seen, refused
 
 
-def read_all(storage: Storage, layout: DatasetLayout) -> list[Seen]:
+def read_all(layout: DatasetLayout) -> list[Seen]:
     """All promises below the root that can be true, by name; none where they cannot be read."""
     with contextlib.suppress(OSError):
-        return _read(storage, layout)[0]
+        return _read(layout)[0]
     return []
 
 
@@ -404,11 +402,11 @@ def own_of(seen: Iterable[Seen], layout: DatasetLayout, run: str) -> Seen | None
     return next(mine, None)
 
 
-def _of_dataset(storage: Storage, layout: DatasetLayout) -> list[Seen]:
+def _of_dataset(layout: DatasetLayout) -> list[Seen]:
     """This account's of this dataset, by runs and repairs: a removal needs no lock of the dataset for its
     files, and its part ends with it."""
     lock, uid = str(layout.lock), os.geteuid()
-    seen, _ = _read(storage, layout)
+    seen, _ = _read(layout)
     return [
         one
         for one in seen
@@ -416,8 +414,8 @@ def _of_dataset(storage: Storage, layout: DatasetLayout) -> list[Seen]:
     ]
 
 
-def _own(storage: Storage, layout: DatasetLayout, run: str) -> Seen | None:
-    return own_of(_read(storage, layout)[0], layout, run)
+def _own(layout: DatasetLayout, run: str) -> Seen | None:
+    return own_of(_read(layout)[0], layout, run)
 
 
 def alive(context: Context, layout: DatasetLayout, run: str) -> bool:

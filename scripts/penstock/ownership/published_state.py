@@ -20,7 +20,7 @@ from penstock.core import events
 from penstock.errors import FailedError, LockedError, NewerFormatError, PenstockError
 from penstock.state import seals
 from penstock.state.run import load
-from penstock.storage import durable
+from penstock.storage import durable, tree_removal
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -82,6 +82,6 @@ def _published(layout: DatasetLayout, folder: RunLayout, key: str) -> bool:
 
 def _remove(context: Context, path: Path) -> None:
     if path.is_dir() and not path.is_symlink():
-        context.storage.remove_tree(path)
+        tree_removal.remove_tree(path, context.spend)
     else:
         path.unlink(missing_ok=True)

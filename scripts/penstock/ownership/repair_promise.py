@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 from penstock.core.documents.promise import Promise, of_repair
 from penstock.errors import InterruptedRunError
 from penstock.ownership import promises
+from penstock.storage import modes
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -30,7 +31,7 @@ def promised(context: Context, layout: DatasetLayout, release: str) -> Iterator[
         return one.run == who
 
     if context.ops:
-        gid = context.storage.group_id(context.dataset(layout.dataset).permissions)
+        gid = modes.group_id(context.dataset(layout.dataset).permissions)
         promises.take_part(context, layout, who, STEP, os.getegid() if gid is None else gid)
     try:
         yield
@@ -38,6 +39,6 @@ def promised(context: Context, layout: DatasetLayout, release: str) -> Iterator[
         with_it = context.cluster.abilities.elements_end_with_controller
         stopped = isinstance(error, InterruptedRunError)
         if with_it or not (stopped or promises.alive(context, layout, who)):
-            promises.withdraw(context, layout, mine)
+            promises.withdraw(layout, mine)
         raise
-    promises.withdraw(context, layout, mine)
+    promises.withdraw(layout, mine)

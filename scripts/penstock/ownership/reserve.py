@@ -29,7 +29,7 @@ from typing import TYPE_CHECKING, TypeVar
 from penstock.core import events
 from penstock.errors import NoSpaceError, PenstockError
 from penstock.filesystem.errno_map import NO_SPACE
-from penstock.storage import durable
+from penstock.storage import dataset_folders, durable
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -136,7 +136,7 @@ def sparing(
             try:
                 return work()
             except (PenstockError, OSError) as error:
-                if not is_full(error) or not context.storage.owns(layout):
+                if not is_full(error) or not dataset_folders.owns(layout):
                     raise
                 while folders and not give(folders[0], AT_ONCE, keep=keep):
                     folders.pop(0)

@@ -42,6 +42,9 @@ from penstock.formats.shards import as_columns, as_rows, read_shard
 from penstock.runtime.job_environment import host_name
 from penstock.state import adopted_trees
 from penstock.state.run import read_plan
+from penstock.storage import dataset_folders, modes, tree_removal
+from penstock.storage.adopted_files import AdoptedFiles, move_tree
+from penstock.storage.barrier import Barrier
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
@@ -54,7 +57,7 @@ if TYPE_CHECKING:
     from penstock.ownership.abandoned_stagings import Staging
     from penstock.state.context import Context
     from penstock.state.run import Run
-    from penstock.storage.port import AdoptedFiles, Settled
+    from penstock.storage.adopted_files import Settled
 
 GROUP = 16_384
 """Rows that are recorded together: what a kill can make verify read again."""
@@ -155,26 +158,27 @@ def settle(context: Context, run: Run) -> None:
         return
     context.assert_held()
     folder = RunLayout(Path(mark.folder))
-    _move(context, run, mark, folder)
-    policy, storage = run.config.dataset.permissions, context.storage
-    gid, rules = storage.group_id(policy), storage.access_rules(policy)
-    storage.open_staging(run.layout, run.release, storage.dir_mode(policy), gid, rules)
-    storage.open_folders(run.data)
-    with storage.adopted_files(
+    _move(run, mark, folder)
+    policy = run.config.dataset.permissions
+    gid, rules = modes.group_id(policy), modes.access_rules(policy)
+    dataset_folders.open_staging(run.layout, run.release, modes.dir_mode(policy), gid, rules)
+    tree_removal.open_folders(run.data)
+    with AdoptedFiles(
         run.data,
         Path(mark.aside),
-        file_mode=storage.file_mode(policy),
+        file_mode=modes.file_mode(policy),
         gid=gid,
         keep_mtime=policy.mtime == "keep",
         fsync=facts(run.data).durability == "fsync",
         rules=rules,
         note=partial(adoption_store.note_aside, folder),
+        spend=context.spend,
     ) as adopted:
         _Settling(context, run, mark, adopted).all()
     adopted_trees.write(run.folder, mark._replace(settled=True))
 
 
-def _move(context: Context, run: Run, mark: AdoptedTree, folder: RunLayout) -> None:
+def _move(run: Run, mark: AdoptedTree, folder: RunLayout) -> None:
     here = run.data if adopted_trees.stands_in(mark, run.data) else Path(mark.tree)
     if not adopted_trees.stands_in(mark, here):
         raise FailedError(
@@ -186,7 +190,7 @@ def _move(context: Context, run: Run, mark: AdoptedTree, folder: RunLayout) -> N
             f"{run.folder.folder}: `penstock run {run.dataset}` fetches all then",
         )
     adoption_store.note_tree(folder, mark.tree, str(run.data), os.lstat(here))
-    context.storage.move_tree(Path(mark.tree), run.data, mark.inode)
+    move_tree(Path(mark.tree), run.data, mark.inode)
 
 
 class _Row(NamedTuple):
@@ -268,7 +272,7 @@ class _Settling:
         before = (_before(same[0].file) for same in files)
         name = f"{shard.index:05d}-{number:05d}"
         adoption_store.note_files(RunLayout(Path(self.mark.folder)), name, before)
-        with self.context.storage.barrier(self.run.data) as barrier, Calls() as calls:
+        with Barrier(self.run.data) as barrier, Calls() as calls:
             settled = calls.each(lambda some: [self._settle(same[0]) for same in some], files)
             settled = [
                 self._own(same[0], one) if one.others else one

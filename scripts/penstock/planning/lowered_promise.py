@@ -10,7 +10,6 @@ from penstock.planning.forecast import FILE_SYSTEM_BLOCK
 
 if TYPE_CHECKING:
     from penstock.core.layout import DatasetLayout
-    from penstock.state.context import Context
 
 EVERY = 60.0
 """Seconds between two times that a promise is lowered."""
@@ -20,8 +19,8 @@ class LoweredPromise:
     """What a run (or a repair, `documents.promise.of_repair`) has promised to write, of `files` files and
     folders and `size` bytes in all. To be called with the files and bytes that its elements have done."""
 
-    def __init__(self, context: Context, layout: DatasetLayout, run: str, files: int, size: int) -> None:
-        self._context, self._layout, self._run = context, layout, run
+    def __init__(self, layout: DatasetLayout, run: str, files: int, size: int) -> None:
+        self._layout, self._run = layout, run
         self._files, self._bytes = files, size
         self._at = time.monotonic()
 
@@ -34,4 +33,4 @@ class LoweredPromise:
     def __call__(self, files: int, size: int) -> None:
         if time.monotonic() - self._at >= EVERY:
             self._at = time.monotonic()
-            promises.lower(self._context, self._layout, self._run, *self.left(files, size))
+            promises.lower(self._layout, self._run, *self.left(files, size))

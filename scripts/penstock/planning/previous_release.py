@@ -15,6 +15,7 @@ from penstock.planning.reuse_choice import LINK, NONE, choose
 from penstock.planning.unchanged_rows import COLUMNS, with_reuse
 from penstock.state import release_signature, run_store, seals
 from penstock.state.run import load
+from penstock.storage import dataset_folders
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -28,7 +29,6 @@ if TYPE_CHECKING:
     from penstock.planning.target_probe import TargetProbe
     from penstock.planning.unchanged_rows import Rules
     from penstock.state.run import Run
-    from penstock.storage.port import Storage
 
 
 class UnreadableError(FailedError):
@@ -70,7 +70,7 @@ def none(why: str) -> Base:
     return Base(None, why)
 
 
-def find(storage: Storage, run: Run, tried: TargetProbe, *, copy_unchanged: bool) -> Base:
+def find(run: Run, tried: TargetProbe, *, copy_unchanged: bool) -> Base:
     """The release that `current` names, if its files may come into the new one without being fetched.
 
     | what                                           | its files                          |
@@ -86,7 +86,7 @@ def find(storage: Storage, run: Run, tried: TargetProbe, *, copy_unchanged: bool
     if run.config.plan.reuse == NONE:
         return none("plan.reuse is none")
     layout = run.layout
-    current = storage.current(layout)
+    current = dataset_folders.current(layout)
     if current is None:
         return none("there is no release yet")
     manifest = layout.release(current) / "manifest.parquet"

@@ -24,6 +24,7 @@ from penstock.ownership.repair_promise import STEP
 from penstock.planning import forecast
 from penstock.planning.forecast import Totals
 from penstock.planning.target_stores import TargetStores
+from penstock.storage import modes
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
@@ -46,7 +47,7 @@ def take(
 
     Raises NoSpaceError, with the runs that take the room, when it does not fit."""
     who, target = of_repair(release), context.config.target
-    gid = context.storage.group_id(context.dataset(layout.dataset).permissions)
+    gid = modes.group_id(context.dataset(layout.dataset).permissions)
     stores = TargetStores(layout, replace(target, striping=INHERIT), gid)
     totals = _totals(files if standing is None else _left(layout, release, standing), stores)
     need = totals.blocks, totals.files + totals.folders

@@ -3,8 +3,8 @@ Plan finds them; giants are moved before the copy begins.
 
 A row keeps its source proof from the other run. Verify reads every such file back in this run, whatever
 `verify.reread` says, and copies the file from the source when its digest differs. Whole files are linked or
-moved by the elements (`port.Writer.take_over`). Giants are moved by the copy step itself before any element
-begins, because elements on several nodes then write the missing parts into the same file.
+moved by the elements (`storage.links.Links.take_over`). Giants are moved by the copy step itself before any
+element begins, because elements on several nodes then write the missing parts into the same file.
 """
 
 from __future__ import annotations
@@ -21,6 +21,8 @@ from penstock.errors import InterruptedRunError, PenstockError
 from penstock.ownership import abandoned_stagings
 from penstock.runtime.job_environment import host_name
 from penstock.sources.origin import same_bytes
+from penstock.storage import modes
+from penstock.storage.staging_writer import StagingWriter
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
@@ -31,7 +33,6 @@ if TYPE_CHECKING:
     from penstock.core.model import Copied, Entry, Reuse
     from penstock.ownership.abandoned_stagings import Staging
     from penstock.state.run import Run
-    from penstock.storage.port import Storage
 
 
 class TakeOver:
@@ -137,25 +138,25 @@ def _rows(staging: Staging, distrust: bool) -> Iterator[tuple[Entry, Copied]]:
                 yield entry, known
 
 
-def move_giants(storage: Storage, run: Run) -> None:
+def move_giants(run: Run) -> None:
     """Move the giants that the plan takes over into this run's staging, unless that was done. To be called
     before any element of copy lives. Raises by `errno_map.storage_error`."""
     taken_over = run.plan.giants_taken
     if not taken_over:
         return
     policy = run.config.dataset.permissions
-    with storage.writer(
+    with StagingWriter(
         run.data,
         file_mode=policy.file_mode,
         dir_mode=policy.dir_mode,
-        gid=storage.group_id(policy),
+        gid=modes.group_id(policy),
         durability="fsync",
         attempt=host_name(),
         keep_mtime=policy.mtime == "keep",
-        rules=storage.access_rules(policy),
+        rules=modes.access_rules(policy),
     ) as writer:
         there = abandoned_stagings.planned(run)
         for theirs, path, size in taken_over:
             writer.move(there[theirs], path, int(size), None)
         writer.settle()
-    storage.unseal(run.data, (path for _, path, _ in taken_over))
+    modes.unseal(run.data, (path for _, path, _ in taken_over))

@@ -11,21 +11,21 @@ from penstock.errors import PreflightError
 from penstock.filesystem.capabilities import facts
 from penstock.filesystem.probe.judgement import acls, differences, links_work, reflinks_work
 from penstock.state import documents
+from penstock.storage import dataset_folders
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     from penstock.core.checks import CheckResult
     from penstock.state.run import Run
-    from penstock.storage.port import Storage
 
 
 class TargetProbe:
     """Tries the target of a run; the caller holds the dataset's lock."""
 
-    def __init__(self, storage: Storage, run: Run) -> None:
-        self._storage, self._folder = storage, run.folder
-        self._report = storage.probe(run.layout)
+    def __init__(self, run: Run) -> None:
+        self._folder = run.folder
+        self._report = dataset_folders.probe(run.layout)
         self._at = str(run.layout.folder)
         seen = facts(run.layout.folder)
         entries = run.config.dataset.permissions.acl

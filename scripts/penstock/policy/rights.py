@@ -8,8 +8,9 @@
 | ORDERED  | whoever was allowed what this is a part of: a node does   | yes                     |
 |          | it for a controller that was asked already                |                         |
 
-Whether an account owns a dataset is looked at where the dataset is opened (`storage.check_owner`), and says
-so with exit status 3. Here is what the command line can say before it reads anything: that root is refused.
+Whether an account owns a dataset is looked at where the dataset is opened (`dataset_folders.check_owner`),
+and says so with exit status 3. Here is what the command line can say before it reads anything: that root is
+refused.
 Root owns nothing by mistake then: what root makes, its owners can neither change nor remove, no mode fences
 a late writer of root, and most network mounts squash root.
 

@@ -21,6 +21,7 @@ from penstock.engine.records import journal
 from penstock.engine.records.amendments import Amendments
 from penstock.errors import IMPOSSIBLE, FailedError
 from penstock.state import outcomes, receipts
+from penstock.storage import tree_removal
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterator, Sequence
@@ -30,7 +31,6 @@ if TYPE_CHECKING:
     from penstock.core.layout import RunLayout
     from penstock.core.model import Entry, Pin
     from penstock.state.run import Run
-    from penstock.storage.port import Storage
 
 
 @dataclass(frozen=True)
@@ -114,7 +114,7 @@ def _join(run: Run, host: str, paths: Collection[str]) -> None:
             journal.join(journals, shard.digest, whole, void, run=run.id, host=host)
 
 
-def remove_empty_folders(storage: Storage, run: Run, told: Sequence[ElementReceipt]) -> None:
+def remove_empty_folders(run: Run, told: Sequence[ElementReceipt]) -> None:
     """Remove folders of staging that are empty because all their objects left the source. No element may
     run."""
     paths = [
@@ -125,7 +125,7 @@ def remove_empty_folders(storage: Storage, run: Run, told: Sequence[ElementRecei
         if pin is None
     ]
     if paths:
-        storage.remove_empty(run.data, paths)
+        tree_removal.remove_empty(run.data, paths)
 
 
 def write(run: Run) -> Amended | None:

@@ -39,6 +39,7 @@ from penstock.release.giant_checksums import GiantClaims
 from penstock.release.reconciliation import close
 from penstock.release.tree_comparison import Deviations
 from penstock.state import receipts
+from penstock.storage import dataset_folders, durable, modes
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -66,7 +67,7 @@ def seal_staging(context: Context, run: Run, *, in_memory: bool = False, overdue
     it. `overdue`: a file that was carried over and whose last reading is by now older than `verify.linked` is
     a deviation. What an earlier attempt sealed is replaced only under the lock, file by file, and
     never missing meanwhile: that attempt may be about to reveal it. Raises FailedError, RecordsError."""
-    context.storage.close_staging(run.layout, run.release)
+    dataset_folders.close_staging(run.layout, run.release)
     try:
         return _seal(context, run, in_memory, overdue)
     except OSError as error:
@@ -147,7 +148,7 @@ def _seal(context: Context, run: Run, in_memory: bool, overdue: bool) -> Deviati
         if name not in texts:
             (staging / name).unlink(missing_ok=True)
     config = run.config.dataset
-    gid = context.storage.group_id(config.permissions)
+    gid = modes.group_id(config.permissions)
     seal = Seal(
         dataset=info.dataset,
         release=info.release,
@@ -178,7 +179,7 @@ def _seal(context: Context, run: Run, in_memory: bool, overdue: bool) -> Deviati
             user=owners.user_name(os.geteuid()),
             group="" if gid is None else owners.group_name(gid),
             modes=[SealedModes(rule.match, rule.file, rule.dir) for rule in config.permissions.modes],
-            acl=context.storage.access_rules(config.permissions).entries,
+            acl=modes.access_rules(config.permissions).entries,
         ),
         records=SealedRecords(tree.root(), tree.count, fields),
         manifests=manifests,
@@ -186,7 +187,7 @@ def _seal(context: Context, run: Run, in_memory: bool, overdue: bool) -> Deviati
         carried=evidence.carried(),
         amended=amended.sealed(info.created, _ended(receipts.step(folder, "copy"))) if amended else None,
     )
-    context.storage.write_json(staging / SEAL, RELEASE_SEAL.to_json(seal))
+    durable.write_json(staging / SEAL, RELEASE_SEAL.to_json(seal))
     if kept:
         told = (
             f"{kept} linked files were in memory at each reading, as another release's readers keep them: "

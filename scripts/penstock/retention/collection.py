@@ -31,6 +31,7 @@ from penstock.ownership.dataset_hold import holding, lock_of
 from penstock.retention import freeing, interrupted, pins, removals, survey
 from penstock.retention.removal_share import paced
 from penstock.state import history, run_store
+from penstock.storage import dataset_folders, shared_files
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Sequence
@@ -100,9 +101,9 @@ def plan(
     """What gc or remove would do now; it changes nothing, and takes no lock. Raises PreflightError for
     whoever is not the dataset's owner, where releases are there and the dataset's state is not, and where
     there is no pin of a name in `unpinned`."""
-    context.storage.check_owner(layout)
-    if context.storage.releases(layout):
-        context.storage.need_state(layout)
+    dataset_folders.check_owner(layout)
+    if dataset_folders.releases(layout):
+        dataset_folders.need_state(layout)
     for name in unpinned:
         _pin_named(context, layout, name)
     seen = survey.look(context, layout, unpinned)
@@ -170,7 +171,6 @@ def _named_away(
 ) -> list[Decision]:
     """All that needs the dataset's lock. What has lost its name is in `gone` from then on, also where this
     raises, and what was taken back of pins is in `unpinned` no more."""
-    storage = context.storage
     with holding(context, layout.dataset, "", step):
         interrupted.settle(context, layout)
         while unpinned:
@@ -187,7 +187,7 @@ def _named_away(
         decisions = _removed(context, layout, decisions, gone)
         for name in seen.ended:
             with contextlib.suppress(OSError):
-                storage.withdraw(layout.pins, name)
+                shared_files.withdraw(layout.pins, name)
         run = _latest(layout) if any(not one.stays for one in planned.stagings) else None
         if run is not None:
             abandoned_stagings.clean(context, run, step=step, remove=partial(removals.set_aside, context))
@@ -196,8 +196,8 @@ def _named_away(
 
 def _pin_named(context: Context, layout: DatasetLayout, name: str) -> Pin:
     """Raises PreflightError where there is none of that name."""
-    same = [there for there in pins.names(context.storage, layout, name) if there == name]
-    found = next(iter(pins.read(context.storage, layout, same)), None)
+    same = [there for there in pins.names(layout, name) if there == name]
+    found = next(iter(pins.read(layout, same)), None)
     if found is None:
         raise PreflightError(
             f"there is no pin {name}",
@@ -222,7 +222,7 @@ def take_back(context: Context, layout: DatasetLayout, name: str) -> Pin:
     )
     context.assert_held()
     history.append(layout, line)
-    context.storage.withdraw(layout.pins, name)
+    shared_files.withdraw(layout.pins, name)
     return found
 
 
@@ -237,7 +237,7 @@ def _removed(
         for one in decisions:
             if not one.held_by:
                 try:
-                    marked[one.known.release] = removals.mark(context, layout, one.known, "no rule holds it")
+                    marked[one.known.release] = removals.mark(layout, one.known, "no rule holds it")
                 except NoSpaceError as error:
                     full = error
                     break
@@ -249,10 +249,10 @@ def _removed(
         for one in decisions:
             mark = marked.get(one.known.release)
             held = survey.holders_now(context, layout, one.known.release) if mark else []
-            if mark and context.storage.current(layout) == mark.release:
+            if mark and dataset_folders.current(layout) == mark.release:
                 held.append("current: somebody led it there meanwhile")
             if mark and held:
-                removals.unmark(context, layout, marked.pop(mark.release))
+                removals.unmark(layout, marked.pop(mark.release))
                 one = one._replace(held_by=held)
             elif mark:
                 removals.take_name(context, layout, mark)
@@ -263,7 +263,7 @@ def _removed(
     except BaseException:
         for mark in marked.values():
             with contextlib.suppress(PenstockError, OSError):
-                removals.give_up(context, layout, mark)
+                removals.give_up(layout, mark)
         raise
     if full is not None:
         raise full

@@ -32,6 +32,7 @@ from penstock.ownership.dataset_hold import holding
 from penstock.retention import collection, interrupted, removals, survey
 from penstock.retention.removal_share import paced
 from penstock.state import adopted_trees, run_claims
+from penstock.storage import tree_removal
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection
@@ -64,18 +65,18 @@ def take_name(
         marks: list[RemovalMark] = []
         try:
             if not any(one.held_by for one in decisions):
-                marks += [removals.mark(context, layout, one.known, WHY) for one in decisions]
+                marks += [removals.mark(layout, one.known, WHY) for one in decisions]
                 context.stop.wait(collection.settling(context))
                 # Who pinned before it could see the mark.
                 decisions = decide(survey.look(context, layout))
             if not any(one.held_by for one in decisions):
-                promises.withdraw(context, layout)
+                promises.withdraw(layout)
                 elsewhere = [] if layout.state_root is None else [layout.state.parent]
                 removals.set_aside(context, layout.folder, *elsewhere)
                 marks.clear()
         finally:
             for mark in marks:
-                removals.unmark(context, layout, mark)
+                removals.unmark(layout, mark)
     return decisions
 
 
@@ -100,7 +101,7 @@ def clear(context: Context, layout: DatasetLayout) -> int:
     if folders:
         with paced(context, layout):
             for folder in folders:
-                context.storage.remove_tree(folder)
+                tree_removal.remove_tree(folder, context.spend)
     return len(folders)
 
 

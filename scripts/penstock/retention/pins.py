@@ -2,7 +2,8 @@
 
     <dataset>/pins/<uid>-<cluster>-<job>-<restart>-<digest of the release's name>-<nonce>
 
-The folder is sticky, and those may write in it who may read the release (`Storage.make_folder_for_readers`).
+The folder is sticky, and those may write in it who may read the release
+(`shared_files.make_folder_for_readers`).
 A pin is made by O_EXCL, and its account is the one that the kernel names. How long it stands:
 
 | the pin                                                       | stands                               |
@@ -64,6 +65,7 @@ from penstock.locks import holder as holders
 from penstock.locks.holder import Holder
 from penstock.ownership import reserve
 from penstock.retention.pin_owner import this_owner
+from penstock.storage import dataset_folders, shared_files
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Sequence
@@ -71,7 +73,7 @@ if TYPE_CHECKING:
     from penstock.core.layout import DatasetLayout
     from penstock.state.context import Context
     from penstock.state.gate import Published
-    from penstock.storage.port import Posting, Storage
+    from penstock.storage.shared_files import Posting
 
 TRIES = 5
 """How often a reader begins again, where the release that it pins is being removed."""
@@ -122,12 +124,12 @@ class Held(NamedTuple):
     """Further pins, by their names: whether they stand is not known."""
 
 
-def read_strictly(storage: Storage, layout: DatasetLayout) -> list[Pin]:
+def read_strictly(layout: DatasetLayout) -> list[Pin]:
     """`read`. Raises PreflightError where the folder of pins is there and cannot be looked into: a removal
     must not take that for an answer."""
-    storage.check_shape(layout)
+    dataset_folders.check_shape(layout)
     try:
-        return _pins(storage.postings(layout.pins).posted)
+        return _pins(shared_files.postings(layout.pins).posted)
     except OSError as error:
         raise PreflightError(
             "the pins cannot be read",
@@ -137,23 +139,23 @@ def read_strictly(storage: Storage, layout: DatasetLayout) -> list[Pin]:
         ) from None
 
 
-def names(storage: Storage, layout: DatasetLayout, prefix: str = "") -> list[str]:
+def names(layout: DatasetLayout, prefix: str = "") -> list[str]:
     """The names of all pins that begin with `prefix`, none of them opened: any reader may make as many as
     there is room for. None where there is no folder, or this account may not look. Raises FindingsError where
     the dataset's folders are damaged."""
-    storage.check_shape(layout)
+    dataset_folders.check_shape(layout)
     try:
-        return [name for name in storage.posting_names(layout.pins) if name.startswith(prefix)]
+        return [name for name in shared_files.posting_names(layout.pins) if name.startswith(prefix)]
     except PermissionError:
         return []
 
 
-def read(storage: Storage, layout: DatasetLayout, of: Sequence[str] | None = None) -> list[Pin]:
+def read(layout: DatasetLayout, of: Sequence[str] | None = None) -> list[Pin]:
     """The pins `of` these names that are whole, None: all, by name; also those that stand no more. None where
     there is no folder, or this account may not look. Raises as `names`."""
-    storage.check_shape(layout)
+    dataset_folders.check_shape(layout)
     try:
-        return _pins(storage.postings(layout.pins, of).posted)
+        return _pins(shared_files.postings(layout.pins, of).posted)
     except PermissionError:
         return []
 
@@ -197,7 +199,6 @@ def ended(pin: Pin, now: float, longest: float, scheduler: Callable[[str, str], 
 
 
 def held(
-    storage: Storage,
     layout: DatasetLayout,
     longest: float,
     scheduler: Callable[[str, str], bool | None],
@@ -205,7 +206,7 @@ def held(
 ) -> dict[str, list[Pin]]:
     """The pins `of` these names, None: all, that stand, by release: by the file system's clock, as the times
     of pins are."""
-    return standing(read(storage, layout, of), clock.now(layout.pins), longest, scheduler)
+    return standing(read(layout, of), clock.now(layout.pins), longest, scheduler)
 
 
 def standing(
@@ -226,7 +227,6 @@ def words(pins: Sequence[Pin]) -> list[str]:
 
 
 def shown(
-    storage: Storage,
     layout: DatasetLayout,
     longest: float,
     scheduler: Callable[[str, str], bool | None],
@@ -234,11 +234,11 @@ def shown(
     """The pins that stand, by release, for people. Of each release OPENED at most are opened, and the others
     counted by their names; under "" those whose names are of no release that is there. Raises as `names`."""
     groups: dict[str, list[str]] = {}
-    digests = {_digest(release): release for release in storage.releases(layout)}
-    for name in names(storage, layout):
+    digests = {_digest(release): release for release in dataset_folders.releases(layout)}
+    for name in names(layout):
         groups.setdefault(digests.get(name.rpartition("-")[0].rpartition("-")[2], ""), []).append(name)
     opened = [name for group in groups.values() for name in group[:OPENED]]
-    found = held(storage, layout, longest, scheduler, opened)
+    found = held(layout, longest, scheduler, opened)
     unopened = {release: max(0, len(group) - OPENED) for release, group in groups.items()}
     return {
         release: Held([pin.words() for pin in found.get(release, [])], unopened.get(release, 0))
@@ -247,7 +247,6 @@ def shown(
 
 
 def of_others(
-    storage: Storage,
     layout: DatasetLayout,
     longest: float,
     scheduler: Callable[[str, str], bool | None],
@@ -256,30 +255,30 @@ def of_others(
     process. A release that has no other is not in it."""
     own = _safe(this_owner().key)
     found: dict[str, list[Pin]] = {}
-    for release, pins in held(storage, layout, longest, scheduler).items():
+    for release, pins in held(layout, longest, scheduler).items():
         for pin in pins:
             if not (pin.uid == os.geteuid() and pin.name.startswith(own)):
                 found.setdefault(release, []).append(pin)
     return found
 
 
-def holding(storage: Storage, longest: float = LONGEST_PIN) -> Callable[[DatasetLayout], Mapping[str, Held]]:
+def holding(longest: float = LONGEST_PIN) -> Callable[[DatasetLayout], Mapping[str, Held]]:
     """What tables ask: `shown` of a dataset. No scheduler is asked: a job's pin is shown until it is too old,
     or gc removes it."""
-    return lambda layout: shown(storage, layout, longest, lambda *_: None)
+    return lambda layout: shown(layout, longest, lambda *_: None)
 
 
-def pinned(storage: Storage, layout: DatasetLayout, look: Callable[[], Published]) -> tuple[Published, Pin]:
+def pinned(layout: DatasetLayout, look: Callable[[], Published]) -> tuple[Published, Pin]:
     """What `look` names, pinned: for this job, or the script or shell above this process; raises what
     `look` raises, PreflightError where this account cannot pin, FindingsError where each release that `look`
     names is being removed."""
     for number in range(TRIES):
         found = look()
-        pin = _place(storage, layout, found.release)
+        pin = _place(layout, found.release)
         if not is_going(layout, found.release):
-            _replace_older(storage, layout, pin)
+            _replace_older(layout, pin)
             return found, pin
-        storage.withdraw(layout.pins, pin.name)
+        shared_files.withdraw(layout.pins, pin.name)
         time.sleep(number / 10)
     raise FindingsError(
         "the release is being removed",
@@ -289,7 +288,6 @@ def pinned(storage: Storage, layout: DatasetLayout, look: Callable[[], Published
 
 
 def of_reader(
-    storage: Storage,
     layout: DatasetLayout,
     look: Callable[[str | None], Published],
 ) -> tuple[Published, Pin]:
@@ -299,26 +297,26 @@ def of_reader(
     get the same. Raises as `pinned` and `look`."""
     reader = this_owner().holder
     while True:
-        given = first(storage, layout)
+        given = first(layout)
         if given is None:
-            found, pin = pinned(storage, layout, partial(look, None))
+            found, pin = pinned(layout, partial(look, None))
         elif _start(given.said) == _start(reader) and not is_going(layout, given.release):
             return look(given.release), given
         else:
             # A pin of each start, so that the oldest one need not last as long as the job.
-            found, pin = pinned(storage, layout, partial(look, given.release))
-        given = first(storage, layout)
+            found, pin = pinned(layout, partial(look, given.release))
+        given = first(layout)
         if given is None or given.release == found.release:
             return found, pin
-        storage.withdraw(layout.pins, pin.name)
+        shared_files.withdraw(layout.pins, pin.name)
 
 
-def first(storage: Storage, layout: DatasetLayout) -> Pin | None:
+def first(layout: DatasetLayout) -> Pin | None:
     """The oldest pin of this reader; None where it has none."""
     reader = _reader(this_owner().holder)
     mine = [
         pin
-        for pin in read(storage, layout, names(storage, layout, f"{os.geteuid()}-"))
+        for pin in read(layout, names(layout, f"{os.geteuid()}-"))
         if pin.uid == os.geteuid() and _reader(pin.said) == reader
     ]
     return min(mine, key=lambda pin: (pin.made, pin.name), default=None)
@@ -344,13 +342,13 @@ def make_folder(context: Context, layout: DatasetLayout, release: str) -> None:
     """Make the folder of pins, for those who may read this release, or give it to them. By the dataset's
     owner. Where that cannot be, a warning says so: nothing else depends on it."""
     try:
-        context.storage.make_folder_for_readers(layout.pins, layout.release(release) / DATA)
+        shared_files.make_folder_for_readers(layout.pins, layout.release(release) / DATA)
     except (OSError, FailedError) as error:
         text = f"readers cannot pin releases: the folder {layout.pins} cannot be made: {error}"
         context.emit(events.Warned(layout.dataset, "pins", text))
 
 
-def _place(storage: Storage, layout: DatasetLayout, release: str) -> Pin:
+def _place(layout: DatasetLayout, release: str) -> Pin:
     owner = this_owner()
     one = owner.holder
     said = PinFile(
@@ -359,11 +357,11 @@ def _place(storage: Storage, layout: DatasetLayout, release: str) -> Pin:
     )  # fmt: skip
     name = f"{_safe(owner.key)}-{_digest(release)}-{secrets.token_hex(4)}"
     try:
-        if not os.path.lexists(layout.pins) and storage.owns(layout):
-            storage.make_folder_for_readers(layout.pins, layout.release(release) / DATA)
+        if not os.path.lexists(layout.pins) and dataset_folders.owns(layout):
+            shared_files.make_folder_for_readers(layout.pins, layout.release(release) / DATA)
         while True:
             try:
-                if not storage.post(layout.pins, name, pin_file.PIN.to_json(said)):
+                if not shared_files.post(layout.pins, name, pin_file.PIN.to_json(said)):
                     raise FileExistsError(errno.EEXIST, "its name is taken", str(layout.pins))
                 break
             except OSError as error:
@@ -393,16 +391,16 @@ def _digest(release: str) -> str:
     return hashlib.sha256(release.encode("utf-8", "surrogateescape")).hexdigest()[:8]
 
 
-def _replace_older(storage: Storage, layout: DatasetLayout, pin: Pin) -> None:
+def _replace_older(layout: DatasetLayout, pin: Pin) -> None:
     """Take back older pins of the same job (or process) and release. Of several that do it at once, the
     newest stays."""
     same = pin.name.rpartition("-")[0] + "-"
-    mine = [one for one in read(storage, layout, names(storage, layout, same)) if one.uid == os.geteuid()]
+    mine = [one for one in read(layout, names(layout, same)) if one.uid == os.geteuid()]
     own = next(((one.made, one.name) for one in mine if one.name == pin.name), None)
     for one in mine:
         if own is not None and (one.made, one.name) < own:
             with contextlib.suppress(OSError):
-                storage.withdraw(layout.pins, one.name)
+                shared_files.withdraw(layout.pins, one.name)
 
 
 def _safe(key: str) -> str:

@@ -28,13 +28,13 @@ from penstock.locks import holder as holders
 from penstock.ownership import promises
 from penstock.ownership.ops_share import EVERY, SEEN, OpsShare
 from penstock.ownership.promise_judgement import LIVING, verdict
+from penstock.storage import shared_files
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
     from penstock.core.layout import DatasetLayout
     from penstock.state.context import Context
-    from penstock.storage.port import Storage
 
 STEP = "gc"
 PACE = 1000
@@ -45,10 +45,10 @@ PART = 5
 
 @contextlib.contextmanager
 def paced(context: Context, layout: DatasetLayout) -> Iterator[None]:
-    """Meanwhile the context's storage removes within this process's share."""
-    plain = context.storage
+    """Meanwhile `context.spend` waits for this process's share."""
+    before = context.spend
     name = _posted(context, layout)
-    share = _Share(plain, layout, name, context.ops, context.stop.wait)
+    share = _Share(layout, name, context.ops, context.stop.wait)
     try:
         with spending(share, context.stop.wait) as spend:
 
@@ -56,13 +56,13 @@ def paced(context: Context, layout: DatasetLayout) -> Iterator[None]:
                 context.stop.check()
                 spend(count)
 
-            context.pace(take)
+            context.spend = take
             yield
     finally:
-        context.storage = plain
+        context.spend = before
         if name:
             with contextlib.suppress(OSError):
-                plain.withdraw(layout.promises, name)
+                shared_files.withdraw(layout.promises, name)
 
 
 class _Share:
@@ -70,16 +70,15 @@ class _Share:
 
     def __init__(
         self,
-        storage: Storage,
         layout: DatasetLayout,
         name: str,
         ops: int,
         wait: Callable[[float], object],
     ) -> None:
-        self._storage, self._layout, self._name = storage, layout, name
+        self._layout, self._name = layout, name
         self._pace = ops / PART if ops else PACE
         self._wait: Callable[[float], object] | None = wait
-        self._of_target = OpsShare(storage, layout, REMOVAL, ops, 1, wait=wait) if ops else None
+        self._of_target = OpsShare(layout, REMOVAL, ops, 1, wait=wait) if ops else None
         self._read, self._share = float("-inf"), 0.0
 
     def __call__(self) -> float:
@@ -88,7 +87,7 @@ class _Share:
             self._read = now
             if self._name:
                 with contextlib.suppress(OSError):
-                    self._storage.beat(self._layout.promises, self._name)
+                    shared_files.beat(self._layout.promises, self._name)
             self._share = self._counted()
         return min(self._share, self._of_target()) if self._of_target else self._share
 
@@ -102,7 +101,7 @@ class _Share:
 
     def _living(self) -> Counter[int]:
         """How many removals of each account live below the root, this one among them."""
-        seen = promises.read_all(self._storage, self._layout)
+        seen = promises.read_all(self._layout)
         own = next((one.made for one in seen if one.name == self._name), None)
         now = clock.now(self._layout.promises) if own is None else own
         others = (one for one in seen if one.name != self._name and one.promise.run == REMOVAL)
@@ -126,8 +125,8 @@ def _posted(context: Context, layout: DatasetLayout) -> str:
     )
     name = f"{time.time_ns():020d}.{REMOVAL}.{secrets.token_hex(4)}"
     try:
-        context.storage.make_folder_as_above(layout.promises)
-        if context.storage.post(layout.promises, name, PROMISE.to_json(promise)):
+        shared_files.make_folder_as_above(layout.promises)
+        if shared_files.post(layout.promises, name, PROMISE.to_json(promise)):
             return name
     except (OSError, PenstockError) as error:
         text = f"other removals below this root do not count this one, in {layout.promises}: {error}"

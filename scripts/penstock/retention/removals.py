@@ -39,6 +39,7 @@ from penstock.errors import FailedError
 from penstock.filesystem import clock
 from penstock.filesystem.errno_map import storage_error
 from penstock.state import documents, history
+from penstock.storage import durable, shared_files, tree_removal
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -54,14 +55,14 @@ BARRED = 30 * 86400.0
 """Seconds for which the file stays that keeps a frozen process from a rename."""
 
 
-def mark(context: Context, layout: DatasetLayout, one: Known, why: str) -> RemovalMark:
+def mark(layout: DatasetLayout, one: Known, why: str) -> RemovalMark:
     """Say that this release is about to be removed. Durable on return. The caller holds the lock."""
     author = history.this_author()
     at = clock.stamp(layout.releases)
     made = RemovalMark(one.release, secrets.token_hex(8), at, author, one.run, why, one.files, one.bytes)
     path = layout.removing(one.release)
     try:
-        if not context.storage.post(layout.releases, path.name, marks.REMOVAL_MARK.to_json(made)):
+        if not shared_files.post(layout.releases, path.name, marks.REMOVAL_MARK.to_json(made)):
             raise FailedError(
                 "a release is marked for its removal already",
                 where=str(path),
@@ -72,16 +73,16 @@ def mark(context: Context, layout: DatasetLayout, one: Known, why: str) -> Remov
     return made
 
 
-def unmark(context: Context, layout: DatasetLayout, one: RemovalMark) -> None:
+def unmark(layout: DatasetLayout, one: RemovalMark) -> None:
     """The release stays, after all."""
-    context.storage.forget_notice(layout.removing(one.release))
+    shared_files.forget_notice(layout.removing(one.release))
 
 
-def give_up(context: Context, layout: DatasetLayout, one: RemovalMark) -> None:
+def give_up(layout: DatasetLayout, one: RemovalMark) -> None:
     """As `unmark`, where it is not known whether the rename was made: then what follows it is left to
     `settle`."""
     if os.path.lexists(layout.release(one.release)) and not os.path.lexists(_removed(layout, one)):
-        unmark(context, layout, one)
+        unmark(layout, one)
 
 
 def take_name(context: Context, layout: DatasetLayout, one: RemovalMark) -> None:
@@ -90,7 +91,7 @@ def take_name(context: Context, layout: DatasetLayout, one: RemovalMark) -> None
     removed = _removed(layout, one)
     try:
         context.assert_held()
-        context.storage.rename(layout.release(one.release), removed)
+        durable.rename(layout.release(one.release), removed)
     except OSError as error:
         context.assert_held()
         raise storage_error(error, "a release cannot be renamed", str(layout.release(one.release))) from error
@@ -104,7 +105,7 @@ def set_aside(context: Context, *folders: Path) -> None:
     for path in folders:
         context.assert_held()
         try:
-            context.storage.rename(path, path.parent / f".removed-{path.name.lstrip('.')}-{nonce}")
+            durable.rename(path, path.parent / f".removed-{path.name.lstrip('.')}-{nonce}")
         except OSError as error:
             raise storage_error(error, "a folder cannot be renamed", str(path)) from error
 
@@ -119,13 +120,13 @@ def settle(context: Context, layout: DatasetLayout) -> None:
             continue
         except ValueError:
             # Written in one piece before anything else was done.
-            context.storage.forget_notice(path)
+            shared_files.forget_notice(path)
             continue
         context.assert_held()
-        if _was_renamed(context, layout, one):
+        if _was_renamed(layout, one):
             conclude(context, layout, one)
         else:
-            unmark(context, layout, one)
+            unmark(layout, one)
 
 
 def left(layout: DatasetLayout) -> list[Path]:
@@ -147,16 +148,16 @@ def clear(context: Context, layout: DatasetLayout, folders: Sequence[Path]) -> N
     for path in folders:
         context.stop.check()
         with history.moving(layout, _REMOVED.sub(r"\1", path.name)) as moved:
-            context.storage.remove_release(path, moved=moved)
+            tree_removal.remove_release(path, context.spend, moved=moved)
     before = clock.now(layout.releases) - BARRED
     with os.scandir(layout.releases) as entries:
         for one in entries:
             seen = one.stat(follow_symlinks=False) if _REMOVED.fullmatch(one.name) else None
             if seen is not None and stat.S_ISREG(seen.st_mode) and seen.st_mtime < before:
-                context.storage.forget_notice(layout.releases / one.name)
+                shared_files.forget_notice(layout.releases / one.name)
 
 
-def _was_renamed(context: Context, layout: DatasetLayout, one: RemovalMark) -> bool:
+def _was_renamed(layout: DatasetLayout, one: RemovalMark) -> bool:
     """Whether the release of a mark has lost its name, and perhaps its files. Where it has not, nobody can
     take it any more by this mark."""
     removed = _removed(layout, one)
@@ -164,7 +165,7 @@ def _was_renamed(context: Context, layout: DatasetLayout, one: RemovalMark) -> b
         return True
     value = {"release": one.release, "why": "the removal was taken back"}
     # Of two that meet here one makes the name, and both see which.
-    return not context.storage.post(layout.releases, removed.name, value) and removed.is_dir()
+    return not shared_files.post(layout.releases, removed.name, value) and removed.is_dir()
 
 
 def conclude(context: Context, layout: DatasetLayout, one: RemovalMark) -> None:
@@ -176,11 +177,11 @@ def conclude(context: Context, layout: DatasetLayout, one: RemovalMark) -> None:
     state = layout.run(one.run).folder
     if one.run and gone and state.is_dir():
         # Where the same content is being staged again, the state is that run's.
-        context.storage.rename(state, layout.runs / f".removed-{one.run}-{one.nonce}")
+        durable.rename(state, layout.runs / f".removed-{one.run}-{one.nonce}")
     if gone:
-        context.storage.remove_tree(layout.repair(one.release).folder)
-        context.storage.remove_tree(layout.repair_staging(one.release))
-        context.storage.forget_notice(layout.verdict(one.release))
+        tree_removal.remove_tree(layout.repair(one.release).folder, context.spend)
+        tree_removal.remove_tree(layout.repair_staging(one.release), context.spend)
+        shared_files.forget_notice(layout.verdict(one.release))
         audit_store.forget(layout, one.release)
     if not _told(layout, one):
         line = Removal(
@@ -200,7 +201,7 @@ def conclude(context: Context, layout: DatasetLayout, one: RemovalMark) -> None:
             history.note_intervals(layout)
         except OSError as error:
             raise storage_error(error, "a removal cannot be noted", str(layout.history)) from error
-    unmark(context, layout, one)
+    unmark(layout, one)
 
 
 def _told(layout: DatasetLayout, one: RemovalMark) -> bool:

@@ -27,6 +27,7 @@ from penstock.errors import FailedError, FindingsError
 from penstock.filesystem import clock
 from penstock.retention import pins
 from penstock.state import current_pointer, documents, gate, history, missing_releases, run_claims
+from penstock.storage import dataset_folders, reveal, shared_files
 
 if TYPE_CHECKING:
     from penstock.core.layout import DatasetLayout
@@ -50,9 +51,9 @@ def lead(context: Context, layout: DatasetLayout, release: str | None) -> Led:
     Raises ConfigError for a release that is not there, FindingsError where it does not pass the gate's look,
     or findings stand against it.
     """
-    context.storage.sweep_pointers(layout)
+    dataset_folders.sweep_pointers(layout)
     finished = settle(context, layout)
-    current = context.storage.current(layout)
+    current = dataset_folders.current(layout)
     if finished is not None and release in (None, finished.release):
         return Led(finished.release, finished.left, True)
     wanted = _wanted(context, layout, release, current)
@@ -65,7 +66,7 @@ def lead(context: Context, layout: DatasetLayout, release: str | None) -> Led:
     at = clock.stamp(layout.releases)
     intent = RollbackIntent(wanted, current or "", secrets.token_hex(8), at, author, claim)
     documents.write(marks.ROLLBACK_INTENT, layout.rollback, intent)
-    context.storage.point(layout, wanted, context.assert_held)
+    reveal.point(layout, wanted, context.assert_held)
     _tell(context, layout, intent)
     return Led(wanted, intent.left, False)
 
@@ -87,9 +88,9 @@ def settle(context: Context, layout: DatasetLayout) -> RollbackIntent | None:
             why=str(error),
             hint="remove that file: a rollback that was interrupted is then forgotten",
         ) from error
-    if intent is None or context.storage.current(layout) != intent.release:
+    if intent is None or dataset_folders.current(layout) != intent.release:
         context.assert_held()
-        context.storage.forget_notice(layout.rollback)
+        shared_files.forget_notice(layout.rollback)
         return None
     _tell(context, layout, intent)
     return intent
@@ -109,11 +110,11 @@ def _tell(context: Context, layout: DatasetLayout, intent: RollbackIntent) -> No
     context.assert_held()
     if not any(isinstance(one, Rollback) and one.nonce == line.nonce for one in history.lines(layout)):
         history.append(layout, line)
-    context.storage.forget_notice(layout.rollback)
+    shared_files.forget_notice(layout.rollback)
 
 
 def _wanted(context: Context, layout: DatasetLayout, release: str | None, current: str | None) -> str:
-    there = context.storage.releases(layout)
+    there = dataset_folders.releases(layout)
     if release is not None:
         if release in there:
             return release

@@ -19,6 +19,7 @@ from penstock.policy import hold
 from penstock.retention import pins
 from penstock.retention.decision import Known
 from penstock.state import current_pointer, run_store, seals
+from penstock.storage import dataset_folders
 
 if TYPE_CHECKING:
     from collections.abc import Container, Mapping, Sequence
@@ -53,14 +54,13 @@ class Survey(NamedTuple):
 def look(context: Context, layout: DatasetLayout, unpinned: Container[str] = ()) -> Survey:
     """What is there now. Pins whose names are `unpinned` hold nothing. Raises PreflightError where pins
     cannot be read, and as `current_pointer.moves` and `clock.checked`."""
-    storage = context.storage
-    current = storage.current(layout) if storage.leads(layout) else None
+    current = dataset_folders.current(layout) if dataset_folders.leads(layout) else None
     moves = current_pointer.moves(layout)
     now = clock.checked(layout.releases)
     pinned: dict[str, list[Pin]] = {}
     ended: dict[str, str] = {}
     scheduler = partial(liveness.scheduler, context)
-    there = pins.read_strictly(storage, layout)
+    there = pins.read_strictly(layout)
     ended |= dict.fromkeys(pins.strays(layout, {pin.name for pin in there}, now), "it is no pin")
     for pin in there:
         why = pins.ended(pin, now, context.config.gc.longest_pin, scheduler)
@@ -72,7 +72,7 @@ def look(context: Context, layout: DatasetLayout, unpinned: Container[str] = ())
     for release, words in _in_use(layout):
         held.setdefault(release, []).append(words)
     administrators = _by_administrators(layout)
-    for release in storage.releases(layout):
+    for release in dataset_folders.releases(layout):
         held.setdefault(release, []).extend(_words(administrators, release))
     linked = _link_made(layout)
     # The history has seconds, so of two of one second its order says which is the newer one.
@@ -80,7 +80,7 @@ def look(context: Context, layout: DatasetLayout, unpinned: Container[str] = ())
     known = sorted(
         (
             _known(layout, name, current, moves, linked, held.get(name, []))
-            for name in storage.releases(layout)
+            for name in dataset_folders.releases(layout)
         ),
         key=lambda one: (one.published or 0.0, place.get(one.release, -1), one.release),
     )
@@ -93,7 +93,7 @@ def holders_now(context: Context, layout: DatasetLayout, release: str) -> list[s
     now = clock.checked(layout.releases)
     scheduler = partial(liveness.scheduler, context)
     longest = context.config.gc.longest_pin
-    there = pins.read_strictly(context.storage, layout)
+    there = pins.read_strictly(layout)
     placed = pins.standing(there, now, longest, scheduler).get(release, [])
     in_use = [words for name, words in _in_use(layout) if name == release]
     return [*pins.words(placed), *in_use, *_words(_by_administrators(layout), release)]

@@ -17,7 +17,7 @@ from penstock.core.text import in_quotes
 from penstock.errors import ConfigError, InterruptedRunError, signal_name
 from penstock.policy import pause
 from penstock.state.waiting import Waiting
-from penstock.storage.registry import open_storage
+from penstock.storage.budget import unlimited
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -25,7 +25,6 @@ if TYPE_CHECKING:
     from penstock.cluster.port import Cluster
     from penstock.config.settings import Config, DatasetConfig, TargetConfig
     from penstock.state.held_dataset import HeldDataset
-    from penstock.storage.port import Storage
 
 HELD = 0.5
 """Seconds between two looks of a step that holds; `policy.pause` looks at the root less often."""
@@ -132,21 +131,14 @@ class Context:
     """Seconds since the epoch, by which the age of readings is counted."""
     hold: HeldDataset | None = None
     """What the step that is under way holds (`ownership.dataset_hold`)."""
-
-    @cached_property
-    def storage(self) -> Storage:
-        """The storage port of the target: steps change the target by it alone."""
-        return open_storage()
+    spend: Callable[[int], None] = unlimited
+    """What the step that is under way calls before n metadata operations on the target (`storage.budget`)."""
 
     @cached_property
     def ops(self) -> int:
         """Metadata operations a second of all runs below the target's root; 0: there is no budget. Raises
         OSError."""
         return operations(self.config.target)
-
-    def pace(self, spend: Callable[[int], None]) -> None:
-        """From now on the storage waits by `spend(n)` before n metadata operations."""
-        self.storage = open_storage(spend)
 
     def dataset(self, name: str) -> DatasetConfig:
         try:

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 from penstock.core.documents.history_line import Publication, Rollback
 from penstock.filesystem.errno_map import storage_error
 from penstock.state import history
-from penstock.storage.registry import open_storage
+from penstock.storage import dataset_folders
 
 if TYPE_CHECKING:
     from collections.abc import Container
@@ -103,7 +103,7 @@ def settled(run: Run) -> bool:
 
     Raises FailedError when `current` is anything but a link into `releases/`.
     """
-    if not open_storage().leads(run.layout):
+    if not dataset_folders.leads(run.layout):
         return False
     told = moves(run.layout)
     if not told:
@@ -115,7 +115,7 @@ def settled(run: Run) -> bool:
 def kept(run: Run) -> str:
     """In words, that `current` is left where somebody put it, "" where it names this run's release. For a
     run that is settled."""
-    current = open_storage().current(run.layout)
+    current = dataset_folders.current(run.layout)
     if current in (None, run.release):
         return ""
     last = last_move(run.layout)

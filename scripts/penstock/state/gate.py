@@ -48,7 +48,7 @@ from penstock.filesystem import clock, errno_map, plain_files
 from penstock.filesystem.errno_map import printable
 from penstock.policy import accounts, hold
 from penstock.state import history, missing_releases, receipts, release_signature, seals, under_way, verdicts
-from penstock.storage.registry import open_storage
+from penstock.storage import dataset_folders, state_marker
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -164,7 +164,7 @@ def _begun(layout: DatasetLayout, release: str | None) -> Judgement:
     """The release that is meant, and whether it is held."""
     found = Judgement(layout, release or "")
     _note(found, lambda: not_held(layout, found.release))
-    found.shaped = _note(found, lambda: open_storage().check_shape(layout))
+    found.shaped = _note(found, lambda: dataset_folders.check_shape(layout))
     _note(found, lambda: _marked(layout))
     found.named = _note(found, lambda: _named(found, release))
     if found.named:
@@ -266,7 +266,7 @@ def _unanswered(error: OSError, layout: DatasetLayout) -> PenstockError:
 
 def _marked(layout: DatasetLayout) -> None:
     """Raises OlderVersionError, NewerFormatError where another version made the dataset's state."""
-    open_storage().check_marker(layout)
+    state_marker.check_marker(layout)
 
 
 def _named(found: Judgement, release: str | None) -> None:
@@ -394,7 +394,7 @@ def _read_within(found: Judgement, *, within: float | None) -> None:
 def current(layout: DatasetLayout) -> str:
     """The release that `current` names. Raises FindingsError when there is none."""
     try:
-        release = open_storage().current(layout)
+        release = dataset_folders.current(layout)
     except FailedError as error:
         raise FindingsError(error.what, where=error.where, why=error.why, hint=error.hint) from None
     if release is None:

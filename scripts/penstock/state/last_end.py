@@ -18,8 +18,7 @@ from penstock.core.documents import marks
 from penstock.errors import NewerFormatError, PenstockError
 from penstock.filesystem import plain_files
 from penstock.state import orders
-from penstock.storage import durable
-from penstock.storage.registry import open_storage
+from penstock.storage import dataset_folders, durable, state_marker
 
 if TYPE_CHECKING:
     from penstock.core.documents.marks import LastEnd
@@ -46,14 +45,13 @@ def begin(layout: DatasetLayout, *, reserve: bool) -> None:
 def note(layout: DatasetLayout, end: LastEnd) -> None:
     """Leave this note, durably, where this account stages the dataset. The first run's makes the dataset's
     folders where the root is there; a state below `target.state_root` is made by list alone."""
-    storage = open_storage()
     try:
-        if not storage.owns(layout):
+        if not dataset_folders.owns(layout):
             return
-        if not storage.check_marker(layout):
+        if not state_marker.check_marker(layout):
             if layout.state_root is not None or not layout.root.is_dir():
                 return
-            storage.prepare(layout)
+            dataset_folders.prepare(layout)
     except (PenstockError, OSError):
         return
     told = end._replace(why=end.why[:_LONGEST], hint=end.hint[:_LONGEST], given=orders.given())

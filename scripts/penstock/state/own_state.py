@@ -10,10 +10,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from penstock.errors import OlderVersionError, PreflightError
+from penstock.storage import durable, state_marker
 
 if TYPE_CHECKING:
     from penstock.core.layout import DatasetLayout
-    from penstock.storage.port import Storage
 
 
 def layout_of(layout: DatasetLayout, into: Path | None = None) -> DatasetLayout:
@@ -26,7 +26,7 @@ def layout_of(layout: DatasetLayout, into: Path | None = None) -> DatasetLayout:
     return replace(layout, state_root=home / place)
 
 
-def beside(storage: Storage, layout: DatasetLayout, what: str, into: Path | None = None) -> DatasetLayout:
+def beside(layout: DatasetLayout, what: str, into: Path | None = None) -> DatasetLayout:
     """The dataset with its state in a folder of this account, which is there then: below `into`, or in the
     account's home. `what` names the state for people, such as `this audit`. Raises PreflightError where no
     such folder can be made."""
@@ -34,8 +34,8 @@ def beside(storage: Storage, layout: DatasetLayout, what: str, into: Path | None
     try:
         if not own.state.is_absolute():
             raise FileNotFoundError(errno.ENOENT, "this account has no home", str(own.state))
-        storage.make_dirs(own.state)
-        storage.mark_state(own)
+        durable.make_dirs(own.state)
+        state_marker.mark_state(own)
     except OlderVersionError as error:
         hint = f"remove {own.state.parent}: the same command begins anew"
         raise OlderVersionError(error.what, where=error.where, why=error.why, hint=hint) from None

@@ -14,14 +14,13 @@ from penstock.errors import FindingsError
 from penstock.filesystem import plain_files
 from penstock.signing import ssh_keygen
 from penstock.state import seals
-from penstock.storage import durable
+from penstock.storage import durable, published_folder
 
 if TYPE_CHECKING:
     from pathlib import Path
 
     from penstock.core.layout import DatasetLayout, Signing
     from penstock.state.seals import Stored
-    from penstock.storage.port import Storage
 
 MISSING = "it is missing"
 
@@ -42,9 +41,9 @@ def made(key: Path, signers: Path | None, folder: Path) -> bytes:
     return ssh_keygen.sign_verified(key, signers, content, stored.seal.sealed)
 
 
-def put(storage: Storage, layout: DatasetLayout, release: str, signature: bytes) -> None:
+def put(layout: DatasetLayout, release: str, signature: bytes) -> None:
     """Write the signature beside the seal of a published release. Raises FailedError."""
-    storage.put_beside(layout, release, SIGNATURE, lambda path: durable.write_file(path, signature))
+    published_folder.put_beside(layout, release, SIGNATURE, lambda path: durable.write_file(path, signature))
 
 
 def problem(layout: DatasetLayout, release: str, stored: Stored) -> str:

@@ -29,8 +29,7 @@ from penstock.errors import STATE_ANEW, FailedError, LockedError
 from penstock.filesystem.errno_map import storage_error
 from penstock.locks import holder as holders
 from penstock.state import documents, history
-from penstock.storage import durable
-from penstock.storage.registry import open_storage
+from penstock.storage import dataset_folders, durable
 
 if TYPE_CHECKING:
     from penstock.core.layout import DatasetLayout
@@ -71,7 +70,7 @@ def make(layout: DatasetLayout, run: str, above: ClaimFile | None, controller: s
                 raise overtaken(layout, run, standing)
         check(layout, run)
         # Only now: a run that saw no higher claim may be about to move `current` (`reveal.point`).
-        open_storage().sweep_pointers(layout)
+        dataset_folders.sweep_pointers(layout)
         for old in range(number - KEPT, 0, -1):
             if not _remove(layout, old):
                 break

@@ -11,8 +11,7 @@ from penstock.core.layout import ADOPTED, ARCHIVED, EMPTY_FOLDERS, LISTING, STAT
 from penstock.errors import FailedError, PreflightError
 from penstock.state import current_pointer, run_claims, seals
 from penstock.state.run import load
-from penstock.storage import durable
-from penstock.storage.registry import open_storage
+from penstock.storage import dataset_folders, durable, tree_removal
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -28,7 +27,7 @@ def open_run(layout: DatasetLayout, wanted: str = "") -> Run:
     """The run with the id `wanted`; without one, the run that list claimed the dataset for last. A workflow
     names the run that it listed, since another workflow may have listed since. Raises PreflightError when
     nothing was listed yet, and for another account than the one that stages the dataset."""
-    open_storage().check_owner(layout)
+    dataset_folders.check_owner(layout)
     if wanted:
         try:
             return load(layout, layout.run(wanted))
@@ -65,7 +64,7 @@ def amended(layout: DatasetLayout) -> dict[str, tuple[str, str]]:
     """Runs of releases that followed their source: the digests of the listing that each froze, and of the
     one that its release holds."""
     found = {}
-    for release in open_storage().releases(layout):
+    for release in dataset_folders.releases(layout):
         try:
             stored = seals.find(layout, release)
         except FailedError:
@@ -106,7 +105,7 @@ def drop_derived(folder: RunLayout) -> bool:
     for name in sorted(derived, key=lambda name: name == folder.plan.name):
         path = folder.folder / name
         if path.is_dir() and not path.is_symlink():
-            open_storage().remove_tree(path)
+            tree_removal.remove_tree(path)
         else:
             path.unlink()
     durable.fsync_dir(folder.folder)

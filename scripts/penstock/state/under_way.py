@@ -35,7 +35,7 @@ from penstock.errors import PenstockError
 from penstock.filesystem import clock, plain_files
 from penstock.policy import accounts
 from penstock.runtime import job_environment
-from penstock.storage.registry import open_storage
+from penstock.storage import dataset_folders, shared_files
 
 if TYPE_CHECKING:
     from penstock.core.layout import DatasetLayout
@@ -106,7 +106,7 @@ class Notice:
     def beat(self) -> None:
         """To be called with each heartbeat of the lock."""
         with contextlib.suppress(OSError):
-            open_storage().beat(self._layout.folder, self._layout.under_way.name)
+            shared_files.beat(self._layout.folder, self._layout.under_way.name)
 
     def end(self) -> None:
         """Remove it, unless another process has replaced it."""
@@ -120,7 +120,7 @@ def submitted(layout: DatasetLayout, job: str, cluster: str) -> None:
     and nothing is at work. Raises neither OSError nor PenstockError."""
     standing = find(layout)
     at_work = standing is not None and standing.alive and standing.notice.step != SUBMITTED
-    if not at_work and os.path.lexists(layout.folder) and open_storage().owns(layout):
+    if not at_work and os.path.lexists(layout.folder) and dataset_folders.owns(layout):
         since = _stamp(clock.now(layout.folder))
         _write(layout, UnderWay(SUBMITTED, since, job=job, cluster=cluster))
 
@@ -128,12 +128,12 @@ def submitted(layout: DatasetLayout, job: str, cluster: str) -> None:
 def forget(layout: DatasetLayout) -> None:
     """Nothing is under way any more. By the dataset's owner. Raises neither OSError nor PenstockError."""
     with contextlib.suppress(OSError, PenstockError):
-        open_storage().forget_notice(layout.under_way)
+        shared_files.forget_notice(layout.under_way)
 
 
 def _write(layout: DatasetLayout, notice: UnderWay) -> None:
     with contextlib.suppress(OSError, PenstockError):
-        open_storage().write_notice(layout.under_way, document.UNDER_WAY.to_json(notice))
+        shared_files.write_notice(layout.under_way, document.UNDER_WAY.to_json(notice))
 
 
 def find(layout: DatasetLayout) -> Staging | None:

@@ -35,7 +35,7 @@ from penstock.core.documents.verdict import (
 )
 from penstock.core.text import brief
 from penstock.errors import FailedError, FindingsError
-from penstock.storage.registry import open_storage
+from penstock.storage import shared_files
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
@@ -55,7 +55,7 @@ def read(layout: DatasetLayout, release: str) -> Verdict | None:
     PermissionError where this account may not read it, FailedError where the file system does not answer."""
     path = layout.verdict(release)
     try:
-        return document.VERDICT.from_json(open_storage().read_notice(path), path)
+        return document.VERDICT.from_json(shared_files.read_notice(path), path)
     except FileNotFoundError:
         return None
     except PermissionError:
@@ -78,12 +78,12 @@ def read(layout: DatasetLayout, release: str) -> Verdict | None:
 
 def write(layout: DatasetLayout, verdict: Verdict) -> None:
     """Durable on return. To be called under the lock of audits."""
-    open_storage().write_notice(layout.verdict(verdict.release), document.VERDICT.to_json(verdict))
+    shared_files.write_notice(layout.verdict(verdict.release), document.VERDICT.to_json(verdict))
 
 
 def forget(layout: DatasetLayout, release: str) -> None:
     """Of a release that is about to be published: what was said of another one of its name is void."""
-    open_storage().forget_notice(layout.verdict(release))
+    shared_files.forget_notice(layout.verdict(release))
 
 
 def standing(verdict: Verdict | None) -> dict[str, int]:

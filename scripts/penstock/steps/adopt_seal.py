@@ -34,6 +34,7 @@ from penstock.steps import (
     publish_step,
     verify_step,
 )
+from penstock.storage import adopted_files, dataset_folders, modes
 
 if TYPE_CHECKING:
     from penstock.core.documents.step_results import AdoptionResult, SealingResult
@@ -50,9 +51,9 @@ _LEFT = NOT_LISTED - {"folder"}
 def prepare(context: Context, dataset: str, tree: Path) -> None:
     """Raises PreflightError where this tree cannot become a release of the dataset: before it is read."""
     layout = context.layout(dataset)
-    context.storage.check_owner(layout)
-    context.storage.check_root(layout.root)
-    context.storage.prepare(layout)
+    dataset_folders.check_owner(layout)
+    dataset_folders.check_root(layout.root)
+    dataset_folders.prepare(layout)
     mine, theirs = os.path.realpath(layout.root), str(tree)
     if os.path.commonpath([os.path.realpath(layout.folder), theirs]) in (
         os.path.realpath(layout.folder),
@@ -93,7 +94,7 @@ def prepare(context: Context, dataset: str, tree: Path) -> None:
             why=f"it is of uid {seen.st_uid}, this is uid {os.geteuid()}",
             hint="only its owner can hand it over: let that account run this, or chown the tree",
         )
-    context.storage.try_move(tree, layout.releases, Path(aside_of(theirs)))
+    adopted_files.try_move(tree, layout.releases, Path(aside_of(theirs)))
 
 
 def _dataset_at_or_above(tree: Path) -> Path | None:
@@ -110,7 +111,7 @@ def under_way(context: Context, dataset: str, tree: Path) -> Run | None:
     at the tree's place is compared again first. Raises PreflightError for another account than the dataset's
     owner."""
     layout = context.layout(dataset)
-    context.storage.check_owner(layout)
+    dataset_folders.check_owner(layout)
     if not layout.runs.is_dir():
         return None
     for name in sorted(os.listdir(layout.runs)):
@@ -190,8 +191,8 @@ def _refuse_groups(context: Context, dataset: str, result: AdoptionResult) -> No
     """Raises PreflightError for folders that would not keep the setgid bit: the kernel drops it, without an
     error, where their group is none of this account's."""
     policy, mine = context.dataset(dataset).permissions, {os.getegid(), *os.getgroups()}
-    setgid = context.storage.dir_mode(policy) & stat.S_ISGID
-    if os.geteuid() == 0 or not setgid or context.storage.group_id(policy) is not None:
+    setgid = modes.dir_mode(policy) & stat.S_ISGID
+    if os.geteuid() == 0 or not setgid or modes.group_id(policy) is not None:
         return
     others = [] if os.stat(result["tree"]).st_gid in mine else ["."]
     kept = adoption_store.kept_folders(RunLayout(Path(result["all_differences"]).parent))
@@ -312,7 +313,7 @@ def go_on(context: Context, dataset: str, begun: Run | None = None) -> SealingRe
     published = publish_step.run(context, dataset)
     # By the plan: a command before this one may have fetched some, and been killed.
     fetched = run.plan.files - run.plan.taken
-    return sealed(context, layout, run, fetched, str(published["path"]))
+    return sealed(layout, run, fetched, str(published["path"]))
 
 
 def _undo_rename(context: Context, dataset: str, run: Run, begun: Run) -> None:
@@ -331,7 +332,7 @@ def _undo_rename(context: Context, dataset: str, run: Run, begun: Run) -> None:
     )
 
 
-def sealed(context: Context, layout: DatasetLayout, run: Run, fetched: int, path: str) -> SealingResult:
+def sealed(layout: DatasetLayout, run: Run, fetched: int, path: str) -> SealingResult:
     """What the command says of a release that was made of a tree."""
     tree = adopted_trees.read(run.folder)
     moved = []
@@ -341,7 +342,7 @@ def sealed(context: Context, layout: DatasetLayout, run: Run, fetched: int, path
         "dataset": layout.dataset,
         "release": run.release,
         "path": path,
-        "current": context.storage.current(layout),
+        "current": dataset_folders.current(layout),
         "fetched": fetched,
         "aside": moved,
         "undo": str(Path(tree.folder) / "undo") if tree is not None else "",

@@ -39,6 +39,7 @@ from penstock.release.giant_checksums import GiantClaims
 from penstock.state import documents, own_state, receipts
 from penstock.state.run import Run
 from penstock.steps import adopt_seal
+from penstock.storage import dataset_folders, durable, tree_removal
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
@@ -91,7 +92,7 @@ def run(context: Context, dataset: str, request: Request) -> AdoptionResult:
         reach(one, source, context.waiting(dataset, STEP, source.url))
         _not_the_same(tree, source)
     context.emit(events.Started(dataset, STEP))
-    context.storage.make_dirs(layout.adoptions)
+    durable.make_dirs(layout.adoptions)
     with lock_of(context, layout, "", STEP, LOCK):
         began = time.time()
         folder, adoption = _meet(context, config, layout, sources, tree, seen, request)
@@ -105,11 +106,11 @@ def run(context: Context, dataset: str, request: Request) -> AdoptionResult:
 def _layout(context: Context, dataset: str) -> DatasetLayout:
     """The dataset's own state where this account stages it, else a folder of this account."""
     layout = context.layout(dataset)
-    if os.path.lexists(layout.folder) and context.storage.owns(layout):
-        context.storage.check_owner(layout)
+    if os.path.lexists(layout.folder) and dataset_folders.owns(layout):
+        dataset_folders.check_owner(layout)
         if layout.state.is_dir():
             return layout
-    own = own_state.beside(context.storage, layout, "this comparison")
+    own = own_state.beside(layout, "this comparison")
     context.emit(events.Noted(dataset, STEP, f"what is seen is kept in {own.adoptions}"))
     return own
 
@@ -215,19 +216,19 @@ def _meet(
             )
         else:
             if folder.folder.exists():
-                context.storage.remove_tree(folder.folder)
+                tree_removal.remove_tree(folder.folder, context.spend)
             if layout.state_root == context.config.target.state_root:
                 theirs, mine = adoption.layout(own_state.layout_of(layout)), RunLayout(spool)
                 if adoption_store.bring(theirs, mine):
                     plan = documents.load(run_documents.PLAN, mine.plan)
                     survey_plan.mark_differed(mine, plan, adoption, _places(layout))
-            context.storage.rename(spool, folder.folder)
+            durable.rename(spool, folder.folder)
         adoption_store.describe(folder, adoption)
     except OSError as error:
         raise storage_error(error, "the comparison's state cannot be kept", str(layout.adoptions)) from error
     finally:
         if spool.exists():
-            context.storage.remove_tree(spool)
+            tree_removal.remove_tree(spool, context.spend)
     return folder, adoption
 
 
@@ -382,7 +383,7 @@ class _Comparison:
             "moved_bytes": receipts.moved(self._receipts(), began),
             "seconds": round(time.time() - began, 3),
         }
-        self._context.storage.write_json(adoption_store.result(self._folder), typed_json.plain(result))
+        durable.write_json(adoption_store.result(self._folder), typed_json.plain(result))
         return result
 
 

@@ -41,6 +41,7 @@ from penstock.ownership.dataset_hold import lock_of
 from penstock.planning.forecast import element_time
 from penstock.state import history, own_state, receipts, verdicts
 from penstock.steps.release_choice import check_stands, released, standing
+from penstock.storage import dataset_folders, durable
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
@@ -113,8 +114,8 @@ def run(context: Context, dataset: str, request: Request | None = None) -> Audit
     request = request or Request()
     layout = context.layout(dataset)
     release = released(context, layout, request.release, STEP)
-    if context.storage.owns(layout):
-        context.storage.check_owner(layout)
+    if dataset_folders.owns(layout):
+        dataset_folders.check_owner(layout)
         if request.into is not None:
             raise ConfigError(
                 "--into is for an audit of another account's dataset",
@@ -186,7 +187,7 @@ def _as_reader(context: Context, layout: DatasetLayout, into: Path | None) -> Da
     """Of another account's dataset: what an audit sees lies with who made it, and decides nothing at the
     gate. What this account may not read is a finding; which pages stay in memory the kernel hides from it, so
     it claims `reread` at most."""
-    own = own_state.beside(context.storage, layout, "this audit", into)
+    own = own_state.beside(layout, "this audit", into)
     text = f"another account stages this dataset: what is found stands in {own.audits}, and not at the gate"
     context.emit(events.Noted(layout.dataset, STEP, text))
     return own
@@ -215,10 +216,10 @@ def _audit(
     ]
     if any(finding.path == MANIFEST for finding in manifest):
         # Nothing can be judged by a manifest that is not the published one.
-        return _close(context, layout, audit, seal, None, iter(manifest), began, Counter())
+        return _close(layout, audit, seal, None, iter(manifest), began, Counter())
     if not _is_folder(layout.release(release) / DATA):
         gone = without_data(layout, release, seal)
-        return _close(context, layout, audit, seal, None, chain(manifest, gone), began, Counter())
+        return _close(layout, audit, seal, None, chain(manifest, gone), began, Counter())
     shape, touched = audit_store.shape(folder), Touched()
 
     def compare(stop: Callable[[], None]) -> None:
@@ -252,7 +253,7 @@ def _audit(
         audit_store.keep(here, _no_stubs(audit_store.kept(shape), states))
     read = _unsaid(_read(folder, plan, methods), audit_store.kept(here))
     found = chain(manifest, audit_store.kept(here), read)
-    result = _close(context, layout, audit, seal, plan, found, began, methods, resumed)
+    result = _close(layout, audit, seal, plan, found, began, methods, resumed)
     return {**result, "touched": touched.files} if times else result
 
 
@@ -397,7 +398,6 @@ def _named(folder: RunLayout, index: int, seen: AuditedRows) -> Iterator[Finding
 
 
 def _close(
-    context: Context,
     layout: DatasetLayout,
     audit: Audit,
     seal: Seal,
@@ -436,7 +436,7 @@ def _close(
         "skipped": skipped,
         "all_skipped": str(audit_store.skipped(folder)) if skipped else "",
         "grade": audit_grade(
-            methods, whole=audit.choice.kind == "whole" and not skipped, owner=context.storage.owns(layout)
+            methods, whole=audit.choice.kind == "whole" and not skipped, owner=dataset_folders.owns(layout)
         ),
         "files": files,
         "of_files": seal.files,
@@ -446,15 +446,15 @@ def _close(
         "elements": len(plan.shards) if plan else 0,
         "methods": dict(methods),
         "choice": audit.choice.kind,
-        "owner": context.storage.owns(layout),
+        "owner": dataset_folders.owns(layout),
         "promise": _promise(audit, plan, unopened) if plan else "no file was read",
         "began": audit.created,
         "moved_bytes": receipts.moved(filter(None, read), began),
         "seconds": round(time.time() - began, 3),
     }
-    _tell(context, layout, audit, result, compared=plan is not None)
+    _tell(layout, audit, result, compared=plan is not None)
     # Last: an audit with a result has ended, and what it said stands at the gate.
-    context.storage.write_json(audit_store.result(folder), typed_json.plain(result))
+    durable.write_json(audit_store.result(folder), typed_json.plain(result))
     return result
 
 
@@ -487,9 +487,7 @@ def _amounts(found: Iterable[SkippedFile]) -> dict[str, SkippedJson]:
     return amounts
 
 
-def _tell(
-    context: Context, layout: DatasetLayout, audit: Audit, result: AuditResult, *, compared: bool
-) -> None:
+def _tell(layout: DatasetLayout, audit: Audit, result: AuditResult, *, compared: bool) -> None:
     """Write the result where the gate reads it, and append it to the history of audits; only where the
     dataset's owner audits. An audit that is stopped between the two may append its line twice."""
     if not result["owner"]:
@@ -519,7 +517,7 @@ def _tell(
     line: dict[str, object] = {key: told for key, told in result.items() if key in kept}
     if last.skipped:
         line["skipped"] = last.skipped
-    context.storage.append_line(
+    durable.append_line(
         layout.audit_history, {"event": STEP, "at": verdicts.now(), **line, **history.this_author()._asdict()}
     )
 
@@ -528,7 +526,7 @@ def overrule(context: Context, dataset: str, why: str, release: str | None = Non
     """Overrule the findings that stand against a release, on its owner's word. Returns {dataset, release,
     status, counts, why}; `counts` are those that stood. Raises FailedError, LockedError."""
     layout = context.layout(dataset)
-    context.storage.check_owner(layout)
+    dataset_folders.check_owner(layout)
     release = released(context, layout, release, STEP)
     with auditing(context, layout, release, STEP), standing(layout, release, STEP):
         before = verdicts.read(layout, release)
@@ -539,7 +537,7 @@ def overrule(context: Context, dataset: str, why: str, release: str | None = Non
         if before is not None and counts:
             verdicts.write(layout, verdicts.overruled(before, why, history.user()))
             line = {"event": "overrule", "at": verdicts.now(), **result, **history.this_author()._asdict()}
-            context.storage.append_line(layout.audit_history, line)
+            durable.append_line(layout.audit_history, line)
     return result
 
 

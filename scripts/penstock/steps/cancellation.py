@@ -8,6 +8,7 @@ from penstock.arrays.live_arrays import live_arrays, unanswered
 from penstock.ownership import promises
 from penstock.state import cancel_mark, under_way
 from penstock.steps.run_state import held_by
+from penstock.storage import dataset_folders
 
 if TYPE_CHECKING:
     from penstock.state.context import Context
@@ -18,7 +19,7 @@ def run(context: Context, dataset: str) -> list[str]:
     they were submitted to, and the controller at work, which obeys a durable mark. Takes no lock: the
     controller that holds it may be the one that hangs."""
     layout = context.layout(dataset)
-    context.storage.check_owner(layout)
+    dataset_folders.check_owner(layout)
     holder = held_by(layout)
     # Before the arrays: a controller that sees them end must not submit them again.
     cancel_mark.make(layout)
@@ -37,7 +38,7 @@ def run(context: Context, dataset: str) -> list[str]:
             f"NOT an array of {submission.step} that the cluster may yet take, since its submission had no "
             f"answer ({submission.name}): give the same command again in {left:.0f} s"
         )
-    promises.withdraw(context, layout)
+    promises.withdraw(layout)
     under_way.forget(layout)
     if holder:
         told.append(f"its controller, which stops as soon as it sees that ({holder})")

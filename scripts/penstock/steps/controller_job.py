@@ -26,7 +26,7 @@ from penstock.errors import ConfigError, FailedError, LockedError, PreflightErro
 from penstock.policy import rights
 from penstock.runtime import interpreter
 from penstock.state import cancel_mark
-from penstock.storage.registry import open_storage
+from penstock.storage import durable
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -253,7 +253,7 @@ def _note(cluster: Cluster, job: str, work: Work) -> None:
     notes = {**_notes(), f"{cluster.name()}:{job}": work}
     latest = sorted(notes.items(), key=lambda item: item[1].at)[-KEPT:]
     jobs = {key: noted._asdict() for key, noted in latest}
-    open_storage().write_json(NOTES, {"format": FORMAT, "jobs": jobs})
+    durable.write_json(NOTES, {"format": FORMAT, "jobs": jobs})
 
 
 def _name(dataset: str = "") -> str:

@@ -35,7 +35,7 @@ from penstock.core import human
 from penstock.errors import FailedError, PenstockError
 from penstock.runtime import cgroups, job_environment
 from penstock.state import run_store, seals
-from penstock.storage.registry import open_storage
+from penstock.storage import dataset_folders
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -70,7 +70,7 @@ def last_listing(layout: DatasetLayout) -> int | None:
     except PenstockError:
         pass
     try:
-        current = open_storage().current(layout)
+        current = dataset_folders.current(layout)
         stored = seals.find(layout, current) if current else None
     except PenstockError:
         return None
@@ -93,7 +93,7 @@ def refuse_outgrown(context: Context, run: Run) -> None:
     if not job.proven or context.cluster.abilities.elements_end_with_controller:
         return
     limits = [limit for limit in (job.memory, cgroups.memory_limit()) if limit is not None]
-    files, released = run.info.files, context.storage.current(run.layout) is not None
+    files, released = run.info.files, dataset_folders.current(run.layout) is not None
     takes = CONTROLLER + _step(files, released=released)
     if limits and min(limits) < takes:
         raise FailedError(

@@ -23,6 +23,7 @@ from penstock.release import amended_listing
 from penstock.runtime.job_environment import host_name
 from penstock.state import adopted_trees, receipts
 from penstock.steps.locked_run import with_lock
+from penstock.storage import dataset_folders, modes, tree_removal
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -64,23 +65,23 @@ def copy(context: Context, run: Run) -> CopyReceipt:
         # The permissions step closed folders that are written to again now. Its receipt is dropped last:
         # after a kill in between, all of this is done again.
         policy = run.config.dataset.permissions
-        context.storage.open_staging(
+        dataset_folders.open_staging(
             run.layout,
             run.release,
-            context.storage.dir_mode(policy),
-            context.storage.group_id(policy),
-            context.storage.access_rules(policy),
+            modes.dir_mode(policy),
+            modes.group_id(policy),
+            modes.access_rules(policy),
         )
-        context.storage.open_folders(run.data)
-        context.storage.unseal(run.data, _giants(folder, left))
+        tree_removal.open_folders(run.data)
+        modes.unseal(run.data, _giants(folder, left))
         receipts.drop(folder.receipt("permissions"))
     if left and not still_alive(context, run.dataset, folder, STEP):
-        move_giants(context.storage, run)
+        move_giants(run)
         _settle_adopted(context, run)
     lowered = _lowered(context, run, done_before)
     ops_share.begin(context, run.layout, run.id, min(slots(context, folder, STEP), len(left)))
     _elements(context, run, ok, lowered, len(left))
-    promises.lower(context, run.layout, run.id, 0, 0)
+    promises.lower(run.layout, run.id, 0, 0)
     promises.at_once(context, run.layout, run.id, 0)
     told = receipts.of_elements(run, STEP)
     fresh = [r for i, r in zip(run.indices, told, strict=True) if i not in done_before]
@@ -90,7 +91,7 @@ def copy(context: Context, run: Run) -> CopyReceipt:
     if changed or gone:
         amended_listing.check_limits(run, told)
         if not folder.receipt("permissions").exists():
-            amended_listing.remove_empty_folders(context.storage, run, told)
+            amended_listing.remove_empty_folders(run, told)
         text = (
             f"the source changed while it was copied: {human.counted(changed, 'file')} in their new version"
         )
@@ -127,9 +128,9 @@ def _settle_adopted(context: Context, run: Run) -> None:
 def _lowered(context: Context, run: Run, done: Iterable[int]) -> LoweredPromise:
     """The promise of a run of which these shards are done."""
     plan, before = run.plan, [run.shards[index] for index in done]
-    lowered = LoweredPromise(context, run.layout, run.id, plan.files + plan.folders, plan.bytes)
+    lowered = LoweredPromise(run.layout, run.id, plan.files + plan.folders, plan.bytes)
     size, files = lowered.left(sum(one.files for one in before), sum(one.bytes for one in before))
-    gid = context.storage.group_id(run.config.dataset.permissions)
+    gid = modes.group_id(run.config.dataset.permissions)
     gid = os.getegid() if gid is None else gid
     promises.again(context, run.layout, run.id, STEP, size, files, gid)
     return lowered

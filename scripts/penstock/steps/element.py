@@ -36,7 +36,7 @@ from penstock.state import documents, history, outcomes, receipts, run_claims
 from penstock.state.element_progress import Reporter, usage_of
 from penstock.state.run import Run, read_run
 from penstock.steps.element_account import Account
-from penstock.storage.registry import open_storage
+from penstock.storage import dataset_folders, durable
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -88,7 +88,7 @@ def run_element(
     element uses; None: one that begins here. `link`: what bounds the bytes that all elements read from their
     sources; None: nothing but `engine.limit`. Raises PreflightError where the dataset's folders are not this
     account's own, LockedError where another run claimed the dataset: nothing is written then."""
-    folder, storage = RunLayout(run_folder), open_storage()
+    folder = RunLayout(run_folder)
     attempt = attempt_name() if attempt == "auto" else attempt
     if step not in IN_ELEMENTS:
         raise FailedError(
@@ -102,17 +102,17 @@ def run_element(
     layout = DatasetLayout(root or Path(info.root), info.dataset, state)
     run = Run(layout, info, folder)
     if BY_NAME[step].makes_change:
-        storage.check_owner(layout)
+        dataset_folders.check_owner(layout)
     if step in RUN_IN_ELEMENTS:
         run_claims.check(layout, run.id)
     index = shard_for(folder, step, index, host_name(), job_environment.current())
     # A run whose controller is gone still writes: others see that by its promise.
     promised = of_repair(run.release) if step == "repair" else run.id
-    beat = Kept(storage, layout, promised).beat if BY_NAME[step].spends_operations else None
+    beat = Kept(layout, promised).beat if BY_NAME[step].spends_operations else None
     account = Account(meter or Meter(cgroup=job_environment.current().cgroup), attempt)
     reporter = Reporter(folder.progress(step, index), beat=beat, usage=account.so_far)
     for path in (folder.progress(step, index), folder.receipt(step, index), folder.outcome(step, index)):
-        storage.make_dirs(path.parent)
+        durable.make_dirs(path.parent)
     account.earlier = element_usage.after(usage_of(folder.progress(step, index)), account.array)
     reporter.begin()
     before = journal.names(folder.journals(index))
@@ -121,7 +121,7 @@ def run_element(
         with pause.watching(watch):
             _rest(reporter, stop)
             shard = _shard(run, index)
-            ops_share = OpsShare(storage, layout, promised, ops, at_once) if ops else None
+            ops_share = OpsShare(layout, promised, ops, at_once) if ops else None
             with _link_share(run, shard, step, link, reporter, stop) as link_share, account.measuring():
                 paces = Paces(ops_share, link_share)
                 outcome, receipt = _work(run, shard, step, attempt, reporter, stop, paces)
@@ -256,7 +256,7 @@ def _work(
 
     copied_by = receipts.copied_by(folder, shard.index)
     records = folder.records(shard.index)
-    open_storage().make_dirs(records.parent)
+    durable.make_dirs(records.parent)
     reread = RereadTask(
         shard=shard,
         rows=folder.shard(shard.index),
@@ -303,6 +303,7 @@ def _work(
 def _copy_task(run: Run, shard: ShardInfo, attempt: str, data: Path) -> CopyTask:
     """The copy of a shard's rows into `data`."""
     from penstock.engine.tasks import CopyTask
+    from penstock.storage import modes
 
     config = run.config
     return CopyTask(
@@ -317,7 +318,7 @@ def _copy_task(run: Run, shard: ShardInfo, attempt: str, data: Path) -> CopyTask
         host=host_name(),
         verify=config.verify,
         probe=run.probe,
-        gid=open_storage().group_id(config.dataset.permissions),
+        gid=modes.group_id(config.dataset.permissions),
     )
 
 
@@ -356,7 +357,7 @@ def _audit(run: Run, shard: ShardInfo, reporter: Reporter, stop: Stop) -> tuple[
         named=described.filesystem,
         recall=_share(described.recall, shard, run),
     )
-    open_storage().make_dirs(task.seen.parent)
+    durable.make_dirs(task.seen.parent)
     outcome, seen = audit_shard(task, reporter, stop.signalled)
     return outcome, ElementReceipt(findings=len(seen.bad), seen=receipts.file_digest(task.seen))
 
@@ -383,7 +384,7 @@ def _survey(
         named=described.filesystem,
         recall=_share(described.recall, shard, run),
     )
-    open_storage().make_dirs(task.survey)
+    durable.make_dirs(task.survey)
     return survey_shard(task, reporter, stop.check, paces.link), ElementReceipt()
 
 

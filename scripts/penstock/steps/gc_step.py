@@ -12,6 +12,7 @@ from penstock.errors import PreflightError
 from penstock.retention import collection, dataset_removal, decision, freeing, survey
 from penstock.retention.collection import Plan
 from penstock.state import history, missing_releases
+from penstock.storage import dataset_folders
 from penstock.views import gc_text
 
 if TYPE_CHECKING:
@@ -45,8 +46,8 @@ def remove(
     """Remove these releases, whatever the rules say. With `now` the grace is not waited for. Raises
     ConfigError for a release that was never there, PreflightError where one is held; then none is removed."""
     layout = context.layout(dataset)
-    context.storage.check_owner(layout)
-    there = context.storage.releases(layout)
+    dataset_folders.check_owner(layout)
+    there = dataset_folders.releases(layout)
     wanted = [one for one in dict.fromkeys(releases) if one in there or not _was_removed(layout, one)]
     unknown = [one for one in wanted if one not in there]
     if unknown:
@@ -55,7 +56,7 @@ def remove(
     planned = collection.plan(context, layout, decide, unpinned=unpinned, stagings=False)
     if not dry_run:
         leads = f"`{context.program} rollback {dataset}` leads `current` elsewhere; "
-        _refuse_held(layout, planned.decisions, leads if context.storage.current(layout) in wanted else "")
+        _refuse_held(layout, planned.decisions, leads if dataset_folders.current(layout) in wanted else "")
     return _done(context, layout, planned, decide, "remove", dry_run=dry_run, unpinned=unpinned)
 
 
@@ -65,7 +66,7 @@ def remove_all(
     """Remove the dataset with all of its releases and its state. With `now` the grace is not waited for.
     Raises PreflightError where something holds a release, or is at work; then nothing is removed."""
     layout = context.layout(dataset)
-    context.storage.check_owner(layout)
+    dataset_folders.check_owner(layout)
     decide = partial(_with_dataset, context, now=now)
     there, left = os.path.lexists(layout.folder), dataset_removal.left(layout)
     freed = freeing.forecast([layout.folder, *left] if there else left, context.stop.check)

@@ -36,6 +36,7 @@ from penstock.sources.web.folder_page import PAGE_LINKS
 from penstock.state import cancel_mark, current_pointer, documents, history, run_store, seals
 from penstock.state.run import Run, read_run
 from penstock.steps import controller_memory
+from penstock.storage import dataset_folders, durable, state_marker, tree_removal
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
@@ -62,8 +63,8 @@ def run(context: Context, dataset: str) -> ListResult:
     cannot be staged, LockedError, NoSpaceError.
     """
     config, layout = context.dataset(dataset), context.layout(dataset)
-    context.storage.check_owner(layout)
-    context.storage.check_root(layout.root)
+    dataset_folders.check_owner(layout)
+    dataset_folders.check_root(layout.root)
     sources = open_sources(config, context.config.engine.timeout)
     apart(layout, sources)
     for one, source in zip(config.sources, sources, strict=True):
@@ -71,14 +72,14 @@ def run(context: Context, dataset: str) -> ListResult:
     made = [folder for folder in _folders(layout) if not os.path.lexists(folder)]
     context.emit(events.Started(dataset, STEP))
     try:
-        context.storage.prepare(layout)
+        dataset_folders.prepare(layout)
         with holding(context, dataset, "", STEP) as hold:
             cancel_mark.clear(layout)
             interrupted.settle(context, layout)
             receipt = _list(context, config, layout, sources, hold)
             reserve.fill(layout)
     except BaseException:
-        _undo(context, layout, made)
+        _undo(layout, made)
         raise
     context.emit(events.Ended(dataset, STEP, receipt))
     return receipt
@@ -87,10 +88,10 @@ def run(context: Context, dataset: str) -> ListResult:
 def _list(
     context: Context, config: DatasetConfig, layout: DatasetLayout, sources: list[Source], hold: HeldDataset
 ) -> ListResult:
-    context.storage.make_dirs(layout.runs)
+    durable.make_dirs(layout.runs)
     for name in os.listdir(layout.runs):
         if name.startswith(_NEW):
-            context.storage.remove_tree(layout.runs / name)
+            tree_removal.remove_tree(layout.runs / name, context.spend)
     spool = layout.runs / f"{_NEW}{secrets.token_hex(8)}"
     try:
         os.mkdir(spool, 0o700)
@@ -101,7 +102,7 @@ def _list(
         if kept:
             empty_folders.write(spool / EMPTY_FOLDERS, gathered.empty_folders)
         run_id = run_of(context.config, config, layout, urls, gathered.digest, kept)
-        stands, old = _stands(context, layout, run_id) if context.new_release else "", run_id
+        stands, old = _stands(layout, run_id) if context.new_release else "", run_id
         if stands:
             run_id = run_of(context.config, config, layout, urls, gathered.digest, kept, without=old)
         claim(context, hold, run_id)
@@ -116,7 +117,7 @@ def _list(
         raise storage_error(error, "the listing cannot be kept", str(layout.runs)) from error
     finally:
         if spool.exists():
-            context.storage.remove_tree(spool)
+            tree_removal.remove_tree(spool, context.spend)
     info = run.info
     if run_store.sealed_run(layout, info.release) not in (None, info.run):
         raise FindingsError(
@@ -151,7 +152,7 @@ def _list(
         "ignored": dict(info.ignored),
         "hard_links": dict(info.hard_links),
         "published": published,
-        "current": context.storage.current(layout),
+        "current": dataset_folders.current(layout),
     }
 
 
@@ -172,7 +173,7 @@ def _gathered(
 
 def _forget(context: Context, layout: DatasetLayout) -> None:
     if layout.segments.exists():
-        context.storage.remove_tree(layout.segments)
+        tree_removal.remove_tree(layout.segments, context.spend)
 
 
 def run_of(
@@ -257,7 +258,7 @@ def identity(
     return hashlib.sha256(text.encode()).hexdigest()[:16]
 
 
-def _stands(context: Context, layout: DatasetLayout, run: str) -> str:
+def _stands(layout: DatasetLayout, run: str) -> str:
     """The name of this run's release if that is published, whole or not; else ""."""
     folder = layout.run(run)
     if folder.run_file.exists():
@@ -265,7 +266,7 @@ def _stands(context: Context, layout: DatasetLayout, run: str) -> str:
         return release if os.path.lexists(layout.release(release)) else ""
     # Its state was removed.
     return next(
-        (one for one in context.storage.releases(layout) if run_store.sealed_run(layout, one) == run), ""
+        (one for one in dataset_folders.releases(layout) if run_store.sealed_run(layout, one) == run), ""
     )
 
 
@@ -340,8 +341,8 @@ def _meet(
     )
     documents.write(run_documents.RUN, spool / "run.json", info)
     if folder.folder.exists():
-        context.storage.remove_tree(folder.folder)
-    context.storage.rename(spool, folder.folder)
+        tree_removal.remove_tree(folder.folder, context.spend)
+    durable.rename(spool, folder.folder)
     return Run(layout, info, folder)
 
 
@@ -364,11 +365,11 @@ def _folders(layout: DatasetLayout) -> list[Path]:
     return folders
 
 
-def _undo(context: Context, layout: DatasetLayout, made: list[Path]) -> None:
+def _undo(layout: DatasetLayout, made: list[Path]) -> None:
     """Remove the folders that this call created, if they are empty."""
     for folder in made:
         with contextlib.suppress(OSError):
             if folder == layout.state:
-                context.storage.drop_state(layout)
+                state_marker.drop_state(layout)
             else:
                 folder.rmdir()

@@ -40,6 +40,7 @@ from penstock.ownership.dataset_hold import lock_of
 from penstock.retention import pins
 from penstock.state import gate, verdicts
 from penstock.steps import audit_step, repair_step
+from penstock.storage import dataset_folders
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping
@@ -94,9 +95,9 @@ def run(context: Context, dataset: str, wish: Wish | None = None) -> MendResult:
     layout = context.layout(dataset)
     release = gate.current(layout)
     gate.not_held(layout, release)
-    if not context.storage.owns(layout):
+    if not dataset_folders.owns(layout):
         return _as_reader(context, layout, release, wish)
-    context.storage.check_owner(layout)
+    dataset_folders.check_owner(layout)
     with _alone(context, layout, release, wish.patience):
         # What `current` named before the wait may be another one now.
         release = gate.current(layout)
@@ -192,9 +193,7 @@ def _repair(
     """Raises FindingsError where somebody reads the release."""
     release = seal.release
     longest = context.config.gc.longest_pin
-    read = pins.of_others(
-        context.storage, layout, longest, lambda job, cluster: liveness.scheduler(context, job, cluster)
-    )
+    read = pins.of_others(layout, longest, lambda job, cluster: liveness.scheduler(context, job, cluster))
     if held := read.pop(release, []):
         more = f"; and {len(held) - NAMED} more" if len(held) > NAMED else ""
         raise FindingsError(

@@ -14,6 +14,7 @@ from penstock.core import events
 from penstock.errors import FailedError
 from penstock.state import receipts
 from penstock.steps.locked_run import with_lock
+from penstock.storage import modes, tree_removal
 
 if TYPE_CHECKING:
     from penstock.core.documents.step_results import PermissionsReceipt, StepReceipt
@@ -45,10 +46,10 @@ def close(context: Context, run: Run) -> StepReceipt:
             hint=f"wait for them, or `penstock cancel {run.dataset}`",
         )
     policy = run.config.dataset.permissions
-    swept = context.storage.sweep_temporaries(run.data)
-    counts = context.storage.set_permissions(run.staging, policy, context.storage.group_id(policy))
+    swept = tree_removal.sweep_temporaries(run.data)
+    counts = modes.set_permissions(run.staging, policy, modes.group_id(policy), context.spend)
     # An attempt that lives on unseen could make one until its folder was closed.
-    swept += context.storage.sweep_temporaries(run.data)
+    swept += tree_removal.sweep_temporaries(run.data)
     receipt: PermissionsReceipt = {
         **receipts.head(run, STEP, started),
         **counts,

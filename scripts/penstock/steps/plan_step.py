@@ -48,6 +48,7 @@ from penstock.planning.target_stores import TargetStores
 from penstock.planning.unchanged_rows import Rules
 from penstock.sources.registry import may_be_split
 from penstock.state import adopted_trees, documents, run_store, seals
+from penstock.storage import dataset_folders, durable, modes, tree_removal
 from penstock.views import summary
 
 if TYPE_CHECKING:
@@ -216,7 +217,7 @@ class _Planner:
 
     def shards(self, totals: Totals, wanted: int) -> list[ShardInfo]:
         if self.folder.shard(0).parent.exists():
-            self.context.storage.remove_tree(self.folder.shard(0).parent)
+            tree_removal.remove_tree(self.folder.shard(0).parent, self.context.spend)
         cut = Cut(totals.cost, wanted)
         made: list[ShardInfo] = []
         writer, index = ShardWriter(self.folder.shard(0), 0), 0
@@ -262,10 +263,10 @@ def _runs(cut: Cut, rows: pa.RecordBatch) -> list[tuple[int, int, int]]:
 
 def _plan(context: Context, run: Run) -> None:
     layout, info = run.layout, run.info
-    gid = context.storage.group_id(run.config.dataset.permissions)
+    gid = modes.group_id(run.config.dataset.permissions)
     planner = _Planner(context, run, gid)
     abandoned_stagings.make_way(context, run)
-    tried = TargetProbe(context.storage, run)
+    tried = TargetProbe(run)
     tried.check()
     planner.sparse = SparseFiles(run, kept=tried.holes)
     for result in tried.results:
@@ -276,7 +277,7 @@ def _plan(context: Context, run: Run) -> None:
         planner.base = bases.none(f"the tree {mark.tree} is adopted")
         planner.over = AdoptedRows(mark, run, reflinks=tried.reflinks)
     else:
-        planner.base = bases.find(context.storage, run, tried, copy_unchanged=context.copy_unchanged)
+        planner.base = bases.find(run, tried, copy_unchanged=context.copy_unchanged)
     if mark is None and planner.plan.reuse != NONE:
         found = abandoned_stagings.find(context, run)
         distrust = bool(run_store.replaced(layout))
@@ -316,7 +317,7 @@ def _make(
     """Shards, staging and plan of a run that has room."""
     run, info, folder, layout = planner.run, planner.info, planner.folder, planner.run.layout
     policy, gid = planner.dataset.permissions, planner.gid
-    rules = context.storage.access_rules(policy)
+    rules = modes.access_rules(policy)
     slots = context.cluster.slots("copy")
     # Verify takes the same shards.
     most = max(slots, context.cluster.slots("verify"))
@@ -334,15 +335,15 @@ def _make(
     used = [one for one in planner.over.stagings if one.key in planner.over.used]
     for one in used:
         abandoned_stagings.take(one, info.run)
-    data = context.storage.open_staging(layout, info.release, policy.dir_mode, gid, rules)
+    data = dataset_folders.open_staging(layout, info.release, policy.dir_mode, gid, rules)
     try:
         seen += planner.stores.stripe(data, totals)
     except PenstockError:
-        context.storage.remove_tree(data.parent)
+        tree_removal.remove_tree(data.parent, context.spend)
         raise
     _warn(context, info, seen)
     for name in empty_folders.read(folder.empty_folders):
-        context.storage.make_dirs(data / name)
+        durable.make_dirs(data / name)
     shards = planner.shards(totals, decision.shards)
     cap = cap_now(context.config.bandwidth).rate
     limit, at_once = run.config.engine.limit, min(slots, len(shards))

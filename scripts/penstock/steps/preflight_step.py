@@ -80,11 +80,11 @@ def look(
     with looks.at("mounts"):
         mounts.check(context, config, answers, looks)
     with looks.at("readers"):
-        readers.check(context, config, layout, answers, looks)
+        readers.check(config, layout, answers, looks)
     with looks.at("ACL"):
         acl.check(context, config, layout, answers, looks)
     with looks.at("quotas"):
-        quotas.check(context, config, layout, answers, looks)
+        quotas.check(config, layout, answers, looks)
     with looks.at("target"):
         vendor_tools.check(context, config, layout, answers, looks)
     with looks.at("evidence"):

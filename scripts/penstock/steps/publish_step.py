@@ -37,6 +37,7 @@ from penstock.state import (
     verdicts,
 )
 from penstock.steps.step_chain import ensure_verified
+from penstock.storage import dataset_folders, reveal, tree_removal
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
@@ -59,7 +60,7 @@ def run(context: Context, dataset: str) -> PublishReceipt:
     """
     run = run_store.open_run(context.layout(dataset), context.run)
     if run_store.published(run):
-        return _receipt(context, run, receipts.step(run.folder, STEP))
+        return _receipt(run, receipts.step(run.folder, STEP))
     with holding(context, dataset, run.id, STEP):
         return _publish(context, run)
 
@@ -78,7 +79,7 @@ def _publish(context: Context, run: Run) -> PublishReceipt:
         receipts.drop(run.folder.receipt(STEP))
     context.stop.check()
     # Also for what an attempt revealed that died before it could say so: it may not be durable.
-    context.storage.reveal(layout, info.release, context.assert_held)
+    reveal.reveal(layout, info.release, context.assert_held)
     pins.make_folder(context, layout, info.release)
     stored = seals.of_run(run)
     if stored is None:
@@ -92,11 +93,11 @@ def _publish(context: Context, run: Run) -> PublishReceipt:
     interrupted.settle(context, layout)
     context.assert_held()
     history.note_intervals(layout)
-    before = context.storage.current(layout)
+    before = dataset_folders.current(layout)
     told = current_pointer.settled(run)
     if not told:
         _demand_signature(layout, stored)
-        context.storage.point(layout, info.release, context.assert_held)
+        reveal.point(layout, info.release, context.assert_held)
     if not told or _seal_is_unnamed(run, stored):
         context.assert_held()
         line = Publication(
@@ -124,13 +125,13 @@ def _publish(context: Context, run: Run) -> PublishReceipt:
         **_facts(stored),
         "previous": before,
         "moved": before != info.release and not told,
-        **_now(context, run),
+        **_now(run),
     }
     receipts.write_step(run.folder, receipt)
     abandoned_stagings.clean(context, run)
     published_state.tidy(context, run)
     reserve.fill(layout)
-    promises.withdraw(context, layout, lambda one: not one.repairs)
+    promises.withdraw(layout, lambda one: not one.repairs)
     receipt["published"] = True
     context.emit(events.Ended(dataset, STEP, receipt))
     return receipt
@@ -161,7 +162,7 @@ def _seal(context: Context, run: Run) -> None:
                 hint="nobody but penstock writes there: find out who did, remove them, and publish again",
             )
         if deviations.leftover:
-            context.storage.sweep_temporaries(run.data)
+            tree_removal.sweep_temporaries(run.data)
         for index in deviations.shards:
             receipts.drop(run.folder.receipt("verify", index))
         for path, holding_it in deviations.wrong.items():
@@ -272,18 +273,18 @@ def _facts(stored: seals.Stored) -> _Facts:
     }
 
 
-def _receipt(context: Context, run: Run, kept: StepReceipt | None) -> PublishReceipt:
+def _receipt(run: Run, kept: StepReceipt | None) -> PublishReceipt:
     """What the command answers: the receipt that is kept, with what is true now."""
     stored = None if kept else seals.of_run(run)
     receipt = {
         **(kept or receipts.head(run, STEP, time.time())),
         **(_facts(stored) if stored else {}),
-        **_now(context, run),
+        **_now(run),
         "published": True,
     }
     return cast("PublishReceipt", receipt)
 
 
-def _now(context: Context, run: Run) -> _Now:
+def _now(run: Run) -> _Now:
     path = str(run.layout.release(run.release) / DATA)
-    return {"path": path, "current": context.storage.current(run.layout)}
+    return {"path": path, "current": dataset_folders.current(run.layout)}

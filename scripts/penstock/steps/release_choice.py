@@ -16,6 +16,7 @@ from penstock.errors import (
 )
 from penstock.retention import pins
 from penstock.state import missing_releases
+from penstock.storage import dataset_folders
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -28,8 +29,8 @@ def released(context: Context, layout: DatasetLayout, name: str | None, doing: s
     """That release, or the current one. `doing` is the command's verb, for the message. Raises ConfigError
     for a name that is not there, PreflightError where nothing is published, FindingsError where the dataset's
     folders are damaged or `current` names no release."""
-    context.storage.check_shape(layout)
-    release, there = name or context.storage.current(layout), context.storage.releases(layout)
+    dataset_folders.check_shape(layout)
+    release, there = name or dataset_folders.current(layout), dataset_folders.releases(layout)
     if release is not None and release in there:
         return release
     stages = f"`{context.program} run {layout.dataset}` stages a release"

@@ -29,6 +29,7 @@ from penstock.planning import repair_room
 from penstock.planning.forecast import element_time, least_rate
 from penstock.planning.lowered_promise import LoweredPromise
 from penstock.state import documents, receipts
+from penstock.storage.file_replacement import Mender
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
@@ -43,7 +44,6 @@ if TYPE_CHECKING:
     from penstock.core.model import Record
     from penstock.state.context import Context
     from penstock.state.run import Run
-    from penstock.storage.port import Mender
 
 STEP = "repair"
 STREAMS = 8
@@ -101,7 +101,7 @@ def planned(
     plan = repair_plan.standing(layout, release, name)
     if plan is None:
         _end_other(context, layout, release)
-        repair_plan.clear(context.storage, layout, release)
+        repair_plan.clear(context, layout, release)
         if not files:
             return None
         repair_room.take(context, layout, release, files, None)
@@ -175,7 +175,7 @@ def fetch(
     left = sum(not ok(index) for index in run.indices)
     elements = min(slots(context, run.folder, STEP), left)
     ops_share.begin(context, run.layout, who, max(1, elements))
-    lowered = LoweredPromise(context, run.layout, who, plan.files, plan.bytes)
+    lowered = LoweredPromise(run.layout, who, plan.files, plan.bytes)
 
     def widen(at_once: int) -> None:
         nonlocal elements
@@ -194,7 +194,7 @@ def fetch(
         promises.at_once(context, run.layout, who, 1 + stays * elements)
         put(lambda: None)
         raise
-    promises.lower(context, run.layout, who, 0, 0)
+    promises.lower(run.layout, who, 0, 0)
     # This process is the one part that is left.
     promises.at_once(context, run.layout, who, 1)
     put(context.stop.check)
@@ -254,13 +254,14 @@ def mender_of(context: Context, layout: DatasetLayout, seal: Seal, release: str)
     uid, gid = numbers_here(
         published.uid, published.user, published.gid, published.group, mapped=is_mapped(data)
     )
-    return context.storage.mender(
+    return Mender(
         data,
         file_mode=published.file_mode,
         dir_mode=published.dir_mode,
         gid=gid,
         uid=uid,
         rules=_rules(published, data),
+        spend=context.spend,
     )
 
 

@@ -34,6 +34,7 @@ from penstock.steps.audit_step import auditing, findings_of
 from penstock.steps.release_choice import released, standing
 from penstock.steps.repair_array import ALREADY, NAMED, STEP, Done, fetch, mender_of, planned
 from penstock.steps.shared_damage import SharedDamage
+from penstock.storage import dataset_folders
 from penstock.views import findings_text as views
 
 if TYPE_CHECKING:
@@ -47,7 +48,7 @@ if TYPE_CHECKING:
     from penstock.core.model import Record
     from penstock.state.context import Context
     from penstock.state.run import Run
-    from penstock.storage.port import Mender
+    from penstock.storage.file_replacement import Mender
 
 SHOWN = 20
 NO_RELEASE: Mapping[str, str] = MappingProxyType({})
@@ -67,7 +68,7 @@ def run(
     FindingsError when the manifest itself is damaged, LockedError.
     """
     layout = context.layout(dataset)
-    context.storage.check_owner(layout)
+    dataset_folders.check_owner(layout)
     release = released(context, layout, release, STEP)
     audits = audit_store.since_whole(layout, release)
     if not audits:
@@ -95,7 +96,7 @@ def clear_ended(context: Context, dataset: str, release: str) -> None:
     layout = context.layout(dataset)
     if layout.repair(release).folder.exists() or layout.repair_staging(release).exists():
         with auditing(context, layout, release, STEP), holding(context, dataset, "", STEP, release=release):
-            repair_plan.clear(context.storage, layout, release)
+            repair_plan.clear(context, layout, release)
 
 
 def _repair(
@@ -104,7 +105,7 @@ def _repair(
     began, audit = time.time(), audits[0]
     dataset = layout.dataset
     seal, digest = audit_plan.read_seal(layout, audit.release)
-    remade = text_manifests.remake(context.storage, layout, audit.release, seal)
+    remade = text_manifests.remake(layout, audit.release, seal)
     damaged = audit_plan.unsound(layout, audit.release, seal, digest)
     if damaged:
         raise FindingsError(
@@ -152,7 +153,7 @@ def _repair(
         raise storage_error(error, "the release cannot be repaired", str(data)) from error
     kinds = {path: finding.kind for path, finding in wanted.items()} | dict.fromkeys(folders, EMPTY_FOLDER)
     result = _close(context, layout, audit, done, left, kinds, shared, sum(sizes), began, run)
-    repair_plan.clear(context.storage, layout, audit.release)
+    repair_plan.clear(context, layout, audit.release)
     return result
 
 

@@ -10,6 +10,7 @@ from penstock.errors import FindingsError
 from penstock.ownership import reserve
 from penstock.ownership.dataset_hold import holding
 from penstock.retention import removals, rollback
+from penstock.storage import dataset_folders
 
 if TYPE_CHECKING:
     from penstock.core.documents.step_results import RollbackResult
@@ -25,7 +26,7 @@ def run(context: Context, dataset: str, release: str | None) -> RollbackResult:
     for whoever is not the dataset's owner.
     """
     layout = context.layout(dataset)
-    if not context.storage.releases(layout):
+    if not dataset_folders.releases(layout):
         raise FindingsError(
             "nothing is published",
             where=str(layout.releases),

@@ -23,6 +23,7 @@ from penstock.formats.manifest import with_digests
 from penstock.state import history, verdicts
 from penstock.steps.audit_step import findings_of
 from penstock.steps.repair_array import NAMED, inode_of, mender_of
+from penstock.storage import dataset_folders
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -32,7 +33,7 @@ if TYPE_CHECKING:
     from penstock.core.layout import DatasetLayout
     from penstock.core.model import Record
     from penstock.state.context import Context
-    from penstock.storage.port import Mender
+    from penstock.storage.file_replacement import Mender
 
 
 class Name(NamedTuple):
@@ -83,7 +84,7 @@ class SharedDamage:
             if seen is not None and seen.st_nlink > 1:
                 inodes[seen.st_dev, seen.st_ino] = record.path
         digests = {record.digest for record in records if record.path in inodes.values()}
-        for other in context.storage.releases(layout) if inodes else ():
+        for other in dataset_folders.releases(layout) if inodes else ():
             if other != release:
                 found._look(other, digests, inodes)
         return found

@@ -15,6 +15,7 @@ from penstock.errors import ConfigError, FindingsError
 from penstock.ownership.dataset_hold import holding
 from penstock.state import history, release_signature
 from penstock.steps.release_choice import released
+from penstock.storage import dataset_folders
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -37,7 +38,7 @@ def run(context: Context, dataset: str, release: str | None) -> Signed:
     for a release that is not as it was published, PreflightError for a key that cannot sign, LockedError."""
     layout = context.layout(dataset)
     key = _key(layout)
-    context.storage.check_owner(layout)
+    dataset_folders.check_owner(layout)
     release = released(context, layout, release, STEP)
     with holding(context, dataset, "", STEP):
         stored = audit_plan.read_seal(layout, release)
@@ -63,7 +64,7 @@ def run(context: Context, dataset: str, release: str | None) -> Signed:
         )
         history.append(layout, line)
         context.assert_held()
-        release_signature.put(context.storage, layout, release, made)
+        release_signature.put(layout, release, made)
     return {"dataset": dataset, "release": release, "signed": True}
 
 

@@ -17,6 +17,7 @@ from penstock.retention import pins
 from penstock.state import gate, run_store, under_way, verdicts
 from penstock.state.submission_log import ArrayBook
 from penstock.steps import run_state
+from penstock.storage import dataset_folders
 
 if TYPE_CHECKING:
     from penstock.core.documents.step_results import StatusResult
@@ -42,11 +43,11 @@ def run(context: Context, dataset: str) -> StatusResult:
     if found.error is None:
         answer["path"] = str(found.data)
     if context.ops:
-        answer["ops"] = ops_share.holders_of(context.storage, layout)
+        answer["ops"] = ops_share.holders_of(layout)
     answer |= _published(found)
     if found.shaped and found.state != gate.OLDER:
         try:
-            answer["releases"] = context.storage.releases(layout)
+            answer["releases"] = dataset_folders.releases(layout)
             answer["pins"] = _pins(context, layout)
             answer |= _work(context, layout, found)
         except FindingsError as error:
@@ -68,7 +69,7 @@ def _published(found: Judgement) -> StatusResult:
 
 def _pins(context: Context, layout: DatasetLayout) -> list[str]:
     longest = context.config.gc.longest_pin
-    pinned = pins.shown(context.storage, layout, longest, partial(liveness.scheduler, context))
+    pinned = pins.shown(layout, longest, partial(liveness.scheduler, context))
     words = [f"{brief(release)}: {pin}" for release, held in pinned.items() for pin in held.words]
     unopened = sum(held.unopened for held in pinned.values())
     more = max(0, len(words) - pins.NAMED) + unopened
@@ -80,7 +81,7 @@ def _work(context: Context, layout: DatasetLayout, found: Judgement) -> StatusRe
     """What the dataset's owner sees of its last run."""
     if not os.path.lexists(layout.folder):
         return {"to_do": found.error.hint if found.error else ""}
-    if not context.storage.owns(layout):
+    if not dataset_folders.owns(layout):
         who = accounts.told([str(layout.folder.lstat().st_uid)])
         visible: StatusResult = {
             "seen": f"what is published alone: another account, {who}, stages this dataset"

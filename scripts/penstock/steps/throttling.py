@@ -13,6 +13,7 @@ from penstock.errors import FailedError, PreflightError
 from penstock.state import run_store, throttle_mark
 from penstock.state.submission_log import books
 from penstock.steps.run_state import held_by
+from penstock.storage import dataset_folders
 
 if TYPE_CHECKING:
     from penstock.arrays.live_arrays import LiveArray
@@ -30,7 +31,7 @@ def run(context: Context, dataset: str, at_once: int) -> list[str]:
     Raises FailedError where nothing is under way, PreflightError for another account's dataset.
     """
     layout = context.layout(dataset)
-    context.storage.check_owner(layout)
+    dataset_folders.check_owner(layout)
     folders = _under_way(layout)
     if not folders:
         raise FailedError(

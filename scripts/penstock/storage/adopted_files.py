@@ -15,7 +15,7 @@ import os
 import secrets
 import signal
 import stat
-from typing import TYPE_CHECKING, Self
+from typing import TYPE_CHECKING, NamedTuple, Self
 
 from penstock.config.access_rules import FILE_BITS, NO_RULES
 from penstock.core.layout import ADOPT_TRIAL
@@ -25,11 +25,11 @@ from penstock.filesystem.owners import account
 from penstock.filesystem.safe_open import OPEN_FOLDER, open_beneath
 from penstock.runtime.mounts import mounts
 from penstock.storage import access
+from penstock.storage.budget import unlimited
 from penstock.storage.dataset_folders import ADOPT_TRIALS, sweep_old
 from penstock.storage.durable import fsync_dir
 from penstock.storage.file_replacement import copy_range
 from penstock.storage.links import keeps
-from penstock.storage.port import Settled
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -157,8 +157,22 @@ def _inode(path: Path) -> int:
     return seen.st_ino if stat.S_ISDIR(seen.st_mode) else 0
 
 
+class Settled(NamedTuple):
+    """What became of a file of an adopted tree."""
+
+    why: str
+    """Why it is not taken over; "" where it is."""
+    mtime_ns: int = 0
+    ctime_ns: int = 0
+    """As they are now."""
+    certain: bool = False
+    """Nothing touched it between its reading and this."""
+    others: bool = False
+    """It is the file that was read, but not this account's alone: `AdoptedFiles.own` may help."""
+
+
 class AdoptedFiles:
-    """`port.AdoptedFiles` on a POSIX tree. `settle` may be called by several threads."""
+    """Takes files of a tree over that penstock did not write and that is a staging's `data` now."""
 
     def __init__(
         self,
@@ -171,9 +185,10 @@ class AdoptedFiles:
         fsync: bool,
         rules: AccessRules = NO_RULES,
         note: Callable[[str, str], None] = lambda _path, _to: None,
-        spend: Callable[[int], None] | None = None,
+        spend: Callable[[int], None] = unlimited,
     ) -> None:
-        """`note` gets each path that is about to be moved aside, and its new place."""
+        """What the release is not to hold goes to `aside`. `note` gets each path that is about to be moved
+        there, and its new place. `spend` waits for metadata operations (`budget`)."""
         self._note = note
         self._mode, self._gid, self._keep_mtime, self._fsync = file_mode & FILE_BITS, gid, keep_mtime, fsync
         self._rules, self._spend, self._aside, self._data = rules, spend, aside, data
@@ -191,9 +206,9 @@ class AdoptedFiles:
     def settle(
         self, path: str, *, inode: int, size: int, mtime_ns: int, ctime_ns: int, wanted_ns: int
     ) -> Settled:
-        """See `port.AdoptedFiles.settle`."""
-        if self._spend is not None:
-            self._spend(OPERATIONS)
+        """Give a file its final mode, group, ACL and, where times are kept, the time `wanted_ns`, if it is
+        still the one that was read, which had the rest. For several threads, on different paths."""
+        self._spend(OPERATIONS)
         try:
             fd, readable = self._open(path)
         except OSError as error:
@@ -268,7 +283,10 @@ class AdoptedFiles:
         return False
 
     def own(self, path: str, *, inode: int, size: int) -> int:
-        """See `port.AdoptedFiles.own`."""
+        """Have a file of the same bytes, of this account alone, in the place of the one with this inode,
+        which is moved aside; by reference where the file system shares blocks. Durable on return. Returns its
+        inode; 0 where the file cannot be read, and then nothing is changed. Nothing is compared: whoever
+        calls has it read back."""
         parent, _, name = path.rpartition("/")
         temporary = f".p.{secrets.token_hex(8)}"
         with contextlib.ExitStack() as stack:
@@ -303,7 +321,8 @@ class AdoptedFiles:
                 raise storage_error(error, "cannot copy", path) from None
 
     def set_aside(self, path: str) -> str:
-        """See `port.AdoptedFiles.set_aside`."""
+        """Move what is there out of the release, under its path below another folder; the new place, "" where
+        nothing is there. Durable on return; nothing is replaced."""
         parent, _, name = path.rstrip("/").rpartition("/")
         try:
             above = open_beneath(self._root, parent, OPEN_FOLDER) if parent else os.dup(self._root)

@@ -38,7 +38,6 @@ if TYPE_CHECKING:
     from penstock.core.documents.probe_report import ProbeReport
     from penstock.core.layout import DatasetLayout
 
-"""Of `root.json`."""
 _POINTER = re.compile(r"releases/([^/]+)")
 _NEXT_POINTER = re.compile(r"\.current\.[0-9a-f]{16}")
 LEFT_AFTER = 3600.0
@@ -83,8 +82,9 @@ def check_root(root: Path) -> None:
 
 def check_owner(layout: DatasetLayout) -> None:
     """Changes nothing. Raises PreflightError when the dataset's folders are not plain folders of this
-    account, could be changed by everybody, or could be replaced by others while a step is at work;
-    OlderVersionError and NewerFormatError where another version made the dataset's state."""
+    account, could be changed by everybody, or could be replaced by others while a step is at work, or by
+    `check_state`; FindingsError by `check_shape`; OlderVersionError and NewerFormatError where another
+    version made the dataset's state."""
     for root in (layout.root, layout.state_root):
         if root is not None:
             _check_names_stay(root)

@@ -23,9 +23,10 @@ from penstock.errors import ObjectError
 from penstock.filesystem.errno_map import printable, storage_error
 from penstock.filesystem.safe_open import open_beneath, open_dir
 from penstock.storage.access import look, put_right, right
+from penstock.storage.budget import FolderBudget, unlimited
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterator
     from pathlib import Path
 
     from penstock.config.access_rules import AccessRules
@@ -36,6 +37,10 @@ _FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 _PATH = os.O_PATH | os.O_NOFOLLOW | os.O_CLOEXEC
 _OPEN_AT_ONCE = 128
 _BLOCK = 1 << 20
+_OF_A_FILE = 4
+"""Metadata operations: its mode, its times, and two renames."""
+_OF_A_FOLDER = 2
+"""The same: it is opened to its owner, and closed again."""
 _REMOVE_IT = "nothing is deleted that penstock did not write: move it away, audit and repair again"
 
 
@@ -50,7 +55,7 @@ class Mender:
 
     Files and folders get the mode, the group, the ACL and, where this account may give it, the owner that
     were published; None leaves that one alone. Where `data` itself is gone, it is made again. Raises OSError
-    where something else stands in its place.
+    where something else stands in its place. `spend` waits for metadata operations (`budget`).
     """
 
     def __init__(
@@ -62,7 +67,9 @@ class Mender:
         gid: int | None,
         uid: int | None = None,
         rules: AccessRules = NO_RULES,
+        spend: Callable[[int], None] = unlimited,
     ) -> None:
+        self._spend, self._before = spend, FolderBudget(spend, _OF_A_FOLDER).before
         self._file_mode, self._dir_mode, self._gid, self._uid = file_mode, dir_mode, gid, uid
         self._rules = rules
         self._data = data
@@ -83,9 +90,10 @@ class Mender:
             _refuse_folder(folder, name)
 
     def replace(self, path: str, mtime_ns: int, new: Path) -> None:
-        """Put the file `new`, whose bytes are durable, at `path`: mode, group, time and fsync, a temporary
-        name in the folder of `path`, and the rename there, durable on return. On an error `path` is as it
-        was. Raises as `check`."""
+        """Put the file `new`, which lies on the same file system and whose bytes are durable, at `path`:
+        mode, group, time and fsync, a temporary name in the folder of `path`, and the rename there, durable
+        on return. On an error `path` is as it was. Raises as `check`."""
+        self._before(path, _OF_A_FILE)
         parent, _, name = path.rpartition("/")
         temporary = f".p.{secrets.token_hex(8)}"
         with _telling("cannot repair", path), self.within(parent) as folder:
@@ -98,6 +106,7 @@ class Mender:
     def dress(self, path: str, mtime_ns: int, new: Path) -> None:
         """Give the file `new` the mode, group, owner, ACL and time that it is to have at `path`; durable on
         return. Raises storage errors."""
+        self._spend(2)
         with _telling("cannot repair", path):
             self._dress(path, mtime_ns, new)
 
@@ -105,6 +114,7 @@ class Mender:
         """Put a file at `path` that is a link to the dressed file `new`, or a copy of it where `path` is to
         have another mode, group, owner, ACL or time, or no link can be made; durable on return. On an error
         `path` is as it was. Raises as `check`."""
+        self._before(path, _OF_A_FILE)
         parent, _, name = path.rpartition("/")
         temporary = f".p.{secrets.token_hex(8)}"
         with _telling("cannot repair", path), self.within(parent) as folder:
@@ -153,6 +163,7 @@ class Mender:
     def set_mode(self, path: str) -> None:
         """Give a file or folder its published mode, group, owner and ACL again ("." is `data` itself).
         Raises ObjectError when that is not for this account to give."""
+        self._spend(1)
         try:
             fd = os.open(".", _PATH, dir_fd=self._root) if path == "." else self._any(path)
             try:
@@ -165,6 +176,7 @@ class Mender:
 
     def sweep(self, path: str) -> bool:
         """Remove what a killed repair left: only files with a temporary name. False for all else."""
+        self._before(path, 1)
         parent, _, name = path.rpartition("/")
         if parent == ".." or not TEMPORARY.fullmatch(name):
             return False
@@ -174,6 +186,7 @@ class Mender:
     def make(self, path: str) -> bool:
         """Make a folder that is not there, and those above it; False where it stands already. Durable, with
         its published mode, once the mender is closed. Raises ObjectError when something else stands there."""
+        self._before(f"{path}/", 1)
         there = self.holds(path)
         with _telling("cannot make the folder", path), self.within(path):
             return not there
@@ -194,6 +207,7 @@ class Mender:
     def within(self, parent: str) -> Iterator[int]:
         """A folder's descriptor; while inside, its owner may write in it. Entered first, it is swept of
         what a killed repair left; a folder that vanished is made again. Raises OSError."""
+        self._before(f"{parent}/", 0)
         with self._lock:
             folder = self._enter(parent)
             folder.users += 1

@@ -7,18 +7,16 @@ import contextlib
 import errno
 import os
 import stat
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from penstock.filesystem import acl_xattrs
 from penstock.filesystem.errno_map import storage_error
-from penstock.storage.port import Linked
 from penstock.storage.staging_folder import split
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
     from pathlib import Path
 
-    from penstock.storage.port import Abandoned
     from penstock.storage.staging_folder import StagingFolder
 
 _UNLINKABLE = frozenset(
@@ -31,12 +29,32 @@ _GRAINS = (1, 100, 10**3, 10**6, 10**9)
 milliseconds for some of FUSE and NFS; seconds for Lustre, BeeGFS and small inodes of ext4."""
 
 
+class Abandoned(NamedTuple):
+    """The tree of another run's staging."""
+
+    data: Path
+    inode: int = 0
+    """Of `data` as the plan saw it: a folder of the same name that came later is none of it. Of 0 (a version
+    that did not note it) only links are made, since a name may be a living staging's, or a release's."""
+
+
+class Linked(NamedTuple):
+    """A file that was linked, looked at before and after."""
+
+    inode: int
+    before_ns: int
+    """Its ctime, which the link moved."""
+    after_ns: int
+
+
 def keeps(seen_ns: int, wanted_ns: int) -> bool:
     """Whether a file whose time was set to `wanted_ns` may show `seen_ns`: the same, or the same rounded down
     to a unit of `_GRAINS`."""
     return any(seen_ns == wanted_ns - wanted_ns % grain for grain in _GRAINS)
 
 
+_OF_A_LINK = 2
+"""Metadata operations: a link, and a rename."""
 _STANDING = Linked(0, 0, 0)
 """In place of a link: the name is there already."""
 
@@ -55,6 +73,10 @@ class Links:
         is linked, since a file that another release shares must never be changed. (A link changes the inode's
         ctime in both releases.)
         """
+        self._staging.before(path, _OF_A_LINK)
+        return self._link(base_data, path, size, mtime_ns, held_as)
+
+    def _link(self, base_data: Path, path: str, size: int, mtime_ns: int, held_as: str = "") -> bool:
         self._staging.look()
         parent, name = split(path)
         there, old = split(held_as or path)
@@ -112,6 +134,8 @@ class Links:
         to its final name, which a link gives whole or not at all: three calls a file. A name that is there
         already, of an attempt that died, is linked by `link`.
         """
+        for path, _, _ in files:
+            self._staging.before(path, _OF_A_LINK)
         made: list[Linked | None] = []
         at = 0
         while at < len(files):
@@ -164,7 +188,7 @@ class Links:
 
     def _link_again(self, base_data: Path, path: str, size: int, mtime_ns: int) -> Linked | None:
         """Of a file whose name was there: how its ctime was moved before is not known."""
-        if not self.link(base_data, path, size, mtime_ns):
+        if not self._link(base_data, path, size, mtime_ns):
             return None
         parent, name = split(path)
         seen = os.stat(name, dir_fd=self._staging.enter(parent, make=False), follow_symlinks=False)
@@ -185,8 +209,9 @@ class Links:
         final name counts as moved, too: an attempt of this run may have died between the move and its journal
         line. Verify reads every such file back.
         """
+        self._staging.before(path, _OF_A_LINK)
         return any(
-            self.link(one.data, path, size, mtime_ns) or self.move(one, path, size, mtime_ns)
+            self._link(one.data, path, size, mtime_ns) or self._move(one, path, size, mtime_ns)
             for one in stagings
         ) or self.holds(path, size, mtime_ns)
 
@@ -208,6 +233,10 @@ class Links:
     def move(self, staging: Abandoned, path: str, size: int, mtime_ns: int | None) -> bool:
         """Rename a file out of an abandoned staging; it replaces a file of that name here. False where the
         table of `take_over` says `left`. Without a time only the size is compared."""
+        self._staging.before(path, 1)
+        return self._move(staging, path, size, mtime_ns)
+
+    def _move(self, staging: Abandoned, path: str, size: int, mtime_ns: int | None) -> bool:
         self._staging.look()
         parent, name = split(path)
         try:

@@ -1,6 +1,6 @@
 """Final modes, group and ACLs of a release: checked, and set where they differ.
 
-Files come with their final mode and group already (staging.Writer), and inherit their ACL from their folder
+Files come with their final mode and group already (`staging_writer`), and inherit their ACL from their folder
 where the file system hands it down; this module sets those of giants and folders, and of files that a file
 system changed on its own. Folders lose their write bit from the deepest up, which also keeps late attempts
 out (of accounts other than root).
@@ -27,6 +27,7 @@ from penstock.filesystem.path_walk import walk
 from penstock.filesystem.safe_open import OPEN_FOLDER, Folders, open_beneath
 from penstock.storage import access
 from penstock.storage.barrier import Barrier
+from penstock.storage.budget import unlimited
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -97,11 +98,11 @@ def _number(tag: int, who: str, text: str) -> int:
 
 
 def set_permissions(
-    staging: Path, policy: PermissionsConfig, gid: int | None, spend: Callable[[int], None] | None = None
+    staging: Path, policy: PermissionsConfig, gid: int | None, spend: Callable[[int], None] = unlimited
 ) -> ModesSet:
     """Give everything in a staging's `data`, and `data` itself, its final mode, group and ACL, each
     folder before the one that holds it. Only what differs is touched, and looked at again. Returns counts.
-    `spend` is called before each of so many metadata operations, from several threads.
+    `spend` waits for metadata operations (`budget`).
 
     Idempotent. Raises FailedError that names the first thing that cannot be set, that does not keep what
     was set, or that is neither a file nor a folder, or a file with further links that would have to be
@@ -121,23 +122,17 @@ def set_permissions(
                 return fixed[kind]
             return (rules.folder if kind == "dir" else rules.file)(path, modes[kind])
 
+        operations = (1 if gid is None else 2) + (2 if rules.has_acl else 0)
+
         def change(paths: list[str], kind: str) -> int:
-            if spend is None:
-                return sum(
-                    calls.each(
-                        lambda some: [_set(root, path, wanted(kind, path), gid) for path in some], paths
-                    )
-                )
-            each = (1 if gid is None else 2) + (2 if rules.has_acl else 0)
-
-            def paced(some: Sequence[str]) -> list[bool]:
-                done = []
+            def some_changed(some: Sequence[str]) -> list[bool]:
+                changed = []
                 for path in some:
-                    spend(each)
-                    done.append(_set(root, path, wanted(kind, path), gid))
-                return done
+                    spend(operations)
+                    changed.append(_set(root, path, wanted(kind, path), gid))
+                return changed
 
-            return sum(calls.each(paced, paths))
+            return sum(calls.each(some_changed, paths))
 
         def close_left(most: int) -> None:
             """Folders that the walk has left, so all that they hold was left before."""

@@ -44,6 +44,7 @@ class Parts:
         """
         if offset < 0 or length < 0 or offset + length > size:
             raise ValueError(f"part [{offset}, {offset + length}) of {size} bytes")
+        self._staging.before(path, 1)
         self._staging.look()
         parent, name = split(path)
         fd = -1
@@ -78,6 +79,7 @@ class Parts:
     def finish_part(self, pending: Pending, mtime_ns: int | None = None) -> None:
         """Durability (by mode), then the time, close. Every part sets the same time after its own last
         write, so that the last of them leaves it, whichever it is."""
+        self._staging.before(pending.path, 1)
         fd = pending.fd
         try:
             if self._staging.fsync:
@@ -98,6 +100,7 @@ class Parts:
         """Make the temporary file of a large one, in the folder of `path`, `size` long and with blocks
         reserved where the file system can; its owner may write it until the permissions step ran. On an
         error it is gone."""
+        self._staging.before(path, 1)
         self._staging.look()
         parent, name = split(path)
         fd = -1
@@ -118,6 +121,7 @@ class Parts:
     def begin_range(self, path: str, temporary: str, size: int, offset: int) -> Pending | None:
         """The temporary file of `begin_shared`, to be written from `offset`; None when it is not there:
         another attempt has given it its name. To be ended by `finish_part`, without a time."""
+        self._staging.before(path, 1)
         parent, name = split(path)
         try:
             fd = os.open(temporary, _RANGE, dir_fd=self._staging.enter(parent, make=False))
@@ -139,6 +143,7 @@ class Parts:
     def finish_shared(self, path: str, temporary: str, size: int, mtime_ns: int) -> bool:
         """Time, durability and the final name of a temporary file that has all its bytes. Where it is
         gone and a file of this size has the name, another attempt did the same. False: neither is there."""
+        self._staging.before(path, 1 + self._staging.naming)
         parent, name = split(path)
         fd = -1
         try:
@@ -176,12 +181,13 @@ class Parts:
 
     def drop_shared(self, path: str, temporary: str) -> None:
         """Remove a temporary file that nothing of this attempt writes any more."""
+        self._staging.before(path, 1)
         parent, name = split(path)
         self._staging.discard(Pending(-1, path, parent, name, temporary, 0, False, 0))
 
 
 def shared_stands(data: Path, path: str, temporary: str, size: int) -> bool:
-    """Whether the temporary file of an earlier attempt is there, as it was made."""
+    """Whether the temporary file that an earlier attempt made by `Parts.begin_shared` is there."""
     root = os.open(data, OPEN_FOLDER_OR_LINK)
     try:
         folder = open_dir(root, path.rpartition("/")[0])

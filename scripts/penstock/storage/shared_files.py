@@ -28,7 +28,7 @@ import errno
 import json
 import os
 import stat
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from penstock.core.documents import bounded_json
 from penstock.errors import FailedError
@@ -36,7 +36,6 @@ from penstock.filesystem import acl_xattrs, plain_files
 from penstock.filesystem.errno_map import PASSING, printable
 from penstock.filesystem.safe_open import EXHAUSTED, OPEN_FOLDER, set_owner_mode
 from penstock.storage import durable
-from penstock.storage.port import Posting, Postings
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -53,6 +52,27 @@ LONGEST = 1 << 16
 UNANSWERED = (PASSING | EXHAUSTED) - {errno.EAGAIN, errno.EBUSY}
 """A posting may be there all the same. An account can make its own one answer EAGAIN (by a lease)."""
 _NEW = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
+
+
+class Posting(NamedTuple):
+    """One account's word to all others."""
+
+    name: str
+    uid: int
+    """Who made it."""
+    made: float
+    """Its modification time, in seconds since the epoch, by the file system's clock."""
+    value: Any
+    """None: it is not whole."""
+
+
+class Postings(NamedTuple):
+    """What lies in a folder that many may write."""
+
+    posted: list[Posting]
+    """By name."""
+    others: int
+    """Names of what is no plain file, or too long."""
 
 
 def write_notice(path: Path, value: Any) -> None:

@@ -23,8 +23,10 @@ from penstock.filesystem import libc
 from penstock.filesystem.capabilities import facts
 from penstock.filesystem.errno_map import printable, storage_error
 from penstock.filesystem.safe_open import EXHAUSTED, Folders, folders_kept
+from penstock.storage.budget import FolderBudget, unlimited
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
     from pathlib import Path
 
     from penstock.config.access_rules import Access, AccessRules
@@ -45,7 +47,7 @@ class StagingFolder:
 
     `durability` is `fsync` or `syncfs`, `keep_mtime` whether files get the source's time; modes, group
     (None: as the folder gives it) and rules are those of the release. Where `preallocate` is False, no blocks
-    are reserved.
+    are reserved. `spend` waits for metadata operations (`budget`).
     """
 
     def __init__(
@@ -60,6 +62,7 @@ class StagingFolder:
         keep_mtime: bool,
         rules: AccessRules = NO_RULES,
         preallocate: bool = True,
+        spend: Callable[[int], None] = unlimited,
     ) -> None:
         if durability not in ("fsync", "syncfs"):
             raise ValueError(f"durability {in_quotes(durability)}")
@@ -72,6 +75,9 @@ class StagingFolder:
         self.fsync = durability == "fsync"
         self._attempt = attempt
         self.keep_mtime = keep_mtime
+        self.naming = 2 if keep_mtime else 1
+        """Metadata operations that give a file its name: a rename, and its time before."""
+        self.before = FolderBudget(spend, 1, "").before
         try:
             self._root = os.open(data, OPEN_FOLDER_OR_LINK)
         except OSError as error:

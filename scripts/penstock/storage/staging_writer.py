@@ -9,22 +9,43 @@ bytes, and stops at its next check (`alive`). No path leaves `data`, no link is 
 from __future__ import annotations
 
 import os
-from typing import TYPE_CHECKING, Self
+from typing import TYPE_CHECKING, NotRequired, Self, TypedDict
 
 from penstock.filesystem.errno_map import storage_error
 from penstock.filesystem.safe_open import EXHAUSTED, raise_limit
+from penstock.storage.budget import unlimited
 from penstock.storage.links import Links
 from penstock.storage.part_files import Parts
 from penstock.storage.pending_file import Pending
 from penstock.storage.staging_folder import PREALLOCATE, StagingFolder, split
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
     from pathlib import Path
     from typing import Unpack
 
-    from penstock.storage.port import WriterOptions
+    from penstock.config.access_rules import AccessRules
 
 _NEW = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
+
+
+class WriterOptions(TypedDict):
+    """What every file of a release gets, and who writes it."""
+
+    file_mode: int
+    dir_mode: int
+    gid: int | None
+    """None: whatever group the folder gives."""
+    durability: str
+    """`fsync`: each file by itself, before it has its name; `syncfs`: all by `Barrier.wait`."""
+    attempt: str
+    """Names this attempt in messages."""
+    keep_mtime: bool
+    """Files get the source's time."""
+    rules: NotRequired[AccessRules]
+    """Other modes by path, and the ACL of files that are linked."""
+    preallocate: NotRequired[bool]
+    """False: the probe saw that blocks cannot be reserved. Else the table of file systems decides."""
 
 
 def prepare_process() -> None:
@@ -39,11 +60,13 @@ class _ShortError(Exception):
 
 
 class StagingWriter:
-    """`port.Writer` on a POSIX tree: whole files here, parts of files by `Parts`, links by `Links`, all over
-    one `StagingFolder`."""
+    """Writes into a staging's `data`, for one thread: whole files here, parts of files by `Parts`, links by
+    `Links`, all over one `StagingFolder`. `spend` waits for metadata operations (`budget`)."""
 
-    def __init__(self, data: Path, **options: Unpack[WriterOptions]) -> None:
-        staging = self._staging = StagingFolder(data, **options)
+    def __init__(
+        self, data: Path, spend: Callable[[int], None] = unlimited, **options: Unpack[WriterOptions]
+    ) -> None:
+        staging = self._staging = StagingFolder(data, spend=spend, **options)
         self.discard, self.alive, self.settle = staging.discard, staging.alive, staging.settle
         parts, links = Parts(staging), Links(staging)
         self.begin_part, self.finish_part = parts.begin_part, parts.finish_part
@@ -66,6 +89,10 @@ class StagingWriter:
     def begin(self, path: str, size: int, *, holes: bool = False) -> Pending:
         """A new temporary file in the folder of `path`, with its final mode and group. Where it will
         have holes, no blocks are reserved."""
+        self._staging.before(path, 1)
+        return self._begin(path, size, holes=holes)
+
+    def _begin(self, path: str, size: int, *, holes: bool = False) -> Pending:
         if self._staging.is_due:
             self._staging.look()
         parent, name = split(path)
@@ -76,10 +103,10 @@ class StagingWriter:
                 fd = os.open(temporary, _NEW, self._staging.file_mode(path), dir_fd=folder)
             except FileExistsError:
                 self._staging.new_prefix()
-                return self.begin(path, size, holes=holes)
+                return self._begin(path, size, holes=holes)
         except OSError as error:
             if self._staging.relieved(error):
-                return self.begin(path, size, holes=holes)
+                return self._begin(path, size, holes=holes)
             raise storage_error(error, "cannot create", path) from None
         pending = Pending(fd, path, parent, name, temporary, size, False, 0)
         reserve = 0 if holes else size
@@ -96,6 +123,10 @@ class StagingWriter:
     def finish(self, pending: Pending, mtime_ns: int) -> None:
         """Time, durability, close, final name. On an error the temporary file is gone and the final name
         is as before; the file is to be written anew, never synced again."""
+        self._staging.before(pending.path, self._staging.naming)
+        self._finish(pending, mtime_ns)
+
+    def _finish(self, pending: Pending, mtime_ns: int) -> None:
         fd = pending.fd
         try:
             if pending.holes:
@@ -119,6 +150,7 @@ class StagingWriter:
         """`begin`, `write_all` and `finish` of a file whose bytes are all at hand: the hot path of
         small files, without what only a large one needs."""
         staging = self._staging
+        staging.before(path, 1 + staging.naming)
         parent, _, name = path.rpartition("/")
         temporary = staging.at_once(parent, len(data))
         if not temporary or not name or path[0] == "/":
@@ -155,6 +187,7 @@ class StagingWriter:
 
     def remove(self, path: str) -> None:
         """Nothing has this name on return: its object left the source. Durable as a file is by `finish`."""
+        self._staging.before(path, 1)
         parent, name = split(path)
         try:
             folder = self._staging.enter(parent, make=False)
@@ -167,10 +200,10 @@ class StagingWriter:
             raise storage_error(error, "cannot remove", path) from None
 
     def _put_slowly(self, path: str, data: memoryview, mtime_ns: int) -> None:
-        pending = self.begin(path, len(data))
+        pending = self._begin(path, len(data))
         try:
             pending.write_all(data)
         except BaseException:
             self._staging.discard(pending)
             raise
-        self.finish(pending, mtime_ns)
+        self._finish(pending, mtime_ns)

@@ -19,6 +19,7 @@ from penstock.filesystem.adaptive_threads import Calls
 from penstock.filesystem.errno_map import printable, storage_error
 from penstock.filesystem.safe_open import HOLD_FOLDER, OPEN_FOLDER, Folders, open_beneath
 from penstock.filesystem.tree import FILE, descend
+from penstock.storage.budget import unlimited
 from penstock.storage.durable import fsync_dir
 
 if TYPE_CHECKING:
@@ -123,16 +124,12 @@ def _remove_upward(folders: Folders, folder: str) -> None:
 
 
 def remove_tree(
-    path: Path,
-    spend: Callable[[int], None] | None = None,
-    *,
-    moved: Callable[[int], None] | None = None,
+    path: Path, spend: Callable[[int], None] = unlimited, *, moved: Callable[[int], None] | None = None
 ) -> None:
     """Remove a folder and all below it, by descriptors, never through a link; of these, folders that their
     owner may not read, write or enter are opened to the owner first. A tree that is not there is removed.
-    Durable on return. `spend` is called before each of so many metadata operations, from several threads.
-    `moved` is called with times of the file system's clock, in nanoseconds since the epoch, from before the
-    first unlink to after the last.
+    Durable on return. `spend` waits for metadata operations (`budget`). `moved` is called with times of
+    the file system's clock, in nanoseconds since the epoch, from before the first unlink to after the last.
 
     A file that a process of this node still has open stays on NFS, as .nfsXXXX beside the others, until it is
     closed: its folder is tried again for some seconds (`AGAIN`), as is one in which a late writer makes a
@@ -173,10 +170,7 @@ def remove_tree(
 
 
 def remove_release(
-    path: Path,
-    spend: Callable[[int], None] | None = None,
-    *,
-    moved: Callable[[int], None] | None = None,
+    path: Path, spend: Callable[[int], None] = unlimited, *, moved: Callable[[int], None] | None = None
 ) -> None:
     """`remove_tree` of what was a release, its seal first: no seal ever stands beside half a tree."""
     try:
@@ -186,8 +180,7 @@ def remove_release(
     except OSError as error:
         raise storage_error(error, "cannot remove", str(path)) from None
     try:
-        if spend is not None:
-            spend(1)
+        spend(1)
         with contextlib.suppress(FileNotFoundError):
             os.unlink(SEAL, dir_fd=fd)
             os.fsync(fd)
@@ -198,9 +191,7 @@ def remove_release(
     remove_tree(path, spend, moved=moved)
 
 
-def _empty(
-    folders: Folders, spend: Callable[[int], None] | None, moved: Callable[[int], None] | None
-) -> None:
+def _empty(folders: Folders, spend: Callable[[int], None], moved: Callable[[int], None] | None) -> None:
     """Remove all that lies below. Raises OSError."""
     with Calls() as calls:
         for folder, files, lower in _depth_first(folders):
@@ -235,11 +226,10 @@ def _open_to_owner(folder: int) -> int:
 
 
 def _remove(
-    call: Callable[..., None], folder: int, spend: Callable[[int], None] | None, names: Sequence[str]
+    call: Callable[..., None], folder: int, spend: Callable[[int], None], names: Sequence[str]
 ) -> list[str]:
     for name in names:
-        if spend is not None:
-            spend(1)
+        spend(1)
         with contextlib.suppress(FileNotFoundError):
             call(name, dir_fd=folder)
     return list(names)

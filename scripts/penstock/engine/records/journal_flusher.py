@@ -19,7 +19,7 @@ from penstock.filesystem.errno_map import storage_error
 
 if TYPE_CHECKING:
     from penstock.engine.records.journal import Journal
-    from penstock.storage.port import Barrier
+    from penstock.storage.barrier import Barrier
 
 SOONEST, LATEST = 0.5, 5.0
 """Seconds between two flushes: the least and the most."""

@@ -32,7 +32,8 @@ if TYPE_CHECKING:
     from penstock.core.model import Claim, Entry
     from penstock.engine.open_sources import Sources
     from penstock.sources.port import Body, Reader
-    from penstock.storage.port import Abandoned, Writer
+    from penstock.storage.links import Abandoned
+    from penstock.storage.staging_writer import StagingWriter
 
 _hash = xxhash.xxh3_128_hexdigest
 
@@ -49,7 +50,7 @@ class Copier(Stream):
         self,
         *,
         sources: Sources,
-        writer: Writer,
+        writer: StagingWriter,
         base: Path | None,
         way: str = "link",
         stagings: Mapping[str, Abandoned] = MappingProxyType({}),

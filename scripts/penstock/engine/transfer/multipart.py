@@ -35,7 +35,7 @@ from penstock.engine.part import (
 )
 from penstock.engine.tasks import Batch
 from penstock.sources.registry import has_tokens, pinned
-from penstock.storage.registry import open_storage
+from penstock.storage import part_files
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -170,7 +170,7 @@ class Multipart:
                 continue
             if len(lines) > len(found) and (
                 (complete and row not in self.unfinished.taken_back)
-                or open_storage().shared_stands(self._task.data, entry.path, temporary, entry.size)
+                or part_files.shared_stands(self._task.data, entry.path, temporary, entry.size)
             ):
                 found = lines
         return found

@@ -35,14 +35,14 @@ if TYPE_CHECKING:
     from penstock.engine.open_sources import Sources
     from penstock.engine.transfer.pump import Pump
     from penstock.sources.port import Reader
-    from penstock.storage.port import Writer
+    from penstock.storage.staging_writer import StagingWriter
 
 
 class Copying(Protocol):
     """What copying a part needs of its stream (`transfer.copier`)."""
 
     sources: Sources
-    writer: Writer
+    writer: StagingWriter
     pump: Pump
     policy: str
     """`verify.source_checksum`."""

@@ -18,7 +18,8 @@ if TYPE_CHECKING:
     from penstock.config.settings import DatasetConfig
     from penstock.engine.stream import Stream
     from penstock.filesystem.cold_read import ColdReader
-    from penstock.storage.port import Abandoned, Writer, WriterOptions
+    from penstock.storage.links import Abandoned
+    from penstock.storage.staging_writer import WriterOptions
 
     Spend = Callable[[int], None]
     Maker = Callable[..., Stream]
@@ -102,32 +103,25 @@ class Setup(NamedTuple):
     """The first of this worker's counters in the shared memory."""
 
 
-def streams(work: CopyWork | ReadWork | SurveyWork, spend: Spend | None = None) -> tuple[Maker, Renew]:
+def streams(work: CopyWork | ReadWork | SurveyWork, spend: Spend) -> tuple[Maker, Renew]:
     """A maker of streams, called in each stream's own thread, and what takes new credentials. `spend` waits
-    for so many metadata operations on the target; None: they have no budget."""
+    for so many metadata operations on the target."""
     if isinstance(work, CopyWork):
         return _copying(work, spend)
     return _surveying(work) if isinstance(work, SurveyWork) else _reading(work)
 
 
-def _copying(work: CopyWork, spend: Spend | None) -> tuple[Maker, Renew]:
+def _copying(work: CopyWork, spend: Spend) -> tuple[Maker, Renew]:
     from penstock.engine.transfer.copier import Copier
-    from penstock.storage.registry import open_storage
+    from penstock.storage.staging_writer import StagingWriter, prepare_process
 
-    storage = open_storage()
-    storage.prepare_process()
+    prepare_process()
     sources = Sources(work.dataset, work.credentials, work.timeout)
-
-    def writer() -> Writer:
-        plain = storage.writer(work.data, **work.writer)
-        if spend is None:
-            return plain
-        return storage.paced_writer(plain, spend, keep_mtime=work.writer["keep_mtime"])
 
     def make(**common: Any) -> Stream:
         return Copier(
             sources=sources,
-            writer=writer(),
+            writer=StagingWriter(work.data, spend, **work.writer),
             base=work.base,
             way=work.way,
             stagings=work.stagings,

@@ -23,6 +23,7 @@ from penstock.engine.shared_memory import Shared
 from penstock.engine.stream import Stopped, Stopping, failure, of_row
 from penstock.errors import IMPOSSIBLE, FailedError, PenstockError
 from penstock.runtime import garbage_collection, process_limit, wire
+from penstock.storage.budget import unlimited
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -70,7 +71,7 @@ class Worker:
         """Handle the set-up message: make the streams, start the first threads."""
         from penstock.engine.workers import work_kinds
 
-        shared, spend = self.shared, None
+        shared, spend = self.shared, unlimited
         if given.ops:
             spend = Pace(shared, OPERATIONS, lambda: shared.ops, self.stopping.wait).take
         limiter = requests = None

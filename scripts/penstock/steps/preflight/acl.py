@@ -14,6 +14,7 @@ from penstock.filesystem import owners
 from penstock.filesystem.acl_xattrs import judge, refusal
 from penstock.filesystem.kinds import named_kind, rules_of
 from penstock.steps.preflight.node_view import WHERE_IDS_ARE_MAPPED
+from penstock.storage import modes
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -32,7 +33,7 @@ def check(
 ) -> None:
     """Changes nothing: an ACL is read, plan's probe sets one. Raises PreflightError for a user or group that
     this machine does not know, ConfigError for a pattern of `permissions.modes` that cannot be used."""
-    rules = context.storage.access_rules(config.permissions)
+    rules = modes.access_rules(config.permissions)
     if not rules.has_acl or answers.silent(layout.root):
         return
     facts = answers.facts(layout.root, "the target")

@@ -7,23 +7,21 @@ from typing import TYPE_CHECKING
 from penstock.filesystem import kernel_quotas
 from penstock.filesystem.quotas import unnamed_group
 from penstock.runtime.mounts import nearest
+from penstock.storage import modes
 
 if TYPE_CHECKING:
     from penstock.config.settings import DatasetConfig
     from penstock.core.layout import DatasetLayout
-    from penstock.state.context import Context
     from penstock.steps.preflight.answers import Answers
     from penstock.steps.preflight.looks import Looks
 
 
-def check(
-    context: Context, config: DatasetConfig, layout: DatasetLayout, answers: Answers, looks: Looks
-) -> None:
+def check(config: DatasetConfig, layout: DatasetLayout, answers: Answers, looks: Looks) -> None:
     """Reports nothing of a target that does not answer. Raises PreflightError for a group that is not
     known."""
     if answers.silent(layout.root):
         return
-    gid = context.storage.group_id(config.permissions)
+    gid = modes.group_id(config.permissions)
     seen = kernel_quotas.survey(layout.releases, None, gid)
     found = kernel_quotas.check(seen)
     if gid is None:

@@ -13,13 +13,13 @@ from penstock.errors import PreflightError
 from penstock.filesystem import owners
 from penstock.filesystem.quotas import owner_of_new
 from penstock.runtime.mounts import nearest
+from penstock.storage.modes import group_id
 
 if TYPE_CHECKING:
     from pathlib import Path
 
     from penstock.config.settings import DatasetConfig, PermissionsConfig
     from penstock.core.layout import DatasetLayout
-    from penstock.state.context import Context
     from penstock.steps.preflight.answers import Answers
     from penstock.steps.preflight.looks import Looks
 
@@ -41,12 +41,10 @@ class Way(NamedTuple):
     """A folder above the data that lets its owner alone in, with its mode; "": none."""
 
 
-def check(
-    context: Context, config: DatasetConfig, layout: DatasetLayout, answers: Answers, looks: Looks
-) -> None:
+def check(config: DatasetConfig, layout: DatasetLayout, answers: Answers, looks: Looks) -> None:
     """Raises PreflightError for a group to which this account may not give files."""
     policy = config.permissions
-    gid = context.storage.group_id(policy)
+    gid = group_id(policy)
     mine = {os.getegid(), *os.getgroups()}
     if gid is not None and os.geteuid() != 0 and gid not in mine:
         names = ", ".join(sorted(_group_name(number) for number in mine))

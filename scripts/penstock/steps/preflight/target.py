@@ -14,6 +14,7 @@ from penstock.errors import MAKE_ROOM, NoSpaceError, PreflightError
 from penstock.locks import dataset_lock
 from penstock.policy import accounts, rights
 from penstock.steps.preflight.answers import roots
+from penstock.storage import dataset_folders
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -35,10 +36,10 @@ def check(
         answers.require(root, "the target")
     if before is not None:
         _require_content(layout, before)
-    context.storage.check_owner(layout)
-    context.storage.check_root(layout.root)
+    dataset_folders.check_owner(layout)
+    dataset_folders.check_root(layout.root)
     if layout.state_root is not None:
-        context.storage.check_root(layout.state_root)
+        dataset_folders.check_root(layout.state_root)
     seen = answers.facts(layout.root, "the target")
     keep = context.config.target.kept(seen.total_bytes)
     if seen.read_only:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from penstock.filesystem import store_checks
+from penstock.storage import modes
 
 if TYPE_CHECKING:
     from penstock.config.settings import DatasetConfig
@@ -24,7 +25,7 @@ def check(
     target = context.config.target
     results = store_checks.check_target(
         layout.releases,
-        gid=context.storage.group_id(config.permissions),
+        gid=modes.group_id(config.permissions),
         wish=target.striping,
         named=target.filesystem,
     )

@@ -13,7 +13,7 @@ from penstock.core import human
 from penstock.core.checks import CheckResult
 from penstock.core.key_paths import TEMPORARY
 from penstock.runtime import interpreter
-from penstock.storage.registry import open_storage
+from penstock.storage.staging_writer import StagingWriter, prepare_process
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -39,9 +39,8 @@ def content(number: int) -> bytes:
 
 def write(data: Path) -> None:
     """Write numbered files into `data` by the writer that copy uses, slowly, until killed."""
-    storage = open_storage()
-    storage.prepare_process()
-    with storage.writer(
+    prepare_process()
+    with StagingWriter(
         data,
         file_mode=0o600,
         dir_mode=0o700,

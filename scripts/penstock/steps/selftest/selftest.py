@@ -31,7 +31,7 @@ from penstock.runtime.proc import process_stat
 from penstock.steps.selftest import full_quota, killed_writer, measurements, small_staging, two_nodes
 from penstock.steps.selftest.budget import WITHIN, Budget
 from penstock.steps.selftest.two_nodes import Peers
-from penstock.storage.registry import open_storage
+from penstock.storage import tree_removal
 
 if TYPE_CHECKING:
     import subprocess
@@ -118,8 +118,8 @@ def run(
             said(name)
             results += _part(name, part, budget)
     finally:
-        open_storage().remove_tree(source)
-        open_storage().remove_tree(place)
+        tree_removal.remove_tree(source)
+        tree_removal.remove_tree(place)
     results += left
     return {
         "format": FORMAT,
@@ -206,5 +206,5 @@ def _clear(folder: Path) -> list[CheckResult]:
                     )
                 )  # fmt: skip
             elif killed:
-                open_storage().remove_tree(folder / name)
+                tree_removal.remove_tree(folder / name)
     return found

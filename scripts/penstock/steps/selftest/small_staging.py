@@ -15,7 +15,7 @@ from penstock.core.layout import DATA, DatasetLayout
 from penstock.policy import rights
 from penstock.runtime import interpreter
 from penstock.state import seals
-from penstock.storage.registry import open_storage
+from penstock.storage import dataset_folders
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -118,6 +118,6 @@ def _same(one: Path, other: Path) -> bool:
 
 def _grades(layout: DatasetLayout) -> str:
     """By the seal: how files were read back."""
-    release = open_storage().current(layout)
+    release = dataset_folders.current(layout)
     grades = seals.load(layout, release or "").seal.evidence.storage
     return ", ".join(f"{name}: {human.counted(one.files, 'file')}" for name, one in sorted(grades.items()))
