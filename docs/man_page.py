@@ -16,7 +16,7 @@ import yaml
 
 from penstock.cli import parser as command_line
 from penstock.cli import parser_parts
-from penstock.cli.commands import COMMANDS, GROUPS, HIDDEN, STEP, Command
+from penstock.cli.command_table import COMMANDS, GROUPS, HIDDEN, STEP, Command
 
 if TYPE_CHECKING:
     import argparse

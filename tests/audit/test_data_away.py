@@ -16,6 +16,7 @@ from tests.vendors.beegfs_cluster import Cluster
 from tests.vendors.tiers import RELEASED, Tiers
 
 from penstock.audit import audit_store
+from penstock.cli.commands.audit import render
 from penstock.config.settings import AuditConfig
 from penstock.core.audit_selection import Choice
 from penstock.core.documents.verdict import AuditShown, LastAudit, StandingFindings, Verdict
@@ -94,7 +95,7 @@ def test_s16_a_stub_of_another_size_is_offline_and_no_finding(
     assert lines == [
         {"bytes": len(files[name]), "kind": "offline", "path": name, "why": why} for name in (GIANT, FILE)
     ]
-    said = findings_text.audit(result)
+    said = render(result)
     assert f"  ? {FILE}  (offline: {why})\n" in said
     assert "STATUS      PARTLY (not read: 2 offline)\n" in said
     assert last_whole(staged) is None, "not all of it was read"
@@ -138,7 +139,7 @@ def test_s16_released_files_are_offline_whatever_may_be_recalled(
     assert result["status"] == "FINDINGS"
     assert [one.path for one in result["findings"]] == ["d0/f03"]
     assert result["skipped"]["offline"]["files"] == 1
-    assert "FINDINGS (1 changed, not read: 1 offline)" in findings_text.audit(result)
+    assert "FINDINGS (1 changed, not read: 1 offline)" in render(result)
     # What may be bad among the skipped is not known: an earlier finding stands, and a repair goes by it.
     newest, older = audit_store.since_whole(staged.layout("data"), result["release"]), result["audit"]
     assert [one.id for one in newest] == [older]

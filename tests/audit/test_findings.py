@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from tests.support.published import damage, data_of, flip, writable
 
+from penstock.cli.commands.audit import render
 from penstock.core.documents import typed_json
 from penstock.core.documents.findings import from_json
 from penstock.errors import FindingsError
@@ -17,7 +18,6 @@ from penstock.formats.files import Files
 from penstock.formats.manifest import ManifestWriter, read_manifest
 from penstock.steps import audit_step, repair_step
 from penstock.storage import durable
-from penstock.views import findings_text
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -150,7 +150,7 @@ def test_findings_of_samples_since_the_last_whole_audit_are_repaired_together(
     result = audit_step.run(staged, "data", tiny)
     assert (result["status"], result["files"]) == ("PARTLY", 0)
     assert result["promise"].startswith("this sample holds no file: nothing is proven of their bytes")
-    assert findings_text.audit(result).endswith("  STATUS      PARTLY (no file was read)\n")
+    assert render(result).endswith("  STATUS      PARTLY (no file was read)\n")
     done = repair_step.run(staged, "data")
     assert [path for path, _ in done["repaired"]] == ["big/giant", "d0/f00"]
     assert done["fetched_bytes"] == len(files["d0/f00"]) + (1 << 20)

@@ -14,6 +14,7 @@ from tests.support.s3server import S3Server
 from tests.support.staging_runs import tree
 
 from penstock.audit import audit_plan
+from penstock.cli.commands.repair import render
 from penstock.config.settings import PlanConfig
 from penstock.core.documents.history_line import Repair
 from penstock.errors import FailedError, FindingsError
@@ -22,7 +23,6 @@ from penstock.state import history, verdicts
 from penstock.steps import audit_step, repair_step
 from penstock.steps.repair_array import mender_of
 from penstock.steps.shared_damage import SharedDamage
-from penstock.views import findings_text
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -183,9 +183,7 @@ def test_a_repair_restores_a_file_in_every_release_that_shares_the_damage(tmp_pa
             {other: ["a"]},
             {},
         )
-        assert f"1 file is the same in release {other}, and repaired there, too" in findings_text.repair(
-            result
-        )
+        assert f"1 file is the same in release {other}, and repaired there, too" in render(result)
         assert (first / "a").samefile(second / "a")
         assert (second / "a").read_bytes() == b"a" * 5000
         assert (first / "c").read_bytes() == b"c"

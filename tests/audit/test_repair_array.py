@@ -19,6 +19,7 @@ from tests.support.s3server import S3Server
 from tests.support.scripted_cluster import DONE, FAILED, ScriptedCluster
 from tests.support.staging_runs import tree
 
+from penstock.cli.commands.repair import render
 from penstock.cli.main import main
 from penstock.config.fixed_settings import TESTED
 from penstock.config.settings import PlanConfig
@@ -27,7 +28,6 @@ from penstock.core.key_paths import TEMPORARY
 from penstock.errors import FailedError, InterruptedRunError, NewerFormatError
 from penstock.state import history
 from penstock.steps import audit_step, repair_step
-from penstock.views import findings_text
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -240,7 +240,7 @@ def test_a_repair_says_where_its_fsyncs_ended(served: tuple[Context, S3Server], 
     finally:
         context.cluster = local
     assert (done["status"], done.get("fsync_ends", "")) == ("REPAIRED", ends)
-    assert (f"each fsync ended {ends}" in findings_text.repair(done)) is bool(ends)
+    assert (f"each fsync ended {ends}" in render(done)) is bool(ends)
     line = json.loads(context.layout("data").history.read_text().splitlines()[-1])
     assert line.get("fsync_ends", "") == ends
     assert ("fsync_ends" in line) is bool(ends)

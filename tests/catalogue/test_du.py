@@ -17,6 +17,7 @@ from tests.support.commands import penstock
 from tests.support.forked import NOBODY, forked
 
 from penstock.catalogue.dataset_use import used
+from penstock.cli.commands import du
 from penstock.cli.main import main
 from penstock.config import fixed_settings
 from penstock.core.layout import DatasetLayout
@@ -24,7 +25,6 @@ from penstock.errors import InterruptedRunError
 from penstock.filesystem.tree import DEPTH
 from penstock.retention import disk_use
 from penstock.retention.disk_use import Use
-from penstock.views import disk_use_text
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -49,7 +49,7 @@ def by_name(use: DiskUse) -> dict[str, AreaUse]:
 
 
 def text(use: DiskUse) -> str:
-    return "".join(f"{line.text}\n" for line in disk_use_text.shown([use]))
+    return "".join(f"{line.text}\n" for line in du.render([use]))
 
 
 def blocks(path: Path) -> int:

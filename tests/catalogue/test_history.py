@@ -11,9 +11,9 @@ from tests.support.commands import penstock
 from tests.support.forked import NOBODY, forked
 
 from penstock.catalogue import past
+from penstock.cli.commands import history
 from penstock.core.documents import history_line
 from penstock.core.documents.history_line import Author, HistoryLine, Removal, Repair, RepairCounts, Unpinning
-from penstock.views import release_text
 
 if TYPE_CHECKING:
     from penstock.core.documents.catalogue_rows import History
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 
 def text(found: History, limit: int | None = None) -> str:
-    return "".join(f"{line.text}\n" for line in release_text.history([found], limit))
+    return "".join(f"{line.text}\n" for line in history.render([found], limit))
 
 
 def append(layout: DatasetLayout, *lines: object) -> None:

@@ -18,13 +18,14 @@ from tests.support.staging_runs import tree
 from penstock.catalogue import details, places
 from penstock.catalogue.holders import nobody
 from penstock.catalogue.releases import dataset_row
+from penstock.cli.commands import releases, show
 from penstock.core.documents import verdict
 from penstock.core.documents.verdict import LastAudit, LastRepair, StandingFindings, Verdict
 from penstock.core.layout import DatasetLayout
 from penstock.errors import ConfigError, PreflightError
 from penstock.retention.pins import Held
 from penstock.state import seals
-from penstock.views import findings_text, release_text
+from penstock.views import findings_text
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -34,7 +35,7 @@ if TYPE_CHECKING:
 
 
 def text(row: DatasetRow) -> str:
-    return "".join(f"{line.text}\n" for line in release_text.releases([row]))
+    return "".join(f"{line.text}\n" for line in releases.render([row]))
 
 
 def by_name(row: DatasetRow) -> dict[str, ReleaseRow]:
@@ -207,7 +208,7 @@ def test_a_reader_sees_what_the_owner_sees_but_for_the_history(root: Path) -> No
     assert row == mine
     shown = forked(lambda: details.shown(layout, None, nobody), uid=NOBODY)
     assert (shown["seal_in_history"], shown["history"]) == ("unreadable", [])
-    assert "its owner alone can read" in " ".join(line.text.strip() for line in release_text.shown(shown))
+    assert "its owner alone can read" in " ".join(line.text.strip() for line in show.render(shown))
     assert details.shown(layout, None, nobody)["seal_in_history"] == "same"
     assert snapshot(root) == before
 

@@ -12,8 +12,9 @@ from typing import TYPE_CHECKING
 import pytest
 from tests.support.commands import PATIENCE, penstock
 
-from penstock.cli import completion_command, parser
-from penstock.cli.commands import COMMANDS
+from penstock.cli import parser
+from penstock.cli.command_table import COMMANDS
+from penstock.cli.commands import completion
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -38,7 +39,7 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 def words(*typed: str) -> set[str] | None:
-    found = completion_command.candidates(parser.build(), typed)
+    found = completion.candidates(parser.build(), typed)
     return None if found is None else {one.word for one in found}
 
 
@@ -159,7 +160,7 @@ def test_bash_and_its_equals_sign(folder: Path) -> None:
 
 
 def test_the_function_is_printed(tmp_path: Path) -> None:
-    for shell, script in completion_command.SCRIPTS.items():
+    for shell, script in completion.SCRIPTS.items():
         done = penstock("completion", shell, cwd=tmp_path)
         assert (done.returncode, done.stdout) == (0, script)
     assert penstock("completion", "tcsh", cwd=tmp_path).returncode == 2

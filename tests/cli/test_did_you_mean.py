@@ -8,7 +8,7 @@ import pytest
 from tests.support.commands import penstock
 
 from penstock.cli import old_words
-from penstock.cli.commands import COMMANDS
+from penstock.cli.command_table import COMMANDS
 from penstock.cli.main import main
 from penstock.cli.workflow_values import chosen, parse
 from penstock.config.loader import load

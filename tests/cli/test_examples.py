@@ -7,7 +7,7 @@ import shlex
 import pytest
 
 from penstock.cli import main, parser
-from penstock.cli.commands import COMMANDS, Command
+from penstock.cli.command_table import COMMANDS, Command
 
 SHOWN = [one for one in COMMANDS if one.of_people]
 

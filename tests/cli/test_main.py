@@ -17,10 +17,10 @@ from tests.support.commands import penstock as command
 
 import penstock
 from penstock import errors
-from penstock.cli import commands, error_report, main, parser
+from penstock.cli import command_table, error_report, main, parser
 from penstock.cli.session import Session, _refuse_unwritable
 
-SHOWN = [c for c in commands.COMMANDS if c.of_people]
+SHOWN = [c for c in command_table.COMMANDS if c.of_people]
 """What people call."""
 
 
@@ -28,9 +28,9 @@ def test_without_a_command_the_help_is_printed(capsys: pytest.CaptureFixture[str
     assert main.main([]) == 0
     out = capsys.readouterr().out
     groups = [line.strip(":") for line in out.partition("options:")[0].splitlines() if line.endswith(":")]
-    assert groups == [*commands.GROUPS]
-    for one in commands.COMMANDS:
-        assert (f"\n    {one.name} " in out) == (one.group in commands.GROUPS)
+    assert groups == [*command_table.GROUPS]
+    for one in command_table.COMMANDS:
+        assert (f"\n    {one.name} " in out) == (one.group in command_table.GROUPS)
     assert "exit status: 0 done" in out
 
 
@@ -42,12 +42,14 @@ def test_version(capsys: pytest.CaptureFixture[str]) -> None:
     assert sys.executable in second
 
 
-@pytest.mark.parametrize("one", commands.COMMANDS, ids=lambda c: c.name)
-def test_every_command_has_help_and_code(one: commands.Command, capsys: pytest.CaptureFixture[str]) -> None:
+@pytest.mark.parametrize("one", command_table.COMMANDS, ids=lambda c: c.name)
+def test_every_command_has_help_and_code(
+    one: command_table.Command, capsys: pytest.CaptureFixture[str]
+) -> None:
     assert main.main([*one.typed.split(), "--help"]) == 0
     out = capsys.readouterr().out
     assert one.summary[1:] in " ".join(out.split())
-    assert callable(one.load())
+    assert callable(one.load().run)
 
 
 PAGE = (ROOT / "docs/commands.md").read_text(encoding="utf-8")
@@ -55,7 +57,7 @@ PAGE = (ROOT / "docs/commands.md").read_text(encoding="utf-8")
 
 def test_the_page_has_each_command_in_the_order_of_the_table() -> None:
     told = re.findall(r"^\| `penstock ([a-z -]+)` \|", PAGE, re.MULTILINE)
-    groups = (*commands.GROUPS, commands.STEP, commands.HIDDEN)
+    groups = (*command_table.GROUPS, command_table.STEP, command_table.HIDDEN)
     assert told == [one.typed for group in groups for one in SHOWN if one.group == group]
 
 

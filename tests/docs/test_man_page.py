@@ -10,7 +10,7 @@ import pytest
 
 from docs import man_page
 from penstock.cli import parser, parser_parts
-from penstock.cli.commands import COMMANDS
+from penstock.cli.command_table import COMMANDS
 
 
 def shown(*words: str) -> subprocess.CompletedProcess[str]:

@@ -17,7 +17,7 @@ import pytest
 import yaml
 
 from penstock import errors
-from penstock.cli.commands import COMMANDS, GROUPS, HIDDEN, STEP
+from penstock.cli.command_table import COMMANDS, GROUPS, HIDDEN, STEP
 from penstock.cli.old_words import INSTEAD, SYNONYMS
 
 if TYPE_CHECKING:
@@ -33,7 +33,7 @@ REMEDIED = {
 }  # fmt: skip
 """The errors that end a command: each says what to do."""
 UNREMEDIED = {
-    "cli/list_commands.py": "a receipt of Snakemake's own, which its next run makes anew",
+    "cli/commands/list_failure.py": "a receipt of Snakemake's own, which its next run makes anew",
     "steps/mending.py": "`_for_owner` adds what to do, with the command of the account that may",
 }
 """Modules whose errors need no remedy, and why."""

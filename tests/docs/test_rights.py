@@ -7,7 +7,7 @@ from pathlib import Path
 
 from tests.support.commands import parsers
 
-from penstock.cli.commands import COMMANDS
+from penstock.cli.command_table import COMMANDS
 from penstock.cli.parser import build
 from penstock.policy import rights
 

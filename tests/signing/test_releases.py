@@ -16,12 +16,12 @@ from tests.support.published import data_of, publish, writable
 from tests.support.staging_runs import context_for, tree
 
 from penstock.catalogue import details
+from penstock.cli.commands import show
 from penstock.core.layout import NO_SIGNING
 from penstock.errors import ConfigError, FailedError, FindingsError, PreflightError
 from penstock.state import gate, history
 from penstock.state.context import Context
 from penstock.steps import audit_step, preflight_step, rollback_step, sign_release
-from penstock.views import release_text
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -164,7 +164,7 @@ def test_show_says_whether_the_signatures_hold(signed: Context) -> None:
 
     assert said() == "holds, by `target.signers`"
     assert said(None).startswith("release.json.sig is there, and not verified")
-    lines = release_text.shown(details.shown(layout, None, lambda _: {}))
+    lines = show.render(details.shown(layout, None, lambda _: {}))
     assert any("Signature" in line.text and "holds" in line.text for line in lines)
     with writable(folder):
         (folder / "release.json.sig").unlink()

@@ -17,12 +17,12 @@ from tests.support.s3server import S3Server
 from tests.support.staging_runs import tree
 from tests.support.whole_way import content, go, records, staging
 
+from penstock.cli.commands.plan import render
 from penstock.config.settings import PermissionsConfig, PlanConfig
 from penstock.core.documents.history_line import Publication
 from penstock.errors import PreflightError
 from penstock.state import history, run_store, seals
 from penstock.steps import audit_step, repair_step, report_step
-from penstock.views import result_texts
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
@@ -126,7 +126,7 @@ def test_renamed_objects_are_linked_and_counted(tmp_path: Path, more: tuple[str,
         assert (plan["unchanged"], plan["renamed"]) == (6, 3)
         assert any("3 files of them, " in said and "under another name" in said for said in plan["why"])
         assert any("1 file, " in said and "of another time are copied there" in said for said in plan["why"])
-        assert "3 of them" in result_texts.plan(plan)
+        assert "3 of them" in render(plan)
         go(context, after="plan")
         assert fetched(server, since) == []
         second = layout.current.resolve()

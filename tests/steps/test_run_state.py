@@ -14,7 +14,8 @@ from tests.support.scripted_cluster import ScriptedCluster
 from tests.support.staging_runs import tree
 from tests.support.whole_way import FILES, go, staging
 
-from penstock.cli import state_commands, step_commands
+from penstock.cli import step_runner
+from penstock.cli.commands.status import render
 from penstock.cluster.port import ArraySpec, State
 from penstock.core import human
 from penstock.core.documents.marks import LastEnd
@@ -53,7 +54,7 @@ def status(context: Context) -> StatusResult:
 
 def line(context: Context) -> str:
     """The text's first line about the dataset."""
-    return state_commands.render([status(context)])[1].text.strip()
+    return render([status(context)])[1].text.strip()
 
 
 def ends(context: Context, error: Exception, step: str = "copy") -> None:
@@ -66,7 +67,7 @@ def ends(context: Context, error: Exception, step: str = "copy") -> None:
     before, context.sink = context.sink, raises
     try:
         with pytest.raises(type(error)):
-            step_commands.one(step, context, "data")
+            step_runner.one(step, context, "data")
     finally:
         context.sink = before
 
@@ -80,7 +81,7 @@ def test_from_nothing_to_published(context: Context) -> None:
     go(context)
     assert (status(context)["state"], "work" in status(context)) == ("published", False)
     size = human.size(sum(map(len, FILES.values())))
-    assert f"  size          {size}" in [one.text for one in state_commands.render([status(context)])]
+    assert f"  size          {size}" in [one.text for one in render([status(context)])]
 
 
 def test_a_step_at_work_says_how_much_is_done(context: Context) -> None:
@@ -92,7 +93,7 @@ def test_a_step_at_work_says_how_much_is_done(context: Context) -> None:
         progress.write_text(json.dumps({"files": 1, "bytes": run.plan.bytes // 2, "failed": 0}))
         assert line(context) == "state         copying 50.0 %"
         made = f"  release       {run.release}, being made"
-        assert made in [one.text for one in state_commands.render([status(context)])]
+        assert made in [one.text for one in render([status(context)])]
         assert status(context)["work"]["percent"] == 50.0
         (context.config.target.root / "PAUSE").write_text("until 18:00")
         assert line(context).startswith("state         waiting: PAUSE stands at ")

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import argparse
 import contextlib
 import os
 import secrets
@@ -14,6 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
+    import argparse
     from collections.abc import Callable, Iterator, Mapping
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -35,12 +35,13 @@ def penstock(*words: str, cwd: Path | None = None) -> subprocess.CompletedProces
 
 
 def parsers(built: argparse.ArgumentParser) -> dict[str, argparse.ArgumentParser]:
-    """The parser, and those of its commands, by the words that lead to each."""
+    """The parser, and those of its commands, by the words that lead to each; with all of their arguments."""
+    from penstock.cli import parser_parts
+
+    parser_parts.actions(built)
     found = {built.prog: built}
-    for action in built._actions:
-        if isinstance(action, argparse._SubParsersAction):
-            for child in action.choices.values():
-                found |= parsers(child)
+    for child in parser_parts.children(built).values():
+        found |= parsers(child)
     return found
 
 

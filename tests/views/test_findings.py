@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from penstock.cli.commands import audit, repair
 from penstock.core.documents.findings import Finding
 from penstock.views import findings_text
 
@@ -31,7 +32,7 @@ RESULT: dict[str, Any] = {
 
 
 def test_an_audit() -> None:
-    assert findings_text.audit(RESULT) == (
+    assert audit.render(RESULT) == (
         "data/r1\n"
         "  Read        1,200 of 1,200 files, 5.00 MiB in 2.0 s\n"
         "  How         1,198 read past the page cache by direct I/O\n"
@@ -47,18 +48,18 @@ def test_an_audit() -> None:
 
 def test_only_the_first_are_shown() -> None:
     found = [Finding("missing", f"f{i}", "w") for i in range(1000)]
-    text = findings_text.audit({**RESULT, "findings": found, "counts": {"missing": 123_456}})
+    text = audit.render({**RESULT, "findings": found, "counts": {"missing": 123_456}})
     assert text.count("(w)") == findings_text.SHOWN
     assert "and 123,406 more" in text
 
 
 def test_nothing_found() -> None:
-    text = findings_text.audit({**RESULT, "status": "PASSED", "counts": {}, "findings": []})
+    text = audit.render({**RESULT, "status": "PASSED", "counts": {}, "findings": []})
     assert text.endswith("any damage is found\n  STATUS      PASSED\n")
 
 
 def test_a_repair() -> None:
-    text = findings_text.repair(
+    text = repair.render(
         {
             "dataset": "data",
             "release": "r1",

@@ -21,19 +21,17 @@ from tests.views import golden_values as values
 
 from penstock.bandwidth.cap_file import Cap
 from penstock.bandwidth.overview import Held, Overview
-from penstock.cli import limit_command, output, state_commands
+from penstock.cli import output
+from penstock.cli.commands import adopt, audit, diff, du, history, limit, plan, releases, repair, show, status
+from penstock.cli.commands import list as listing
 from penstock.cli.session import Session
 from penstock.core.events import Ended
 from penstock.views import (
-    adoption_text,
     check_table,
-    difference_text,
-    disk_use_text,
     findings_text,
     gc_text,
     html_report,
     linked_text,
-    release_text,
     result_texts,
     run_table,
     summary,
@@ -64,8 +62,8 @@ def shown(lines: Iterable[Line]) -> str:
 
 
 def differences(result: Any, rows: Iterable[Any] = ()) -> str:
-    lines = [*difference_text.summary(result), *map(difference_text.row, rows)]
-    return shown([*lines, difference_text.more("unproven", 1234)] if rows else lines)
+    lines = [*diff.summary(result), *map(diff.row, rows)]
+    return shown([*lines, diff.more("unproven", 1234)] if rows else lines)
 
 
 def styled(render: Callable[..., Iterable[Line]], value: Any, **more: int) -> str:
@@ -125,29 +123,29 @@ def screens() -> Mapping[str, Callable[[], str]]:
     )
     texts: dict[str, Callable[[], str]] = {}
     for title, render, rich, poor in (
-        ("status", state_commands.render, values.STATUS, values.NO_STATUS),
-        ("releases", release_text.releases, values.DATASETS, []),
-        ("show", release_text.shown, values.SHOWN, values.BARELY_SHOWN),
-        ("history", release_text.history, values.HISTORIES, values.NO_HISTORY),
-        ("history, cut", partial(release_text.history, limit=3), values.HISTORIES, values.NO_HISTORY),
-        ("du", disk_use_text.shown, values.USES, values.NO_USES),
+        ("status", status.render, values.STATUS, values.NO_STATUS),
+        ("releases", releases.render, values.DATASETS, []),
+        ("show", show.render, values.SHOWN, values.BARELY_SHOWN),
+        ("history", history.render, values.HISTORIES, values.NO_HISTORY),
+        ("history, cut", partial(history.render, limit=3), values.HISTORIES, values.NO_HISTORY),
+        ("du", du.render, values.USES, values.NO_USES),
     ):
         texts |= {
             f"{title}, rich": partial(styled, render, rich),
             f"{title}, poor": partial(styled, render, poor),
         }
-        if render is not state_commands.render:
+        if render is not status.render:
             texts[f"{title}, rich and wide"] = partial(styled, render, rich, columns=120)
     for title, render, rich, poor in (
-        ("audit", findings_text.audit, values.AUDITED, values.CLEAN),
-        ("repair", findings_text.repair, values.REPAIRED, values.NOT_REPAIRED),
-        ("overruling", findings_text.overruled, values.OVERRULED, {**values.OVERRULED, "counts": {}}),
+        ("audit", audit.render, values.AUDITED, values.CLEAN),
+        ("repair", repair.render, values.REPAIRED, values.NOT_REPAIRED),
+        ("overruling", audit.overruled, values.OVERRULED, {**values.OVERRULED, "counts": {}}),
         ("gc in a pipe", gc_text.collected, values.COLLECTED, values.NOT_COLLECTED),
         ("gc on a terminal", partial(gc_text.collected, columns=80), values.COLLECTED, values.NOT_COLLECTED),
-        ("adopt", adoption_text.comparison, values.ADOPTED, values.NOT_ADOPTED),
-        ("adopt --seal", adoption_text.sealed, values.SEALED, values.BARELY_SEALED),
-        ("list", result_texts.listing, values.LISTED, values.LISTED_BEFORE),
-        ("plan", result_texts.plan, values.PLANNED, values.PLANNED_BEFORE),
+        ("adopt", adopt.comparison, values.ADOPTED, values.NOT_ADOPTED),
+        ("adopt --seal", adopt.sealed, values.SEALED, values.BARELY_SEALED),
+        ("list", listing.render, values.LISTED, values.LISTED_BEFORE),
+        ("plan", plan.render, values.PLANNED, values.PLANNED_BEFORE),
         ("dry run", result_texts.preview, values.PREVIEWS, {"datasets": {}}),
         ("usage", usage, values.USAGE, values.NO_USAGE),
         ("summary", summary.render, values.RESULT, values.NO_RESULT),
@@ -165,8 +163,8 @@ def screens() -> Mapping[str, Callable[[], str]]:
             run_table.ending(RUN_ROWS, 3, again="penstock run b", report="r.html")
         ),
         "run table, poor": lambda: shown(run_table.ending(RUN_ROWS[:1], 0, again="", report="")),
-        "limit, rich": lambda: limit_command.rendered(held, Cap(None, 7), Cap(125_000_000, 7)) + "\n",
-        "limit, poor": lambda: limit_command.rendered(Overview(Cap(), "", []), Cap(), Cap()) + "\n",
+        "limit, rich": lambda: limit.rendered(held, Cap(None, 7), Cap(125_000_000, 7)) + "\n",
+        "limit, poor": lambda: limit.rendered(Overview(Cap(), "", []), Cap(), Cap()) + "\n",
         "carried, rich": lambda: linked_text.words(values.SHOWN["seal"]["carried"]) + "\n",
         "carried, poor": lambda: linked_text.words({}) + "\n",
         "repair of others": lambda: "".join(

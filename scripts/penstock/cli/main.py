@@ -20,11 +20,6 @@ if TYPE_CHECKING:
     from penstock.cli.session import Session
 
 
-SPOKEN_TO = frozenset({"visit", "selftest-peer", "init"})
-"""Commands that read their standard input: penstock starts two of them itself, and speaks to them there;
-`init` asks a person. No other reads any."""
-
-
 def program() -> NoReturn:
     """The `penstock` command: `main`, and the end of the process.
 
@@ -67,13 +62,14 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def _run(parsed: argparse.Namespace) -> int:
-    from penstock.cli import commands, exit_files, time_limit
+    from penstock.cli import command_table, exit_files, time_limit
     from penstock.cli.session import Session
     from penstock.cluster.registry import read_job_environment
     from penstock.policy import rights
     from penstock.runtime import job_environment
 
-    if parsed.command not in SPOKEN_TO:
+    command = command_table.find(parsed.command)
+    if not command.reads_input:
         output.without_input()
     session = Session(parsed)
     output.called_as(session.program)
@@ -105,7 +101,7 @@ def _run(parsed: argparse.Namespace) -> int:
                 if parsed.as_root:
                     rights.grant()
                 rights.refuse_root(parsed.command, vars(parsed), session.program)
-                code = _ended(commands.find(parsed.command).load()(parsed, session), session)
+                code = _ended(command.load().run(parsed, session), session)
             except KeyboardInterrupt:
                 code = _ended(128 + (session.stop.signal_number or signal.SIGINT), session)
             except Exception as error:  # noqa: BLE001  the one place where nothing may pass

@@ -11,7 +11,7 @@ import re
 import shlex
 from typing import TYPE_CHECKING
 
-from penstock.cli.commands import COMMANDS, STEP
+from penstock.cli.command_table import COMMANDS, STEP
 from penstock.core.text import nearest, slips
 
 if TYPE_CHECKING:

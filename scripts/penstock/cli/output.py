@@ -90,9 +90,9 @@ def show_checks(title: str, results: Sequence[CheckResult]) -> None:
     check_table.show(sys.stdout, title, [one._replace(mend=pasted(one.mend)) for one in results])
 
 
-def columns() -> int:
-    """The width of the terminal that standard output is, at least 80; 80 where it is none."""
-    return max(80, shutil.get_terminal_size().columns) if sys.stdout.isatty() else 80
+def columns(piped: int = 80) -> int:
+    """The width of the terminal that standard output is, at least 80; `piped` where it is none."""
+    return max(80, shutil.get_terminal_size().columns) if sys.stdout.isatty() else piped
 
 
 def show_lines(lines: Iterable[Line], *, hints: bool = False) -> None:

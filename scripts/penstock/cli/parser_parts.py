@@ -8,7 +8,8 @@ from __future__ import annotations
 import argparse
 from typing import TYPE_CHECKING, NoReturn
 
-from penstock.cli.commands import STEP
+from penstock.cli.command_table import STEP
+from penstock.cli.parser import CommandParser
 from penstock.core.text import did_you_mean
 
 if TYPE_CHECKING:
@@ -17,6 +18,8 @@ if TYPE_CHECKING:
 
 def actions(parser: argparse.ArgumentParser) -> list[argparse.Action]:
     """Options and arguments, in the order of the help; commands are none."""
+    if isinstance(parser, CommandParser):
+        parser.complete()
     return [action for action in parser._actions if not isinstance(action, argparse._SubParsersAction)]
 
 

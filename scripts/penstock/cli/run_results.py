@@ -139,14 +139,14 @@ def _options(parsed: argparse.Namespace) -> list[str]:
     return [f"--{name.replace('_', '-')}" for name in FLAGS if getattr(parsed, name)]
 
 
-def show_each(results: Mapping[str, Result], parsed: argparse.Namespace) -> None:
+def show_each(results: Mapping[str, Result], session: Session) -> None:
     """On standard output and in the log: a block, or with `--progress json` a line, for each dataset."""
     from penstock.views import summary
 
     for result in results.values():
         text = summary.render(result)
         logging.getLogger("penstock").info("%s", text.rstrip("\n"))
-        if parsed.progress == "json":
+        if session.as_json:
             output.show_json(result)
         else:
             output.show(text)

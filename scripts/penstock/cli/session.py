@@ -28,12 +28,13 @@ from penstock.state.context import Context, Stop
 
 if TYPE_CHECKING:
     import argparse
-    from collections.abc import Callable, Iterator, Mapping, Sequence
+    from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
     from pathlib import Path
     from types import TracebackType
 
     from penstock.cli.exit_files import CommandFailure
     from penstock.config.settings import Config
+    from penstock.views.styled_lines import Line
     from penstock.views.view_choice import View
 
 R = TypeVar("R")
@@ -214,6 +215,28 @@ class Session:
         except BlockingIOError:
             return False
         return True
+
+    @property
+    def as_json(self) -> bool:
+        """Whether results are printed as JSON."""
+        return bool(getattr(self.parsed, "json", False)) or self.parsed.progress == "json"
+
+    def show(self, result: object, text: Callable[[], str] | None) -> None:
+        """Print a result: as JSON, or as this text. None: nothing is printed for people."""
+        if self.as_json:
+            output.show_json(result)
+        elif text is not None:
+            output.show(text())
+
+    def show_rows(
+        self, rows: Iterable[object], lines: Callable[[int], Iterable[Line]], *, hints: bool = False
+    ) -> None:
+        """Print rows: each as a line of JSON, or the lines that `lines` makes for so many columns."""
+        if self.as_json:
+            for row in rows:
+                output.show_json(row)
+        else:
+            output.show_lines(lines(output.columns()), hints=hints)
 
     def receipt(self, result: Mapping[str, object]) -> None:
         """Write the result where --receipt says, durably and whole; a device is written as it stands."""

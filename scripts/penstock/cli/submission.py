@@ -36,7 +36,7 @@ def run(parsed: argparse.Namespace, session: Session, may_begin: Callable[[], No
     task += ["--copy-unchanged"] if parsed.copy_unchanged else []
     task += ["--cores", str(parsed.cores)] if parsed.cores is not None else []
     job = _submit(session, config, names, task, may_begin)
-    if not parsed.parsable and parsed.progress != "json":
+    if not parsed.parsable and not session.as_json:
         output.show(f"  to end everything:  {' '.join([session.program, 'cancel', *names])}")
         output.show(f"  to end it alone:    scancel {job}   (its arrays run on, and are met again)")
     return 0
@@ -87,7 +87,7 @@ def _submit(
     session.receipt(result)
     if parsed.parsable:
         output.show(job)
-    elif parsed.progress == "json":
+    elif session.as_json:
         output.show_json(result)
     else:
         what = "controller" if task[0] == "run" else "look"

@@ -1,4 +1,5 @@
-"""The results of list, plan and a dry run, as text. Guarantee: every name is escaped."""
+"""What a dry run would do, as text; and the block of titled rows that list and plan print, too. Guarantee:
+every name is escaped."""
 
 from __future__ import annotations
 
@@ -12,42 +13,11 @@ if TYPE_CHECKING:
 
     from penstock.core.documents.step_results import (
         DryRunResult,
-        ListResult,
-        PlanResult,
         Preview,
     )
 
 COLUMNS = 80
 """A line has no more, but for a long path or URL."""
-
-
-def listing(result: ListResult) -> str:
-    """How much there is, what was left out, and the release that it makes."""
-    amount = f"{human.counted(result['files'], 'file')}, {human.size(result['bytes'])}"
-    rows = [
-        ("Scanned", human.counted(result["scanned"], "object")),
-        ("Left out", ", ".join(human.of_kinds(result["ignored"]))),
-        ("To stage", "" if result["published"] else amount),
-        ("Release", f"{result['release']}{', published already' if result['published'] else ''}"),
-        ("Current", result["current"] or "none"),
-    ]
-    return _block(result["dataset"], rows)
-
-
-def plan(result: PlanResult) -> str:
-    """What is copied and what is linked; how many shards, how much room and time, and why."""
-    files, size = result["files"] - result["unchanged"], result["bytes"] - result["unchanged_bytes"]
-    unchanged = f"{human.counted(result['unchanged'], 'file')}, {human.size(result['unchanged_bytes'])}"
-    rows = [
-        ("Release", f"{result['release']}{', published already' if result['published'] else ''}"),
-        ("To copy", f"{human.counted(files, 'file')}, {human.size(size)}"),
-        ("Unchanged", f"{unchanged}, of {result['base']}" if result["unchanged"] else ""),
-        ("Renamed", f"{human.count(result['renamed'])} of them" if result["renamed"] else ""),
-        ("Giants", human.count(result["giants"]) if result["giants"] else ""),
-        ("Shards", human.count(result["shards"]) if result["shards"] else ""),
-        *(("", text) for text in result["why"]),
-    ]
-    return _block(result["dataset"], rows)
 
 
 def preview(result: DryRunResult, step: str = "run") -> str:
@@ -72,10 +42,11 @@ def _would(found: Preview) -> str:
         ("Would", found.get("would", "")),
         ("Problem", " ".join(found.get("problem", "").split())),
     ]
-    return _block(found["dataset"], rows)
+    return block(found["dataset"], rows)
 
 
-def _block(dataset: str, rows: Sequence[tuple[str, str]]) -> str:
+def block(dataset: str, rows: Sequence[tuple[str, str]]) -> str:
+    """The dataset, and its rows of title and text, wrapped; rows without a text are left out."""
     lines = [dataset]
     for title, text in rows:
         lines += text_block.field(title, text, COLUMNS) if text else []

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from penstock.cli import output
@@ -12,13 +13,25 @@ if TYPE_CHECKING:
     import argparse
     import subprocess
     from collections.abc import Sequence
-    from pathlib import Path
 
     from penstock.cli.session import Session
     from penstock.config.settings import ClusterConfig
 
 CONTRADICTED = 4
 """The exit status where something is not as the table of file systems, or penstock itself, says."""
+
+EXAMPLES = ("penstock selftest /beegfs/datasets", "penstock selftest --json")
+
+
+def arguments(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument(
+        "folder", type=Path, nargs="?", metavar="FOLDER", help="default: target.root of the configuration"
+    )
+    parser.add_argument("--json", action="store_true", help="print the result as JSON, not as a table")
+    parser.add_argument(
+        "--fill-quota", action="store_true",
+        help="fill the folder's own quota for a moment: no one else can write there meanwhile",
+    )  # fmt: skip
 
 
 def run(parsed: argparse.Namespace, session: Session) -> int:
@@ -39,7 +52,7 @@ def run(parsed: argparse.Namespace, session: Session) -> int:
 
     result = selftest.run(folder, session.stop.wait, said, together, fill_quota=parsed.fill_quota)
     session.receipt(result)
-    if parsed.json or parsed.progress == "json":
+    if session.as_json:
         output.show_json(result)
     else:
         output.show_checks(str(folder), result["results"])
@@ -77,19 +90,3 @@ def _cluster(parsed: argparse.Namespace, session: Session) -> ClusterConfig:
     if file_choice.chosen(parsed.config) is not None:
         return session.config().cluster
     return ClusterConfig(backend=parsed.backend or ClusterConfig.backend)
-
-
-def write(parsed: argparse.Namespace, session: Session) -> int:  # noqa: ARG001 (as every command)
-    """The writer that a selftest kills."""
-    from penstock.steps.selftest import killed_writer
-
-    killed_writer.write(parsed.folder)
-    return 0
-
-
-def peer(parsed: argparse.Namespace, session: Session) -> int:  # noqa: ARG001 (as every command)
-    """One of the two nodes of a selftest."""
-    from penstock.steps.selftest import peer
-
-    peer.serve(parsed.folder, sys.stdin, sys.stdout)
-    return 0

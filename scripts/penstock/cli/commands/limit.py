@@ -3,6 +3,8 @@ run at once."""
 
 from __future__ import annotations
 
+import argparse
+import re
 from typing import TYPE_CHECKING
 
 from penstock.cli import output
@@ -10,12 +12,44 @@ from penstock.core.text import in_quotes
 from penstock.errors import ConfigError, PreflightError
 
 if TYPE_CHECKING:
-    import argparse
-
     from penstock.bandwidth.cap_file import Cap
     from penstock.bandwidth.overview import Overview
     from penstock.cli.session import Session
     from penstock.config.settings import BandwidthConfig
+
+EXAMPLES = ("penstock limit 40Gbit/s", "penstock limit imagenet --nodes 2")
+
+
+def arguments(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument(
+        "what", nargs="?", metavar="RATE",
+        help="such as 40Gbit/s or 5GB/s; none: what the configurations say; default: print what is set. "
+        "With --nodes a dataset",
+    )  # fmt: skip
+    parser.add_argument(
+        "--requests", type=_count, metavar="N", help="requests a second of all elements; 0: no cap"
+    )
+    parser.add_argument(
+        "--nodes", type=_elements, metavar="N",
+        help="of a dataset: elements of a step that may run at once from now on, each on a node, or "
+        "`auto`: as cluster.max_elements says",
+    )  # fmt: skip
+
+
+def _count(text: str) -> int:
+    if not re.fullmatch("[0-9]{1,9}", text):
+        raise argparse.ArgumentTypeError(f"{in_quotes(text)} is not a number a second")
+    return int(text)
+
+
+def _elements(text: str) -> int:
+    if text == "auto":
+        return 0
+    if not re.fullmatch("[0-9]{1,7}", text) or int(text) < 1:
+        raise argparse.ArgumentTypeError(
+            f"{in_quotes(text)} is not a number of elements at once: 1 or more, or auto"
+        )
+    return int(text)
 
 
 def run(parsed: argparse.Namespace, session: Session) -> int:

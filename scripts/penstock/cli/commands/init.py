@@ -21,10 +21,31 @@ if TYPE_CHECKING:
     from penstock.cli.session import Session
     from penstock.steps.new_configuration import Asked, Proposed
 
-EXAMPLES = {"SOURCE": "s3://bucket/imagenet/", "TARGET": "/beegfs/datasets"}
+EXAMPLES = (
+    "penstock init /nfs/imagenet /beegfs/datasets",
+    "penstock init s3://bucket/imagenet/ /beegfs/datasets --profile staging",
+)
+SUCH_AS = {"SOURCE": "s3://bucket/imagenet/", "TARGET": "/beegfs/datasets"}
 ALL = 0o666
 OPTIONS = {"endpoint_url": "--endpoint", "anon": "--anon", "profile": "--profile"}
 """By the key of `storage_options`."""
+
+
+def arguments(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument(
+        "source", nargs="?", metavar="SOURCE", help="what is staged: a folder or a URL (default: asked for)"
+    )
+    parser.add_argument(
+        "target", nargs="?", metavar="TARGET",
+        help="the folder below which datasets are published (default: asked for)",
+    )  # fmt: skip
+    parser.add_argument(
+        "--name", metavar="NAME", help="the dataset's name (default: made of SOURCE's last folder)"
+    )
+    parser.add_argument("--endpoint", metavar="URL", help="of an object store: its server")
+    keys = parser.add_mutually_exclusive_group()
+    keys.add_argument("--anon", action="store_true", help="of a public bucket: requests are not signed")
+    keys.add_argument("--profile", metavar="NAME", help="of S3: the profile of ~/.aws that has the keys")
 
 
 def run(parsed: argparse.Namespace, session: Session) -> int:
@@ -51,7 +72,7 @@ def run(parsed: argparse.Namespace, session: Session) -> int:
         "notes": notes,
     }
     session.receipt(result)
-    if parsed.progress == "json":
+    if session.as_json:
         output.show_json(result)
     else:
         parsed.backend = None  # which the file names now: the commands that come next need not
@@ -80,7 +101,7 @@ def _asked(parsed: argparse.Namespace, session: Session) -> Asked:
     if missing:
         raise ConfigError(
             f"{' and '.join(missing)} {'is' if len(missing) == 1 else 'are'} missing",
-            hint=f"`penstock init SOURCE TARGET`, such as `penstock init {' '.join(EXAMPLES.values())}`",
+            hint=f"`penstock init SOURCE TARGET`, such as `penstock init {' '.join(SUCH_AS.values())}`",
         )
     for what, text in given.items():
         _require(what, text)
@@ -112,7 +133,7 @@ def _require(what: str, text: str) -> None:
     elif scheme(text):
         raise ConfigError(
             f"TARGET {in_quotes(text)} is no folder",
-            hint=f"name the folder below which datasets are published, such as {EXAMPLES['TARGET']}",
+            hint=f"name the folder below which datasets are published, such as {SUCH_AS['TARGET']}",
         )
 
 
@@ -157,7 +178,7 @@ def _typed(what: str, session: Session) -> str:
 
     session.on_stop = interrupted
     try:
-        sys.stderr.write(f"{what}, such as {EXAMPLES[what]}: ")
+        sys.stderr.write(f"{what}, such as {SUCH_AS[what]}: ")
         sys.stderr.flush()
         # A signal that comes right before a read begins does not break it off.
         while not select.select([sys.stdin], [], [], 0.5)[0]:

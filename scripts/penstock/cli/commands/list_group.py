@@ -1,4 +1,4 @@
-"""The workflow's two commands about listing: `step list-group` and `step list-failure`. People use
+"""`penstock step list-group`: preflight and list of several datasets, for the workflow. People use
 `preflight` and `step list`.
 
 Snakemake evaluates its whole graph anew after each checkpoint, so a checkpoint for each dataset makes
@@ -14,11 +14,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, cast
 
-from penstock.cli import exit_files, step_commands, workflow_receipts
+from penstock.cli import exit_files, flags, step_runner, workflow_receipts
 from penstock.cli.error_report import failure
-from penstock.cli.exit_files import CommandFailure
-from penstock.errors import FailedError, InterruptedRunError
-from penstock.storage import durable
+from penstock.errors import InterruptedRunError
 
 if TYPE_CHECKING:
     import argparse
@@ -29,7 +27,12 @@ if TYPE_CHECKING:
     from penstock.state.context import Context
 
 
-def group(parsed: argparse.Namespace, session: Session) -> int:
+def arguments(parser: argparse.ArgumentParser) -> None:
+    flags.datasets(parser)
+    flags.new_release(parser)
+
+
+def run(parsed: argparse.Namespace, session: Session) -> int:
     """Preflight and list each dataset in turn; 0 unless a signal ends it."""
     config = session.config()
     result = workflow_receipts.Listings(preflight={}, listed={}, failed={})
@@ -45,7 +48,7 @@ def group(parsed: argparse.Namespace, session: Session) -> int:
                 before = None
                 if results is not None:
                     before = workflow_receipts.published_before(results, context.layout(name))
-                seen = step_commands.one(step, context, name, known=known, before=before)
+                seen = step_runner.one(step, context, name, known=known, before=before)
                 checked = cast("PreflightResult", seen)
                 result["preflight"][name] = checked
                 given |= {*checked["warnings"]}
@@ -65,21 +68,7 @@ def group(parsed: argparse.Namespace, session: Session) -> int:
 
 
 def _list(context: Context, name: str, receipt: Path | None) -> ListResult:
-    listed = cast("ListResult", step_commands.one("list", context, name))
+    listed = cast("ListResult", step_runner.one("list", context, name))
     if receipt is not None:
         workflow_receipts.tidy(workflow_receipts.results_of(receipt), context.layout(name), listed)
     return listed
-
-
-def failed(parsed: argparse.Namespace, session: Session) -> int:
-    """End as the listing of the dataset ended: its message, its exit status."""
-    name = session.only(session.config(), parsed.dataset)
-    try:
-        left = exit_files.Left(**durable.read_json(parsed.group)["failed"][name])
-    except (OSError, ValueError, KeyError, TypeError) as error:
-        raise FailedError(
-            "what became of a listing cannot be read", where=str(parsed.group), why=str(error)
-        ) from None
-    session.failed = left.command
-    session.failure = CommandFailure(left.exit, f"{name}: {left.text}", left.reason, left.cancelled)
-    return left.exit

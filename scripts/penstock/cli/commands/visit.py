@@ -22,6 +22,10 @@ DEADLINE = 40
 """Seconds for all sources: the probe's job has a minute."""
 
 
+def arguments(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("--answer", type=Path, required=True, metavar="FILE", help="says what failed")
+
+
 def run(parsed: argparse.Namespace, session: Session) -> int:
     """Write the answer (`core.documents.node_answer`) to the file of --answer. 0 when every source opens,
     else `VISIT_FAILED`."""

@@ -1,19 +1,28 @@
-"""What `penstock du` found, as text. Guarantee: every name is escaped."""
+"""`penstock du`: how much room datasets take. Reads alone, and works for accounts that stage
+nothing. In its text every name is escaped."""
 
 from __future__ import annotations
 
+import contextlib
+from functools import partial
 from typing import TYPE_CHECKING
 
+from penstock.cli import flags, target_datasets
 from penstock.core import human
 from penstock.core.text import printable
 from penstock.views.aligned_table import COLUMNS, Column, lines
 from penstock.views.styled_lines import Line
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    import argparse
+    from collections.abc import Callable, Iterator, Sequence
 
+    from penstock.cli.session import Session
+    from penstock.config.settings import TargetConfig
     from penstock.core.documents.disk_use import AreaUse, DiskUse, OwnedUse
+    from penstock.core.layout import DatasetLayout
 
+EXAMPLES = ("penstock du imagenet", "penstock du --root /beegfs/datasets")
 _AREAS = (
     Column(""),
     Column("WHAT", least=20),
@@ -45,7 +54,64 @@ _STATES = {
 }
 
 
-def shown(found: Sequence[DiskUse], columns: int = COLUMNS) -> list[Line]:
+def arguments(parser: argparse.ArgumentParser) -> None:
+    flags.datasets(parser)
+    flags.root(parser)
+    flags.json_lines(parser)
+
+
+def run(parsed: argparse.Namespace, session: Session) -> int:
+    """How much room each dataset takes, and what the removal of each of its releases would free. It rests
+    while PAUSE stands, and keeps within `target.ops`."""
+    from penstock.catalogue.dataset_use import used
+    from penstock.cli.log_file import logged
+    from penstock.core import events
+    from penstock.policy import pause
+
+    datasets = target_datasets.chosen(parsed, session)
+    target = datasets.target
+    uses = []
+    with session.display() as view:
+        sink = logged(view)
+        with pause.watching(pause.Watch(target.root, lambda text: sink(events.Warned("", "pause", text)))):
+            for layout in datasets.layouts(parsed.dataset):
+
+                def progress(files: int, size: int, name: str = layout.dataset) -> None:
+                    sink(events.Progressed(name, "du", files=files, bytes=size))
+
+                sink(events.Started(layout.dataset, "du"))
+                with _paced(target, layout, session) as spend:
+                    use = used(layout, spend, progress, filesystem=target.filesystem)
+                sink(events.Ended(layout.dataset, "du", {"files": use["files"], "bytes": use["bytes"]}))
+                uses.append(use)
+    session.receipt({"datasets": {use["dataset"]: use for use in uses}})
+    session.show_rows(uses, partial(render, uses))
+    return 0
+
+
+@contextlib.contextmanager
+def _paced(target: TargetConfig, layout: DatasetLayout, session: Session) -> Iterator[Callable[[int], None]]:
+    """What is called before n metadata operations: it waits for their share of `target.ops`, and while PAUSE
+    stands. Raises InterruptedRunError."""
+    from penstock.state.context import operations
+
+    check, ops = session.stop.check, operations(target)
+    if not ops:
+        yield lambda _: check()
+        return
+    from penstock.engine.pacing import spending
+    from penstock.ownership.ops_share import OpsShare
+
+    with spending(OpsShare(layout, "", ops, 1), session.stop.event.wait) as take:
+
+        def spend(count: int) -> None:
+            check()
+            take(count)
+
+        yield spend
+
+
+def render(found: Sequence[DiskUse], columns: int = COLUMNS) -> list[Line]:
     """A block a dataset."""
     told: list[Line] = []
     for one in found:

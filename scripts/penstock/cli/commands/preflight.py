@@ -3,20 +3,54 @@ settings of this host beside vendors' tables."""
 
 from __future__ import annotations
 
+import argparse
 import os
+from pathlib import Path
 from typing import TYPE_CHECKING
 
-from penstock.cli import output, step_commands
+from penstock.cli import flags, output, step_runner
 from penstock.cli.workflow_receipts import RESULTS, published_before
+from penstock.config import file_choice
+from penstock.core.text import in_quotes
 from penstock.errors import ConfigError
 
 if TYPE_CHECKING:
-    import argparse
     from collections.abc import Sequence
 
     from penstock.cli.session import Session
     from penstock.core.checks import CheckResult
     from penstock.core.documents.step_results import PreflightResult
+
+EXAMPLES = ("penstock preflight", "penstock preflight --sysctl netapp-100g")
+
+
+def arguments(parser: argparse.ArgumentParser) -> None:
+    flags.datasets(parser)
+    parser.add_argument(
+        "--json", action="store_true", help="print all that was looked at as JSON, a line a dataset"
+    )
+    parser.add_argument(
+        "--site", type=Path, nargs="?", const=file_choice.SITE, metavar="FILE",
+        help=f"look at the site's file alone, or at a draft of it (default: {file_choice.SITE}), and "
+        "print what it binds; needs no configuration",
+    )  # fmt: skip
+    parser.add_argument(
+        "--sysctl", type=_sysctl_profile, metavar="PROFILE",
+        help="look at this host alone: compare its kernel parameters with a vendor's table (netapp-100g, "
+        "netapp-xcp-docs) and print a drop-in for /etc/sysctl.d; writes nothing",
+    )  # fmt: skip
+    parser.add_argument(
+        "--kernel-cmdline", action="store_true",
+        help="look at this host alone: what is recommended for hosts with WEKA's client",
+    )  # fmt: skip
+
+
+def _sysctl_profile(text: str) -> str:
+    from penstock.runtime.host_tuning import PROFILES
+
+    if text not in PROFILES:
+        raise argparse.ArgumentTypeError(f"{in_quotes(text)} is none of {', '.join(PROFILES)}")
+    return text
 
 
 def run(parsed: argparse.Namespace, session: Session) -> int:
@@ -30,7 +64,7 @@ def run(parsed: argparse.Namespace, session: Session) -> int:
 
     config = session.config()
     names = session.names(config, parsed.dataset)
-    step_commands.one_receipt(parsed, names)
+    step_runner.one_receipt(parsed, names)
     with session.context(config) as context:
         looked = {
             name: preflight_step.look(context, name, before=published_before(RESULTS, context.layout(name)))
@@ -42,10 +76,10 @@ def run(parsed: argparse.Namespace, session: Session) -> int:
         if error is None:
             session.receipt(result)
         if parsed.receipt is None or parsed.json:
-            _show(parsed, result)
+            _show(session, result)
         if error is not None:
             if len(names) == 1:
-                step_commands.add_name(error, name, config)
+                step_runner.add_name(error, name, config)
                 raise error
             output.say(f"{name}: {error}")
             code = code or error.exit_code
@@ -55,7 +89,7 @@ def run(parsed: argparse.Namespace, session: Session) -> int:
 def _site(parsed: argparse.Namespace, session: Session) -> int:
     """What the site's file binds. Needs no configuration. Raises ConfigError with the line of each mistake,
     and where a file that is named is not there."""
-    from penstock.config import file_choice, loader
+    from penstock.config import loader
     from penstock.config.site import FILE
     from penstock.steps.preflight import site_file
 
@@ -123,8 +157,8 @@ def _show_profile(title: str, results: Sequence[CheckResult]) -> None:
     output.show(f"  {len(results) - len(wrong)} of {len(results)} values are as wanted")
 
 
-def _show(parsed: argparse.Namespace, result: PreflightResult) -> None:
-    if parsed.json or parsed.progress == "json":
+def _show(session: Session, result: PreflightResult) -> None:
+    if session.as_json:
         output.show_json(result)
     else:
         output.show_checks(result["dataset"], result["results"])

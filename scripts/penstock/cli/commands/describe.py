@@ -4,12 +4,19 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from penstock.cli import output
+from penstock.cli import flags, output
 
 if TYPE_CHECKING:
     import argparse
 
     from penstock.cli.session import Session
+
+EXAMPLES = ("penstock describe imagenet", "penstock describe imagenet 20261101-1f2e3d4c > croissant.json")
+
+
+def arguments(parser: argparse.ArgumentParser) -> None:
+    flags.dataset(parser, "name")
+    flags.release(parser)
 
 
 def run(parsed: argparse.Namespace, session: Session) -> int:

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
 from penstock.cli import output, parser_parts
-from penstock.cli.commands import COMMANDS, STEP
+from penstock.cli.command_table import COMMANDS, STEP
 
 if TYPE_CHECKING:
     import argparse
@@ -66,6 +66,17 @@ end
 complete -c penstock -f -a '(__penstock_complete)'
 """
 SCRIPTS: Mapping[str, str] = {"bash": BASH, "zsh": ZSH, "fish": FISH}
+
+EXAMPLES = ('eval "$(penstock completion bash)"', "penstock completion fish | source")
+
+
+def arguments(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("shell", choices=tuple(SCRIPTS), help="for this one")
+    parser.add_argument(
+        "words", nargs="*", metavar="WORD",
+        default=[], help="print what completes the last of these words, which stand behind `penstock` "
+        "(default: print the shell's own function)",
+    )  # fmt: skip
 
 
 class Candidate(NamedTuple):

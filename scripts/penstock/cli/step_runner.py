@@ -1,60 +1,56 @@
-"""The commands that are steps: the same code for all, `penstock.steps.<module>.run`."""
+"""Runs a step, `penstock.steps.<name>_step`, for datasets: of the commands that are steps, and of the
+workflow's listing."""
 
 from __future__ import annotations
 
 import contextlib
 import importlib
-from typing import TYPE_CHECKING, cast
+from functools import partial
+from typing import TYPE_CHECKING, Any
 
-from penstock.cli import output
 from penstock.errors import CancelledError, ConfigError, InterruptedRunError, LockedError, PenstockError
 
 if TYPE_CHECKING:
     import argparse
-    from collections.abc import Iterator, Mapping, Sequence
+    from collections.abc import Callable, Iterator, Mapping, Sequence
 
     from penstock.cli.session import Session
     from penstock.config.settings import Config
-    from penstock.core.documents.step_results import ListResult, PlanResult
     from penstock.state.context import Context
-    from penstock.views.keys import Result as ReportResult
 
     Result = Mapping[str, object]
     """What a step returns: one of `core.documents.step_results`."""
 
 
-def run(parsed: argparse.Namespace, session: Session) -> int:
-    """Run the step for each dataset in turn, also after one that failed. Returns the first failure's exit
-    status."""
+def run(
+    parsed: argparse.Namespace, session: Session, text: Callable[[Any], str] | None = None, **options: object
+) -> int:
+    """Run the step that is the command for each dataset in turn, also after one that failed. `text` renders a
+    result, which is printed where no receipt takes it; of a step that moves data the display has a line, and
+    no text is printed. Returns the first failure's exit status."""
     config = session.config()
     names = session.names(config, parsed.dataset)
     one_receipt(parsed, names)
-    html = getattr(parsed, "html", None)
-    options = {} if html is None else {"html": html}
-    code = 0
-    results = []
-    with session.context(config) as context:
+
+    def work(context: Context, name: str) -> Result:
         context.run = getattr(parsed, "run", None) or ""
         context.new_release = getattr(parsed, "new_release", False)
         context.copy_unchanged = getattr(parsed, "copy_unchanged", False)
-        for name in names:
-            try:
-                result = one(parsed.command, context, name, **options)
-            except InterruptedRunError:
-                raise
-            except PenstockError as error:
-                if len(names) == 1:
-                    add_name(error, name, config)
-                    raise
-                output.say(f"{name}: {error}")
-                code = code or error.exit_code
-                continue
-            session.receipt(result)
-            if parsed.receipt is None:
-                results.append(result)
+        try:
+            result = one(parsed.command, context, name, **options)
+        except InterruptedRunError:
+            raise
+        except PenstockError as error:
+            if len(names) == 1:
+                add_name(error, name, config)
+            raise
+        session.receipt(result)
+        return result
+
+    results, code = session.each(config, names, work)
     # After the display has closed: these are the results.
-    for result in results:
-        _show(parsed, result)
+    for result in results if parsed.receipt is None else ():
+        session.show(result, partial(text, result) if text is not None else None)
     return code
 
 
@@ -69,22 +65,6 @@ def add_name(error: PenstockError, name: str, config: Config) -> None:
     datasets each step is a command of its own."""
     if len(config.datasets) > 1 and name not in str(error):
         error.what = f"{name}: {error.what}"
-
-
-def _show(parsed: argparse.Namespace, result: Result) -> None:
-    """What people ask for by the command; a step that moves data has its line on standard error."""
-    from penstock.views import result_texts
-
-    if parsed.progress == "json":
-        output.show_json(result)
-    elif parsed.command == "list":
-        output.show(result_texts.listing(cast("ListResult", result)))
-    elif parsed.command == "plan":
-        output.show(result_texts.plan(cast("PlanResult", result)))
-    elif parsed.command == "report":
-        from penstock.views import summary
-
-        output.show(summary.render(cast("ReportResult", result)))
 
 
 def one(command: str, context: Context, name: str, **options: object) -> Result:

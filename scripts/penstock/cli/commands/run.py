@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+import argparse
 import contextlib
 import json
 import os
+import re
 import shutil
 import signal
 import subprocess
 import sys
 import tempfile
 import time
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, BinaryIO
 
@@ -19,8 +22,8 @@ from penstock.cli import (
     ancestors,
     controller,
     exit_files,
+    flags,
     installation,
-    output,
     run_results,
     submission,
     workflow_receipts,
@@ -29,12 +32,12 @@ from penstock.cli.log_file import LOG
 from penstock.cli.run_results import FLAGS, RESULTS
 from penstock.cli.run_screen import RunScreen
 from penstock.config import strict_yaml
+from penstock.core.text import in_quotes
 from penstock.errors import FailedError, FindingsError, PreflightError, signal_name
 from penstock.runtime import interpreter, process_limit
 from penstock.state.cancel_mark import INVOCATION
 
 if TYPE_CHECKING:
-    import argparse
     from collections.abc import Iterator
 
     from penstock.cli.session import Session
@@ -45,6 +48,25 @@ STATE = RESULTS / ".workflow"
 PROCESSES = 16
 """Processes and threads that a run of one dataset needs at least: this one, Snakemake, a step, an element and
 its worker, with their threads."""
+
+EXAMPLES = ("penstock run", "penstock run imagenet --submit")
+
+
+def arguments(parser: argparse.ArgumentParser) -> None:
+    flags.datasets(parser)
+    flags.new_release(parser)
+    flags.copy_unchanged(parser)
+    parser.add_argument("--cores", type=_cores, metavar="N", help="steps at once (default: the profile's)")
+    parser.add_argument(
+        "--dry-run", action="store_true", help="say what would be done; list nothing, change nothing"
+    )
+    flags.submit(parser, "run as a SLURM job of one core, for sites that allow no long process here")
+
+
+def _cores(text: str) -> int:
+    if not re.fullmatch("[0-9]{1,5}", text) or int(text) < 1:
+        raise argparse.ArgumentTypeError(f"{in_quotes(text)} is not a number of steps at once: 1 or more")
+    return int(text)
 
 
 def run(parsed: argparse.Namespace, session: Session) -> int:
@@ -59,7 +81,7 @@ def run(parsed: argparse.Namespace, session: Session) -> int:
     config = session.config()
     names = session.names(config, parsed.dataset)
     if parsed.dry_run:
-        return _preview(config, names, parsed, session)
+        return _preview(config, names, session)
     invocation = f"{time.time_ns():020d}"
     controller.refuse_second(STATE)
     if (room := process_limit.room()) is not None and room < PROCESSES:
@@ -80,10 +102,10 @@ def run(parsed: argparse.Namespace, session: Session) -> int:
                 code = code or FailedError.exit_code
     finally:
         shutil.rmtree(folder, ignore_errors=True)
-    if len(names) > 1 and parsed.progress != "json":
+    if len(names) > 1 and not session.as_json:
         run_results.show_table(results, rows, code, session)
     else:
-        run_results.show_each(results, parsed)
+        run_results.show_each(results, session)
     session.receipt({"exit": code, "invocation": invocation, "datasets": results})
     return code
 
@@ -116,15 +138,12 @@ def _unfit(folder: Path, why: str) -> PreflightError:
     )
 
 
-def _preview(config: Config, names: list[str], parsed: argparse.Namespace, session: Session) -> int:
+def _preview(config: Config, names: list[str], session: Session) -> int:
     from penstock.steps import dry_run
     from penstock.views import result_texts
 
     result = dry_run.run(config, names)
-    if parsed.progress == "json":
-        output.show_json(result)
-    else:
-        output.show(result_texts.preview(result))
+    session.show(result, partial(result_texts.preview, result))
     session.receipt(result)
     return 0
 

@@ -1,21 +1,35 @@
-"""What a comparison of a tree with its source found, as text: one line a difference, the mark first.
+"""`penstock adopt`: a tree that is there already, compared with a dataset's source, and with --seal published
+as a release. Exit status 4 means that it differs, or that --seal needs a decision first.
 
-Guarantee: plain text; every name is escaped; of each kind at most so many names as asked for, then the count
-of the others, and the file that has them all.
+Its text is plain: one line a difference, the mark first; every name is escaped; of each kind at most so many
+names as asked for, then the count of the others, and the file that has them all.
 """
 
 from __future__ import annotations
 
+import os
+from functools import partial
 from itertools import groupby
+from pathlib import Path
 from typing import TYPE_CHECKING
 
+from penstock.cli import output
 from penstock.core import human
 from penstock.core.documents.differences import CHECKSUM, KINDS, READ, SIZE
+from penstock.errors import ConfigError
 from penstock.views.findings_text import METHODS, line, table
 
 if TYPE_CHECKING:
+    import argparse
+
+    from penstock.cli.session import Session
+    from penstock.config.settings import Config
     from penstock.core.documents.step_results import AdoptionResult, Amount, SameJson, SealingResult
 
+EXAMPLES = (
+    "penstock adopt imagenet /beegfs/old/imagenet",
+    "penstock adopt imagenet /beegfs/old/imagenet --seal --leave-extra",
+)
 SHOWN = 50
 """Names of each kind."""
 GRADES = {
@@ -42,6 +56,84 @@ TITLES = {
     "unlinked": "links and special files, not compared",
     "away": "not read, since their data is not here",
 }
+
+
+def arguments(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("dataset", metavar="DATASET", help="whose source the tree is compared with")
+    parser.add_argument("tree", type=Path, metavar="PATH", help="the tree's top folder")
+    parser.add_argument(
+        "--read-source", action="store_true",
+        help="read the source where it states no checksum, and compare the bytes",
+    )  # fmt: skip
+    parser.add_argument(
+        "--seal", action="store_true",
+        help="then publish the tree as a release: what is right is renamed with it, the rest is fetched",
+    )  # fmt: skip
+    parser.add_argument(
+        "--leave-extra", action="store_true",
+        help="with --seal: what the release will not hold is moved to a folder beside the tree",
+    )  # fmt: skip
+    parser.add_argument(
+        "--json", action="store_true", help="a line of JSON for each difference, all of them, then the result"
+    )
+
+
+def run(parsed: argparse.Namespace, session: Session) -> int:
+    """0 where the tree is what the source holds, or is a release now. Raises FindingsError (4)."""
+    from penstock.steps import adopt_step
+
+    config = session.config()
+    (name,) = session.names(config, [parsed.dataset])
+    if parsed.leave_extra and not parsed.seal:
+        raise ConfigError("--leave-extra is for --seal", hint="without --seal nothing is moved")
+    if parsed.seal:
+        return _seal(parsed, session, config, name)
+    request = adopt_step.Request(parsed.tree, read_source=parsed.read_source)
+    with session.context(config) as context:
+        result = adopt_step.run(context, name, request)
+    # After the display has closed: the table is the result.
+    session.receipt(result)
+    _show(parsed, result)
+    adopt_step.judge(result)
+    return 0
+
+
+def _show(parsed: argparse.Namespace, result: AdoptionResult) -> None:
+    from penstock.steps import adopt_step
+
+    if parsed.json:
+        for one in adopt_step.differences(result):
+            output.show_json(one)
+        output.show_json({**result, "differences": []})
+    elif parsed.progress == "json":
+        output.show_json(result)
+    else:
+        output.show(comparison(result))
+
+
+def _seal(parsed: argparse.Namespace, session: Session, config: Config, name: str) -> int:
+    """Compare, note the intention, say what will be done, do it; or go on with what was begun."""
+    from penstock.steps import adopt_seal, adopt_step
+
+    tree = Path(os.path.realpath(parsed.tree))
+    with session.context(config) as context:
+        begun = adopt_seal.under_way(context, name, tree)
+        if begun is None:
+            request = adopt_step.Request(parsed.tree, read_source=parsed.read_source, seal=True)
+            compared = adopt_step.run(context, name, request)
+    if begun is None:
+        _show(parsed, compared)
+        adopt_seal.refuse(compared, leave_extra=parsed.leave_extra)
+        with session.context(config) as context:
+            adopt_seal.mark(context, name, compared)
+        # After all that can be refused.
+        for sentence in adopt_seal.intended(context, name, compared):
+            output.say(sentence)
+    with session.context(config) as context:
+        result = adopt_seal.go_on(context, name, begun)
+    session.receipt(result)
+    session.show(result, partial(sealed, result))
+    return 0
 
 
 def comparison(result: AdoptionResult, shown: int = SHOWN) -> str:

@@ -1,0 +1,115 @@
+"""The table of commands.
+
+The rest of a command stands in a module of `penstock.cli.commands`, which is imported by `load` when the
+command runs or its arguments are asked for:
+
+| name                   | what                                                                            |
+|------------------------|---------------------------------------------------------------------------------|
+| `arguments(parser)`    | adds its options and arguments                                                  |
+| `EXAMPLES`             | two lines for a shell, where a person calls it                                  |
+| `run(parsed, session)` | does it, prints what came of it, and returns the exit status                    |
+"""
+
+from __future__ import annotations
+
+import importlib
+from typing import TYPE_CHECKING, NamedTuple
+
+from penstock.core import step_table
+
+if TYPE_CHECKING:
+    from types import ModuleType
+
+GROUPS = ("stage", "read", "keep", "site")
+"""What `penstock --help` shows, in this order. Commands of other groups work, and are not listed there."""
+STEP = "step"
+"""The group of the single steps: `penstock step NAME`."""
+HIDDEN = ""
+CALLED = "(called by "
+"""Stands in the summary of a command that penstock or Snakemake calls, and no person."""
+
+
+class Command(NamedTuple):
+    """One subcommand."""
+
+    name: str
+    group: str
+    summary: str
+    module: str = ""
+    """Below `penstock.cli.commands`; "": the one that has the command's name."""
+    reads_input: bool = False
+    """Whether it reads standard input: penstock starts two such commands itself, and speaks to them there;
+    `init` asks a person."""
+
+    @property
+    def typed(self) -> str:
+        """The words after `penstock`."""
+        return f"{STEP} {self.name}" if self.group == STEP else self.name
+
+    @property
+    def of_people(self) -> bool:
+        """Whether a person calls it."""
+        return CALLED not in self.summary
+
+    @property
+    def examples(self) -> tuple[str, ...]:
+        """Lines for a shell: at the end of its help, and in the manual page. STEP stands for the name where
+        several steps have one module."""
+        lines: tuple[str, ...] = getattr(self.load(), "EXAMPLES", ())
+        return tuple(line.replace("STEP", self.name) for line in lines)
+
+    def load(self) -> ModuleType:
+        """Its module."""
+        module = self.module or self.name.replace("-", "_")
+        return importlib.import_module(f"penstock.cli.commands.{module}")
+
+
+def _step(name: str, group: str = STEP, module: str = "") -> Command:
+    return Command(name, group, step_table.BY_NAME[name].summary, module)
+
+
+COMMANDS = (
+    Command("init", "stage", "write a configuration for this machine: penstock.yaml", reads_input=True),
+    Command("run", "stage", "stage datasets: all steps, through Snakemake"),
+    Command("status", "stage", "what is published, what runs, what is left to do"),
+    Command("cancel", "stage", "end a dataset's arrays; its controller stops too"),
+    Command("path", "read", "print the folder that a training job reads"),
+    Command("gate", "read", "exit 0 when a published release is there, 4 when not"),
+    Command("releases", "keep", "the releases of all datasets below the target: size, grade, age, audits"),
+    Command("show", "keep", "one release in detail: what its seal, audits and history say"),
+    Command("diff", "keep", "two releases compared, or a release and its source now"),
+    Command("rollback", "keep", "make an earlier release current again"),
+    _step("audit", "keep"),
+    _step("repair", "keep"),
+    Command("gc", "keep", "remove releases that no rule, reader or run holds"),
+    Command("remove", "keep", "remove releases by name, or a dataset with all of them"),
+    Command("history", "keep", "what was published, repaired and moved of a dataset"),
+    Command("du", "keep", "how much room datasets take, and what each release would free"),
+    _step("adopt", "keep"),
+    _step("preflight", "site"),
+    Command("selftest", "site", "try a folder's file system, and print what it does as a table"),
+    Command("limit", "site", "show or set the cap of the link, or how many nodes a dataset's elements take"),
+    Command("completion", "site", "print what makes a shell complete this command line"),
+    _step("list"),
+    _step("plan"),
+    _step("copy", module="single_step"),
+    _step("permissions", module="single_step"),
+    _step("verify", module="single_step"),
+    _step("publish", module="single_step"),
+    Command("list-group", STEP, "preflight and list (called by Snakemake)"),
+    Command("list-failure", STEP, "end as a listing ended (called by Snakemake)"),
+    Command("sign", HIDDEN, "sign a release that was published without a signature"),
+    Command("describe", HIDDEN, "describe a release for catalogues and loaders: Croissant"),
+    _step("report", HIDDEN),
+    Command("selftest-writer", HIDDEN, "write files until killed (called by selftest)"),
+    Command(
+        "selftest-peer", HIDDEN, "try a folder on one of two nodes (called by selftest)", reads_input=True
+    ),
+    Command("visit", HIDDEN, "open a dataset's sources on a node (called by preflight)", reads_input=True),
+    Command("element", HIDDEN, "the work of one array element (called by the cluster)"),
+)
+
+
+def find(name: str) -> Command:
+    """The command of this name. Raises KeyError."""
+    return {command.name: command for command in COMMANDS}[name]

@@ -1,0 +1,158 @@
+"""`penstock audit`: a published release read back and compared with its manifest."""
+
+from __future__ import annotations
+
+import argparse
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from penstock.cli import audit_results, flags
+from penstock.core import human
+from penstock.core.text import in_quotes
+from penstock.views.findings_text import METHODS, SHOWN, line, table
+
+if TYPE_CHECKING:
+    from penstock.cli.session import Session
+    from penstock.core.documents.findings import Finding
+    from penstock.core.documents.step_results import AuditResult, OverruleResult
+
+EXAMPLES = ("penstock audit imagenet --fraction 1/30", "penstock audit imagenet --limit 200MiB/s")
+KINDS = ("manifest", "missing", "folder", "changed", "replaced", "unread", "mode", "extra")
+
+
+def arguments(parser: argparse.ArgumentParser) -> None:
+    flags.datasets(parser)
+    flags.release_option(parser)
+    much = parser.add_mutually_exclusive_group()
+    much.add_argument(
+        "--overrule", type=_reason, metavar="REASON",
+        help="read nothing: the findings that stand need not keep jobs from the release",
+    )  # fmt: skip
+    much.add_argument("--sample", type=flags.share, metavar="SHARE", help="read a random sample, such as 1%%")
+    much.add_argument(
+        "--fraction", type=_turns, metavar="1/N",
+        help="read the next slice of a rotation: N runs read everything",
+    )  # fmt: skip
+    parser.add_argument(
+        "--limit", type=_rate, metavar="RATE", help="read no faster in all than this, such as 200MiB/s"
+    )
+    parser.add_argument(
+        "--into", type=Path, metavar="FOLDER",
+        help="of another account's dataset: where what is found goes (default: XDG_STATE_HOME)",
+    )  # fmt: skip
+
+
+def _reason(text: str) -> str:
+    if not text.strip():
+        raise argparse.ArgumentTypeError("it takes a reason, for those who ask later")
+    return text
+
+
+def _turns(text: str) -> int:
+    from penstock.core.audit_selection import parse_turns
+
+    try:
+        return parse_turns(text)
+    except ValueError:
+        raise argparse.ArgumentTypeError(f"{in_quotes(text)} is not a fraction such as 1/30") from None
+
+
+def _rate(text: str) -> int:
+    from penstock.config.quantities import rate
+
+    try:
+        return rate(text)
+    except ValueError as error:
+        raise argparse.ArgumentTypeError(f"{in_quotes(text)} {error}") from None
+
+
+def run(parsed: argparse.Namespace, session: Session) -> int:
+    """Audit each dataset in turn, also after one that is damaged."""
+    from penstock.core.audit_selection import Choice
+    from penstock.steps import audit_step
+
+    if parsed.overrule:
+        return audit_results.each(
+            parsed,
+            session,
+            lambda context, name: audit_step.overrule(context, name, parsed.overrule, parsed.release),
+            overruled,
+            lambda _: None,
+        )
+    request = audit_step.Request(
+        release=parsed.release,
+        choice=Choice("sample", parsed.sample) if parsed.sample else Choice(),
+        rotate=parsed.fraction or 0,
+        limit=parsed.limit,
+        into=parsed.into,
+    )
+    return audit_results.each(
+        parsed,
+        session,
+        lambda context, name: audit_step.run(context, name, request),
+        render,
+        audit_step.judge,
+    )
+
+
+def render(result: AuditResult) -> str:
+    """The table of one audit (`steps.audit_step.run`), with at most SHOWN findings, the most serious
+    first, then the count of the others and the file that has them all; ends in a line feed."""
+    title = f"{result['dataset']}/{result['release']}"
+    amount = f"{human.count(result['files'])} of {human.counted(result['of_files'], 'file')}"
+    amount += f", {human.size(result['bytes'])} in {human.duration(result['seconds'])}"
+    lines = [human.printable(title), line("Read", amount)]
+    for name, count in sorted(result["methods"].items()):
+        lines.append(line("How", f"{human.count(count)} {METHODS.get(name, name)}"))
+    lines += _skipped(result)
+    lines.append(line("Grade", result["grade"]))
+    lines.append(line("Means", result["promise"]))
+    lines += _findings(result)
+    counts = result["counts"]
+    told = ", ".join(f"{human.count(counts[kind])} {kind}" for kind in KINDS if counts.get(kind))
+    left = ", ".join(f"{human.count(one['files'])} {kind}" for kind, one in sorted(result["skipped"].items()))
+    told = ", ".join(filter(None, (told, left and f"not read: {left}")))
+    told = "no file was read" if result["status"] == "PARTLY" and not told else told
+    lines.append(line("STATUS", f"{result['status']} ({told})" if told else result["status"]))
+    return "".join(f"{line}\n" for line in lines)
+
+
+def _skipped(result: AuditResult) -> list[str]:
+    """What was not opened, since its data is not here."""
+    lines = []
+    for kind, one in sorted(result["skipped"].items()):
+        amount = f"{human.counted(one['files'], 'file')}, {human.size(one['bytes'])}: {kind}"
+        lines.append(line("Not read", amount))
+        lines += table(("?", path, f"{kind}: {why}") for path, why in one["paths"])
+        if one["files"] > len(one["paths"]):
+            lines.append(f"    and {human.count(one['files'] - len(one['paths']))} more")
+    if result["all_skipped"]:
+        lines.append(line("All of them", result["all_skipped"]))
+    return lines
+
+
+def _findings(result: AuditResult) -> list[str]:
+    total = sum(result["counts"].values())
+    ordered = sorted(result["findings"], key=lambda finding: KINDS.index(finding.kind))
+    lines = table((finding.mark, finding.path, _why(finding)) for finding in ordered[:SHOWN])
+    if total > len(lines):
+        lines.append(f"    and {human.count(total - len(lines))} more")
+    if total:
+        lines.append(line("All", human.printable(result["all_findings"])))
+    return lines
+
+
+def _why(finding: Finding) -> str:
+    parts = finding.parts
+    if not parts:
+        return finding.why
+    shown = ", ".join(map(str, parts[:10])) + (", ..." if len(parts) > 10 else "")
+    return f"part{'s' if len(parts) > 1 else ''} {shown}: {finding.why}"
+
+
+def overruled(result: OverruleResult) -> str:
+    """What was overruled (`steps.audit_step.overrule`); ends in a line feed."""
+    told = ", ".join(f"{human.count(n)} {kind}" for kind, n in sorted(result["counts"].items()))
+    lines = [human.printable(f"{result['dataset']}/{result['release']}"), line("Reason", result["why"])]
+    lines.append(line("STATUS", f"{result['status']} ({told or 'no finding stood'})"))
+    return "".join(f"{line}\n" for line in lines)

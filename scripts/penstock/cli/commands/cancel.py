@@ -1,0 +1,52 @@
+"""`penstock cancel`: ends what runs of a dataset."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from penstock.cli import flags, output, target_datasets
+from penstock.errors import ConfigError
+
+if TYPE_CHECKING:
+    import argparse
+
+    from penstock.cli.session import Session
+
+EXAMPLES = ("penstock cancel imagenet", "penstock cancel imagenet --root /beegfs/datasets")
+
+
+def arguments(parser: argparse.ArgumentParser) -> None:
+    flags.datasets(parser)
+    flags.root(parser)
+
+
+def run(parsed: argparse.Namespace, session: Session) -> int:
+    """End the arrays of the datasets' unfinished runs; what was copied stays and is resumed. A submitted
+    controller that has not begun is ended where all of its datasets are cancelled; else it is named. With
+    --root no configuration is needed, and no such controller is known."""
+    from penstock.config.settings import Config, DatasetConfig
+    from penstock.steps import cancellation, controller_job
+
+    if parsed.root is None:
+        config = session.config()
+        names = session.names(config, parsed.dataset)
+    elif parsed.dataset:
+        below = target_datasets.chosen(parsed, session)
+        names = [layout.dataset for layout in below.layouts(parsed.dataset)]
+        config = Config(below.target, {name: DatasetConfig(name, ()) for name in names})
+    else:
+        raise ConfigError("which dataset?", where="--root", hint="name those whose work is to end")
+    ended: dict[str, list[str]] = {}
+    with session.context(config) as context:
+        for name in names:
+            ended[name] = cancellation.run(context, name)
+            output.show(f"{name}: {'; '.join(ended[name]) or 'nothing runs'}")
+        jobs = {} if parsed.root else controller_job.waiting(context.cluster, session.file)
+        for job, datasets in jobs.items():
+            told = f"scancel {job} ends it, for {', '.join(datasets) or 'whatever it was submitted for'}"
+            if datasets and {*datasets} <= {*names}:
+                context.cluster.cancel(job)
+                told = "ended"
+            output.show(f"the submitted controller, job {job}, had not begun: {told}")
+    session.receipt({"datasets": ended})
+    return 0

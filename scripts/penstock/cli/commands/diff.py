@@ -1,0 +1,166 @@
+"""`penstock diff`: two releases compared, or one with its source as it is now. Reads alone, and works for
+accounts that stage nothing.
+
+In its text every name is escaped, whatever bytes it holds. A row is one line, which begins with its mark:
+
+| mark | kind                                                   |
+|------|--------------------------------------------------------|
+| `*`  | changed                                                |
+| `!`  | may have changed: nothing that both sides state proves |
+|      | that its bytes are the same                            |
+| `>`  | has another path                                       |
+| `-`  | removed                                                |
+| `+`  | added                                                  |
+"""
+
+from __future__ import annotations
+
+import os
+from itertools import islice
+from typing import TYPE_CHECKING
+
+from penstock.cli import flags, output, target_datasets
+from penstock.core import human
+from penstock.core.text import printable
+from penstock.errors import ConfigError
+from penstock.views.aligned_table import Column, lines
+from penstock.views.styled_lines import Line
+
+if TYPE_CHECKING:
+    import argparse
+    from collections.abc import Mapping
+
+    from penstock.catalogue.difference import Difference
+    from penstock.cli.session import Session
+    from penstock.core.documents.catalogue_rows import DiffResult, DiffRow
+
+EXAMPLES = ("penstock diff imagenet --source", "penstock diff imagenet 20261101-1f2e3d4c --exit-code")
+DIFFERENT = 4
+"""The exit status of `--exit-code` where a difference was seen."""
+MARKS = {"changed": "*", "unproven": "!", "renamed": ">", "removed": "-", "added": "+"}
+STYLES = {"changed": "yellow", "unproven": "magenta", "renamed": "cyan", "removed": "red", "added": "green"}
+_MEANS = {"unproven": "may have changed"}
+_COLUMNS = (
+    Column(""),
+    Column("FILES", right=True),
+    Column("BYTES", right=True),
+    Column("BEFORE", right=True),
+)
+
+
+def arguments(parser: argparse.ArgumentParser) -> None:
+    flags.root(parser)
+    flags.json_lines(parser)
+    flags.dataset(parser, "name")
+    parser.add_argument("release", nargs="?", metavar="A", help="a release (default: the current one)")
+    parser.add_argument(
+        "other", nargs="?", metavar="B",
+        help="another one (default: the current one; without A: the source as it is now)",
+    )  # fmt: skip
+    parser.add_argument(
+        "--source", action="store_true", help="compare A with the source as it is now: it is listed anew"
+    )
+    parser.add_argument(
+        "--exit-code",
+        action="store_true",
+        help="end with 4 where they differ; else 0 says only that it worked",
+    )
+    flags.every_row(parser)
+
+
+def run(parsed: argparse.Namespace, session: Session) -> int:
+    """Two releases compared, or one with its source as it is now. Returns DIFFERENT under --exit-code where
+    not every file is known to be the same."""
+    from penstock.catalogue import compared
+
+    names = [parsed.release, parsed.other]
+    if parsed.source and parsed.other is not None:
+        raise ConfigError("--source stands for the second release", hint="name one release, or none")
+    if parsed.source or names == [None, None]:
+        if parsed.root is not None:
+            raise ConfigError(
+                "the source stands in the configuration",
+                where="--root",
+                hint="name two releases, or use --config instead of --root",
+            )
+        config = session.config()
+        name = session.only(config, parsed.name)
+        with session.context(config) as context:
+            got = compared.with_source(context, name, parsed.release)
+    else:
+        layout = target_datasets.chosen(parsed, session).only(parsed.name)
+        got = compared.releases(layout, parsed.release, parsed.other)
+    with got.found as found:
+        _show(parsed, session, found, got.result)
+    session.receipt(got.result)
+    return DIFFERENT if parsed.exit_code and not got.result["equal"] else 0
+
+
+def _show(parsed: argparse.Namespace, session: Session, found: Difference, result: DiffResult) -> None:
+    from penstock.catalogue.difference import LISTED
+
+    if session.as_json:
+        for kind in LISTED:
+            for changed in found.rows(kind):
+                output.show_json(_as_json(changed))
+        output.show_json(result)
+        return
+    limit = None if parsed.all else flags.SHOWN_ROWS
+    output.show_lines(summary(result))
+    for kind in LISTED:
+        output.show_lines(map(row, islice(found.rows(kind), limit)))
+        left = result["counts"][kind].files - (limit or 0)
+        if limit is not None and left > 0:
+            output.show_lines([more(kind, left)])
+
+
+def _as_json(one: DiffRow) -> Mapping[str, object]:
+    """Of a row what is known of it; names as text, whose bytes are `os.fsencode` of it."""
+    told = {
+        "kind": one.kind,
+        "path": os.fsdecode(one.path),
+        "bytes": one.bytes,
+        "bytes_before": one.bytes_before,
+    }
+    return told if one.was is None else {**told, "was": os.fsdecode(one.was)}
+
+
+def summary(result: DiffResult) -> list[Line]:
+    """Counts by kind, files and bytes; kinds without a file are left out."""
+    after = result["after"] or " ".join(result["source"]) + " now"
+    told = [Line(printable(f"{result['dataset']}: {result['before']} -> {after}"), "bold")]
+    rows = [
+        [
+            _MEANS.get(kind, kind),
+            human.count(count.files),
+            human.size(count.bytes),
+            human.size(count.bytes_before) if count.bytes_before not in (0, count.bytes) else "",
+        ]
+        for kind, count in result["counts"].items()
+        if count.files
+    ]
+    for texts in lines(_COLUMNS, rows, indent=2):
+        told += map(Line, texts)
+    if result["permissions"]:
+        told.append(Line(printable(f"  permissions differ: {result['permissions']}"), "yellow"))
+    return told
+
+
+def row(one: DiffRow) -> Line:
+    size, before = one.bytes, one.bytes_before
+    name = shown(one.path) if one.was is None else f"{shown(one.was)} -> {shown(one.path)}"
+    much = human.size((before if size is None else size) or 0)
+    if size is not None and before is not None and size != before:
+        sizes = (human.size(before), much)
+        # Where both round to the same, the bytes are counted out.
+        much = " -> ".join(sizes if sizes[0] != sizes[1] else (f"{n:,} B" for n in (before, size)))
+    return Line(f"{MARKS[one.kind]} {name}  ({much})", STYLES[one.kind])
+
+
+def shown(path: bytes) -> str:
+    return printable(os.fsdecode(path))
+
+
+def more(kind: str, count: int) -> Line:
+    """In place of the rows that are not shown."""
+    return Line(f"  and {human.count(count)} more {_MEANS.get(kind, kind)} (--all)", "dim")

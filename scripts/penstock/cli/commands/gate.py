@@ -1,0 +1,122 @@
+"""`penstock gate`: whether a published release is there; with `--mend`, after a repair where it needs one."""
+
+from __future__ import annotations
+
+import argparse
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+from penstock.cli import flags, output, reader_choice, submission
+from penstock.core import human
+from penstock.core.text import in_quotes
+from penstock.errors import ConfigError
+
+if TYPE_CHECKING:
+    from penstock.cli.reader_choice import Reading
+    from penstock.cli.session import Session
+    from penstock.config.settings import Config
+    from penstock.core.documents.step_results import MendResult
+
+EXAMPLES = (
+    "penstock gate imagenet && sbatch train.sh",
+    "penstock gate imagenet --audited-within 30d --mend",
+)
+
+
+def arguments(parser: argparse.ArgumentParser) -> None:
+    flags.dataset(parser)
+    flags.root(parser)
+    parser.add_argument(
+        "--audited-within", type=_duration, metavar="TIME",
+        help="and only when all of it was read back within this time, such as 30d",
+    )  # fmt: skip
+    parser.add_argument(
+        "--mend", action="store_true",
+        help="before that, look at names, sizes and times of all files and at a sample of the bytes, and "
+        "fetch what is missing or damaged; elements run here, those of a large repair by cluster.backend",
+    )  # fmt: skip
+    parser.add_argument(
+        "--sample", type=flags.share, metavar="SHARE",
+        help="with --mend: the share of the files that is read (default: what takes some seconds)",
+    )  # fmt: skip
+    flags.submit(parser, "with --mend: as a SLURM job of one core; training jobs wait for it by afterok")
+
+
+def _duration(text: str) -> float:
+    from penstock.config.quantities import duration
+
+    try:
+        return duration(text)
+    except ValueError as error:
+        raise argparse.ArgumentTypeError(f"{in_quotes(text)} {error}") from None
+
+
+def run(parsed: argparse.Namespace, session: Session) -> int:
+    """Exit 0 when a published, sealed release is there and no findings stand; FindingsError (4) when not."""
+    if parsed.mend and parsed.root is not None:
+        raise ConfigError(
+            "the source stands in the configuration",
+            where="--root",
+            hint="use --config instead of --root, or leave --mend out",
+        )
+    reading = reader_choice.chosen(parsed, session)
+    if parsed.parsable and not parsed.submit:
+        submission.refuse_parsable()
+    reading.warn_of_hold()
+    if parsed.mend:
+        config = session.config()
+        if parsed.submit:
+            return submission.mend(parsed, session, config, reading.dataset)
+        return _mended(parsed, session, config, reading)
+    if parsed.sample is not None:
+        raise ConfigError("--sample is about --mend", hint="give it with --mend")
+    if parsed.submit:
+        raise ConfigError("the gate alone needs no job: it takes less than a second", hint="give --mend, too")
+    found = reading.judged(within=parsed.audited_within)
+    output.show(f"{reading.dataset}: {found.release} is published, in {found.data}")
+    session.receipt({"dataset": reading.dataset, "release": found.release, "path": str(found.data)})
+    return 0
+
+
+def _mended(parsed: argparse.Namespace, session: Session, config: Config, reading: Reading) -> int:
+    from penstock.cluster.registry import open_cluster
+    from penstock.core.audit_selection import Choice
+    from penstock.steps import mending
+
+    local = replace(config.cluster, backend="local")
+    with session.context(config) as context:
+        wish = mending.Wish(
+            choice=None if parsed.sample is None else Choice("sample", parsed.sample),
+            within=parsed.audited_within,
+            here=open_cluster(local, config.target.root, changed=context.stop.stir, warn=output.say),
+            repair_there=parsed.backend is not None,
+        )
+        result = mending.run(context, reading.dataset, wish)
+    # Of what was looked at: `current` may lead elsewhere by now.
+    reading.judged(result["release"], parsed.audited_within)
+    _show(result)
+    session.receipt(result)
+    return 0
+
+
+def _show(result: MendResult) -> None:
+    from penstock.views import findings_text
+
+    name = result["dataset"]
+    output.show(f"{name}: {result['release']} is published, in {result['path']}")
+    output.show(
+        f"  names, sizes and times of {human.counted(result['files'], 'file')} were compared, and "
+        f"{human.counted(result['read'], 'file')} ({human.size(result['read_bytes'])}) read, in "
+        f"{human.duration(result['look_seconds'])}: {result['promise']}"
+    )
+    if result["touched"]:
+        output.show(f"  {human.counted(result['touched'], 'file')} of another time were read, too")
+    if result["status"] == "REPAIRED":
+        output.show(
+            f"  repaired: {human.counted(result['repaired'], 'file')}, {human.size(result['fetched_bytes'])} "
+            f"fetched, in {human.duration(result['repair_seconds'])}"
+        )
+    for release, count in sorted(result["also_repaired"].items()):
+        output.show(f"  {findings_text.also_repaired(release, count)}")
+    for release, count in sorted(result["also_in"].items()):
+        output.show(f"  {findings_text.also_in(release, count)}: `penstock audit {name} --release {release}`")

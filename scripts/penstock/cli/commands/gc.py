@@ -1,0 +1,45 @@
+"""`penstock gc`: removes releases that nothing holds."""
+
+from __future__ import annotations
+
+from functools import partial
+from typing import TYPE_CHECKING
+
+from penstock.cli import flags, output
+from penstock.errors import ConfigError
+
+if TYPE_CHECKING:
+    import argparse
+
+    from penstock.cli.session import Session
+    from penstock.core.documents.step_results import Collected
+    from penstock.state.context import Context
+
+EXAMPLES = ("penstock gc --dry-run", "penstock gc imagenet --unpin job-4711")
+
+
+def arguments(parser: argparse.ArgumentParser) -> None:
+    flags.datasets(parser)
+    flags.removal(parser)
+    parser.add_argument("--json", action="store_true", help="print the result as JSON, a line a dataset")
+
+
+def run(parsed: argparse.Namespace, session: Session) -> int:
+    """Remove what nothing holds, of each dataset in turn, also after one that another run holds. Returns the
+    first exit status that is not 0."""
+    from penstock.steps import gc_step
+    from penstock.views import gc_text
+
+    config = session.config()
+    names = session.names(config, parsed.dataset)
+    if parsed.unpin and len(names) != 1:
+        raise ConfigError("--unpin is about the pins of one dataset", hint="name the dataset")
+
+    def work(context: Context, name: str) -> Collected:
+        return gc_step.gc(context, name, dry_run=parsed.dry_run, unpinned=tuple(parsed.unpin))
+
+    results, code = session.each(config, names, work)
+    session.receipt({"datasets": {result["dataset"]: result for result in results}})
+    for result in results:
+        session.show(result, partial(gc_text.collected, result, output.columns(piped=0)))
+    return code

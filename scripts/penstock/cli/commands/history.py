@@ -1,0 +1,77 @@
+"""`penstock history`: what was published, repaired and moved of a dataset. Reads alone, and works for
+accounts that stage nothing."""
+
+from __future__ import annotations
+
+import re
+from functools import partial
+from typing import TYPE_CHECKING
+
+from penstock.cli import flags, target_datasets
+from penstock.core import human
+from penstock.core.text import brief, printable
+from penstock.views.aligned_table import COLUMNS, Column, lines
+from penstock.views.release_text import moment, said
+from penstock.views.styled_lines import Line
+
+if TYPE_CHECKING:
+    import argparse
+    from collections.abc import Sequence
+
+    from penstock.cli.session import Session
+    from penstock.core.documents.catalogue_rows import History, HistoryRow
+
+EXAMPLES = ("penstock history imagenet", "penstock history imagenet --all --json")
+_HISTORY = (
+    Column("TIME"), Column("EVENT", least=10), Column("RELEASE", least=17), Column("BY", least=8),
+    Column("WHAT", least=20),
+)  # fmt: skip
+_SECOND = re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\dZ")
+
+
+def arguments(parser: argparse.ArgumentParser) -> None:
+    flags.root(parser)
+    flags.json_lines(parser)
+    flags.dataset(parser, "name")
+    flags.every_row(parser)
+
+
+def run(parsed: argparse.Namespace, session: Session) -> int:
+    """Newest first."""
+    from penstock.catalogue import past
+
+    history = past.history(target_datasets.chosen(parsed, session).only(parsed.name))
+    session.receipt({"datasets": {history["dataset"]: history}})
+    rows = ({"dataset": history["dataset"], **row["line"]} for row in history["lines"])
+    limit = None if parsed.all else flags.SHOWN_ROWS
+    session.show_rows(rows, partial(render, [history], limit))
+    return 0
+
+
+def render(found: Sequence[History], limit: int | None = None, columns: int = COLUMNS) -> list[Line]:
+    """A table a dataset, newest line first; with `limit` so many, and the count of the others."""
+    told: list[Line] = []
+    for one in found:
+        told.append(Line(printable(one["dataset"]), "bold"))
+        if one["problem"]:
+            told += said(f"! no history: {one['problem']}", 2, columns, "yellow")
+        rows = one["lines"][:limit]
+        table = lines(_HISTORY, [_line(row) for row in rows], columns=columns, indent=2)
+        told += [Line(text, "dim") for text in table[0]] if rows else []
+        told += [Line(text) for texts in table[1:] for text in texts]
+        if len(rows) < len(one["lines"]):
+            told.append(Line(f"  and {human.counted(len(one['lines']) - len(rows), 'earlier line')} (--all)"))
+        if one["damaged"]:
+            told.append(Line(f"  {human.counted(one['damaged'], 'damaged line')} passed over", "yellow"))
+    return told
+
+
+def _line(row: HistoryRow) -> list[str]:
+    event = row["event"] if row["known"] else f"{row['event']} (not known to this version)"
+    at = brief(_minute(row["at"]), len("2026-03-14 12:03:11.000000+00:00"))
+    return [at, brief(event), brief(row["release"], 128), brief(row["by"]), brief(row["text"], 500)]
+
+
+def _minute(text: str) -> str:
+    """`2026-03-14 12:03Z`; what is no such time as it is."""
+    return moment(text)[:16] + "Z" if _SECOND.fullmatch(text) else moment(text)

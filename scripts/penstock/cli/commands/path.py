@@ -1,0 +1,66 @@
+"""`penstock path`: the folder that a training job reads."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from penstock.cli import flags, output, reader_choice
+from penstock.core import human
+from penstock.errors import NoSpaceError
+
+if TYPE_CHECKING:
+    import argparse
+
+    from penstock.cli.reader_choice import Reading
+    from penstock.cli.session import Session
+    from penstock.state.gate import Published
+
+EXAMPLES = (
+    "data=$(penstock path imagenet --job) || exit 1",
+    "data=$(penstock path imagenet --root /beegfs/datasets --job) || exit 1",
+)
+
+
+def arguments(parser: argparse.ArgumentParser) -> None:
+    flags.dataset(parser)
+    flags.root(parser)
+    parser.add_argument(
+        "--job", action="store_true",
+        help="keep the release from being removed while this job runs, and give the job the same one "
+        "also when it is started again; outside of a job, of the script or shell that calls this",
+    )  # fmt: skip
+
+
+def run(parsed: argparse.Namespace, session: Session) -> int:
+    """Print the data folder of the release that `current` names now, where the gate is open (else as `gate`).
+    A job resolves it once, and then reads one release, whatever is published later; with --job it is pinned,
+    and the same one also when the job is started again."""
+    reading = reader_choice.chosen(parsed, session)
+    reading.warn_of_hold()
+    found, pin = _given(reading) if parsed.job else (reading.judged(), "")
+    name = reading.dataset
+    output.show_path(found.data)
+    if pin:
+        output.say(f"{name}: {pin}")
+    session.receipt({"dataset": name, "release": found.release, "path": str(found.data), "pin": pin})
+    return 0
+
+
+def _given(reading: Reading) -> tuple[Published, str]:
+    """The release that this job was given first, else the one that `current` names; and its pin in words, ""
+    where no space is left for one."""
+    from penstock.retention import pins
+
+    layout, judge = reading.layout, reading.judged
+    try:
+        found, pin = pins.of_reader(layout, judge)
+    except NoSpaceError as error:
+        output.say(
+            f"warning: {reading.dataset}: the release is not pinned: {error}\n"
+            "  the command goes on without: the release stays while `current` names it, and for gc.grace "
+            f"after that ({human.duration(reading.grace)}, or the longest time of a job), unless its owner "
+            "removes it with --now; a job that is started again may be given a newer one"
+        )
+        given = pins.first(layout)
+        return judge(given.release if given is not None else None), ""
+    return found, pin.words()

@@ -1,0 +1,134 @@
+"""`penstock releases`: the releases of all datasets below a root. Reads alone, and works for accounts that
+stage nothing."""
+
+from __future__ import annotations
+
+from functools import partial
+from typing import TYPE_CHECKING
+
+from penstock.cli import flags, target_datasets
+from penstock.core import human
+from penstock.core.text import brief, printable
+from penstock.errors import FindingsError
+from penstock.views.aligned_table import COLUMNS, Column, lines
+from penstock.views.release_text import account, problem, said
+from penstock.views.styled_lines import Line
+
+if TYPE_CHECKING:
+    import argparse
+    from collections.abc import Iterator, Sequence
+
+    from penstock.cli.session import Session
+    from penstock.core.documents.catalogue_rows import DatasetRow, ReleaseRow, StagingRow
+
+EXAMPLES = ("penstock releases imagenet", "penstock releases --root /beegfs/datasets --json")
+HOLDERS = 3
+"""Of a release that are named in the table."""
+_RELEASES = (
+    Column(""),
+    Column("RELEASE", least=17),
+    Column("SIZE", right=True),
+    Column("FILES", right=True),
+    Column("GRADE", least=9),
+    Column("AGE", right=True),
+    Column("LAST AUDIT", least=10),
+)
+_KINDS = {
+    ("staging", "under way"): "being staged",
+    ("staging", "left"): "left by a run that did not end",
+    ("staging", "unknown"): "staging, of which its owner alone knows whether it is under way",
+    ("repair", "unknown"): "of a repair",
+    ("removing", "unknown"): "the mark of a removal that begins",
+    ("removed", "unknown"): "a release whose files are being removed",
+    ("removed", "taken back"): "of a removal that was taken back",
+}
+
+
+def arguments(parser: argparse.ArgumentParser) -> None:
+    flags.datasets(parser)
+    flags.root(parser)
+    flags.json_lines(parser)
+
+
+def run(parsed: argparse.Namespace, session: Session) -> int:
+    """The releases of all datasets below the root, or of those named. Returns 4 where what `current` names of
+    one of them is damaged, as `gate` would."""
+    from penstock.catalogue.releases import dataset_row
+    from penstock.retention import pins
+    from penstock.state.gate import BAD
+
+    holders = pins.holding()
+    datasets = target_datasets.chosen(parsed, session)
+    rows = [
+        dataset_row(layout, holders, owners=datasets.owners) for layout in datasets.layouts(parsed.dataset)
+    ]
+    session.receipt({"datasets": {row["dataset"]: row for row in rows}})
+    session.show_rows(rows, partial(render, rows))
+    return FindingsError.exit_code if any(row["state"] in BAD for row in rows) else 0
+
+
+def render(found: Sequence[DatasetRow], columns: int = COLUMNS) -> list[Line]:
+    """A block a dataset: what there is in all, a row a release, what lies beside them."""
+    told: list[Line] = []
+    for row in found:
+        told += _dataset(row, columns)
+    return told or [Line("there is no dataset below this root")]
+
+
+def _dataset(row: DatasetRow, columns: int) -> Iterator[Line]:
+    count, what = len(row["releases"]), ""
+    if count:
+        known = sum(one["files"] is not None for one in row["releases"])
+        what = f": {human.counted(count, 'release')}"
+        if known:
+            what += f", {human.size(row['bytes'])} in {human.counted(row['files'], 'file')}"
+            # What they take together on disk is known to a walk alone: `penstock du`.
+            what += " (shared ones each time)" if known > 1 else ""
+        if known < count:
+            what += f", {human.count(count - known)} of them not known" if known else ", of unknown size"
+        what += f", owner {account(row['owner'])}" if row["owner"] else ""
+    yield Line(printable(f"{row['dataset']}{what}"), "bold")
+    if row["pause"]:
+        yield from said(f"PAUSE: {row['pause']}", 2, columns, "yellow")
+    if row["hold"]:
+        yield from said(f"HOLD: {row['hold']}", 2, columns, "yellow")
+    if row["problem"]:
+        yield from said(f"! {row['problem']}", 2, columns, "red" if row["releases"] else "yellow")
+    tables = lines(_RELEASES, [_cells(one) for one in row["releases"]], columns=columns, indent=2)
+    if count:
+        yield from (Line(text, "dim") for text in tables[0])
+    for one, texts in zip(row["releases"], tables[1:], strict=True):
+        yield from (Line(text, "green" if one["current"] else "") for text in texts)
+        if one["problem"]:
+            yield from said(f"! {problem(one)}", 4, columns, "red")
+        for who in one["held_by"][:HOLDERS]:
+            yield from said(f"held by {who}", 4, columns, "cyan")
+        if more := len(one["held_by"][HOLDERS:]) + one["pins_unopened"]:
+            least = "up to " if one["pins_unopened"] else ""
+            yield Line(f"    and by {least}{human.count(more)} more (--json)", "cyan")
+    for text in _beside(row["stagings"]):
+        yield from said(text, 2, columns, "dim")
+
+
+def _cells(row: ReleaseRow) -> list[str]:
+    last = row["last_audit"]
+    audited = f"{brief(last.audit.status)}, {human.age(row['audit_age'])}" if last else "never"
+    if last and last.closed:
+        audited = brief(last.closed.partition("T")[0])
+    known = row["files"] is not None
+    return [
+        "*" if row["current"] else "",
+        row["release"],
+        human.size(row["bytes"] or 0) if known else human.UNKNOWN,
+        human.count(row["files"] or 0) if known else human.UNKNOWN,
+        row["storage_grade"] or human.UNKNOWN,
+        human.age(row["age"]),
+        audited if known else human.UNKNOWN,
+    ]
+
+
+def _beside(stagings: Sequence[StagingRow]) -> Iterator[str]:
+    for one in stagings:
+        kind = _KINDS.get((one["kind"], one["state"]), "hidden, and not of penstock")
+        changed = f", changed {human.age(one['age'])} ago" if one["age"] is not None else ""
+        yield f"beside them: {one['name']} ({kind}{changed})"

@@ -1,0 +1,42 @@
+"""`penstock rollback`: leads `current` back to an earlier release."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from penstock.cli import flags, output
+
+if TYPE_CHECKING:
+    import argparse
+
+    from penstock.cli.session import Session
+
+EXAMPLES = ("penstock rollback imagenet", "penstock rollback imagenet 20261101-1f2e3d4c")
+
+
+def arguments(parser: argparse.ArgumentParser) -> None:
+    flags.dataset(parser, "name")
+    parser.add_argument(
+        "release", nargs="?", metavar="RELEASE",
+        help="default: the one that was current before this one was published",
+    )  # fmt: skip
+
+
+def run(parsed: argparse.Namespace, session: Session) -> int:
+    """Lead `current` back to a release, or forward to one."""
+    from penstock.steps import rollback_step
+
+    config = session.config()
+    name = session.only(config, parsed.name)
+    with session.context(config) as context:
+        found = rollback_step.run(context, name, parsed.release)
+    release, left = found["release"], found["left"]
+    if found["finished"]:
+        text = f"the interrupted rollback from {left} is finished: current is {release}"
+    elif left:
+        text = f"current is {release}; it was {left}"
+    else:
+        text = f"current is {release} already"
+    output.show(f"{name}: {text}")
+    session.receipt(found)
+    return 0

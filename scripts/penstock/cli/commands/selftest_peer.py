@@ -1,0 +1,25 @@
+"""`penstock selftest-peer`: one of the two nodes of a selftest."""
+
+from __future__ import annotations
+
+import sys
+from typing import TYPE_CHECKING
+
+from penstock.cli import flags
+
+if TYPE_CHECKING:
+    import argparse
+
+    from penstock.cli.session import Session
+
+
+def arguments(parser: argparse.ArgumentParser) -> None:
+    flags.folder(parser)
+
+
+def run(parsed: argparse.Namespace, session: Session) -> int:  # noqa: ARG001 (as every command)
+    """Do what the other end of standard input asks for."""
+    from penstock.steps.selftest import peer
+
+    peer.serve(parsed.folder, sys.stdin, sys.stdout)
+    return 0

@@ -1,0 +1,24 @@
+"""`penstock selftest-writer`: the writer that a selftest kills."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from penstock.cli import flags
+
+if TYPE_CHECKING:
+    import argparse
+
+    from penstock.cli.session import Session
+
+
+def arguments(parser: argparse.ArgumentParser) -> None:
+    flags.folder(parser)
+
+
+def run(parsed: argparse.Namespace, session: Session) -> int:  # noqa: ARG001 (as every command)
+    """Write until killed."""
+    from penstock.steps.selftest import killed_writer
+
+    killed_writer.write(parsed.folder)
+    return 0

@@ -1,0 +1,215 @@
+"""`penstock show`: one release in detail. Reads alone, and works for accounts that stage nothing."""
+
+from __future__ import annotations
+
+from functools import partial
+from typing import TYPE_CHECKING, cast
+
+from penstock.cli import flags, target_datasets
+from penstock.core import human
+from penstock.core.text import TEXT, brief, printable
+from penstock.errors import FindingsError
+from penstock.views import findings_text, linked_text, text_block
+from penstock.views.aligned_table import COLUMNS
+from penstock.views.release_text import account, moment, problem
+from penstock.views.styled_lines import Line
+
+if TYPE_CHECKING:
+    import argparse
+    from collections.abc import Iterator, Mapping, Sequence
+
+    from penstock.cli.session import Session
+    from penstock.core.documents.catalogue_rows import Amount, HistoryRow, ReleaseRow, ReleaseShown
+
+EXAMPLES = ("penstock show imagenet", "penstock show imagenet 20261101-1f2e3d4c --json")
+_SEALS = {
+    "same": "which is the one in the history",
+    "differs": "WHICH IS NOT THE ONE IN THE HISTORY: it was changed since, or forged",
+    "none": "which no line of the history names",
+    "unreadable": "not compared with the history, which its owner alone can read",
+}
+
+
+def arguments(parser: argparse.ArgumentParser) -> None:
+    flags.root(parser)
+    flags.json_lines(parser)
+    flags.dataset(parser, "name")
+    flags.release(parser)
+
+
+def run(parsed: argparse.Namespace, session: Session) -> int:
+    """Returns 4 where the release is damaged, as `gate` would."""
+    from penstock.catalogue import details
+    from penstock.retention import pins
+    from penstock.state.gate import BAD
+
+    datasets = target_datasets.chosen(parsed, session)
+    layout = datasets.only(parsed.name)
+    holders = pins.holding()
+    release = details.shown(layout, parsed.release, holders, owners=datasets.owners)
+    session.receipt(release)
+    session.show_rows([release], partial(render, release), hints=True)
+    return FindingsError.exit_code if release["row"]["state"] in BAD else 0
+
+
+def render(found: ReleaseShown, columns: int = COLUMNS) -> list[Line]:
+    """One release in detail."""
+    row = found["row"]
+    current = " (current)" if row["current"] else ""
+    told = [Line(printable(f"{found['dataset']}/{row['release']}{current}"), "bold")]
+    if row["problem"]:
+        told += _field("Problem", problem(row), columns, "red")
+    for title, text in _facts(found):
+        told += _field(title, text, columns, "red" if title == "Findings" else "")
+    for title, history in (("History", found["history"]), ("Audits", found["audits"])):
+        for one in history:
+            told += _field(title, f"{brief(moment(one['at']))}: {_event(one)}", columns)
+            title = ""
+    return told
+
+
+def _facts(found: ReleaseShown) -> Iterator[tuple[str, str]]:
+    row, seal = found["row"], found["seal"]
+    yield "Path", row["path"]
+    if found["owner"]:
+        yield "Owner", account(found["owner"])
+    if seal is not None:
+        yield from _sealed(found, seal)
+    if row["last_audit"]:
+        yield "Last audit", findings_text.last(row["last_audit"])
+    elif seal is not None:
+        yield "Last audit", "never"
+    if seal is not None:
+        since = found["read_back"]
+        yield "Read back", f"all of it, last at {moment(since)}" if since else "never all of it"
+    if row["findings"]:
+        yield "Findings", f"{_counts(row['findings'])}: {found['advice']}"
+    yield from _verdict(found["verdict"] or {})
+    for one in row["held_by"]:
+        yield "Held by", one
+    if row["pins_unopened"]:
+        yield "Held by", f"up to {human.count(row['pins_unopened'])} more pins"
+
+
+def _sealed(found: ReleaseShown, seal: Mapping[str, object]) -> Iterator[tuple[str, str]]:
+    row = found["row"]
+    files = row["files"] or 0
+    giants = _number(seal, "giants")
+    parts = f", {human.counted(giants, 'giant')} in parts of {human.size(_number(seal, 'part_bytes'))}"
+    size = f"{human.size(row['bytes'] or 0)} ({human.count(row['bytes'] or 0)} bytes)"
+    yield "Holds", f"{human.counted(files, 'file')}, {size}{parts if giants else ''}"
+    by = f", by penstock {seal['penstock']}" if seal["penstock"] else ""
+    run = f", run {seal['run']}" if seal["run"] else ""
+    yield "Sealed", f"{moment(row['sealed'])}, {human.age(row['age'])} ago{by}{run}"
+    yield "Seal", f"{found['seal_digest']}, {_SEALS[found['seal_in_history']]}"
+    if found["signature"]:
+        yield "Signature", found["signature"]
+    for source in _maps(seal.get("sources")):
+        into = f", into {source['into']}" if source["into"] else ""
+        yield "Source", f"{source['url']}{into}"
+    yield "Selected", _selected(seal)
+    amended = seal.get("amended")
+    if isinstance(amended, dict):
+        span = (
+            f", read from {moment(amended['from'])} to {moment(amended['until'])}" if amended["from"] else ""
+        )
+        changed = f"{human.count(amended['changed'])} changed, {human.count(amended['gone'])} gone"
+        yield "Snapshot", f"no: the source was followed while it changed ({changed}{span})"
+    yield "Linked", _linked(row)
+    yield from (("Permissions", text) for text in _permissions(_map(seal.get("permissions"))))
+    evidence = _map(seal.get("evidence"))
+    yield "Source proof", _evidence(found["source_evidence"], evidence.get("required_source"))
+    yield "Stored proof", _evidence(found["storage_evidence"], evidence.get("required_storage"))
+    if carried := linked_text.words(seal.get("carried")):
+        yield "Carried over", carried
+    if evidence.get("fsync_ends"):
+        yield "Durable", f"each fsync ended {evidence['fsync_ends']}"
+    for one in found["manifests"]:
+        size = "missing, or unreadable" if one["bytes"] is None else human.size(one["bytes"])
+        yield "Manifest", f"{one['name']}, {size}"
+
+
+def _selected(seal: Mapping[str, object]) -> str:
+    told = [f"{human.counted(_number(seal, 'scanned'), 'object')} scanned"]
+    for name in ("include", "exclude"):
+        patterns = seal.get(name)
+        if isinstance(patterns, (list, tuple)) and patterns:
+            told.append(f"{name} {' '.join(map(str, patterns))}")
+    ignored = {why: int(str(count)) for why, count in _map(seal.get("ignored")).items()}
+    if left_out := human.of_kinds(ignored):
+        told.append(f"left out: {', '.join(left_out)}")
+    return "; ".join(told)
+
+
+def _linked(row: ReleaseRow) -> str:
+    if row["base"] is None or not row["unchanged"]:
+        return "none of its files from an earlier release"
+    return (
+        f"{human.count(row['unchanged'])} of {human.counted(row['files'] or 0, 'file')}, from {row['base']}"
+    )
+
+
+def _permissions(held: Mapping[str, object]) -> Iterator[str]:
+    octal = _map(held.get("octal"))
+    told = [f"{what} {mode}" for what, mode in octal.items()]
+    for title, number, name in (("group", "gid", "group"), ("owner", "uid", "user")):
+        if held.get(number) is not None:
+            told.append(f"{title} {held.get(name) or held[number]} ({held[number]})")
+    yield ", ".join(told) or "not known"
+    for rule in _maps(held.get("modes")):
+        modes = [
+            f"{what} {rule[key]:04o}"
+            for what, key in (("files", "file"), ("folders", "dir"))
+            if rule.get(key) is not None
+        ]
+        yield f"{rule['match']}: {', '.join(modes)}"
+    acl = held.get("acl")
+    if isinstance(acl, (list, tuple)) and acl:
+        yield f"ACL {' '.join(map(str, acl))}"
+
+
+def _evidence(amounts: Sequence[Amount], required: object) -> str:
+    told = [
+        f"{one['grade']} {human.counted(one['files'], 'file')} ({human.size(one['bytes'])})"
+        for one in amounts
+    ]
+    return ", ".join(told) + (f"; required: {required}" if required else "") if told else "not known"
+
+
+def _verdict(verdict: Mapping[str, object]) -> Iterator[tuple[str, str]]:
+    repair, overruled = _map(verdict.get("repair")), _map(verdict.get("overruled"))
+    if repair:
+        yield "Repaired", f"{moment(repair['at'])}: {repair['repaired']} repaired, {repair['left']} left"
+    if overruled:
+        counts = _counts(cast("Mapping[str, int]", overruled["counts"]))
+        yield "Overruled", f"{moment(overruled['at'])} by {overruled['by']}: {overruled['why']} ({counts})"
+
+
+def _event(row: HistoryRow) -> str:
+    by = f" by {brief(row['by'])}" if row["by"] else ""
+    host = f" on {brief(row['host'])}" if row["host"] else ""
+    release = f" {brief(row['release'], 128)}" if row["release"] else ""
+    known = "" if row["known"] else " (not known to this version)"
+    text = f": {brief(row['text'], 500)}" if row["text"] else ""
+    return f"{brief(row['event'])}{known}{release}{by}{host}{text}"
+
+
+def _field(title: str, text: str, columns: int, style: str = "") -> list[Line]:
+    return [Line(line, style) for line in text_block.field(title, brief(text, TEXT), columns)]
+
+
+def _counts(counts: Mapping[str, int]) -> str:
+    return ", ".join(f"{human.count(count)} {kind}" for kind, count in sorted(counts.items()))
+
+
+def _number(held: Mapping[str, object], name: str) -> int:
+    value = held.get(name)
+    return value if isinstance(value, int) else 0
+
+
+def _map(value: object) -> Mapping[str, object]:
+    return value if isinstance(value, dict) else {}
+
+
+def _maps(value: object) -> Sequence[Mapping[str, object]]:
+    return [one for one in value if isinstance(one, dict)] if isinstance(value, (list, tuple)) else []

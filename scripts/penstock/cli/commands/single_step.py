@@ -1,0 +1,24 @@
+"""`penstock step copy`, `permissions`, `verify`, `publish`: a step that prints nothing but its progress."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from penstock.cli import flags, step_runner
+
+if TYPE_CHECKING:
+    import argparse
+
+    from penstock.cli.session import Session
+
+EXAMPLES = ("penstock step STEP imagenet", "penstock step STEP imagenet --receipt STEP.json")
+
+
+def arguments(parser: argparse.ArgumentParser) -> None:
+    flags.datasets(parser)
+    flags.run(parser)
+
+
+def run(parsed: argparse.Namespace, session: Session) -> int:
+    """Run the step for each dataset in turn."""
+    return step_runner.run(parsed, session)

@@ -1,0 +1,138 @@
+"""`penstock status`: what is published and what is under way, for each dataset."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING
+
+from penstock.cli import flags, output
+from penstock.core import human
+from penstock.errors import FindingsError, PreflightError
+
+if TYPE_CHECKING:
+    import argparse
+    from pathlib import Path
+
+    from penstock.cli.session import Session
+    from penstock.core.documents.step_results import RunState, StatusResult
+    from penstock.state.context import Context
+    from penstock.views.styled_lines import Line
+
+EXAMPLES = ("penstock status", "penstock status imagenet --progress json")
+
+
+def arguments(parser: argparse.ArgumentParser) -> None:
+    flags.datasets(parser)
+
+
+def run(parsed: argparse.Namespace, session: Session) -> int:
+    """What is published and what is under way, for each dataset. Returns 4 where one is damaged, as `gate`
+    would; else 3 where nothing at all can be seen of one."""
+    from penstock.state import gate
+    from penstock.steps import status_report as step
+
+    config = session.config()
+    names = session.names(config, parsed.dataset)
+    with session.context(config) as context:
+        found = [step.run(context, name) for name in names]
+        _submitted(context, session.file, found)
+    session.receipt(found[0] if len(found) == 1 else {"datasets": {one["dataset"]: one for one in found}})
+    session.show_rows(found, lambda _: render(found), hints=True)
+    if any({one["state"], one.get("work", {}).get("state")}.intersection(gate.BAD) for one in found):
+        return FindingsError.exit_code
+    unseen = any(one["state"] == gate.UNREADABLE and "current" not in one for one in found)
+    return PreflightError.exit_code if unseen else 0
+
+
+def _submitted(context: Context, file: Path, found: Sequence[StatusResult]) -> None:
+    """What waits for a controller that was submitted, and that SLURM has not begun."""
+    from penstock.errors import PenstockError
+    from penstock.state import gate
+    from penstock.steps import controller_job
+
+    try:
+        jobs = controller_job.waiting(context.cluster, file)
+    except PenstockError as error:
+        output.say(f"whether a submitted controller waits is not known: {error}")
+        return
+    for job, datasets in jobs.items():
+        for one in found:
+            if one["dataset"] in datasets and "lock" not in one:
+                why = f"for SLURM: the submitted controller, job {job}, has not begun"
+                work: RunState = {"state": "waiting", "why": why}
+                own = one.get("work", {}).get("state", gate.PUBLISHED)
+                if one["state"] in (own, gate.PUBLISHED, gate.NOTHING):
+                    one |= {"state": "waiting", "why": why, "to_do": ""}
+                one["work"] = work
+
+
+_SAID = ("dataset", "state", "why", "to_do", "work")
+
+
+def render(found: Sequence[StatusResult]) -> list[Line]:
+    """One block a dataset, each line escaped."""
+    from penstock.core.documents.verdict import AuditShown
+    from penstock.core.text import TEXT, brief
+    from penstock.views import findings_text, text_block
+    from penstock.views.styled_lines import Line
+
+    lines = []
+    for one in found:
+        work = one.get("work") or {}
+        lines.append(one["dataset"])
+        own = bool(work) and work.get("state") == one["state"]
+        to_do = one.get("to_do") or work.get("to_do")
+        told: dict[str, object] = {"state": _state(work if own else one), "to do": to_do}
+        if work and not own:
+            told["last run"] = _state(work)
+        told |= {"step": work.get("step"), "copy": work.get("copy"), "verify": work.get("verify")}
+        told |= {key: value for key, value in one.items() if key not in _SAID}
+        if (release := one.get("release")) and release not in one.get("releases", ()):
+            ended = work.get("state") in ("failed", "stopped")
+            told["release"] = f"{release}, {'not published' if ended else 'being made'}"
+        for key, value in told.items():
+            if value not in (None, "", [], {}):
+                if isinstance(value, AuditShown):
+                    text = findings_text.last(value)
+                elif key == "findings" and isinstance(value, Mapping):
+                    text = ", ".join(f"{human.count(count)} {kind}" for kind, count in sorted(value.items()))
+                elif key == "bytes" and isinstance(value, int):
+                    key, text = "size", human.size(value)
+                else:
+                    text = human.count(value) if isinstance(value, int) else _text(value)
+                lines += text_block.field(key.replace("_", " "), brief(text, TEXT))
+    return [Line(text) for text in lines]
+
+
+def _state(told: Mapping[str, object]) -> str:
+    """`published`, `damaged: manifest.parquet is missing`, `copying 42.1 %`, `stopped by SIGINT in copy,
+    42.1 % done, at 2026-11-26T02:14:00Z`, `failed at 2026-11-26T02:14:00Z: copy: no space is left
+    (exit 6)`."""
+    state, why = str(told["state"]), told.get("why", "")
+    state = "HELD" if state == "held" else state
+    step, percent = str(told.get("step", "")), told.get("percent")
+    at = f" at {told['at']}" if "at" in told else ""
+    if "signal" in told:
+        within = f" in {step}" if step else ""
+        return (
+            f"{state} by {told['signal']}{within}{f', {percent} % done' if percent is not None else ''},{at}"
+        )
+    text = f"{state}{at}" if state in ("failed", "stopped") else state
+    if percent is not None and state in ("copying", "verifying"):
+        text += f" {percent} %"
+    text += f": {why}" if why else ""
+    return f"{text} (exit {told['exit']})" if state == "failed" else text
+
+
+def _text(value: object) -> str:
+    """One line: a step's elements in words, lists by commas, other mappings as JSON."""
+    if isinstance(value, (list, tuple)) and all(isinstance(one, (str, int)) for one in value):
+        return ", ".join(map(str, value))
+    if not isinstance(value, Mapping):
+        return value if isinstance(value, str) else str(value)
+    if value.keys() >= {"elements", "done", "files", "bytes"}:
+        parts = [f"{value['done']} of {human.counted(value['elements'], 'element')} done"]
+        parts += [human.counted(value["files"], "file"), human.size(value["bytes"])]
+        return ", ".join([*parts, f"{value['failed']} failed"] if value.get("failed") else parts)
+    return json.dumps(value, default=str)

@@ -1,0 +1,105 @@
+"""Options and arguments that several commands have, and how their values are read."""
+
+from __future__ import annotations
+
+import argparse
+import os
+import re
+from pathlib import Path
+
+from penstock.core.text import in_quotes
+
+SHOWN_ROWS = 20
+"""Of each kind, without `--all`."""
+
+
+def datasets(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("dataset", nargs="*", metavar="DATASET", help="default: all of them")
+
+
+def dataset(parser: argparse.ArgumentParser, name: str = "dataset") -> None:
+    """`name`: that of the value."""
+    parser.add_argument(name, nargs="?", metavar="DATASET", help="default: the only one")
+
+
+def release(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("release", nargs="?", metavar="RELEASE", help="default: the one that `current` names")
+
+
+def release_option(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("--release", metavar="NAME", help="default: the one that `current` names")
+
+
+def root(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument(
+        "--root", type=path, metavar="FOLDER",
+        help="the target's root; then no configuration is needed (default: target.root)",
+    )  # fmt: skip
+
+
+def json_lines(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("--json", action="store_true", help="print it as JSON, by lines")
+
+
+def every_row(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("--all", action="store_true", help="all rows (default: 20, of each kind)")
+
+
+def run(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument(
+        "--run", type=_run, metavar="RUN", help="work on this run (default: what list met last)"
+    )
+
+
+def new_release(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument(
+        "--new-release", action="store_true",
+        help="stage what a release holds already as a new one; the old one stays as it is",
+    )  # fmt: skip
+
+
+def copy_unchanged(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument(
+        "--copy-unchanged", action="store_true",
+        help="have unchanged files share blocks with the current release, or copied on the target, where "
+        "they cannot be linked: with other permissions, for one",
+    )  # fmt: skip
+
+
+def submit(parser: argparse.ArgumentParser, what: str) -> None:
+    parser.add_argument("--submit", action="store_true", help=what)
+    parser.add_argument("--parsable", action="store_true", help="with --submit: print the job's id alone")
+
+
+def removal(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument(
+        "--dry-run", action="store_true", help="say what would be removed, why, and what it frees"
+    )
+    parser.add_argument(
+        "--unpin", action="append", default=[], metavar="NAME",
+        help="take the reader's pin of this name back, as `releases` shows it; may be given several times",
+    )  # fmt: skip
+
+
+def folder(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("folder", type=Path, metavar="FOLDER", help="where the files go")
+
+
+def path(text: str) -> Path:
+    """Shells leave the ~ of `--root=~/data` as it is."""
+    return Path(os.path.expanduser(text))
+
+
+def share(text: str) -> float:
+    from penstock.core.audit_selection import parse_share
+
+    try:
+        return parse_share(text)
+    except ValueError:
+        raise argparse.ArgumentTypeError(f"{in_quotes(text)} is not a share such as 1%") from None
+
+
+def _run(text: str) -> str:
+    if not re.fullmatch("[0-9a-f]{16}", text):
+        raise argparse.ArgumentTypeError(f"{in_quotes(text)} is not a run: 16 hexadecimal digits")
+    return text
