@@ -9,6 +9,7 @@ from importlib import resources
 import pytest
 
 from penstock.core import step_table
+from penstock.steps.element_work import WORK
 
 
 @pytest.mark.parametrize("step", step_table.TABLE, ids=lambda step: step.name)
@@ -25,4 +26,5 @@ def test_the_steps_of_a_run_are_in_its_order() -> None:
     )  # fmt: skip
     assert step_table.OF_RUN[2:] == step_table.AFTER_LIST
     assert step_table.RUN_IN_ELEMENTS == ("copy", "verify")
+    assert tuple(WORK) == step_table.IN_ELEMENTS
     assert set(step_table.WITH_RECEIPT) < step_table.CHANGES_AFTER_LIST

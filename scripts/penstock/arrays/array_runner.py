@@ -142,7 +142,7 @@ def element_command(context: Context, run: RunLayout, step: str) -> list[str]:
     root = str(context.config.target.root.absolute())
     words = ["element", "--run", str(run.folder.absolute()), "--root", root, "--step", step]
     words += ["--attempt", "auto"]
-    if BY_NAME[step].spends_operations and context.ops:
+    if BY_NAME[step].copies and context.ops:
         words += ["--ops", str(context.ops), "--at-once", str(array_throttle.slots(context, run, step))]
     bandwidth = context.config.bandwidth
     if BY_NAME[step].fetches and bandwidth.folder is not None:

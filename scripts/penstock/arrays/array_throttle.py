@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 from penstock.arrays.array_watch import patiently
 from penstock.core import human
+from penstock.core.step_table import BY_NAME
 from penstock.state import throttle_mark
 
 if TYPE_CHECKING:
@@ -16,11 +17,6 @@ if TYPE_CHECKING:
     from penstock.core.documents.marks import Throttle
     from penstock.core.layout import RunLayout
     from penstock.state.context import Context
-
-
-ONLY_LOWER = frozenset({"audit"})
-"""Steps whose elements got their shares of a rate (`--limit`) when they were planned: more of them at once
-than `cluster.max_elements` would pass it."""
 
 
 def slots(context: Context, run: RunLayout, step: str) -> int:
@@ -43,7 +39,7 @@ def _most(said: Throttle, step: str, configured: int) -> int:
     """
     if not said.at_once:
         return configured
-    return min(said.at_once, configured) if step in ONLY_LOWER else said.at_once
+    return min(said.at_once, configured) if BY_NAME[step].shares_rate else said.at_once
 
 
 def obey(watch: Watch) -> None:

@@ -26,6 +26,7 @@ from penstock.arrays.wait_report import named
 from penstock.cluster.port import Cause, State
 from penstock.core import human
 from penstock.core.job_time import RAISES, first, raised
+from penstock.core.step_table import BY_NAME
 from penstock.engine.records import journal
 
 if TYPE_CHECKING:
@@ -33,9 +34,6 @@ if TYPE_CHECKING:
 
     from penstock.arrays.array_watch import Watch, WatchedArray
     from penstock.cluster.port import Status
-
-GOES_ON_IN = ("copy", "repair")
-"""Steps whose elements go on where the last attempt ended; the others begin their shard anew."""
 
 
 def judge(watch: Watch) -> None:
@@ -99,7 +97,7 @@ def _stopped_in_vain(watch: Watch, index: int) -> bool:
 
 def _progress(watch: Watch, live: WatchedArray, index: int) -> bool:
     """Whether an attempt of this array finished work that the next one need not do again."""
-    if watch.step not in GOES_ON_IN:
+    if not BY_NAME[watch.step].copies:
         return False
     folder = watch.run.journals(index)
     before = {name for name in journal.names(folder) if not name.startswith(f"{live.array}_")}

@@ -25,10 +25,14 @@ class Step(NamedTuple):
     """Writes to the dataset, and holds its lock meanwhile."""
     in_elements: bool = False
     """Elements of a job array do its work, one a shard."""
-    spends_operations: bool = False
-    """Its elements change the target's metadata, within `target.ops`, and keep the promise of their run."""
+    copies: bool = False
+    """Its elements copy files: they record each in a journal, change the target's metadata, within
+    `target.ops`, and keep the promise of their run."""
     fetches: bool = False
     """Its elements read the source, within `bandwidth`."""
+    shares_rate: bool = False
+    """Its elements got their shares of a rate (`--limit`) when it was planned: more of them at once than
+    `cluster.max_elements` would pass it."""
     moves_bytes: bool = False
     """Reads or writes the data itself, so that a rate in bytes means something."""
     colour: str = "d"
@@ -55,7 +59,7 @@ TABLE = (
         leaves_receipt=True,
         makes_change=True,
         in_elements=True,
-        spends_operations=True,
+        copies=True,
         fetches=True,
         moves_bytes=True,
         colour="a",
@@ -91,6 +95,7 @@ TABLE = (
         "read a published release back and compare it with its manifest",
         of_run=False,
         in_elements=True,
+        shares_rate=True,
         moves_bytes=True,
         colour="c",
     ),
@@ -109,7 +114,7 @@ TABLE = (
         of_run=False,
         makes_change=True,
         in_elements=True,
-        spends_operations=True,
+        copies=True,
         fetches=True,
         moves_bytes=True,
     ),

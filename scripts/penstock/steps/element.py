@@ -18,9 +18,8 @@ from typing import TYPE_CHECKING, NamedTuple
 from penstock.arrays.shard_assignment import shard_for
 from penstock.core.documents import element_usage
 from penstock.core.documents.element_outcome import ElementOutcome
-from penstock.core.documents.element_receipt import ElementReceipt
 from penstock.core.documents.promise import of_repair
-from penstock.core.layout import DATA, MANIFEST, DatasetLayout, RunLayout
+from penstock.core.layout import DatasetLayout, RunLayout
 from penstock.core.step_table import BY_NAME, IN_ELEMENTS, RUN_IN_ELEMENTS
 from penstock.core.text import in_quotes, printable_lines
 from penstock.engine.records import journal
@@ -32,10 +31,11 @@ from penstock.policy import pause
 from penstock.runtime import cgroups, job_environment
 from penstock.runtime.job_environment import host_name
 from penstock.runtime.resource_usage import Meter
-from penstock.state import documents, history, outcomes, receipts, run_claims
+from penstock.state import outcomes, receipts, run_claims
 from penstock.state.element_progress import Reporter, usage_of
 from penstock.state.run import Run, read_run
 from penstock.steps.element_account import Account
+from penstock.steps.element_work import WORK, Attempt, Paces
 from penstock.storage import dataset_folders, durable
 
 if TYPE_CHECKING:
@@ -43,8 +43,9 @@ if TYPE_CHECKING:
 
     from penstock.bandwidth.cap_file import Cap
     from penstock.bandwidth.share import Share
+    from penstock.core.documents.element_receipt import ElementReceipt
     from penstock.core.run_documents import ShardInfo
-    from penstock.engine.tasks import CopyTask, Outcome
+    from penstock.engine.tasks import Outcome
     from penstock.state.context import Stop
 
 
@@ -53,13 +54,6 @@ class Link(NamedTuple):
 
     folder: Path
     cap: Cap
-
-
-class Paces(NamedTuple):
-    """What an element goes by; None: nothing."""
-
-    ops: OpsShare | None
-    link: Share | None
 
 
 RESTED = 0.5
@@ -108,7 +102,7 @@ def run_element(
     index = shard_for(folder, step, index, host_name(), job_environment.current())
     # A run whose controller is gone still writes: others see that by its promise.
     promised = of_repair(run.release) if step == "repair" else run.id
-    beat = Kept(layout, promised).beat if BY_NAME[step].spends_operations else None
+    beat = Kept(layout, promised).beat if BY_NAME[step].copies else None
     account = Account(meter or Meter(cgroup=job_environment.current().cgroup), attempt)
     reporter = Reporter(folder.progress(step, index), beat=beat, usage=account.so_far)
     for path in (folder.progress(step, index), folder.receipt(step, index), folder.outcome(step, index)):
@@ -124,13 +118,13 @@ def run_element(
             ops_share = OpsShare(layout, promised, ops, at_once) if ops else None
             with _link_share(run, shard, step, link, reporter, stop) as link_share, account.measuring():
                 paces = Paces(ops_share, link_share)
-                outcome, receipt = _work(run, shard, step, attempt, reporter, stop, paces)
+                outcome, receipt = WORK[step](Attempt(run, shard, attempt, reporter, stop, paces))
     except PenstockError as error:
         reporter.settle()
         stopped, progress = "", False
         if isinstance(error, InterruptedRunError):
             # The other steps begin a shard anew.
-            progress = step in ("copy", "repair") and journal.records_more(folder.journals(index), before)
+            progress = BY_NAME[step].copies and journal.records_more(folder.journals(index), before)
             stopped = "time" if stop.out_of_time else "signal"
         _failed(folder, step, index, attempt, error, stopped=stopped, progress=progress, paused=watch.stood)
         _say(str(error))
@@ -212,185 +206,6 @@ def _shard(run: Run, index: int) -> ShardInfo:
             hint="list again, which drops a damaged plan, and plan again (`penstock run` does)",
         )
     return shard
-
-
-def _work(
-    run: Run,
-    shard: ShardInfo,
-    step: str,
-    attempt: str,
-    reporter: Reporter,
-    stop: Stop,
-    paces: Paces,
-) -> tuple[Outcome, ElementReceipt]:
-    """What became of the shard, and what the receipt says of this step alone."""
-    if step == "audit":
-        return _audit(run, shard, reporter, stop)
-    if step == "adopt":
-        return _survey(run, shard, reporter, stop, paces)
-    if step == "repair":
-        return _repair(run, shard, attempt, reporter, stop, paces)
-    folder, data, config = run.folder, run.data, run.config
-    if not data.is_dir():
-        raise FailedError("the staging folder is not here", where=str(data), hint="plan again")
-    if step == "copy":
-        from penstock.engine.copy_shard import copy_shard
-        from penstock.ownership import abandoned_stagings
-
-        base = run.plan.base
-        task = replace(
-            _copy_task(run, shard, attempt, data),
-            base=run.layout.release(base) / DATA if base else None,
-            way=run.plan.way,
-            moves=run.layout.intervals,
-            moved=history.moves_of(run.layout, run.release),
-            intervals=history.intervals(run.layout) if run.plan.carries else None,
-            stated=folder.stated if folder.stated.exists() else None,
-            stagings=abandoned_stagings.planned(run),
-            may_change=config.dataset.follow_limit.allowed(run.info.files),
-        )
-        outcome = copy_shard(task, reporter, stop.signalled, *paces)
-        return outcome, ElementReceipt(amended=outcome.amended, gone=outcome.gone)
-    from penstock.engine.reread_shard import reread_shard
-    from penstock.engine.tasks import RereadTask
-
-    copied_by = receipts.copied_by(folder, shard.index)
-    records = folder.records(shard.index)
-    durable.make_dirs(records.parent)
-    reread = RereadTask(
-        shard=shard,
-        rows=folder.shard(shard.index),
-        journals=folder.journals(shard.index),
-        data=data,
-        records=records,
-        engine=config.engine,
-        verify=config.verify,
-        run=run.id,
-        attempt=attempt,
-        host=host_name(),
-        follow=config.dataset.changed == "follow",
-        probe=run.probe,
-        named=config.filesystem,
-        recall=_share(config.audit.recall, shard, run),
-        damage=folder.linked_damage / f"{shard.index:05d}",
-    )
-    # Where a linked file had other bytes all are read.
-    if (base := run.plan.base) and run.plan.carries and not folder.linked_damage.exists():
-        from penstock.audit import counted_readings
-
-        reread = replace(
-            reread,
-            longest=config.verify.carries_for,
-            base_manifest=run.layout.release(base) / MANIFEST,
-            intervals=history.intervals(run.layout),
-            audited=counted_readings.of(run.layout, base),
-        )
-    if (adopted := folder.survey(shard.index)).is_dir():
-        reread = replace(reread, adopted=adopted)
-    outcome = reread_shard(reread, reporter, stop.signalled)
-    if outcome.failures:
-        return outcome, ElementReceipt()
-    return outcome, ElementReceipt(
-        copied_by=copied_by,
-        records=receipts.file_digest(records),
-        amended=outcome.amended,
-        gone=outcome.gone,
-        left_out=outcome.left_out,
-        carried=outcome.carried,
-    )
-
-
-def _copy_task(run: Run, shard: ShardInfo, attempt: str, data: Path) -> CopyTask:
-    """The copy of a shard's rows into `data`."""
-    from penstock.engine.tasks import CopyTask
-    from penstock.storage import modes
-
-    config = run.config
-    return CopyTask(
-        shard=shard,
-        rows=run.folder.shard(shard.index),
-        journals=run.folder.journals(shard.index),
-        data=data,
-        dataset=config.dataset,
-        engine=config.engine,
-        run=run.id,
-        attempt=attempt,
-        host=host_name(),
-        verify=config.verify,
-        probe=run.probe,
-        gid=modes.group_id(config.dataset.permissions),
-    )
-
-
-def _repair(
-    run: Run, shard: ShardInfo, attempt: str, reporter: Reporter, stop: Stop, paces: Paces
-) -> tuple[Outcome, ElementReceipt]:
-    """A shard of a published release's damaged files. What it cannot fetch is no failure of the element."""
-    from penstock.core.documents import fetched_files
-    from penstock.engine.repair_shard import repair_shard
-
-    data = run.layout.repair_staging(run.release) / DATA
-    if not data.is_dir():
-        raise FailedError("the repair's staging is not here", where=str(data), hint="run the repair again")
-    release = run.layout.release(run.release) / DATA
-    task, named = _copy_task(run, shard, attempt, data), run.config.filesystem
-    outcome, found = repair_shard(task, release, reporter, stop.signalled, *paces, named=named)
-    fetched = run.folder.fetched(shard.index)
-    documents.write(fetched_files.FETCHED_FILES, fetched, found)
-    left = sum(bool(one.why) for one in found.files)
-    return outcome, ElementReceipt(findings=left, seen=receipts.file_digest(fetched))
-
-
-def _audit(run: Run, shard: ShardInfo, reporter: Reporter, stop: Stop) -> tuple[Outcome, ElementReceipt]:
-    """A shard of a published release. What it finds is not a failure of the element."""
-    from penstock.audit import audit_store
-    from penstock.engine.audit_shard import AuditTask, audit_shard
-
-    described = audit_store.described(run.folder)
-    task = AuditTask(
-        shard=shard,
-        rows=run.folder.shard(shard.index),
-        data=run.layout.release(run.release) / DATA,
-        seen=audit_store.seen(run.folder, shard.index),
-        engine=run.config.engine,
-        probe=run.probe,
-        named=described.filesystem,
-        recall=_share(described.recall, shard, run),
-    )
-    durable.make_dirs(task.seen.parent)
-    outcome, seen = audit_shard(task, reporter, stop.signalled)
-    return outcome, ElementReceipt(findings=len(seen.bad), seen=receipts.file_digest(task.seen))
-
-
-def _survey(
-    run: Run, shard: ShardInfo, reporter: Reporter, stop: Stop, paces: Paces
-) -> tuple[Outcome, ElementReceipt]:
-    """A shard of a listing beside a tree. What differs is not a failure of the element."""
-    from penstock.adoption import adoption_store
-    from penstock.engine.survey_shard import SurveyTask, survey_shard
-
-    described, config = adoption_store.described(run.folder), run.config
-    task = SurveyTask(
-        shard=shard,
-        rows=run.folder.shard(shard.index),
-        data=Path(described.tree),
-        survey=run.folder.survey(shard.index),
-        dataset=config.dataset,
-        engine=config.engine,
-        verify=config.verify,
-        plan=config.plan,
-        host=host_name(),
-        read_source=described.read_source,
-        named=described.filesystem,
-        recall=_share(described.recall, shard, run),
-    )
-    durable.make_dirs(task.survey)
-    return survey_shard(task, reporter, stop.check, paces.link), ElementReceipt()
-
-
-def _share(recall: int, shard: ShardInfo, run: Run) -> int:
-    """Of the bytes that all elements may have fetched back, this shard's."""
-    return recall * shard.bytes // max(1, run.plan.bytes)
 
 
 def _whole(
