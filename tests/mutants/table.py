@@ -423,14 +423,15 @@ MUTANTS = (
     ),
     Mutant(
         "the receipt of another run holds",
-        "receipt.run == run.plan.run and receipt.shard == run.shards[index].digest",
-        "True",
+        "            and receipt.run == run.plan.run\n"
+        "            and receipt.shard == run.shards[index].digest\n",
+        "",
         "tests/steps/test_element.py::test_a_receipt_of_another_run_plan_or_copy_does_not_hold",
     ),
     Mutant(
         "the receipt of a verify of another copy holds",
-        "            and receipt.copied_by == copied_by(run.folder, index)\n",
-        "",
+        "        receipt.copied_by == copied_by(run.folder, index)\n        and run.folder.records",
+        "        run.folder.records",
         "tests/steps/test_element.py::test_a_receipt_of_another_run_plan_or_copy_does_not_hold",
     ),
     Mutant(

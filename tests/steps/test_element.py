@@ -71,7 +71,7 @@ def test_a_receipt_of_another_run_plan_or_copy_does_not_hold(context: Context) -
     folder = planned(context)
     assert [element(folder, step, 0) for step in ("copy", "verify")] == [0, 0]
     run = run_store.open_run(context.layout("data"))
-    checks = {"copy": receipts.copied(run), "verify": receipts.verified(run)}
+    checks = {step: receipts.held(run, step) for step in ("copy", "verify")}
     for step, holds in checks.items():
         made = receipts.element(folder, step, 0)
         assert made is not None

@@ -1,11 +1,13 @@
 """Receipts: small durable proofs of what a step or an element did, and when they still hold.
 
-| receipt     | holds while                                                                       |
-|-------------|-----------------------------------------------------------------------------------|
-| copy/N      | it names this run and the plan's shard N                                          |
-| permissions | it names the attempts of all copy receipts as they are now                        |
-| verify/N    | it names this run, shard N, the attempt of copy/N; the records are those it wrote |
-| publish     | the release stands, sealed by this run                                            |
+| receipt          | holds while                                                                       |
+|------------------|-----------------------------------------------------------------------------------|
+| copy/N           | it names this run and the plan's shard N                                          |
+| permissions      | it names the attempts of all copy receipts as they are now                        |
+| verify/N         | it names this run, shard N, the attempt of copy/N; the records are those it wrote |
+| publish          | the release stands, sealed by this run                                            |
+| audit/N, adopt/N | it names this job and the plan's shard N                                          |
+| repair/N         | the same; what it says of each file is what it wrote                              |
 """
 
 from __future__ import annotations
@@ -23,7 +25,7 @@ from penstock.state import documents
 from penstock.storage import durable
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable
+    from collections.abc import Callable, Iterable, Mapping
     from pathlib import Path
 
     from penstock.core.documents.seal import SealedManifest
@@ -68,26 +70,42 @@ def drop(path: Path) -> None:
         ) from error
 
 
-def copied(run: Run) -> Callable[[int], bool]:
-    """A function that says, for an element's index, whether its receipt of copy holds."""
-    return lambda index: _holds(element(run.folder, "copy", index), run, index)
+def held(run: Run, name: str) -> Callable[[int], bool]:
+    """A function that says, for an element's index, whether its receipt of this step holds."""
+    further = _FURTHER.get(name)
 
-
-def verified(run: Run) -> Callable[[int], bool]:
-    """As `copied`, for verify. The digest of the records is checked when they are read."""
-
-    def ok(index: int) -> bool:
-        receipt = element(run.folder, "verify", index)
+    def holds(index: int) -> bool:
+        receipt = element(run.folder, name, index)
         return (
             receipt is not None
-            and _holds(receipt, run, index)
-            and receipt.copied_by == copied_by(run.folder, index)
-            and run.folder.records(index).exists()
-            # Another shard may have found a linked file with other bytes since.
-            and not (receipt.carried[0] and run.folder.linked_damage.exists())
+            and receipt.run == run.plan.run
+            and receipt.shard == run.shards[index].digest
+            and (further is None or further(run, index, receipt))
         )
 
-    return ok
+    return holds
+
+
+def _read_back(run: Run, index: int, receipt: ElementReceipt) -> bool:
+    """The digest of the records is checked when they are read."""
+    return (
+        receipt.copied_by == copied_by(run.folder, index)
+        and run.folder.records(index).exists()
+        # Another shard may have found a linked file with other bytes since.
+        and not (receipt.carried[0] and run.folder.linked_damage.exists())
+    )
+
+
+def _fetched(run: Run, index: int, receipt: ElementReceipt) -> bool:
+    path = run.folder.fetched(index)
+    return path.exists() and file_digest(path) == receipt.seen
+
+
+_FURTHER: Mapping[str, Callable[[Run, int, ElementReceipt], bool]] = {
+    "verify": _read_back,
+    "repair": _fetched,
+}
+"""What must be so besides, by the table above."""
 
 
 def of_elements(run: Run, name: str) -> list[ElementReceipt]:
@@ -113,9 +131,10 @@ def copies(run: Run) -> str:
     return f"sha256:{hashlib.sha256(text.encode()).hexdigest()}"
 
 
-def need(ok: Callable[[int], bool], run: Run, step: str) -> None:
+def need(run: Run, step: str) -> None:
     """Raises FailedError unless every element of an earlier step has its receipt."""
-    missing = [index for index in run.indices if not ok(index)]
+    holds = held(run, step)
+    missing = [index for index in run.indices if not holds(index)]
     if missing:
         raise FailedError(
             f"{step} is not complete",
@@ -196,7 +215,3 @@ def is_sealed(path: Path, sealed: SealedManifest | None) -> bool:
     if sealed is None or sealed.bytes not in (None, os.lstat(path).st_size):
         return False
     return file_digest(path) == sealed.sha256
-
-
-def _holds(receipt: ElementReceipt | None, run: Run, index: int) -> bool:
-    return receipt is not None and receipt.run == run.plan.run and receipt.shard == run.shards[index].digest

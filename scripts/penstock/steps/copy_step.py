@@ -47,7 +47,7 @@ def run(context: Context, dataset: str) -> StepReceipt:
 def copy(context: Context, run: Run) -> CopyReceipt:
     """As `run`, for a caller that holds the dataset's lock."""
     started = time.time()
-    plan, folder, ok = run.plan, run.folder, receipts.copied(run)
+    plan, folder, ok = run.plan, run.folder, receipts.held(run, STEP)
     if _follows(run) and (joined := amended_listing.complete_joins(run, host_name())):
         _tell_joined(context, run, joined)
     done_before = {index for index in run.indices if ok(index)}

@@ -35,7 +35,7 @@ def read_back(context: Context, run: Run, copy_again: Callable[[], None]) -> Ver
     """Read back and compare, for a holder of the dataset's lock. `copy_again` copies what lacks its receipt
     and closes staging; it is called after the receipts of damaged shards were dropped."""
     started = time.time()
-    folder, ok = run.folder, receipts.verified(run)
+    folder, ok = run.folder, receipts.held(run, STEP)
     plan = run.plan
     context.emit(
         events.Started(run.dataset, STEP, files=plan.files, bytes=plan.bytes, elements=len(run.indices))

@@ -136,16 +136,7 @@ def fetch(
     share the damaged file; also what they fetched until they were stopped. `done` gets the files, `sizes` the
     bytes that each element fetched."""
 
-    def ok(index: int) -> bool:
-        receipt = receipts.element(run.folder, STEP, index)
-        path = run.folder.fetched(index)
-        return (
-            receipt is not None
-            and receipt.shard == run.shards[index].digest
-            and path.exists()
-            and receipts.file_digest(path) == receipt.seen
-        )
-
+    ok = receipts.held(run, STEP)
     for index in filter(ok, run.indices):
         if any(_lost(run, one) for one in _fetched(run, index).files):
             receipts.drop(run.folder.receipt(STEP, index))

@@ -231,7 +231,7 @@ def _reached(run: Run) -> RunState:
 
 
 def _elements(run: Run, step: str) -> Counts:
-    ok = (receipts.copied if step == "copy" else receipts.verified)(run)
+    ok = receipts.held(run, step)
     files, size, failed = Progress().total(run.folder, step, run.indices)
     done = sum(map(ok, run.indices))
     return {"elements": len(run.indices), "done": done, "files": files, "bytes": size, "failed": failed}

@@ -35,7 +35,7 @@ def ensure_closed(context: Context, run: Run) -> None:
     """On return all is copied and staging is closed. For a holder of the dataset's lock."""
     if current(run) is None:
         if not run.folder.receipt("copy").exists():
-            receipts.need(receipts.copied(run), run, "copy")
+            receipts.need(run, "copy")
         _copy_and_close(context, run)
 
 
@@ -47,9 +47,9 @@ def verify(context: Context, run: Run) -> VerifyReceipt:
 
 def ensure_verified(context: Context, run: Run) -> None:
     """On return all that was copied has been read back. For a holder of the dataset's lock."""
-    ok = receipts.verified(run)
+    ok = receipts.held(run, "verify")
     if not run.folder.receipt("verify").exists():
-        receipts.need(ok, run, "verify")
+        receipts.need(run, "verify")
     if current(run) is None or not all(map(ok, run.indices)):
         verify(context, run)
 
