@@ -21,7 +21,7 @@ from penstock.config.fixed_settings import TESTED
 from penstock.errors import LockedError
 from penstock.formats import survey_file
 from penstock.ownership.dataset_hold import lock_of
-from penstock.state import own_state
+from penstock.state import array_job, own_state
 from penstock.steps import adopt_step
 
 if TYPE_CHECKING:
@@ -60,7 +60,7 @@ def test_reading_the_source_later_reads_what_only_sizes_were_compared_of(place: 
 def test_a_reading_of_a_week_ago_is_not_trusted(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
     compared(place)
     assert compared(place)["earlier"] == 39
-    monkeypatch.setattr(adoption_store, "STALE", 0)
+    monkeypatch.setattr(array_job, "STALE", 0)
     assert compared(place)["earlier"] == 0
 
 

@@ -17,6 +17,7 @@ from tests.support.staging_runs import events_of, tree
 from penstock.audit import audit_plan, audit_store
 from penstock.core.audit_selection import Choice
 from penstock.errors import ConfigError, LockedError
+from penstock.state import array_job
 from penstock.steps import audit_step
 
 if TYPE_CHECKING:
@@ -148,7 +149,7 @@ def test_an_audit_that_was_given_up_is_not_met_again(staged: Context) -> None:
     assert audit_store.open_audit(layout, release, digest, Choice()) == old
     assert audit_store.open_audit(layout, release, "sha256:other", Choice()) is None
     assert audit_store.open_audit(layout, release, digest, Choice("sample", 0.5)) is None
-    long_ago = time.time() - audit_store.STALE - 60
+    long_ago = time.time() - array_job.STALE - 60
     os.utime(old.layout(layout).folder / "audit.json", (long_ago, long_ago))
     assert audit_store.open_audit(layout, release, digest, Choice()) is None
 

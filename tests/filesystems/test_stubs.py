@@ -42,7 +42,7 @@ class Staged(Place):
         assert done.returncode == 0, done.stdout + done.stderr
         newest, ended = next(audit_store.audits(self.layout))
         assert ended
-        result: dict[str, object] = json.loads(audit_store.result(newest.layout(self.layout)).read_bytes())
+        result: dict[str, object] = json.loads(newest.layout(self.layout).result.read_bytes())
         return done.stdout, result
 
 

@@ -8,11 +8,13 @@ from typing import TYPE_CHECKING
 import pytest
 from tests.support.records import write_shard
 
+from penstock.core.balance import Cut
 from penstock.core.model import Entry, Expected, Listed
 from penstock.errors import FailedError
 from penstock.formats.listing_file import ListingWriter, read_columns, read_listing
 from penstock.formats.shards import (
     EXPECTED,
+    ShardsWriter,
     ShardWriter,
     as_columns,
     as_rows,
@@ -74,3 +76,22 @@ def test_the_shard_of_an_audit_says_what_must_be_read(tmp_path: Path) -> None:
     assert (made.rows, made.files, made.bytes, made.reused) == (2, 2, 8, 0)
     with pytest.raises(FailedError, match="holds something else"):
         list(read_shard(tmp_path / "s"))
+
+
+def test_shards_are_cut_where_their_rows_cost_as_much(tmp_path: Path) -> None:
+    rows = [Entry(f"{n}", "k", 10, "t", n, length=10) for n in range(9)]
+    with ShardsWriter(lambda index: tmp_path / f"{index}", Cut(90, 3)) as shards:
+        for some in (rows[:4], rows[4:]):
+            for shard, start, end in shards.runs([row.length for row in some]):
+                shard.add(some[start:end])
+        made = shards.close()
+    assert [(shard.index, shard.rows, shard.files) for shard in made] == [(0, 3, 3), (1, 3, 3), (2, 3, 3)]
+    assert [row for index in range(3) for batch in read_shard(tmp_path / f"{index}") for row in batch] == rows
+
+
+def test_a_shard_that_is_not_closed_leaves_nothing(tmp_path: Path) -> None:
+    row = Entry("a", "k", 10, "t", 1, length=10)
+    with ShardsWriter(lambda index: tmp_path / f"{index}", Cut(20, 2)) as shards:
+        for index in range(2):
+            shards.at(index).add([row], files=0)
+    assert os.listdir(tmp_path) == ["0"]

@@ -19,6 +19,7 @@ import json
 import os
 import shutil
 import time
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from penstock.core.documents import bounded_json, typed_json
@@ -28,16 +29,16 @@ from penstock.core.layout import RunLayout
 from penstock.filesystem import plain_files
 from penstock.filesystem.clock import BOUND
 from penstock.formats import json_lines
-from penstock.state import documents
+from penstock.state import array_job, documents
 from penstock.storage import durable, tree_removal
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping
-    from pathlib import Path
 
     from penstock.config.settings import PlanConfig
     from penstock.core.documents.adoption_description import Adoption
     from penstock.core.documents.differences import Difference
+    from penstock.core.documents.step_results import AdoptionResult
     from penstock.core.layout import DatasetLayout
     from penstock.filesystem.path_walk import Found
 
@@ -45,8 +46,6 @@ NEW = ".new-"
 """What the folder of a listing begins with that is still being made."""
 KEPT = 5
 """Comparisons of a dataset that stay."""
-STALE = 7 * 86400
-"""Seconds after which a file is read again: what was read so long ago proves little today."""
 
 
 def description(run: RunLayout) -> Path:
@@ -65,10 +64,6 @@ def folders(run: RunLayout) -> Path:
 def undo(run: RunLayout) -> Path:
     """What was changed of a tree that became a release; not there for others."""
     return run.folder / "undo"
-
-
-def result(run: RunLayout) -> Path:
-    return run.folder / "result.json"
 
 
 def identity(tree: Path, seen: os.stat_result, listing: str, plan: PlanConfig) -> str:
@@ -91,12 +86,12 @@ def described(run: RunLayout) -> Adoption:
 def bring(theirs: RunLayout, spool: RunLayout) -> bool:
     """Copy what a comparison saw that has ended elsewhere: its shards and survey. False where there is none
     such."""
-    if not result(theirs).exists():
+    if not theirs.result.exists():
         return False
     for name in ("shards", "survey"):
         if (theirs.folder / name).is_dir():
             shutil.copytree(theirs.folder / name, spool.folder / name)
-    for path in (theirs.plan, result(theirs)):
+    for path in (theirs.plan, theirs.result):
         shutil.copyfile(path, spool.folder / path.name)
     return True
 
@@ -111,6 +106,11 @@ def of_tree(adoption: Adoption, places: Iterable[Path]) -> Iterator[RunLayout]:
             earlier = described(run)
             if (earlier.device, earlier.inode) == (adoption.device, adoption.inode):
                 yield run
+
+
+def of_result(result: AdoptionResult) -> RunLayout:
+    """Where a comparison lies that has ended."""
+    return RunLayout(Path(result["all_differences"]).parent)
 
 
 def keep(run: RunLayout, found: Iterable[Difference]) -> None:
@@ -193,11 +193,11 @@ def tidy(layout: DatasetLayout, but: str) -> None:
 
 def _touched(run: RunLayout) -> float:
     """When the comparison last ended or began, in seconds since the epoch."""
-    paths = [path for path in (result(run), run.run_file, description(run)) if path.exists()]
+    paths = [path for path in (run.result, run.run_file, description(run)) if path.exists()]
     return max((path.stat().st_mtime for path in paths), default=0.0)
 
 
 def too_old(seen_ns: int) -> bool:
     """Whether a row that was read then has to be read again. One that was read later than now was dated by a
     clock that is wrong."""
-    return not -BOUND <= time.time() - seen_ns / 1e9 <= STALE
+    return not -BOUND <= time.time() - seen_ns / 1e9 <= array_job.STALE

@@ -2,32 +2,30 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import TYPE_CHECKING
 
 from penstock.adoption import adoption_store, surveyed_files
 from penstock.core import run_documents
-from penstock.core.balance import FILE_COST, Cut, Load, decide, parts
-from penstock.core.run_documents import RunInfo
+from penstock.core.balance import FILE_COST, Load, parts
 from penstock.engine.checksums import COMBINABLE, listed
 from penstock.formats.listing_file import read_listing
-from penstock.formats.shards import ShardWriter
+from penstock.formats.shards import FORM
 from penstock.sources.registry import may_be_split
-from penstock.state import documents
-from penstock.storage import durable, tree_removal
+from penstock.state import array_job, documents
+from penstock.storage import tree_removal
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Mapping, Sequence
+    from collections.abc import Iterable, Iterator, Sequence
     from pathlib import Path
 
     from penstock.config.settings import PlanConfig
     from penstock.core.documents.adoption_description import Adoption
-    from penstock.core.layout import DatasetLayout, RunLayout
+    from penstock.core.layout import RunLayout
     from penstock.core.model import Entry
-    from penstock.core.run_documents import PlanInfo, ShardInfo
+    from penstock.core.run_documents import PlanInfo
+    from penstock.formats.shards import ShardsWriter
     from penstock.state.context import Context
-
-GROUP = 8192
-"""Rows that are written to a shard at once."""
 
 
 def make(
@@ -36,38 +34,25 @@ def make(
     adoption: Adoption,
     sources: Sequence[str],
     places: Iterable[Path],
-) -> PlanInfo:
+) -> None:
     """Write the shards, then `plan.json`; one that is there is used as it is. `sources`: their URLs;
     `places`: as of `mark_differed`."""
     if folder.plan.exists():
-        return documents.load(run_documents.PLAN, folder.plan)
-    limits = context.config.plan
-    load = Load(adoption.files * FILE_COST + adoption.bytes, adoption.bytes, adoption.files)
-    decision = decide(
-        load,
-        shard_bytes=limits.shard_bytes,
-        shard_files=limits.shard_files,
-        slots=context.cluster.slots("adopt"),
-        max_array=context.cluster.max_array(),
-    )
-    for old in (folder.shard(0).parent, folder.survey(0).parent):
-        if old.exists():
-            tree_removal.remove_tree(old)
-    durable.make_dirs(folder.shard(0).parent)
-    shards = _shards(context, folder, limits, sources, Cut(load.cost, decision.shards))
-    made = run_documents.array_plan(
-        adoption.id,
-        "",
-        shards,
-        files=adoption.files,
-        size=adoption.bytes,
-        giants=0,
-        part_bytes=limits.part_bytes,
-        why=(decision.why,),
+        return
+    if (survey := folder.survey(0).parent).exists():
+        tree_removal.remove_tree(survey)
+    made = array_job.cut(
+        context,
+        folder,
+        "adopt",
+        Load(adoption.files * FILE_COST + adoption.bytes, adoption.bytes, adoption.files),
+        partial(_write, context, folder, sources),
+        job=adoption.id,
+        part_bytes=context.config.plan.part_bytes,
+        form=FORM,
     )
     mark_differed(folder, made, adoption, places)
     documents.write(run_documents.PLAN, folder.plan, made)
-    return made
 
 
 def mark_differed(folder: RunLayout, plan: PlanInfo, adoption: Adoption, places: Iterable[Path]) -> None:
@@ -82,29 +67,13 @@ def mark_differed(folder: RunLayout, plan: PlanInfo, adoption: Adoption, places:
     surveyed_files.mark_differed(folder, plan, paths)
 
 
-def _shards(
-    context: Context, folder: RunLayout, limits: PlanConfig, sources: Sequence[str], cut: Cut
-) -> list[ShardInfo]:
-    made: list[ShardInfo] = []
-    waiting: list[Entry] = []
-    writer, index = ShardWriter(folder.shard(0), 0), 0
-    try:
-        for entries in read_listing(folder.listing):
-            context.stop.check()
-            for row in _rows(entries, limits, sources):
-                place = cut.place(FILE_COST + row.length)
-                if place != index:
-                    writer.add(waiting)
-                    waiting.clear()
-                    made.append(writer.close())
-                    writer, index = ShardWriter(folder.shard(place), place), place
-                waiting.append(row)
-            writer.add(waiting)
-            waiting.clear()
-        made.append(writer.close())
-    finally:
-        writer.abandon()
-    return made
+def _write(context: Context, folder: RunLayout, sources: Sequence[str], shards: ShardsWriter) -> None:
+    shards.at(0)  # also of an empty listing
+    for entries in read_listing(folder.listing):
+        context.stop.check()
+        files = list(_rows(entries, context.config.plan, sources))
+        for shard, start, end in shards.runs([FILE_COST + row.length for row in files]):
+            shard.add(files[start:end])
 
 
 def _rows(entries: Sequence[Entry], limits: PlanConfig, sources: Sequence[str]) -> Iterator[Entry]:
@@ -117,32 +86,3 @@ def _rows(entries: Sequence[Entry], limits: PlanConfig, sources: Sequence[str]) 
             yield entry
         else:
             yield from parts(entry, limits.giant_bytes, limits.part_bytes)
-
-
-def describe_run(
-    layout: DatasetLayout,
-    folder: RunLayout,
-    adoption: Adoption,
-    *,
-    config: Mapping[str, object],
-    sources: Sequence[str],
-) -> RunInfo:
-    """Write `run.json`, which the elements read; anew each time, since settings may have changed. `config`:
-    as `run_config.freeze` makes it."""
-    info = RunInfo(
-        run=adoption.id,
-        dataset=adoption.dataset,
-        release="",
-        created=adoption.created,
-        listing_digest=adoption.listing,
-        files=adoption.files,
-        bytes=adoption.bytes,
-        scanned=adoption.scanned,
-        root=str(layout.root),
-        state_root=str(layout.state_root) if layout.state_root else None,
-        config=config,
-        ignored=adoption.ignored,
-        sources=tuple(sources),
-    )
-    documents.write(run_documents.RUN, folder.run_file, info)
-    return info

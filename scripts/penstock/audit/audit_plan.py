@@ -6,15 +6,15 @@ from __future__ import annotations
 import math
 import os
 from dataclasses import replace
+from functools import partial
 from os import fsdecode
 from typing import TYPE_CHECKING
 
-from penstock.audit import run_file
 from penstock.audit.sample_draw import drawn, takes
 from penstock.config.serialization import to_json
 from penstock.core import run_documents
 from penstock.core.audit_selection import WHOLE, Choice
-from penstock.core.balance import Cut, Load, decide
+from penstock.core.balance import Load
 from penstock.core.digests import Digest, of_hex, part_of
 from penstock.core.layout import EMPTY_FOLDERS, MANIFEST, MANIFEST_SHA256, MANIFEST_XXH, SEAL, SIGNATURE
 from penstock.core.model import Expected, Record
@@ -22,9 +22,8 @@ from penstock.core.seal_tree import Tree, leaves
 from penstock.errors import FailedError, FindingsError, PreflightError
 from penstock.filesystem import plain_files
 from penstock.formats.manifest import read_files
-from penstock.formats.shards import EXPECTED, ShardWriter
-from penstock.state import documents, history, receipts, release_signature, seals
-from penstock.storage import durable, tree_removal
+from penstock.formats.shards import EXPECTED
+from penstock.state import array_job, documents, history, receipts, release_signature, seals
 
 if TYPE_CHECKING:
     from collections.abc import Container, Iterator
@@ -32,16 +31,16 @@ if TYPE_CHECKING:
 
     from penstock.core.documents.audit_description import Audit
     from penstock.core.documents.seal import Seal, SealedManifest
-    from penstock.core.layout import DatasetLayout, RunLayout
-    from penstock.core.run_documents import PlanInfo, ShardInfo
+    from penstock.core.layout import DatasetLayout
+    from penstock.core.run_documents import PlanInfo
     from penstock.formats.files import Files
+    from penstock.formats.shards import ShardsWriter
     from penstock.state.context import Context
+    from penstock.state.run import Run
 
 READ_COST = 256 << 10
 """What opening and cold reading one more file costs, in bytes read in the same time: a node that reads
 1 to 2 GB/s opens and reads some thousand files a second."""
-GROUP = 8192
-"""Rows that are written to a shard at once."""
 
 
 def read_seal(layout: DatasetLayout, release: str) -> seals.Stored:
@@ -178,96 +177,58 @@ def load(seal: Seal, choice: Choice) -> Load:
 
 def plan(
     context: Context, layout: DatasetLayout, audit: Audit, seal: Seal, also: Container[bytes] = ()
-) -> PlanInfo:
-    """Write the audit's shards, then `plan.json`; `also` as for `rows`. A `plan.json` that is there already,
-    of an audit that is continued, is used as it is."""
+) -> Run:
+    """Write the audit's shards, `plan.json` and `run.json`; `also` as for `rows`. A `plan.json` that is there
+    already, of an audit that is continued, is used as it is."""
     folder = audit.layout(layout)
     if folder.plan.exists():
         made = documents.load(run_documents.PLAN, folder.plan)
-        _describe(context, layout, audit, seal, made)
-        return made
-    limits = context.config.plan
-    about = load(seal, audit.choice)
-    decision = decide(
-        about,
-        shard_bytes=limits.shard_bytes,
-        shard_files=limits.shard_files,
-        slots=context.cluster.slots("audit"),
-        max_array=context.cluster.max_array(),
-    )
-    shards = _shards(
-        context,
-        folder,
-        layout.release(audit.release) / MANIFEST,
-        audit.choice,
-        Cut(about.cost, decision.shards),
-        also,
-    )
-    made = run_documents.array_plan(
-        audit.id,
-        audit.release,
-        shards,
-        files=sum(shard.files for shard in shards),
-        size=sum(shard.bytes for shard in shards),
-        giants=seal.giants,
-        part_bytes=seal.part_bytes or limits.part_bytes,
-        why=(decision.why, audit.choice.promise()),
-    )
-    _describe(context, layout, audit, seal, made)
-    documents.write(run_documents.PLAN, folder.plan, made)
-    return made
+    else:
+        made = array_job.cut(
+            context,
+            folder,
+            "audit",
+            load(seal, audit.choice),
+            partial(_write, context, layout.release(audit.release) / MANIFEST, audit.choice, also),
+            job=audit.id,
+            release=audit.release,
+            giants=seal.giants,
+            part_bytes=seal.part_bytes or context.config.plan.part_bytes,
+            why=(audit.choice.promise(),),
+            form=EXPECTED,
+        )
+        documents.write(run_documents.PLAN, folder.plan, made)
+    return _describe(context, layout, audit, seal, made)
 
 
-def _shards(
-    context: Context, folder: RunLayout, manifest: Path, choice: Choice, cut: Cut, also: Container[bytes]
-) -> list[ShardInfo]:
-    """Write the shards; [] when nothing was chosen. Shards of an attempt without a plan are removed first."""
-    parent = folder.shard(0).parent
-    if parent.exists():
-        tree_removal.remove_tree(parent)
-    durable.make_dirs(parent)
-    made: list[ShardInfo] = []
-    waiting: list[Expected] = []
-    writer, index, count, files = ShardWriter(folder.shard(0), 0, EXPECTED), 0, 0, 0
-
-    def close() -> None:
-        writer.add(waiting)
-        waiting.clear()
-        # A giant counts where the first of its chosen parts is.
-        made.append(replace(writer.close(), files=files))
-
-    try:
-        for chosen in read_files(manifest, columns=_COLUMNS):
-            context.stop.check()
-            for entries in rows(choice, chosen, also):
-                first = True
-                for row in entries:
-                    place = cut.place(READ_COST + row.length)
-                    if place != index:
-                        close()
-                        files = 0
-                        writer, index = ShardWriter(folder.shard(place), place, EXPECTED), place
-                    waiting.append(row)
-                    files += first
-                    count += 1
-                    first = False
-            if len(waiting) >= GROUP:
-                writer.add(waiting)
-                waiting.clear()
-        if count:
-            close()
-    finally:
-        writer.abandon()
-    return made
+def _write(
+    context: Context, manifest: Path, choice: Choice, also: Container[bytes], shards: ShardsWriter
+) -> None:
+    for files in read_files(manifest, columns=_COLUMNS):
+        context.stop.check()
+        chosen = list(rows(choice, files, also))
+        flat = [row for file in chosen for row in file]
+        first = [row is file[0] for file in chosen for row in file]
+        for shard, start, end in shards.runs([READ_COST + row.length for row in flat]):
+            # A giant counts where the first of its chosen parts is.
+            shard.add(flat[start:end], files=sum(first[start:end]))
 
 
-def _describe(context: Context, layout: DatasetLayout, audit: Audit, seal: Seal, made: PlanInfo) -> None:
-    """Write `run.json`, which the elements read. The engine's settings are those of the configuration as it
-    is now; `audit.limit` (bytes per second) is divided by the elements that can run at once."""
+def _describe(context: Context, layout: DatasetLayout, audit: Audit, seal: Seal, made: PlanInfo) -> Run:
+    """Write `run.json`. The engine's settings are those of the configuration as it is now; `audit.limit`
+    (bytes per second) is divided by the elements that can run at once."""
     engine = context.config.engine
     if audit.limit:
         at_once = max(1, min(len(made.shards), context.cluster.slots("audit")))
         engine = replace(engine, limit=max(1, audit.limit // at_once))
-    config, counts = {"engine": to_json(engine)}, (seal.files, seal.bytes, seal.scanned)
-    folder = audit.layout(layout)
-    run_file.write(layout, folder, seal, made, created=audit.created, config=config, counts=counts)
+    return array_job.describe(
+        layout,
+        audit.layout(layout),
+        audit.id,
+        audit.release,
+        created=audit.created,
+        listing=seal.listing,
+        counts=(seal.files, seal.bytes, seal.scanned),
+        config={"engine": to_json(engine)},
+        probed=layout.run(seal.run),
+    )

@@ -29,7 +29,7 @@ from penstock.core.documents.findings import Finding, from_json
 from penstock.core.layout import RunLayout
 from penstock.filesystem import clock
 from penstock.formats import json_lines
-from penstock.state import documents
+from penstock.state import array_job, documents
 from penstock.storage import durable, tree_removal
 
 if TYPE_CHECKING:
@@ -42,17 +42,7 @@ if TYPE_CHECKING:
 
 KEPT = 400
 """Audits of a dataset that stay."""
-STALE = 7 * 86400
-"""Seconds without any work after which an open audit is given up."""
 _LASTING = frozenset({"audit.json", "result.json", "findings.jsonl", "skipped.jsonl"})
-
-
-def seen(run: RunLayout, index: int) -> Path:
-    return run.folder / "seen" / f"{index:05d}.json"
-
-
-def result(run: RunLayout) -> Path:
-    return run.folder / "result.json"
 
 
 def findings(run: RunLayout) -> Path:
@@ -144,7 +134,7 @@ def audits(layout: DatasetLayout, release: str | None = None) -> Iterator[tuple[
             continue
         audit = described(run)
         try:
-            yield audit, isinstance(durable.read_json(result(run)), dict)
+            yield audit, isinstance(durable.read_json(run.result), dict)
         except (OSError, ValueError):
             yield audit, False
 
@@ -225,7 +215,7 @@ def _touched(run: RunLayout) -> float:
 
 
 def _stale(run: RunLayout) -> bool:
-    return clock.now(run.folder) - _touched(run) >= STALE
+    return clock.now(run.folder) - _touched(run) >= array_job.STALE
 
 
 def since_whole(layout: DatasetLayout, release: str) -> list[Audit]:

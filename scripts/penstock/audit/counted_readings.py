@@ -64,7 +64,7 @@ def of(layout: DatasetLayout, release: str) -> CountedReadings | None:
         if not ended or audit.look or (audit.release, audit.seal) != (release, stored.digest):
             continue
         try:
-            result = durable.read_json(audit_store.result(audit.layout(layout)))
+            result = durable.read_json(audit.layout(layout).result)
         except (OSError, ValueError):
             continue
         grade = str(result.get("grade", "")).partition(",")[0]

@@ -15,23 +15,21 @@ import hashlib
 import json
 from dataclasses import replace
 from datetime import UTC, datetime
+from itertools import chain
 from typing import TYPE_CHECKING
 
-from penstock.audit import run_file
-from penstock.audit.audit_store import STALE
 from penstock.config.run_config import freeze
 from penstock.config.settings import VerifyConfig
 from penstock.core import run_documents
-from penstock.core.balance import FILE_COST, Cut, Load, decide
+from penstock.core.balance import FILE_COST, Load
 from penstock.core.digests import Digest, of_hex, part_of
 from penstock.core.layout import DATA
 from penstock.core.model import Claim, Entry, Reuse
 from penstock.filesystem import clock
 from penstock.filesystem.errno_map import storage_error
-from penstock.formats.shards import ShardWriter
+from penstock.formats.shards import FORM
 from penstock.sources.registry import credentials, open_source
-from penstock.state import documents
-from penstock.state.run import Run
+from penstock.state import array_job, documents
 from penstock.storage import durable, tree_removal
 
 if TYPE_CHECKING:
@@ -40,10 +38,12 @@ if TYPE_CHECKING:
     from penstock.core.documents.audit_description import Audit
     from penstock.core.documents.findings import Finding
     from penstock.core.documents.seal import Seal
-    from penstock.core.layout import DatasetLayout, RunLayout
+    from penstock.core.layout import DatasetLayout
     from penstock.core.model import Record
-    from penstock.core.run_documents import PlanInfo, ShardInfo
+    from penstock.core.run_documents import PlanInfo
+    from penstock.formats.shards import ShardsWriter
     from penstock.state.context import Context
+    from penstock.state.run import Run
 
 UNKNOWN = "its source is not in the configuration any more"
 
@@ -94,7 +94,7 @@ def standing(layout: DatasetLayout, release: str, repair: str) -> PlanInfo | Non
     """The plan of a repair that was stopped, where it is this one and can be continued."""
     folder = layout.repair(release)
     try:
-        old = clock.now(folder.folder) - folder.plan.stat().st_mtime >= STALE
+        old = clock.now(folder.folder) - folder.plan.stat().st_mtime >= array_job.STALE
         made = documents.load(run_documents.PLAN, folder.plan)
     except (FileNotFoundError, ValueError):
         return None
@@ -113,31 +113,31 @@ def begin(
     context: Context, layout: DatasetLayout, release: str, repair: str, files: Sequence[Sequence[Entry]]
 ) -> PlanInfo:
     """Write the shards and `plan.json`, and make the staging. Nothing of an earlier repair is there."""
-    folder, limits = layout.repair(release), context.config.plan
-    costs = [_cost(file) for file in files]
+    folder = layout.repair(release)
+    costs = [sum(FILE_COST + row.length for row in file) for file in files]
     size = sum(row.length for file in files for row in file)
-    decision = decide(
-        Load(sum(costs), size, len(files)),
-        shard_bytes=limits.shard_bytes,
-        shard_files=limits.shard_files,
-        slots=context.cluster.slots("repair"),
-        max_array=context.cluster.max_array(),
-    )
+
+    def write(shards: ShardsWriter) -> None:
+        # A file is in one shard, so that one element proves all of it.
+        for shard, start, end in shards.runs(costs):
+            shard.add(chain.from_iterable(files[start:end]))
+
     try:
         durable.make_dirs(layout.repair_staging(release) / DATA)
-        shards = _shards(folder, files, Cut(sum(costs), decision.shards), costs)
+        made = array_job.cut(
+            context,
+            folder,
+            "repair",
+            Load(sum(costs), size, len(files)),
+            write,
+            job=repair,
+            release=release,
+            giants=sum(file[0].part >= 0 for file in files),
+            part_bytes=context.config.plan.part_bytes,
+            form=FORM,
+        )
     except OSError as error:
         raise storage_error(error, "a repair cannot be planned", str(folder.folder)) from error
-    made = run_documents.array_plan(
-        repair,
-        release,
-        shards,
-        files=len(files),
-        size=size,
-        giants=sum(file[0].part >= 0 for file in files),
-        part_bytes=limits.part_bytes,
-        why=(decision.why,),
-    )
     documents.write(run_documents.PLAN, folder.plan, made)
     return made
 
@@ -145,39 +145,20 @@ def begin(
 def describe(context: Context, layout: DatasetLayout, seal: Seal, plan: PlanInfo) -> Run:
     """What the elements need to know; engine and sources are today's. A repair fetches the published version
     or nothing, so an object that changed is never followed."""
-    folder, dataset = layout.repair(plan.release), context.dataset(layout.dataset)
+    dataset = context.dataset(layout.dataset)
     if dataset.changed == "follow":
         dataset = replace(dataset, changed="refuse")
     policy = context.config.verify.source_checksum
     # The manifest proves every row: no checksum of the source is required.
     verify = VerifyConfig(source_checksum="auto" if policy == "require" else policy)
-    info = run_file.write(
+    return array_job.describe(
         layout,
-        folder,
-        seal,
-        plan,
+        layout.repair(plan.release),
+        plan.run,
+        plan.release,
         created=f"{datetime.now(UTC):%Y-%m-%dT%H:%M:%SZ}",
-        config=freeze(replace(context.config, verify=verify), dataset),
+        listing=seal.listing,
         counts=(plan.files, plan.bytes, plan.files),
+        config=freeze(replace(context.config, verify=verify), dataset),
+        probed=layout.run(seal.run),
     )
-    return Run(layout, info, folder)
-
-
-def _shards(
-    folder: RunLayout, files: Sequence[Sequence[Entry]], cut: Cut, costs: Sequence[int]
-) -> list[ShardInfo]:
-    """A file is in one shard, so that one element proves all of it."""
-    placed: dict[int, list[Entry]] = {}
-    for file, cost in zip(files, costs, strict=True):
-        placed.setdefault(cut.place(cost), []).extend(file)
-    durable.make_dirs(folder.shard(0).parent)
-    made = []
-    for index, entries in placed.items():
-        with ShardWriter(folder.shard(index), index) as writer:
-            writer.add(entries)
-            made.append(writer.close())
-    return made
-
-
-def _cost(file: Sequence[Entry]) -> int:
-    return sum(FILE_COST + row.length for row in file)

@@ -305,6 +305,11 @@ class RunLayout:
         return self.folder / "taken.json"
 
     @property
+    def result(self) -> Path:
+        """How an audit or a comparison of a tree with its source ended; one without it has not."""
+        return self.folder / "result.json"
+
+    @property
     def logs(self) -> Path:
         return self.folder / "logs"
 
@@ -337,6 +342,10 @@ class RunLayout:
         """Of a comparison of a tree with its source: the folder of what was seen of a shard's rows. Of a run
         that adopted a tree: how the files stand that it took over."""
         return self.folder / "survey" / f"{index:05d}"
+
+    def seen(self, index: int) -> Path:
+        """Of an audit: what its elements saw of the shard so far."""
+        return self.folder / "seen" / f"{index:05d}.json"
 
     def fetched(self, index: int) -> Path:
         """Of a repair: what became of each file of the shard."""

@@ -101,33 +101,5 @@ class PlanInfo:
         return {shard.index: shard for shard in self.shards}
 
 
-def array_plan(
-    run: str,
-    release: str,
-    shards: Sequence[ShardInfo],
-    *,
-    files: int,
-    size: int,
-    giants: int,
-    part_bytes: int,
-    why: Sequence[str],
-) -> PlanInfo:
-    """Of an array that reads or repairs `files` files of `size` bytes, and makes no release."""
-    return PlanInfo(
-        run=run,
-        release=release,
-        base=None,
-        files=files,
-        bytes=size,
-        giants=giants,
-        unchanged=0,
-        unchanged_bytes=0,
-        shards=tuple(shards),
-        part_bytes=part_bytes,
-        folders=0,
-        why=why,
-    )
-
-
 RUN = Document(RunInfo, "a run's description")
 PLAN = Document(PlanInfo, "a run's plan")

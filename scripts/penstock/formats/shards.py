@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from itertools import islice
 from operator import ne
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Self
 
 import pyarrow as pa
 
@@ -29,8 +29,10 @@ from penstock.formats.tables import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Sequence
+    from collections.abc import Callable, Iterable, Iterator, Sequence
     from pathlib import Path
+
+    from penstock.core.balance import Cut
 
 FORM = Form(columns.SHARD, Entry._fields)
 EXPECTED = Form(columns.AUDIT_SHARD, Expected._fields)
@@ -46,10 +48,14 @@ class ShardWriter(OnTable):
         self._index = index
         self._rows = self._files = self._bytes = self._reused = 0
 
-    def add(self, rows: Iterable[Entry] | Iterable[Expected]) -> None:
-        """Rows in the file's order, taken in bounded memory. Raises NoSpaceError, FailedError."""
+    def add(self, rows: Iterable[Entry] | Iterable[Expected], files: int | None = None) -> None:
+        """Rows in the file's order, taken in bounded memory. `files`: how many files count here; None: those
+        that end in these rows. Raises NoSpaceError, FailedError."""
+        before = self._files
         for batch in as_columns(rows, self._form):
             self.add_columns(batch)
+        if files is not None:
+            self._files = before + files
 
     def add_columns(self, batch: pa.RecordBatch) -> None:
         """The same, of rows as they are stored."""
@@ -69,6 +75,44 @@ class ShardWriter(OnTable):
         """The file is whole and durable."""
         digest = self._table.close()
         return ShardInfo(self._index, self._rows, self._files, self._bytes, self._reused, digest)
+
+
+class ShardsWriter:
+    """Writes the shards of a plan, one after another, as a `Cut` places their rows. As a context manager: an
+    error on the way leaves no part of a shard behind."""
+
+    def __init__(self, path: Callable[[int], Path], cut: Cut, form: Form = FORM) -> None:
+        """`path`: of a shard's file, by its index."""
+        self._path, self._cut, self._form = path, cut, form
+        self._writer: ShardWriter | None = None
+        self._index = -1
+        self._made: list[ShardInfo] = []
+
+    def runs(self, costs: Sequence[int]) -> Iterator[tuple[ShardWriter, int, int]]:
+        """(writer, start, end) of each run of the next rows that share a shard, by what each row costs."""
+        for index, start, end in self._cut.runs(costs):
+            yield self.at(index), start, end
+
+    def at(self, index: int) -> ShardWriter:
+        """The writer of this shard; the shard before it is closed."""
+        if self._writer is None or index != self._index:
+            self.close()
+            self._writer, self._index = ShardWriter(self._path(index), index, self._form), index
+        return self._writer
+
+    def close(self) -> list[ShardInfo]:
+        """All shards so far, which are whole and durable."""
+        if self._writer is not None:
+            self._made.append(self._writer.close())
+            self._writer = None
+        return self._made
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, kind: object, error: object, trace: object) -> None:
+        if self._writer is not None:
+            self._writer.abandon()
 
 
 def read_shard(path: Path) -> Iterator[list[Entry]]:

@@ -18,7 +18,7 @@ from penstock.adoption import adoption_store
 from penstock.core import events, human
 from penstock.core.documents.differences import NOT_LISTED, TO_FETCH, UNREAD
 from penstock.core.documents.marks import AdoptedTree
-from penstock.core.layout import STATE, DatasetLayout, RunLayout
+from penstock.core.layout import STATE, DatasetLayout
 from penstock.core.text import in_quotes
 from penstock.errors import FailedError, FindingsError, PreflightError
 from penstock.ownership import liveness
@@ -153,7 +153,7 @@ def refuse(result: AdoptionResult, *, leave_extra: bool) -> None:
 
 def _refuse_unread(result: AdoptionResult) -> None:
     """Raises PreflightError for folders that cannot be read: nobody knows what lies in them."""
-    kept = adoption_store.kept(RunLayout(Path(result["all_differences"]).parent))
+    kept = adoption_store.kept(adoption_store.of_result(result))
     dark = [one.path for one in kept if one.kind == UNREAD and one.path.endswith("/")]
     if dark:
         raise PreflightError(
@@ -168,7 +168,7 @@ def _refuse_folders(result: AdoptionResult) -> None:
     """Raises PreflightError for folders of other accounts, whose modes nobody else may set, and for datasets
     of penstock in the tree."""
     others = []
-    for path, uid, _ in adoption_store.kept_folders(RunLayout(Path(result["all_differences"]).parent)):
+    for path, uid, _ in adoption_store.kept_folders(adoption_store.of_result(result)):
         if os.path.basename(path) == STATE:
             raise PreflightError(
                 "a dataset that penstock staged lies in the tree",
@@ -195,7 +195,7 @@ def _refuse_groups(context: Context, dataset: str, result: AdoptionResult) -> No
     if os.geteuid() == 0 or not setgid or modes.group_id(policy) is not None:
         return
     others = [] if os.stat(result["tree"]).st_gid in mine else ["."]
-    kept = adoption_store.kept_folders(RunLayout(Path(result["all_differences"]).parent))
+    kept = adoption_store.kept_folders(adoption_store.of_result(result))
     others += [path for path, _, gid in kept if gid not in mine]
     if others:
         raise PreflightError(
@@ -227,12 +227,9 @@ def intended(context: Context, dataset: str, result: AdoptionResult) -> list[str
     by_size = sum(one["files"] for one in result["same"] if one["how"] == "size")
     if by_size:
         told.append(f"{by_size:,} files are taken by their size alone: the release says so (grade `size`)")
-    told.append(f"modes, times and places as they were are kept in {_undo(result)}")
+    undo = adoption_store.undo(adoption_store.of_result(result))
+    told.append(f"modes, times and places as they were are kept in {undo}")
     return told
-
-
-def _undo(result: AdoptionResult) -> Path:
-    return Path(result["all_differences"]).parent / "undo"
 
 
 def mark(context: Context, dataset: str, result: AdoptionResult) -> Run:
@@ -249,7 +246,7 @@ def mark(context: Context, dataset: str, result: AdoptionResult) -> Run:
             hint="compare them by `penstock adopt`, without --seal; or stage anew by `--new-release`",
         )
     run = run_store.open_run(layout, listed["run"])
-    folder = RunLayout(Path(result["all_differences"]).parent)
+    folder = adoption_store.of_result(result)
     adoption = adoption_store.described(folder)
     if run.info.listing_digest != adoption.listing:
         raise FailedError(

@@ -36,8 +36,7 @@ from penstock.listing.listers import reach
 from penstock.ownership.dataset_hold import lock_of
 from penstock.planning.forecast import element_time
 from penstock.release.giant_checksums import GiantClaims
-from penstock.state import documents, own_state, receipts
-from penstock.state.run import Run
+from penstock.state import array_job, documents, own_state, receipts
 from penstock.steps import adopt_seal
 from penstock.storage import dataset_folders, durable, tree_removal
 
@@ -47,11 +46,9 @@ if TYPE_CHECKING:
     from penstock.adoption.surveyed_files import File
     from penstock.config.settings import DatasetConfig
     from penstock.core.documents.differences import Difference
-    from penstock.core.documents.element_receipt import ElementReceipt
     from penstock.core.documents.step_results import AdoptionResult, Amount
     from penstock.core.layout import DatasetLayout
     from penstock.core.model import Surveyed
-    from penstock.core.run_documents import PlanInfo
     from penstock.filesystem.path_walk import Found
     from penstock.sources.port import Source
     from penstock.state.context import Context
@@ -242,52 +239,53 @@ class _Comparison:
         adoption: Adoption,
         sources: Sequence[Source],
     ) -> None:
-        self._context, self._config, self._layout = context, config, layout
+        self._context, self._config = context, config
         self._folder, self._adoption = folder, adoption
-        self._sources, self._tree = sources, Path(adoption.tree)
+        self._tree = Path(adoption.tree)
         self._urls = [source.url for source in sources]
-        frozen = run_config.freeze(context.config, config)
-        info = survey_plan.describe_run(layout, folder, adoption, config=frozen, sources=self._urls)
-        self._run = Run(layout, info, folder)
-        self._plan: PlanInfo = survey_plan.make(context, folder, adoption, self._urls, _places(layout))
+        self._run = array_job.describe(
+            layout,
+            folder,
+            adoption.id,
+            "",
+            created=adoption.created,
+            listing=adoption.listing,
+            counts=(adoption.files, adoption.bytes, adoption.scanned),
+            config=run_config.freeze(context.config, config),
+            ignored=adoption.ignored,
+            sources=self._urls,
+        )
+        survey_plan.make(context, folder, adoption, self._urls, _places(layout))
         self._claims = GiantClaims(context, self._run)
         self._judged: dict[tuple[str, tuple[str, ...]], Proven] = {}
         """By path and the parts' proofs: a file that was touched is read again."""
 
     def run(self, began: float) -> AdoptionResult:
-        if adoption_store.result(self._folder).exists():
+        if self._folder.result.exists():
             # Another look at a tree that was compared to the end: only what may have changed is read.
             again = self._walk(again=True, last=False, since=began)
-            for _ in again.differences(surveyed_files.read(self._folder, self._plan)):
+            for _ in again.differences(surveyed_files.read(self._folder, self._run.plan)):
                 self._context.stop.check()
-            adoption_store.result(self._folder).unlink()
+            self._folder.result.unlink()
             self._reread(again.stale)
-        shards = self._plan.by_index()
+        run, plan = self._run, self._run.plan
         self._context.emit(
             events.Started(
-                self._adoption.dataset,
+                run.dataset,
                 STEP,
-                files=sum(shard.rows for shard in self._plan.shards),
-                bytes=self._plan.bytes,
-                elements=len(shards),
+                files=sum(shard.rows for shard in plan.shards),
+                bytes=plan.bytes,
+                elements=len(plan.shards),
             )
         )
+        held, expected = receipts.held(run, STEP), element_time(run.layout, run.shards, copies=False)
         for attempt in range(ROUNDS + 1):
-            expected = element_time(self._layout, shards, copies=False)
-            run_array(
-                self._context,
-                self._adoption.dataset,
-                self._folder,
-                STEP,
-                tuple(shards),
-                self._ok,
-                expected=expected,
-            )
+            run_array(self._context, run.dataset, run.folder, STEP, run.indices, held, expected=expected)
             folders = adoption_store.FolderList(self._folder)
             try:
                 walk = self._walk(again=False, last=attempt == ROUNDS, since=began, folder=folders.add)
                 counted = _Counted()
-                found = walk.differences(surveyed_files.read(self._folder, self._plan))
+                found = walk.differences(surveyed_files.read(self._folder, self._run.plan))
                 adoption_store.keep(self._folder, counted.pass_on(found, self._context))
                 folders.close()
             except BaseException:
@@ -300,14 +298,6 @@ class _Comparison:
             self._context.emit(events.Warned(self._adoption.dataset, STEP, text))
             self._reread(walk.stale)
         return self._close(walk, counted, began)
-
-    def _ok(self, index: int) -> bool:
-        receipt = receipts.element(self._folder, STEP, index)
-        return receipt is not None and receipt.shard == self._plan.by_index()[index].digest
-
-    def _receipts(self) -> list[ElementReceipt]:
-        found = (receipts.element(self._folder, STEP, shard.index) for shard in self._plan.shards)
-        return [receipt for receipt in found if receipt is not None]
 
     def _reread(self, stale: dict[int, list[Surveyed]]) -> None:
         """Have these rows, by shard, read again by the next elements."""
@@ -378,12 +368,12 @@ class _Comparison:
             "read_source": adoption.read_source,
             "methods": dict(walk.methods),
             "earlier": walk.earlier,
-            "elements": len(self._plan.shards),
+            "elements": len(self._run.plan.shards),
             "began": adoption.created,
-            "moved_bytes": receipts.moved(self._receipts(), began),
+            "moved_bytes": receipts.moved(receipts.of_elements(self._run, STEP), began),
             "seconds": round(time.time() - began, 3),
         }
-        durable.write_json(adoption_store.result(self._folder), typed_json.plain(result))
+        durable.write_json(self._folder.result, typed_json.plain(result))
         return result
 
 
@@ -427,7 +417,7 @@ def _wants(config: DatasetConfig) -> Callable[[str], bool]:
 
 def differences(result: AdoptionResult) -> Iterator[Difference]:
     """All differences of a comparison that has ended. Raises FailedError when their file is damaged."""
-    return adoption_store.kept(RunLayout(Path(result["all_differences"]).parent))
+    return adoption_store.kept(adoption_store.of_result(result))
 
 
 def judge(result: AdoptionResult) -> None:

@@ -229,23 +229,15 @@ def _audit(
     if times:
         compare(context.stop.check)
         _not_too_many(layout, release, touched)
-    plan = audit_plan.plan(context, layout, audit, seal, touched.paths)
-    context.emit(
-        events.Started(dataset, STEP, files=_rows(plan), bytes=plan.bytes, elements=len(plan.shards))
-    )
-    shards = plan.by_index()
-    indices = tuple(shards)
+    run = audit_plan.plan(context, layout, audit, seal, touched.paths)
+    plan, indices = run.plan, run.indices
+    context.emit(events.Started(dataset, STEP, files=_rows(plan), bytes=plan.bytes, elements=len(indices)))
     methods: Counter[str] = Counter()
-    resumed = sum(AuditedRows.read(audit_store.seen(folder, i), shards[i]).files for i in indices)
-
-    def ok(index: int) -> bool:
-        receipt = receipts.element(folder, STEP, index)
-        return receipt is not None and receipt.shard == shards[index].digest
-
+    resumed = sum(AuditedRows.read(folder.seen(i), run.shards[i]).files for i in indices)
     with _Aside((lambda _: None) if times else compare, context.stop.check) as aside:
         if indices:
-            expected = element_time(layout, shards, copies=False)
-            run_array(context, dataset, folder, STEP, indices, ok, expected=expected)
+            expected = element_time(layout, run.shards, copies=False)
+            run_array(context, dataset, folder, STEP, indices, receipts.held(run, STEP), expected=expected)
         aside.wait()
     audit_store.keep_skipped(audit_store.skipped(folder), _skipped(folder, plan))
     with _states(context, layout.release(release) / DATA) as states:
@@ -370,7 +362,7 @@ def _read(folder: RunLayout, plan: PlanInfo, methods: Counter[str]) -> Iterator[
 
 def _seen(folder: RunLayout, shard: ShardInfo) -> AuditedRows:
     """What the elements saw of a shard, all of it, as the last one left it."""
-    path = audit_store.seen(folder, shard.index)
+    path = folder.seen(shard.index)
     receipt = receipts.element(folder, STEP, shard.index)
     seen = AuditedRows.read(path, shard)
     if seen.left or receipt is None or receipts.file_digest(path) != receipt.seen:
@@ -454,7 +446,7 @@ def _close(
     }
     _tell(layout, audit, result, compared=plan is not None)
     # Last: an audit with a result has ended, and what it said stands at the gate.
-    durable.write_json(audit_store.result(folder), typed_json.plain(result))
+    durable.write_json(folder.result, typed_json.plain(result))
     return result
 
 

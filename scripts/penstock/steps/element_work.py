@@ -159,7 +159,7 @@ def _audit(attempt: Attempt) -> tuple[Outcome, ElementReceipt]:
         shard=attempt.shard,
         rows=attempt.rows,
         data=run.layout.release(run.release) / DATA,
-        seen=audit_store.seen(run.folder, attempt.shard.index),
+        seen=run.folder.seen(attempt.shard.index),
         engine=run.config.engine,
         probe=run.probe,
         named=described.filesystem,

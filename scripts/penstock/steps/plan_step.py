@@ -21,7 +21,7 @@ from penstock.core.layout import DATA
 from penstock.errors import PenstockError
 from penstock.filesystem.capabilities import facts
 from penstock.formats import empty_folders
-from penstock.formats.shards import ShardWriter, as_columns, as_rows
+from penstock.formats.shards import ShardsWriter, as_columns, as_rows
 from penstock.ownership import abandoned_stagings
 from penstock.ownership.dataset_hold import holding
 from penstock.ownership.invalid_runs import drop_stale
@@ -219,19 +219,12 @@ class _Planner:
         if self.folder.shard(0).parent.exists():
             tree_removal.remove_tree(self.folder.shard(0).parent, self.context.spend)
         cut = Cut(totals.cost, wanted)
-        made: list[ShardInfo] = []
-        writer, index = ShardWriter(self.folder.shard(0), 0), 0
-        try:
+        with ShardsWriter(self.folder.shard, cut) as shards:
+            shards.at(0)  # also of an empty listing
             for rows in chain.from_iterable(starmap(self.rows, self.files())):
-                for place, start, end in _runs(cut, rows):
-                    if place != index:
-                        made.append(writer.close())
-                        writer, index = ShardWriter(self.folder.shard(place), place), place
-                    writer.add_columns(rows.slice(start, end - start))
-            made.append(writer.close())
-        finally:
-            writer.abandon()
-        return made
+                for index, start, end in _runs(cut, rows):
+                    shards.at(index).add_columns(rows.slice(start, end - start))
+            return shards.close()
 
     def _lying(self, batch: pa.RecordBatch, index: int) -> int:
         """Bytes of a giant that another run's staging holds."""
