@@ -198,7 +198,7 @@ class Fake:
 def test_s16_a_file_that_makes_the_command_end_hides_no_other(tmp_path: Path) -> None:
     names = files(tmp_path, *(f"f{number}" for number in range(300)), "stub1", "bad", "stub2")
     command = Fake("bad", "f7")
-    asked = DataStates(tmp_path, command, stubs=False)
+    asked = DataStates(tmp_path, command.ask, stubs=False)
     assert asked.away(names) == dict.fromkeys(("stub1", "stub2"), DataState("offline", "a stub"))
     asked.close()
     assert asked.silence == ""
@@ -209,7 +209,7 @@ def test_s16_a_file_that_makes_the_command_end_hides_no_other(tmp_path: Path) ->
 def test_s16_a_command_that_says_nothing_is_given_up(tmp_path: Path, *, ended: bool, calls: int) -> None:
     names = files(tmp_path, *(f"f{number}" for number in range(600)))
     command = Fake(*names, ended=ended)
-    asked = DataStates(tmp_path, command, stubs=True)
+    asked = DataStates(tmp_path, command.ask, stubs=True)
     assert asked.away(names) == {}
     assert asked.away(names) == {}
     asked.close()
@@ -236,7 +236,7 @@ def test_s16_the_hint_of_a_size_without_blocks(tmp_path: Path) -> None:
 def test_s16_the_command_goes_before_the_hint(tmp_path: Path) -> None:
     with (tmp_path / "hole").open("wb") as stream:
         stream.truncate(5000)
-    asked = DataStates(tmp_path, Fake(), stubs=True)
+    asked = DataStates(tmp_path, Fake().ask, stubs=True)
     assert asked.away(["hole"]) == {}
     asked.close()
 

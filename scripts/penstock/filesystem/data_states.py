@@ -17,15 +17,20 @@ from __future__ import annotations
 
 import os
 import stat
-from typing import TYPE_CHECKING, NamedTuple, Protocol
+from typing import TYPE_CHECKING, NamedTuple, Self
 
 from penstock.core.text import is_utf8, printable
 from penstock.filesystem.adaptive_threads import Calls
 from penstock.filesystem.stores.facts import DataState
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping, Sequence
+    from collections.abc import Callable, Iterator, Mapping, Sequence
     from pathlib import Path
+
+    from penstock.runtime.command import Answer
+
+    Ask = Callable[[Sequence[str]], "Said"]
+    """Asks a vendor's command of files, by their absolute paths."""
 
 PATHS = 500
 """Files that one command is asked of at most."""
@@ -50,20 +55,19 @@ class Said(NamedTuple):
     ended: bool = True
     """False: the command could not be started, or did not end in time."""
 
-
-class Commands(Protocol):
-    """A vendor's command, asked of files by their absolute paths."""
-
-    def ask(self, paths: Sequence[str]) -> Said: ...
+    @classmethod
+    def by(cls, answer: Answer, states: Mapping[str, DataState]) -> Self:
+        """These states were read of the command's output."""
+        return cls(states, answer.words, answer.code is not None)
 
 
 class DataStates:
     """Asks of the files below one folder."""
 
-    def __init__(self, folder: Path, commands: Commands | None, *, stubs: bool) -> None:
+    def __init__(self, folder: Path, ask: Ask | None, *, stubs: bool) -> None:
         """`stubs`: that a file has a size and no blocks is a hint here. Raises OSError of the folder."""
         self._folder = os.path.realpath(folder)
-        self._commands, self._stubs = commands, stubs
+        self._command, self._stubs = ask, stubs
         self._fd = os.open(self._folder, os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC)
         self._calls = Calls()
         self._spoke, self._mute = False, 0
@@ -116,7 +120,7 @@ class DataStates:
 
     def _said(self, paths: Sequence[str]) -> dict[str, DataState]:
         """What the vendor's command says, by path below the folder."""
-        if self._commands is None:
+        if self._command is None:
             return {}
         # Commands take and print text: what is none is left to its blocks.
         whole = {os.path.join(self._folder, path): path for path in paths if _is_text(path)}
@@ -133,9 +137,9 @@ class DataStates:
         """The states of these. One file that vanished can make a command end: the others are then asked by
         halves. A command that did not end in time, that never answered, or that says nothing of PATIENCE
         single files in a row, is asked no more."""
-        if self.silence or self._commands is None:
+        if self.silence or self._command is None:
             return {}
-        said = self._commands.ask(paths)
+        said = self._command(paths)
         states = dict(said.states)
         if states:
             self._spoke, self._mute = True, 0

@@ -48,11 +48,11 @@ def data_states(folder: Path, named: str = AUTO, proc: str | os.PathLike[str] = 
     kind = rules_of(facts(folder, proc).traits, named)
     if not (kind.commands or kind.stubs):
         return None
-    commands = None
+    ask = None
     if kind.commands:
         point = mount_of(os.path.realpath(folder), proc).point
-        commands = import_module(f"penstock.filesystem.{kind.product}.states").find(point, proc)
-    return DataStates(folder, commands, stubs=kind.stubs)
+        ask = import_module(f"penstock.filesystem.{kind.product}.states").find(point, proc)
+    return DataStates(folder, ask, stubs=kind.stubs)
 
 
 class PlanChecks(NamedTuple):

@@ -11,7 +11,8 @@ against reading is left alone too: its opening would wait for minutes. BeeGFS 7 
 from __future__ import annotations
 
 import re
-from typing import TYPE_CHECKING, NamedTuple
+from functools import partial
+from typing import TYPE_CHECKING
 
 from penstock.filesystem.beegfs import addresses, v8
 from penstock.filesystem.data_states import DEADLINE, Said
@@ -23,6 +24,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from penstock.filesystem.beegfs.addresses import Addresses
+    from penstock.filesystem.data_states import Ask
 
 LOCAL = ("available", "local", "none", "0")
 STUBS = {
@@ -31,20 +33,12 @@ STUBS = {
 }  # fmt: skip
 
 
-class Commands(NamedTuple):
-    """The command `beegfs`, for the file system of one mount."""
-
-    addresses: Addresses
-
-    def ask(self, paths: Sequence[str]) -> Said:
-        """As `data_states.Commands`."""
-        given = {self.addresses.of(path): path for path in paths}
-        answer = command.run(
-            argv(self.addresses.mount), deadline=DEADLINE, given="".join(f"{path}\0" for path in given)
-        )
-        states = read(answer.out, [*given], self.addresses.root)
-        found = {given[path]: state for path, state in states.items()}
-        return Said(found, answer.words, answer.code is not None)
+def ask(mounted: Addresses, paths: Sequence[str]) -> Said:
+    """As `data_states.Ask`, for the file system of one mount."""
+    given = {mounted.of(path): path for path in paths}
+    answer = command.run(argv(mounted.mount), deadline=DEADLINE, given="".join(f"{path}\0" for path in given))
+    states = read(answer.out, [*given], mounted.root)
+    return Said.by(answer, {given[path]: state for path, state in states.items()})
 
 
 def argv(mount: tuple[str, ...] = ()) -> list[str]:
@@ -54,11 +48,11 @@ def argv(mount: tuple[str, ...] = ()) -> list[str]:
     return [v8.BEEGFS, "entry", "info", *columns, *v8.LINES, *where, r"--stdin-delimiter=\x00", "-"]
 
 
-def find(point: str, proc: str | os.PathLike[str]) -> Commands | None:
-    """The command, for what is mounted at `point`; None where it is not there."""
+def find(point: str, proc: str | os.PathLike[str]) -> Ask | None:
+    """What asks the command, for what is mounted at `point`; None where it is not there."""
     if not command.present(v8.BEEGFS):
         return None
-    return Commands(addresses.find(point, proc))
+    return partial(ask, addresses.find(point, proc))
 
 
 def read(out: str, paths: Sequence[str], point: str) -> dict[str, DataState]:

@@ -8,7 +8,7 @@ lustre/utils/liblustreapi_hsm.c), which restores nothing: reading does. It print
 from __future__ import annotations
 
 import re
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING
 
 from penstock.filesystem.data_states import DEADLINE, Said
 from penstock.filesystem.stores.facts import DataState
@@ -18,28 +18,27 @@ if TYPE_CHECKING:
     import os
     from collections.abc import Sequence
 
+    from penstock.filesystem.data_states import Ask
+
 LFS = "lfs"
 RELEASED, LOST = 0x4, 0x40
 """Flags of `enum hsm_states` in lustre_user.h."""
 _FLAGS = re.compile(r": \(0x([0-9a-f]{8})\)[^\n]*(?:\n|\Z)")
 
 
-class Commands(NamedTuple):
-    """The command `lfs`."""
-
-    def ask(self, paths: Sequence[str]) -> Said:
-        """As `data_states.Commands`."""
-        answer = command.run(argv(paths), deadline=DEADLINE)
-        return Said(read(answer.out, paths), answer.words, answer.code is not None)
+def ask(paths: Sequence[str]) -> Said:
+    """As `data_states.Ask`."""
+    answer = command.run(argv(paths), deadline=DEADLINE)
+    return Said.by(answer, read(answer.out, paths))
 
 
 def argv(paths: Sequence[str]) -> list[str]:
     return [LFS, "hsm_state", *paths]
 
 
-def find(point: str, proc: str | os.PathLike[str]) -> Commands | None:  # noqa: ARG001 (it finds the mount itself)
-    """The command; None where it is not there."""
-    return Commands() if command.present(LFS) else None
+def find(point: str, proc: str | os.PathLike[str]) -> Ask | None:  # noqa: ARG001 (it finds the mount itself)
+    """What asks the command; None where it is not there."""
+    return ask if command.present(LFS) else None
 
 
 def read(out: str, paths: Sequence[str]) -> dict[str, DataState]:

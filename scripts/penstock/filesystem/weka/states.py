@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import json
 import re
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
 from penstock.filesystem.data_states import DEADLINE, Said
 from penstock.filesystem.stores.facts import DataState
@@ -21,16 +21,15 @@ if TYPE_CHECKING:
     import os
     from collections.abc import Sequence
 
+    from penstock.filesystem.data_states import Ask
+
 WEKA = "weka"
 
 
-class Commands(NamedTuple):
-    """The command `weka`."""
-
-    def ask(self, paths: Sequence[str]) -> Said:
-        """As `data_states.Commands`."""
-        answer = command.run(argv(paths), deadline=DEADLINE)
-        return Said(read(answer.out, paths), answer.words, answer.code is not None)
+def ask(paths: Sequence[str]) -> Said:
+    """As `data_states.Ask`."""
+    answer = command.run(argv(paths), deadline=DEADLINE)
+    return Said.by(answer, read(answer.out, paths))
 
 
 def argv(paths: Sequence[str]) -> list[str]:
@@ -38,9 +37,9 @@ def argv(paths: Sequence[str]) -> list[str]:
     return [WEKA, "fs", "tier", "location", "--json", "--raw-units", *paths]
 
 
-def find(point: str, proc: str | os.PathLike[str]) -> Commands | None:  # noqa: ARG001 (it finds the mount itself)
-    """The command; None where it is not there."""
-    return Commands() if command.present(WEKA) else None
+def find(point: str, proc: str | os.PathLike[str]) -> Ask | None:  # noqa: ARG001 (it finds the mount itself)
+    """What asks the command; None where it is not there."""
+    return ask if command.present(WEKA) else None
 
 
 def read(out: str, paths: Sequence[str]) -> dict[str, DataState]:
