@@ -6,7 +6,7 @@ power cut) costs at most the rows of the last seconds, and the next attempt goes
 
 from __future__ import annotations
 
-from contextlib import ExitStack
+from contextlib import ExitStack, closing
 from typing import TYPE_CHECKING, Any
 
 from penstock.core.model import Pin
@@ -25,8 +25,11 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Container, Iterable, Iterator, Sequence
 
     from penstock.core.model import Entry
+    from penstock.engine.linking import LinkedRows
     from penstock.engine.pacing import Allowances
+    from penstock.engine.records.journal_flusher import Keeper
     from penstock.engine.tasks import Batch, BatchAnswer, CopyTask, Report, StopCheck
+    from penstock.filesystem.capabilities import StorageFacts
 
 VIEW = 128
 """How many pending batches are searched for one in a folder where no other stream writes (some MiB of
@@ -52,11 +55,8 @@ def copy_shard(
     outcome = Outcome()
     multipart = Multipart(task, outcome)
     units = multipart.units(task.shard.rows, task.shard.bytes)
-    run = PoolRun(outcome, task.engine, task.shard, report, units)
-    try:
+    with closing(PoolRun(outcome, task.engine, task.shard, report, units)) as run:
         _copy(task, run, multipart, stop, ops, share)
-    finally:
-        run.close()
     return outcome
 
 
@@ -72,42 +72,15 @@ def _copy(
     with ExitStack() as stack:
         # Imported and opened while the workers start.
         from penstock.engine.records.journal_flusher import Keeper
-        from penstock.filesystem.capabilities import facts
-        from penstock.filesystem.probe.judgement import limited
+        from penstock.formats.shards import numbered
         from penstock.storage.barrier import Barrier
 
-        if not task.data.is_dir():
-            raise FailedError(
-                "the staging folder is not there",
-                where=str(task.data),
-                hint="the same command makes it anew; see whether the file system is mounted on that node",
-            )
-        seen = limited(facts(task.data), task.probe)
-        outcome.fsync_ends = seen.proof.fsync_ends
-        outcome.durability = seen.durability if task.engine.durability == "auto" else task.engine.durability
+        seen = _target(task, outcome)
         barrier = stack.enter_context(Barrier(task.data)) if outcome.durability == "syncfs" else None
-        journal.settle(task.journals, task.shard.digest, run=task.run, host=task.host)
-        done = journal.replay(task.journals, task.shard.digest, outcome.warnings, multipart.unfinished)
-        changes = Amendments.read(task.journals, task.shard.digest, done)
+        left = _Left(task, multipart, outcome)
         credentials = Credentials(task.dataset)
         work = _work(task, outcome.durability, seen.traits.preallocate, credentials.current)
-        from penstock.engine.batches import batches
-        from penstock.formats.shards import numbered, read_shard
-
-        def shard() -> Iterator[Sequence[Entry]]:
-            # What was linked and did not read back as it should is copied, or it would be linked for ever.
-            return _without_links(changes.rows(read_shard(task.rows)), multipart.unfinished.taken_back)
-
-        rows, total = task.shard.rows, task.shard.bytes
-        ended = settled(done, changes.voids)
-        if done or changes or multipart.unfinished.parts:
-            rows, total = _count_done(shard(), ended, multipart, outcome)
-        # Who copies a giant whole says of which version, also where it is the planned one.
-        wholes = {row for row in changes.wholes if row not in ended}
-        joined = {row: Pin.planned(one) for row, one in _entries(shard(), wholes).items()}
-        changes.pins |= joined
-        outcome.amended, outcome.gone = changes.changed, changes.gone
-        if not rows:
+        if not left.rows:
             outcome.why = "nothing is left to do"
             run.report(outcome.resumed_files, outcome.resumed_bytes, 0)
             return
@@ -120,74 +93,39 @@ def _copy(
         )
         stack.callback(book.close)
         keeper = stack.enter_context(Keeper(book, barrier))
-        skip = _Either(ended, changes.pins.keys() | multipart.unfinished.taken_back)
-        run.total = outcome.resumed_bytes + total
-        linked = link_rows(task, work, numbered(task.rows), skip, keeper, outcome, run.tell, stop, ops)
-        if linked.count:
-            ended = _Either(ended, linked)
-            rows, total = rows - linked.count, total - linked.bytes
-        if not rows:
+        run.total = outcome.resumed_bytes + left.bytes
+        linked = link_rows(
+            task, work, numbered(task.rows), left.unlinked, keeper, outcome, run.tell, stop, ops
+        )
+        left.drop(linked)
+        if not left.rows:
             keeper.close()
             run.rest()
             outcome.why = "what was left to do was linked"
             return
-        local = outcome.durability != "fsync" and seen.traits.local and _local_sources(task)
-        units = multipart.units(rows, total)
-        large = units > rows
-        each = sizing.EACH_LARGE if large else sizing.EACH
-        ahead = share is None and _ahead(task, rows, total)
+        units = multipart.units(left.rows, left.bytes)
+        large = units > left.rows
         run.start(
             work,
             rows=units,
-            total=total,
-            local=local,
-            each=each,
-            ahead=ahead,
+            total=left.bytes,
+            local=outcome.durability != "fsync" and seen.traits.local and _local_sources(task),
+            each=sizing.EACH_LARGE if large else sizing.EACH,
+            ahead=share is None and _ahead(task, left.rows, left.bytes),
             ops=ops,
             share=share,
             before=linked.bytes,
         )
         run.tuner.probing = large
         multipart.waiting = lambda: keeper.waiting
-
-        follow = None
-        if task.dataset.changed == "follow":
-            from penstock.engine.change_following import Following
-
-            follow = Following(task, outcome, credentials, work.writer, changes)
-
-        def take(batch: Batch, answer: BatchAnswer) -> None:
-            of_parts = multipart.take(batch, answer)
-            if answer.rows:
-                keeper.add(answer.results, 0 if of_parts is None else answer.bytes)
-            failures = answer.failures if of_parts is None else of_parts
-            run.fail(follow.sort(failures) if follow else failures)
-            if of_parts is None:
-                outcome.add(answer)
-
-        def idle() -> None:
-            keeper.check()
-            if follow:
-                follow.check()
-            credentials.tend(run.pool)
-
-        def again() -> Iterator[Batch] | None:
-            """The rows of a further round, of the version that they have now."""
-            if not follow or not follow.waiting:
-                return None
-            chosen, lines = follow.round(_entries(shard(), follow.waiting), run.fail, stop)
-            keeper.add(lines)
-            return batches(shard(), _AllBut(chosen), len(chosen), outcome.workers, multipart)
-
         try:
-            keeper.add("".join(journal.amend_line(row, pin) for row, pin in joined.items()).encode())
-            jobs = batches(shard(), ended, rows, outcome.workers, multipart)
-            run.go(jobs, take, idle, stop, view=VIEW, first=multipart, again=again)
+            _fetch(task, run, multipart, left, keeper, credentials, work, stop)
         finally:
             # Also on the way out with an error: what was done is made durable and recorded.
             keeper.close()
+    changes = left.changes
     outcome.amended, outcome.gone = changes.changed, changes.gone
-    missing = rows + linked.count - outcome.files - len(outcome.failures)
+    missing = left.rows + linked.count - outcome.files - len(outcome.failures)
     if missing:
         raise FailedError(
             "rows are missing at the end of a shard",
@@ -195,6 +133,115 @@ def _copy(
             why=f"{missing} rows",
             hint=IMPOSSIBLE,
         )
+
+
+def _target(task: CopyTask, outcome: Outcome) -> StorageFacts:
+    """What staging's file system does, without what plan saw refused; how its files become durable is in the
+    outcome. Raises FailedError where staging is not there."""
+    from penstock.filesystem.capabilities import facts
+    from penstock.filesystem.probe.judgement import limited
+
+    if not task.data.is_dir():
+        raise FailedError(
+            "the staging folder is not there",
+            where=str(task.data),
+            hint="the same command makes it anew; see whether the file system is mounted on that node",
+        )
+    seen = limited(facts(task.data), task.probe)
+    outcome.fsync_ends = seen.proof.fsync_ends
+    outcome.durability = seen.durability if task.engine.durability == "auto" else task.engine.durability
+    return seen
+
+
+class _Left:
+    """The rows that are left to be copied, as the shard's journals have it; each in the version of its object
+    that was pinned last."""
+
+    def __init__(self, task: CopyTask, multipart: Multipart, outcome: Outcome) -> None:
+        """Counts in the outcome what earlier attempts did. Raises as `journal.replay`."""
+        journal.settle(task.journals, task.shard.digest, run=task.run, host=task.host)
+        done = journal.replay(task.journals, task.shard.digest, outcome.warnings, multipart.unfinished)
+        self._path, self._taken_back = task.rows, multipart.unfinished.taken_back
+        self.changes = Amendments.read(task.journals, task.shard.digest, done)
+        self.ended = settled(done, self.changes.voids)
+        self.rows, self.bytes = task.shard.rows, task.shard.bytes
+        if done or self.changes or multipart.unfinished.parts:
+            self.rows, self.bytes = _count_done(self.groups(), self.ended, multipart, outcome)
+        # Who copies a giant whole says of which version, also where it is the planned one.
+        wholes = {row for row in self.changes.wholes if row not in self.ended}
+        self.joined = {row: Pin.planned(entry) for row, entry in self.entries(wholes).items()}
+        """The versions of giants that this attempt copies whole: they have to be recorded first."""
+        self.changes.pins |= self.joined
+        outcome.amended, outcome.gone = self.changes.changed, self.changes.gone
+        self.unlinked = _Either(self.ended, self.changes.pins.keys() | self._taken_back)
+        """The rows that need not, or may not, be linked."""
+
+    def groups(self) -> Iterator[Sequence[Entry]]:
+        """All rows of the shard. What was linked and did not read back as it should is to be copied, or it
+        would be linked for ever."""
+        from penstock.formats.shards import read_shard
+
+        return _without_links(self.changes.rows(read_shard(self._path)), self._taken_back)
+
+    def entries(self, rows: Collection[int]) -> dict[int, Entry]:
+        """Of these rows, by their number."""
+        if not rows:
+            return {}
+        numbered = enumerate(entry for group in self.groups() for entry in group)
+        return {row: entry for row, entry in numbered if row in rows}
+
+    def drop(self, linked: LinkedRows) -> None:
+        """These are done now."""
+        if linked.count:
+            self.ended = _Either(self.ended, linked)
+            self.rows, self.bytes = self.rows - linked.count, self.bytes - linked.bytes
+
+
+def _fetch(
+    task: CopyTask,
+    run: PoolRun,
+    multipart: Multipart,
+    left: _Left,
+    keeper: Keeper,
+    credentials: Credentials,
+    work: CopyWork,
+    stop: StopCheck,
+) -> None:
+    """Have the workers, which were started, copy what is left; `keeper` gets the lines of what was done."""
+    from penstock.engine.batches import batches
+
+    outcome, follow = run.outcome, None
+    if task.dataset.changed == "follow":
+        from penstock.engine.change_following import Following
+
+        follow = Following(task, outcome, credentials, work.writer, left.changes)
+
+    def take(batch: Batch, answer: BatchAnswer) -> None:
+        of_parts = multipart.take(batch, answer)
+        if answer.rows:
+            keeper.add(answer.results, 0 if of_parts is None else answer.bytes)
+        failures = answer.failures if of_parts is None else of_parts
+        run.fail(follow.sort(failures) if follow else failures)
+        if of_parts is None:
+            outcome.add(answer)
+
+    def idle() -> None:
+        keeper.check()
+        if follow:
+            follow.check()
+        credentials.tend(run.pool)
+
+    def again() -> Iterator[Batch] | None:
+        """The rows of a further round, of the version that they have now."""
+        if not follow or not follow.waiting:
+            return None
+        chosen, lines = follow.round(left.entries(follow.waiting), run.fail, stop)
+        keeper.add(lines)
+        return batches(left.groups(), _AllBut(chosen), len(chosen), outcome.workers, multipart)
+
+    keeper.add("".join(journal.amend_line(row, pin) for row, pin in left.joined.items()).encode())
+    jobs = batches(left.groups(), left.ended, left.rows, outcome.workers, multipart)
+    run.go(jobs, take, idle, stop, view=VIEW, first=multipart, again=again)
 
 
 def _count_done(
@@ -214,14 +261,6 @@ def _count_done(
                 total += size - (multipart.resume(row, entry) if row in begun else 0)
             row += 1
     return rows, total
-
-
-def _entries(shard: Iterable[Sequence[Entry]], rows: Collection[int]) -> dict[int, Entry]:
-    """The entries of these rows, by their number."""
-    if not rows:
-        return {}
-    numbered = enumerate(entry for group in shard for entry in group)
-    return {row: entry for row, entry in numbered if row in rows}
 
 
 def settled(done: Container[int], voids: Collection[int]) -> Container[int]:
