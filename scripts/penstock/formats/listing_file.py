@@ -74,16 +74,15 @@ class ListingWriter(OnTable):
         self._table.write(arrays)
 
 
-def _canonical(array: pa.Array, rows: int, *, text: bool) -> Iterator[memoryview]:
-    buffers = array.buffers()
+def _canonical(array: pa.Array, rows: int, *, text: bool) -> Iterator[pa.Buffer]:
+    _, *buffers = array.buffers()
     if not text:
-        yield memoryview(buffers[1])[: rows * 8]
+        yield buffers[0].slice(0, rows * 8)
         return
-    offsets = memoryview(buffers[1])[: (rows + 1) * 4]
-    yield offsets
-    length = offsets[rows * 4 :].cast("b").tobytes()
-    if buffers[2] is not None:
-        yield memoryview(buffers[2])[: int.from_bytes(length, "little")]
+    offsets, content = buffers
+    yield offsets.slice(0, (rows + 1) * 4)
+    if array.total_values_length:
+        yield content.slice(0, array.total_values_length)
 
 
 def read_listing(path: Path) -> Iterator[list[Entry]]:
