@@ -9,7 +9,7 @@ import pytest
 from penstock.core import columns
 from penstock.core.columns import COLUMNS
 from penstock.core.digests import Proof
-from penstock.core.model import Copied, Entry, Expected, Listed, Pin, Record, Surveyed
+from penstock.core.model import Copied, Entry, Expected, Listed, Pin, Record, Reuse, Surveyed
 from penstock.core.seal_tree import SEALED_FIELDS
 
 PLACE = ("row", "part", "offset", "length")
@@ -21,7 +21,7 @@ FILES: list[tuple[str, tuple[str, ...]]] = [
     (columns.AUDIT_SHARD, Expected._fields),
     (columns.SURVEY, Surveyed._fields),
 ]
-TYPES = {"binary": (str, bytes), "int64": (int,), "double": (float,)}
+TYPES = {"binary": (str, bytes), "int64": (int,), "double": (float,), "struct": (Reuse | None,)}
 
 
 @pytest.mark.parametrize(("file", "names"), FILES)

@@ -9,10 +9,23 @@ from typing import Any
 import pytest
 
 from penstock.core import row_codec
-from penstock.core.digests import Proof
-from penstock.core.model import AuditedRow, Copied, Entry, Expected, Part, PartLine, Pin, RereadRow
+from penstock.core.digests import Proof, proof_of
+from penstock.core.model import (
+    TOUCHED,
+    AuditedRow,
+    Copied,
+    Entry,
+    Expected,
+    Part,
+    PartLine,
+    Pin,
+    RereadRow,
+    Reuse,
+)
 
-ENTRY = Entry("d/a\udcff", "k", 9, "t", 7, 1, "v", "md5:full:00", 2, 4, 5, "xxh3_128:00 size")
+DIGEST = f"xxh3_128:{'0a' * 16}"
+LINKED = Reuse("xxh3_128:00", "full", "md5:full:00", 7, "h1")
+ENTRY = Entry("d/a\udcff", "k", 9, "t", 7, 1, "v", "md5:full:00", 2, 4, 5, LINKED)
 OWED = Proof("full", "md5:full:00")
 LINE = PartLine(3, ".p.00", 4, 1, "c" * 32, "crc32c:part:0a", "md5:full:00", "t")
 
@@ -21,6 +34,7 @@ LINE = PartLine(3, ".p.00", 4, 1, "c" * 32, "crc32c:part:0a", "md5:full:00", "t"
     "row",
     [
         ENTRY,
+        ENTRY._replace(reuse=None),
         Part(ENTRY, ".p.00", 2, 4, (LINE, LINE._replace(number=2))),
         Expected("d/a", 9, digest="xxh3_128/4:00", in_parts=True, owed="full md5:full:00"),
         RereadRow(3, "direct", 5, 6, b"\xff", "sha256:00", "full md5:full:00"),
@@ -35,6 +49,9 @@ def test_it_comes_as_it_went(row: Any) -> None:
     assert {type(one) for one in found} == {type(row)}
     if isinstance(row, Part):
         assert (type(found[0].range), type(found[0].lines[0])) == (Entry, PartLine)
+    entry = getattr(found[0], "range", found[0])
+    if isinstance(entry, Entry) and entry.reuse:
+        assert type(entry.reuse) is Reuse
 
 
 def test_no_rows_are_sent_as_none() -> None:
@@ -72,6 +89,34 @@ def test_a_line_says_all_of_a_row(copied: Copied) -> None:
 def test_the_line_of_a_row_copied_in_one_piece(claim: str) -> None:
     made = Copied(7, "xxh3_128:" + "0" * 32, "full", claim)
     assert row_codec.fresh_line(7, "0" * 32, "full", claim) == row_codec.copied_line(made)
+
+
+@pytest.mark.parametrize("touched", [False, True])
+@pytest.mark.parametrize(
+    "there",
+    [
+        Reuse(DIGEST, "full", "crc64nvme:full:0011223344556677", 123, "node-1"),
+        Reuse(DIGEST),
+        Reuse(DIGEST, "size", "", 5, 'a"quote'),
+        Reuse(DIGEST, "size", "", None, "h\u00e9"),
+        Reuse(DIGEST, "composite", "sha256:composite:ab-3/5 md5:full:cd", 1, ""),
+        Reuse("parts/8:" + "0" * 32, "size", "full md5:full:00", None, "h2", "run"),
+    ],
+)
+def test_the_line_of_a_row_that_is_reused(there: Reuse, touched: bool) -> None:
+    claim, owed = proof_of(there.source_proof)
+    made = Copied(
+        7,
+        there.digest,
+        there.source_grade,
+        claim,
+        there.written_host,
+        linked=True,
+        staging=there.staging,
+        owed=owed,
+        touched=TOUCHED if touched else "",
+    )
+    assert row_codec.reused_line(7, there, touched=touched) == row_codec.copied_line(made)
 
 
 def test_a_column_that_journals_get_later_stands_by_its_name(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -95,8 +95,8 @@ def test_linked_rows_between_are_not_asked_for(tmp_path: Path, engine: dict[str,
         missing = reused[::5]
         for path in missing:
             os.unlink(base.data / path)
-        changes = {path: str(Reuse(known[path].digest)) for path in reused}
-        rewrite(run, [entry._replace(reuse=changes.get(entry.path, "")) for entry in run.entries])
+        changes = {path: Reuse(known[path].digest) for path in reused}
+        rewrite(run, [entry._replace(reuse=changes.get(entry.path)) for entry in run.entries])
         asked = len(server.requests())
         outcome = run.copy(base=base.data, engine=engine)
         gets = [one.key for one in server.requests()[asked:] if one.method == "GET"]
@@ -304,7 +304,7 @@ def rows(draw: st.DrawFn) -> list[Entry]:
         if kind == "giant":
             found += [one._replace(part=part, offset=part * BLOCK, length=BLOCK) for part in range(9)]
         elif kind == "reuse":
-            found.append(one._replace(reuse=str(Reuse("xxh3_128:00"))))
+            found.append(one._replace(reuse=Reuse("xxh3_128:00")))
         else:
             found.append(one._replace(source=int(kind == "local")))
     return found

@@ -151,7 +151,7 @@ def test_unchanged_files_are_linked_or_else_copied(tmp_path: Path, source: Path)
     base.copy()
     run = shard_run(tmp_path / "run", source)
     known = journal.replay(base.journals, base.shard.digest)
-    reuses = [str(Reuse(known[row].digest, "full", "crc32c:full:0a")) for row in range(len(run.entries))]
+    reuses = [Reuse(known[row].digest, "full", "crc32c:full:0a") for row in range(len(run.entries))]
     rewrite(run, [entry._replace(reuse=text) for entry, text in zip(run.entries, reuses, strict=True)])
     os.unlink(base.data / "big")
     outcome = run.copy(base=base.data)

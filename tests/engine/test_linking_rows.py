@@ -1,34 +1,35 @@
-"""What is written of rows that are linked many at a time."""
+"""Which rows of a shard are linked many at a time, and how they are counted."""
 
 from __future__ import annotations
 
 import pytest
 
-from penstock.core.digests import proof_of
-from penstock.core.model import Copied, Reuse
-from penstock.core.row_codec import copied_line
-from penstock.engine.linking import LinkedRows, _line, _time
+from penstock.core.model import Entry, Reuse
+from penstock.engine.linking import LinkedRows, _of_release
+from penstock.formats.shards import as_columns
 
 DIGEST = f"xxh3_128:{'0a' * 16}"
 
 
 @pytest.mark.parametrize(
-    "reuse",
+    ("reuse", "held_as", "mtime_ns"),
     [
-        Reuse(DIGEST, "full", "crc64nvme:full:0011223344556677", 123, "node-1"),
-        Reuse(DIGEST),
-        Reuse(DIGEST, "size", "", 5, 'a"quote'),
-        Reuse(DIGEST, "size", "", None, "h\u00e9"),
-        Reuse(DIGEST, "composite", "sha256:composite:ab-3/5 md5:full:cd", 1, ""),
+        (None, "", None),
+        (Reuse(DIGEST, mtime_ns=5), "", 5),
+        (Reuse(DIGEST, mtime_ns=0), "", 0),
+        (Reuse(DIGEST), "", 9),
+        (Reuse(DIGEST, mtime_ns=5), "another", None),
+        (Reuse(DIGEST, mtime_ns=5, staging="run"), "", None),
     ],
 )
-def test_the_line_of_a_linked_row_is_that_of_its_record(reuse: Reuse) -> None:
-    text = str(reuse)
-    there = Reuse.parse(text)
-    claim, owed = proof_of(there.proof)
-    record = Copied(7, there.digest, there.grade, claim, there.host, linked=True, owed=owed)
-    assert _line(7, text) == copied_line(record)
-    assert _time(text, 9) == (9 if there.mtime_ns is None else there.mtime_ns)
+def test_a_row_of_the_release_is_linked_with_the_time_that_its_file_has(
+    reuse: Reuse | None, held_as: str, mtime_ns: int | None
+) -> None:
+    path = "d/a\udcff"
+    (batch,) = as_columns([Entry(path, "k", 3, "t", 9, length=3, reuse=reuse, held_as=held_as)])
+    linked = ([], []) if mtime_ns is None else ([(7, reuse, b"d/a\xff")], [(path, 3, mtime_ns)])
+    assert _of_release([7], batch, ()) == linked
+    assert _of_release([7], batch, (7,)) == ([], [])
 
 
 def test_linked_rows_are_counted() -> None:

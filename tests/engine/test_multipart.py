@@ -84,7 +84,7 @@ def test_what_lies_on_the_target_already_is_not_fetched_in_parts(tmp_path: Path)
         (entry,) = run.entries
         for reuse, answer in (
             ("", True),
-            (str(Reuse(f"xxh3_128:{HEX}", "full", "crc32:full:00000000")), False),
+            (Reuse(f"xxh3_128:{HEX}", "full", "crc32:full:00000000"), False),
         ):
             multipart = Multipart(run.task(**SMALLER), Outcome())
             assert multipart.goes_in_parts(0, entry._replace(reuse=reuse)) is answer

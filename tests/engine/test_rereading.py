@@ -145,7 +145,7 @@ def test_a_giant_that_was_linked_whole_is_read_as_a_tree(run: ShardRun) -> None:
     base = run.data.rename(run.folder / "base")
     run.data.mkdir()
     journal.clear(run.journals)
-    giant = giant._replace(part=-1, offset=0, length=giant.size, reuse=str(Reuse(digest)))
+    giant = giant._replace(part=-1, offset=0, length=giant.size, reuse=Reuse(digest))
     rewrite(run, [*whole, giant])
     assert run.copy(base=base).linked == 1
     assert run.reread().failures == []

@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from tests.support.records import write_shard
 
-from penstock.core.model import Entry, Listed
+from penstock.core.model import Entry, Listed, Reuse
 from penstock.errors import FailedError
 from penstock.formats.listing_file import ListingWriter, read_listing
 from penstock.formats.shards import read_shard
@@ -140,7 +140,7 @@ def test_any_rows_survive(tmp_path_factory: pytest.TempPathFactory, rows: list[L
 def test_shards_keep_rows_parts_and_counts(tmp_path: Path) -> None:
     rows = [
         Entry("a", "k/a", 5, "t", 1, 3, "v", "c", length=5),
-        Entry("b", "b", 5, "t", 1, length=5, reuse="xxh3_128:00"),
+        Entry("b", "b", 5, "t", 1, length=5, reuse=Reuse("xxh3_128:00", mtime_ns=-1)),
         Entry("g", "g", 25, "t", 1, part=0, offset=0, length=10),
         Entry("g", "g", 25, "t", 1, part=1, offset=10, length=10),
         Entry("g", "g", 25, "t", 1, part=2, offset=20, length=5),

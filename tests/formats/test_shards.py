@@ -9,7 +9,7 @@ import pytest
 from tests.support.records import write_shard
 
 from penstock.core.balance import Cut
-from penstock.core.model import Entry, Expected, Listed
+from penstock.core.model import Entry, Expected, Listed, Reuse
 from penstock.errors import FailedError
 from penstock.formats.listing_file import ListingWriter, read_columns, read_listing
 from penstock.formats.shards import (
@@ -21,19 +21,21 @@ from penstock.formats.shards import (
     count_reused,
     read_expected,
     read_shard,
-    reused,
     whole_files,
 )
 
 if TYPE_CHECKING:
     from pathlib import Path
 
+DIGEST = "xxh3_128:" + "0" * 32
+LINKED = Reuse(DIGEST, "full", "crc32c:full:0a", 5, "h\u00e9")
+
 
 @pytest.mark.parametrize("piece", [1, 999, 8192, 10_000])
 def test_pieces_of_any_size_make_the_same_file(tmp_path: Path, piece: int) -> None:
     count = 700 if piece == 1 else 140_000
     rows = [
-        Entry(f"{n:07d}", "k", n, "t", n, length=n, reuse="d g" if n % 5 == 0 else "")
+        Entry(f"{n:07d}", "k", n, "t", n, length=n, reuse=LINKED if n % 5 == 0 else None)
         if n % 7
         else Entry(f"{n:07d}", "k", 30, "t", n, part=n % 3, offset=n % 3 * 10, length=10)
         for n in range(count)
@@ -48,7 +50,7 @@ def test_pieces_of_any_size_make_the_same_file(tmp_path: Path, piece: int) -> No
     assert (one.rows, one.files, one.reused) == (
         count,
         sum(row.part in (-1, 2) for row in rows),
-        sum(row.reuse != "" for row in rows),
+        sum(row.reuse is not None for row in rows),
     )
 
 
@@ -58,13 +60,28 @@ def test_a_listing_becomes_rows_as_it_is_stored(tmp_path: Path) -> None:
         writer.close()
     (batch,), (entries,) = read_columns(tmp_path / "l"), read_listing(tmp_path / "l")
     assert as_rows(whole_files(batch)) == entries
-    assert reused(whole_files(batch)) == []
-    (linked,) = as_columns([entries[0], entries[1]._replace(reuse="d g")])
-    assert (reused(linked), count_reused(linked)) == (["", "d g"], 1)
+    assert count_reused(whole_files(batch)) == 0
+    (linked,) = as_columns([entries[0], entries[1]._replace(reuse=LINKED)])
+    assert ([row.reuse for row in as_rows(linked)], count_reused(linked)) == ([None, LINKED], 1)
     # A cut is asked about its own rows alone.
-    assert reused(linked.slice(0, 1)) == reused(linked.slice(2)) == []
+    assert [row.reuse for start in (0, 1) for row in as_rows(linked.slice(start, 1))] == [None, LINKED]
     assert [count_reused(linked.slice(*cut)) for cut in ((0, 1), (1, 1), (2,))] == [0, 1, 0]
     assert next(as_columns(entries)).equals(whole_files(batch))
+
+
+@pytest.mark.parametrize(
+    "there",
+    [
+        Reuse(DIGEST),
+        Reuse(DIGEST, "full", "md5:full:00", -5, "node7"),
+        Reuse(DIGEST, "size", "", 0, "node7"),
+        Reuse("parts/16777216:" + "0" * 32, "size", "full sha256:full:00", None, "", "0123456789abcdef"),
+    ],
+)
+def test_what_a_linked_file_brings_along_comes_back(tmp_path: Path, there: Reuse) -> None:
+    rows = [Entry("a", "a", 5, "t", 1), Entry("b", "b", 5, "t", 1, reuse=there)]
+    assert write_shard(tmp_path / "s", 0, rows).reused == 1
+    assert [row for batch in read_shard(tmp_path / "s") for row in batch] == rows
 
 
 def test_the_shard_of_an_audit_says_what_must_be_read(tmp_path: Path) -> None:

@@ -12,7 +12,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from penstock.core.balance import Cut, costs
+from penstock.core.balance import FILE_COST, REUSED_SHARE, Cut
 from penstock.core.model import Entry, Record, Reuse
 from penstock.formats.files import Files
 from penstock.formats.manifest import FORM, _stored
@@ -65,7 +65,7 @@ def compared(mine: Sequence[Entry], theirs: Sequence[Record], rules: Rules = RUL
 
 def is_same(mine: Entry, theirs: Record, rules: Rules = RULES) -> bool:
     ((row),) = compared([mine], [theirs], rules)
-    return row.reuse != ""
+    return row.reuse is not None
 
 
 def test_the_same_token_size_key_source_and_time_is_unchanged() -> None:
@@ -118,9 +118,9 @@ names = st.lists(st.sampled_from(["a", "a-b", "a/b", "z", "é", "\udcff", "\U000
 def test_the_merge_finds_what_both_have_and_keeps_every_row(mine: list[str], theirs: list[str]) -> None:
     paths, base = sorted(mine, key=os.fsencode), sorted(theirs, key=os.fsencode)
     rows = compared([entry(path) for path in paths], [record(path) for path in base])
-    assert [row._replace(reuse="") for row in rows] == [entry(path) for path in paths]
+    assert [row._replace(reuse=None) for row in rows] == [entry(path) for path in paths]
     assert {row.path for row in rows if row.reuse} == set(mine) & set(theirs)
-    assert all(row.reuse in ("", f"{DIGEST} size - 7 h1") for row in rows)
+    assert {row.reuse for row in rows} <= {None, Reuse(DIGEST, "size", "", 7, "h1")}
 
 
 @pytest.mark.parametrize(
@@ -132,12 +132,11 @@ def test_the_merge_finds_what_both_have_and_keeps_every_row(mine: list[str], the
         record(source_proof="full sha256:full:00"),
     ],
 )
-def test_what_a_linked_file_brings_along_is_what_reuse_writes(theirs: Record) -> None:
+def test_what_a_linked_file_brings_along_is_of_its_record(theirs: Record) -> None:
     (row,) = compared([entry()], [theirs])
-    whole = Reuse(
+    assert row.reuse == Reuse(
         theirs.digest, theirs.source_grade, theirs.source_proof, theirs.mtime_ns, theirs.written_host
     )
-    assert row.reuse == str(whole)
 
 
 rows_of_plans = st.lists(
@@ -150,11 +149,14 @@ rows_of_plans = st.lists(
 @settings(deadline=None, max_examples=50)
 @given(rows_of_plans)
 def test_sums_by_columns_are_those_of_each_row(drawn: list[tuple[str, int, bool]]) -> None:
-    some = [entry(path, size=size, length=size, reuse="d g" * lies) for path, size, lies in drawn]
-    each = costs([row.length for row in some], [row.reuse for row in some])
+    some = [
+        entry(path, size=size, length=size, reuse=Reuse(DIGEST) if lies else None)
+        for path, size, lies in drawn
+    ]
+    each = [FILE_COST + row.length // (REUSED_SHARE if row.reuse else 1) for row in some]
     for batch in as_columns(some):
         lying = [row.size for row in some if row.reuse]
-        divided = row_sums.divided(batch, [row.size for row in some], taking=False)
+        divided = row_sums.divided(batch, [row.size for row in some])
         assert list(divided.to_copy) == [row.size for row in some if not row.reuse]
         assert (divided.linked, divided.taken) == (Lying(len(lying), sum(lying)), NOTHING)
         assert row_sums.each_cost(batch) == each
@@ -164,10 +166,10 @@ def test_sums_by_columns_are_those_of_each_row(drawn: list[tuple[str, int, bool]
 
 
 def test_files_that_are_taken_over_are_counted_apart() -> None:
-    taken = str(Reuse(DIGEST, staging="0123456789abcdef"))
-    some = [entry(size=1), entry("b", size=2, reuse=str(Reuse(DIGEST))), entry("c", size=4, reuse=taken)]
+    taken = Reuse(DIGEST, staging="0123456789abcdef")
+    some = [entry(size=1), entry("b", size=2, reuse=Reuse(DIGEST)), entry("c", size=4, reuse=taken)]
     (batch,) = as_columns(some)
-    divided = row_sums.divided(batch, [1, 2, 4], taking=True)
+    divided = row_sums.divided(batch, [1, 2, 4])
     assert (list(divided.to_copy), divided.linked, divided.taken) == ([1], Lying(1, 2), Lying(1, 4))
 
 
@@ -193,7 +195,7 @@ def test_an_unchanged_row_becomes_no_python_object() -> None:
     try:
         found = 0
         for batch in with_reuse(iter(mine), iter(theirs), RULES):
-            found += row_sums.divided(batch, (), taking=False).linked.files
+            found += row_sums.divided(batch, ()).linked.files
             assert row_sums.cost(batch)
         assert found == count
         assert tracemalloc.get_traced_memory()[1] < 100_000
@@ -213,7 +215,7 @@ def test_a_delta_plan_costs_a_few_times_a_first_one(tmp_path: Path) -> None:
         began = time.process_time()
         with ShardWriter(tmp_path / name, 0) as writer:
             for batch in rows:
-                row_sums.divided(batch, batch["size"].to_pylist(), taking=False)
+                row_sums.divided(batch, batch["size"].to_pylist())
                 row_sums.cost(batch)
                 list(row_sums.folders(batch))
                 writer.add_columns(batch)

@@ -13,8 +13,8 @@ from tests.support.staging_runs import context_for, events_of, tree
 
 from penstock.config.settings import PlanConfig, VerifyConfig
 from penstock.core import human
-from penstock.core.balance import Cut, Load, costs, decide, parts
-from penstock.core.model import Entry, Listed, Record
+from penstock.core.balance import FILE_COST, REUSED_SHARE, Cut, Load, decide, parts
+from penstock.core.model import Entry, Listed, Record, Reuse
 from penstock.errors import NoSpaceError, PreflightError
 from penstock.formats.files import Files
 from penstock.formats.listing_file import ListingWriter, read_listing
@@ -169,7 +169,7 @@ def test_unchanged_files_are_linked_from_the_current_release(tmp_path: Path) -> 
     tree(tmp_path / "source", {"a/two": b"changed", "b-new": b"new"})
     list_step.run(context, "data")
     receipt, shards = planned(context)
-    linked = {row.path: row.reuse.partition(" ")[0] for shard in shards for row in shard if row.reuse}
+    linked = {row.path: row.reuse.digest for shard in shards for row in shard if row.reuse}
     assert linked == {
         "a/one": f"xxh3_128:{0:032x}", "b": f"xxh3_128:{2:032x}", "z/y/x": f"xxh3_128:{4:032x}",
     }  # fmt: skip
@@ -270,7 +270,7 @@ def row_by_row(context: Context, entries: list[Entry]) -> list[list[Entry]]:
         for entry in entries
         for row in (parts(entry, plan.giant_bytes, plan.part_bytes) if entry.token else [entry])
     ]
-    prices = [costs([row.length], [row.reuse])[0] for row in rows]
+    prices = [FILE_COST + row.length // (REUSED_SHARE if row.reuse else 1) for row in rows]
     to_copy = sum(entry.size for entry in entries if not entry.reuse)
     wanted = decide(
         Load(sum(prices), to_copy, len(rows)),
@@ -354,11 +354,11 @@ def two_releases(
     publish(context, first["release"], first["run"])
     tree(folder / "source", {"x": b"22"})
     held = {
-        entry._replace(length=0): f"xxh3_128:{n:032x} size - 1 h"
+        entry._replace(length=0): Reuse(f"xxh3_128:{n:032x}", "size", "", 1, "h")
         for n, entry in enumerate(entries)
         if entry.token and entry.size < plan.giant_bytes
     }
-    entries = [e._replace(reuse=held.get(e._replace(length=0), "")) for e in listed(context, before | now)]
+    entries = [e._replace(reuse=held.get(e._replace(length=0))) for e in listed(context, before | now)]
     compared(context, entries)
 
 

@@ -78,7 +78,7 @@ def rows(record: Record, finding: Finding, source: int) -> list[Entry]:
                 part=number,
                 offset=offset,
                 length=min(size, record.size - offset),
-                reuse="" if number in finding.parts else str(Reuse(of_hex(own))),
+                reuse=None if number in finding.parts else Reuse(of_hex(own)),
             )
         )
     return found

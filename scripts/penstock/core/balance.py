@@ -38,13 +38,9 @@ MOST = 20_000
 query each interval (`tests/steps/test_many_elements.py`)."""
 
 
-def costs(lengths: Sequence[int], reuse: Sequence[str]) -> list[int]:
-    """The cost of each of these rows, in bytes. `reuse` may be empty: no row is linked then.
-    (`planning.row_sums` does the same on columns.)"""
-    if not reuse:
-        return [FILE_COST + length for length in lengths]
-    shares = (REUSED_SHARE if linked else 1 for linked in reuse)
-    return [FILE_COST + length // share for length, share in zip(lengths, shares, strict=True)]
+def costs(lengths: Sequence[int]) -> list[int]:
+    """The cost of each of these rows, in bytes; of a linked row, `lengths` has its share (`REUSED_SHARE`)."""
+    return [FILE_COST + length for length in lengths]
 
 
 def parts(entry: Entry, giant_bytes: int, part_bytes: int) -> Iterator[Entry]:

@@ -18,6 +18,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from penstock.core.model import Reuse
+
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping, Sequence
 
@@ -34,6 +36,9 @@ class ColumnType(NamedTuple):
     """In the manifest, which other tools read, too."""
     text: bool = False
     """Text is stored as `os.fsencode` makes it: bytes that are not UTF-8 are surrogate escapes in memory."""
+    row: Any = None
+    """Of a column whose values are rows in themselves, or None: their named tuple. Its fields are columns, as
+    the manifest has them, and the first of them is never None."""
 
 
 NAME = ColumnType("binary", "binary", text=True)
@@ -43,6 +48,7 @@ WORD = ColumnType("binary", "string", text=True)
 BYTES = ColumnType("binary", "binary")
 NUMBER = ColumnType("int64", "int64")
 SMALL = ColumnType("int64", "int32")
+REUSE = ColumnType("struct", "struct", row=Reuse)
 
 
 def first(values: Sequence[Any]) -> Any:
@@ -62,7 +68,7 @@ def each(values: Sequence[str]) -> str:
 ALWAYS, CARRYING = 1, 2
 """In which seals a record's leaf covers a column; CARRYING: of releases with files that were carried over."""
 
-REQUIRED = None
+REQUIRED = object()
 """In place of a default: a file without the column is damaged."""
 
 
@@ -71,7 +77,7 @@ class Column(NamedTuple):
     kind: ColumnType
     stands: Mapping[str, int]
     """Each file that has it, with the format of that file which had it first."""
-    default: str | int | bytes | None = REQUIRED
+    default: object = REQUIRED
     """How a row is read whose file does not have the column, or is made that says nothing of it."""
     sealed: int = 0
     """ALWAYS, CARRYING, or 0: it is no fact of the data."""
@@ -106,7 +112,7 @@ COLUMNS = (
     Column("part", NUMBER, _first(SHARD, RECORDS, AUDIT_SHARD), -1, repeats=True),
     Column("offset", NUMBER, _first(SHARD, RECORDS, AUDIT_SHARD), 0),
     Column("length", NUMBER, _first(SHARD, RECORDS, AUDIT_SHARD)),
-    Column("reuse", NAME, _first(SHARD), ""),
+    Column("reuse", REUSE, _first(SHARD), None),
     Column("held_as", NAME, _first(SHARD), ""),
     Column("source_grade", WORD, _first(JOURNAL, RECORDS, MANIFEST, SURVEY), sealed=ALWAYS, repeats=True),
     Column("source_proof", WORD, _first(JOURNAL, RECORDS, MANIFEST, SURVEY), sealed=ALWAYS),

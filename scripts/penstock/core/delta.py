@@ -29,7 +29,7 @@ Lying = TypeVar("Lying", bound=HasPath)
 
 
 def merge(
-    listing: Iterable[Sequence[Entry]], held: Iterator[Lying], reused: Callable[[Entry, Lying], str]
+    listing: Iterable[Sequence[Entry]], held: Iterator[Lying], reused: Callable[[Entry, Lying], Reuse | None]
 ) -> Iterator[list[Entry]]:
     """The listing's batches, with the `reuse` that `reused` gives of an entry and what is held of the same
     path; it is asked only of entries without one. Both streams ascend in the bytes of the path."""

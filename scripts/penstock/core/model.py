@@ -59,8 +59,8 @@ class Entry(NamedTuple):
     offset: int = 0
     length: int = 0
     """Bytes of this row: `size` for a whole object."""
-    reuse: str = ""
-    """`str(Reuse)` of a file on the target that is this object, or "": link it, copy nothing."""
+    reuse: Reuse | None = None
+    """A file on the target that is this object: link it, copy nothing."""
     held_as: str = ""
     """Under which path the release holds that file, where it is known by its checksum; "": under this one."""
 
@@ -152,39 +152,18 @@ class Reuse(NamedTuple):
     """A file that lies on the target already and is the listed object, and what it brings along."""
 
     digest: str
-    grade: str = "size"
+    source_grade: str = "size"
     """How its source proved it on its way: one of `core.grades.SOURCE_GRADES`."""
-    proof: str = ""
+    source_proof: str = ""
+    """As journals spell it: with its grade where it is still owed (`digests.proof_text`)."""
     mtime_ns: int | None = None
     """Its modification time as the target keeps it; None where that was not recorded: the source's. Of a file
     that is known by its checksum (`Entry.held_as`) None means that this object has another time, so that it
     becomes a file of its own."""
-    host: str = ""
+    written_host: str = ""
     """Who wrote it; "" when that is not known."""
     staging: str = ""
     """The run whose staging holds it; "": the release that the plan names as its base."""
-
-    def __str__(self) -> str:
-        mtime = "" if self.mtime_ns is None else str(self.mtime_ns)
-        # A giant's parts may have several writers; no word may hold a blank.
-        host = "" if " " in self.host else self.host
-        # What is still owed of a row that was copied in parts holds one.
-        proof = self.proof.replace(" ", "+")
-        words = [word or "-" for word in (self.digest, self.grade, proof, mtime, host)]
-        return " ".join([*words, self.staging] if self.staging else words)
-
-    @classmethod
-    def parse(cls, text: str) -> Reuse:
-        """The inverse of `str(reuse)`."""
-        words = ("" if word == "-" else word for word in text.split(" "))
-        digest, grade, proof, mtime, host, *staging = words
-        proof = proof.replace("+", " ")
-        return cls(digest, grade, proof, int(mtime) if mtime else None, host, *staging)
-
-    @staticmethod
-    def is_taken(text: str) -> bool:
-        """Whether `str(reuse)` names another run's staging."""
-        return text.count(" ") == 5
 
 
 class Claim(NamedTuple):
@@ -238,7 +217,7 @@ class Pin(NamedTuple):
 
     def of(self, entry: Entry) -> Entry:
         """The entry, a whole object, in this version. What another release holds is not this."""
-        return entry._replace(**self._asdict(), length=self.size, reuse="")
+        return entry._replace(**self._asdict(), length=self.size, reuse=None)
 
 
 TOUCHED = "yes"

@@ -298,7 +298,7 @@ def _without_links(shard: Iterator[Sequence[Entry]], rows: Collection[int]) -> I
     for group in shard:
         numbered = enumerate(group, row)
         row += len(group)
-        yield [entry._replace(reuse="") if number in rows else entry for number, entry in numbered]
+        yield [entry._replace(reuse=None) if number in rows else entry for number, entry in numbered]
 
 
 def _work(task: CopyTask, durability: str, preallocate: bool, credentials: list[Any]) -> CopyWork:

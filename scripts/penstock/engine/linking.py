@@ -20,13 +20,10 @@ from __future__ import annotations
 import threading
 import time
 from contextlib import ExitStack
-from itertools import compress
 from typing import TYPE_CHECKING, Any
 
-from penstock.core.digests import hex_of, proof_of
 from penstock.core.layout import MANIFEST
-from penstock.core.model import TOUCHED, Copied, Reuse
-from penstock.core.row_codec import copied_line, text_line
+from penstock.core.row_codec import reused_line
 from penstock.filesystem.adaptive_threads import Calls
 from penstock.storage.budget import unlimited
 
@@ -35,6 +32,7 @@ if TYPE_CHECKING:
 
     import pyarrow as pa
 
+    from penstock.core.model import Reuse
     from penstock.engine.records.journal_flusher import Keeper
     from penstock.engine.tasks import CopyTask, Outcome, StopCheck
     from penstock.engine.workers.work_kinds import CopyWork
@@ -76,8 +74,7 @@ def link_rows(
         return linked
     from penstock.engine.pacing import spending
     from penstock.formats.ctime_intervals import Recorder
-    from penstock.formats.shards import reused
-    from penstock.formats.tables import strings
+    from penstock.formats.shards import count_reused
     from penstock.storage.staging_writer import StagingWriter
 
     began = time.monotonic()
@@ -104,27 +101,11 @@ def link_rows(
         known = _KnownTimes(task)
         for numbers, batch in shard:
             stop()
-            reuse = reused(batch)
-            if not reuse:
+            if not count_reused(batch):
                 continue
-            # Renamed files are few: the workers link them.
-            renamed = batch["held_as"].to_pylist()
-            wanted = [
-                bool(text) and not held_as and not Reuse.is_taken(text) and row not in skip
-                for row, text, held_as in zip(numbers, reuse, renamed, strict=True)
-            ]
-            rows = list(compress(numbers, wanted))
+            rows, files = _of_release(numbers, batch, skip)
             if not rows:
                 continue
-            there = list(compress(reuse, wanted))
-            sizes = list(compress(batch["size"].to_pylist(), wanted))
-            times = compress(batch["modified_ns"].to_pylist(), wanted)
-            names = list(compress(batch["path"].to_pylist(), wanted))
-            paths = compress(strings(batch["path"]), wanted)
-            files = [
-                (path, size, _time(one, listed))
-                for path, size, listed, one in zip(paths, sizes, times, there, strict=True)
-            ]
             made = list(calls.each(some, files))
             if moves := [link.after_ns for link in made if link is not None]:
                 known.moved(min(moves), max(moves))
@@ -132,14 +113,14 @@ def link_rows(
                     moved(min(moves))
                     moved(max(moves))
             lines = []
-            for row, size, name, one, link in zip(rows, sizes, names, there, made, strict=True):
+            for (row, there, name), (_, size, _), link in zip(rows, files, made, strict=True):
                 if link is not None:
                     linked.add(row, size)
-                    lines.append(_line(row, one, touched=not known(name, link.before_ns)))
+                    outcome.bytes += size
+                    lines.append(reused_line(row, there, touched=not known(name, link.before_ns)))
             for each in writers:
                 each.settle()
             outcome.files += len(lines)
-            outcome.bytes += sum(size for size, row in zip(sizes, rows, strict=True) if row in linked)
             outcome.linked += len(lines)
             keeper.add("".join(lines).encode())
             keeper.check()
@@ -147,6 +128,26 @@ def link_rows(
     outcome.linked_bytes = linked.bytes
     outcome.link_seconds = time.monotonic() - began
     return linked
+
+
+def _of_release(
+    numbers: Sequence[int], batch: pa.RecordBatch, skip: Container[int]
+) -> tuple[list[tuple[int, Reuse, bytes]], list[tuple[str, int, int]]]:
+    """Those of these rows whose file the base release holds under the same name, but those in `skip`: of each
+    its number, the file and the path as it is stored; and the path, size and time of the file. Workers link
+    renamed files, which are few."""
+    from penstock.formats.tables import values
+
+    rows, files = [], []
+    columns = values(batch.select(["reuse", "held_as", "path", "size", "modified_ns"]))
+    names = batch["path"].to_pylist()
+    for row, name, there, held_as, path, size, listed_ns in zip(
+        numbers, names, *columns.values(), strict=True
+    ):
+        if there and not there.staging and not held_as and row not in skip:
+            rows.append((row, there, name))
+            files.append((path, size, listed_ns if there.mtime_ns is None else there.mtime_ns))
+    return rows, files
 
 
 class _KnownTimes:
@@ -177,32 +178,3 @@ class _KnownTimes:
             or before_ns in self._intervals
             or self._first <= before_ns <= self._last
         )
-
-
-_WORDS = 5
-"""Of `str(Reuse)` of a file of a release."""
-
-
-def _time(reuse: str, listed: int) -> int:
-    """The time of the file in the release, which was `listed` where nothing says otherwise."""
-    words = reuse.split(" ")
-    if len(words) != _WORDS:
-        found = Reuse.parse(reuse).mtime_ns
-        return listed if found is None else found
-    return listed if words[3] == "-" else int(words[3])
-
-
-def _line(row: int, reuse: str, *, touched: bool = False) -> str:
-    """`copied_line` of a linked row; of words without anything to escape at once, as `fresh_line` is made."""
-    words = reuse.split(" ")
-    if not touched and len(words) == _WORDS and reuse.isascii() and not _ESCAPED & set(reuse):
-        digest, grade, proof, _, host = ("" if word == "-" else word for word in words)
-        return text_line(f'[{row},"{hex_of(digest)}","{grade}","{proof}","{host}"]')
-    there = Reuse.parse(reuse)
-    claim, owed = proof_of(there.proof)
-    line = Copied(row, there.digest, there.grade, claim, there.host, linked=True, owed=owed)
-    return copied_line(line._replace(touched=TOUCHED) if touched else line)
-
-
-_ESCAPED = frozenset('"\\+\x7f') | frozenset(map(chr, range(32)))
-"""Characters that JSON escapes, or that stand for a blank."""

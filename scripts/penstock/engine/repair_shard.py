@@ -28,8 +28,8 @@ import xxhash
 
 from penstock.core.digests import of_hex
 from penstock.core.documents.fetched_files import FetchedFile, FetchedFiles
-from penstock.core.model import Claim, Copied
-from penstock.core.row_codec import line_of
+from penstock.core.model import Claim, Reuse
+from penstock.core.row_codec import reused_line
 from penstock.engine.copy_shard import copy_shard
 from penstock.engine.pacing import spending
 from penstock.engine.records import journal
@@ -51,6 +51,7 @@ if TYPE_CHECKING:
     from contextlib import AbstractContextManager
     from pathlib import Path
 
+    from penstock.core.model import Copied
     from penstock.engine.pacing import Allowances
     from penstock.engine.tasks import CopyTask, Report, StopCheck
     from penstock.filesystem.capabilities import StorageFacts
@@ -221,7 +222,7 @@ class _Repair:
 
     def _line(self, row: int, staging: str) -> str:
         digest = of_hex(Claim.parse(self._entries[row].checksum).value)
-        return line_of(Copied(row, digest, "size", "", linked=True, staging=staging))
+        return reused_line(row, Reuse(digest, staging=staging))
 
     def _journal(self) -> journal.Journal:
         task = self._task

@@ -399,7 +399,7 @@ def _wanted(
                 )
             else:
                 # Bytes that came by the wire were compared with it then.
-                linked = known.linked or entry.reuse != ""
+                linked = known.linked or entry.reuse is not None
                 claim = entry.checksum if linked and known.source_proof != entry.checksum else ""
                 rows.append(expecting(entry, known.digest, claim))
             row += 1

@@ -7,7 +7,6 @@ in the file. The file's SHA-256 is the shard's identity: journals and receipts n
 from __future__ import annotations
 
 from itertools import islice
-from operator import ne
 from typing import TYPE_CHECKING, Self
 
 import pyarrow as pa
@@ -23,8 +22,8 @@ from penstock.formats.tables import (
     Form,
     OnTable,
     TableWriter,
+    default,
     read_batches,
-    strings,
     values,
 )
 
@@ -160,25 +159,11 @@ def whole_files(listed: pa.RecordBatch) -> pa.RecordBatch:
     """Rows of a listing as a shard stores them, each a whole file of which nothing is reused."""
     count = listed.num_rows
     have = dict(zip(listed.schema.names, listed.columns, strict=True)) | {"length": listed["size"]}
-    arrays = [
-        have[field.name]
-        if field.name in have
-        else pa.repeat(pa.scalar(FORM.defaults[field.name], field.type), count)
-        for field in FORM.schema
-    ]
+    arrays = [have[name] if name in have else default(FORM, name, count) for name in FORM.schema.names]
     return pa.record_batch(arrays, schema=FORM.schema)
 
 
-def reused(batch: pa.RecordBatch) -> list[str]:
-    """What `reuse` says of rows that are stored like this; empty if nothing of any."""
-    column = batch["reuse"]
-    return strings(column) if column.total_values_length else []
-
-
 def count_reused(batch: pa.RecordBatch) -> int:
-    """Of how many rows that are stored like this `reuse` says something."""
-    column = batch["reuse"]
-    if not column.total_values_length:
-        return 0
-    offsets = memoryview(column.buffers()[1]).cast("i")[column.offset : column.offset + len(column) + 1]
-    return sum(map(ne, offsets[1:], offsets))
+    """Of how many rows that are stored like this `reuse` holds something."""
+    nothing: int = batch["reuse"].null_count
+    return int(batch.num_rows) - nothing

@@ -16,7 +16,7 @@ from typing import IO, TYPE_CHECKING, Any, Protocol, Self
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from penstock.core import columns
+from penstock.core import columns, row_codec
 from penstock.core.format_versions import refuse_newer
 from penstock.core.text import in_quotes
 from penstock.errors import STATE_ANEW, FailedError
@@ -47,13 +47,20 @@ class Form:
         """`names`: the fields of its row, in order."""
         self.columns = columns.of_file(file, names)
         self.kind = f"{file} {columns.file_format(file)}"
-        self.schema = pa.schema([pa.field(c.name, _type(file, c), nullable=False) for c in self.columns])
-        self.defaults = {c.name: c.default for c in self.columns if c.default is not columns.REQUIRED}
-        self.options: dict[str, object] = {
-            "use_dictionary": [c.name for c in self.columns if c.repeats],
-            "column_encoding": {
-                c.name: "DELTA_BYTE_ARRAY" if c.kind.text else "DELTA_BINARY_PACKED"
+        manifest = file == columns.MANIFEST
+        self.schema = pa.schema(
+            [
+                pa.field(c.name, _type(c, manifest=manifest), nullable=c.kind.row is not None)
                 for c in self.columns
+            ]
+        )
+        self.defaults = {c.name: c.default for c in self.columns if c.default is not columns.REQUIRED}
+        leaves = [leaf for column in self.columns for leaf in _leaves(column)]
+        self.options: dict[str, object] = {
+            "use_dictionary": [path for path, c in leaves if c.repeats],
+            "column_encoding": {
+                path: "DELTA_BYTE_ARRAY" if c.kind.text else "DELTA_BINARY_PACKED"
+                for path, c in leaves
                 if c.rises
             },
         }
@@ -63,13 +70,27 @@ class Form:
         return [stored(column, values[column.name]) for column in self.columns]
 
 
-def _type(file: str, column: Column) -> pa.DataType:
-    return pa.type_for_alias(column.kind.manifest if file == columns.MANIFEST else column.kind.stored)
+def _type(column: Column, *, manifest: bool = False) -> pa.DataType:
+    if column.kind.row:
+        return pa.struct([(field.name, _type(field, manifest=True)) for field in _fields(column)])
+    return pa.type_for_alias(column.kind.manifest if manifest else column.kind.stored)
+
+
+def _fields(column: Column) -> list[Column]:
+    """Of a column whose values are rows."""
+    return [columns.BY_NAME[name] for name in column.kind.row._fields]
+
+
+def _leaves(column: Column) -> list[tuple[str, Column]]:
+    """What Parquet stores of a column, each under its path: the column, or the fields of its rows."""
+    if column.kind.row:
+        return [(f"{column.name}.{field.name}", field) for field in _fields(column)]
+    return [(column.name, column)]
 
 
 def stored(column: Column, values: Sequence[Any]) -> pa.Array:
     """The values of some rows as all files but the manifest store them."""
-    return texts(values) if column.kind.text else pa.array(values, pa.type_for_alias(column.kind.stored))
+    return texts(values) if column.kind.text else pa.array(values, _type(column))
 
 
 class Written(Protocol):
@@ -354,7 +375,7 @@ def _filled(rows: pa.RecordBatch, names: Sequence[str], form: Read, path: Path) 
         if name in rows.schema.names:
             filled.append(rows[name])
         elif name in form.defaults:
-            filled.append(pa.repeat(pa.scalar(form.defaults[name], form.schema.field(name).type), len(rows)))
+            filled.append(default(form, name, len(rows)))
         else:
             raise FailedError(
                 "a file of the run is damaged",
@@ -363,6 +384,12 @@ def _filled(rows: pa.RecordBatch, names: Sequence[str], form: Read, path: Path) 
                 hint=STATE_ANEW,
             )
     return pa.record_batch(filled, names=list(names))
+
+
+def default(form: Read, name: str, count: int) -> pa.Array:
+    """A column of its default alone."""
+    value, kind = form.defaults[name], form.schema.field(name).type
+    return pa.nulls(count, kind) if value is None else pa.repeat(pa.scalar(value, kind), count)
 
 
 def texts(values: Sequence[str]) -> pa.Array:
@@ -383,8 +410,20 @@ def strings(column: pa.Array) -> list[str]:
     return decoded
 
 
+def _rows(kind: type[Any], array: pa.StructArray) -> list[Any]:
+    """The values of a column of rows."""
+    if array.null_count == len(array):
+        return [None] * len(array)
+    # Flattened, all fields of a null are null.
+    fields = (field.to_pylist() for field in array.flatten())
+    made = row_codec.rows(kind, dict(zip(kind._fields, fields, strict=True)))
+    return [None if row[0] is None else row for row in made]
+
+
 def plain(column: Column, array: pa.Array) -> list[Any]:
     """The values of a column, as they are in a row."""
+    if column.kind.row:
+        return _rows(column.kind.row, array)
     values: list[Any] = strings(array) if column.kind.text else array.to_pylist()
     return values
 

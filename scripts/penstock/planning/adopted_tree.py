@@ -26,12 +26,12 @@ from typing import TYPE_CHECKING, NamedTuple
 from penstock.adoption import adoption_store, surveyed_files
 from penstock.core import events, human
 from penstock.core.delta import merge, taken
-from penstock.core.digests import DIGEST_BYTES, of_hex, proof_of
+from penstock.core.digests import DIGEST_BYTES, of_hex
 from penstock.core.documents.differences import NOT_LISTED, SAME, TO_FETCH
 from penstock.core.grades import SIZE_ONLY
 from penstock.core.layout import RunLayout
 from penstock.core.model import Copied, Entry, Reuse, Surveyed
-from penstock.core.row_codec import copied_line
+from penstock.core.row_codec import reused_line
 from penstock.core.text import in_quotes
 from penstock.engine.records import journal
 from penstock.errors import FailedError
@@ -97,18 +97,18 @@ class AdoptedRows:
         """A giant's rows, with `reuse` where the tree has the part."""
         for row in rows:
             there = self._parts.get(row.path, {}).get(row.part)
-            yield row._replace(reuse=str(there)) if there else row
+            yield row._replace(reuse=there) if there else row
 
-    def _reused(self, entry: Entry, lying: _Lying) -> str:
+    def _reused(self, entry: Entry, lying: _Lying) -> Reuse | None:
         file = lying.file
         if not self._reflinks and not _is_alone(file):
             self.own_sizes.append(entry.size)
         giant = entry.size >= max(self._plan.giant_bytes, self._plan.part_bytes + 1)
         if giant:
             self._parts[entry.path] = {n: taken(one, self.mark.key) for n, one in _parts_of(file)}
-            return ""
+            return None
         (row,) = file.rows
-        return str(taken(_copied(row), self.mark.key))
+        return taken(_copied(row), self.mark.key)
 
 
 def _copied(row: Surveyed) -> Copied:
@@ -196,6 +196,7 @@ def _move(run: Run, mark: AdoptedTree, folder: RunLayout) -> None:
 class _Row(NamedTuple):
     row: int
     entry: Entry
+    reuse: Reuse
     file: File
 
 
@@ -286,22 +287,13 @@ class _Settling:
                 self._instead(same[0].entry.path, one.why)
                 continue
             for row in same:
-                there = Reuse.parse(row.entry.reuse)
-                claim, owed = proof_of(there.proof)
-                lines.append(
-                    copied_line(
-                        Copied(
-                            row.row, there.digest, there.grade, claim, "", linked=True,
-                            staging=self.mark.key, owed=owed,
-                        )
-                    )
-                )  # fmt: skip
+                lines.append(reused_line(row.row, row.reuse))
                 if one.certain and not adoption_store.too_old(row.file.rows[0].seen_ns):
                     seen = row.file.rows[min(max(row.entry.part, 0), len(row.file.rows) - 1)]
                     stands.append(
                         seen._replace(
-                            row=row.row, digest=there.digest, mtime_ns=one.mtime_ns, ctime_ns=one.ctime_ns,
-                            parts=b"",
+                            row=row.row, digest=row.reuse.digest, mtime_ns=one.mtime_ns,
+                            ctime_ns=one.ctime_ns, parts=b"",
                         )
                     )  # fmt: skip
         if stands:
@@ -361,9 +353,8 @@ def _met(run: Run, shard: ShardInfo, mark: AdoptedTree, files: _Files) -> Iterat
     for group in read_shard(run.folder.shard(shard.index)):
         for entry in group:
             row += 1
-            if not entry.reuse or Reuse.parse(entry.reuse).staging != mark.key:
-                continue
-            yield _Row(row, entry, files.of(entry.path))
+            if entry.reuse and entry.reuse.staging == mark.key:
+                yield _Row(row, entry, entry.reuse, files.of(entry.path))
 
 
 def _grouped(rows: Iterator[_Row]) -> Iterator[list[_Row]]:

@@ -8,14 +8,13 @@ from __future__ import annotations
 
 import os
 from collections import Counter
-from itertools import repeat
 from typing import TYPE_CHECKING
 
 from penstock.core import human
 from penstock.errors import NAMED_FILES, PreflightError
 from penstock.filesystem.errno_map import printable
 from penstock.formats import archived_objects
-from penstock.formats.shards import reused
+from penstock.planning import row_sums
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -40,7 +39,7 @@ class ArchivedObjects:
         """Count those of these rows of the plan that are to be copied and are archived."""
         if self._next is None:
             return
-        columns = (batch["path"].to_pylist(), sizes, reused(batch) or repeat("", len(sizes)))
+        columns = (batch["path"].to_pylist(), sizes, row_sums.lying(batch))
         for path, size, lies in zip(*columns, strict=True):
             if self._next is None:
                 return

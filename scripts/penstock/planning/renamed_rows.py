@@ -78,8 +78,7 @@ class RenamedRows:
         import pyarrow.compute as pc
 
         for batch in rows:
-            new = pc.equal(pc.binary_length(batch["reuse"]), 0)
-            new = pc.and_(new, pc.greater(batch["size"], 0))
+            new = pc.and_(pc.is_null(batch["reuse"]), pc.greater(batch["size"], 0))
             new = pc.and_(new, pc.less(batch["size"], self._rules.giant_bytes))
             self._keep(self._new, 0, batch.filter(new).select(_NEW))
             yield batch
@@ -132,7 +131,7 @@ class RenamedRows:
             return
         taken.sort()
         new, free = new.take([one for one, _ in taken]), free.take([other for _, other in taken])
-        reuse = brought(free, timed=self._timed(new, free))
+        reuse = brought(free, pa.repeat(True, free.num_rows), self._timed(new, free))
         self._matched = pa.record_batch({"path": new["path"], "reuse": reuse, "held_as": free["path"]})
         sizes = new["size"].to_pylist()
         self.files, self.bytes = len(sizes), sum(sizes)

@@ -9,8 +9,7 @@ from itertools import groupby
 from typing import TYPE_CHECKING, NamedTuple
 
 from penstock.core.balance import FILE_COST, REUSED_SHARE, costs
-from penstock.core.model import Reuse
-from penstock.formats.shards import reused
+from penstock.formats.shards import count_reused
 from penstock.planning.forecast import NOTHING, Lying
 
 if TYPE_CHECKING:
@@ -28,48 +27,51 @@ class Divided(NamedTuple):
     taken: Lying
 
 
-def divided(rows: pa.RecordBatch, sizes: Sequence[int], *, taking: bool) -> Divided:
-    """These rows, of these sizes. `taking`: some may be taken over from another run's staging."""
-    if not any_reused(rows):
+def divided(rows: pa.RecordBatch, sizes: Sequence[int]) -> Divided:
+    """These rows, of these sizes."""
+    if not count_reused(rows):
         return Divided(sizes, NOTHING, NOTHING)
     import pyarrow.compute as pc
 
-    lies = _lies(rows)
-    lying = rows["size"].filter(lies)
-    files, held, taken = len(lying), _sum(lying), NOTHING
-    if taking:
-        over = [size for text, size in zip(reused(rows), sizes, strict=True) if Reuse.is_taken(text)]
-        taken = Lying(len(over), sum(over))
-    to_copy = rows["size"].filter(pc.invert(lies)).to_pylist()
-    return Divided(to_copy, Lying(files - taken.files, held - taken.bytes), taken)
+    to_copy = rows["size"].filter(pc.is_null(rows["reuse"])).to_pylist()
+    held = _of_release(rows)
+    linked, taken = rows["size"].filter(held), rows["size"].filter(pc.invert(held))
+    return Divided(to_copy, Lying(len(linked), _sum(linked)), Lying(len(taken), _sum(taken)))
 
 
-def linked_sizes(rows: pa.RecordBatch, sizes: Sequence[int], *, taking: bool) -> list[int]:
-    """The sizes of those of these rows that a release holds; arguments as of `divided`."""
-    if taking:
-        texts = zip(reused(rows), sizes, strict=False)
-        return [size for text, size in texts if text and not Reuse.is_taken(text)]
-    held: list[int] = rows["size"].filter(_lies(rows)).to_pylist() if any_reused(rows) else []
+def linked_sizes(rows: pa.RecordBatch) -> list[int]:
+    """The sizes of those of these rows that a release holds."""
+    held: list[int] = rows["size"].filter(_of_release(rows)).to_pylist() if count_reused(rows) else []
     return held
+
+
+def lying(rows: pa.RecordBatch) -> list[bool]:
+    """Which of these rows lie on the target already."""
+    if not count_reused(rows):
+        return [False] * rows.num_rows
+    import pyarrow.compute as pc
+
+    lies: list[bool] = pc.is_valid(rows["reuse"]).to_pylist()
+    return lies
 
 
 def cost(rows: pa.RecordBatch) -> int:
     """What all rows cost together (`core.balance.costs`)."""
-    if not any_reused(rows):
-        return sum(costs(rows["length"].to_pylist(), ()))
+    if not count_reused(rows):
+        return sum(costs(rows["length"].to_pylist()))
     return FILE_COST * len(rows["length"]) + _sum(_shares(rows))
 
 
 def each_cost(rows: pa.RecordBatch) -> list[int]:
     """What each row costs."""
-    lengths = _shares(rows) if any_reused(rows) else rows["length"]
-    return costs(lengths.to_pylist(), ())
+    lengths = _shares(rows) if count_reused(rows) else rows["length"]
+    return costs(lengths.to_pylist())
 
 
 def folders(rows: pa.RecordBatch) -> Iterator[bytes]:
     """The folders of these files, in the order in which they first appear; "" is the top. A folder may come
     more than once."""
-    if not any_reused(rows):
+    if not count_reused(rows):
         for folder, _ in groupby([path.rpartition(b"/")[0] for path in rows["path"].to_pylist()]):
             yield folder
         return
@@ -80,21 +82,18 @@ def folders(rows: pa.RecordBatch) -> Iterator[bytes]:
     yield from pc.unique(pc.if_else(below, pc.list_element(split, 0), b"")).to_pylist()
 
 
-def any_reused(rows: pa.RecordBatch) -> bool:
-    return bool(rows["reuse"].total_values_length)
-
-
-def _lies(rows: pa.RecordBatch) -> pa.Array:
+def _of_release(rows: pa.RecordBatch) -> pa.Array:
+    """Which rows a release holds, and which another run; null for those that are to be copied."""
     import pyarrow.compute as pc
 
-    return pc.greater(pc.binary_length(rows["reuse"]), 0)
+    return pc.equal(pc.struct_field(rows["reuse"], "staging"), "")
 
 
 def _shares(rows: pa.RecordBatch) -> pa.Array:
     """The bytes of each row, and of those that are not copied the part that reading them back costs."""
     import pyarrow.compute as pc
 
-    return pc.if_else(_lies(rows), pc.divide(rows["length"], REUSED_SHARE), rows["length"])
+    return pc.if_else(pc.is_valid(rows["reuse"]), pc.divide(rows["length"], REUSED_SHARE), rows["length"])
 
 
 def _sum(column: pa.Array) -> int:

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import os
 from collections import Counter
-from itertools import repeat
 from pathlib import Path
 from typing import TYPE_CHECKING, Self
 
@@ -17,7 +16,7 @@ from penstock.core import human
 from penstock.errors import LOOK_AT_FILE, NAMED_FILES, PreflightError
 from penstock.filesystem.errno_map import printable
 from penstock.filesystem.store_checks import data_states
-from penstock.formats.shards import reused
+from penstock.planning import row_sums
 from penstock.sources.registry import folder
 
 if TYPE_CHECKING:
@@ -71,8 +70,7 @@ class SourceRecall:
         if not self._asked:
             return
         to_copy: dict[int, dict[str, int]] = {}
-        lying = reused(batch) or repeat("", len(sizes))
-        columns = (batch["source"].to_pylist(), batch["key"].to_pylist(), sizes, lying)
+        columns = (batch["source"].to_pylist(), batch["key"].to_pylist(), sizes, row_sums.lying(batch))
         for source, key, size, lies in zip(*columns, strict=True):
             if source in self._asked and not lies:
                 to_copy.setdefault(source, {})[os.fsdecode(key)] = size

@@ -4,12 +4,11 @@ leaves a hole where its source has one. Large files alone are looked at: the sma
 from __future__ import annotations
 
 import os
-from itertools import repeat
 from typing import TYPE_CHECKING
 
 from penstock.config.source_kinds import FOLDER_SCHEMES, scheme
 from penstock.errors import PenstockError
-from penstock.formats.shards import reused
+from penstock.planning import row_sums
 from penstock.sources.port import SparseReader
 from penstock.sources.registry import open_source
 
@@ -41,7 +40,7 @@ class SparseFiles:
         how many bytes it takes."""
         if not self._folders or max(sizes, default=0) < LEAST:
             return {}
-        lying = list(reused(batch) or repeat("", len(sizes)))
+        lying = row_sums.lying(batch)
         taking: dict[int, int] = {}
         for index, size in enumerate(sizes):
             source = batch["source"][index].as_py() if size >= LEAST and not lying[index] else -1

@@ -75,9 +75,9 @@ class TakeOver:
         for row in rows:
             *_, held = self.giants.get(row.path, ("", 0, {}))
             there = held.get(row.part)
-            yield row._replace(reuse=str(there)) if there else row
+            yield row._replace(reuse=there) if there else row
 
-    def _reused(self, staging: Staging, entry: Entry, held: Held) -> str:
+    def _reused(self, staging: Staging, entry: Entry, held: Held) -> Reuse | None:
         same = alike(
             entry,
             held.entry,
@@ -86,18 +86,18 @@ class TakeOver:
             certain=lambda one: same_bytes(self._info.sources[one.source], one.token),
         )
         if not same:
-            return ""
+            return None
         giant = entry.size >= max(self._plan.giant_bytes, self._plan.part_bytes + 1)
         if held.copied is not None and not giant:
             if self._lacks_proof(entry, held.copied):
-                return ""
+                return None
             self.used.add(staging.key)
-            return str(taken(held.copied, staging.key))
+            return taken(held.copied, staging.key)
         # A late process of the other run can only rename a whole file into place, but writes into a giant
         # itself: giants are taken only where every such process is known to have ended.
         if giant and staging.certain and entry.path not in self.giants:
             self._giant(staging, entry, held)
-        return ""
+        return None
 
     def _giant(self, staging: Staging, entry: Entry, held: Held) -> None:
         step = self._plan.part_bytes

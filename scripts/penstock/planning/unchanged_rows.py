@@ -15,6 +15,7 @@ import pyarrow as pa
 
 from penstock.core.digests import PLAIN
 from penstock.core.grades import SIZE_ONLY
+from penstock.core.model import Reuse
 from penstock.formats.row_cursor import RowCursor
 from penstock.formats.shards import FORM
 
@@ -23,10 +24,12 @@ if TYPE_CHECKING:
 
 ALIKE = ("token", "size", "key", "version")
 """Columns that have the same value in an unchanged row."""
-BROUGHT = ("digest", "source_grade", "source_proof", "mtime_ns", "written_host")
-"""Columns of which `str(Reuse)` is made."""
+BROUGHT = tuple(name for name in Reuse._fields if name != "staging")
+"""Columns of a manifest that a `Reuse` has."""
 COLUMNS = ("path", *ALIKE, "source", "modified_ns", *BROUGHT)
 """The columns of a manifest that are needed here."""
+_PLACE = FORM.schema.get_field_index("reuse")
+_REUSE = FORM.schema.field(_PLACE)
 
 
 class Rules(NamedTuple):
@@ -61,13 +64,12 @@ def with_reuse(
     """Rows of shards, whole files, with `reuse` set where `records`, the columns COLUMNS of a manifest, have
     the same file. Both ascend in the bytes of the path. `free` gets the records that no row takes."""
     held = RowCursor(records)
-    place = FORM.schema.get_field_index("reuse")
     for batch in rows:
         there = held.take_to(batch["path"][-1].as_py())
         reuse = _reuse(batch, there, rules)
         if free and there is not None:
             free(_left(batch, reuse, there))
-        yield batch if reuse is None else batch.set_column(place, FORM.schema.field(place), reuse)
+        yield batch if reuse is None else batch.set_column(_PLACE, _REUSE, reuse)
     if free:
         for rest in held.rest():
             free(rest)
@@ -101,7 +103,7 @@ def _reuse(listed: pa.RecordBatch, held: pa.RecordBatch | None, rules: Rules) ->
     same = pc.fill_null(same, False)
     if not pc.any(same).as_py():
         return None
-    return pc.if_else(same, brought(held), b"")
+    return brought(held, same)
 
 
 def _left(listed: pa.RecordBatch, reuse: pa.Array | None, held: pa.RecordBatch) -> pa.RecordBatch:
@@ -110,27 +112,21 @@ def _left(listed: pa.RecordBatch, reuse: pa.Array | None, held: pa.RecordBatch) 
 
     if reuse is None:
         return held
-    taken = listed["path"].filter(pc.greater(pc.binary_length(reuse), 0))
+    taken = listed["path"].filter(pc.is_valid(reuse))
     if len(taken) == held.num_rows:
         return held.slice(0, 0)
     return held.filter(pc.invert(pc.is_in(held["path"], taken)))
 
 
-def brought(held: pa.RecordBatch, timed: pa.Array | None = None) -> pa.Array:
-    """`str(Reuse)` of each record, made by columns (`core.model.Reuse` makes the same of one). Where `timed`
-    is false, it has no time."""
+def brought(held: pa.RecordBatch, same: pa.Array, timed: pa.Array | None = None) -> pa.StructArray:
+    """The column `reuse` of rows that are these records where `same` is true; else null. Where `timed` is
+    false, it has no time."""
     import pyarrow.compute as pc
 
-    def word(column: pa.Array) -> pa.Array:
-        return pc.if_else(pc.equal(column, ""), "-", column)
-
-    host = held["written_host"]
-    text = pc.binary_join_element_wise(
-        held["digest"],
-        word(held["source_grade"]),
-        word(pc.replace_substring(held["source_proof"], " ", "+")),
-        pc.if_else(True if timed is None else timed, pc.cast(held["mtime_ns"], pa.string()), "-"),
-        pc.if_else(pc.match_substring(host, " "), "-", word(host)),
-        " ",
+    columns = {name: held[name] for name in BROUGHT}
+    columns["staging"] = pa.repeat("", held.num_rows)
+    if timed is not None:
+        columns["mtime_ns"] = pc.if_else(timed, columns["mtime_ns"], None)
+    return pa.StructArray.from_arrays(
+        [columns[name] for name in Reuse._fields], fields=list(_REUSE.type), mask=pc.invert(same)
     )
-    return text.view(pa.binary())

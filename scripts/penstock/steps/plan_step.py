@@ -197,11 +197,11 @@ class _Planner:
         for batch, sizes in self.files():
             recall.add(batch, sizes)
             archived.add(batch, sizes)
-            parts = row_sums.divided(batch, sizes, taking=bool(self.over))
+            parts = row_sums.divided(batch, sizes)
             sparse = self.sparse.taking(batch, sizes)
             totals.add(*parts, sparse=[(sizes[index], less) for index, less in sparse.items()])
             if self.base.way == COPY:
-                totals.copy_here(row_sums.linked_sizes(batch, sizes, taking=bool(self.over)))
+                totals.copy_here(row_sums.linked_sizes(batch))
             elif self.base.way == REFLINK:
                 totals.own_files += parts.linked.files
             for giant in (giants := self._giants(batch, sizes)):

@@ -56,9 +56,9 @@ class Amendments:
     def of(self, row: int, entry: Entry) -> Entry:
         """The row as it is to be read or was copied; without bytes where it stands for nothing."""
         if self.left_out(row):
-            return entry._replace(part=-1, offset=0, size=0, length=0, reuse="")
+            return entry._replace(part=-1, offset=0, size=0, length=0, reuse=None)
         if row in self.wholes:
-            entry = entry._replace(part=-1, offset=0, length=entry.size, reuse="")
+            entry = entry._replace(part=-1, offset=0, length=entry.size, reuse=None)
         pin = self.pins.get(row)
         return entry if pin is None else pin.of(entry)
 

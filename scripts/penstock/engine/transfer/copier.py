@@ -12,10 +12,9 @@ from typing import TYPE_CHECKING, Any
 
 import xxhash
 
-from penstock.core.digests import proof_of
 from penstock.core.grades import SIZE_ONLY
-from penstock.core.model import TOUCHED, Copied, Part, Reuse
-from penstock.core.row_codec import copied_line, fresh_line, line_of
+from penstock.core.model import Part
+from penstock.core.row_codec import fresh_line, line_of, reused_line
 from penstock.engine.checksums import Sums, judge_at_once
 from penstock.engine.stream import BLOCK, Stream
 from penstock.engine.transfer.part_copier import PartCopier
@@ -29,7 +28,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
     from pathlib import Path
 
-    from penstock.core.model import Claim, Entry
+    from penstock.core.model import Claim, Entry, Reuse
     from penstock.engine.open_sources import Sources
     from penstock.sources.port import Body, Reader
     from penstock.storage.links import Abandoned
@@ -82,8 +81,8 @@ class Copier(Stream):
         if isinstance(entry, Part):
             done = self.parts.do(row, entry)
             return line_of(done) if done else ""
-        if entry.reuse and (there := self._reused(row, entry)):
-            return copied_line(there)
+        if entry.reuse and (line := self._reused(row, entry, entry.reuse)):
+            return line
         reader = self.reader(entry.source)
         length = entry.length if entry.part >= 0 else entry.size
         self.asks()
@@ -101,14 +100,14 @@ class Copier(Stream):
             body.abandon()
             raise
 
-    def _reused(self, row: int, entry: Entry) -> Copied | None:
-        """The row, when its file lay on the target and was linked or taken over; None where it has to be
+    def _reused(self, row: int, entry: Entry, there: Reuse) -> str:
+        """The row's line, when its file lay on the target and was linked or taken over; "" where it has to be
         copied."""
-        there, path = Reuse.parse(entry.reuse), entry.path
+        path = entry.path
         mtime = entry.modified_ns if there.mtime_ns is None else there.mtime_ns
         if not there.staging:
             if self.base is None:
-                return None
+                return ""
             # A renamed file of another time cannot be the same inode.
             own = entry.held_as != "" and there.mtime_ns is None
             way = "copy" if own and self.way == "link" else self.way
@@ -119,35 +118,24 @@ class Copier(Stream):
             if way != "link":
                 done = self.copy_here(self.base, entry, None if own else mtime, way)
                 if way == "copy":
-                    there = there._replace(host="")  # this node, which may not be known by that name
+                    there = there._replace(written_host="")  # this node, which may not be known by that name
             if not done:
-                return None
+                return ""
             self.linked += 1
         elif entry.part >= 0:
             # Its file was moved here before any element began (`planning.takeover`).
             if not self.writer.holds(path, entry.size, None):
-                return None
+                return ""
             self.taken += 1
         else:
             stagings = [self.stagings[there.staging]] if there.staging in self.stagings else []
             stagings += [data for run, data in self.stagings.items() if run != there.staging]
             if not self.writer.take_over(stagings, path, entry.size, mtime):
-                return None
+                return ""
             self.taken += 1
         self.counters[self.slot] += entry.length if entry.part >= 0 else entry.size
-        claim, owed = proof_of(there.proof)
-        return Copied(
-            row,
-            there.digest,
-            there.grade,
-            claim,
-            there.host,
-            linked=True,
-            staging=there.staging,
-            owed=owed,
-            # Its ctime was not looked at.
-            touched="" if there.staging else TOUCHED,
-        )
+        # Nobody looked at the ctime of a linked file here.
+        return reused_line(row, there, touched=not there.staging)
 
     def copy_here(self, base: Path, entry: Entry, mtime_ns: int | None, way: str) -> bool:
         """Make a file of its own of a release's, which has this time, if one is given: its blocks shared, or
