@@ -9,7 +9,7 @@
 # make test-slurm-suite    the tests on SLURM, on that of a later Debian (SUITE=trixie): as root, on Debian
 # make pyslurm   pyslurm for this machine's SLURM, where it fits, for the tests: below .suites
 # make lint    formatting, lint, types, import layers, workflow
-# make docs    write docs/configuration.md and the manual page anew, from the schema and the parser
+# make docs    write docs/configuration.md, the schema and the manual page anew, from settings and parser
 # make wheel   dist/penstock-*.whl, the same bytes from the same files
 # make wheels  dist/wheels: penstock and each locked package, to be installed without a network (docs/install.md)
 # make bench   side by side with other tools, on this machine (benchmarks/)
@@ -124,6 +124,7 @@ lint: venv-dev
 
 docs: venv-dev
 	@$(BIN)/python docs/configuration.py
+	@$(BIN)/python docs/schema.py
 	@$(BIN)/python docs/man_page.py
 	@$(BIN)/python docs/file_systems.py
 

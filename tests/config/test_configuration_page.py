@@ -1,21 +1,23 @@
-"""docs/configuration.md is what its generator prints, and leaves nothing out."""
+"""docs/configuration.md and the schema for editors are what their generators print, and leave nothing out."""
 
 from __future__ import annotations
 
 import re
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pytest
+import yaml
+from jsonschema import Draft202012Validator
 
-from docs import configuration
+from docs import configuration, schema
 from penstock.config import validation
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
+from penstock.config.keys import keys_of
+from penstock.config.option_keys import OF_KIND
+from penstock.config.settings import Config
 
 ROOT = Path(__file__).resolve().parents[2]
-KINDS = [name for name in validation.schema()["$defs"] if name.startswith("options_")]
+OPTIONS = [(kind, name, key) for kind, part in OF_KIND.items() for name, key in keys_of(part).items()]
 TAIL = "_[A-Z0-9_]+"
 VARIABLE = re.compile(
     rf"""["']((?:PENSTOCK|SLURMD?|AWS|AZURE|GOOGLE|XDG){TAIL}|[A-Z]+_PROXY|[A-Z]+_CA_BUNDLE|[A-Z]+_CERT_FILE)["']"""
@@ -26,17 +28,7 @@ NOT_READ = {"SLURM_VERSION", "SLURM_TIME_FORMAT", "AZURE_STORAGE_"}
 """A line of scontrol's answer; what penstock sets for SLURM's commands; the beginning of six names."""
 
 
-def keys() -> Iterator[tuple[str, Any, Any]]:
-    for name, part in validation.schema()["properties"].items():
-        dataset = name == "datasets"
-        body = configuration.resolved(part["additionalProperties"]) if dataset else part
-        yield from configuration.keys(body, configuration.DATASET if dataset else name)
-
-
-def options() -> Iterator[tuple[str, str, Any]]:
-    for kind in KINDS:
-        for dotted, part, _ in configuration.keys(validation.schema()["$defs"][kind], kind):
-            yield kind, dotted.partition(".")[2], part
+EXAMPLES = [(dotted, example) for dotted, key, _ in configuration.all_keys() for example in key.examples]
 
 
 def test_the_page_is_what_the_generator_prints() -> None:
@@ -44,21 +36,30 @@ def test_the_page_is_what_the_generator_prints() -> None:
     assert written == configuration.page(), "docs/configuration.md is out of date: run `make docs`"
 
 
+def test_the_schema_is_what_its_generator_prints() -> None:
+    assert schema.FILE.read_text(encoding="utf-8") == schema.text(), "out of date: run `make docs`"
+
+
+def test_the_schema_takes_the_example_and_no_unknown_key() -> None:
+    validator = Draft202012Validator(yaml.safe_load(schema.text()))
+    example = yaml.safe_load((ROOT / "config.yaml").read_text(encoding="utf-8"))
+    assert list(validator.iter_errors(example)) == []
+    assert not validator.is_valid({**example, "engin": {}})
+    assert not validator.is_valid({**example, "engine": {"streams": 0}})
+
+
 def test_every_key_and_option_has_a_description() -> None:
-    schema = validation.schema()
-    parts = {
-        **schema["properties"],
-        **{kind: schema["$defs"][kind] for kind in KINDS},
-        **{dotted: part for dotted, part, _ in keys()},
-        **{f"{kind}: {name}": part for kind, name, part in options()},
+    keys = {
+        **keys_of(Config),
+        **{dotted: key for dotted, key, _ in configuration.all_keys()},
+        **{f"{kind}: {name}": key for kind, name, key in OPTIONS},
     }
-    assert len(parts) > 100
-    assert not [name for name, part in parts.items() if not part.get("description")]
+    assert len(keys) > 100
+    assert not [name for name, key in keys.items() if not key.text]
+    assert all(part.__doc__ for part in OF_KIND.values())
 
 
-@pytest.mark.parametrize(
-    ("dotted", "example"), [(dotted, one) for dotted, part, _ in keys() for one in part.get("examples", [])]
-)
+@pytest.mark.parametrize(("dotted", "example"), EXAMPLES)
 def test_examples_of_keys_can_be_used(dotted: str, example: Any) -> None:
     dataset: dict[str, Any] = {"source": "s3://b/p/"}
     config: dict[str, Any] = {"target": {"root": "/scratch"}, "datasets": {"d": dataset}}
@@ -81,16 +82,15 @@ def test_examples_of_keys_can_be_used(dotted: str, example: Any) -> None:
             here = here.setdefault(name, {})
     here[last] = example
     assert validation.problems(config) == []
+    assert Draft202012Validator(yaml.safe_load(schema.text())).is_valid(config)
 
 
 @pytest.mark.parametrize(
     ("kind", "name", "example"),
-    [(kind, name, one) for kind, name, part in options() for one in part.get("examples", [])],
+    [(kind, name, example) for kind, name, key in OPTIONS for example in key.examples],
 )
 def test_examples_of_options_can_be_used(kind: str, name: str, example: Any) -> None:
-    parent, _, last = name.rpartition(".")
-    given = {last: example}
-    assert validation.problems({parent: given} if parent else given, kind) == []
+    assert validation.problems({name: example}, OF_KIND[kind]) == []
 
 
 def test_environment_variables_are_those_that_the_code_reads() -> None:

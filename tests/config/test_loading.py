@@ -12,11 +12,11 @@ import pytest
 import yaml
 from tests.support.fixed_settings import fixed
 
-from penstock.config import loader, run_config, settings, storage_options, validation
-from penstock.config.deciding_keys import MARKS, deciding
+from penstock.config import run_config, settings, storage_options
+from penstock.config.deciding_keys import deciding
+from penstock.config.keys import keys_of
 from penstock.config.loader import load
 from penstock.config.serialization import from_json, to_json
-from penstock.core import step_table
 from penstock.core.grades import STORAGE_GRADES
 from penstock.errors import ConfigError
 
@@ -98,36 +98,41 @@ def test_the_example_is_the_defaults(write: Any, monkeypatch: pytest.MonkeyPatch
     assert example == settings.DatasetConfig("installed", example.sources, example.include, example.exclude)
 
 
-def test_schema_typed_form_and_example_are_in_step() -> None:
-    top = validation.schema()["properties"]
-    job = validation.schema()["$defs"]["job"]["properties"]
-    dataset = validation.schema()["$defs"]["dataset"]["properties"]
-    example = yaml.safe_load((ROOT / "config.yaml").read_text(encoding="utf-8"))
+SECTIONS: dict[str, Any] = {
+    "target": settings.TargetConfig,
+    "plan": settings.PlanConfig,
+    "engine": settings.EngineConfig,
+    "verify": settings.VerifyConfig,
+    "audit": settings.AuditConfig,
+    "bandwidth": settings.BandwidthConfig,
+    "gc": settings.GcConfig,
+}
 
+
+def test_each_setting_has_a_key_or_is_fixed() -> None:
     def names(kind: Any) -> set[str]:
         return set(kind.__dataclass_fields__) - fixed(kind)
 
-    assert set(top) == names(settings.Config) - {"list"} == set(example)
-    for section, kind in [
-        ("target", settings.TargetConfig),
-        ("plan", settings.PlanConfig), ("engine", settings.EngineConfig),
-        ("verify", settings.VerifyConfig),
-        ("audit", settings.AuditConfig),
-        ("bandwidth", settings.BandwidthConfig),
-    ]:  # fmt: skip
-        assert set(top[section]["properties"]) == names(kind) == set(example[section]), section
-    assert set(job) == names(settings.JobOptions)
-    cluster = set(top["cluster"]["properties"])
-    assert cluster == names(settings.ClusterConfig) - {"options"} | names(settings.JobOptions)
-    assert cluster == set(example["cluster"])
     of_one = set(storage_options.OF_ONE_SOURCE)
-    assert set(dataset) == names(settings.DatasetConfig) - {"name"} | {"source", "storage_options"} | of_one
-    source = dataset["sources"]["items"]["properties"]
-    assert set(source) == names(settings.SourceConfig) == {"url", "into", "storage_options"} | of_one
-    assert set(dataset) - {"sources"} == set(example["datasets"]["installed"])
-    permissions = dataset["permissions"]["properties"]
-    assert set(permissions) == names(settings.PermissionsConfig)
-    assert set(permissions) == set(example["datasets"]["installed"]["permissions"])
+    assert set(keys_of(settings.Config)) == names(settings.Config)
+    for kind in (*SECTIONS.values(), settings.JobOptions, settings.PermissionsConfig, settings.ModeRule):
+        assert set(keys_of(kind)) == names(kind), kind
+    cluster = names(settings.ClusterConfig) - {"options"} | names(settings.JobOptions)
+    assert set(keys_of(settings.ClusterConfig)) == cluster
+    assert set(keys_of(settings.SourceConfig)) == names(settings.SourceConfig)
+    assert names(settings.SourceConfig) == {"url", "into", "storage_options"} | of_one
+    of_sources = {"source", "storage_options"} | of_one
+    assert set(keys_of(settings.DatasetConfig)) == names(settings.DatasetConfig) - {"name"} | of_sources
+
+
+def test_the_example_shows_each_key() -> None:
+    example = yaml.safe_load((ROOT / "config.yaml").read_text(encoding="utf-8"))
+    dataset = example["datasets"]["installed"]
+    assert set(keys_of(settings.Config)) == set(example)
+    for section, kind in {**SECTIONS, "cluster": settings.ClusterConfig}.items():
+        assert set(keys_of(kind)) == set(example[section]), section
+    assert set(keys_of(settings.DatasetConfig)) - {"sources"} == set(dataset)
+    assert set(keys_of(settings.PermissionsConfig)) == set(dataset["permissions"])
 
 
 @pytest.mark.parametrize(
@@ -166,35 +171,14 @@ def test_an_inventorys_path_is_absolute_and_each_source_has_its_own(
     assert [one.inventory for one in datasets["two"].sources] == ["s3://i/x/", None]
 
 
-def test_the_typed_form_reads_each_unit_of_the_schema() -> None:
-    top, defs = validation.schema()["properties"], validation.schema()["$defs"]
-    dataset = defs["dataset"]["properties"]
-    for kind, section in [
-        (settings.TargetConfig, top["target"]),
-        (settings.PlanConfig, top["plan"]),
-        (settings.EngineConfig, top["engine"]), (settings.VerifyConfig, top["verify"]),
-        (settings.AuditConfig, top["audit"]),
-        (settings.BandwidthConfig, top["bandwidth"]),
-        (settings.ClusterConfig, top["cluster"]), (settings.JobOptions, defs["job"]),
-        (settings.PermissionsConfig, dataset["permissions"]),
-    ]:  # fmt: skip
-        for field in fields(kind):
-            part = section["properties"].get(field.name, {})
-            unit = part.get("unit", {"file": "file_mode", "folder": "dir_mode"}.get(part.get("mode")))
-            words = [one["const"] for one in part.get("oneOf", ()) if "const" in one]
-            named = str(field.type)
-            assert unit is None or f"'{unit}'" in named, field.name
-            assert all(f"'{word}'" in named for word in words), field.name
-
-
 @pytest.mark.parametrize(
     "kind",
     [settings.DatasetConfig, settings.PermissionsConfig, settings.PlanConfig, settings.VerifyConfig],
 )
 def test_each_key_says_whether_it_decides_the_identity_of_a_run(kind: Any) -> None:
     for field in fields(kind):
-        marks = MARKS & set(get_args(field.type))
-        assert len(marks) == 1, f"annotate {kind.__name__}.{field.name} with Decides or Apart"
+        marks = {settings.DECIDES, settings.APART} & set(get_args(field.type))
+        assert len(marks) == 1, f"annotate {kind.__name__}.{field.name} with DECIDES or APART"
 
 
 def test_what_decides_the_identity_of_a_run() -> None:
@@ -209,27 +193,6 @@ def test_what_decides_the_identity_of_a_run() -> None:
         },
         "giant_bytes": 64 << 30, "part_bytes": 256 << 20, "digests": ["xxh3_128"],
     }  # fmt: skip
-
-
-def test_the_schema_names_the_steps_of_the_table() -> None:
-    cluster = validation.schema()["properties"]["cluster"]["properties"]
-    assert list(cluster["steps"]["properties"]) == [*step_table.IN_ELEMENTS, "submit"]
-
-
-def test_the_workflow_holds_the_same_schema() -> None:
-    ours = ROOT / "workflow/schemas/config.schema.yaml"
-    assert yaml.safe_load(ours.read_text(encoding="utf-8")) == validation.schema()
-
-
-def test_no_object_of_the_schema_takes_unknown_keys() -> None:
-    def objects(part: Any, where: str) -> None:
-        if isinstance(part, dict):
-            if part.get("type") == "object" and "$defs/options" not in where:
-                assert "additionalProperties" in part, where
-            for key, child in part.items():
-                objects(child, f"{where}/{key}")
-
-    objects(validation.schema(), "")
 
 
 def test_units_and_words(write: Any) -> None:
@@ -563,24 +526,6 @@ def test_frozen_settings_of_other_versions_are_read() -> None:
         from_json(settings.DatasetConfig, {"name": "d"})
     with pytest.raises(TypeError):
         from_json(settings.PlanConfig, [])
-
-
-def test_a_file_is_held_against_the_schema_once_and_anew_when_it_changed(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.delenv(loader.FITS, raising=False)
-    file = tmp_path / "config.yaml"
-    file.write_text("target: {root: t}\ndatasets: {d: {source: x}}\n")
-    looked: list[object] = []
-    problems = validation.problems
-    monkeypatch.setattr(validation, "problems", lambda raw: looked.append(raw) or problems(raw))  # type: ignore[func-returns-value]
-    assert loader.load(file) == loader.load(file)
-    assert len(looked) == 1
-    file.write_text("target: {root: t}\ndatasets: {d: {sorce: x}}\n")
-    for _ in range(2):
-        with pytest.raises(ConfigError, match="sorce"):
-            loader.load(file)
-    assert len(looked) == 3
 
 
 @pytest.mark.parametrize(

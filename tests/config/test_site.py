@@ -18,7 +18,9 @@ from tests.support.forked import NOBODY, forked
 from penstock.cli.main import main
 from penstock.cluster.slurm.new_options import NewOptions
 from penstock.config import loader, site, validation
+from penstock.config.keys import keys_of
 from penstock.config.loader import load, target_at
+from penstock.config.site_bounds import Bounds
 from penstock.core.text import printable
 from penstock.errors import ConfigError, PreflightError
 from penstock.steps import new_configuration
@@ -60,7 +62,6 @@ def place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     folder = tmp_path / "etc"
     folder.mkdir(mode=0o755)
     monkeypatch.setattr(site, "FILE", folder / "site.yaml")
-    monkeypatch.delenv("PENSTOCK_FITS", raising=False)
     return folder / "site.yaml"
 
 
@@ -369,11 +370,9 @@ def test_limit_needs_no_configuration_where_the_site_names_the_links_folder(
 def test_the_page_shows_each_key() -> None:
     page = (Path(__file__).resolve().parents[2] / "docs/site.md").read_text()
     example = yaml.safe_load(page.split("```yaml\n", 1)[1].split("```", 1)[0])
-    assert validation.problems(example, site.PART) == []
-    wanted = validation.schema()["$defs"][site.PART]["properties"]
-    assert {name: set(part["properties"]) for name, part in wanted.items()} == {
-        name: set(keys) for name, keys in example.items()
-    }
+    assert validation.problems(example, site.SITE) == []
+    wanted = {name: set(keys_of(key.below)) for name, key in keys_of(Bounds).items() if key.below}
+    assert wanted == {name: set(keys) for name, keys in example.items()}
 
 
 def test_the_command_obeys_the_file_in_etc_and_no_other(tmp_path: Path) -> None:

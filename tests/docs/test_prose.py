@@ -24,7 +24,7 @@ PAGES = [
     CHECKOUT / "Makefile",
     CHECKOUT / "config.yaml",
     CHECKOUT / "Snakefile",
-    PACKAGE / "config/config.schema.yaml",
+    CHECKOUT / "workflow/schemas/config.schema.yaml",
 ]
 PHRASES = {
     r"\b(is|are|was|were|be|been|it|not) told\b(?! apart)": "is reported",

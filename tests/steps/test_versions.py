@@ -145,7 +145,7 @@ def test_the_id_of_a_run_with_every_key_set_is_the_same_in_every_version() -> No
         ClusterConfig("slurm"),
         plan=PlanConfig(1 << 30, 5, 2 << 30, 1 << 20, reuse="none"),
         engine=EngineConfig(1, 2, "fsync", 3, 4, 5.0),
-        verify=VerifyConfig("fast", "cold", ("xxh3_128", "sha256")),
+        verify=VerifyConfig("fast", "cold", digests=("xxh3_128", "sha256")),
     )
     assert list_step.identity(config, dataset, urls, "sha256:00") == "f7920c8478bc9aeb"
     again = list_step.identity(config, dataset, urls, "sha256:00", after="0" * 16, folders="sha256:11")

@@ -64,7 +64,6 @@ LIBRARIES = (
     "pyarrow.parquet",
     "xxhash",
     "yaml",
-    "jsonschema",
     "rich.live",
     "rich.table",
     "jinja2",

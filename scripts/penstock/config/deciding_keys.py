@@ -5,8 +5,8 @@ A run is the same wherever it is run from and however it is copied: the sections
 
 | annotated with | part of the identity |
 |----------------|----------------------|
-| `Decides`      | always               |
-| `Apart`        | never                |
+| `DECIDES`      | always               |
+| `APART`        | never                |
 """
 
 from __future__ import annotations
@@ -15,13 +15,12 @@ from dataclasses import fields, is_dataclass
 from typing import TYPE_CHECKING, get_args
 
 from penstock.config.serialization import plain
+from penstock.config.settings import DECIDES
 
 if TYPE_CHECKING:
     from _typeshed import DataclassInstance
 
     from penstock.config.settings import Config, DatasetConfig
-
-MARKS = frozenset({"decides", "apart"})
 
 
 def deciding(config: Config, dataset: DatasetConfig) -> dict[str, object]:
@@ -32,7 +31,7 @@ def deciding(config: Config, dataset: DatasetConfig) -> dict[str, object]:
 def _deciding(part: DataclassInstance) -> dict[str, object]:
     found: dict[str, object] = {}
     for field in fields(part):
-        if "decides" in get_args(field.type):
+        if DECIDES in get_args(field.type):
             value = getattr(part, field.name)
             several = is_dataclass(value) and not isinstance(value, type)
             found[field.name] = _deciding(value) if several else plain(value)

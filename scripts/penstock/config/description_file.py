@@ -5,18 +5,16 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from penstock.config import strict_yaml, validation
+from penstock.config.settings import DescribeConfig
 from penstock.config.strict_yaml import StrictYamlError
 from penstock.errors import ConfigError
 
 if TYPE_CHECKING:
     from pathlib import Path
 
-PART = "description"
-"""Its part of the schema."""
-
 
 def read(path: Path) -> dict[str, Any]:
-    """The file's mapping, as the schema allows it; {} of an empty file. Raises ConfigError with each
+    """The file's mapping, as `DescribeConfig` allows it; {} of an empty file. Raises ConfigError with each
     problem's line."""
     try:
         document = strict_yaml.read(path)
@@ -25,7 +23,7 @@ def read(path: Path) -> dict[str, Any]:
     except OSError as error:
         raise _unusable(path, error.strerror or str(error)) from None
     value = {} if document.value is None else document.value
-    if found := validation.problems(value, PART):
+    if found := validation.problems(value, DescribeConfig):
         raise _unusable(path, validation.in_lines(found, document))
     return dict(value)
 

@@ -7,7 +7,6 @@ or group database. The folders of the roots are resolved where the site says whe
 
 from __future__ import annotations
 
-import hashlib
 import os
 import re
 from functools import partial
@@ -54,10 +53,6 @@ RESERVED = ("all", "results")
 """Names that mean something else to the workflow's command line."""
 MAX_LISTED = 20
 """Problems that one message lists."""
-FITS = "PENSTOCK_FITS"
-"""Environment variable with the hash of a configuration that this process or one above it has validated. A
-run's steps read the same file again and again, and the schema's library takes longer to load than the file to
-read: by its content, a file that has changed since is looked at anew."""
 
 
 def load(
@@ -135,23 +130,20 @@ def _checked(
             where=str(file),
             hint="it begins with `target:` and `datasets:`; `penstock init` writes a commented one",
         )
-    policy = site.stored()
-    root, fits = Section(raw), _fingerprint(document, policy)
+    policy, root = site.stored(), Section(raw)
     hidden = [Problem(where, why) for where, why in secret_check.offenders(raw)]
     if hidden:
         raise _error(file, document, hidden, hint=secret_check.HINT)
     found = [Problem(where, why) for where, why in unclear.items()]
     found += _control_characters(raw)
-    if os.environ.get(FITS) != fits:
-        # What is read in different ways has been told; whether it would do as text does not matter.
-        found += [problem for problem in validation.problems(raw) if problem.path not in unclear]
-        found += storage_options.problems(root)
+    # What is read in different ways has been told; whether it would do as text does not matter.
+    found += [problem for problem in validation.problems(raw) if problem.path not in unclear]
+    found += storage_options.problems(root)
     if not found:
         found = list(_meaning(root))
     if found:
         raise _error(file, document, found)
-    said = None if policy is None else site.site_of(policy, _READERS, fits=os.environ.get(FITS) == fits)
-    os.environ[FITS] = fits
+    said = None if policy is None else site.site_of(policy, _READERS)
     if backend_override not in (None, "", *BACKENDS):
         raise ConfigError(
             f"backend {in_quotes(backend_override)} is unknown", hint=f"it is {' or '.join(BACKENDS)}"
@@ -193,12 +185,6 @@ def target_at(root: Path) -> TargetConfig:
     """The target of a command that is given a root in place of a configuration, with the site's owners.
     Raises ConfigError for a site's file that cannot be used."""
     return TargetConfig(root.absolute(), owners=site_bounds().target.owners)
-
-
-def _fingerprint(document: Document, policy: Document | None) -> str:
-    """Of the file's content, the site's and the schema's."""
-    parts = (validation.source(), b"" if policy is None else policy.content, document.content)
-    return hashlib.sha256(b"\0".join(parts)).hexdigest()
 
 
 def _read(file: Path, unclear: dict[KeyPath, str]) -> Document:
@@ -259,7 +245,7 @@ def _control_characters(value: Any, path: KeyPath = ()) -> Iterator[Problem]:
         yield Problem(path, f"{shown(value)} has a line end or another control character")
 
 
-# What the schema cannot say ----------------------------------------------------------------
+# What no annotation says --------------------------------------------------------------------
 
 
 def _meaning(root: Section) -> Iterator[Problem]:
@@ -281,8 +267,6 @@ def _meaning(root: Section) -> Iterator[Problem]:
         yield Problem(("target", "sign_with"), "needs `target.signers`, by which the signatures are verified")
     yield from _job_problems(root.at("cluster"))
     for _, step in root.at("cluster").at("steps").each():
-        if step.values.get("memory") == 0:
-            yield Problem((*step.path, "memory"), "must be more than nothing")
         yield from _job_problems(step)
 
 
@@ -493,21 +477,14 @@ def _none_for(word: str) -> Callable[[object], object]:
 
 
 _READERS: Readers = {
-    "size": quantities.size,
-    "rate": quantities.rate,
-    "duration": quantities.duration,
-    "time_limit": quantities.time_limit,
-    "file_mode": partial(quantities.mode, folder=False),
-    "dir_mode": partial(quantities.mode, folder=True),
+    **quantities.READERS,
     "folder": _folder,
     "url": _url,
-    "description": lambda name: None if name is None else description_file.read(_folder(name)),
-    "place": lambda text: None if text is None else _url(text),
+    "description": lambda name: description_file.read(_folder(name)),
     "into": _into,
     "accounts": _accounts,
     "auto": _none_for("auto"),
     "none": _none_for("none"),
-    "reading_age": quantities.reading_age,
     "digests": partial(sorted, key=lambda name: name != "xxh3_128"),
 }
 """By the names with which `settings` annotates its fields."""

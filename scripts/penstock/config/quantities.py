@@ -9,6 +9,11 @@ from __future__ import annotations
 
 import re
 from fractions import Fraction
+from functools import partial
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
 
 _DECIMAL = {"": 1, "k": 10**3, "M": 10**6, "G": 10**9, "T": 10**12, "P": 10**15}
 _BINARY = {"Ki": 1 << 10, "Mi": 1 << 20, "Gi": 1 << 30, "Ti": 1 << 40, "Pi": 1 << 50}
@@ -111,3 +116,15 @@ def _whole(amount: Fraction, unit: str) -> int:
     if amount.denominator != 1:
         raise ValueError(f"must come to a whole number of {unit}")
     return int(amount)
+
+
+READERS: Mapping[str, Callable[[object], float | None]] = {
+    "size": size,
+    "rate": rate,
+    "duration": duration,
+    "time_limit": time_limit,
+    "reading_age": reading_age,
+    "file_mode": partial(mode, folder=False),
+    "dir_mode": partial(mode, folder=True),
+}
+"""By the units that annotations of settings name (`config.annotations.Unit`)."""

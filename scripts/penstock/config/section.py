@@ -1,7 +1,7 @@
 """A mapping of the parsed configuration, and its place in the file.
 
-A key that is missing, or whose value has another type than the caller asks for, is read as empty: the schema
-reports what is wrong with it.
+A key that is missing, or whose value has another type than the caller asks for, is read as empty:
+`config.validation` reports what is wrong with it.
 """
 
 from __future__ import annotations

@@ -13,14 +13,16 @@ from dataclasses import asdict, fields, is_dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, TypeVar, Union, get_args, get_origin
 
+from penstock.config.annotations import Unit
+
 if TYPE_CHECKING:
     from _typeshed import DataclassInstance
 
 T = TypeVar("T")
 
 Readers = Mapping[str, Callable[[Any], object]]
-"""What reads a value that people wrote, by the name in the field's annotation
-(`Annotated[int, "size"]`)."""
+"""What reads a value that people wrote, by the name in the field's annotation (`Annotated[Path, "folder"]`,
+`Annotated[int, Unit("size")]`); `null` is None without one."""
 
 
 def to_json(value: DataclassInstance) -> dict[str, object]:
@@ -59,8 +61,9 @@ def read(kind: type[T], raw: object, readers: Readers) -> T:
 def _value(kind: Any, value: Any, readers: Readers) -> Any:
     origin, inner = get_origin(kind), get_args(kind)
     if origin is Annotated:
-        for name in kind.__metadata__:
-            value = readers[name](value) if name in readers else value
+        for mark in kind.__metadata__:
+            name = mark.name if isinstance(mark, Unit) else mark
+            value = readers[name](value) if name in readers and value is not None else value
         return _value(inner[0], value, readers)
     if origin in (Union, types.UnionType):
         return None if value is None else _value(inner[0], value, readers)

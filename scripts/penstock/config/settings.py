@@ -1,10 +1,12 @@
 """The typed configuration: what `config.loader.load` makes of the YAML file.
 
-Sizes are bytes, rates bytes per second, durations seconds. Each key is declared here once: its type, how
-people write it (`Size`, `Duration`, ...: `config.loader` reads it by that), and, in the sections that concern
-a release's content, whether it is part of the run's identity (`Decides` or `Apart`). What the schema says
-beside that is what is allowed and what it means. A test fails where the schema, this file and the example
-`config.yaml` differ; docs/configuration.md is generated from the first two (`make docs`).
+Sizes are bytes, rates bytes per second, durations seconds. Each key is declared here once: its type and
+default, what may be written for it, in which unit, and what it means to people (`config.annotations`), and,
+in the sections that concern a release's content, whether it is part of the run's identity (`DECIDES` or
+`APART`). Fields that are marked `FIXED` have no key. docs/configuration.md and the JSON schema for editors
+are generated from here (`make docs`), in the order of the fields; a section's docstring is its text there. A
+string below a field says what the typed value means beyond that. The options of sources stand in
+`config.option_keys`.
 """
 
 # Annotations are read at run time: no `from __future__ import annotations`. Each dataclass has a docstring:
@@ -12,25 +14,45 @@ beside that is what is allowed and what it means. A test fails where the schema,
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Annotated, Final, Literal, TypeVar
+from typing import Annotated, Final, Literal
 
+from penstock.config.annotations import (
+    EITHER,
+    FIXED,
+    NAME,
+    About,
+    Choice,
+    Example,
+    InPlace,
+    Items,
+    Named,
+    Number,
+    Part,
+    Text,
+    Unit,
+)
 from penstock.config.backends import BACKENDS
-
-T = TypeVar("T")
+from penstock.core.grades import STORAGE_GRADES
+from penstock.core.step_table import IN_ELEMENTS
 
 AUTO_TIME = 0
 """A time limit that penstock works out (`core.job_time`)."""
 
-Decides = Annotated[T, "decides"]
+DECIDES = "decides"
 """Part of a run's identity: with another value the same listing makes another run, and another release."""
-Apart = Annotated[T, "apart"]
+APART = "apart"
 """Not part of a run's identity: the same run is found again whatever the value."""
-Fixed = Annotated[T, "fixed"]
-"""A setting without a key: its default holds everywhere, but in tests (`config.fixed_settings`)."""
-Size = Annotated[int, "size"]
-Rate = Annotated[int, "rate"]
-Duration = Annotated[float, "duration"]
+Size = Annotated[int, Unit("size", zero=True)]
+Rate = Annotated[int, Unit("rate")]
+Duration = Annotated[float, Unit("duration")]
+FileMode = Annotated[int | None, Unit("file_mode")]
+FolderMode = Annotated[int | None, Unit("dir_mode")]
 Folder = Annotated[Path, "folder"]
+Accounts = Annotated[
+    tuple[Annotated[str, Text("the name or the number of an account", NAME, number=True)], ...],
+    Items("a list of accounts, by name or number", unique=True),
+    "accounts",
+]
 
 LONGEST_PIN = 14 * 86400.0
 MIB = 1 << 20
@@ -41,209 +63,605 @@ LARGE, KEPT_PERCENT = 100 * TIB, 5
 their targets fill unevenly, long before nothing is left."""
 
 
-@dataclass(frozen=True)
-class TargetConfig:
+class Settings:
+    """Compares and shows settings by their fields. The methods that dataclasses would write for it into each
+    class take a third of this module's import, in every process."""
+
+    def __eq__(self, other: object) -> bool:
+        return type(self) is type(other) and vars(self) == vars(other)
+
+    def __hash__(self) -> int:
+        return hash(tuple(vars(self).values()))
+
+    def __repr__(self) -> str:
+        values = ", ".join(f"{name}={value!r}" for name, value in vars(self).items())
+        return f"{type(self).__qualname__}({values})"
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class TargetConfig(Settings):
     """The file system that datasets are staged to."""
 
-    root: Folder
-    """Absolute after loading (relative ones are relative to the working directory)."""
-    state_root: Folder | None = None
-    keep_free: Size | None = None
-    """Bytes that a run leaves free on the target: see `kept`."""
-    filesystem: Fixed[str] = "auto"
+    root: Annotated[
+        Folder,
+        Text("a folder on the parallel file system"),
+        About("""The folder that holds one folder for each dataset. A relative path is relative to the working
+            directory. On SLURM every node must see it under this path."""),
+        Example("/beegfs/datasets"),
+    ]
+    """Absolute after loading."""
+    state_root: Annotated[
+        Folder | None,
+        Text("a folder for locks and journals"),
+        About("""Where each dataset's locks, journals, plans and history go, instead of
+            `<root>/<dataset>/.penstock`. Set it where the target must hold nothing but data; `.penstock`
+            there is then a small file that names it, and where it is not mounted, whatever would change the
+            dataset is refused. On SLURM every node must see it under this path; two targets never share
+            one."""),
+        Example("/beegfs/penstock-state"),
+    ] = None
+    owners: Annotated[
+        Accounts,
+        About("""Accounts whose datasets `gate` and `path` take below this root, by name or number: the
+            dataset's folder, its release and the seal must belong to one of them. An empty list stands for
+            the root's owner and the account that calls. Name the service accounts that stage for a team
+            here."""),
+        Example(["svc-data", 1234]),
+    ] = ()
+    keep_free: Annotated[
+        Size | None,
+        About("""Space that a run leaves free on the target. A run that would leave less stops before it
+            copies, with exit status 6. `null` is 1GiB, and on file systems beyond 100TiB 5 % of them."""),
+        Example("2TiB"),
+    ] = None
+    """See `kept`."""
+    filesystem: Annotated[str, FIXED] = "auto"
     """`auto`: the rules and tools of the kind of file system that the mount is (`filesystem.kinds`)."""
-    ops: Fixed[int | None] = None
+    ops: Annotated[int | None, FIXED] = None
     """Metadata operations a second of all runs below the root, which the site's file sets; None: by the file
     system."""
-    owners: Annotated[tuple[str, ...], "accounts"] = ()
-    """Accounts, by name or number, whose releases gate and path take; (): the root's owner and the caller."""
-    striping: str = "inherit"
-    """Over how many targets new files are striped: as the folder has it (`inherit`), or by their sizes
-    (`auto`)."""
-    sign_with: Folder | None = None
-    """The key that releases are signed with; None: they are not."""
-    signers: Folder | None = None
-    """Whose signatures hold, as ssh-keygen(1) has it under ALLOWED SIGNERS; None: none is asked for."""
+    striping: Annotated[
+        str,
+        Choice("inherit", "auto"),
+        About("""Over how many targets of a BeeGFS or a Lustre new files are striped; set on the staging
+            folder before its first file is made, and read back. `inherit` leaves it as the folder has it.
+            `auto` goes by the size class that holds most of the bytes: 1 target for files below 16 MiB, 4
+            below 1 GiB, 8 from there on; chunk and pool stay. Where the site does not allow it (BeeGFS:
+            `sysAllowUserSetPattern`), that is a warning with the administrator's command."""),
+        Example("auto"),
+    ] = "inherit"
+    sign_with: Annotated[
+        Folder | None,
+        Text("the path of an OpenSSH key"),
+        About("""The OpenSSH key that publish signs each release's seal with (`ssh-keygen -Y sign`): a private
+            key without a passphrase, in a file that only its owner may read, or the public key of one that
+            the account's ssh-agent holds. It needs `signers`. Preflight makes a signature, so that a key that
+            cannot sign stops the run before anything is copied."""),
+        Example("~/.ssh/penstock_ed25519"),
+    ] = None
+    signers: Annotated[
+        Folder | None,
+        Text("the path of a file of allowed signers"),
+        About("""Whose signatures hold: a file of allowed signers as ssh-keygen(1) describes it, which nobody
+            but its owner may change. Where it is given, `gate`, `path`, `audit`, `rollback` and publish
+            refuse a release without such a signature. [signatures.md](signatures.md) says how it works."""),
+        Example("/etc/penstock/allowed_signers"),
+    ] = None
 
     def kept(self, total: int) -> int:
-        """Bytes that a run leaves free on a file system of `total` bytes.
-
-        | `keep_free` | the file system    | left free                  |
-        |-------------|--------------------|----------------------------|
-        | given       | any                | that                       |
-        | not given   | up to 100 TiB      | 1 GiB                      |
-        | not given   | larger             | 5 %, and at least 1 TiB    |
-        """
+        """Bytes that a run leaves free on a file system of `total` bytes. | `keep_free` | the file system |
+        left free | |-------------|--------------------|----------------------------| | given | any | that | |
+        not given | up to 100 TiB | 1 GiB | | not given | larger | 5 %, and at least 1 TiB |"""
         if self.keep_free is not None:
             return self.keep_free
         return max(total * KEPT_PERCENT // 100, TIB) if total > LARGE else GIB
 
 
-@dataclass(frozen=True)
-class SourceConfig:
+Inventory = Annotated[
+    str | None, Text("the URL or path of an inventory's manifest.json, or of its folder"), "url"
+]
+KeyList = Annotated[str | None, Text("the path or s3:// URL of a list of keys"), "url"]
+Archived = Annotated[str, Choice("refuse", "skip")]
+Times = Annotated[str, Choice("store", "metadata")]
+Options = Annotated[
+    Mapping[str, object],
+    Part("a mapping of references: endpoint_url, region, profile, credentials_file, ca_bundle, ..."),
+]
+"""Of one kind of source: `config.option_keys`."""
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class SourceConfig(Settings):
     """Where a dataset's data, or a part of it, comes from."""
 
-    url: Annotated[str, "url"]
-    into: Annotated[str, "into"] = ""
-    """Folder below `data/`, normalised, or ""."""
-    storage_options: Mapping[str, object] = field(default_factory=dict)
-    """References only: `endpoint_url`, `profile`, `region`, `anon`, `ca_bundle`, `proxy`,
-    `credentials_file`, and whatever an fsspec protocol takes that is no secret."""
-    inventory: Annotated[str | None, "place"] = None
-    """An S3 Inventory that is read in place of the listing: its manifest, or a folder with it."""
-    list_from: Annotated[str | None, "place"] = None
-    """A list of keys that is read in place of the listing."""
-    archived: str = "refuse"
-    """Objects that cannot be read before somebody has them restored: `refuse` them before a byte is copied,
-    or `skip` them (counted)."""
-    times: str = "store"
-    """Where an object's time comes from: the `store`, or the object's own `metadata` (`mtime`), which costs a
-    request each."""
+    url: Annotated[
+        str,
+        "url",
+        Text("a URL such as s3://bucket/prefix/, or a folder"),
+        About("Where the data comes from."),
+        Example("https://data.example.org/labels/"),
+    ]
+    into: Annotated[
+        str,
+        "into",
+        Text("a relative folder below the release's data", shortest=0),
+        About("""The folder, below `data/`, that this source is copied into. Every one of several sources
+            needs its own; none lies in another's."""),
+        Example("labels"),
+    ] = ""
+    """Normalised."""
+    inventory: Annotated[Inventory, About("`inventory` of this source.")] = field(default=None, kw_only=True)
+    list_from: Annotated[KeyList, About("`list_from` of this source.")] = field(default=None, kw_only=True)
+    archived: Annotated[Archived, About("`archived` of this source.")] = field(default="refuse", kw_only=True)
+    times: Annotated[Times, About("`times` of this source.")] = field(default="store", kw_only=True)
+    storage_options: Annotated[
+        Options,
+        About("Options of this source alone; they go before the dataset's."),
+        Example({"profile": "staging"}),
+    ] = field(default_factory=dict)
 
 
-@dataclass(frozen=True)
-class ModeRule:
+class DatasetSources:
+    """The keys of a dataset that say where its data comes from: those of its one source, or its sources."""
+
+    source: Annotated[
+        str,
+        EITHER,
+        Text("a URL such as s3://bucket/prefix/, or a folder"),
+        About("Where the data comes from. Every dataset has `source` or `sources`, not both."),
+        Example("s3://bucket/imagenet/"),
+    ]
+    sources: Annotated[
+        tuple[Annotated[SourceConfig, Part("`{url: ..., into: ...}`")], ...],
+        EITHER,
+        Items("a list of `{url: ..., into: ...}`", least=1, most=1000),
+        About("Several sources, each copied into a folder of its own below the release's `data/`."),
+    ]
+    inventory: Annotated[
+        Inventory,
+        About("""An S3 Inventory of the source's bucket, read in place of its listing: the URL or path of a
+            `manifest.json`, of the folder with it, or of the folder of an inventory's configuration, whose
+            newest is taken. Of several `sources`, each has its own."""),
+        Example("s3://inventories/bucket/daily/"),
+    ] = SourceConfig.inventory
+    list_from: Annotated[
+        KeyList,
+        About("""A list of keys, read in place of the source's listing: a path or an `s3://` URL. Its name's
+            ending tells CSV with a header (`.csv`, `.csv.gz`) and Parquet (`.parquet`); any other list has a
+            key a line, or keys between NULs. What it does not state of an object (size, version), the source
+            is asked. Of several `sources`, each has its own."""),
+        Example("/data/lists/train.csv"),
+    ] = SourceConfig.list_from
+    archived: Annotated[
+        Archived,
+        About("""Objects of S3 (GLACIER, DEEP_ARCHIVE) and Azure (Archive) that cannot be read before somebody
+            has them restored: `refuse` stops at plan, before a byte is copied, where any of them would have
+            to be read; `skip` leaves all of them out and counts them. Of several `sources`, each has its
+            own."""),
+    ] = SourceConfig.archived
+    times: Annotated[
+        Times,
+        About("""Where the times of files from S3 or Azure come from: `store` takes the time at which the
+            store got the object; `metadata` the time that rclone, s3fs and others write into its metadata
+            (`x-amz-meta-mtime`, `x-ms-meta-mtime`), by one request an object at each listing. An object
+            without it keeps the store's time; list says how many. Of several `sources`, each has its
+            own."""),
+    ] = SourceConfig.times
+    storage_options: Annotated[
+        Options,
+        About("""How the source is reached: see the tables of each kind below. Of several sources each takes
+            what its kind knows. References only: a key or URL that would hold a secret is refused."""),
+        Example({"profile": "staging"}),
+    ]
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class ModeRule(Settings):
     """Other modes for the files and folders whose path below `data/` a pattern matches."""
 
-    match: str
-    """A pattern of gitignore."""
-    file: Annotated[int | None, "file_mode"] = None
-    """None: the rule says nothing of files. `dir` likewise."""
-    dir: Annotated[int | None, "dir_mode"] = None
+    match: Annotated[
+        str,
+        Text("a pattern of gitignore that does not begin with ! or #", "^[^!#]"),
+        About("A pattern of gitignore, matched with paths below the release's `data/`."),
+        Example("bin/**"),
+    ]
+    file: Annotated[FileMode, About("Mode of the files that it matches, in quotes."), Example("0550")] = None
+    dir: Annotated[FolderMode, About("Mode of the folders that it matches, in quotes."), Example("2750")] = (
+        None
+    )
 
 
-@dataclass(frozen=True)
-class PermissionsConfig:
-    """The group, the modes, the ACL and the times of a release's files."""
-
-    group: Decides[str | None] = None
-    file_mode: Decides[Annotated[int, "file_mode"]] = 0o440
-    dir_mode: Decides[Annotated[int, "dir_mode"]] = 0o2550
-    mtime: Decides[str] = "keep"
-    """`keep`: the source's modification times; `now`: none are set."""
-    modes: Decides[tuple[ModeRule, ...]] = ()
-    """The last rule that matches a path goes before the others, and before `file_mode` and `dir_mode`."""
-    acl: Decides[tuple[str, ...]] = ()
-    """Entries of named users and groups (`core.posix_acl.parse`). Empty: ACLs are neither set nor looked
-    at."""
+AclEntry = Annotated[
+    str,
+    Text(
+        "an entry such as group:genomics:r-X (NFSv4 ACLs, such as A:g:genomics@site:rx, are not set)",
+        r"^(user|u|group|g):[^\x00-\x1f\x7f:]{1,255}:(?=.)r?-?w?-?[xX]?-?$",
+    ),
+]
 
 
-@dataclass(frozen=True)
-class FollowLimit:
+@dataclass(frozen=True, eq=False, repr=False)
+class PermissionsConfig(Settings):
+    """The group, the modes, the ACL and the times of the release's files."""
+
+    group: Annotated[
+        str | None,
+        Text("the name of a group", NAME),
+        About(r"""The group that reads the release, by its name or number: any that a node knows, such as
+        `'domain users'` or `'CORP\ml'`. `null` is the group of the target's folder."""),
+        Example("ml"),
+        DECIDES,
+    ] = None
+    file_mode: Annotated[
+        int,
+        Unit("file_mode"),
+        About(
+            """Mode of the files, in quotes. Without any write bit nobody trains on a file that was
+            changed."""
+        ),
+        Example("0444"),
+        DECIDES,
+    ] = 0o440
+    dir_mode: Annotated[
+        int,
+        Unit("dir_mode"),
+        About("Mode of the folders, in quotes. The `2` hands the group down to what is made inside."),
+        Example("2555"),
+        DECIDES,
+    ] = 0o2550
+    mtime: Annotated[
+        str,
+        Choice("keep", "now"),
+        About("Modification times of the files: `keep` those of the source, or `now`, the time of the copy."),
+        DECIDES,
+    ] = "keep"
+    modes: Annotated[
+        tuple[ModeRule, ...],
+        Items("a list of rules such as {match: 'bin/**', file: '0550'}"),
+        About("""Other modes by path. The last rule that matches a path goes before the others, and before
+            `file_mode` and `dir_mode`; a rule without `file` says nothing of files, one without `dir` nothing
+            of folders."""),
+        Example([{"match": "bin/**", "file": "0550"}]),
+        DECIDES,
+    ] = ()
+    acl: Annotated[
+        tuple[AclEntry, ...],
+        Items("a list of entries such as group:genomics:r-X", unique=True),
+        About("""POSIX ACL of every file and folder: what named users and groups may do beside the owner, the
+            group and others, as setfacl writes it; `X` is execute for folders, and for files that have an
+            execute bit. By name, or by number. Folders get the same entries as default ACL, so that what is
+            made in them inherits them. Where it is empty, ACLs are neither set nor looked at."""),
+        Example(["group:genomics:r-X", "group:imaging:r-X"]),
+        DECIDES,
+    ] = ()
+    """Entries of named users and groups (`core.posix_acl.parse`)."""
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class FollowLimit(Settings):
     """How much of a dataset may change while it is copied, as shares of its files: see `allowed`."""
 
     changed: float = 0.05
     gone: float = 0.001
 
     def allowed(self, files: int) -> tuple[int, int]:
-        """How many of `files` may be pinned anew, and how many may leave.
-
-        A share above 0 allows at least one file, whatever the dataset's size; 0 allows none. Not all
-        files may leave: a release is never empty.
-        """
+        """How many of `files` may be pinned anew, and how many may leave. A share above 0 allows at least one
+        file, whatever the dataset's size; 0 allows none. Not all files may leave: a release is never
+        empty."""
         changed, gone = (max(1, int(share * files)) if share else 0 for share in (self.changed, self.gone))
         return min(changed, files), max(0, min(gone, files - 1))
 
 
-@dataclass(frozen=True)
-class PartyConfig:
+WebPage = Annotated[str | None, Text("a URL of the web", "^https?://[^ ]+$", longest=2000)]
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class PartyConfig(Settings):
     """A person or an organisation, as a description names it."""
 
-    name: str
-    kind: str = "person"
-    """`person` or `organization`."""
-    url: str | None = None
-    email: str | None = None
+    name: Annotated[
+        str,
+        Text("a name", longest=500),
+        About("The name of a person or an organization."),
+        Example("Example University"),
+    ]
+    kind: Annotated[str, Choice("person", "organization"), About("Whose name it is.")] = "person"
+    url: Annotated[WebPage, About("A page of the web."), Example("https://example.org")] = None
+    email: Annotated[
+        str | None,
+        Text("an address such as data@example.org", "^[^@ ]+@[^@ ]+$", longest=320),
+        About("An address."),
+        Example("data@example.org"),
+    ] = None
 
 
-@dataclass(frozen=True)
-class DescribeConfig:
+@dataclass(frozen=True, eq=False, repr=False)
+class DescribeConfig(Settings):
     """What the description of a dataset's releases says beside what seal and manifest say."""
 
-    name: str | None = None
-    """None: the dataset's."""
-    description: str | None = None
-    """None: a sentence with its counts."""
-    license: tuple[str, ...] = ()
-    url: str | None = None
-    """None: the source's, where that is a site of the web."""
-    creators: tuple[PartyConfig, ...] = ()
-    publisher: PartyConfig | None = None
-    keywords: tuple[str, ...] = ()
-    cite_as: str | None = None
-    languages: tuple[str, ...] = ()
+    name: Annotated[
+        str | None,
+        Text("a name for people", longest=500),
+        About("The dataset's name for people. `null` is its name in this file."),
+        Example("ImageNet 2012"),
+    ] = None
+    description: Annotated[
+        str | None,
+        Text("a text without line ends (YAML's `>-` folds several lines into one)", longest=100000),
+        About("What the dataset is. `null` is a sentence with the release's name, files and bytes."),
+        Example("1.3 million photographs in 1,000 classes."),
+    ] = None
+    license: Annotated[
+        tuple[Annotated[str, Text("the URL of a license, or its name", longest=2000)], ...],
+        Items("a list of licenses", unique=True),
+        About("The licenses, by URL (those of spdx.org are known to catalogues) or by name."),
+        Example(["https://spdx.org/licenses/CC-BY-4.0.html"]),
+    ] = ()
+    url: Annotated[
+        WebPage,
+        About("The dataset's page. `null` is its source, where that is one site of the web."),
+        Example("https://data.example.org/imagenet"),
+    ] = None
+    creators: Annotated[
+        tuple[PartyConfig, ...], Items("a list of `{name: ...}`"), About("Who made the dataset.")
+    ] = ()
+    publisher: Annotated[PartyConfig | None, About("Who publishes it.")] = None
+    keywords: Annotated[
+        tuple[Annotated[str, Text("a word or a few", longest=500)], ...],
+        Items("a list of keywords", unique=True),
+        About("Words that it shall be found by."),
+        Example(["images", "classification"]),
+    ] = ()
+    cite_as: Annotated[
+        str | None,
+        Text("a citation, such as BibTeX, without line ends", longest=10000),
+        About("How the dataset is cited, best as BibTeX."),
+        Example("@inproceedings{deng2009, title={ImageNet}, year={2009}}"),
+    ] = None
+    languages: Annotated[
+        tuple[Annotated[str, Text("a language tag such as en", "^[A-Za-z0-9-]{2,35}$")], ...],
+        Items("a list of language tags such as en", unique=True),
+        About("The languages of the data (BCP 47)."),
+        Example(["en", "de"]),
+    ] = ()
 
 
-@dataclass(frozen=True)
-class RetentionConfig:
+@dataclass(frozen=True, eq=False, repr=False)
+class RetentionConfig(Settings):
     """Which releases gc leaves: what one of these holds stays."""
 
-    last: int | None = None
-    """The newest so many; None: none by their number."""
-    within: Duration | None = None
-    """Those that were published so many seconds ago, or later; None: none by their age."""
-    named: bool = True
-    """Those whose name was configured."""
+    last: Annotated[
+        int | None,
+        Number("a number of releases, 1 or more", 1, 1000000),
+        About("The newest so many stay, by when they were published."),
+        Example(3),
+    ] = None
+    """None: none by their number; of `within` likewise."""
+    within: Annotated[
+        Duration | None, About("Those that were published within this time stay."), Example("90d")
+    ] = None
+    named: Annotated[bool, About("Those whose name was configured (`release`) stay.")] = True
 
 
-@dataclass(frozen=True)
-class DatasetConfig:
+Patterns = Annotated[
+    tuple[Annotated[str, Text("a pattern as in .gitignore, in quotes", longest=4096)], ...],
+    Items("a list of patterns as in .gitignore, each in quotes"),
+]
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class DatasetConfig(Settings):
     """What is staged, and by which rules."""
 
-    name: Decides[str]
-    sources: Apart[tuple[SourceConfig, ...]]
+    name: Annotated[str, DECIDES]
+    """The dataset's key in the mapping `datasets`."""
+    sources: Annotated[tuple[SourceConfig, ...], InPlace(DatasetSources), APART]
     """`list` adds to the identity what decides of them: each source's URL, and its folder."""
-    include: Decides[tuple[str, ...]] = ("**",)
-    exclude: Decides[tuple[str, ...]] = ()
-    release: Decides[str] = "auto"
-    links: Decides[str] = "refuse"
-    """Symbolic links in a POSIX source: `refuse` (listed, nothing copied), `skip`, `follow`
-    (only to regular files below the source's root)."""
-    empty_folders: Apart[str] = "leave"
-    """Folders of a POSIX source that hold nothing: `leave` them out (counted), or `keep` them (`list` adds
-    the kept ones to the identity)."""
-    checksums: Decides[tuple[str, ...]] = ()
-    """Keys of checksum files beside the data (`SHA256SUMS`, `*.sha256`)."""
-    changed: Apart[str] = "refuse"
-    """An object that changed since it was listed: `refuse` (the run ends with 5), `follow` (it is pinned
-    anew, or leaves, within `FollowLimit`), `pinned` (a versioned S3 bucket is listed and read by version
-    ids: a change is no event)."""
-    follow_limit: Apart[Fixed[FollowLimit]] = FollowLimit()
-    recall: Apart[Size] = 0
-    """Bytes that copying may have fetched from an archive behind the folders of the sources."""
-    permissions: Decides[PermissionsConfig] = PermissionsConfig()
-    describe: Apart[Annotated[DescribeConfig | None, "description"]] = None
-    """None: publish writes no description."""
-    retention: Apart[RetentionConfig | None] = None
+    include: Annotated[
+        Patterns,
+        About("""Keys that belong to the dataset, as patterns of `.gitignore`. A key is staged when a pattern
+            of `include` matches it and none of `exclude` does."""),
+        Example(["*.tar", "/labels/"]),
+        DECIDES,
+    ] = ("**",)
+    exclude: Annotated[
+        Patterns,
+        About("Keys that are left out, as patterns of `.gitignore`; `!pattern` takes back an earlier one."),
+        Example(["**/.DS_Store"]),
+        DECIDES,
+    ] = ()
+    release: Annotated[
+        str,
+        Text(
+            "auto, or a name of letters, digits, `.`, `_`, `-` that begins with a letter or digit",
+            "^[A-Za-z0-9][A-Za-z0-9._-]{0,127}$",
+        ),
+        About("The release's name. `auto` is the date and the beginning of the listing's digest."),
+        Example("v2"),
+        DECIDES,
+    ] = "auto"
+    links: Annotated[
+        str,
+        Choice("refuse", "skip", "follow"),
+        About("""Symbolic links in a source that is a folder, or shows them (FTP, SFTP): `refuse` names them
+            and copies nothing, `skip` leaves them out and counts them, `follow` copies the regular files that
+            they lead to, of a folder those below the source."""),
+        DECIDES,
+    ] = "refuse"
+    empty_folders: Annotated[
+        str,
+        Choice("leave", "keep"),
+        About("""Folders without any file, in a source that is a folder: `leave` leaves them out and counts
+            them, `keep` makes them in the release."""),
+        APART,
+    ] = "leave"
+    """`list` adds the kept ones to the identity."""
+    checksums: Annotated[
+        tuple[Annotated[str, Text("a key such as SHA256SUMS", longest=1024)], ...],
+        Items("a list of keys of checksum files"),
+        About("""Checksum files beside the data, as `sha256sum`, `md5sum`, `sha1sum`, `sha512sum`, `xxhsum`
+            and `openssl dgst` write them; what `sha256sum -c` takes is taken. Each file that they name is
+            compared with them while it is copied."""),
+        Example(["SHA256SUMS"]),
+        DECIDES,
+    ] = ()
+    changed: Annotated[
+        str,
+        Choice("refuse", "follow", "pinned"),
+        About("""What becomes of an object that changed since it was listed. `refuse`: the others are copied,
+            the run ends with exit status 5 and names it. `follow`: it is read in its new version, or leaves,
+            where no more than 5 % of the files change and 0.1 % leave. `pinned`: a versioned S3 bucket is
+            listed and read by version ids, so that no change is seen."""),
+        APART,
+    ] = "refuse"
+    """`follow`: within `FollowLimit`."""
+    follow_limit: Annotated[FollowLimit, FIXED, APART] = FollowLimit()
+    recall: Annotated[
+        Size,
+        About("""How many bytes of the sources, where they are folders, copying may have fetched from an
+            archive (files that were released, stubs, tiered ones). Plan counts those of the files that are to
+            be copied, and stops with exit status 3 where there are more."""),
+        Example("20TiB"),
+        APART,
+    ] = 0
+    permissions: Annotated[PermissionsConfig, Part(), DECIDES] = PermissionsConfig()
+    retention: Annotated[
+        RetentionConfig | None,
+        Part("a mapping with at least one of last, within, named", least=1),
+        About("""Which releases `penstock gc` leaves: what one of these rules holds stays, and so do the
+            current release, pinned ones, what a run needs, and what left `current` within `gc.grace`. Without
+            it gc removes no release. Nothing is ever removed but by gc and `penstock remove`."""),
+        APART,
+    ] = None
     """None: gc removes no release."""
+    describe: Annotated[
+        DescribeConfig | None,
+        Text("the path of a YAML file with name, description, license, ..."),
+        About("""A file with what catalogues are shown of the dataset, such as its license. Where it is given,
+            publish writes the description of the release beside the seal, as Croissant 1.0
+            (`croissant.json`). [descriptions.md](descriptions.md) has the file's keys."""),
+        Example("imagenet.about.yaml"),
+        "description",
+        APART,
+    ] = None
+    """None: publish writes no description."""
 
 
 AUTO_CORES: Final = "auto"
 
 
-@dataclass(frozen=True)
-class JobOptions:
+@dataclass(frozen=True, eq=False, repr=False)
+class JobOptions(Settings):
     """What one step asks of SLURM. None: not asked for."""
 
-    partition: str | None = None
-    account: str | None = None
-    qos: str | None = None
-    reservation: str | None = None
-    constraint: str | None = None
-    exclude: str | None = None
-    """A list of hosts as SLURM writes it, such as n[1-4]."""
-    wckey: str | None = None
-    licenses: tuple[str, ...] = ()
-    time: Annotated[int, "time_limit"] | None = AUTO_TIME
-    """Seconds; AUTO_TIME: by the plan's estimate. None: the partition's default."""
-    memory: Size | None = None
-    core_spec: Annotated[int | Literal["auto"] | None, "none"] = AUTO_CORES
-    """Cores of a node that SLURM keeps free of the job (--core-spec). None: `none` was configured, and the
-    option is not given. `auto`: by what the cluster and its nodes are; `spec_cores` has it once that is
-    known."""
-    cpus: int | None = None
-    max_elements: int = 4
-    """Elements (nodes) at once."""
+    partition: Annotated[
+        str | None,
+        Text(
+            "a partition's name, or several with commas",
+            "^[A-Za-z0-9_.][A-Za-z0-9_.-]*(,[A-Za-z0-9_.][A-Za-z0-9_.-]*)*$",
+        ),
+        About("`--partition`. `null` is the site's default."),
+        Example("data"),
+    ] = None
+    account: Annotated[
+        str | None,
+        Text("an account's name", "^[A-Za-z0-9_.][A-Za-z0-9_.-]*$"),
+        About("`--account`, which the jobs are charged to. `null` is your default account."),
+        Example("ml"),
+    ] = None
+    qos: Annotated[
+        str | None,
+        Text("a QOS's name", "^[A-Za-z0-9_.][A-Za-z0-9_.-]*$"),
+        About("`--qos`. `null` is the site's default."),
+    ] = None
+    reservation: Annotated[
+        str | None,
+        Text("a reservation's name", "^[A-Za-z0-9_.][A-Za-z0-9_.-]*$"),
+        About("`--reservation`. `null` asks for none."),
+    ] = None
+    constraint: Annotated[
+        str | None,
+        Text("features joined by & or |, such as ib&rack1", r"^[A-Za-z0-9_.\[(][A-Za-z0-9_.&|*()\[\]-]*$"),
+        About("`--constraint`: features that a node must have. `null` asks for none."),
+        Example("ib&rack1"),
+    ] = None
+    exclude: Annotated[
+        str | None,
+        Text(
+            "a list of hosts such as n[1-4],n9",
+            r"^[A-Za-z0-9][A-Za-z0-9._-]*((\[[0-9]+(-[0-9]+)?(,[0-9]+(-[0-9]+)?)*\][A-Za-z0-9._-]+)*\[[0-9]+(-[0-9]+)?(,[0-9]+(-[0-9]+)?)*\])?(,[A-Za-z0-9][A-Za-z0-9._-]*((\[[0-9]+(-[0-9]+)?(,[0-9]+(-[0-9]+)?)*\][A-Za-z0-9._-]+)*\[[0-9]+(-[0-9]+)?(,[0-9]+(-[0-9]+)?)*\])?)*$",
+        ),
+        About("`--exclude`: nodes on which no element runs."),
+        Example("n[1-4],n9"),
+    ] = None
+    wckey: Annotated[
+        str | None,
+        Text("a workload characterization key", "^[A-Za-z0-9_.][A-Za-z0-9_.-]*$"),
+        About("`--wckey`, by which accounting sums up. Clusters without TrackWCKey ignore it."),
+        Example("ingest"),
+    ] = None
+    licenses: Annotated[
+        tuple[
+            Annotated[
+                str, Text("a licence such as wan:1", "^[A-Za-z0-9_.][A-Za-z0-9_.@-]*(:[1-9][0-9]{0,5})?$")
+            ],
+            ...,
+        ],
+        Items("a list of licences such as wan:1"),
+        About("`--licenses`, for each element: what a site counts, such as shares of a link to the outside."),
+        Example(["wan:1"]),
+    ] = ()
+    time: Annotated[
+        int | None,
+        Unit("time_limit"),
+        About("""`--time` of each element, rounded up to minutes. `auto` is by the plan's estimate of its
+            shard, with a margin, and never longer than the partition allows. An element of copy stops tidily
+            before its end and goes on in another array; an element of verify begins its shard anew. One that
+            is ended at its limit gets twice the time in its next array, up to what the partition allows, and
+            that uses up no retry. `null` is the partition's default, which is often no limit at all: such
+            jobs are not backfilled."""),
+        Example("4h"),
+    ] = AUTO_TIME
+    memory: Annotated[
+        int | None,
+        Unit("size"),
+        About("""`--mem` of each element, rounded up to MiB. `null` is the site's default, often the whole
+            node's memory."""),
+        Example("16GiB"),
+    ] = None
+    core_spec: Annotated[
+        int | Literal["auto"] | None,
+        "none",
+        Number(
+            "a number of cores, auto, or none",
+            0,
+            1024,
+            words=(
+                "auto",
+                "none",
+            ),
+        ),
+        About("""`--core-spec`: cores of each node that are left to system services, such as a WEKA or BeeGFS
+            client. Any number, 0 too, takes whole nodes. `auto` asks for 2 where the cluster obeys the option
+            and no node of the job keeps cores itself (CpuSpecList, CoreSpecCount) or has only 2, else for
+            nothing. `none` leaves the option out."""),
+        Example(2, "none"),
+    ] = AUTO_CORES
+    """None: `none` was configured, and the option is not given. `auto`: `spec_cores` has the number once the
+    cluster has settled it."""
+    cpus: Annotated[
+        int | None,
+        Number("a number of CPUs", 1, 65536),
+        About("""`--cpus-per-task` of each element. `null` is what the node has: elements take whole nodes.
+            Set it, with `core_spec: none`, to share nodes with other jobs."""),
+        Example(8),
+    ] = None
+    max_elements: Annotated[
+        int,
+        Number("a number of nodes, at least 1", 1, 1000000),
+        About("""Elements of a step that run at once: on SLURM nodes, where elements take whole ones; on one
+            machine processes, at most half as many as CPUs."""),
+    ] = 4
 
     @property
     def spec_cores(self) -> int | None:
@@ -254,13 +672,9 @@ class JobOptions:
 
     @property
     def whole_nodes(self) -> bool:
-        """Whether the job asks for --exclusive, of options that the cluster has settled.
-
-        core_spec | cpus  | --exclusive
-        a number  | any   | left out: core-spec takes whole nodes itself
-        none      | given | no
-        none      | null  | yes: an element gets what the node has, and not one CPU
-        """
+        """Whether the job asks for --exclusive, of options that the cluster has settled. core_spec | cpus |
+        --exclusive a number | any | left out: core-spec takes whole nodes itself none | given | no none |
+        null | yes: an element gets what the node has, and not one CPU"""
         return self.spec_cores is None and self.cpus is None
 
     @property
@@ -272,90 +686,192 @@ class JobOptions:
         return self.core_spec is not None or self.whole_nodes
 
 
-@dataclass(frozen=True)
-class ClusterConfig:
-    """Where the steps run, and what they ask of SLURM."""
+Interpreter = Annotated[
+    str | None, Text("the absolute path of an interpreter, without blanks", "^/[A-Za-z0-9_./+-]+$")
+]
 
-    backend: str = BACKENDS[0]
-    """`local` or `slurm`."""
-    options: JobOptions = JobOptions()
-    steps: Mapping[str, JobOptions] = field(default_factory=dict)
+
+@dataclass(frozen=True, eq=False, repr=False)
+class ClusterConfig(Settings):
+    """Where the steps run, and what they ask of SLURM. The job options (from `partition` on) hold for every
+    step; `steps` changes them for one. docs/slurm.md says what becomes of each."""
+
+    backend: Annotated[
+        str,
+        Choice(*BACKENDS),
+        About("""Who runs the elements of copy, verify, audit, adopt and repair: `local` runs them as
+            processes of this machine, `slurm` as job arrays. `--backend` and `snakemake --profile slurm` go
+            before it."""),
+    ] = BACKENDS[0]
+    steps: Annotated[
+        Mapping[str, Annotated[JobOptions, Part("a mapping of job options")]],
+        Named("step names with the job options that differ for them", (*IN_ELEMENTS, "submit")),
+        About("""Job options of single steps, by the step's name: any of the keys from `partition` on. What a
+            step does not name it takes from `cluster`. `submit` is the job of `penstock run --submit`: one
+            core, and memory by what the last listing counted, where nothing is set for it."""),
+        Example({"verify": {"partition": "cpu", "core_spec": "none"}}),
+    ] = field(default_factory=dict)
     """Whole options for a step: `options` with that step's keys laid over."""
-    python: str | None = None
-    """Interpreter on the nodes; default: the one that runs now."""
-    poll: Fixed[Duration] = 15.0
+    python: Annotated[
+        Interpreter,
+        About("""The Python interpreter that elements run with. `null` is the one that runs penstock now. Set
+            it where the nodes have penstock's environment under another path."""),
+        Example("/opt/penstock/bin/python"),
+    ] = None
+    poll: Annotated[Duration, FIXED] = 15.0
     """Seconds between two queries, after the first ones; up to a minute in long runs."""
-    slurm_api: str = "commands"
-    """How SLURM is spoken to: `commands`, `pyslurm`, or `auto`."""
-    pyslurm_python: str | None = None
-    """Interpreter that has pyslurm; default: the one that runs now."""
-    retries: Fixed[int] = 2
+    slurm_api: Annotated[
+        str,
+        Choice("commands", "pyslurm", "auto"),
+        About("""How penstock talks to SLURM. `commands`: by sbatch, squeue and the like. `pyslurm`: by its
+            Python bindings for submissions, cancels, throttles, nodes and partitions, and by the commands for
+            the rest; preflight stops where pyslurm cannot be used. `auto`: as `pyslurm` where it can be used,
+            else as `commands`. Receipts of copy and verify name the way taken (`slurm_api`)."""),
+    ] = "commands"
+    pyslurm_python: Annotated[
+        Interpreter,
+        About("""The Python interpreter (3.6 or later) that has pyslurm, of the cluster's own release. `null`
+            is the one that runs penstock now."""),
+        Example("/opt/pyslurm/bin/python3"),
+    ] = None
+    retries: Annotated[int, FIXED] = 2
     """How often elements that failed are submitted again within one run."""
-    mail: str | None = None
-    """An address, or an account of the cluster: gets mail when the submitted controller ends or fails."""
-    probe: Fixed[bool] = True
+    mail: Annotated[
+        str | None,
+        Text("an address, or an account of the cluster", "^[A-Za-z0-9][A-Za-z0-9._+%@-]{0,199}$"),
+        About("""Who gets mail when the controller that `penstock run --submit` submits ends or fails:
+            `--mail-user`, `--mail-type=END,FAIL`."""),
+        Example("alice@example.org"),
+    ] = None
+    probe: Annotated[bool, FIXED] = True
     """Preflight runs a one-second job to see the environment on a node."""
-    gpu_nodes: str = "refuse"
-    """`allow` or `refuse`: whether elements that take whole nodes may take nodes with GPUs."""
+    gpu_nodes: Annotated[
+        str,
+        Choice("allow", "refuse"),
+        About("""Whether elements that take whole nodes (by `core_spec`, or where `cpus` is `null`) may run on
+            nodes with GPUs, which they then hold without use. With `refuse` preflight stops where such a node
+            is among those that `partition` and `constraint` leave."""),
+        Example("allow"),
+    ] = "refuse"
+    options: Annotated[JobOptions, InPlace(JobOptions)] = JobOptions()
+    """For every step."""
 
     def of(self, step: str) -> JobOptions:
         return self.steps.get(step, self.options)
 
 
-@dataclass(frozen=True)
-class ListConfig:
+@dataclass(frozen=True, eq=False, repr=False)
+class ListConfig(Settings):
     """How sources are listed."""
 
-    resume_within: Fixed[Duration] = 3600.0
+    resume_within: Annotated[Duration, FIXED] = 3600.0
     """Seconds for which a listing that was broken off can be continued; 0: it never is."""
 
 
-@dataclass(frozen=True)
-class PlanConfig:
-    """How a dataset is divided into shards, and what is taken over from the current release."""
+@dataclass(frozen=True, eq=False, repr=False)
+class PlanConfig(Settings):
+    """What is taken over from the current release."""
 
-    shard_bytes: Apart[Fixed[Size]] = TIB
+    shard_bytes: Annotated[Size, FIXED, APART] = TIB
     """Bytes that a shard has at most, about."""
-    shard_files: Apart[Fixed[int]] = 500_000
+    shard_files: Annotated[int, FIXED, APART] = 500_000
     """Files that a shard has at most."""
-    giant_bytes: Decides[Fixed[Size]] = 64 * GIB
+    giant_bytes: Annotated[Size, FIXED, DECIDES] = 64 * GIB
     """Objects of this size and more are split into parts, over several shards."""
-    part_bytes: Decides[Fixed[Size]] = 256 * MIB
+    part_bytes: Annotated[Size, FIXED, DECIDES] = 256 * MIB
     """A whole number of MiB."""
-    reuse: Apart[str] = "auto"
-    """How unchanged files come into a release: `auto`, `reflink`, `link`, `copy` or `none`."""
+    reuse: Annotated[
+        str,
+        Choice("auto", "reflink", "link", "copy", "none"),
+        About("""How files that did not change since the current release come into the new one. `reflink`: an
+            inode of its own that shares the blocks (XFS, btrfs). `link`: a hard link, one inode for both
+            releases. `copy`: copied on the target, which takes the room once more. `none`: fetched from the
+            source again. `auto` is `reflink` where the file system can do it, else `link`, else `none`; it
+            never copies. Where files would be linked and the current release has other `permissions`, plan
+            stops and says how many bytes are doubled, unless it is called with `--copy-unchanged`."""),
+        Example("copy"),
+        APART,
+    ] = "auto"
 
 
-@dataclass(frozen=True)
-class EngineConfig:
-    """How an element copies and reads."""
+@dataclass(frozen=True, eq=False, repr=False)
+class EngineConfig(Settings):
+    """How an element copies and reads. The defaults measure the machine and the source as they go."""
 
-    workers: Fixed[int | None] = None
+    workers: Annotated[int | None, FIXED] = None
     """Processes; None: by the CPUs."""
-    streams: Annotated[int | None, "auto"] = None
-    """Streams in all (processes x threads); None: auto, at most 64."""
-    durability: Fixed[str] = "auto"
+    streams: Annotated[
+        int | None,
+        "auto",
+        Number("auto, or a number of streams from 1 to 4096", 1, 4096, words=("auto",)),
+        About("""Files or parts of files that one element copies at once, over all its workers. `auto` begins
+            with 1 to 8 a worker and adds more, up to 64 in all, while that makes the copy faster. Set it
+            where a store or proxy limits connections."""),
+    ] = None
+    """Processes x threads; None: auto."""
+    durability: Annotated[str, FIXED] = "auto"
     """`fsync` each file, `syncfs` a barrier, or `auto` by file system."""
-    limit: Rate | None = None
-    """Bytes per second that one element reads from the source; None: no limit."""
-    attempts: Fixed[int] = 5
+    limit: Annotated[
+        Rate | None,
+        About("""The most that one element reads from the source. `max_elements` of them run at once, each
+            with this limit. `null` sets no limit."""),
+        Example("20Gbit/s"),
+    ] = None
+    attempts: Annotated[int, FIXED] = 5
     """Tries for each object before it counts as failed."""
-    timeout: Duration = 60.0
-    """Seconds without a byte before a connection counts as broken."""
+    timeout: Annotated[
+        Duration,
+        About("How long a connection may bring no byte before it counts as broken."),
+        Example("2min"),
+    ] = 60.0
 
 
-@dataclass(frozen=True)
-class VerifyConfig:
-    """What a release must prove before it is published, and how."""
+@dataclass(frozen=True, eq=False, repr=False)
+class VerifyConfig(Settings):
+    """What a release must prove before it is published, and how. docs/audit.md explains the grades."""
 
-    source_checksum: Apart[str] = "auto"
-    """`auto` checks what there is, by the cheapest of what proves as much; `require` refuses files that no
-    checksum of the source proves; `stated` checks no MD5 that is only an etag, `fast` no MD5 and no SHA."""
-    minimum_grade: Apart[str] = "auto"
-    """One of the storage grades, or `auto`: what the probe of the target shows possible."""
-    digests: Decides[Annotated[tuple[str, ...], "digests"]] = ("xxh3_128",)
-    linked: Apart[Annotated[float | None, "reading_age"]] = 30 * 86_400.0
-    """Seconds: a linked file is read again before its last reading is so old. None (`all`): each time."""
+    source_checksum: Annotated[
+        str,
+        Choice("auto", "require", "stated", "fast"),
+        About("""Which checksums of the source are compared with the bytes that came. `auto`: the cheapest of
+            those that prove most. `require`: a file that no checksum of the source proves is refused.
+            `stated`: an etag is not taken for an MD5, for stores whose etags look like one and are none.
+            `fast`: no MD5 and no SHA of the store, which take most CPU; checksum files beside the data count
+            all the same."""),
+        APART,
+    ] = "auto"
+    minimum_grade: Annotated[
+        str,
+        Choice("auto", *STORAGE_GRADES),
+        About("""The weakest proof of what was stored that a file may be published with: `written` and not
+            read back, `reread`, `cold` (read back past this machine's caches), `cold-other-node` (and by a
+            node that did not write it). `auto` wants `cold` where the target allows it, `reread` elsewhere.
+            With `auto` a linked file that a job holds in memory on the node that verifies may have `reread`
+            where `cold` is wanted; a warning counts such files."""),
+        APART,
+    ] = "auto"
+    linked: Annotated[
+        float | None,
+        Unit("reading_age"),
+        About("""Which files that are linked from the release before verify reads back. `all`: every one. With
+            a duration, each before its last reading is so old, at an age between half of the duration and all
+            of it that its path decides, so that not all fall due on one night; until then it is carried over
+            where inode, size and times are as they were left: it keeps grade and date of its last reading, by
+            verify or by an audit, and counts as `carried`. Where `minimum_grade` is `reread` or more all are
+            read. [audit.md](audit.md) says what that proves."""),
+        Example("all", "7d"),
+        APART,
+    ] = 30 * 86_400.0
+    """None (`all`): each linked file is read each time."""
+    digests: Annotated[
+        tuple[Annotated[str, Choice("xxh3_128", "sha256")], ...],
+        "digests",
+        Items("a list with xxh3_128, and sha256 if wanted", unique=True, word="xxh3_128"),
+        About("""Digests of each file in the manifest. `xxh3_128` is always one of them; `sha256` costs CPU,
+            of giants too, and adds `manifest.sha256` for `sha256sum -c`."""),
+        Example(["xxh3_128", "sha256"]),
+        DECIDES,
+    ] = ("xxh3_128",)
 
     @property
     def carries_for(self) -> float | None:
@@ -369,40 +885,31 @@ class VerifyConfig:
         return self.digests != ("xxh3_128",)
 
 
-@dataclass(frozen=True)
-class AuditConfig:
-    """How an audit treats what lies elsewhere than it seems."""
+@dataclass(frozen=True, eq=False, repr=False)
+class AuditConfig(Settings):
+    """What an audit does with files whose data lies elsewhere. docs/audit.md explains it."""
 
-    recall: Size = 0
-    """Bytes of tiered files that one audit may have fetched back, to read them."""
-
-
-@dataclass(frozen=True)
-class BandwidthConfig:
-    """The cap that all elements of all runs keep together, as long as they name the same folder."""
-
-    folder: Folder | None = None
-    """Where elements share the cap; None: each element has `engine.limit` alone."""
-    link: Rate | None = None
-    """Bytes a second of the link."""
-    reserve: Rate | None = None
-    """Of these, what is left to others."""
-    requests: int | None = None
-    """Requests a second to the sources; None: no cap."""
-
-    @property
-    def rate(self) -> int | None:
-        """Bytes a second that all elements may read; None: what the folder's cap file says."""
-        return None if self.link is None else self.link - (self.reserve or 0)
+    recall: Annotated[
+        Size,
+        About("""How many bytes of tiered files (WEKA's, whose data is in the object store) one audit may have
+            fetched back to read them, each shard its share. With `0B` none is read: what was skipped is
+            counted. Files that are offline (stubs) are never read, whatever stands here."""),
+        Example("10TiB"),
+    ] = 0
 
 
-@dataclass(frozen=True)
-class GcConfig:
-    """What keeps releases from being removed."""
+@dataclass(frozen=True, eq=False, repr=False)
+class GcConfig(Settings):
+    """What keeps releases from being removed. docs/retention.md explains it."""
 
-    grace: Duration = 14 * 86400.0
-    """Seconds for which a release stays after it left `current`, at least."""
-    settle: Fixed[Duration | None] = None
+    grace: Annotated[
+        Duration,
+        About("""How long a release stays after it left `current`, at least, pinned or not; also at least as
+            long as the longest job that any partition of the cluster allows. `penstock remove --now` does not
+            wait."""),
+        Example("30d"),
+    ] = 14 * 86400.0
+    settle: Annotated[Duration | None, FIXED] = None
     """Seconds between the mark of a release and the last look at the pins; None: by the file system."""
 
     @property
@@ -411,17 +918,66 @@ class GcConfig:
         return max(LONGEST_PIN, self.grace)
 
 
-@dataclass(frozen=True)
-class Config:
+@dataclass(frozen=True, eq=False, repr=False)
+class BandwidthConfig(Settings):
+    """The cap that the elements of all runs keep together, of all datasets, roots, accounts and clusters that
+    name the same folder. docs/bandwidth.md explains it. `engine.limit` stays each element's own ceiling."""
+
+    folder: Annotated[
+        Folder | None,
+        Text("a folder that all who use the link share"),
+        About("""The folder of the link: in it lie the administrator's cap file, and the shares that elements
+            hold. One for each link, whatever the targets are. On SLURM every node must see it under this
+            path. A relative path is relative to the working directory."""),
+        Example("/beegfs/.penstock-wan"),
+    ] = None
+    """None: each element has `engine.limit` alone."""
+    link: Annotated[
+        Rate | None,
+        About("""What the link carries. The elements together read no more than this without `reserve`, and no
+            more than the cap file says. `null` leaves it to the cap file."""),
+        Example("100Gbit/s"),
+    ] = None
+    reserve: Annotated[Rate | None, About("How much of the link is left to others."), Example("20Gbit/s")] = (
+        None
+    )
+    requests: Annotated[
+        int | None,
+        Number("a number of requests a second", 1, 999999999),
+        About("""Requests a second that the elements together make to their sources: one for each try of an
+            object, or of a part of a large one. `null` sets no cap; the cap file may."""),
+        Example(2000),
+    ] = None
+
+    @property
+    def rate(self) -> int | None:
+        """Bytes a second that all elements may read; None: what the folder's cap file says."""
+        return None if self.link is None else self.link - (self.reserve or 0)
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class Config(Settings):
     """The whole file."""
 
-    target: TargetConfig
-    datasets: Mapping[str, DatasetConfig]
-    cluster: ClusterConfig = ClusterConfig()
-    list: ListConfig = ListConfig()
-    plan: PlanConfig = PlanConfig()
-    engine: EngineConfig = EngineConfig()
-    verify: VerifyConfig = VerifyConfig()
-    audit: AuditConfig = AuditConfig()
-    bandwidth: BandwidthConfig = BandwidthConfig()
-    gc: GcConfig = GcConfig()
+    target: Annotated[TargetConfig, Part("`root:` and what else the target needs")]
+    datasets: Annotated[
+        Mapping[str, Annotated[DatasetConfig, Part("a mapping with `source:`")]],
+        Named(
+            "a mapping of dataset names to what they are made of",
+            pattern="^[A-Za-z0-9][A-Za-z0-9._-]{0,63}$",
+            rule="a dataset's name has 1 to 64 letters, digits, `.`, `_` or `-`, and begins with a letter "
+            "or digit",
+            least=1,
+        ),
+        About("""What is staged: a mapping from each dataset's name to its keys below. A name has 1 to 64
+            letters, digits, `.`, `_` or `-`, and begins with a letter or digit; `all` and `results` are
+            taken. `penstock run` without names stages all of them."""),
+    ]
+    cluster: Annotated[ClusterConfig, Part("`backend:` and job options")] = ClusterConfig()
+    list: Annotated[ListConfig, FIXED] = ListConfig()
+    plan: Annotated[PlanConfig, Part("a mapping")] = PlanConfig()
+    engine: Annotated[EngineConfig, Part("a mapping")] = EngineConfig()
+    verify: Annotated[VerifyConfig, Part("a mapping")] = VerifyConfig()
+    audit: Annotated[AuditConfig, Part("a mapping")] = AuditConfig()
+    gc: Annotated[GcConfig, Part("a mapping")] = GcConfig()
+    bandwidth: Annotated[BandwidthConfig, Part("a mapping")] = BandwidthConfig()

@@ -17,8 +17,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from penstock.config import file_choice, strict_yaml, validation
+from penstock.config.section import Section
 from penstock.config.serialization import read
-from penstock.config.site_bounds import Bounds, SiteCluster
+from penstock.config.site_bounds import SITE, Bounds, SiteCluster
 from penstock.config.strict_yaml import Document, KeyPath, StrictYamlError
 from penstock.config.validation import Problem, shown
 from penstock.errors import ConfigError
@@ -31,8 +32,6 @@ if TYPE_CHECKING:
 
 FILE = file_choice.SITE
 OTHERS = stat.S_IWGRP | stat.S_IWOTH
-PART = "site"
-"""Its part of the schema."""
 
 
 @dataclass(frozen=True)
@@ -69,13 +68,20 @@ def stored(path: Path | None = None) -> Document | None:
         raise _wrong(path, error.strerror or str(error)) from None
 
 
-def site_of(document: Document, readers: Readers, path: Path | None = None, *, fits: bool = False) -> Site:
-    """What the file says. `fits`: this content was compared with the schema already. Raises ConfigError."""
+def site_of(document: Document, readers: Readers, path: Path | None = None) -> Site:
+    """What the file says. Raises ConfigError."""
     path, value = path or FILE, {} if document.value is None else document.value
-    found = [] if fits else validation.problems(value, PART)
-    if found:
+    if found := [*_without_folder(Section(value).at("bandwidth")), *validation.problems(value, SITE)]:
         raise _wrong(path, validation.in_lines(found, document))
     return Site(read(Bounds, value, readers), document, path)
+
+
+def _without_folder(bandwidth: Section) -> Iterator[Problem]:
+    """A cap that names no folder in which it is shared."""
+    if ("link" in bandwidth or "requests" in bandwidth) and "folder" not in bandwidth:
+        yield Problem(
+            bandwidth.path, f"{shown(bandwidth.values)} cannot be used; give folder, link and requests"
+        )
 
 
 def _judge(path: Path, seen: os.stat_result) -> None:

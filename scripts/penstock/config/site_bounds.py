@@ -2,56 +2,72 @@
 
 # Annotations are read at run time, as those of `settings`: no `from __future__ import annotations`.
 from dataclasses import dataclass
-from pathlib import Path
-from typing import Annotated
+from typing import Annotated, TypeVar
 
-from penstock.config.settings import Duration, Folder, Rate
+from penstock.config.annotations import NOT_NULL, Choice, Items, Number, Part, Text
+from penstock.config.backends import BACKENDS
+from penstock.config.settings import Accounts, Duration, Folder, Rate
+
+T = TypeVar("T")
+Bound = Annotated[T | None, NOT_NULL]
+"""None: the file does not say it."""
+AbsoluteFolder = Annotated[Folder, Text("an absolute folder", "^/")]
 
 
 @dataclass(frozen=True)
 class SiteTarget:
     """What bounds `target`."""
 
-    roots: tuple[Folder, ...] = ()
-    """Where roots may lie; (): anywhere."""
-    ops: int | None = None
-    """Metadata operations a second below a root; None: by the file system."""
-    owners: Annotated[tuple[str, ...], "accounts"] = ()
+    owners: Accounts = ()
     """(): any."""
+    roots: Annotated[tuple[AbsoluteFolder, ...], Items("a list of folders", least=1, unique=True)] = ()
+    """Where roots may lie; (): anywhere."""
+    ops: Bound[Annotated[int, Number("operations a second", 1)]] = None
+    """Metadata operations a second below a root; None: by the file system."""
 
 
 @dataclass(frozen=True)
 class SiteCluster:
     """What bounds `cluster` and each of its steps."""
 
-    backends: tuple[str, ...] = ()
+    backends: Annotated[
+        tuple[Annotated[str, Choice(*BACKENDS)], ...],
+        Items("a list of local and slurm", least=1, unique=True),
+    ] = ()
     """(): any."""
-    partitions: tuple[str, ...] = ()
+    partitions: Annotated[
+        tuple[Annotated[str, Text("the name of a partition", r"^[A-Za-z0-9_.-]+$")], ...],
+        Items("a list of partitions", least=1, unique=True),
+    ] = ()
     """(): any."""
-    max_elements: int | None = None
+    max_elements: Bound[Annotated[int, Number("how many nodes a step may take at once", 1)]] = None
 
 
 @dataclass(frozen=True)
 class SiteBandwidth:
     """What bounds `bandwidth`."""
 
-    folder: Annotated[Path | None, "folder"] = None
-    link: Rate | None = None
-    requests: int | None = None
+    folder: Bound[AbsoluteFolder] = None
+    link: Bound[Rate] = None
+    requests: Bound[Annotated[int, Number("requests a second", 1)]] = None
 
 
 @dataclass(frozen=True)
 class SiteGc:
     """What bounds `gc`."""
 
-    grace: Duration | None = None
+    grace: Bound[Duration] = None
 
 
 @dataclass(frozen=True)
 class Bounds:
     """What the file says; None and (): it bounds nothing."""
 
-    target: SiteTarget = SiteTarget()
-    cluster: SiteCluster = SiteCluster()
-    bandwidth: SiteBandwidth = SiteBandwidth()
-    gc: SiteGc = SiteGc()
+    target: Annotated[SiteTarget, Part("roots, ops and owners")] = SiteTarget()
+    cluster: Annotated[SiteCluster, Part("backends, partitions and max_elements")] = SiteCluster()
+    bandwidth: Annotated[SiteBandwidth, Part("folder, link and requests")] = SiteBandwidth()
+    gc: Annotated[SiteGc, Part("grace")] = SiteGc()
+
+
+SITE = Annotated[Bounds, Part("target, cluster, bandwidth and gc")]
+"""The whole file."""

@@ -91,7 +91,7 @@ def through_fsspec(options: Mapping[str, object]) -> bool:
 
 
 def kind(url: str, options: Mapping[str, object]) -> str:
-    """One of the kinds whose options are known (`$defs/options_*` of the schema), or "" for what fsspec
+    """One of the kinds whose options are known (`config.option_keys`), or "" for what fsspec
     opens, whose options are handed on as they are."""
     found = KINDS.get(scheme(url), "")
     return "" if scheme(url) in (*S3, *AZURE, *GCS) and through_fsspec(options) else found

@@ -10,6 +10,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from penstock.config import validation
+from penstock.config.keys import keys_of
+from penstock.config.option_keys import OF_KIND
 from penstock.config.section import Section
 from penstock.config.source_kinds import kind
 
@@ -69,7 +71,7 @@ def _of_dataset(dataset: Section) -> Iterator[Problem]:
 
 def _unfit(options: Mapping[str, object], of: str, where: KeyPath) -> Iterator[Problem]:
     if options:
-        yield from validation.problems(options, f"options_{of}", where)
+        yield from validation.problems(options, OF_KIND[of], where)
 
 
 def _takes(of: str, key: str, kinds: Sequence[str]) -> bool:
@@ -89,5 +91,4 @@ def _kinds(dataset: Section) -> list[str]:
 
 def known(of: str) -> Collection[str]:
     """The options of a kind of source: not of "", which is what fsspec opens."""
-    found: Collection[str] = validation.schema()["$defs"][f"options_{of}"].get("properties", {})
-    return found
+    return keys_of(OF_KIND[of])

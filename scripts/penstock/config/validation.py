@@ -1,24 +1,24 @@
 """What is wrong with a parsed configuration, in sentences: every problem at once.
 
-The structure is validated against `config.schema.yaml`; units and modes are parsed by `units` where the
-schema marks them, so that each problem is reported with its key path.
+Values are judged by the annotations of the settings (`config.keys`), each with its key path.
 """
 
 from __future__ import annotations
 
-from functools import cache
-from importlib.resources import files
+import re
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from penstock.config import quantities, removed_keys
+from penstock.config.annotations import Items, Named, Part, Unit
+from penstock.config.keys import key_of, keys_of
+from penstock.config.option_keys import OF_KIND
+from penstock.config.settings import Config
 from penstock.core.text import in_quotes, nearest, printable
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Mapping
+    from collections.abc import Iterable, Iterator
 
-    from jsonschema.exceptions import ValidationError
-    from jsonschema.protocols import Validator
-
+    from penstock.config.keys import Key
     from penstock.config.strict_yaml import Document, KeyPath
 
 
@@ -48,124 +48,103 @@ def _dotted(path: KeyPath) -> str:
     return text.lstrip(".").encode("unicode_escape").decode() or "the file"
 
 
+def problems(value: Any, hint: Any = Config, where: KeyPath = ()) -> list[Problem]:
+    """Everything that the annotations refuse, by key path; [] when all is well. `hint`: what the value, which
+    stands at `where`, shall be: a class of keys, or a type that is annotated."""
+    # Of the configuration or a part of it: an unknown key may have its place elsewhere there.
+    of_file = hint is Config or bool(where)
+    found = dict.fromkeys(_of_value(key_of(hint), value, where, of_file=of_file))
+    return sorted(found, key=lambda problem: [str(part) for part in problem.path])
+
+
+def _of_value(key: Key, value: Any, path: KeyPath, *, of_file: bool) -> Iterator[Problem]:
+    kind = key.kind
+    if value is None and key.null:
+        return
+    if isinstance(kind, Unit):
+        try:
+            quantities.READERS[kind.name](value)
+            if value == 0 and not kind.zero:
+                raise ValueError(f"must be {quantities.SIZE_HELP}")
+        except ValueError as error:
+            yield Problem(path, f"{shown(value)} {error}")
+        return
+    if (kind.types and type(value) not in kind.types) or not kind.allows(value):
+        yield from _unfit(key, value, path)
+    if isinstance(kind, Items) and isinstance(value, list) and key.each:
+        if kind.unique and len(set(map(repr, value))) < len(value):
+            yield Problem(path, f"{shown(value)} names something twice")
+        for index, item in enumerate(value):
+            yield from _of_value(key.each, item, (*path, index), of_file=of_file)
+    if isinstance(kind, (Part, Named)) and isinstance(value, dict):
+        if len(value) < kind.least:
+            yield Problem(path, f"is empty: give {key.expect}")
+        below = _of_names if isinstance(kind, Named) else _of_keys
+        yield from below(key, value, path, of_file=of_file)
+
+
+def _of_names(key: Key, values: dict[str, Any], path: KeyPath, *, of_file: bool) -> Iterator[Problem]:
+    """Of a mapping whose values are alike."""
+    kind: Any = key.kind
+    for name, value in values.items():
+        at = (*path, name)
+        if kind.names and name not in kind.names:
+            yield _unknown(at, list(kind.names), of_file=of_file)
+            continue
+        if not re.search(kind.pattern, name):
+            yield Problem(at, kind.rule)
+        if key.each:
+            yield from _of_value(key.each, value, at, of_file=of_file)
+
+
+def _of_keys(key: Key, values: dict[str, Any], path: KeyPath, *, of_file: bool) -> Iterator[Problem]:
+    """Of a mapping whose keys are the fields of a class."""
+    if key.below is None:
+        return
+    keys = keys_of(key.below)
+    if either := [name for name, inner in keys.items() if inner.either]:
+        given = [name for name in either if name in values]
+        if len(given) > 1:
+            names = " or ".join(f"`{name}`" for name in either)
+            yield Problem((*path, either[-1]), f"give {names}, not both")
+        elif not given:
+            yield Problem((*path, either[0]), f"is missing: give {keys[either[0]].expect}")
+    for name in sorted(set(values) - set(keys)):
+        yield _unknown((*path, name), list(keys), of_file=of_file)
+    for name, inner in keys.items():
+        if name in values:
+            yield from _of_value(inner, values[name], (*path, name), of_file=of_file)
+        elif inner.required:
+            yield Problem((*path, name), f"is missing: give {inner.expect}")
+
+
 _TYPES = {
     dict: "a mapping", list: "a list", str: "text", bool: "true or false", int: "a number",
     float: "a number",
 }  # fmt: skip
 
 
-def source() -> bytes:
-    """The schema's text, as it ships with the package."""
-    return files("penstock.config").joinpath("config.schema.yaml").read_bytes()
+def _unfit(key: Key, value: Any, path: KeyPath) -> Iterator[Problem]:
+    """Of a value that its kind does not take."""
+    if isinstance(value, dict) and (
+        removed := [name for name in value if removed_keys.instead((*path, name))]
+    ):
+        yield from (_unknown((*path, name), [], of_file=False) for name in removed)
+    elif value is None:
+        yield Problem(path, f"has no value: give {key.expect}")
+    else:
+        types = key.kind.types
+        why = f"is {_TYPES[type(value)]}" if types and type(value) not in types else "cannot be used"
+        yield Problem(path, f"{shown(value)} {why}; give {key.expect}")
 
 
-@cache
-def schema() -> Mapping[str, Any]:
-    """The schema."""
-    import yaml
-
-    # libyaml's reader, where there is one, takes a tenth of the time.
-    loader = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
-    return dict(yaml.load(source(), Loader=loader))  # noqa: S506
-
-
-def problems(value: Any, part: str = "", where: KeyPath = ()) -> list[Problem]:
-    """Everything that the schema and the units refuse, by key path; [] when all is well. `part`: the name of
-    one of its `$defs` that the value, which stands at `where`, is validated against instead."""
-    found: dict[tuple[KeyPath, str], Problem] = {}
-    for error in _validator(part).iter_errors(value):
-        for problem in _problems_of(error, where, of_file=not part or bool(where)):
-            found.setdefault((problem.path, problem.text), problem)
-    return sorted(found.values(), key=lambda p: [str(part) for part in p.path])
-
-
-@cache
-def _validator(part: str) -> Validator:
-    from jsonschema import Draft202012Validator
-    from jsonschema.exceptions import ValidationError
-    from jsonschema.validators import extend
-
-    def unit(_: Any, kind: str, instance: Any, __: Any) -> Iterator[ValidationError]:
-        if instance is None:
-            return
-        try:
-            getattr(quantities, kind)(instance)
-        except ValueError as error:
-            yield ValidationError(str(error))
-
-    def mode(_: Any, kind: str, instance: Any, __: Any) -> Iterator[ValidationError]:
-        try:
-            quantities.mode(instance, folder=kind == "folder")
-        except ValueError as error:
-            yield ValidationError(str(error))
-
-    grown: Any = extend(Draft202012Validator, {"unit": unit, "mode": mode})  # type: ignore[no-untyped-call]
-    whole = {"$defs": schema()["$defs"], "$ref": f"#/$defs/{part}"} if part else schema()
-    made: Validator = grown(whole)
-    return made
-
-
-def _problems_of(error: ValidationError, where: KeyPath, *, of_file: bool) -> Iterator[Problem]:
-    """`of_file`: the value is the configuration or a part of it, so that an unknown key may have its place
-    elsewhere in it."""
-    path: KeyPath = (*where, *error.absolute_path)
-    instance: Any = error.instance
-    part: Any = error.schema
-    wanted: Any = error.validator_value
-    expect = part.get("expect", "")
-    match error.validator:
-        case "additionalProperties":
-            known = list(part.get("properties", {}))
-            for key in sorted(set(instance) - set(known)):
-                at = (*path, key)
-                instead = removed_keys.instead(at)
-                if instead is not None:
-                    text = f"is no longer a key: {instead}"
-                elif of_file and _ALIASES.get(key) not in known and (places := _places(at)):
-                    text = f"unknown key; its place is {' or '.join(f'`{place}`' for place in places)}"
-                else:
-                    text = f"unknown key{_nearest(key, known)}"
-                yield Problem(at, text)
-        case "required":
-            for key in wanted:
-                if key not in instance:
-                    inner = part.get("properties", {}).get(key, {}).get("expect", "")
-                    yield Problem((*path, key), "is missing" + (f": give {inner}" if inner else ""))
-        case "pattern" if "propertyNames" in error.absolute_schema_path:
-            yield Problem((*path, instance), expect)
-        case "oneOf" if "$defs" not in part and isinstance(instance, dict):
-            both = "source" in instance and "sources" in instance
-            key = "sources" if both else "source"
-            yield Problem(
-                (*path, key),
-                "give `source` or `sources`, not both"
-                if both
-                else "is missing: give a URL such as s3://bucket/prefix/, or a folder",
-            )
-        case "unit" | "mode":
-            if not _wrong_type_is_told(part, instance):
-                yield Problem(path, f"{shown(instance)} {error.message}")
-        case "type" if "unit" in part:
-            text = getattr(quantities, f"{part['unit'].upper()}_HELP")
-            yield Problem(path, f"{shown(instance)} must be {text}")
-        case "uniqueItems":
-            yield Problem(path, f"{shown(instance)} names something twice")
-        case "minProperties":
-            yield Problem(path, f"is empty: give {expect}")
-        case _ if instance is None:
-            yield Problem(path, f"has no value: give {expect}" if expect else "has no value")
-        case _:
-            found = f"is {_TYPES[type(instance)]}" if error.validator == "type" else "cannot be used"
-            text = f"{shown(instance)} {found}"
-            yield Problem(path, f"{text}; give {expect}" if expect else f"{text}: {error.message}")
-
-
-def _wrong_type_is_told(part: Any, instance: Any) -> bool:
-    """The `type` beside a `unit` has told it already."""
-    types = part.get("type", [])
-    allowed = [types] if isinstance(types, str) else types
-    names = {str: "string", int: "integer", type(None): "null"}
-    return bool(allowed) and names.get(type(instance)) not in allowed
+def _unknown(path: KeyPath, known: list[str], *, of_file: bool) -> Problem:
+    name = str(path[-1])
+    if (instead := removed_keys.instead(path)) is not None:
+        return Problem(path, f"is no longer a key: {instead}")
+    if of_file and _ALIASES.get(name) not in known and (places := _places(path)):
+        return Problem(path, f"unknown key; its place is {' or '.join(f'`{place}`' for place in places)}")
+    return Problem(path, f"unknown key{_nearest(name, known)}")
 
 
 def _places(path: KeyPath) -> list[str]:
@@ -173,7 +152,7 @@ def _places(path: KeyPath) -> list[str]:
     Of a dataset, in the same one."""
     dataset = str(path[1]) if path[0] == "datasets" and len(path) > 2 else "NAME"
     places: dict[str, KeyPath] = {}
-    for place in sorted(_keys(schema(), ()), key=len):
+    for place in sorted(_paths(Config, ()), key=len):
         if place[-1] == path[-1]:
             places.setdefault(str(place[0]), tuple(dataset if part == _NAME else part for part in place))
     return [_dotted(place) for place in places.values() if place != path]
@@ -182,23 +161,22 @@ def _places(path: KeyPath) -> list[str]:
 _NAME = "<dataset>"
 
 
-def _keys(part: Any, path: KeyPath) -> Iterator[KeyPath]:
-    """All keys of a part of the schema that stands at `path`, with those of every kind of storage options."""
-    defs = schema()["$defs"]
-    reference = part.get("$ref", "").removeprefix("#/$defs/")
-    if reference == "options":
-        for name in defs:
-            if name.startswith("options_"):
-                yield from _keys(defs[name], path)
-    elif reference in defs:
-        yield from _keys(defs[reference], path)
-    for key, inner in part.get("properties", {}).items():
-        yield (*path, key)
-        yield from _keys(inner, (*path, key))
-    if isinstance(inner := part.get("additionalProperties"), dict):
-        yield from _keys(inner, (*path, _NAME))
-    if "items" in part:
-        yield from _keys(part["items"], (*path, 0))
+def _paths(part: type, path: KeyPath) -> Iterator[KeyPath]:
+    """All keys below a class that stands at `path`."""
+    for name, key in keys_of(part).items():
+        yield (*path, name)
+        yield from _paths_below(key, (*path, name))
+
+
+def _paths_below(key: Key, path: KeyPath) -> Iterator[KeyPath]:
+    """With those of every kind of storage options."""
+    if isinstance(key.kind, Part):
+        for part in OF_KIND.values() if key.below is None else [key.below]:
+            yield from _paths(part, path)
+    if key.each:
+        for name in (key.kind.names or (_NAME,)) if isinstance(key.kind, Named) else (0,):
+            yield (*path, name)
+            yield from _paths_below(key.each, (*path, name))
 
 
 _ALIASES = {

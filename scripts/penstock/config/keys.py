@@ -1,0 +1,117 @@
+"""The keys that a configuration may have, as the annotations of the settings declare them."""
+
+from __future__ import annotations
+
+import types
+from collections.abc import Mapping
+from dataclasses import MISSING, is_dataclass
+from functools import cache
+from typing import Annotated, Any, NamedTuple, Union, get_args, get_origin
+
+from penstock.config.annotations import (
+    EITHER,
+    FIXED,
+    NOT_NULL,
+    About,
+    Example,
+    InPlace,
+    Items,
+    Kind,
+    Named,
+    Part,
+    Switch,
+)
+
+
+class Key(NamedTuple):
+    """One key, or what the values of a list or of a mapping of names may be."""
+
+    kind: Kind
+    null: bool
+    """Whether `null` may be written."""
+    below: type | None
+    """The class whose fields are the keys below."""
+    each: Key | None
+    """Of a list, or of a mapping of names: what each value may be."""
+    about: About | None
+    examples: tuple[object, ...]
+    either: bool
+    """It is given, or another key of the same mapping that is so marked."""
+    default: object
+    """MISSING where there is none."""
+    required: bool
+
+    @property
+    def expect(self) -> str:
+        """What a message about another value names."""
+        if self.below is not None and not self.kind.expect:
+            return f"a mapping: {', '.join(keys_of(self.below))}"
+        return self.kind.expect
+
+    @property
+    def text(self) -> str:
+        """What the page says of it: what its annotation does, or else its class."""
+        if self.about is not None:
+            return self.about.text
+        return " ".join((self.below.__doc__ or "").split()) if self.below is not None else ""
+
+
+@cache
+def keys_of(part: type) -> Mapping[str, Key]:
+    """The keys of a mapping, which are the fields of a class, in their order."""
+    keys: dict[str, Key] = {}
+    for name, hint in part.__annotations__.items():
+        marks = _taken_apart(hint)[1]
+        if places := [mark for mark in marks if isinstance(mark, InPlace)]:
+            keys |= keys_of(places[0].part)
+        elif FIXED not in marks and any(isinstance(mark, (Kind, About)) for mark in marks):
+            default = _default(part, name)
+            keys[name] = key_of(hint, default, required=is_dataclass(part) and default is MISSING)
+    return keys
+
+
+def key_of(hint: Any, default: object = MISSING, *, required: bool = False) -> Key:
+    """The key that an annotation declares."""
+    bare, marks, null = _taken_apart(hint)
+    kinds = [mark for mark in marks if isinstance(mark, Kind)]
+    kind = kinds[-1] if kinds else Switch("true or false") if bare is bool else Part()
+    abouts = [mark for mark in marks if isinstance(mark, About)]
+    return Key(
+        kind=kind,
+        null=null and kind.null and NOT_NULL not in marks,
+        below=bare if isinstance(kind, Part) and isinstance(bare, type) else None,
+        each=key_of(_of_values(bare)) if isinstance(kind, (Items, Named)) else None,
+        about=abouts[-1] if abouts else None,
+        examples=next((mark.values for mark in marks if isinstance(mark, Example)), ()),
+        either=EITHER in marks,
+        default=default,
+        required=required,
+    )
+
+
+def _taken_apart(hint: Any) -> tuple[Any, list[Any], bool]:
+    """The type itself, the marks of its annotation, outer ones last, and whether it may be None."""
+    marks: list[Any] = []
+    null = False
+    while True:
+        origin = get_origin(hint)
+        if origin is Annotated:
+            marks = [*hint.__metadata__, *marks]
+        elif origin in (Union, types.UnionType):
+            null = null or type(None) in get_args(hint)
+        else:
+            return hint, marks, null
+        hint = get_args(hint)[0]
+
+
+def _of_values(kind: Any) -> Any:
+    """The type of a tuple's values, or of a mapping's."""
+    inner = get_args(kind)
+    return inner[1] if get_origin(kind) is Mapping else inner[0]
+
+
+def _default(part: Any, name: str) -> object:
+    if not is_dataclass(part):
+        return getattr(part, name, MISSING)
+    field = part.__dataclass_fields__[name]
+    return field.default if field.default_factory is MISSING else field.default_factory()
