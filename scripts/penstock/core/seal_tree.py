@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from hashlib import sha256
 from os import fsencode
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING
 
 from penstock.core.columns import ALWAYS, CARRYING, sealed_fields
 
@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
     from penstock.core.model import Record
+    from penstock.core.row_codec import ByName
 
 SEALED_FIELDS = sealed_fields(ALWAYS)
 """What a record's canonical bytes hold, in this order. Times and attempts on the target are left
@@ -40,13 +41,7 @@ def _netstrings(values: Iterable[str | int | bytes]) -> bytes:
     return out
 
 
-class Columns(Protocol):
-    """Many records, field by field."""
-
-    def __getitem__(self, name: str, /) -> Sequence[str | int | bytes]: ...
-
-
-def leaves(columns: Columns, names: Sequence[str] = SEALED_FIELDS) -> list[bytes]:
+def leaves(columns: ByName, names: Sequence[str] = SEALED_FIELDS) -> list[bytes]:
     """`leaf(canonical(record, names))` of each record: a fraction of the work where most fields are the
     same in all of them and a character is a byte."""
     fields = [columns[name] for name in names]
