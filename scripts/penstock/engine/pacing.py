@@ -52,7 +52,8 @@ class Allowance(NamedTuple):
 
 
 class Allowances(Protocol):
-    """An element's share of a link, as its engine sees it."""
+    """An element's share of a link, as its engine sees it: `bandwidth.share.Share`, which stands above the
+    engine and so cannot be named here."""
 
     def __call__(self) -> Allowance:
         """What the element may do now. Raises FailedError where there will be no share any more."""

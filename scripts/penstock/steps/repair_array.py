@@ -54,7 +54,8 @@ NAMED = 1000
 
 
 class Others(Protocol):
-    """The other releases that have damaged files as the same inodes (`steps.shared_damage`)."""
+    """The other releases that have damaged files as the same inodes: `shared_damage.SharedDamage`, which goes
+    by this module and so cannot be named here."""
 
     @property
     def names(self) -> Mapping[str, Sequence[object]]:

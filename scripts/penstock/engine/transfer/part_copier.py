@@ -39,7 +39,8 @@ if TYPE_CHECKING:
 
 
 class Copying(Protocol):
-    """What copying a part needs of its stream (`transfer.copier`)."""
+    """What copying a part needs of its stream: `transfer.copier.Copier`, which makes a `PartCopier` for
+    itself and so cannot be named here."""
 
     sources: Sources
     writer: StagingWriter
