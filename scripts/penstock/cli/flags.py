@@ -6,9 +6,16 @@ import argparse
 import os
 import re
 from pathlib import Path
+from typing import TYPE_CHECKING, TypeVar
 
 from penstock.core.text import in_quotes
 
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+T = TypeVar("T")
+
+SHARE = "a share such as 1%"
 SHOWN_ROWS = 20
 """Of each kind, without `--all`."""
 
@@ -90,13 +97,18 @@ def path(text: str) -> Path:
     return Path(os.path.expanduser(text))
 
 
-def share(text: str) -> float:
-    from penstock.core.audit_selection import parse_share
+def value(read: Callable[[str], T], expected: str = "") -> Callable[[str], T]:
+    """Reads an option's value, for its `type`. Where `read` raises ValueError, the message names what is
+    expected, or has the error's own words."""
 
-    try:
-        return parse_share(text)
-    except ValueError:
-        raise argparse.ArgumentTypeError(f"{in_quotes(text)} is not a share such as 1%") from None
+    def check(text: str) -> T:
+        try:
+            return read(text)
+        except ValueError as error:
+            why = f"is not {expected}" if expected else str(error)
+            raise argparse.ArgumentTypeError(f"{in_quotes(text)} {why}") from None
+
+    return check
 
 
 def _run(text: str) -> str:

@@ -7,8 +7,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from penstock.cli import audit_results, flags
+from penstock.config.quantities import rate
 from penstock.core import human
-from penstock.core.text import in_quotes
+from penstock.core.audit_selection import Choice, parse_share, parse_turns
 from penstock.views.findings_text import METHODS, SHOWN, line, table
 
 if TYPE_CHECKING:
@@ -28,13 +29,21 @@ def arguments(parser: argparse.ArgumentParser) -> None:
         "--overrule", type=_reason, metavar="REASON",
         help="read nothing: the findings that stand need not keep jobs from the release",
     )  # fmt: skip
-    much.add_argument("--sample", type=flags.share, metavar="SHARE", help="read a random sample, such as 1%%")
     much.add_argument(
-        "--fraction", type=_turns, metavar="1/N",
+        "--sample",
+        type=flags.value(parse_share, flags.SHARE),
+        metavar="SHARE",
+        help="read a random sample, such as 1%%",
+    )
+    much.add_argument(
+        "--fraction", type=flags.value(parse_turns, "a fraction such as 1/30"), metavar="1/N",
         help="read the next slice of a rotation: N runs read everything",
     )  # fmt: skip
     parser.add_argument(
-        "--limit", type=_rate, metavar="RATE", help="read no faster in all than this, such as 200MiB/s"
+        "--limit",
+        type=flags.value(rate),
+        metavar="RATE",
+        help="read no faster in all than this, such as 200MiB/s",
     )
     parser.add_argument(
         "--into", type=Path, metavar="FOLDER",
@@ -48,27 +57,8 @@ def _reason(text: str) -> str:
     return text
 
 
-def _turns(text: str) -> int:
-    from penstock.core.audit_selection import parse_turns
-
-    try:
-        return parse_turns(text)
-    except ValueError:
-        raise argparse.ArgumentTypeError(f"{in_quotes(text)} is not a fraction such as 1/30") from None
-
-
-def _rate(text: str) -> int:
-    from penstock.config.quantities import rate
-
-    try:
-        return rate(text)
-    except ValueError as error:
-        raise argparse.ArgumentTypeError(f"{in_quotes(text)} {error}") from None
-
-
 def run(parsed: argparse.Namespace, session: Session) -> int:
     """Audit each dataset in turn, also after one that is damaged."""
-    from penstock.core.audit_selection import Choice
     from penstock.steps import audit_step
 
     if parsed.overrule:

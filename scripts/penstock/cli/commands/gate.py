@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
-import argparse
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from penstock.cli import flags, output, reader_choice, submission
+from penstock.config.quantities import duration
 from penstock.core import human
-from penstock.core.text import in_quotes
+from penstock.core.audit_selection import Choice, parse_share
 from penstock.errors import ConfigError
 
 if TYPE_CHECKING:
+    import argparse
+
     from penstock.cli.reader_choice import Reading
     from penstock.cli.session import Session
     from penstock.config.settings import Config
@@ -27,7 +29,7 @@ def arguments(parser: argparse.ArgumentParser) -> None:
     flags.dataset(parser)
     flags.root(parser)
     parser.add_argument(
-        "--audited-within", type=_duration, metavar="TIME",
+        "--audited-within", type=flags.value(duration), metavar="TIME",
         help="and only when all of it was read back within this time, such as 30d",
     )  # fmt: skip
     parser.add_argument(
@@ -36,19 +38,10 @@ def arguments(parser: argparse.ArgumentParser) -> None:
         "fetch what is missing or damaged; elements run here, those of a large repair by cluster.backend",
     )  # fmt: skip
     parser.add_argument(
-        "--sample", type=flags.share, metavar="SHARE",
+        "--sample", type=flags.value(parse_share, flags.SHARE), metavar="SHARE",
         help="with --mend: the share of the files that is read (default: what takes some seconds)",
     )  # fmt: skip
     flags.submit(parser, "with --mend: as a SLURM job of one core; training jobs wait for it by afterok")
-
-
-def _duration(text: str) -> float:
-    from penstock.config.quantities import duration
-
-    try:
-        return duration(text)
-    except ValueError as error:
-        raise argparse.ArgumentTypeError(f"{in_quotes(text)} {error}") from None
 
 
 def run(parsed: argparse.Namespace, session: Session) -> int:
@@ -80,7 +73,6 @@ def run(parsed: argparse.Namespace, session: Session) -> int:
 
 def _mended(parsed: argparse.Namespace, session: Session, config: Config, reading: Reading) -> int:
     from penstock.cluster.registry import open_cluster
-    from penstock.core.audit_selection import Choice
     from penstock.steps import mending
 
     local = replace(config.cluster, backend="local")
