@@ -40,7 +40,7 @@ def make(
     if folder.plan.exists():
         return
     if (survey := folder.survey(0).parent).exists():
-        tree_removal.remove_tree(survey)
+        tree_removal.remove_tree(survey, context.spend)
     made = array_job.cut(
         context,
         folder,

@@ -63,7 +63,7 @@ def cut(
         max_array=context.cluster.max_array(),
     )
     if (shards := folder.shard(0).parent).exists():
-        tree_removal.remove_tree(shards)
+        tree_removal.remove_tree(shards, context.spend)
     with ShardsWriter(folder.shard, Cut(load.cost, decision.shards), form) as writer:
         write(writer)
         made = writer.close()
