@@ -149,9 +149,14 @@ class TargetConfig(Settings):
     ] = None
 
     def kept(self, total: int) -> int:
-        """Bytes that a run leaves free on a file system of `total` bytes. | `keep_free` | the file system |
-        left free | |-------------|--------------------|----------------------------| | given | any | that | |
-        not given | up to 100 TiB | 1 GiB | | not given | larger | 5 %, and at least 1 TiB |"""
+        """Bytes that a run leaves free on a file system of `total` bytes.
+
+        | `keep_free` | the file system | left free              |
+        |-------------|-----------------|------------------------|
+        | given       | any             | that                   |
+        | not given   | up to 100 TiB   | 1 GiB                  |
+        | not given   | larger          | 5 %, and at least 1 TiB |
+        """
         if self.keep_free is not None:
             return self.keep_free
         return max(total * KEPT_PERCENT // 100, TIB) if total > LARGE else GIB
