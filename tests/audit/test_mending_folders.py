@@ -21,7 +21,7 @@ from penstock.core.audit_selection import Choice
 from penstock.errors import FindingsError, PreflightError
 from penstock.state import gate
 from penstock.steps import audit_step, mending, repair_step
-from penstock.steps.repair_array import mender_of
+from penstock.steps.published_files import mender_of
 from penstock.storage import tree_removal
 
 if TYPE_CHECKING:

@@ -31,7 +31,7 @@ from penstock.filesystem import acl_xattrs, owners
 from penstock.filesystem.path_walk import walk
 from penstock.state import run_store, seals
 from penstock.steps import audit_step, repair_step
-from penstock.steps.repair_array import mender_of
+from penstock.steps.published_files import mender_of
 from penstock.storage import tree_removal
 
 if TYPE_CHECKING:

@@ -21,7 +21,7 @@ from penstock.errors import FailedError, FindingsError
 from penstock.formats.manifest import read_manifest
 from penstock.state import history, verdicts
 from penstock.steps import audit_step, repair_step
-from penstock.steps.repair_array import mender_of
+from penstock.steps.published_files import mender_of
 from penstock.steps.shared_damage import SharedDamage
 
 if TYPE_CHECKING:

@@ -18,7 +18,7 @@ from penstock.core.layout import DatasetLayout
 from penstock.filesystem.mount_checks import check_mount
 from penstock.filesystem.owners import is_another, is_mapped, mapping, numbers_here, owner
 from penstock.runtime.mounts import Mount, mount_of
-from penstock.steps.repair_array import mender_of
+from penstock.steps.published_files import mender_of
 
 if TYPE_CHECKING:
     from pathlib import Path

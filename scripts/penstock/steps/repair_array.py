@@ -11,61 +11,43 @@ import time
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from functools import partial
-from typing import TYPE_CHECKING, Protocol, Self
+from typing import TYPE_CHECKING
 
 from penstock.arrays.array_runner import run_array, still_alive
 from penstock.arrays.array_throttle import slots
 from penstock.audit import repair_plan
 from penstock.bandwidth.overview import cap_now
-from penstock.config.access_rules import sealed_rules
 from penstock.core import events
 from penstock.core.documents import fetched_files
 from penstock.core.documents.promise import of_repair
 from penstock.core.layout import DATA
-from penstock.errors import FailedError, NoSpaceError, PenstockError
-from penstock.filesystem.owners import is_mapped, numbers_here
+from penstock.errors import NoSpaceError, PenstockError
 from penstock.ownership import ops_share, promises
 from penstock.planning import repair_room
 from penstock.planning.forecast import element_time, least_rate
 from penstock.planning.lowered_promise import LoweredPromise
 from penstock.state import documents, receipts
-from penstock.storage.file_replacement import Mender
+from penstock.steps.published_files import inode_of, mender_of
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
+    from collections.abc import Callable, Sequence
     from pathlib import Path
 
-    from penstock.config.access_rules import AccessRules
     from penstock.core.documents.audit_description import Audit
     from penstock.core.documents.fetched_files import FetchedFile, FetchedFiles
     from penstock.core.documents.findings import Finding
-    from penstock.core.documents.seal import Seal, SealedPermissions
+    from penstock.core.documents.seal import Seal
     from penstock.core.layout import DatasetLayout
     from penstock.core.model import Record
     from penstock.state.context import Context
     from penstock.state.run import Run
+    from penstock.steps.shared_damage import SharedDamage
+    from penstock.storage.file_replacement import Mender
 
 STEP = "repair"
 STREAMS = 8
 """Files that are put in their places at once."""
 ALREADY = "it was right already"
-NAMED = 1000
-"""Paths that a line of the history names."""
-
-
-class Others(Protocol):
-    """The other releases that have damaged files as the same inodes: `shared_damage.SharedDamage`, which goes
-    by this module and so cannot be named here."""
-
-    @property
-    def names(self) -> Mapping[str, Sequence[object]]:
-        """What shares each damaged file, by its path."""
-
-    def mend(self, path: str, new: Path) -> None:
-        """Give them the file that will stand at `path`."""
-
-    def __enter__(self) -> Self: ...
-    def __exit__(self, *_: object) -> None: ...
 
 
 @dataclass(frozen=True)
@@ -131,7 +113,7 @@ def fetch(
     records: Sequence[Record],
     done: list[Done],
     sizes: list[int],
-    others: Others,
+    others: SharedDamage,
 ) -> None:
     """Have elements fetch what is damaged, and put it in its place, there and in the other releases that
     share the damaged file; also what they fetched until they were stopped. `done` gets the files, `sizes` the
@@ -216,7 +198,7 @@ def _place(
     *,
     times: dict[str, int],
     mender: Mender,
-    others: Others,
+    others: SharedDamage,
     stop: Callable[[], None],
 ) -> Done:
     stop()
@@ -237,41 +219,3 @@ def _place(
             raise
         return Done(one.path, why=str(error).partition("\n")[0])
     return Done(one.path, one.how)
-
-
-def mender_of(context: Context, layout: DatasetLayout, seal: Seal, release: str) -> Mender:
-    """What replaces files of the release, with the modes, group and owner that were published."""
-    published = seal.permissions
-    data = layout.release(release) / DATA
-    uid, gid = numbers_here(
-        published.uid, published.user, published.gid, published.group, mapped=is_mapped(data)
-    )
-    return Mender(
-        data,
-        file_mode=published.file_mode,
-        dir_mode=published.dir_mode,
-        gid=gid,
-        uid=uid,
-        rules=_rules(published, data),
-        spend=context.spend,
-    )
-
-
-def _rules(published: SealedPermissions, data: Path) -> AccessRules:
-    """Raises FailedError where the numbers in the release's ACL are others on this mount."""
-    if published.acl and is_mapped(data):
-        raise FailedError(
-            "the release's ACL cannot be set again here",
-            where=str(data),
-            why="this mount maps the numbers of users and groups, by which the ACL names them",
-            hint="repair on a machine that mounts it without id mapping",
-        )
-    return sealed_rules(published)
-
-
-def inode_of(layout: DatasetLayout, release: str, path: str) -> os.stat_result | None:
-    """What stands at the path in a release; None where nothing does."""
-    try:
-        return os.lstat(layout.release(release) / DATA / path)
-    except OSError:
-        return None

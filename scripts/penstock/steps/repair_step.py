@@ -31,8 +31,9 @@ from penstock.ownership.dataset_hold import holding
 from penstock.ownership.repair_promise import promised
 from penstock.state import history, receipts, verdicts
 from penstock.steps.audit_step import auditing, findings_of
+from penstock.steps.published_files import NAMED, mender_of
 from penstock.steps.release_choice import released, standing
-from penstock.steps.repair_array import ALREADY, NAMED, STEP, Done, fetch, mender_of, planned
+from penstock.steps.repair_array import ALREADY, STEP, Done, fetch, planned
 from penstock.steps.shared_damage import SharedDamage
 from penstock.storage import dataset_folders
 from penstock.views import findings_text as views

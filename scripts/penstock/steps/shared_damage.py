@@ -22,7 +22,7 @@ from penstock.filesystem import clock
 from penstock.formats.manifest import with_digests
 from penstock.state import history, verdicts
 from penstock.steps.audit_step import findings_of
-from penstock.steps.repair_array import NAMED, inode_of, mender_of
+from penstock.steps.published_files import NAMED, inode_of, mender_of
 from penstock.storage import dataset_folders
 
 if TYPE_CHECKING:
