@@ -74,7 +74,7 @@ class Settings:
         return hash(tuple(vars(self).values()))
 
     def __repr__(self) -> str:
-        values = ", ".join(f"{name}={value!r}" for name, value in vars(self).items())
+        values = ", ".join(name + "=" + repr(value) for name, value in vars(self).items())
         return f"{type(self).__qualname__}({values})"
 
 
