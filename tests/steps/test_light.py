@@ -13,7 +13,7 @@ HEAVY = ("pyarrow", "numpy", "rich", "jsonschema", "fsspec", "botocore", "pathsp
 @pytest.mark.parametrize(
     ("modules", "but"),
     [
-        ("cli.main, cli.step_runner, cli.commands.single_step, cli.parser, cli.session, cli.commands.run", ()),
+        ("cli.main, cli.commands.single_step, cli.parser, cli.session, cli.commands.run", ()),
         ("steps.preflight_step, listing.collection, sources.s3.source, sources.posix.source", ()),
         ("steps.copy_step, steps.permissions_step, steps.verify_step", ()),
         ("arrays.array_runner", ()),
