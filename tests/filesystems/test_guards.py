@@ -18,7 +18,7 @@ from tests.filesystems.bed import Bed
 from penstock.config.settings import EngineConfig
 from penstock.core.digests import of_hex
 from penstock.core.model import Expected
-from penstock.engine import audit_shard
+from penstock.engine import audit_shard, resumable_reading
 from penstock.engine.audit_shard import AuditTask
 from penstock.errors import LockedError, NoSpaceError, PenstockError, TransientError
 from penstock.formats.shards import EXPECTED, ShardWriter
@@ -246,5 +246,5 @@ def test_s16_an_audit_restores_no_stub(tmp_path: Path) -> None:
 
 
 def test_an_audit_that_asks_nothing_restores_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(audit_shard, "data_states", lambda *_: None)
+    monkeypatch.setattr(resumable_reading, "data_states", lambda *_: None)
     assert audited(tmp_path) == (["stub"], {})
