@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import select
@@ -198,18 +199,27 @@ def _elements(process: subprocess.Popen[bytes], wanted: str) -> list[int]:
     return found
 
 
+def _watched(process: subprocess.Popen[bytes], wanted: str) -> list[int]:
+    """A pidfd of each of these elements; none of one that ended since it was seen."""
+    watched = []
+    for pid in _elements(process, wanted):
+        with contextlib.suppress(ProcessLookupError):
+            watched.append(os.pidfd_open(pid))
+    return watched
+
+
 def test_a_killed_element_is_run_again_alone(staging: Staging) -> None:
     process = staging.start()
     deadline = time.monotonic() + DEADLINE
-    while not (staging.state("journal/*/*.journal") and _elements(process, "copy")):
+    while not (staging.state("journal/*/*.journal") and (watched := _watched(process, "copy"))):
         assert time.monotonic() < deadline, "no element began"
         assert process.poll() is None, staging.said()
         time.sleep(0.001)
-    for pid in _elements(process, "copy"):
-        with_pidfd = os.pidfd_open(pid)
-        os.kill(pid, signal.SIGKILL)
-        assert select.select([with_pidfd], [], [], DEADLINE)[0]
-        os.close(with_pidfd)
+    for fd in watched:
+        with contextlib.suppress(ProcessLookupError):
+            signal.pidfd_send_signal(fd, signal.SIGKILL)
+        assert select.select([fd], [], [], DEADLINE)[0]
+        os.close(fd)
     assert staging.finish(process) == 0, staging.said()
     staging.check()
 
@@ -217,11 +227,10 @@ def test_a_killed_element_is_run_again_alone(staging: Staging) -> None:
 def test_no_element_outlives_a_killed_run(staging: Staging) -> None:
     process = staging.start()
     deadline = time.monotonic() + DEADLINE
-    while not (pids := _elements(process, "copy")):
+    while not (watched := _watched(process, "copy")):
         assert time.monotonic() < deadline, "no element began"
         assert process.poll() is None, staging.said()
         time.sleep(0.001)
-    watched = [os.pidfd_open(pid) for pid in pids]
     process.kill()
     for fd in watched:
         assert select.select([fd], [], [], DEADLINE)[0], "an element lives on"
