@@ -93,7 +93,8 @@ def _kind(path: Path, name: str) -> str:
             return suffix
     with _opened(path) as file:
         start = file.read(BLOCK)
-    if start.startswith(b"PAR1"):
+    # The first key of another list may be these four letters.
+    if start.startswith(b"PAR1") and start[4:5] not in (b"", b"\0", b"\n", b"\r"):
         return "parquet"
     return "nul" if b"\0" in start else "lines"
 
