@@ -58,6 +58,13 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return output.flushed(leaving.code if isinstance(leaving.code, int) else 2)
     except OSError as error:
         return output.failed(error)
+    except ImportError as error:  # of the command's module
+        from penstock.cli import error_report
+
+        lacking = error_report.not_whole(error)
+        output.called_as("penstock")
+        output.say(str(lacking))
+        return lacking.exit_code
     return _run(parsed)
 
 
