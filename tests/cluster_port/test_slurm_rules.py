@@ -366,7 +366,7 @@ def test_s29_the_time_of_an_array(
     configured: int | None, asked: int, longest: float | None, seconds: int | None, tmp_path: Path
 ) -> None:
     slurm = Scripted(parts=[Partition("data", max_time=longest)])
-    config = ClusterConfig("slurm", JobOptions(core_spec=None, time=configured, partition="data"))
+    config = ClusterConfig("slurm", options=JobOptions(core_spec=None, time=configured, partition="data"))
     SlurmCluster(config, slurm=slurm).submit(replace(spec(tmp_path), time=asked))
     (options,) = slurm.options
     assert options.time == seconds
@@ -387,7 +387,7 @@ def test_s29_the_longest_time_is_the_partitions(
     partition: str | None, longest: list[float | None], seconds: float
 ) -> None:
     """QOS and associations: `test_time_limits`."""
-    config = ClusterConfig("slurm", JobOptions(core_spec=None, partition=partition))
+    config = ClusterConfig("slurm", options=JobOptions(core_spec=None, partition=partition))
     parts = [Partition(f"p{n}", default=n == 0, max_time=one) for n, one in enumerate(longest)]
     assert SlurmCluster(config, slurm=Scripted(parts=parts)).longest("copy") == seconds
 

@@ -106,9 +106,9 @@ def judged_on(named: str) -> None:
         result = selftest.run(bed.nodes[0], time.sleep, lambda _: None, lambda place: peers(bed, place))
         assert os.listdir(bed.nodes[0]) == []
         asked = Counter(one.name for one in bed.operations())
-    rows = {about: re.sub(r"\.nfs\w+", ".nfs", found) for about, found in found_in(result["results"]).items()}
+    rows = {check.about: re.sub(r"\.nfs\w+", ".nfs", check.found) for check in result["results"]}
     compared(rows, rows_of(named))
-    loud = {row["about"]: row["verdict"] for row in result["results"] if row["verdict"] not in ("ok", "note")}
+    loud = {check.about: check.verdict for check in result["results"] if check.verdict not in ("ok", "note")}
     refused = ABILITIES["link_between_folders"]
     assert loud == ({refused: "warning"} if named == "beegfs7" else {})
     assert (result["kind"], result["contradicts"]) == ("fuse", 0)

@@ -30,13 +30,20 @@ FORMS = [
     Form(columns.MANIFEST, Record._fields),
     Form(columns.SURVEY, Surveyed._fields),
 ]
-VALUES = {"binary": b"b", "string": "s", "int64": 7, "int32": 7}
+VALUES = {"binary": (b"b", b"bb"), "string": ("s", "ss"), "int64": (7, 14), "int32": (7, 14)}
+"""Two values of each type."""
+
+
+def value(kind: pa.DataType, number: int = 0) -> Any:
+    if pa.types.is_struct(kind):
+        return {field.name: value(field.type, number) for field in kind}
+    return VALUES[str(kind)][number]
 
 
 def table(path: Path, form: Form, *, kind: str = "", without: str = "", also: str = "") -> None:
     """A table of one row, as another version would have written it."""
     made = pa.table(
-        {field.name: pa.array([VALUES[str(field.type)]], field.type) for field in form.schema},
+        {field.name: pa.array([value(field.type)], field.type) for field in form.schema},
         schema=form.schema.with_metadata({b"penstock": (kind or form.kind).encode()}),
     )
     made = made.drop_columns([without]) if without else made
@@ -60,7 +67,7 @@ def test_a_column_of_another_version_harms_nothing(tmp_path: Path, form: Form) -
     with pytest.raises(FailedError, match=f'no column "{name}"') as told:
         rows(path, form)
     assert told.value.where == str(path)
-    form.defaults[name] = default = VALUES[str(form.schema.field(name).type)] * 2
+    form.defaults[name] = default = value(form.schema.field(name).type, 1)
     assert rows(path, form) == [{**whole[0], name: default}]
     first = form.schema.names[0]
     assert list(rows(path, form, [name, first])[0].items()) == [(name, default), (first, whole[0][first])]
