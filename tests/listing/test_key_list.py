@@ -274,6 +274,12 @@ COLUMNS: Mapping[str, st.SearchStrategy[Any]] = {
 }
 
 
+@pytest.mark.parametrize("content", [b"PAR1", b"PAR1\n", b"PAR1\0"])
+def test_a_key_that_begins_as_a_parquet_file_does_is_a_key(tmp_path: Path, content: bytes) -> None:
+    (tmp_path / "list").write_bytes(content)
+    assert [one.key for batch in key_lists.read(tmp_path / "list", "list") for one in batch] == ["PAR1"]
+
+
 @settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(
     listed=st.lists(
