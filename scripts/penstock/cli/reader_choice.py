@@ -5,8 +5,7 @@ from __future__ import annotations
 import os
 from typing import TYPE_CHECKING, NamedTuple
 
-from penstock.cli import output
-from penstock.core.text import did_you_mean, in_quotes
+from penstock.cli import output, target_datasets
 from penstock.errors import ConfigError
 
 if TYPE_CHECKING:
@@ -64,11 +63,7 @@ def chosen(parsed: argparse.Namespace, session: Session) -> Reading:
     there = name and DATASET_NAME.fullmatch(name) and os.path.lexists(target.root / name)
     known = [name] if there else places.datasets(target.root)
     if name and not there:
-        raise ConfigError(
-            f"no dataset is named {in_quotes(name)}{did_you_mean([name], known)}",
-            where=str(target.root),
-            hint=f"there are: {', '.join(known)}" if known else "there is none at all",
-        )
+        raise target_datasets.not_known([name], known, target.root)
     if len(known) != 1:
         raise ConfigError("which dataset?", hint=f"there are: {', '.join(known)}" if known else "none")
     return Reading(target, known[0], GcConfig.grace)

@@ -11,6 +11,7 @@ from penstock.errors import ConfigError
 if TYPE_CHECKING:
     import argparse
     from collections.abc import Sequence
+    from pathlib import Path
 
     from penstock.cli.session import Session
     from penstock.config.settings import TargetConfig
@@ -55,12 +56,17 @@ class TargetDatasets(NamedTuple):
             known = list(dict.fromkeys([*known, *places.datasets(root)]))
         unknown = [name for name in names if name not in known]
         if unknown:
-            raise ConfigError(
-                f"no dataset is named {', '.join(map(in_quotes, unknown))}{did_you_mean(unknown, known)}",
-                where=str(root),
-                hint=f"there are: {', '.join(known)}" if known else "there is none at all",
-            )
+            raise not_known(unknown, known, root)
         return [layout_of(self.target, name) for name in dict.fromkeys(names or known)]
+
+
+def not_known(names: Sequence[str], known: Sequence[str], root: Path) -> ConfigError:
+    """The error about names that none of the datasets below a root has."""
+    return ConfigError(
+        f"no dataset is named {', '.join(map(in_quotes, names))}{did_you_mean(names, known)}",
+        where=str(root),
+        hint=f"there are: {', '.join(known)}" if known else "there is none at all",
+    )
 
 
 def chosen(parsed: argparse.Namespace, session: Session) -> TargetDatasets:
