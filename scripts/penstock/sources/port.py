@@ -46,20 +46,6 @@ class Body(Protocol):
         """Drop the body, read or not; never raises."""
 
 
-@runtime_checkable
-class Sparse(Body, Protocol):
-    """The body of a file with holes. Reads end where a hole or the data does."""
-
-    certain: bool
-    """Whether the bytes of a gap are surely zeros. Where False, the caller reads them and checks."""
-
-    def gap(self) -> int:
-        """Bytes of the hole at this place within the range; 0 in data and at the end."""
-
-    def skip(self, count: int) -> None:
-        """Pass over `count` bytes of a gap, unread."""
-
-
 class Reader(Protocol):
     """Reads for ONE thread: owns a connection or folder descriptors, and reuses them."""
 

@@ -22,7 +22,8 @@ from penstock.engine.transfer.prefetch import Asking
 from penstock.engine.transfer.pump import Pump, long, short
 from penstock.engine.transfer.upload_parts import sizes_of_upload
 from penstock.errors import IntegrityError, SourceChangedError, TransientError, UnprovenError
-from penstock.sources.port import AheadReader, Sparse, WholeReader
+from penstock.sources.port import AheadReader, WholeReader
+from penstock.sources.posix.sparse import SparseBody
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
@@ -250,7 +251,7 @@ class Copier(Stream):
         if self.require:
             self.require_proof(entry, sums)
         if entry.part < 0:
-            pending = writer.begin(entry.path, length, holes=isinstance(body, Sparse))
+            pending = writer.begin(entry.path, length, holes=isinstance(body, SparseBody))
         else:
             pending = writer.begin_part(entry.path, entry.size, entry.offset, length)
         try:

@@ -18,7 +18,7 @@ import xxhash
 from penstock.engine.stream import BLOCK, Stopped
 from penstock.errors import IntegrityError, TransientError
 from penstock.filesystem.libc import all_zeros
-from penstock.sources.port import Sparse
+from penstock.sources.posix.sparse import SparseBody
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -54,7 +54,7 @@ class Pump:
         """Move `length` bytes; their digest's hex. Raises TransientError for a body that ends early,
         IntegrityError for one that is longer, Stopped, and what reading and writing raise."""
         self._asked = 0.0
-        if isinstance(body, Sparse):
+        if isinstance(body, SparseBody):
             return self._with_holes(entry, body, pending, sums, length)
         if sums is None or not sums.slow or length < BESIDE:
             return self._plain(entry, body, pending, sums.update if sums else None, length)
@@ -111,7 +111,7 @@ class Pump:
         return digest.hexdigest()
 
     def _with_holes(
-        self, entry: Entry, body: Sparse, pending: Pending, sums: Sums | None, length: int
+        self, entry: Entry, body: SparseBody, pending: Pending, sums: Sums | None, length: int
     ) -> str:
         """Gaps are passed over where they are certain, else read and left out when they are zeros."""
         stream, ask, limiter = self._stream, self._ask, self._stream.limiter

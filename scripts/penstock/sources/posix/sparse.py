@@ -22,21 +22,24 @@ EXTENTS = 1 << 16
 
 
 class SparseBody(PosixBody):
-    """One range of a file with holes (`port.Sparse`). A read ends where a hole or the data does."""
+    """One range of a file with holes. A read ends where a hole or the data does."""
 
     __slots__ = ("_in_gap", "_until", "certain")
 
     def __init__(self, fd: int, key: str, found: os.stat_result, offset: int, length: int) -> None:
         super().__init__(fd, key, found, offset, length)
         self.certain = _holes_told(found.st_dev)
+        """Whether the bytes of a gap are surely zeros. Where False, the caller reads them and checks."""
         self._until, self._in_gap = offset, False
 
     def gap(self) -> int:
+        """Bytes of the hole at this place within the range; 0 in data and at the end."""
         if self._at >= self._until and self._left:
             self._look()
         return self._until - self._at if self._in_gap else 0
 
     def skip(self, count: int) -> None:
+        """Pass over `count` bytes of a gap, unread."""
         self._at += count
         self._left -= count
 
