@@ -9,8 +9,7 @@ import sys
 from typing import TYPE_CHECKING
 
 from penstock.cli import ancestors
-from penstock.cli.ancestors import ABOVE
-from penstock.cli.session import WORKFLOW
+from penstock.cli.ancestors import ABOVE, WORKFLOW
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -25,6 +25,7 @@ from penstock.cli import output
 from penstock.cli.commands import adopt, audit, diff, du, history, limit, plan, releases, repair, show, status
 from penstock.cli.commands import list as listing
 from penstock.cli.session import Session
+from penstock.core.documents import findings
 from penstock.core.events import Ended
 from penstock.views import (
     check_table,
@@ -169,7 +170,7 @@ def screens() -> Mapping[str, Callable[[], str]]:
         "carried, poor": lambda: linked_text.words({}) + "\n",
         "repair of others": lambda: "".join(
             f"{words('r2', count)}\n"
-            for words in (findings_text.also_repaired, findings_text.also_in)
+            for words in (findings.also_repaired, findings.also_in)
             for count in (1, 1234)
         ),
     }

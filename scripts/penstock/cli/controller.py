@@ -13,7 +13,6 @@ import threading
 from typing import TYPE_CHECKING
 
 from penstock.cli import ancestors, exit_files
-from penstock.cli.session import WORKFLOW
 from penstock.core import timestamps
 from penstock.errors import LockedError
 
@@ -52,7 +51,7 @@ def take(folder: Path, say: Callable[[str], None], *, alone: bool = True) -> Non
         signal.signal(signal.SIGINT, signal.default_int_handler)
         _let_steps_begin()
     os.environ.update(ancestors.handed_down())
-    os.environ[WORKFLOW] = str(folder)
+    os.environ[ancestors.WORKFLOW] = str(folder)
     os.ftruncate(controller, 0)
     os.pwrite(controller, " ".join([os.uname().nodename, *ancestors.above()]).encode(), 0)
 

@@ -39,8 +39,6 @@ if TYPE_CHECKING:
 
 R = TypeVar("R")
 
-WORKFLOW = "PENSTOCK_WORKFLOW"
-
 
 class Session:
     """A context manager: log, watch and locks end with it."""
@@ -88,7 +86,7 @@ class Session:
         self.stop.set(signal.SIGTERM)
 
     def _share_workflow(self) -> None:
-        folder = os.environ.get(WORKFLOW)
+        folder = os.environ.get(ancestors.WORKFLOW)
         if folder and os.path.isdir(folder):
             fd = os.open(f"{folder}/steps", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
             self._cleanup.callback(os.close, fd)
@@ -205,7 +203,7 @@ class Session:
             view.close()
 
     def _owns_terminal(self) -> bool:
-        folder = os.environ.get(WORKFLOW)
+        folder = os.environ.get(ancestors.WORKFLOW)
         if not folder or not os.path.isdir(folder):
             return True
         fd = os.open(f"{folder}/display", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)

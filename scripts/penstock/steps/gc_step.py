@@ -13,7 +13,6 @@ from penstock.retention import collection, dataset_removal, decision, freeing, s
 from penstock.retention.collection import Plan
 from penstock.state import history, missing_releases
 from penstock.storage import dataset_folders
-from penstock.views import gc_text
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Sequence
@@ -132,7 +131,7 @@ def _done(
     stagings = planned.stagings
     if not dry_run and layout.state.is_dir():
         if planned.folders:
-            told = "; ".join(line.strip() for line in gc_text.freed(planned.freed, "will free"))
+            told = "; ".join(line.strip() for line in planned.freed.in_words("will free"))
             text = f"to be removed: {human.counted(len(planned.folders), 'folder')}; {told}"
             context.emit(events.Noted(layout.dataset, step, text))
         done = collection.carry_out(context, layout, planned, decide, step, unpinned=unpinned)

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING
 
 from penstock.audit import audit_plan, audit_store, repair_plan, text_manifests
 from penstock.core import events, human
-from penstock.core.documents.findings import EMPTY_FOLDER, REPAIRABLE, Finding
+from penstock.core.documents.findings import EMPTY_FOLDER, REPAIRABLE, Finding, also_in, also_repaired
 from penstock.core.documents.history_line import Repair, RepairCounts
 from penstock.core.layout import DATA, EMPTY_FOLDERS, MANIFEST
 from penstock.errors import FailedError, FindingsError, NoSpaceError, PenstockError
@@ -36,7 +36,6 @@ from penstock.steps.release_choice import released, standing
 from penstock.steps.repair_array import ALREADY, STEP, Done, fetch, planned
 from penstock.steps.shared_damage import SharedDamage
 from penstock.storage import dataset_folders
-from penstock.views import findings_text as views
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
@@ -297,11 +296,11 @@ def _close(
     if ends:
         result["fsync_ends"] = ends
     for name, paths in result["also_repaired"].items():
-        context.emit(events.Noted(layout.dataset, STEP, views.also_repaired(name, len(paths))))
+        context.emit(events.Noted(layout.dataset, STEP, also_repaired(name, len(paths))))
     for name, failed_there in sorted(shared.failed.items()):
         hint = f"`penstock audit {layout.dataset} --release {name}`, then repair it"
         why = "; ".join(sorted(set(failed_there.values())))
-        text = f"{views.also_in(name, len(failed_there))} ({why}): {hint}"
+        text = f"{also_in(name, len(failed_there))} ({why}): {hint}"
         context.emit(events.Warned(layout.dataset, STEP, text))
     _note(layout, audit, done, fetched, ends)
     shared.note(audit, ends)

@@ -22,18 +22,6 @@ METHODS = {
 }
 
 
-def also_repaired(release: str, count: int) -> str:
-    """The sentence for a release that shared damaged files with the repaired one, and was repaired, too."""
-    them = "1 file is" if count == 1 else f"{human.count(count)} files are"
-    return f"{them} the same in release {release}, and repaired there, too"
-
-
-def also_in(release: str, count: int) -> str:
-    """The sentence for a release that shared damaged files with the repaired one, and still has them."""
-    them = "1 damaged file is" if count == 1 else f"{human.count(count)} damaged files are"
-    return f"{them} the same in release {release}, and not repaired there"
-
-
 def last(shown: AuditShown) -> str:
     """The last audit of a release in one line: when, how much, the result, and what closed its findings."""
     audit = shown.audit

@@ -8,7 +8,7 @@ from penstock.core import human
 from penstock.views import text_block
 
 if TYPE_CHECKING:
-    from penstock.core.documents.step_results import Collected, Frees
+    from penstock.core.documents.step_results import Collected
 
 
 PINS = 20
@@ -37,7 +37,7 @@ def collected(found: Collected, columns: int = 0) -> str:
     done = "would be" if would else "was"
     lines += [f"  pin {human.printable(name)} {done} taken back" for name in found["unpinned"]]
     if gone or found["interrupted"] or any(one["removed"] for one in found["stagings"]):
-        lines += freed(found["frees"], "would free" if would else "freed, as counted before")
+        lines += found["frees"].in_words("would free" if would else "freed, as counted before")
     if folder := found.get("gone"):
         lines.append(f"  the dataset {'would go' if would else 'is gone'}, {human.printable(folder)}")
     if found["waits"]:
@@ -50,18 +50,3 @@ def _wrapped(line: str, columns: int) -> list[str]:
         return [line]
     below = " " * (len(line) - len(line.lstrip()) + 2)
     return text_block.wrapped(line, columns, below=below)
-
-
-def freed(told: Frees, verb: str) -> list[str]:
-    """By user, group and project."""
-    amount = f"{human.size(told.bytes)} ({told.bytes:,} bytes) in {human.counted(told.inodes, 'inode')}"
-    lines = [f"  {verb}: {amount}; {human.size(told.shared_bytes)} are shared with what stays"]
-    for name, amounts in (("user", told.users), ("group", told.groups), ("project", told.projects)):
-        if amounts:
-            each = ", ".join(f"{human.printable(one)} {human.size(size)}" for one, size in amounts.items())
-            lines.append(f"    by {name}: {each}")
-    if told.unseen_folders:
-        lines.append(
-            f"    {human.counted(told.unseen_folders, 'folder')} could not be looked into: at least this"
-        )
-    return lines

@@ -92,7 +92,7 @@ def _mended(parsed: argparse.Namespace, session: Session, config: Config, readin
 
 
 def _show(result: MendResult) -> None:
-    from penstock.views import findings_text
+    from penstock.core.documents.findings import also_in, also_repaired
 
     name = result["dataset"]
     output.show(f"{name}: {result['release']} is published, in {result['path']}")
@@ -109,6 +109,6 @@ def _show(result: MendResult) -> None:
             f"fetched, in {human.duration(result['repair_seconds'])}"
         )
     for release, count in sorted(result["also_repaired"].items()):
-        output.show(f"  {findings_text.also_repaired(release, count)}")
+        output.show(f"  {also_repaired(release, count)}")
     for release, count in sorted(result["also_in"].items()):
-        output.show(f"  {findings_text.also_in(release, count)}: `penstock audit {name} --release {release}`")
+        output.show(f"  {also_in(release, count)}: `penstock audit {name} --release {release}`")

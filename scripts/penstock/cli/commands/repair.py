@@ -6,7 +6,8 @@ from typing import TYPE_CHECKING
 
 from penstock.cli import audit_results, flags
 from penstock.core import human
-from penstock.views.findings_text import SHOWN, also_in, also_repaired, line, table
+from penstock.core.documents.findings import also_in, also_repaired
+from penstock.views.findings_text import SHOWN, line, table
 
 if TYPE_CHECKING:
     import argparse

@@ -16,6 +16,7 @@
 from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
+from penstock.core import human
 from penstock.core.documents import typed_json
 from penstock.core.text import in_quotes
 
@@ -62,3 +63,15 @@ def from_json(line: bytes) -> Finding:
     if finding.kind not in MARKS:
         raise ValueError(f"{in_quotes(finding.kind)} is no kind of finding")
     return finding
+
+
+def also_repaired(release: str, count: int) -> str:
+    """The sentence for a release that shared damaged files with the repaired one, and was repaired, too."""
+    them = "1 file is" if count == 1 else f"{human.count(count)} files are"
+    return f"{them} the same in release {release}, and repaired there, too"
+
+
+def also_in(release: str, count: int) -> str:
+    """The sentence for a release that shared damaged files with the repaired one, and still has them."""
+    them = "1 damaged file is" if count == 1 else f"{human.count(count)} damaged files are"
+    return f"{them} the same in release {release}, and not repaired there"

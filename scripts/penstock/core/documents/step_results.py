@@ -8,6 +8,7 @@ A key once here keeps its meaning. Times are seconds since the epoch, sizes are 
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple, NotRequired, TypedDict
 
+from penstock.core import human
 from penstock.core.checks import CheckResult
 from penstock.core.documents.differences import Difference
 from penstock.core.documents.findings import Finding
@@ -365,6 +366,22 @@ class Frees(NamedTuple):
     projects: Mapping[str, int]
     unseen_folders: int
     """Files and folders that could not be looked at."""
+
+    def in_words(self, verb: str) -> list[str]:
+        """Lines for people: the sum, then by user, group and project."""
+        amount = f"{human.size(self.bytes)} ({self.bytes:,} bytes) in {human.counted(self.inodes, 'inode')}"
+        lines = [f"  {verb}: {amount}; {human.size(self.shared_bytes)} are shared with what stays"]
+        for name, amounts in (("user", self.users), ("group", self.groups), ("project", self.projects)):
+            if amounts:
+                each = ", ".join(
+                    f"{human.printable(who)} {human.size(size)}" for who, size in amounts.items()
+                )
+                lines.append(f"    by {name}: {each}")
+        if self.unseen_folders:
+            lines.append(
+                f"    {human.counted(self.unseen_folders, 'folder')} could not be looked into: at least this"
+            )
+        return lines
 
 
 class Collected(TypedDict):
