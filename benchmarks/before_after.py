@@ -49,9 +49,10 @@ SLOWER = 0.95
 LEVEL = 0.95
 CONFIG = "target: {{root: {root}, keep_free: 1MiB}}\ndatasets: {{bench: {{source: {source}}}}}\n"
 SHARD = """\
-import dataclasses, hashlib, json, pathlib, sys
+import dataclasses, hashlib, importlib.util, json, pathlib, sys
 from penstock.core.run_documents import ShardInfo
-from penstock.formats.shards import read_shard
+room = "tables" if importlib.util.find_spec("penstock.tables") else "formats"  # its name in older checkouts
+read_shard = importlib.import_module(f"penstock.{room}.shards").read_shard
 state = pathlib.Path(sys.argv[1])
 rows = state / "00000.parquet"
 entries = [entry for batch in read_shard(rows) for entry in batch]

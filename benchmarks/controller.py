@@ -4,7 +4,7 @@ The server makes its objects up. Each step is a command of its own; its peak is 
 processes have resident, shared pages counted in each. Copy and verify are not shown: on a cluster their
 elements are other jobs. With --changed a release is made of the listing (`many.publish`), then each object
 has another version: the second list and plan are the ones that matter. The figures of
-`penstock.steps.controller_memory` are these.
+`penstock.jobs.controller_memory` are these.
 """
 
 from __future__ import annotations

@@ -185,10 +185,10 @@ def publish(root: Path) -> None:
         SealedSource,
     )
     from penstock.core.layout import MANIFEST, SEAL, DatasetLayout
-    from penstock.formats.files import Files
-    from penstock.formats.listing_file import read_columns
-    from penstock.formats.manifest import FORM, ManifestWriter
-    from penstock.state import run_store
+    from penstock.dataset import run_store
+    from penstock.tables.files import Files
+    from penstock.tables.listing_file import read_columns
+    from penstock.tables.manifest import FORM, ManifestWriter
 
     layout = DatasetLayout(root, "many")
     run = run_store.open_run(layout)

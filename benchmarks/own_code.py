@@ -25,7 +25,7 @@ sys.path.insert(0, str(HERE.parent))
 from tests.support.s3server import S3Server  # noqa: E402
 
 from penstock.config.settings import DatasetConfig, SourceConfig  # noqa: E402
-from penstock.filesystem import path_walk, tree  # noqa: E402
+from penstock.fs import path_walk, tree  # noqa: E402
 from penstock.sources.http.connection import Connection  # noqa: E402
 from penstock.sources.http.endpoint import endpoint  # noqa: E402
 from penstock.sources.registry import open_source  # noqa: E402

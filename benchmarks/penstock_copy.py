@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any
 
 from penstock.config.settings import DatasetConfig, EngineConfig, SourceConfig, VerifyConfig
 from penstock.core.layout import DatasetLayout
-from penstock.runtime import garbage_collection
+from penstock.host import garbage_collection
 from penstock.sources.registry import open_source
 
 if TYPE_CHECKING:
@@ -60,7 +60,7 @@ def main() -> int:
 
 
 def _list(source: Source, path: Path) -> int:
-    from penstock.formats.listing_file import ListingWriter
+    from penstock.tables.listing_file import ListingWriter
 
     with ListingWriter(path) as writer:
         for batch in source.list():
@@ -75,9 +75,9 @@ def _rows(source: Source) -> Iterator[pa.RecordBatch]:
     import pyarrow as pa
 
     from penstock.core.model import Listed
-    from penstock.formats.listing_file import FORM
-    from penstock.formats.shards import whole_files
-    from penstock.formats.tables import texts
+    from penstock.tables.listing_file import FORM
+    from penstock.tables.shards import whole_files
+    from penstock.tables.tables import texts
 
     for batch in source.list():
         listed = dict(zip(Listed._fields, zip(*batch, strict=True), strict=True))
@@ -94,8 +94,8 @@ def _copy(
 ) -> int:
     from penstock.engine.copy_shard import copy_shard
     from penstock.engine.tasks import CopyTask
-    from penstock.formats.shards import ShardWriter
-    from penstock.storage import dataset_folders
+    from penstock.tables.shards import ShardWriter
+    from penstock.target import dataset_folders
 
     with ShardWriter(state / "00000.parquet", 0) as writer:
         for batch in _rows(source):

@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING, Any
 from benchmarks import contenders, data, measure
 
 from penstock.core.run_documents import ShardInfo
-from penstock.formats.shards import read_shard
+from penstock.tables.shards import read_shard
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -35,7 +35,7 @@ CONFIG = "target: {{root: {root}}}\ndatasets:\n  bench: {{source: {source}}}\n"
 MODULES = (
     "pyarrow.parquet",
     "penstock.cli.main",
-    "penstock.steps.audit_step",
+    "penstock.keep.audit.audit_step",
     "penstock.engine.reread_shard",
     "penstock.engine.audit_shard",
     "penstock.engine.reading.rereader",

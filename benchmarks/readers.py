@@ -27,7 +27,7 @@ from tests.support.azurite import Azurite
 from tests.support.fake_gcs import FakeGcs
 from tests.support.versity import ACCESS, SECRET, Versity
 
-from penstock.storage import tree_removal
+from penstock.target import tree_removal
 
 if TYPE_CHECKING:
     from penstock.config.settings import SourceConfig

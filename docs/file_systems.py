@@ -1,6 +1,6 @@
 """Makes docs/filesystems.md: what penstock believes of each kind of file system.
 
-`python docs/file_systems.py` (`make docs`). The tables of kinds come from `penstock.filesystem.kinds`; what
+`python docs/file_systems.py` (`make docs`). The tables of kinds come from `penstock.fs.kinds`; what
 is read of a mount, and which test shows it, stands here. Tests fail where the page is not what this prints,
 and where a test that it names is not there.
 """
@@ -10,17 +10,17 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
-from penstock.filesystem.kinds import ALWAYS, NEVER, TABLE
+from penstock.fs.kinds import ALWAYS, NEVER, TABLE
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
-    from penstock.filesystem.kinds import Kind
+    from penstock.fs.kinds import Kind
 
 PAGE = Path(__file__).parent / "filesystems.md"
 HEAD = (
     "# What penstock believes of file systems\n\n"
-    "One row for each kind, made by `make docs` from `scripts/penstock/filesystem/kinds.py`, which also says "
+    "One row for each kind, made by `make docs` from `scripts/penstock/fs/kinds.py`, which also says "
     "from where it is known. A kind that is not here is used in the safest way: fsync of each file, no read "
     "counts as `cold`.\n\n"
     "None of this was tried on a live BeeGFS, WEKA, Lustre, NFS, Ceph, CIFS or GPFS. The tests run on ext4 "

@@ -17,7 +17,7 @@ from rich.text import Text
 from tests.demo.example import serving_folder
 from tests.support import terminal
 
-from penstock.storage.tree_removal import remove_tree
+from penstock.target.tree_removal import remove_tree
 
 WIDTH, HEIGHT = 96, 40
 FILES, SMALL, LARGE = 3000, 64 << 10, 512 << 20

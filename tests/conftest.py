@@ -12,8 +12,8 @@ import pytest
 from tests.support import warm
 from tests.support.requirements import pytest_report_header, pytest_terminal_summary
 
-from penstock.filesystem.probe import trials
-from penstock.runtime import job_environment
+from penstock.fs.probe import trials
+from penstock.host import job_environment
 
 if TYPE_CHECKING:
     from collections.abc import Generator

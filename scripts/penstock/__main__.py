@@ -1,6 +1,6 @@
 """`python -m penstock`: the same as the `penstock` command."""
 
-from penstock.runtime import interpreter
+from penstock.host import interpreter
 
 
 def program() -> None:

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
     from pathlib import Path
 
-    from penstock.state.context import Context
+    from penstock.dataset.context import Context
 
 GIANTS = PlanConfig(giant_bytes=4 << 20, part_bytes=1 << 20)
 FILES = {

@@ -16,13 +16,13 @@ from tests.storage.conftest import need
 from tests.support.published import content, publish
 from tests.support.staging_runs import tree
 
-from penstock.adoption import adoption_store
 from penstock.config.fixed_settings import TESTED
-from penstock.errors import LockedError
-from penstock.formats import survey_file
-from penstock.ownership.dataset_hold import lock_of
-from penstock.state import array_job, own_state
-from penstock.steps import adopt_step
+from penstock.core.errors import LockedError
+from penstock.dataset import own_state
+from penstock.jobs import adoption_store, array_job
+from penstock.jobs.ownership.dataset_hold import lock_of
+from penstock.run import adopt_step
+from penstock.tables import survey_file
 
 if TYPE_CHECKING:
     from collections.abc import Callable

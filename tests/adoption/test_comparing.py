@@ -18,10 +18,10 @@ from penstock.cli.commands import adopt
 from penstock.cluster.port import State
 from penstock.core.documents.differences import KINDS, MARKS
 from penstock.core.documents.findings import MARKS as OF_AUDITS
+from penstock.core.errors import FindingsError, PreflightError
 from penstock.core.events import ElementChanged, Ended
-from penstock.errors import FindingsError, PreflightError
-from penstock.steps import adopt_step
-from penstock.steps.adopt_step import Request
+from penstock.run import adopt_step
+from penstock.run.adopt_step import Request
 
 if TYPE_CHECKING:
     from tests.adoption.conftest import Place

@@ -16,19 +16,19 @@ from tests.adoption.test_sealing import as_source, compare, inodes, seal
 from tests.support.forked import forked
 from tests.support.staging_runs import context_for
 
-from penstock.errors import FailedError, FindingsError, PreflightError
-from penstock.planning import adopted_tree
-from penstock.state import run_store
-from penstock.steps import adopt_seal, adopt_step, copy_step, plan_step
-from penstock.steps.adopt_step import Request
-from penstock.storage import adopted_files
+from penstock.core.errors import FailedError, FindingsError, PreflightError
+from penstock.dataset import run_store
+from penstock.run import adopt_seal, adopt_step, copy_step, plan_step
+from penstock.run.adopt_step import Request
+from penstock.run.adoption import adopted_tree
+from penstock.target import adopted_files
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
     from tests.adoption.conftest import Place
 
-    from penstock.state.run import Run
+    from penstock.dataset.run import Run
 
 
 def intend(place: Place) -> Run:

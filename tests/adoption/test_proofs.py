@@ -13,8 +13,8 @@ from tests.support.s3server import S3Server
 from tests.support.staging_runs import context_for, tree
 
 from penstock.config.settings import PlanConfig, SourceConfig
-from penstock.steps import adopt_step
-from penstock.steps.adopt_step import Request
+from penstock.run import adopt_step
+from penstock.run.adopt_step import Request
 
 if TYPE_CHECKING:
     from collections.abc import Callable

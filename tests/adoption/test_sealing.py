@@ -18,27 +18,27 @@ from tests.support.published import content
 from tests.support.staging_runs import events_of, tree
 
 from penstock.config.settings import PermissionsConfig, VerifyConfig
+from penstock.core.errors import FailedError, FindingsError, PreflightError
 from penstock.core.layout import ADOPTED, RunLayout
-from penstock.errors import FailedError, FindingsError, PreflightError
-from penstock.formats import survey_file
-from penstock.formats.manifest import read_manifest
-from penstock.planning import adopted_tree
-from penstock.state import adopted_trees, run_store
-from penstock.steps import (
+from penstock.dataset import adopted_trees, run_store
+from penstock.keep.audit import audit_step
+from penstock.keep.repair import repair_step
+from penstock.run import (
     adopt_seal,
     adopt_step,
-    audit_step,
     copy_step,
     list_step,
     permissions_step,
     plan_step,
     publish_step,
-    repair_step,
     verify_step,
 )
-from penstock.steps.adopt_step import Request
-from penstock.storage import adopted_files
-from penstock.storage.adopted_files import AdoptedFiles
+from penstock.run.adopt_step import Request
+from penstock.run.adoption import adopted_tree
+from penstock.tables import survey_file
+from penstock.tables.manifest import read_manifest
+from penstock.target import adopted_files
+from penstock.target.adopted_files import AdoptedFiles
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -13,7 +13,7 @@ from tests.support.published import content, published
 from tests.support.staging_runs import tree
 
 from penstock.config.settings import PlanConfig
-from penstock.state.context import Context
+from penstock.dataset.context import Context
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -9,15 +9,15 @@ from typing import TYPE_CHECKING, Any
 import pytest
 import xxhash
 
+from penstock.core.errors import FailedError, IntegrityError, TransientError
 from penstock.core.model import Expected
 from penstock.engine.reading.rereader import Auditor
-from penstock.errors import FailedError, IntegrityError, TransientError
-from penstock.filesystem.cold_read import Seen
+from penstock.fs.cold_read import Seen
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from penstock.errors import PenstockError
+    from penstock.core.errors import PenstockError
 
 CONTENT = b"content"
 ENTRY = Expected(

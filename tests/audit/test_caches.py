@@ -18,18 +18,18 @@ from tests.support.images import BLOCK, blocks, mounted
 from tests.support.published import content, data_of, flip, published
 from tests.support.staging_runs import tree
 
-from penstock.audit import audit_plan
 from penstock.core.documents.seal import Amount
 from penstock.engine.reread_shard import storage_grade
-from penstock.filesystem.capabilities import facts
-from penstock.filesystem.cold_read import ColdReader
-from penstock.steps import audit_step, repair_step
-from penstock.views import findings_text
+from penstock.fs.capabilities import facts
+from penstock.fs.cold_read import ColdReader
+from penstock.keep.audit import audit_plan, audit_step
+from penstock.keep.repair import repair_step
+from penstock.look.views import findings_text
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from penstock.state.context import Context
+    from penstock.dataset.context import Context
 
 MARK = b"a block that is found in the image by its content"
 CONTENT = (MARK + bytes(4096))[:4096] * 4

@@ -8,11 +8,11 @@ from typing import Any
 
 import pytest
 
-from penstock.audit.audit_plan import rows
-from penstock.audit.sample_draw import takes
 from penstock.core.audit_selection import Choice, parse_share, parse_turns
 from penstock.core.model import Record
-from penstock.formats.files import Files
+from penstock.jobs.sample_draw import takes
+from penstock.keep.audit.audit_plan import rows
+from penstock.tables.files import Files
 
 EMPTY: dict[str, Any] = dict.fromkeys(Record._fields, "") | dict.fromkeys(
     ("size", "modified_ns", "source", "mtime_ns", "ctime_ns", "inode", "read_at", "carried"), 0

@@ -15,20 +15,21 @@ from tests.support.staging_runs import tree
 from tests.vendors.beegfs_cluster import Cluster
 from tests.vendors.tiers import RELEASED, Tiers
 
-from penstock.audit import audit_store
 from penstock.cli.commands.audit import render
 from penstock.config.settings import AuditConfig
 from penstock.core.audit_selection import Choice
 from penstock.core.documents.verdict import AuditShown, LastAudit, StandingFindings, Verdict
+from penstock.core.errors import PreflightError
 from penstock.core.grades import audit_grade
-from penstock.errors import PreflightError
-from penstock.state import verdicts
-from penstock.steps import audit_step, repair_step
-from penstock.views import findings_text
+from penstock.dataset import verdicts
+from penstock.jobs import audit_store
+from penstock.keep.audit import audit_step
+from penstock.keep.repair import repair_step
+from penstock.look.views import findings_text
 
 if TYPE_CHECKING:
     from penstock.core.documents.step_results import AuditResult
-    from penstock.state.context import Context
+    from penstock.dataset.context import Context
 
 GIANT, FILE = "big/giant", "d0/f00"
 

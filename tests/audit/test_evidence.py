@@ -16,16 +16,17 @@ from tests.support.staging_runs import context_for, events_of, tree
 
 from penstock.config.settings import PlanConfig, SourceConfig, VerifyConfig
 from penstock.core import events
+from penstock.core.errors import FindingsError, PreflightError
 from penstock.core.layout import SEAL
-from penstock.errors import FindingsError, PreflightError
-from penstock.filesystem.capabilities import facts
-from penstock.steps import preflight_step
-from penstock.storage import dataset_folders, durable
+from penstock.doctor import preflight_step
+from penstock.fs import durable
+from penstock.fs.capabilities import facts
+from penstock.target import dataset_folders
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from penstock.state.context import Context
+    from penstock.dataset.context import Context
 
 FILES = {f"f{i}": content(i, 4000) for i in range(4)}
 SUMS = "".join(f"{hashlib.sha256(FILES[name]).hexdigest()}  {name}\n" for name in ("f0", "f1"))

@@ -13,16 +13,17 @@ from tests.support.published import damage, data_of, flip, writable
 from penstock.cli.commands.audit import render
 from penstock.core.documents import typed_json
 from penstock.core.documents.findings import from_json
-from penstock.errors import FindingsError
-from penstock.formats.files import Files
-from penstock.formats.manifest import ManifestWriter, read_manifest
-from penstock.steps import audit_step, repair_step
-from penstock.storage import durable
+from penstock.core.errors import FindingsError
+from penstock.fs import durable
+from penstock.keep.audit import audit_step
+from penstock.keep.repair import repair_step
+from penstock.tables.files import Files
+from penstock.tables.manifest import ManifestWriter, read_manifest
 
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from penstock.state.context import Context
+    from penstock.dataset.context import Context
 
 
 def found(result: dict[str, Any]) -> set[tuple[str, str, tuple[int, ...]]]:
@@ -120,7 +121,7 @@ def test_every_kind_of_damage_is_named_repaired_or_left(staged: Context, files: 
 
 
 def _last(context: Context) -> Any:
-    from penstock.audit import audit_store
+    from penstock.jobs import audit_store
 
     layout = context.layout("data")
     return next(a for a, end in audit_store.audits(layout) if end is not None)

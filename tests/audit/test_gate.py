@@ -14,17 +14,18 @@ from tests.support.published import data_of, writable
 from penstock.cli.main import main
 from penstock.config import loader
 from penstock.config.settings import TargetConfig
+from penstock.core.errors import FindingsError
 from penstock.core.model import Record
-from penstock.errors import FindingsError
-from penstock.state import gate
-from penstock.steps import audit_step
-from penstock.storage import durable, tree_removal
+from penstock.dataset import gate
+from penstock.fs import durable
+from penstock.keep.audit import audit_step
+from penstock.target import tree_removal
 
 if TYPE_CHECKING:
     from collections.abc import Callable
     from pathlib import Path
 
-    from penstock.state.context import Context
+    from penstock.dataset.context import Context
 
 
 def configured(context: Context, folder: Path) -> str:

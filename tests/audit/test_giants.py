@@ -19,16 +19,17 @@ from tests.support.relay import Asked, Relay
 from tests.support.versity import ACCESS, SECRET, Versity
 
 from penstock.config.settings import EngineConfig, PlanConfig, VerifyConfig
+from penstock.dataset import run_store
+from penstock.dataset.run import read_plan
 from penstock.engine.records import journal
-from penstock.formats.manifest import read_manifest
-from penstock.state import run_store
-from penstock.state.run import read_plan
-from penstock.steps import audit_step, repair_step
+from penstock.keep.audit import audit_step
+from penstock.keep.repair import repair_step
+from penstock.tables.manifest import read_manifest
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from penstock.state.context import Context
+    from penstock.dataset.context import Context
 
 PARTS = 6
 LEAST = 5 << 20

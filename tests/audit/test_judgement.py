@@ -14,14 +14,14 @@ from tests.audit.test_gate import configured, no_seal, short_manifest, torn_seal
 from tests.support.published import data_of, flip
 
 from penstock.cli.main import main
-from penstock.state import verdicts
-from penstock.steps import audit_step
+from penstock.dataset import verdicts
+from penstock.keep.audit import audit_step
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
     from penstock.core.layout import DatasetLayout
-    from penstock.state.context import Context
+    from penstock.dataset.context import Context
 
 
 def release_of(layout: DatasetLayout) -> Path:

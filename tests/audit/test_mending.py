@@ -17,22 +17,22 @@ from tests.support.s3server import S3Server
 from tests.support.seals import PLAIN
 from tests.support.staging_runs import tree
 
-from penstock.audit.sample_draw import drawn
 from penstock.config.settings import VerifyConfig
 from penstock.core.audit_selection import Choice
-from penstock.errors import FindingsError, LockedError
-from penstock.ownership.dataset_hold import lock_of
-from penstock.retention import pins
-from penstock.state import gate, history, verdicts
-from penstock.steps import audit_step, mending
-from penstock.storage import shared_files
+from penstock.core.errors import FindingsError, LockedError
+from penstock.dataset import gate, history, pins, verdicts
+from penstock.jobs.ownership.dataset_hold import lock_of
+from penstock.jobs.sample_draw import drawn
+from penstock.keep.audit import audit_step
+from penstock.keep.repair import mending
+from penstock.target import shared_files
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
 
     from penstock.core.documents.step_results import MendResult
-    from penstock.state.context import Context
+    from penstock.dataset.context import Context
 
 COUNT = int(os.environ.get("PENSTOCK_TEST_MENDED", "2000"))
 WHOLE = mending.Wish(choice=Choice())

@@ -16,13 +16,13 @@ from tests.support.forked import forked
 from tests.support.published import data_of, flip, published, writable
 from tests.support.staging_runs import tree
 
-from penstock.audit import audit_plan
 from penstock.core.audit_selection import Choice
-from penstock.errors import FindingsError, PreflightError
-from penstock.state import gate
-from penstock.steps import audit_step, mending, repair_step
-from penstock.steps.published_files import mender_of
-from penstock.storage import tree_removal
+from penstock.core.errors import FindingsError, PreflightError
+from penstock.dataset import gate
+from penstock.keep.audit import audit_plan, audit_step
+from penstock.keep.repair import mending, repair_step
+from penstock.keep.repair.published_files import mender_of
+from penstock.target import tree_removal
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

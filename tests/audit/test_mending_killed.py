@@ -21,7 +21,7 @@ from tests.support.published import content, data_of, flip, published, writable
 from tests.support.s3server import S3Server
 from tests.support.staging_runs import tree
 
-from penstock.locks.dataset_lock import DatasetLock
+from penstock.dataset.dataset_lock import DatasetLock
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

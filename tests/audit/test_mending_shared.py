@@ -9,9 +9,10 @@ from tests.support.published import data_of, flip, pinned_by_another, publish, p
 from tests.support.staging_runs import tree
 
 from penstock.core.audit_selection import Choice
-from penstock.state import gate
-from penstock.steps import audit_step, mending
-from penstock.storage import shared_files
+from penstock.dataset import gate
+from penstock.keep.audit import audit_step
+from penstock.keep.repair import mending
+from penstock.target import shared_files
 
 if TYPE_CHECKING:
     from pathlib import Path

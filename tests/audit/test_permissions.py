@@ -21,23 +21,24 @@ from tests.support.published import data_of, flip, publish, published
 from tests.support.seals import PLAIN
 from tests.support.staging_runs import tree
 
-from penstock.audit.audit_tree import look
 from penstock.config.settings import ModeRule, PermissionsConfig, PlanConfig
 from penstock.core.documents import seal as document
+from penstock.core.errors import FailedError, PreflightError
 from penstock.core.layout import DATA, SEAL, DatasetLayout
 from penstock.core.posix_acl import told
-from penstock.errors import FailedError, PreflightError
-from penstock.filesystem import acl_xattrs, owners
-from penstock.filesystem.path_walk import walk
-from penstock.state import run_store, seals
-from penstock.steps import audit_step, repair_step
-from penstock.steps.published_files import mender_of
-from penstock.storage import tree_removal
+from penstock.dataset import run_store, seals
+from penstock.fs import acl_xattrs, owners
+from penstock.fs.path_walk import walk
+from penstock.keep.audit import audit_step
+from penstock.keep.audit.audit_tree import look
+from penstock.keep.repair import repair_step
+from penstock.keep.repair.published_files import mender_of
+from penstock.target import tree_removal
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from penstock.state.context import Context
+    from penstock.dataset.context import Context
 
 GENOMICS, IMAGING, OTHERS = 4241, 4242, 4243
 READER = 4311

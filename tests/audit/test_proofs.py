@@ -21,20 +21,21 @@ from tests.support.published import STEPS, content, data_of, flip, publish
 from tests.support.staging_runs import context_for, events_of, tree
 
 from penstock.config.settings import DatasetConfig, EngineConfig, PlanConfig, SourceConfig, VerifyConfig
+from penstock.core.errors import FailedError, IntegrityError
 from penstock.core.model import Entry
 from penstock.engine.checksums import Sums
-from penstock.errors import FailedError, IntegrityError
-from penstock.formats.manifest import read_manifest
+from penstock.keep.audit import audit_step
+from penstock.keep.repair import repair_step
 from penstock.sources.registry import open_source
-from penstock.steps import audit_step, repair_step
-from penstock.storage import dataset_folders
+from penstock.tables.manifest import read_manifest
+from penstock.target import dataset_folders
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
 
     from penstock.core.model import Record
-    from penstock.state.context import Context
+    from penstock.dataset.context import Context
 
 GOOD = content(3, 60_000)
 REQUIRE = VerifyConfig(source_checksum="require")

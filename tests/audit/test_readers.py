@@ -19,7 +19,7 @@ from tests.support.staging_runs import tree
 from penstock.cli.main import main
 from penstock.config.settings import PermissionsConfig
 from penstock.core.step_table import typed
-from penstock.storage import tree_removal
+from penstock.target import tree_removal
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

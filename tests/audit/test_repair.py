@@ -13,21 +13,21 @@ from tests.support.published import content, data_of, flip, publish, published
 from tests.support.s3server import S3Server
 from tests.support.staging_runs import tree
 
-from penstock.audit import audit_plan
 from penstock.cli.commands.repair import render
 from penstock.config.settings import PlanConfig
 from penstock.core.documents.history_line import Repair
-from penstock.errors import FailedError, FindingsError
-from penstock.formats.manifest import read_manifest
-from penstock.state import history, verdicts
-from penstock.steps import audit_step, repair_step
-from penstock.steps.published_files import mender_of
-from penstock.steps.shared_damage import SharedDamage
+from penstock.core.errors import FailedError, FindingsError
+from penstock.dataset import history, verdicts
+from penstock.keep.audit import audit_plan, audit_step
+from penstock.keep.repair import repair_step
+from penstock.keep.repair.published_files import mender_of
+from penstock.keep.repair.shared_damage import SharedDamage
+from penstock.tables.manifest import read_manifest
 
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from penstock.state.context import Context
+    from penstock.dataset.context import Context
 
 MIB = 1 << 20
 FILES = {

@@ -24,17 +24,18 @@ from penstock.cli.main import main
 from penstock.config.fixed_settings import TESTED
 from penstock.config.settings import PlanConfig
 from penstock.core.documents import fetched_files, history_line
+from penstock.core.errors import FailedError, InterruptedRunError, NewerFormatError
 from penstock.core.key_paths import TEMPORARY
-from penstock.errors import FailedError, InterruptedRunError, NewerFormatError
-from penstock.state import history
-from penstock.steps import audit_step, repair_step
+from penstock.dataset import history
+from penstock.keep.audit import audit_step
+from penstock.keep.repair import repair_step
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
 
     from penstock.cluster.port import State
-    from penstock.state.context import Context
+    from penstock.dataset.context import Context
 
 MIB = 1 << 20
 FILES = {f"d{i % 2}/f{i}": content(i, 300_000) for i in range(8)}

@@ -14,17 +14,16 @@ import pytest
 from tests.support.published import content, data_of, flip, published
 from tests.support.staging_runs import events_of, tree
 
-from penstock.audit import audit_plan, audit_store
 from penstock.core.audit_selection import Choice
-from penstock.errors import ConfigError, LockedError
-from penstock.state import array_job
-from penstock.steps import audit_step
+from penstock.core.errors import ConfigError, LockedError
+from penstock.jobs import array_job, audit_store
+from penstock.keep.audit import audit_plan, audit_step
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
     from pathlib import Path
 
-    from penstock.state.context import Context
+    from penstock.dataset.context import Context
 
 DEADLINE = 60.0
 COUNT = 48

@@ -13,7 +13,7 @@ from tests.support.published import data_of, flip
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from penstock.state.context import Context
+    from penstock.dataset.context import Context
 
 
 def test_the_crontab_line_is_silent_until_there_is_something_to_say(staged: Context, tmp_path: Path) -> None:

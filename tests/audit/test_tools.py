@@ -14,13 +14,13 @@ from tests.support.published import content, data_of, flip, published
 from tests.support.staging_runs import tree
 
 from penstock.config.settings import PlanConfig, VerifyConfig
-from penstock.formats.manifest import read_manifest
+from penstock.tables.manifest import read_manifest
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
 
-    from penstock.state.context import Context
+    from penstock.dataset.context import Context
 
 NAMES = [
     b"plain",

@@ -11,12 +11,12 @@ from tests.support.forked import NOBODY, forked
 from tests.support.seals import PLAIN
 from tests.support.staging_runs import tree
 
-from penstock.audit.audit_tree import look
 from penstock.core.layout import DatasetLayout
 from penstock.core.model import Record
-from penstock.formats.files import Files
-from penstock.formats.manifest import ManifestWriter
-from penstock.storage import tree_removal
+from penstock.keep.audit.audit_tree import look
+from penstock.tables.files import Files
+from penstock.tables.manifest import ManifestWriter
+from penstock.target import tree_removal
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

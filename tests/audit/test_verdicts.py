@@ -14,19 +14,20 @@ from tests.storage.conftest import need_root
 from tests.support.accounts import give
 from tests.support.published import data_of, flip, writable
 
-from penstock.audit import audit_store
 from penstock.core.audit_selection import Choice
 from penstock.core.documents.findings import Finding
 from penstock.core.documents.verdict import LastAudit, LastRepair, Overruling, StandingFindings, Verdict
-from penstock.errors import FindingsError
-from penstock.state import gate, history, run_store, seals, verdicts
-from penstock.steps import audit_step, report_step
-from penstock.storage import durable
+from penstock.core.errors import FindingsError
+from penstock.dataset import gate, history, run_store, seals, verdicts
+from penstock.fs import durable
+from penstock.jobs import audit_store
+from penstock.keep.audit import audit_step
+from penstock.run import report_step
 
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from penstock.state.context import Context
+    from penstock.dataset.context import Context
 
 WHOLE, SAMPLE = Choice(), Choice("sample", 0.01, "s")
 

@@ -31,13 +31,13 @@ import math
 import re
 from typing import TYPE_CHECKING, NamedTuple
 
-from penstock.bandwidth.holder import ListFolder, Make, Read, Remove, Rename, Wait
-from penstock.bandwidth.slots import SLOTS
+from penstock.jobs.bandwidth.holder import ListFolder, Make, Read, Remove, Rename, Wait
+from penstock.jobs.bandwidth.slots import SLOTS
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Generator, Iterable, Mapping
 
-    from penstock.bandwidth.holder import Operation
+    from penstock.jobs.bandwidth.holder import Operation
 
 VALID = 30.0
 LIVES = 45.0
@@ -122,7 +122,7 @@ class _LapsedError(Exception):
 
 
 class LeaseHolder:
-    """As `penstock.bandwidth.holder.Holder`, for this rule."""
+    """As `penstock.jobs.bandwidth.holder.Holder`, for this rule."""
 
     def __init__(
         self,

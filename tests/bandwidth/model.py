@@ -9,23 +9,13 @@ from dataclasses import dataclass, field
 from itertools import count
 from typing import TYPE_CHECKING, Any, Protocol
 
-from penstock.bandwidth.holder import (
-    SETTLE,
-    Holder,
-    ListFolder,
-    Make,
-    Read,
-    Remove,
-    Rename,
-    Tidy,
-    Wait,
-)
-from penstock.bandwidth.slots import parse_beat, superseded
+from penstock.jobs.bandwidth.holder import SETTLE, Holder, ListFolder, Make, Read, Remove, Rename, Tidy, Wait
+from penstock.jobs.bandwidth.slots import parse_beat, superseded
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Generator
 
-    from penstock.bandwidth.holder import Operation
+    from penstock.jobs.bandwidth.holder import Operation
 
 KEPT = 120.0
 """Seconds for which the model keeps what is superseded; the real folder keeps it for an hour."""

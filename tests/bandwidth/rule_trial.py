@@ -17,8 +17,8 @@ from typing import TYPE_CHECKING
 from tests.bandwidth.lease_rule import LeaseHolder
 from tests.bandwidth.model import Process, World
 
-from penstock.bandwidth.holder import Holder
-from penstock.bandwidth.slots import SLOTS
+from penstock.jobs.bandwidth.holder import Holder
+from penstock.jobs.bandwidth.slots import SLOTS
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

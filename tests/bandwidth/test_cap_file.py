@@ -6,8 +6,8 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from penstock.bandwidth import cap_file
-from penstock.bandwidth.cap_file import Cap, CapFile, judged, parse, render
+from penstock.jobs.bandwidth import cap_file
+from penstock.jobs.bandwidth.cap_file import Cap, CapFile, judged, parse, render
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -7,11 +7,11 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from penstock.bandwidth import folder
-from penstock.bandwidth.folder import SlotFolder, has_mark, looked_at, marked, prepared
-from penstock.bandwidth.holder import ListFolder, LookForCap, Make, Read, Remove, Rename, Tidy
-from penstock.bandwidth.slots import parse
-from penstock.errors import PreflightError
+from penstock.core.errors import PreflightError
+from penstock.jobs.bandwidth import folder
+from penstock.jobs.bandwidth.folder import SlotFolder, has_mark, looked_at, marked, prepared
+from penstock.jobs.bandwidth.holder import ListFolder, LookForCap, Make, Read, Remove, Rename, Tidy
+from penstock.jobs.bandwidth.slots import parse
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -10,18 +10,18 @@ import pytest
 from tests.support.commands import penstock
 from tests.support.staging_runs import context_for, tree
 
-from penstock.arrays.array_runner import element_command
-from penstock.bandwidth import cap_file
-from penstock.bandwidth.cap_file import Cap, render
-from penstock.bandwidth.overview import Held, Overview, overview, set_cap
-from penstock.bandwidth.share import Share
 from penstock.cli.main import main
 from penstock.config.loader import load
 from penstock.config.settings import BandwidthConfig
+from penstock.core.errors import ConfigError, PreflightError
 from penstock.core.layout import RunLayout
-from penstock.errors import ConfigError, PreflightError
-from penstock.steps import preflight_step
-from penstock.steps.preflight.bandwidth import judged
+from penstock.doctor import preflight_step
+from penstock.doctor.preflight.bandwidth import judged
+from penstock.jobs.array_runner import element_command
+from penstock.jobs.bandwidth import cap_file
+from penstock.jobs.bandwidth.cap_file import Cap, render
+from penstock.jobs.bandwidth.overview import Held, Overview, overview, set_cap
+from penstock.jobs.bandwidth.share import Share
 
 if TYPE_CHECKING:
     from pathlib import Path

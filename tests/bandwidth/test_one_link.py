@@ -24,9 +24,9 @@ from tests.support.s3server import S3Server
 from tests.support.staging_runs import context_for
 from tests.support.whole_way import go
 
-from penstock.arrays.array_runner import element_command
 from penstock.config.settings import BandwidthConfig, EngineConfig, PlanConfig, SourceConfig
-from penstock.state import run_store
+from penstock.dataset import run_store
+from penstock.jobs.array_runner import element_command
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator

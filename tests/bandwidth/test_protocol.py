@@ -5,9 +5,9 @@ import random
 import pytest
 from tests.bandwidth.model import Process, World
 
-from penstock.bandwidth import holder, slots
-from penstock.bandwidth.holder import Make, Operation, Read, Rename
-from penstock.bandwidth.slots import ABANDONED, LEASE, SLOTS, VALID, parse_taken, taken_name
+from penstock.jobs.bandwidth import holder, slots
+from penstock.jobs.bandwidth.holder import Make, Operation, Read, Rename
+from penstock.jobs.bandwidth.slots import ABANDONED, LEASE, SLOTS, VALID, parse_taken, taken_name
 
 
 @pytest.mark.parametrize("late", [0.0, 2.0, 60.0])

@@ -12,12 +12,12 @@ from typing import TYPE_CHECKING
 import pytest
 from tests.support.commands import until
 
-from penstock.bandwidth import cap_file, holder, share
-from penstock.bandwidth.cap_file import Cap, render
-from penstock.bandwidth.share import Share
-from penstock.bandwidth.slots import SLOTS, parse
-from penstock.engine.shared_memory import Shared
-from penstock.errors import FailedError, PreflightError
+from penstock.core.errors import FailedError, PreflightError
+from penstock.host.shared_memory import Shared
+from penstock.jobs.bandwidth import cap_file, holder, share
+from penstock.jobs.bandwidth.cap_file import Cap, render
+from penstock.jobs.bandwidth.share import Share
+from penstock.jobs.bandwidth.slots import SLOTS, parse
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -109,8 +109,8 @@ def test_s25_who_holds_a_share_is_said_in_its_file(tmp_path: Path) -> None:
 _CHILD = """
 import sys, time
 from pathlib import Path
-from penstock.bandwidth.cap_file import Cap
-from penstock.bandwidth.share import Share
+from penstock.jobs.bandwidth.cap_file import Cap
+from penstock.jobs.bandwidth.share import Share
 with Share(Path(sys.argv[1]), Cap(6000), None, "copy", "r", print) as one:
     one.first(time.sleep)
     print("held", flush=True)

@@ -4,7 +4,7 @@ import random
 
 import pytest
 
-from penstock.bandwidth.slots import (
+from penstock.jobs.bandwidth.slots import (
     ABANDONED,
     BLIND,
     SLOTS,

@@ -12,8 +12,8 @@ from penstock.core.documents import seal as seal_document
 from penstock.core.documents.seal import SealedManifest, SealedSource
 from penstock.core.layout import MANIFEST, SEAL
 from penstock.core.model import Record
-from penstock.formats.files import Files
-from penstock.formats.manifest import FORM, ManifestWriter
+from penstock.tables.files import Files
+from penstock.tables.manifest import FORM, ManifestWriter
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable

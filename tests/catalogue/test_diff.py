@@ -18,16 +18,16 @@ from tests.support.published import published
 from tests.support.s3server import S3Server
 from tests.support.staging_runs import tree
 
-from penstock.catalogue import compared
 from penstock.config.settings import PermissionsConfig
+from penstock.core.errors import ConfigError, FindingsError, NewerFormatError, PreflightError
 from penstock.core.layout import DatasetLayout
-from penstock.errors import ConfigError, FindingsError, NewerFormatError, PreflightError
+from penstock.look import compared
 
 if TYPE_CHECKING:
     from collections.abc import Callable
     from pathlib import Path
 
-    from penstock.catalogue.compared import Compared
+    from penstock.look.compared import Compared
 
 
 def counts(got: Compared) -> dict[str, int]:

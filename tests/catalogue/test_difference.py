@@ -15,14 +15,14 @@ from hypothesis import strategies as st
 from tests.catalogue.manifests import large, record, release
 from tests.support.commands import ROOT
 
-from penstock.catalogue import compared, renames
-from penstock.catalogue.difference import LISTED, Difference
-from penstock.catalogue.judges import ByDigest, ByToken
 from penstock.core.documents.catalogue_rows import DiffRow
 from penstock.core.documents.seal import SealedSource
+from penstock.core.errors import FailedError
 from penstock.core.layout import DatasetLayout
-from penstock.errors import FailedError
-from penstock.formats import spilled_rows
+from penstock.look import compared, renames
+from penstock.look.difference import LISTED, Difference
+from penstock.look.judges import ByDigest, ByToken
+from penstock.tables import spilled_rows
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
@@ -263,9 +263,9 @@ def test_another_source_of_the_same_token_proves_nothing_by_itself() -> None:
 MEASURED = """
 import sys
 from pathlib import Path
-from penstock.catalogue import compared
+from penstock.look import compared
 from penstock.core.layout import DatasetLayout
-from penstock.runtime.proc import peak_memory
+from penstock.host.proc import peak_memory
 with compared.releases(DatasetLayout(Path(sys.argv[1]), "data"), sys.argv[2], sys.argv[3]).found as found:
     print(*(found.counts[kind].files for kind in ("unchanged", "changed", "renamed", "removed", "added")))
 print(peak_memory("self"))

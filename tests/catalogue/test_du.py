@@ -16,15 +16,15 @@ from tests.catalogue.test_releases import names, snapshot
 from tests.support.commands import penstock
 from tests.support.forked import NOBODY, forked
 
-from penstock.catalogue.dataset_use import used
 from penstock.cli.commands import du
 from penstock.cli.main import main
 from penstock.config import fixed_settings
+from penstock.core.errors import InterruptedRunError
 from penstock.core.layout import DatasetLayout
-from penstock.errors import InterruptedRunError
-from penstock.filesystem.tree import DEPTH
-from penstock.retention import disk_use
-from penstock.retention.disk_use import Use
+from penstock.dataset import disk_use
+from penstock.dataset.disk_use import Use
+from penstock.fs.tree import DEPTH
+from penstock.look.dataset_use import used
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -10,10 +10,10 @@ import pytest
 from tests.support.commands import penstock
 from tests.support.forked import NOBODY, forked
 
-from penstock.catalogue import past
 from penstock.cli.commands import history
 from penstock.core.documents import history_line
 from penstock.core.documents.history_line import Author, HistoryLine, Removal, Repair, RepairCounts, Unpinning
+from penstock.look import past
 
 if TYPE_CHECKING:
     from penstock.core.documents.catalogue_rows import History

@@ -31,7 +31,8 @@ from tests.support.staging_runs import tree
 
 from penstock.cli.main import main
 from penstock.config.settings import PermissionsConfig
-from penstock.steps import adopt_step, audit_step, copy_step, list_step, plan_step
+from penstock.keep.audit import audit_step
+from penstock.run import adopt_step, copy_step, list_step, plan_step
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator

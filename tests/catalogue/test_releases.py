@@ -15,17 +15,17 @@ from tests.support.forked import NOBODY, forked
 from tests.support.published import published, writable
 from tests.support.staging_runs import tree
 
-from penstock.catalogue import details, places
-from penstock.catalogue.holders import nobody
-from penstock.catalogue.releases import dataset_row
 from penstock.cli.commands import releases, show
 from penstock.core.documents import verdict
 from penstock.core.documents.verdict import LastAudit, LastRepair, StandingFindings, Verdict
+from penstock.core.errors import ConfigError, PreflightError
 from penstock.core.layout import DatasetLayout
-from penstock.errors import ConfigError, PreflightError
-from penstock.retention.pins import Held
-from penstock.state import seals
-from penstock.views import findings_text
+from penstock.dataset import seals
+from penstock.dataset.pins import Held
+from penstock.look import details, places
+from penstock.look.holders import nobody
+from penstock.look.releases import dataset_row
+from penstock.look.views import findings_text
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -260,7 +260,7 @@ def test_staging_and_what_is_being_removed_stand_apart(layout: DatasetLayout) ->
 
 
 def test_a_staging_under_way_is_told_from_one_that_was_left(tmp_path: Path) -> None:
-    from penstock.steps import copy_step, list_step, plan_step
+    from penstock.run import copy_step, list_step, plan_step
 
     source = tree(tmp_path / "source", BEFORE)
     with published(tmp_path, source) as context:

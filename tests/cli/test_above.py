@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from penstock.cli import ancestors
+from penstock.workflow import ancestors
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -8,8 +8,8 @@ import subprocess
 import sys
 from typing import TYPE_CHECKING
 
-from penstock.cli import ancestors
-from penstock.cli.ancestors import ABOVE, WORKFLOW
+from penstock.workflow import ancestors
+from penstock.workflow.ancestors import ABOVE, WORKFLOW
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 TAKE = """
 import sys, pathlib
 from penstock.cli import controller
-from penstock.errors import LockedError
+from penstock.core.errors import LockedError
 try:
     controller.take(pathlib.Path(sys.argv[1]), lambda text: print("said", text, flush=True))
 except LockedError as error:

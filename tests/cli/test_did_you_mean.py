@@ -10,10 +10,10 @@ from tests.support.commands import penstock
 from penstock.cli import old_words
 from penstock.cli.command_table import COMMANDS
 from penstock.cli.main import main
-from penstock.cli.workflow_values import chosen, parse
 from penstock.config.loader import load
+from penstock.core.errors import ConfigError
 from penstock.core.text import did_you_mean, nearest, slips
-from penstock.errors import ConfigError
+from penstock.workflow.workflow_values import chosen, parse
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING
 import pytest
 from tests.support.commands import ROOT
 
-from penstock.cli import exit_files
-from penstock.cli.exit_files import STATUSES, Left, is_news
+from penstock.workflow import exit_files
+from penstock.workflow.exit_files import STATUSES, Left, is_news
 
 if TYPE_CHECKING:
     from pathlib import Path

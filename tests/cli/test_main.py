@@ -16,9 +16,9 @@ from tests.support.commands import ROOT, parsers
 from tests.support.commands import penstock as command
 
 import penstock
-from penstock import errors
 from penstock.cli import command_table, error_report, main, parser
 from penstock.cli.session import Session, _refuse_unwritable
+from penstock.core import errors
 
 SHOWN = [c for c in command_table.COMMANDS if c.of_people]
 """What people call."""

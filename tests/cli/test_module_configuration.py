@@ -6,8 +6,8 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from penstock.cli import module_configuration
-from penstock.errors import ConfigError
+from penstock.core.errors import ConfigError
+from penstock.workflow import module_configuration
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -12,8 +12,8 @@ import yaml
 from tests.support.commands import penstock
 
 from penstock.cli.log_file import close_log, open_log
+from penstock.core.errors import ObjectError
 from penstock.core.text import printable, printable_lines
-from penstock.errors import ObjectError
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -72,7 +72,7 @@ def test_a_line_feed_in_a_key_does_not_cut_its_message() -> None:
 @pytest.mark.parametrize("encoding", ["utf-8", "ascii", "latin-1"])
 def test_an_element_says_a_name_that_its_locale_cannot(encoding: str) -> None:
     """R22: a name that is not UTF-8 ended the element with "a bug in penstock"."""
-    code = "import os; from penstock.steps.element import _say; _say(os.fsdecode(b'\\xff\\xe9') + '\\u263a')"
+    code = "import os; from penstock.jobs.element import _say; _say(os.fsdecode(b'\\xff\\xe9') + '\\u263a')"
     done = subprocess.run(
         [sys.executable, "-c", code],
         env={**os.environ, "PYTHONIOENCODING": f"{encoding}:strict"},

@@ -6,11 +6,11 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from penstock.cli import workflow_receipts
 from penstock.config.settings import TargetConfig
 from penstock.core.layout import DatasetLayout
 from penstock.core.step_table import AFTER_LIST
-from penstock.state.context import layout_of
+from penstock.dataset.context import layout_of
+from penstock.workflow import workflow_receipts
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from penstock.cli import exit_files
 from penstock.cli.run_screen import RunScreen
-from penstock.views.line_view import Lines
+from penstock.look.views.line_view import Lines
+from penstock.workflow import exit_files
 
 if TYPE_CHECKING:
     from pathlib import Path

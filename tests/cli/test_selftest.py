@@ -18,10 +18,10 @@ from tests.support.images import file_system
 from penstock.cli import main
 from penstock.core.checks import CheckResult
 from penstock.core.documents.probe_report import ABILITIES
-from penstock.filesystem import kinds
-from penstock.filesystem.kinds import Kind
-from penstock.steps.selftest import budget, killed_writer, selftest, small_staging
-from penstock.steps.selftest.budget import Budget
+from penstock.doctor.selftest import budget, killed_writer, selftest, small_staging
+from penstock.doctor.selftest.budget import Budget
+from penstock.fs import kinds
+from penstock.fs.kinds import Kind
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

@@ -17,7 +17,7 @@ from tests.support.staging_runs import tree
 from tests.support.webserver import WebServer
 
 from penstock.cli.main import main
-from penstock.storage import tree_removal
+from penstock.target import tree_removal
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from penstock.cli.workflow_values import parse, refuse_doubled, refuse_unused
-from penstock.errors import ConfigError
+from penstock.core.errors import ConfigError
+from penstock.workflow.workflow_values import parse, refuse_doubled, refuse_unused
 
 
 @pytest.mark.parametrize(

@@ -16,7 +16,7 @@ from penstock.cluster.slurm.facts import Facts, Trial
 from penstock.cluster.slurm.job_states import NO_ELEMENT
 from penstock.cluster.slurm.submission import single_arguments
 from penstock.config.settings import ClusterConfig, JobOptions
-from penstock.errors import ConfigError, FailedError, TransientError
+from penstock.core.errors import ConfigError, FailedError, TransientError
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -11,8 +11,8 @@ from penstock.cluster.slurm import controller_room
 from penstock.cluster.slurm.controller_room import QueuedJob
 from penstock.cluster.slurm.nodes import Node
 from penstock.config.settings import JobOptions
-from penstock.runtime import job_environment
-from penstock.runtime.job_environment import JobEnvironment
+from penstock.host import job_environment
+from penstock.host.job_environment import JobEnvironment
 
 GIB = 1 << 30
 WHOLE = JobOptions(core_spec=2)

@@ -14,7 +14,7 @@ from penstock.cluster.slurm.core_choice import L3, NUMA, SOCKET
 from penstock.cluster.slurm.nodes import read_nodes
 from penstock.config.settings import AUTO_CORES, JobOptions
 from penstock.core import cpu_lists
-from penstock.runtime import topology
+from penstock.host import topology
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -15,7 +15,7 @@ from penstock.config.settings import JobOptions
 from penstock.core import cpu_lists
 from penstock.core.checks import CheckResult
 from penstock.core.documents.node_cores import FileValue, HeldCores, NodeCores
-from penstock.runtime import topology
+from penstock.host import topology
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -16,8 +16,8 @@ from penstock.cluster.slurm.client import CommandOutput, problem
 from penstock.cluster.slurm.command_line import SlurmCommands
 from penstock.cluster.slurm.submission import exporting, handed_on, together_arguments, without_file
 from penstock.config.settings import JobOptions
-from penstock.errors import FailedError, TransientError
-from penstock.runtime import cgroups
+from penstock.core.errors import FailedError, TransientError
+from penstock.host import cgroups
 
 OPTIONS = JobOptions(core_spec=None, cpus=1)
 BANNER = """\

@@ -9,7 +9,7 @@ from penstock.cluster.slurm import query_pace
 from penstock.cluster.slurm.client import CommandOutput, problem
 from penstock.cluster.slurm.query_pace import QueryPace
 from penstock.config.settings import ClusterConfig
-from penstock.errors import OverloadedError
+from penstock.core.errors import OverloadedError
 
 REFUSED = "slurm_load_jobs error: Rate limit exceeded, please retry momentarily"
 """In 23.02 and later (src/common/slurm_errno.c, SLURMCTLD_COMMUNICATIONS_BACKOFF)."""

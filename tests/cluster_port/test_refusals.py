@@ -13,7 +13,7 @@ from penstock.cluster.slurm.facts import Trial
 from penstock.cluster.slurm.job_states import read_squeue
 from penstock.cluster.slurm.nodes import is_lost
 from penstock.config.settings import ClusterConfig, JobOptions
-from penstock.errors import FailedError, PenstockError, QueueFullError, TransientError
+from penstock.core.errors import FailedError, PenstockError, QueueFullError, TransientError
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

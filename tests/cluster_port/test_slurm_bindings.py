@@ -25,7 +25,7 @@ from penstock.cluster.slurm.bindings.slurm_bindings import HELPER, SlurmBindings
 from penstock.cluster.slurm.command_line import SlurmCommands
 from penstock.cluster.slurm.submission import array_arguments, job_arguments, single_arguments
 from penstock.config.settings import ClusterConfig, JobOptions
-from penstock.errors import FailedError, PreflightError, TransientError
+from penstock.core.errors import FailedError, PreflightError, TransientError
 
 if TYPE_CHECKING:
     from collections.abc import Callable

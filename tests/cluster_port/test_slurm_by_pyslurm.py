@@ -24,7 +24,7 @@ from penstock.cluster.slurm.cluster import SlurmCluster
 from penstock.cluster.slurm.command_line import SlurmCommands
 from penstock.cluster.slurm.submission import array_arguments
 from penstock.config.settings import ClusterConfig, JobOptions
-from penstock.errors import FailedError
+from penstock.core.errors import FailedError
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping

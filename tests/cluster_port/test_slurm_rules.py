@@ -18,7 +18,7 @@ from penstock.cluster.slurm.job_states import SlurmElement
 from penstock.cluster.slurm.nodes import Node
 from penstock.cluster.slurm.submission import single_arguments, together_arguments
 from penstock.config.settings import AUTO_TIME, ClusterConfig, JobOptions
-from penstock.errors import ConfigError, FailedError, PreflightError, TransientError
+from penstock.core.errors import ConfigError, FailedError, PreflightError, TransientError
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

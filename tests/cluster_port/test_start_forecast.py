@@ -11,7 +11,7 @@ from tests.cluster_port.test_slurm_rules import Scripted
 from penstock.cluster.slurm import start_forecast
 from penstock.cluster.slurm.facts import Trial
 from penstock.config.settings import JobOptions
-from penstock.errors import QueueFullError
+from penstock.core.errors import QueueFullError
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

@@ -12,7 +12,7 @@ from penstock.cluster.slurm.facts import Association, Facts, Partition, Qos
 from penstock.cluster.slurm.site_answers import read_association, read_partitions, read_qos
 from penstock.cluster.slurm.time_limits import TimeLimit
 from penstock.config.settings import JobOptions
-from penstock.errors import FailedError
+from penstock.core.errors import FailedError
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

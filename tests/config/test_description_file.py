@@ -9,7 +9,7 @@ import pytest
 
 from penstock.config import run_config, settings
 from penstock.config.loader import load
-from penstock.errors import ConfigError
+from penstock.core.errors import ConfigError
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -13,7 +13,7 @@ import pytest
 
 from penstock.config.loader import load
 from penstock.core import posix_acl
-from penstock.errors import ConfigError
+from penstock.core.errors import ConfigError
 
 if TYPE_CHECKING:
     from pathlib import Path

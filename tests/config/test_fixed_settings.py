@@ -9,7 +9,7 @@ import yaml
 
 from penstock.config import fixed_settings
 from penstock.config.loader import load
-from penstock.errors import ConfigError
+from penstock.core.errors import ConfigError
 
 if TYPE_CHECKING:
     from pathlib import Path

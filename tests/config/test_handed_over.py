@@ -8,7 +8,7 @@ import pytest
 import yaml
 
 from penstock.config import handed_over, loader, overlay
-from penstock.errors import ConfigError
+from penstock.core.errors import ConfigError
 
 MINIMAL = {"target": {"root": "/scratch"}, "datasets": {"d": {"source": "s3://b/p/"}}}
 

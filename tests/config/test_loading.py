@@ -17,8 +17,8 @@ from penstock.config.deciding_keys import deciding
 from penstock.config.keys import keys_of
 from penstock.config.loader import load
 from penstock.config.serialization import from_json, to_json
+from penstock.core.errors import ConfigError
 from penstock.core.grades import STORAGE_GRADES
-from penstock.errors import ConfigError
 
 ROOT = Path(__file__).resolve().parents[2]
 GOOD: dict[str, Any] = {"target": {"root": "/scratch"}, "datasets": {"d": {"source": "s3://b/p/"}}}

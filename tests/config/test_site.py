@@ -21,10 +21,10 @@ from penstock.config import loader, site, validation
 from penstock.config.keys import keys_of
 from penstock.config.loader import load, target_at
 from penstock.config.site_bounds import Bounds
+from penstock.core.errors import ConfigError, PreflightError
 from penstock.core.text import printable
-from penstock.errors import ConfigError, PreflightError
-from penstock.steps import new_configuration
-from penstock.steps.new_configuration import Asked
+from penstock.doctor import new_configuration
+from penstock.doctor.new_configuration import Asked
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping

@@ -10,7 +10,7 @@ import yaml
 from penstock.config import source_kinds
 from penstock.config.loader import load
 from penstock.config.option_keys import OF_KIND
-from penstock.errors import ConfigError
+from penstock.core.errors import ConfigError
 
 if TYPE_CHECKING:
     from pathlib import Path

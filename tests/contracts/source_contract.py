@@ -15,8 +15,8 @@ from typing import TYPE_CHECKING, Protocol
 
 import pytest
 
+from penstock.core.errors import PenstockError, SourceChangedError
 from penstock.core.model import Entry
-from penstock.errors import PenstockError, SourceChangedError
 from penstock.sources.port import Askable, Continued
 
 if TYPE_CHECKING:

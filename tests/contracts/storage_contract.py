@@ -1,4 +1,4 @@
-"""What `penstock.storage` promises: run on each file system that the machine can give.
+"""What `penstock.target` promises: run on each file system that the machine can give.
 
 Checked behind the storage's back, by `os` alone.
 """
@@ -15,16 +15,17 @@ import pytest
 from tests.support.forked import nobody
 
 from penstock.config.settings import PermissionsConfig
+from penstock.core.errors import FailedError, IntegrityError, ObjectError, PenstockError
 from penstock.core.layout import MANIFEST, SEAL, DatasetLayout
-from penstock.errors import FailedError, IntegrityError, ObjectError, PenstockError
-from penstock.filesystem.capabilities import facts
-from penstock.filesystem.cold_read import ColdReader
-from penstock.filesystem.path_walk import walk
-from penstock.filesystem.probe.judgement import links_work
-from penstock.storage import dataset_folders, durable, modes, reveal, tree_removal
-from penstock.storage.barrier import Barrier
-from penstock.storage.file_replacement import Mender
-from penstock.storage.staging_writer import StagingWriter
+from penstock.fs import durable
+from penstock.fs.capabilities import facts
+from penstock.fs.cold_read import ColdReader
+from penstock.fs.path_walk import walk
+from penstock.fs.probe.judgement import links_work
+from penstock.target import dataset_folders, modes, reveal, tree_removal
+from penstock.target.barrier import Barrier
+from penstock.target.file_replacement import Mender
+from penstock.target.staging_writer import StagingWriter
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -6,8 +6,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from penstock.core.errors import FailedError
 from penstock.core.key_paths import SHOWN, Conflicts, Offenders, all_good, check_key
-from penstock.errors import FailedError
 
 LONG = "x" * 255
 

@@ -9,13 +9,15 @@ from importlib import resources
 import pytest
 
 from penstock.core import step_table
-from penstock.steps.element_work import WORK
+from penstock.jobs.element_work import WORK
 
 
 @pytest.mark.parametrize("step", step_table.TABLE, ids=lambda step: step.name)
 def test_every_step_has_its_module_and_colour(step: step_table.Step) -> None:
-    assert importlib.util.find_spec(f"penstock.steps.{step.name}_step") is not None
-    style = (resources.files("penstock.views") / "templates/report.css").read_text()
+    rooms = ("run", "doctor", "keep.audit", "keep.repair")
+    found = [importlib.util.find_spec(f"penstock.{room}.{step.name}_step") for room in rooms]
+    assert sum(spec is not None for spec in found) == 1
+    style = (resources.files("penstock.look.views") / "templates/report.css").read_text()
     assert re.search(rf"^\.{step.colour} |\}} \.{step.colour} ", style, re.MULTILINE)
     assert step_table.colour(step.name) == step.colour
 

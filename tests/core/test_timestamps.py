@@ -7,8 +7,8 @@ import time
 
 import pytest
 
+from penstock.core.errors import FailedError
 from penstock.core.timestamps import local, nanoseconds, of_datetime
-from penstock.errors import FailedError
 from penstock.sources.generic import info
 from penstock.sources.http.dates import stated_time
 

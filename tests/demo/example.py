@@ -23,7 +23,7 @@ import time
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from penstock.errors import FailedError, PenstockError
+from penstock.core.errors import FailedError, PenstockError
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence

@@ -20,22 +20,23 @@ from tests.support.staging_runs import context_for, tree
 
 from penstock.config.settings import DescribeConfig, PartyConfig, VerifyConfig
 from penstock.core.documents.seal import SealedManifest
+from penstock.core.errors import FindingsError
 from penstock.core.model import Record
-from penstock.description import croissant
-from penstock.description.media_types import ending_of, media_type
-from penstock.description.published_release import PublishedRelease
-from penstock.errors import FindingsError
-from penstock.formats.files import Files
-from penstock.formats.manifest import ManifestWriter
-from penstock.state.seals import Stored
-from penstock.steps import audit_step, describing
-from penstock.storage import tree_removal
+from penstock.dataset.seals import Stored
+from penstock.extras import croissant
+from penstock.extras.media_types import ending_of, media_type
+from penstock.extras.published_release import PublishedRelease
+from penstock.keep import describing
+from penstock.keep.audit import audit_step
+from penstock.tables.files import Files
+from penstock.tables.manifest import ManifestWriter
+from penstock.target import tree_removal
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
 
-    from penstock.state.context import Context
+    from penstock.dataset.context import Context
 
 ODD = os.fsdecode(b"odd/\xff.jpg")
 FILES = {

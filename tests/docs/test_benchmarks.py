@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 from benchmarks import extras, ratios
 from tests.support.commands import ROOT, run
 
-from penstock.storage import tree_removal
+from penstock.target import tree_removal
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -9,12 +9,12 @@ from pathlib import Path
 
 import pytest
 
-from penstock.audit import audit_store
 from penstock.core import columns, element_columns, layout, run_documents
 from penstock.core.documents import probe_report
 from penstock.core.documents.probe_report import ProbeReport
 from penstock.core.documents.seal import Seal
-from penstock.locks.holder import Holder
+from penstock.dataset.holder import Holder
+from penstock.jobs import audit_store
 
 CHECKOUT = Path(__file__).resolve().parents[2]
 PACKAGE = CHECKOUT / "scripts/penstock"

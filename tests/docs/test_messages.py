@@ -15,7 +15,6 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import pytest
 
-from penstock import errors
 from penstock.cli.command_table import COMMANDS, GROUPS, HIDDEN, STEP
 from penstock.cli.old_words import INSTEAD, SYNONYMS
 from penstock.config.annotations import Named
@@ -23,6 +22,7 @@ from penstock.config.keys import keys_of
 from penstock.config.option_keys import OF_KIND
 from penstock.config.settings import Config, DescribeConfig
 from penstock.config.site_bounds import Bounds
+from penstock.core import errors
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -38,7 +38,7 @@ REMEDIED = {
 """The errors that end a command: each says what to do."""
 UNREMEDIED = {
     "cli/commands/list_failure.py": "a receipt of Snakemake's own, which its next run makes anew",
-    "steps/mending.py": "`_for_owner` adds what to do, with the command of the account that may",
+    "keep/repair/mending.py": "`_for_owner` adds what to do, with the command of the account that may",
 }
 """Modules whose errors need no remedy, and why."""
 

@@ -9,13 +9,13 @@ from tests.support.commands import parsers
 
 from penstock.cli.command_table import COMMANDS
 from penstock.cli.parser import build
-from penstock.policy import rights
+from penstock.dataset import rights
 
 PAGE = (Path(__file__).resolve().parents[2] / "docs/site.md").read_text()
 
 
 def test_each_command_has_a_row_of_what_it_needs() -> None:
-    """A command of the table without a row in `policy/rights.py`, or a row without its command."""
+    """A command of the table without a row in `dataset/rights.py`, or a row without its command."""
     assert set(rights.NEEDS) == {command.name for command in COMMANDS}
     for needs in rights.NEEDS.values():
         assert {needs.right, *needs.options.values()} <= {

@@ -15,12 +15,12 @@ from tests.support.engine_runs import content, make_tree, read_tree, rewrite, sh
 from tests.support.hostile import GATHERED, Hostile
 from tests.support.s3server import S3Server
 
+from penstock.core.errors import InterruptedRunError
 from penstock.core.model import Entry, Reuse
 from penstock.engine.records import journal
 from penstock.engine.stream import BLOCK
 from penstock.engine.transfer.prefetch import AHEAD_BYTES, Asking
 from penstock.engine.workers.sizing import AHEAD, MOST_STREAMS
-from penstock.errors import InterruptedRunError
 
 if TYPE_CHECKING:
     from collections.abc import Callable

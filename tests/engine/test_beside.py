@@ -11,8 +11,8 @@ import pytest
 import xxhash
 from tests.engine.test_sparse import copier, entry_of
 
+from penstock.core.errors import IntegrityError, SourceChangedError
 from penstock.engine.transfer.pump import Beside
-from penstock.errors import IntegrityError, SourceChangedError
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -10,6 +10,7 @@ from awscrt import checksums
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from penstock.core.errors import IntegrityError
 from penstock.core.model import Claim, Entry
 from penstock.engine.checksums import (
     RANK,
@@ -24,7 +25,6 @@ from penstock.engine.checksums import (
     new_sum,
     tree_digest,
 )
-from penstock.errors import IntegrityError
 
 DATA = random.Random(1).randbytes(100_000)
 VALUES = {

@@ -14,11 +14,11 @@ import xxhash
 from tests.support.engine_runs import make_tree, read_tree, rewrite, shard_run, workers_of
 from tests.support.s3server import S3Server
 
+from penstock.core.errors import FailedError, InterruptedRunError, NoSpaceError
 from penstock.core.model import Copied, Reuse
 from penstock.engine.copy_shard import settled
 from penstock.engine.records import journal
 from penstock.engine.records.copied_rows import CopiedRows
-from penstock.errors import FailedError, InterruptedRunError, NoSpaceError
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -10,15 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from penstock.core.model import Entry
-from penstock.core.row_codec import from_wire
-from penstock.engine.batches import BATCH_BYTES, BATCH_ROWS, LARGE, Ahead, batches
-from penstock.engine.records.journal_flusher import next_pause
-from penstock.engine.stream import of_row
-from penstock.engine.workers.pool import Pool
-from penstock.engine.workers.sizing import asked_ahead, cpus, free_memory, size
-from penstock.engine.workers.stream_tuning import Tuner
-from penstock.errors import (
+from penstock.core.errors import (
     FailedError,
     IntegrityError,
     NoSpaceError,
@@ -27,8 +19,16 @@ from penstock.errors import (
     SourceChangedError,
     TransientError,
 )
-from penstock.runtime import wire
-from penstock.runtime.job_environment import JobEnvironment
+from penstock.core.model import Entry
+from penstock.core.row_codec import from_wire
+from penstock.engine.batches import BATCH_BYTES, BATCH_ROWS, LARGE, Ahead, batches
+from penstock.engine.records.journal_flusher import next_pause
+from penstock.engine.stream import of_row
+from penstock.engine.workers.pool import Pool
+from penstock.engine.workers.sizing import asked_ahead, cpus, free_memory, size
+from penstock.engine.workers.stream_tuning import Tuner
+from penstock.host import wire
+from penstock.host.job_environment import JobEnvironment
 from penstock.sources.backoff import asked_for, may_retry, pause
 
 GIB = 1 << 30

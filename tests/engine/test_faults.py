@@ -11,11 +11,7 @@ import xxhash
 from tests.support.engine_runs import read_tree, shard_run
 from tests.support.hostile import Hostile
 
-from penstock.core.model import Claim, Entry
-from penstock.engine import stream
-from penstock.engine.stream import BLOCK, Stopped
-from penstock.engine.transfer.copier import Copier
-from penstock.errors import (
+from penstock.core.errors import (
     ExpiredCredentialsError,
     FailedError,
     IntegrityError,
@@ -25,8 +21,12 @@ from penstock.errors import (
     SourceChangedError,
     TransientError,
 )
-from penstock.runtime.wire import EXPIRED, PRESSURE
-from penstock.storage.staging_writer import StagingWriter
+from penstock.core.model import Claim, Entry
+from penstock.engine import stream
+from penstock.engine.stream import BLOCK, Stopped
+from penstock.engine.transfer.copier import Copier
+from penstock.host.wire import EXPIRED, PRESSURE
+from penstock.target.staging_writer import StagingWriter
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence

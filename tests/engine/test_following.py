@@ -16,14 +16,14 @@ from tests.support.published import writable
 from tests.support.records import rows_of
 
 from penstock.config.settings import FollowLimit
+from penstock.core.errors import SourceChangedError
 from penstock.core.model import Pin
 from penstock.engine.records import journal
-from penstock.errors import SourceChangedError
 
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from penstock.formats.records import SeenRow
+    from penstock.tables.records import SeenRow
 
 FILES = {f"d{n % 3}/{n:02d}": 100 + n for n in range(12)}
 MAY = {"may_change": (3, 2)}

@@ -15,11 +15,11 @@ from tests.storage.conftest import need
 from tests.support.journals import link_line, row_line
 
 from penstock.core.digests import IN_PARTS
+from penstock.core.errors import FailedError, NewerFormatError, PenstockError
 from penstock.core.model import PartLine, Pin
 from penstock.core.row_codec import line, part_line
 from penstock.engine.part import Unfinished
 from penstock.engine.records import journal
-from penstock.errors import FailedError, NewerFormatError, PenstockError
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -65,7 +65,7 @@ def test_a_row_is_recorded_once_its_bytes_are_durable_and_counts_once_the_record
         "import sys; from pathlib import Path\n"
         "from penstock.engine.records.journal import Journal\n"
         "from penstock.engine.records.journal_flusher import Keeper\n"
-        "from penstock.storage.barrier import Barrier\n"
+        "from penstock.target.barrier import Barrier\n"
         "folder = Path(sys.argv[1])\n"
         "journal = Journal(folder, shard_digest='s', run='r', attempt='a', host='h')\n"
         "with Barrier(folder) as barrier, Keeper(journal, barrier) as keeper:\n"

@@ -13,11 +13,11 @@ from tests.support.hostile import Hostile
 from tests.support.large import COUNT, DATA, OTHER, PART, SMALLER, ranges, run_of
 from tests.support.s3server import S3Server
 
+from penstock.core.errors import InterruptedRunError
 from penstock.engine.part import Unfinished
 from penstock.engine.records import journal
 from penstock.engine.tasks import Outcome
 from penstock.engine.transfer.multipart import Multipart
-from penstock.errors import InterruptedRunError
 
 if TYPE_CHECKING:
     from pathlib import Path

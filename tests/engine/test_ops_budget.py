@@ -20,27 +20,28 @@ from tests.support.published import damage, data_of, flip, published, writable
 from tests.support.staging_runs import context_for, tree
 from tests.support.whole_way import go
 
-from penstock.arrays.array_runner import element_command
 from penstock.cluster.local import LocalCluster
 from penstock.core.documents import promise as documents
 from penstock.core.documents.promise import Promise, of_repair
 from penstock.core.layout import DatasetLayout
+from penstock.dataset import holder as holders
+from penstock.dataset import run_store
 from penstock.engine.copy_shard import copy_shard
-from penstock.locks import holder as holders
-from penstock.ownership import ops_share, promises
-from penstock.ownership.ops_share import EVERY, SEEN, OpsShare, holders_of
-from penstock.state import run_store
-from penstock.steps import audit_step, repair_step
-from penstock.storage import modes, shared_files, tree_removal
-from penstock.storage.file_replacement import Mender
-from penstock.storage.links import Abandoned
-from penstock.storage.staging_writer import StagingWriter
+from penstock.jobs.array_runner import element_command
+from penstock.jobs.ownership import ops_share, promises
+from penstock.jobs.ownership.ops_share import EVERY, SEEN, OpsShare, holders_of
+from penstock.keep.audit import audit_step
+from penstock.keep.repair import repair_step
+from penstock.target import modes, shared_files, tree_removal
+from penstock.target.file_replacement import Mender
+from penstock.target.links import Abandoned
+from penstock.target.staging_writer import StagingWriter
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
 
-    from penstock.state.context import Context
+    from penstock.dataset.context import Context
 
 OPS = 600
 FILES = 2000

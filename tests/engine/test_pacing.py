@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from penstock.engine.pacing import (
+from penstock.host.pacing import (
     BURST,
     BYTES,
     LOOK,
@@ -20,7 +20,7 @@ from penstock.engine.pacing import (
     link_rate,
     spending,
 )
-from penstock.engine.shared_memory import Shared
+from penstock.host.shared_memory import Shared
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -9,16 +9,16 @@ from typing import TYPE_CHECKING
 import pytest
 from tests.engine.test_sparse import copier
 
+from penstock.core.errors import FailedError
 from penstock.core.model import Entry
 from penstock.engine.transfer.pump import ASK_EVERY, Pump
-from penstock.errors import FailedError
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
     from pathlib import Path
 
     from penstock.core.model import Claim
-    from penstock.storage.pending_file import Pending
+    from penstock.target.pending_file import Pending
 
 SIZE = (3 << 20) + 5
 

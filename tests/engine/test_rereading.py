@@ -10,16 +10,16 @@ from tests.support.published import writable
 from tests.support.records import rows_of
 
 from penstock.config.settings import VerifyConfig
+from penstock.core.errors import InterruptedRunError
 from penstock.core.model import Reuse
 from penstock.engine.checksums import tree_digest
 from penstock.engine.records import journal
 from penstock.engine.reread_shard import storage_grade
-from penstock.errors import InterruptedRunError
 
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from penstock.formats.records import SeenRow
+    from penstock.tables.records import SeenRow
 
 
 @pytest.fixture

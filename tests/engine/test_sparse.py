@@ -19,12 +19,12 @@ from tests.contracts.storage_contract import make_writer
 from tests.support.engine_runs import shard_run
 
 from penstock.config.settings import DatasetConfig, SourceConfig
+from penstock.core.errors import SourceChangedError
 from penstock.core.model import Entry
 from penstock.engine.open_sources import Sources
 from penstock.engine.records import journal
 from penstock.engine.transfer.copier import Copier
 from penstock.engine.transfer.pump import PIECE, Pump
-from penstock.errors import SourceChangedError
 from penstock.sources.posix.file_range import PosixBody
 from penstock.sources.posix.source import PosixSource
 from penstock.sources.posix.sparse import SparseBody

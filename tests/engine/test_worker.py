@@ -20,8 +20,8 @@ IMPORTED = (
     "penstock.sources.posix.source",
     "penstock.sources.s3.source",
     "penstock.sources.registry",
-    "penstock.storage.staging_writer",
-    "penstock.filesystem.cold_read",
+    "penstock.target.staging_writer",
+    "penstock.fs.cold_read",
     "penstock.config.settings",
 )
 MOST_KIB = 64 << 10

@@ -21,10 +21,10 @@ from tests.support.staging_runs import tree
 from tests.support.whole_way import content
 
 from penstock.core.layout import DatasetLayout
+from penstock.dataset import run_store
+from penstock.dataset.run import read_plan
 from penstock.engine.records import journal
-from penstock.formats.shards import read_shard
-from penstock.state import run_store
-from penstock.state.run import read_plan
+from penstock.tables.shards import read_shard
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator

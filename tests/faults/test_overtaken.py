@@ -19,9 +19,9 @@ from tests.support.nodes import Node, node
 from tests.support.staging_runs import tree
 from tests.support.whole_way import content
 
+from penstock.core.errors import PenstockError
 from penstock.core.layout import DatasetLayout
-from penstock.errors import PenstockError
-from penstock.state import current_pointer, run_claims, run_store
+from penstock.dataset import current_pointer, run_claims, run_store
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping

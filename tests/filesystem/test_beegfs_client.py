@@ -6,10 +6,10 @@ from __future__ import annotations
 import pytest
 from tests.filesystem.conftest import CLIENT, LIVE, changed
 
-from penstock.filesystem.beegfs import mount as beegfs
-from penstock.filesystem.beegfs.mount import Client, judge, judge_chunk, parse_config, parse_mount, proof
-from penstock.filesystem.mount_proof import MountProof
-from penstock.runtime.mounts import Mount
+from penstock.fs.beegfs import mount as beegfs
+from penstock.fs.beegfs.mount import Client, judge, judge_chunk, parse_config, parse_mount, proof
+from penstock.fs.mount_proof import MountProof
+from penstock.host.mounts import Mount
 
 LINE = Mount(
     "0:30", "/mnt/beegfs", "beegfs", "rw,relatime,rw,cfgFile=/etc/beegfs/beegfs-client.conf", "beegfs_nodev"

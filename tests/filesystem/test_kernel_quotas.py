@@ -17,15 +17,15 @@ from tests.support.staging_runs import context_for, tree
 
 from penstock.core.checks import gravest
 from penstock.core.documents.promise import Promise
-from penstock.filesystem import kernel_quotas, libc
-from penstock.filesystem.kernel_quotas import KernelQuotas
-from penstock.filesystem.quotas import Quota, unnamed_group
-from penstock.steps import preflight_step
+from penstock.doctor import preflight_step
+from penstock.fs import kernel_quotas, libc
+from penstock.fs.kernel_quotas import KernelQuotas
+from penstock.fs.quotas import Quota, unnamed_group
 
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from penstock.filesystem.quotas import Scope
+    from penstock.fs.quotas import Scope
 
 KIB, MIB = 1 << 10, 1 << 20
 USER, GROUP, PROJECT = 2001, 3001, 4001
@@ -33,8 +33,8 @@ USER, GROUP, PROJECT = 2001, 3001, 4001
 SCRIPT = """
 import ctypes, json, os, subprocess, sys, time
 from pathlib import Path
-from penstock.filesystem import kernel_quotas, libc
-from penstock.runtime.mounts import mount_of
+from penstock.fs import kernel_quotas, libc
+from penstock.host.mounts import mount_of
 
 KIND, MKFS_OPTIONS, MODULES = {kind!r}, {options!r}, {modules!r}
 USER, GROUP, PROJECT = {user}, {group}, {project}

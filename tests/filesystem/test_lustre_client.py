@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from penstock.filesystem.lustre.mount import LustreMount, judge, parse_mount, proof
-from penstock.runtime.mounts import Mount
+from penstock.fs.lustre.mount import LustreMount, judge, parse_mount, proof
+from penstock.host.mounts import Mount
 
 
 def line(options: str) -> Mount:

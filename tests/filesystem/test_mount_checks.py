@@ -20,15 +20,15 @@ from tests.support.staging_runs import context_for, tree
 
 from penstock.core.checks import gravest
 from penstock.core.documents import seal
-from penstock.filesystem import capabilities, libc
-from penstock.filesystem.beegfs.mount import live_clients
-from penstock.filesystem.capabilities import facts
-from penstock.filesystem.cold_read import ColdReader
-from penstock.filesystem.mount_checks import check_mount
-from penstock.filesystem.mount_proof import MountProof
-from penstock.runtime.mounts import option_values
-from penstock.steps import report_step
-from penstock.steps.preflight import mounts
+from penstock.doctor.preflight import mounts
+from penstock.fs import capabilities, libc
+from penstock.fs.beegfs.mount import live_clients
+from penstock.fs.capabilities import facts
+from penstock.fs.cold_read import ColdReader
+from penstock.fs.mount_checks import check_mount
+from penstock.fs.mount_proof import MountProof
+from penstock.host.mounts import option_values
+from penstock.run import report_step
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -165,7 +165,7 @@ def test_no_read_by_fuse_is_cold(
 def test_preflight_warns_notes_and_stops_by_the_mounts(
     tmp_path: Path, proc: Callable[..., Path], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from penstock.steps import preflight_step
+    from penstock.doctor import preflight_step
 
     source = tree(tmp_path / "source", {"a": b"1"})
     root = proc(

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from penstock.filesystem.nfs.mount import NfsMount, judge, parse_mount, proof
-from penstock.runtime.mounts import Mount
+from penstock.fs.nfs.mount import NfsMount, judge, parse_mount, proof
+from penstock.host.mounts import Mount
 
 GOOD = (
     "rw,noatime,nodiratime,rw,vers=4.2,rsize=1048576,wsize=1048576,namlen=255,hard,proto=tcp,sec=sys,"

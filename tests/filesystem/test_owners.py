@@ -12,13 +12,13 @@ from tests.support.id_mapped import id_mapped
 from tests.support.published import data_of, published
 from tests.support.staging_runs import tree
 
-from penstock.audit import audit_plan, audit_tree
 from penstock.core.documents.node_answer import OwnerSeen
 from penstock.core.layout import DatasetLayout
-from penstock.filesystem.mount_checks import check_mount
-from penstock.filesystem.owners import is_another, is_mapped, mapping, numbers_here, owner
-from penstock.runtime.mounts import Mount, mount_of
-from penstock.steps.published_files import mender_of
+from penstock.fs.mount_checks import check_mount
+from penstock.fs.owners import is_another, is_mapped, mapping, numbers_here, owner
+from penstock.host.mounts import Mount, mount_of
+from penstock.keep.audit import audit_plan, audit_tree
+from penstock.keep.repair.published_files import mender_of
 
 if TYPE_CHECKING:
     from pathlib import Path

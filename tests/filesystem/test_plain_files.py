@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from penstock.filesystem import plain_files
-from penstock.filesystem.plain_files import NotPlainError
+from penstock.fs import plain_files
+from penstock.fs.plain_files import NotPlainError
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -20,12 +20,12 @@ from tests.support.images import file_system
 
 from penstock.core.documents import probe_report
 from penstock.core.documents.probe_report import ABILITIES, ProbeReport, Seen
+from penstock.core.errors import NewerFormatError
 from penstock.core.layout import PROBE
-from penstock.errors import NewerFormatError
-from penstock.filesystem.capabilities import facts
-from penstock.filesystem.probe import trials
-from penstock.filesystem.probe.judgement import differences
-from penstock.filesystem.probe.trials import TRIALS, probe, seen_error
+from penstock.fs.capabilities import facts
+from penstock.fs.probe import trials
+from penstock.fs.probe.judgement import differences
+from penstock.fs.probe.trials import TRIALS, probe, seen_error
 
 EVERYWHERE = dict.fromkeys(ABILITIES, "yes") | {"name_bytes": "255", "time_resolution": "1"}
 """What the file systems of one machine have in common."""

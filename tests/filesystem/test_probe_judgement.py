@@ -9,9 +9,9 @@ import pytest
 
 from penstock.core.checks import gravest
 from penstock.core.documents.probe_report import ABILITIES, ProbeReport, Seen
-from penstock.filesystem.capabilities import StorageFacts, facts
-from penstock.filesystem.kinds import Kind
-from penstock.filesystem.probe.judgement import acls, differences, limited, links_work
+from penstock.fs.capabilities import StorageFacts, facts
+from penstock.fs.kinds import Kind
+from penstock.fs.probe.judgement import acls, differences, limited, links_work
 
 NO, ERROR = Seen("no", error="EOPNOTSUPP"), Seen("error", error="EIO", why="Input/output error")
 ROW = Kind(

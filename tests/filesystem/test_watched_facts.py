@@ -16,16 +16,16 @@ from tests.support.commands import penstock
 from tests.support.staging_runs import context_for, events_of, tree
 
 from penstock.config.settings import TargetConfig
-from penstock.errors import PreflightError
-from penstock.filesystem import watched_facts as module
-from penstock.filesystem.capabilities import facts
-from penstock.filesystem.watched_facts import Silent, network_mount, watched_facts
-from penstock.steps import preflight_step
+from penstock.core.errors import PreflightError
+from penstock.doctor import preflight_step
+from penstock.fs import watched_facts as module
+from penstock.fs.capabilities import facts
+from penstock.fs.watched_facts import Silent, network_mount, watched_facts
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from penstock.runtime.mounts import Mount
+    from penstock.host.mounts import Mount
 
 MNT_DETACH = 2
 

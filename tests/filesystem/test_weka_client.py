@@ -9,11 +9,11 @@ import pytest
 
 from penstock.engine.stream import BLOCK
 from penstock.engine.workers import sizing
-from penstock.filesystem import kinds
-from penstock.filesystem.mount_proof import IN_WORDS
-from penstock.filesystem.weka.mount import WekaMount, judge, parse_mount, proof
-from penstock.filesystem.weka.processes import cores_of_containers
-from penstock.runtime.mounts import Mount
+from penstock.fs import kinds
+from penstock.fs.mount_proof import IN_WORDS
+from penstock.fs.weka.mount import WekaMount, judge, parse_mount, proof
+from penstock.fs.weka.processes import cores_of_containers
+from penstock.host.mounts import Mount
 
 if TYPE_CHECKING:
     from pathlib import Path

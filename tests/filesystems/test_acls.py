@@ -12,15 +12,15 @@ from tests.support.published import STEPS
 from tests.support.staging_runs import context_for, tree
 
 from penstock.config.settings import PermissionsConfig
-from penstock.errors import PreflightError
-from penstock.filesystem.acl_xattrs import refusal
-from penstock.steps import preflight_step
-from penstock.steps.preflight import acl, visit
+from penstock.core.errors import PreflightError
+from penstock.doctor import preflight_step
+from penstock.doctor.preflight import acl, visit
+from penstock.fs.acl_xattrs import refusal
 
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from penstock.state.context import Context
+    from penstock.dataset.context import Context
 
 POLICY = PermissionsConfig(acl=("group:4241:r-X", "group:4242:r-X"))
 

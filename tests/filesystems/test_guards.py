@@ -17,14 +17,14 @@ from tests.filesystems.bed import Bed
 
 from penstock.config.settings import EngineConfig
 from penstock.core.digests import of_hex
+from penstock.core.errors import LockedError, NoSpaceError, PenstockError, TransientError
 from penstock.core.model import Expected
+from penstock.dataset import dataset_lock, holder
+from penstock.dataset.dataset_lock import DatasetLock
 from penstock.engine import audit_shard, resumable_reading
 from penstock.engine.audit_shard import AuditTask
-from penstock.errors import LockedError, NoSpaceError, PenstockError, TransientError
-from penstock.formats.shards import EXPECTED, ShardWriter
-from penstock.locks import dataset_lock, holder
-from penstock.locks.dataset_lock import DatasetLock
-from penstock.storage import durable
+from penstock.fs import durable
+from penstock.tables.shards import EXPECTED, ShardWriter
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator

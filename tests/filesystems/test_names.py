@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING
 import pytest
 from tests.filesystems.bed import Bed
 
-from penstock.errors import LockedError
-from penstock.locks.dataset_lock import DatasetLock, try_out
-from penstock.storage.durable import create_file
+from penstock.core.errors import LockedError
+from penstock.dataset.dataset_lock import DatasetLock, try_out
+from penstock.fs.durable import create_file
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -12,7 +12,7 @@ import pytest
 from tests.faults.test_overtaken import BETWEEN, HEARTBEAT, WITHIN, MissedError, Place, overtaken
 from tests.filesystems.bed import Bed
 
-from penstock.state import run_claims
+from penstock.dataset import run_claims
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

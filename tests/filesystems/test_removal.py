@@ -9,9 +9,9 @@ import threading
 import pytest
 from tests.filesystems.bed import Bed
 
-from penstock.errors import FailedError
-from penstock.storage import tree_removal
-from penstock.storage.tree_removal import remove_tree
+from penstock.core.errors import FailedError
+from penstock.target import tree_removal
+from penstock.target.tree_removal import remove_tree
 
 
 @pytest.mark.parametrize("named", ["nfs3", "nfs4"])

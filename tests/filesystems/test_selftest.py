@@ -19,10 +19,10 @@ from tests.filesystems.sets import SETS
 from tests.support.commands import penstock
 
 from penstock.core.documents.probe_report import ABILITIES
-from penstock.filesystem.capabilities import facts
-from penstock.steps.selftest import budget, full_quota, selftest, two_nodes
-from penstock.steps.selftest.budget import Budget
-from penstock.steps.selftest.two_nodes import ABOUT, Peers
+from penstock.doctor.selftest import budget, full_quota, selftest, two_nodes
+from penstock.doctor.selftest.budget import Budget
+from penstock.doctor.selftest.two_nodes import ABOUT, Peers
+from penstock.fs.capabilities import facts
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -140,7 +140,7 @@ def test_every_named_set_has_its_table() -> None:
 
 
 def test_a_node_that_does_not_see_the_folder_is_named(tmp_path: Path) -> None:
-    blind = "from penstock.steps.selftest import peer; import pathlib, sys; peer.FOLDER_WITHIN = 0.1; "
+    blind = "from penstock.doctor.selftest import peer; import pathlib, sys; peer.FOLDER_WITHIN = 0.1; "
     blind += "peer.serve(pathlib.Path(sys.argv[1]), sys.stdin, sys.stdout)"
     processes = started(sys.executable, "-c", blind, str(tmp_path / "none"), count=2)
     (row,) = with_peers(processes)

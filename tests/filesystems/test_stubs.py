@@ -13,7 +13,7 @@ from tests.filesystems.test_staging import Place
 from tests.support.staging_runs import tree
 from tests.vendors.beegfs_cluster import Cluster
 
-from penstock.audit import audit_store
+from penstock.jobs import audit_store
 
 if TYPE_CHECKING:
     from pathlib import Path

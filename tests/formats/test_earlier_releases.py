@@ -19,9 +19,9 @@ from tests.support.whole_way import content
 
 from penstock.cli.main import main
 from penstock.core.layout import DatasetLayout
-from penstock.formats.manifest import read_manifest
-from penstock.locks import heartbeat
-from penstock.storage import tree_removal
+from penstock.host import heartbeat
+from penstock.tables.manifest import read_manifest
+from penstock.target import tree_removal
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping

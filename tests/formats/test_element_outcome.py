@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING
 import pytest
 
 from penstock.core.documents.element_outcome import ELEMENT_OUTCOME, ElementOutcome
+from penstock.core.errors import FailedError, NewerFormatError
 from penstock.core.layout import RunLayout
-from penstock.errors import FailedError, NewerFormatError
-from penstock.state import outcomes
+from penstock.dataset import outcomes
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -17,8 +17,8 @@ from tests.support.filled import bare, filled
 from tests.support.kinds import DOCUMENTS
 
 from penstock.core.documents.history_line import HistoryLine, Publication, Removal, Rollback
-from penstock.locks.holder import Holder
-from penstock.storage import durable
+from penstock.dataset.holder import Holder
+from penstock.fs import durable
 
 GOLDEN = Path(__file__).with_name("golden.json")
 KINDS = [Holder, *(document.kind for document in DOCUMENTS if document.kind is not HistoryLine)]

@@ -16,11 +16,11 @@ from penstock.core.documents.history_line import (
     RepairCounts,
     Rollback,
 )
+from penstock.core.errors import NewerFormatError
 from penstock.core.layout import DatasetLayout
-from penstock.errors import NewerFormatError
-from penstock.runtime import job_environment
-from penstock.runtime.job_environment import JobEnvironment
-from penstock.state import history
+from penstock.dataset import history
+from penstock.host import job_environment
+from penstock.host.job_environment import JobEnvironment
 
 if TYPE_CHECKING:
     from pathlib import Path

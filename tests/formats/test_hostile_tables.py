@@ -12,11 +12,11 @@ import pytest
 
 from penstock.core.columns import MANIFEST, file_format
 from penstock.core.documents.seal import SealedManifest
-from penstock.errors import FailedError
-from penstock.filesystem.plain_files import NotPlainError
-from penstock.formats import manifest
-from penstock.formats.tables import KIND
-from penstock.state import receipts
+from penstock.core.errors import FailedError
+from penstock.dataset import receipts
+from penstock.fs.plain_files import NotPlainError
+from penstock.tables import manifest
+from penstock.tables.tables import KIND
 
 if TYPE_CHECKING:
     from collections.abc import Callable

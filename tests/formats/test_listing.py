@@ -8,11 +8,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from tests.support.records import write_shard
 
+from penstock.core.errors import FailedError
 from penstock.core.model import Entry, Listed, Reuse
-from penstock.errors import FailedError
-from penstock.formats.listing_file import ListingWriter, read_listing
-from penstock.formats.shards import read_shard
-from penstock.formats.tables import GROUP
+from penstock.tables.listing_file import ListingWriter, read_listing
+from penstock.tables.shards import read_shard
+from penstock.tables.tables import GROUP
 
 if TYPE_CHECKING:
     from pathlib import Path

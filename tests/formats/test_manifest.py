@@ -11,11 +11,11 @@ import pytest
 import xxhash
 from tests.storage.conftest import need
 
+from penstock.core.errors import FailedError
 from penstock.core.model import Record
-from penstock.errors import FailedError
-from penstock.formats import tables
-from penstock.formats.files import Files
-from penstock.formats.manifest import ChecksumFile, ManifestWriter, read_manifest, some_paths
+from penstock.tables import tables
+from penstock.tables.files import Files
+from penstock.tables.manifest import ChecksumFile, ManifestWriter, read_manifest, some_paths
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -7,11 +7,11 @@ import pyarrow.parquet as pq
 import pytest
 from tests.support.records import rows_of, write_rows, write_shard
 
+from penstock.core.errors import FailedError
 from penstock.core.model import Entry, Record
-from penstock.errors import FailedError
-from penstock.formats.files import Files
-from penstock.formats.records import SeenRow, extend_shard, read_records
-from penstock.formats.shards import numbered
+from penstock.tables.files import Files
+from penstock.tables.records import SeenRow, extend_shard, read_records
+from penstock.tables.shards import numbered
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence

@@ -17,8 +17,8 @@ from penstock.core.documents.seal import (
     SealedRecords,
     SealedSource,
 )
+from penstock.core.errors import NewerFormatError
 from penstock.core.seal_tree import SEALED_FIELDS
-from penstock.errors import NewerFormatError
 
 SEAL = Seal(
     dataset="data",

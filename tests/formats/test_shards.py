@@ -9,10 +9,10 @@ import pytest
 from tests.support.records import write_shard
 
 from penstock.core.balance import Cut
+from penstock.core.errors import FailedError
 from penstock.core.model import Entry, Expected, Listed, Reuse
-from penstock.errors import FailedError
-from penstock.formats.listing_file import ListingWriter, read_columns, read_listing
-from penstock.formats.shards import (
+from penstock.tables.listing_file import ListingWriter, read_columns, read_listing
+from penstock.tables.shards import (
     EXPECTED,
     ShardsWriter,
     ShardWriter,

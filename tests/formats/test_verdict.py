@@ -17,8 +17,8 @@ from penstock.core.documents.verdict import (
     StandingFindings,
     Verdict,
 )
-from penstock.errors import NewerFormatError
-from penstock.state import verdicts
+from penstock.core.errors import NewerFormatError
+from penstock.dataset import verdicts
 
 FULL = Verdict(
     dataset="data",

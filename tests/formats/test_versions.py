@@ -11,12 +11,12 @@ import pytest
 from tests.support.kinds import DOCUMENTS
 
 from penstock.core import columns, element_columns
+from penstock.core.errors import FailedError, NewerFormatError
 from penstock.core.model import Entry, Expected, Record, Surveyed
-from penstock.errors import FailedError, NewerFormatError
-from penstock.formats import empty_folders
-from penstock.formats.tables import Form, read_batches
-from penstock.steps import controller_job
-from penstock.steps.selftest import selftest
+from penstock.doctor.selftest import selftest
+from penstock.tables import empty_folders
+from penstock.tables.tables import Form, read_batches
+from penstock.workflow import controller_job
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from tests.support.inventories import Made, Row
 
     from penstock.core.model import Listed
-    from penstock.state.context import Context
+    from penstock.dataset.context import Context
 
 PREFIX = "pre fix/"
 

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 from tests.listing.test_resumption import context_of
 
 from penstock.listing import collection, resumption
-from penstock.steps import list_step
+from penstock.run import list_step
 
 if TYPE_CHECKING:
     from penstock.core.events import Event

@@ -17,19 +17,20 @@ from tests.support.inventories import OPTIONAL, Made, made, row
 from tests.support.staging_runs import context_for, events_of
 
 from penstock.config.settings import SourceConfig
+from penstock.core.errors import PreflightError
 from penstock.core.model import Listed
-from penstock.errors import PreflightError
+from penstock.doctor import preflight_step
 from penstock.listing.collection import open_sources
 from penstock.listing.inventory import age
 from penstock.listing.listers import stated
-from penstock.steps import list_step, preflight_step
+from penstock.run import list_step
 
 if TYPE_CHECKING:
     from pathlib import Path
 
     from tests.listing.conftest import Bucket
 
-    from penstock.state.context import Context
+    from penstock.dataset.context import Context
 
 KINDS = ("CSV", "Parquet", "ORC")
 VERSIONS = ("Bucket", "Key", "VersionId", "IsLatest", "IsDeleteMarker", *OPTIONAL)
@@ -215,7 +216,7 @@ def test_times_that_are_numbers_without_a_unit_are_refused(
 
 def test_a_key_that_is_listed_twice_is_refused(tmp_path: Path) -> None:
     rows = [row("bucket", "p/", one) for one in numbered(3)]
-    from penstock.errors import FailedError
+    from penstock.core.errors import FailedError
 
     manifest = write(tmp_path, made([*rows, rows[1]], "Parquet", bucket="bucket"))
     with pytest.raises(FailedError, match="has a key twice"):

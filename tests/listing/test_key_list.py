@@ -19,15 +19,16 @@ from hypothesis import strategies as st
 from tests.support.staging_runs import context_for, events_of, tree
 
 from penstock.config.settings import SourceConfig
+from penstock.core.errors import PreflightError
 from penstock.core.model import Claim, Listed
-from penstock.errors import PreflightError
-from penstock.formats import key_lists
-from penstock.formats.key_lists import UNKNOWN
-from penstock.formats.listing_file import read_listing
+from penstock.doctor import preflight_step
 from penstock.listing.collection import open_sources
 from penstock.listing.key_list import joined
 from penstock.listing.listers import stated
-from penstock.steps import list_step, preflight_step
+from penstock.run import list_step
+from penstock.tables import key_lists
+from penstock.tables.key_lists import UNKNOWN
+from penstock.tables.listing_file import read_listing
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -35,7 +36,7 @@ if TYPE_CHECKING:
 
     from tests.listing.conftest import Bucket
 
-    from penstock.state.context import Context
+    from penstock.dataset.context import Context
 
 FILES = {
     "a b": b"1",

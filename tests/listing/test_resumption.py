@@ -21,23 +21,23 @@ from tests.support.staging_runs import context_for, events_of
 
 from penstock.config.settings import ListConfig, SourceConfig
 from penstock.core.documents import listing_segment
+from penstock.core.errors import FailedError, NewerFormatError, PreflightError, TransientError
 from penstock.core.model import Listed
-from penstock.errors import FailedError, NewerFormatError, PreflightError, TransientError
-from penstock.formats.listing_file import ListingWriter
 from penstock.listing import resumption
 from penstock.listing.collection import gather, open_sources, ordered
 from penstock.listing.resumption import Resumption
+from penstock.run import list_step
 from penstock.sources.external_sort import order
 from penstock.sources.objects.pages import between
 from penstock.sources.origin import origin
 from penstock.sources.s3.source import S3Source
-from penstock.steps import list_step
+from penstock.tables.listing_file import ListingWriter
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
     from pathlib import Path
 
-    from penstock.state.context import Context
+    from penstock.dataset.context import Context
 
 OBJECTS = 12_000
 KILLED_AT = 7_000

@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from penstock.core.errors import ObjectError
 from penstock.core.model import Claim
-from penstock.errors import ObjectError
 from penstock.sources import checksum_files
 
 if TYPE_CHECKING:

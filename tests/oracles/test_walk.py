@@ -12,7 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from tests.storage.test_walk import WAYS, take
 
-from penstock.filesystem.path_walk import Found, kind_of, walk
+from penstock.fs.path_walk import Found, kind_of, walk
 
 NAMES = st.binary(min_size=1, max_size=3).filter(
     lambda name: not set(name) & {0, 47} and name not in (b".", b"..")

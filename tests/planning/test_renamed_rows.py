@@ -9,18 +9,18 @@ from typing import TYPE_CHECKING
 import pytest
 from tests.planning.test_unchanged_rows import RULES, entry, manifest, pages, record
 
-from penstock.formats.shards import as_rows
-from penstock.planning import held_files, renamed_rows
-from penstock.planning.held_files import HeldFiles
-from penstock.planning.renamed_rows import RenamedRows
-from penstock.planning.unchanged_rows import with_reuse
+from penstock.run.planning import held_files, renamed_rows
+from penstock.run.planning.held_files import HeldFiles
+from penstock.run.planning.renamed_rows import RenamedRows
+from penstock.run.planning.unchanged_rows import with_reuse
+from penstock.tables.shards import as_rows
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
     from pathlib import Path
 
     from penstock.core.model import Entry, Record
-    from penstock.planning.unchanged_rows import Rules
+    from penstock.run.planning.unchanged_rows import Rules
 
 MD5, OTHER_MD5 = "0123456789abcdef" * 2, "f" * 32
 SHA = f"sha256:full:{hashlib.sha256(b'x').hexdigest()}"

@@ -4,7 +4,7 @@ from itertools import product
 
 import pytest
 
-from penstock.planning.reuse_choice import choose
+from penstock.run.planning.reuse_choice import choose
 
 ANY = (True, False)
 

@@ -14,12 +14,12 @@ from hypothesis import strategies as st
 
 from penstock.core.balance import FILE_COST, REUSED_SHARE, Cut
 from penstock.core.model import Entry, Record, Reuse
-from penstock.formats.files import Files
-from penstock.formats.manifest import FORM, _stored
-from penstock.formats.shards import ShardWriter, as_columns, as_rows
-from penstock.planning import row_sums
-from penstock.planning.forecast import NOTHING, Lying
-from penstock.planning.unchanged_rows import COLUMNS, Rules, with_reuse
+from penstock.jobs.forecast import NOTHING, Lying
+from penstock.run.planning import row_sums
+from penstock.run.planning.unchanged_rows import COLUMNS, Rules, with_reuse
+from penstock.tables.files import Files
+from penstock.tables.manifest import FORM, _stored
+from penstock.tables.shards import ShardWriter, as_columns, as_rows
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence

@@ -15,12 +15,12 @@ from tests.support.published import data_of, published
 from tests.support.staging_runs import tree
 from tests.support.whole_way import FILES
 
-from penstock.audit import audit_tree
 from penstock.config.settings import PermissionsConfig
+from penstock.core.errors import FindingsError, PreflightError
 from penstock.core.layout import DatasetLayout
-from penstock.errors import FindingsError, PreflightError
-from penstock.state import gate, seals
-from penstock.storage import shared_files, tree_removal
+from penstock.dataset import gate, seals
+from penstock.keep.audit import audit_tree
+from penstock.target import shared_files, tree_removal
 
 NEW, READER = 4321, 4322
 OPEN = PermissionsConfig(file_mode=0o444, dir_mode=0o555)

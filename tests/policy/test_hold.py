@@ -21,14 +21,14 @@ from tests.support.published import data_of, published
 from tests.support.staging_runs import tree
 from tests.support.whole_way import staging
 
-from penstock.catalogue.releases import dataset_row
 from penstock.config.settings import PermissionsConfig
+from penstock.core.errors import FindingsError
 from penstock.core.layout import DatasetLayout
-from penstock.errors import FindingsError
-from penstock.policy import hold
-from penstock.state import gate
-from penstock.steps import gc_step, rollback_step, status_report
-from penstock.storage import tree_removal
+from penstock.dataset import gate
+from penstock.keep.retention import gc_step, rollback_step
+from penstock.look import status_report
+from penstock.look.releases import dataset_row
+from penstock.target import hold, tree_removal
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator

@@ -16,18 +16,17 @@ from tests.support.staging_runs import context_for, tree
 from tests.support.whole_way import FILES
 
 from penstock.config import site
+from penstock.core.errors import FindingsError, PreflightError
 from penstock.core.layout import DatasetLayout
-from penstock.errors import FindingsError, PreflightError
-from penstock.policy import accounts
-from penstock.state import gate
-from penstock.steps.preflight import target
-from penstock.storage import dataset_folders
+from penstock.dataset import gate
+from penstock.doctor.preflight import target
+from penstock.target import accounts, dataset_folders
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
     from pathlib import Path
 
-    from penstock.state.context import Context
+    from penstock.dataset.context import Context
 
 pytestmark = pytest.mark.skipif(os.geteuid() != 0, reason="gives files to other accounts: only as root")
 SERVICE, OTHER = 4321, 4322

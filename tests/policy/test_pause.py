@@ -17,21 +17,23 @@ from tests.support.scripted_cluster import DONE, FAILED, Stage
 from tests.support.staging_runs import events_of, tree
 from tests.support.whole_way import FILES, go, staging
 
+from penstock.core.errors import InterruptedRunError
 from penstock.core.events import Warned
-from penstock.errors import InterruptedRunError
-from penstock.filesystem.owners import account
-from penstock.policy import pause
-from penstock.state import run_store
-from penstock.state.context import Stop
-from penstock.steps import audit_step, publish_step, repair_step
-from penstock.steps.element import run_element
-from penstock.storage import dataset_folders, durable
+from penstock.dataset import run_store
+from penstock.dataset.context import Stop
+from penstock.fs import durable
+from penstock.fs.owners import account
+from penstock.jobs.element import run_element
+from penstock.keep.audit import audit_step
+from penstock.keep.repair import repair_step
+from penstock.run import publish_step
+from penstock.target import dataset_folders, pause
 
 if TYPE_CHECKING:
     from pathlib import Path
 
     from penstock.cluster.port import State
-    from penstock.state.context import Context
+    from penstock.dataset.context import Context
 
 STRANGER = 65534
 as_root = pytest.mark.skipif(os.geteuid() != 0, reason="makes files of other accounts: only as root")

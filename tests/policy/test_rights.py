@@ -11,7 +11,7 @@ import pytest
 
 from penstock.cli.main import main
 from penstock.core.step_table import typed
-from penstock.policy import rights
+from penstock.dataset import rights
 
 if TYPE_CHECKING:
     from pathlib import Path

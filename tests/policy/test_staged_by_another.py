@@ -20,18 +20,19 @@ from tests.support.staging_runs import context_for, tree
 
 from penstock.cli.main import main
 from penstock.config.settings import PermissionsConfig
+from penstock.core.errors import PenstockError
 from penstock.core.layout import DatasetLayout
-from penstock.errors import PenstockError
-from penstock.runtime import job_environment
-from penstock.runtime.job_environment import JobEnvironment
-from penstock.state import under_way
-from penstock.steps import cancellation, list_step, plan_step
-from penstock.storage import dataset_folders, tree_removal
+from penstock.dataset import under_way
+from penstock.host import job_environment
+from penstock.host.job_environment import JobEnvironment
+from penstock.jobs import cancellation
+from penstock.run import list_step, plan_step
+from penstock.target import dataset_folders, tree_removal
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
-    from penstock.state.context import Context
+    from penstock.dataset.context import Context
 
 pytestmark = pytest.mark.skipif(os.geteuid() != 0, reason="only root can be other accounts")
 OWNER, READER = 2001, 2002

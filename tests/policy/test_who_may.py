@@ -21,8 +21,8 @@ from tests.support.staging_runs import tree
 from penstock.cli.main import main
 from penstock.config.settings import PermissionsConfig
 from penstock.core import step_table
-from penstock.policy import rights
-from penstock.storage import tree_removal
+from penstock.dataset import rights
+from penstock.target import tree_removal
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -14,13 +14,13 @@ from tests.support.published import publish
 from tests.support.staging_runs import tree
 from tests.support.whole_way import staging
 
-from penstock.storage import dataset_folders, tree_removal
+from penstock.target import dataset_folders, tree_removal
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
 
-    from penstock.state.context import Context
+    from penstock.dataset.context import Context
 
 
 class Releases:

@@ -12,10 +12,8 @@ import pytest
 from tests.support.clocks import ahead
 from tests.support.commands import ROOT
 
-from penstock.adoption import adoption_store
-from penstock.audit import audit_store
-from penstock.retention import pins
-from penstock.state import gate
+from penstock.dataset import gate, pins
+from penstock.jobs import adoption_store, audit_store
 
 if TYPE_CHECKING:
     from pathlib import Path

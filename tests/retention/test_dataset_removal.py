@@ -12,12 +12,11 @@ import pytest
 from tests.retention.test_decision import DAY, GRACE, NOW, known
 
 from penstock.config.settings import GcConfig
-from penstock.errors import PreflightError
-from penstock.locks import holder
-from penstock.retention import dataset_removal, pins
-from penstock.retention.decision import with_dataset
-from penstock.state import gate
-from penstock.steps import gc_step, list_step, plan_step
+from penstock.core.errors import PreflightError
+from penstock.dataset import gate, holder, pins
+from penstock.keep.retention import dataset_removal, gc_step
+from penstock.keep.retention.decision import with_dataset
+from penstock.run import list_step, plan_step
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -25,7 +24,7 @@ if TYPE_CHECKING:
 
     from tests.retention.conftest import Releases
 
-    from penstock.retention.decision import Known
+    from penstock.keep.retention.decision import Known
 
 
 @pytest.mark.parametrize(

@@ -8,11 +8,11 @@ import pytest
 
 from penstock.config.settings import RetentionConfig
 from penstock.core.documents.history_line import Publication, Rollback
-from penstock.retention.decision import Known, by_name, by_rules
-from penstock.retention.survey import left_at
+from penstock.keep.retention.decision import Known, by_name, by_rules
+from penstock.keep.retention.survey import left_at
 
 if TYPE_CHECKING:
-    from penstock.state.current_pointer import Move
+    from penstock.dataset.current_pointer import Move
 
 NOW, DAY = 1_800_000_000.0, 86400.0
 GRACE = 14 * DAY

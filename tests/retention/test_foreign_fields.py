@@ -11,7 +11,7 @@ from tests.support.accounts import give
 from tests.support.forked import NOBODY
 
 from penstock.cli.main import main
-from penstock.ownership import ops_share
+from penstock.jobs.ownership import ops_share
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence

@@ -14,12 +14,11 @@ from tests.support.images import file_system
 from tests.support.whole_way import staging
 
 from penstock.core.audit_selection import WHOLE
-from penstock.errors import NoSpaceError
-from penstock.ownership import reserve
-from penstock.retention import pins
-from penstock.state import gate
-from penstock.steps import audit_step, gc_step, rollback_step
-from penstock.storage import durable
+from penstock.core.errors import NoSpaceError
+from penstock.dataset import gate, pins, reserve
+from penstock.fs import durable
+from penstock.keep.audit import audit_step
+from penstock.keep.retention import gc_step, rollback_step
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

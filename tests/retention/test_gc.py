@@ -20,24 +20,25 @@ from tests.support.in_process import InProcess
 from tests.support.published import data_of
 from tests.support.staging_runs import tree
 
-from penstock.audit import audit_store
 from penstock.config.fixed_settings import TESTED
 from penstock.config.settings import GcConfig, RetentionConfig
 from penstock.core import events
 from penstock.core.documents import marks
+from penstock.core.errors import ConfigError, FailedError, FindingsError, LockedError, PreflightError
 from penstock.core.layout import SEAL
-from penstock.errors import ConfigError, FailedError, FindingsError, LockedError, PreflightError
-from penstock.locks import holder as holders
-from penstock.locks.dataset_lock import DatasetLock
-from penstock.ownership.ops_share import SEEN
-from penstock.policy import pause
-from penstock.retention import freeing, pins, removals, survey
-from penstock.retention.removal_share import PACE, _Share, paced
-from penstock.runtime import job_environment
-from penstock.runtime.job_environment import JobEnvironment
-from penstock.state import gate
-from penstock.steps import audit_step, gc_step, list_step, plan_step, repair_step, rollback_step
-from penstock.storage import dataset_folders, tree_removal
+from penstock.dataset import gate, pins
+from penstock.dataset import holder as holders
+from penstock.dataset.dataset_lock import DatasetLock
+from penstock.host import job_environment
+from penstock.host.job_environment import JobEnvironment
+from penstock.jobs import audit_store
+from penstock.jobs.ownership.ops_share import SEEN
+from penstock.keep.audit import audit_step
+from penstock.keep.repair import repair_step
+from penstock.keep.retention import freeing, gc_step, removals, rollback_step, survey
+from penstock.keep.retention.removal_share import PACE, _Share, paced
+from penstock.run import list_step, plan_step
+from penstock.target import dataset_folders, pause, tree_removal
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
@@ -47,7 +48,7 @@ if TYPE_CHECKING:
 
     from penstock.core.events import Event
     from penstock.core.layout import DatasetLayout
-    from penstock.state.context import Context
+    from penstock.dataset.context import Context
 
 SOON = GcConfig(grace=0.000001)
 """No grace: a release that left `current` this second may go."""

@@ -15,9 +15,8 @@ import pytest
 from tests.support.kill_points import killed_at
 
 from penstock.config.settings import GcConfig, RetentionConfig
-from penstock.retention import removals
-from penstock.steps import gc_step
-from penstock.storage import dataset_folders
+from penstock.keep.retention import gc_step, removals
+from penstock.target import dataset_folders
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -97,12 +96,12 @@ def test_gc_that_is_killed_before_any_of_its_changes_is_ended_by_the_same_comman
 PINNER = """
 import json, os, random, select, sys, time
 from penstock.core.layout import DatasetLayout
-from penstock.errors import PenstockError
-from penstock.retention import pins
-from penstock.runtime import job_environment
-from penstock.runtime.job_environment import JobEnvironment
-from penstock.state import gate
-from penstock.storage import shared_files
+from penstock.core.errors import PenstockError
+from penstock.keep.retention import pins
+from penstock.host import job_environment
+from penstock.host.job_environment import JobEnvironment
+from penstock.dataset import gate
+from penstock.target import shared_files
 from pathlib import Path
 layout = DatasetLayout(Path(sys.argv[1]), "data")
 job_environment.enter(JobEnvironment(job=str(os.getpid()), proven=True, cluster="elsewhere"))

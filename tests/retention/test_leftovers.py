@@ -15,7 +15,7 @@ from tests.support.kill_points import killed_at
 from tests.support.whole_way import go
 
 from penstock.core.layout import PROBE
-from penstock.storage import adopted_files
+from penstock.target import adopted_files
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -44,7 +44,7 @@ def leave(releases: Releases) -> list[Path]:
 
 def aged(paths: list[Path], monkeypatch: pytest.MonkeyPatch) -> None:
     """Of yesterday. A change time cannot be set: the file system's clock is a day on instead."""
-    from penstock.storage import dataset_folders
+    from penstock.target import dataset_folders
 
     for path in paths:
         os.utime(path, (0, time.time() - DAY))

@@ -28,16 +28,15 @@ from tests.support.staging_runs import tree
 from penstock.cli.main import main
 from penstock.config.settings import PermissionsConfig
 from penstock.core.documents.pin_file import PinFile
-from penstock.errors import FindingsError
-from penstock.locks import holder as holders
-from penstock.ownership import reserve
-from penstock.retention import pins
-from penstock.retention.pins import Pin
-from penstock.runtime import job_environment
-from penstock.runtime.job_environment import JobEnvironment
-from penstock.state import gate
-from penstock.steps import rollback_step, status_report
-from penstock.storage import shared_files, tree_removal
+from penstock.core.errors import FindingsError
+from penstock.dataset import gate, pins, reserve
+from penstock.dataset import holder as holders
+from penstock.dataset.pins import Pin
+from penstock.host import job_environment
+from penstock.host.job_environment import JobEnvironment
+from penstock.keep.retention import rollback_step
+from penstock.look import status_report
+from penstock.target import shared_files, tree_removal
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

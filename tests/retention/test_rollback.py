@@ -18,11 +18,12 @@ from tests.support.staging_runs import events_of
 from penstock.core.documents import marks
 from penstock.core.documents.history_line import Author
 from penstock.core.documents.marks import RollbackIntent
+from penstock.core.errors import ConfigError, FindingsError
 from penstock.core.layout import DatasetLayout
-from penstock.errors import ConfigError, FindingsError
-from penstock.locks.dataset_lock import DatasetLock
-from penstock.state import current_pointer, verdicts
-from penstock.steps import audit_step, rollback_step
+from penstock.dataset import current_pointer, verdicts
+from penstock.dataset.dataset_lock import DatasetLock
+from penstock.keep.audit import audit_step
+from penstock.keep.retention import rollback_step
 
 if TYPE_CHECKING:
     from pathlib import Path

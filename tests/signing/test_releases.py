@@ -15,13 +15,16 @@ from tests.support.commands import penstock
 from tests.support.published import data_of, publish, writable
 from tests.support.staging_runs import context_for, tree
 
-from penstock.catalogue import details
 from penstock.cli.commands import show
+from penstock.core.errors import ConfigError, FailedError, FindingsError, PreflightError
 from penstock.core.layout import NO_SIGNING
-from penstock.errors import ConfigError, FailedError, FindingsError, PreflightError
-from penstock.state import gate, history
-from penstock.state.context import Context
-from penstock.steps import audit_step, preflight_step, rollback_step, sign_release
+from penstock.dataset import gate, history
+from penstock.dataset.context import Context
+from penstock.doctor import preflight_step
+from penstock.keep import sign_release
+from penstock.keep.audit import audit_step
+from penstock.keep.retention import rollback_step
+from penstock.look import details
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING
 import pytest
 from tests.support import ssh_keys
 
-from penstock.errors import PreflightError
-from penstock.signing.ssh_keygen import NAMESPACE, SignatureError, sign, sign_verified, signer
+from penstock.core.errors import PreflightError
+from penstock.host.ssh_keygen import NAMESPACE, SignatureError, sign, sign_verified, signer
 
 if TYPE_CHECKING:
     from pathlib import Path

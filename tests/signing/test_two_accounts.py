@@ -18,7 +18,7 @@ from tests.support import ssh_keys, warm
 from tests.support.published import writable
 from tests.support.staging_runs import tree
 
-from penstock.storage import tree_removal
+from penstock.target import tree_removal
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from penstock.bandwidth.slots import SLOTS, parse
+from penstock.jobs.bandwidth.slots import SLOTS, parse
 
 if TYPE_CHECKING:
     from tests.cluster.place import Place

@@ -25,7 +25,7 @@ from tests.support.whole_way import content
 
 from penstock.cluster.registry import start_together
 from penstock.config.settings import ClusterConfig, JobOptions
-from penstock.steps.selftest import two_nodes
+from penstock.doctor.selftest import two_nodes
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -20,10 +20,10 @@ from tests.storage.conftest import need
 from penstock.cluster.port import ArraySpec, State
 from penstock.cluster.registry import open_cluster
 from penstock.config.settings import ClusterConfig, JobOptions
-from penstock.errors import FailedError, PreflightError, TransientError
-from penstock.runtime import job_environment
-from penstock.runtime.job_environment import JobEnvironment
-from penstock.steps.preflight import node_cores
+from penstock.core.errors import FailedError, PreflightError, TransientError
+from penstock.doctor.preflight import node_cores
+from penstock.host import job_environment
+from penstock.host.job_environment import JobEnvironment
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -31,7 +31,7 @@ from penstock.cluster.slurm.submission import (
     validated,
 )
 from penstock.config.settings import JobOptions
-from penstock.errors import ConfigError, FailedError, PreflightError, TransientError
+from penstock.core.errors import ConfigError, FailedError, PreflightError, TransientError
 
 if TYPE_CHECKING:
     from collections.abc import Iterable

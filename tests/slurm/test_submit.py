@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 import pytest
 from tests.cluster.processes import wait_for
 
-from penstock.steps.controller_memory import needed
+from penstock.jobs.controller_memory import needed
 
 if TYPE_CHECKING:
     from tests.cluster.place import Place

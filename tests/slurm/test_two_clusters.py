@@ -13,8 +13,8 @@ from tests.cluster.settings import Settings
 
 from penstock.cluster.registry import open_cluster
 from penstock.config.loader import load
-from penstock.ownership import liveness
-from penstock.state.context import Context
+from penstock.dataset.context import Context
+from penstock.jobs.ownership import liveness
 
 if TYPE_CHECKING:
     import subprocess

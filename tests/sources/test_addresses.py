@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 import pytest
 from tests.sources.test_http1 import GET, OK, Canned
 
-from penstock.errors import TransientError
+from penstock.core.errors import TransientError
 from penstock.sources.http.addresses import FRESH, REST, Addresses, look_up
 from penstock.sources.http.connection import Connection
 from penstock.sources.http.endpoint import Endpoint

@@ -12,13 +12,8 @@ from tests.sources.test_hostile import S3_FAULTS, s3
 from tests.support.commands import until
 from tests.support.hostile import GATHERED, Hostile
 
+from penstock.core.errors import ObjectError, PenstockError, SourceChangedError, TransientError
 from penstock.core.model import Claim
-from penstock.errors import (
-    ObjectError,
-    PenstockError,
-    SourceChangedError,
-    TransientError,
-)
 from penstock.sources.s3.credentials import S3Credentials
 from penstock.sources.s3.reader import S3Reader
 from penstock.sources.s3.sigv4 import Keys

@@ -16,8 +16,7 @@ from tests.contracts.source_contract import content, drain, entry_of, listing, r
 from tests.sources.conftest import AzuriteStore, dataset
 
 from penstock.config.settings import SourceConfig
-from penstock.core.model import Listed
-from penstock.errors import (
+from penstock.core.errors import (
     FailedError,
     ObjectError,
     OverloadedError,
@@ -26,6 +25,7 @@ from penstock.errors import (
     SourceChangedError,
     TransientError,
 )
+from penstock.core.model import Listed
 from penstock.sources.azure.source import AzureSource
 from penstock.sources.external_sort import in_order, order
 from penstock.sources.registry import open_source

@@ -25,7 +25,7 @@ from tests.support.azurite import ACCOUNT, KEY, Azurite
 from tests.support.s3server import make_certificates
 
 from penstock.config.settings import SourceConfig
-from penstock.errors import (
+from penstock.core.errors import (
     ConfigError,
     ExpiredCredentialsError,
     FailedError,

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
+from penstock.core.errors import FailedError, TransientError
 from penstock.core.model import Listed
-from penstock.errors import FailedError, TransientError
 from penstock.sources.azure.account import Place
 from penstock.sources.azure.page import understand
 

@@ -31,7 +31,7 @@ from tests.sources.conftest import (
 )
 from tests.support.versity import ACCESS
 
-from penstock.errors import PenstockError, PreflightError
+from penstock.core.errors import PenstockError, PreflightError
 from penstock.sources.s3.credentials import S3Credentials
 from penstock.sources.s3.sigv4 import Keys
 

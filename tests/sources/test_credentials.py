@@ -10,7 +10,7 @@ import pytest
 from tests.sources.conftest import dataset
 
 from penstock.config.settings import SourceConfig
-from penstock.errors import ConfigError, PenstockError, PreflightError
+from penstock.core.errors import ConfigError, PenstockError, PreflightError
 from penstock.sources import registry
 from penstock.sources.generic.opener import FsspecCredentials
 from penstock.sources.generic.source import FsspecSource

@@ -15,7 +15,7 @@ from tests.support.hostile import Hostile
 from tests.support.keyed import KeyedFileSystem
 
 from penstock.config.settings import SourceConfig
-from penstock.errors import (
+from penstock.core.errors import (
     ConfigError,
     ObjectError,
     OverloadedError,

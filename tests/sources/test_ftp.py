@@ -22,7 +22,7 @@ from tests.support.whole_way import content as content_of
 from tests.support.whole_way import go, staging
 
 from penstock.config.settings import SourceConfig
-from penstock.errors import (
+from penstock.core.errors import (
     ConfigError,
     ObjectError,
     OverloadedError,

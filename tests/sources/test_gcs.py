@@ -20,7 +20,7 @@ from tests.sources.conftest import GcsStore
 from tests.support.hostile_gcs import HostileGcs
 
 from penstock.config.settings import SourceConfig
-from penstock.errors import (
+from penstock.core.errors import (
     ExpiredCredentialsError,
     FailedError,
     ObjectError,

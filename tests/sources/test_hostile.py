@@ -12,8 +12,7 @@ from tests.support.hostile import Hostile
 from tests.support.s3server import make_certificates
 
 from penstock.config.settings import SourceConfig
-from penstock.core.model import Entry
-from penstock.errors import (
+from penstock.core.errors import (
     ExpiredCredentialsError,
     FailedError,
     ObjectError,
@@ -23,6 +22,7 @@ from penstock.errors import (
     SourceChangedError,
     TransientError,
 )
+from penstock.core.model import Entry
 from penstock.sources.port import WholeReader
 from penstock.sources.registry import open_source
 from penstock.sources.s3.credentials import S3Credentials

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Self
 import pytest
 from tests.support.canned import GET, OK, Canned
 
-from penstock.errors import ConfigError, FailedError, PreflightError, TransientError
+from penstock.core.errors import ConfigError, FailedError, PreflightError, TransientError
 from penstock.sources.http import endpoint as http_endpoint
 from penstock.sources.http.connection import HEAD_LIMIT, Connection
 from penstock.sources.http.endpoint import bypassed, endpoint

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from tests.support.canned import END, GET, OK, RESET, TAKEN, Canned
 
-from penstock.errors import FailedError, TransientError
+from penstock.core.errors import FailedError, TransientError
 from penstock.sources.http.connection import SHAPES, Connection
 from penstock.sources.http.endpoint import Endpoint, endpoint
 

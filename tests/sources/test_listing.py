@@ -12,8 +12,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from tests.sources.test_http1 import Canned
 
+from penstock.core.errors import FailedError, TransientError
 from penstock.core.model import Listed
-from penstock.errors import FailedError, TransientError
 from penstock.sources.objects.pages import Requests
 from penstock.sources.objects.xml_text import plain
 from penstock.sources.s3.client import Bucket, S3Client

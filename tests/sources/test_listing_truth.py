@@ -13,14 +13,14 @@ from tests.support.keyed import KeyedFileSystem
 from tests.support.staging_runs import context_for, tree
 
 from penstock.config.settings import SourceConfig
+from penstock.core.errors import FailedError, ObjectError, PreflightError
 from penstock.core.model import LATEST
-from penstock.errors import FailedError, ObjectError, PreflightError
-from penstock.formats.listing_file import read_listing
+from penstock.run import list_step as listing_step
 from penstock.sources import checksum_files, external_sort
 from penstock.sources.registry import open_source
 from penstock.sources.s3.credentials import S3Credentials
 from penstock.sources.s3.source import S3Source
-from penstock.steps import list_step as listing_step
+from penstock.tables.listing_file import read_listing
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -9,8 +9,7 @@ from typing import ClassVar
 import pytest
 from tests.support.hostile import Hostile
 
-from penstock.core.model import Entry, Listed
-from penstock.errors import (
+from penstock.core.errors import (
     ConfigError,
     ExpiredCredentialsError,
     FailedError,
@@ -20,6 +19,7 @@ from penstock.errors import (
     SourceChangedError,
     TransientError,
 )
+from penstock.core.model import Entry, Listed
 from penstock.sources.backoff import retrying
 from penstock.sources.http.endpoint import Endpoint
 from penstock.sources.http.response_template import HeaderNames, learn

@@ -15,8 +15,7 @@ from tests.contracts.source_contract import entry_of, listing, read
 from tests.sources.conftest import dataset
 
 from penstock.config.settings import SourceConfig
-from penstock.core.model import Claim
-from penstock.errors import (
+from penstock.core.errors import (
     ExpiredCredentialsError,
     FailedError,
     ObjectError,
@@ -24,6 +23,7 @@ from penstock.errors import (
     SourceChangedError,
     TransientError,
 )
+from penstock.core.model import Claim
 from penstock.sources import checksum_files
 from penstock.sources.generic import info as fsspec_info
 from penstock.sources.registry import open_source

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Self
 import pytest
 from tests.support.s3server import make_certificates
 
-from penstock.errors import TransientError
+from penstock.core.errors import TransientError
 from penstock.sources.http.connection import Connection
 from penstock.sources.http.endpoint import Endpoint
 from penstock.sources.http.stall_guard import PacedSocket

@@ -14,7 +14,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from tests.contracts.source_contract import drain, entry_of, listing, read
 
-from penstock.errors import ObjectError, PreflightError, SourceChangedError
+from penstock.core.errors import ObjectError, PreflightError, SourceChangedError
 from penstock.sources.port import Sharing
 from penstock.sources.posix import source as posix
 from penstock.sources.posix.file_range import changed
@@ -407,9 +407,9 @@ def test_threads_and_scouts_give_the_same_answer(
     gc.collect()  # descriptors that tests before this one have left to be closed
     open_before = len(os.listdir("/proc/self/fd"))
     # With -1 every call counts as one that waits, with 0 each tree as a large one.
-    monkeypatch.setattr("penstock.filesystem.adaptive_threads.WAITS", waits)
-    monkeypatch.setattr("penstock.filesystem.tree.LARGE", large)
-    monkeypatch.setattr("penstock.filesystem.readahead.spare_cpus", lambda: 2)
+    monkeypatch.setattr("penstock.fs.adaptive_threads.WAITS", waits)
+    monkeypatch.setattr("penstock.fs.tree.LARGE", large)
+    monkeypatch.setattr("penstock.fs.readahead.spare_cpus", lambda: 2)
     many = [listed for batch in source.list() for listed in batch]
     assert many == alone
     assert len(many) == 85 * 3 + 700 + 2

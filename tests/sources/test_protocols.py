@@ -12,7 +12,7 @@ from fsspec.registry import _registry
 from tests.sources.conftest import dataset
 
 from penstock.config.settings import SourceConfig
-from penstock.errors import ConfigError, PreflightError
+from penstock.core.errors import ConfigError, PreflightError
 from penstock.sources.registry import open_source
 
 

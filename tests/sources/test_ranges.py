@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from tests.support.hostile import Hostile
 
 from penstock.config.settings import SourceConfig
-from penstock.errors import FailedError, TransientError
+from penstock.core.errors import FailedError, TransientError
 from penstock.sources.s3 import listing_ranges
 from penstock.sources.s3.client import Bucket
 from penstock.sources.s3.keyspace import Letters

@@ -23,7 +23,7 @@ from tests.support.whole_way import content as content_of
 
 from penstock.cli.main import main
 from penstock.config.fixed_settings import TESTED
-from penstock.storage import tree_removal
+from penstock.target import tree_removal
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

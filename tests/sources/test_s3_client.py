@@ -8,7 +8,7 @@ import time
 import pytest
 from tests.sources.test_http1 import Canned
 
-from penstock import errors
+from penstock.core import errors
 from penstock.sources.backoff import retry_after
 from penstock.sources.s3.client import Bucket, S3Client, failure, same_store
 from penstock.sources.s3.credentials import S3Credentials

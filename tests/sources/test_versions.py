@@ -17,14 +17,14 @@ from tests.support.versity import ACCESS, SECRET, Versity
 from tests.support.whole_way import content, go, staging
 
 from penstock.config.settings import SourceConfig
-from penstock.errors import FailedError, PreflightError
-from penstock.formats.manifest import read_manifest
+from penstock.core.errors import FailedError, PreflightError
 from penstock.sources.port import Continued
 from penstock.sources.registry import open_source
 from penstock.sources.s3 import versions
 from penstock.sources.s3.credentials import S3Credentials
 from penstock.sources.s3.page import Page
 from penstock.sources.s3.sigv4 import Keys
+from penstock.tables.manifest import read_manifest
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -17,9 +17,7 @@ from tests.sources.test_web_pages import web
 from tests.support.whole_way import content, go, records, staging
 
 from penstock.config.settings import SourceConfig
-from penstock.core.model import Entry
-from penstock.engine.checksums import Sums
-from penstock.errors import (
+from penstock.core.errors import (
     IntegrityError,
     ObjectError,
     PenstockError,
@@ -27,6 +25,8 @@ from penstock.errors import (
     SourceChangedError,
     TransientError,
 )
+from penstock.core.model import Entry
+from penstock.engine.checksums import Sums
 from penstock.sources import backoff
 from penstock.sources.registry import pinned
 

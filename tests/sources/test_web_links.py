@@ -9,8 +9,8 @@ import pytest
 from tests.contracts.source_contract import entry_of, listing, read
 from tests.sources.test_web_pages import Site, web
 
+from penstock.core.errors import ObjectError, PreflightError, SourceChangedError
 from penstock.core.model import Entry
-from penstock.errors import ObjectError, PreflightError, SourceChangedError
 from penstock.sources.web.folder_page import DEEP, ELSEWHERE, NAMELESS, QUERY, links
 
 

@@ -13,7 +13,7 @@ import pytest
 from tests.contracts.source_contract import listing
 from tests.sources.test_others import Quiet, QuietServer, web
 
-from penstock.errors import ObjectError, SourceChangedError, TransientError
+from penstock.core.errors import ObjectError, SourceChangedError, TransientError
 from penstock.sources import backoff
 from penstock.sources.backoff import TRIES
 from penstock.sources.web import listing as web_listing

@@ -13,8 +13,14 @@ from tests.sources.conftest import dataset
 from tests.sources.test_others import Quiet, QuietServer
 
 from penstock.config.settings import SourceConfig
+from penstock.core.errors import (
+    ObjectError,
+    PenstockError,
+    PreflightError,
+    SourceChangedError,
+    TransientError,
+)
 from penstock.core.model import Entry
-from penstock.errors import ObjectError, PenstockError, PreflightError, SourceChangedError, TransientError
 from penstock.sources import backoff
 from penstock.sources.registry import open_source
 from penstock.sources.web.client import may_follow

@@ -11,7 +11,7 @@ from tests.support.go_servers import UnavailableError
 from tests.support.web_servers import DebianServer
 from tests.support.whole_way import content, go, staging
 
-from penstock.errors import PenstockError
+from penstock.core.errors import PenstockError
 
 if TYPE_CHECKING:
     from pathlib import Path

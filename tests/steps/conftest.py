@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
 
-    from penstock.state.context import Context
+    from penstock.dataset.context import Context
 
 
 @pytest.fixture

@@ -15,14 +15,14 @@ from tests.support.hostile import Hostile
 from tests.support.whole_way import content, go, staging, texts
 
 from penstock.config.settings import SourceConfig
-from penstock.errors import PreflightError
+from penstock.core.errors import PreflightError
 from penstock.sources.registry import open_source
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
 
-    from penstock.state.context import Context
+    from penstock.dataset.context import Context
 
 OBJECTS = {"p/a": b"1" * 10, "p/b": b"2" * 2000, "p/c": b"3" * 3000, "p/d": b"4" * 4000, "p/e": b"5"}
 CLASSES = {"p/b": "GLACIER", "p/c": "DEEP_ARCHIVE", "p/d": "GLACIER", "p/e": "GLACIER_IR"}

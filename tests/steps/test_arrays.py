@@ -8,16 +8,16 @@ import pytest
 from tests.support.scripted_cluster import DONE, FAILED, LOST, Stage, staged
 from tests.support.staging_runs import events_of
 
-from penstock.arrays.array_runner import still_alive
-from penstock.errors import (
+from penstock.core.errors import (
     FailedError,
     InterruptedRunError,
     LockedError,
     NoSpaceError,
     SourceChangedError,
 )
-from penstock.runtime import interpreter
-from penstock.state.submission_log import ArrayBook
+from penstock.dataset.submission_log import ArrayBook
+from penstock.host import interpreter
+from penstock.jobs.array_runner import still_alive
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -9,13 +9,13 @@ import pytest
 from tests.support.scripted_cluster import DONE, FAILED, LOST, Stage, good
 from tests.support.staging_runs import events_of
 
-from penstock.arrays import array_watch
 from penstock.cluster.port import State, Status
 from penstock.config.settings import ClusterConfig, JobOptions
 from penstock.core.documents.array_line import ArrayLine
-from penstock.errors import FailedError, InterruptedRunError, QueueFullError
-from penstock.state import cancel_mark
-from penstock.state.submission_log import ArrayBook
+from penstock.core.errors import FailedError, InterruptedRunError, QueueFullError
+from penstock.dataset import cancel_mark
+from penstock.dataset.submission_log import ArrayBook
+from penstock.jobs import array_watch
 
 if TYPE_CHECKING:
     from collections.abc import Callable

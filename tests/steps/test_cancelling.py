@@ -10,8 +10,8 @@ from tests.support.staging_runs import tree
 
 from penstock.cli.main import main
 from penstock.core.layout import DatasetLayout
-from penstock.state import cancel_mark
-from penstock.state.submission_log import ArrayBook
+from penstock.dataset import cancel_mark
+from penstock.dataset.submission_log import ArrayBook
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -8,12 +8,12 @@ from typing import TYPE_CHECKING
 import pytest
 from tests.support.staging_runs import context_for, tree
 
-from penstock.bandwidth import cap_file
-from penstock.bandwidth.cap_file import Cap, render
-from penstock.bandwidth.overview import cap_now
 from penstock.config.settings import BandwidthConfig
-from penstock.planning.forecast import Totals, copy_time, least_rate
-from penstock.steps import list_step, plan_step
+from penstock.jobs.bandwidth import cap_file
+from penstock.jobs.bandwidth.cap_file import Cap, render
+from penstock.jobs.bandwidth.overview import cap_now
+from penstock.jobs.forecast import Totals, copy_time, least_rate
+from penstock.run import list_step, plan_step
 
 if TYPE_CHECKING:
     from pathlib import Path

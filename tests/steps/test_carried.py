@@ -16,14 +16,14 @@ from tests.support.staging_runs import tree
 from tests.support.whole_way import SMALL, content, go, records, texts
 
 from penstock.core.audit_selection import Choice
-from penstock.errors import FindingsError
-from penstock.filesystem import clock
-from penstock.policy import hold
-from penstock.retention import removals
-from penstock.state import gate, history, seals, verdicts
-from penstock.steps import audit_step, report_step
-from penstock.steps.audit_step import Request
-from penstock.storage import durable
+from penstock.core.errors import FindingsError
+from penstock.dataset import gate, history, seals, verdicts
+from penstock.fs import clock, durable
+from penstock.keep.audit import audit_step
+from penstock.keep.audit.audit_step import Request
+from penstock.keep.retention import removals
+from penstock.run import report_step
+from penstock.target import hold
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 
     from penstock.core.documents.seal import Seal
     from penstock.core.model import Record
-    from penstock.state.context import Context
+    from penstock.dataset.context import Context
 
 DAY = 86_400.0
 FILES = {f"d{n % 4}/{n:03}": bytes([n]) * (100 + n) for n in range(100)}

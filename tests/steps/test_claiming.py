@@ -7,12 +7,12 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from penstock.arrays.shard_assignment import shard_for, taken
 from penstock.core.documents.element_receipt import ElementReceipt
 from penstock.core.layout import RunLayout
-from penstock.runtime.job_environment import JobEnvironment
-from penstock.state import receipts
-from penstock.state.submission_log import ArrayBook
+from penstock.dataset import receipts
+from penstock.dataset.submission_log import ArrayBook
+from penstock.host.job_environment import JobEnvironment
+from penstock.jobs.shard_assignment import shard_for, taken
 
 if TYPE_CHECKING:
     from pathlib import Path

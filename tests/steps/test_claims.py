@@ -17,24 +17,24 @@ from tests.support.scripted_cluster import staged
 from tests.support.staging_runs import tree
 from tests.support.whole_way import content, go, texts
 
-from penstock.arrays.array_runner import still_alive
 from penstock.cluster.port import State, Status
-from penstock.errors import FailedError, LockedError, NewerFormatError
-from penstock.locks import heartbeat
-from penstock.locks import holder as holders
-from penstock.ownership import liveness
-from penstock.ownership.dataset_hold import holding
-from penstock.state import run_claims, run_store
-from penstock.state.submission_log import ArrayBook
-from penstock.steps import cancellation
-from penstock.storage import reveal, tree_removal
+from penstock.core.errors import FailedError, LockedError, NewerFormatError
+from penstock.dataset import holder as holders
+from penstock.dataset import run_claims, run_store
+from penstock.dataset.submission_log import ArrayBook
+from penstock.host import heartbeat
+from penstock.jobs import cancellation
+from penstock.jobs.array_runner import still_alive
+from penstock.jobs.ownership import liveness
+from penstock.jobs.ownership.dataset_hold import holding
+from penstock.target import reveal, tree_removal
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
     from pathlib import Path
 
     from penstock.core.layout import DatasetLayout
-    from penstock.state.context import Context
+    from penstock.dataset.context import Context
 
 
 def test_a_claim_rises_by_one_and_the_same_run_goes_on(context: Context, source: Path) -> None:

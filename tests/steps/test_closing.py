@@ -10,18 +10,18 @@ from tests.support.whole_way import FILES, go, staging
 
 from penstock.config.settings import VerifyConfig
 from penstock.core.documents import typed_json
+from penstock.core.errors import FailedError
 from penstock.core.model import Claim, Entry, Listed, Record
 from penstock.core.run_documents import PlanInfo
+from penstock.dataset import receipts, run_store
 from penstock.engine.checksums import combine
-from penstock.errors import FailedError
-from penstock.formats.files import Files
-from penstock.formats.listing_file import ListingWriter, read_columns
-from penstock.formats.records import SeenRow
-from penstock.release.evidence import beyond, required, unprovable
-from penstock.release.reconciliation import close
-from penstock.release.tree_comparison import Deviations
-from penstock.state import receipts, run_store
-from penstock.steps import permissions_step, publish_step, verify_step
+from penstock.listing.evidence import beyond, required, unprovable
+from penstock.run import permissions_step, publish_step, verify_step
+from penstock.run.release.reconciliation import close
+from penstock.run.release.tree_comparison import Deviations
+from penstock.tables.files import Files
+from penstock.tables.listing_file import ListingWriter, read_columns
+from penstock.tables.records import SeenRow
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -329,7 +329,7 @@ def test_a_giant_that_is_taken_back_is_copied_again_and_nothing_else(context: An
 
 
 def _rows(folder: Any, index: int) -> list[Entry]:
-    from penstock.formats.shards import read_shard
+    from penstock.tables.shards import read_shard
 
     return [entry for batch in read_shard(folder.shard(index)) for entry in batch]
 

@@ -9,8 +9,8 @@ import time
 
 import pytest
 
-from penstock.errors import InterruptedRunError
-from penstock.state.context import Stop
+from penstock.core.errors import InterruptedRunError
+from penstock.dataset.context import Stop
 
 LONG = 600.0
 

@@ -14,14 +14,15 @@ from tests.support.scripted_cluster import ScriptedCluster
 from tests.support.staging_runs import context_for
 
 from penstock.cluster.port import State
-from penstock.errors import FailedError
-from penstock.planning import renamed_rows
-from penstock.runtime import job_environment
-from penstock.runtime.job_environment import JobEnvironment
-from penstock.state import run_store
-from penstock.steps import controller_memory, list_step
-from penstock.steps.controller_memory import LEAST, last_listing, needed
-from penstock.storage import tree_removal
+from penstock.core.errors import FailedError
+from penstock.dataset import run_store
+from penstock.host import job_environment
+from penstock.host.job_environment import JobEnvironment
+from penstock.jobs import controller_memory
+from penstock.jobs.controller_memory import LEAST, last_listing, needed
+from penstock.run import list_step
+from penstock.run.planning import renamed_rows
+from penstock.target import tree_removal
 
 if TYPE_CHECKING:
     from penstock.core.layout import DatasetLayout

@@ -13,25 +13,25 @@ from tests.support.staging_runs import tree
 from tests.support.whole_way import FILES, go, staging
 
 from penstock.core.documents.element_receipt import ElementReceipt
+from penstock.core.errors import FailedError, LockedError
+from penstock.dataset import receipts, run_store
+from penstock.dataset.context import Stop
+from penstock.dataset.element_progress import Progress, Reporter
+from penstock.dataset.run import read_plan
 from penstock.engine.records import journal
-from penstock.errors import FailedError, LockedError
-from penstock.locks.heartbeat import HEARTBEAT
-from penstock.ownership.dataset_hold import holding
-from penstock.runtime import job_environment
-from penstock.runtime.job_environment import JobEnvironment
-from penstock.state import receipts, run_store
-from penstock.state.context import Stop
-from penstock.state.element_progress import Progress, Reporter
-from penstock.state.run import read_plan
-from penstock.steps.element import attempt_name, host_name, run_element
-from penstock.storage import durable
+from penstock.fs import durable
+from penstock.host import job_environment
+from penstock.host.heartbeat import HEARTBEAT
+from penstock.host.job_environment import JobEnvironment
+from penstock.jobs.element import attempt_name, host_name, run_element
+from penstock.jobs.ownership.dataset_hold import holding
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
 
     from penstock.core.layout import RunLayout
-    from penstock.state.context import Context
+    from penstock.dataset.context import Context
 
 
 @pytest.fixture
@@ -175,7 +175,7 @@ def test_the_attempts_name_tells_where_it_came_from() -> None:
 
 def test_an_elements_start_imports_nothing_heavy() -> None:
     heavy = ["pyarrow", "rich", "fsspec", "s3fs", "botocore", "awscrt", "jsonschema", "yaml"]
-    code = f"import penstock.steps.element, sys; print([m for m in {heavy!r} if m in sys.modules])"
+    code = f"import penstock.jobs.element, sys; print([m for m in {heavy!r} if m in sys.modules])"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout == "[]\n"
 

@@ -18,30 +18,30 @@ from tests.support.in_process import InProcess
 from tests.support.staging_runs import tree
 from tests.support.whole_way import FILES, go, staging
 
-from penstock.arrays import element_accounts
 from penstock.cluster.port import Accounted
 from penstock.config.settings import EngineConfig
 from penstock.core.documents import element_receipt, typed_json
 from penstock.core.documents.element_usage import EarlierUsage, ElementUsage
 from penstock.core.element_columns import COLUMNS, TIME
-from penstock.errors import TransientError
-from penstock.runtime import job_environment
-from penstock.runtime.job_environment import JobEnvironment
-from penstock.state import receipts, run_store
-from penstock.state.context import Stop
-from penstock.state.element_progress import Reporter, usage_of
-from penstock.state.submission_log import ArrayBook
-from penstock.steps import report_step
-from penstock.steps.element import run_element
+from penstock.core.errors import TransientError
+from penstock.dataset import receipts, run_store
+from penstock.dataset.context import Stop
+from penstock.dataset.element_progress import Reporter, usage_of
+from penstock.dataset.submission_log import ArrayBook
+from penstock.host import job_environment
+from penstock.host.job_environment import JobEnvironment
+from penstock.jobs import element_accounts
+from penstock.jobs.element import run_element
+from penstock.run import report_step
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
     from pathlib import Path
 
-    from penstock.arrays.element_accounts import ElementAccounts
     from penstock.core.element_columns import ElementRow
     from penstock.core.layout import RunLayout
-    from penstock.state.context import Context
+    from penstock.dataset.context import Context
+    from penstock.jobs.element_accounts import ElementAccounts
 
 
 @pytest.fixture

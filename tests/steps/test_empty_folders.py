@@ -11,17 +11,19 @@ from tests.support.published import writable
 from tests.support.staging_runs import tree
 from tests.support.whole_way import go, staging
 
+from penstock.core.errors import FailedError, NewerFormatError, PreflightError
 from penstock.core.layout import DATA, EMPTY_FOLDERS, MANIFEST
-from penstock.errors import FailedError, NewerFormatError, PreflightError
-from penstock.formats import empty_folders
+from penstock.dataset import verdicts
+from penstock.keep.audit import audit_step
+from penstock.keep.repair import repair_step
 from penstock.listing import collection
-from penstock.state import verdicts
-from penstock.steps import audit_step, list_step, repair_step
+from penstock.run import list_step
+from penstock.tables import empty_folders
 
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from penstock.state.context import Context
+    from penstock.dataset.context import Context
 
 EMPTY = ["alone", "b/c/d", "full/empty", os.fsdecode(b"raw\xff"), "z z"]
 

@@ -4,8 +4,8 @@ import os
 
 import pytest
 
+from penstock.core.errors import ConfigError
 from penstock.core.model import Listed
-from penstock.errors import ConfigError
 from penstock.listing.key_filter import Filter
 
 NAMES = ["a", "a/b", "train/x.jpg", "train/deep/y.jpg", "val/z.png", "a/.DS_Store", ".DS_Store", "n\nl/q.jpg",

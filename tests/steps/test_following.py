@@ -13,18 +13,19 @@ from tests.support.staging_runs import events_of, tree
 from tests.support.whole_way import FILES, content, go, staging, texts
 
 from penstock.config.settings import FollowLimit
-from penstock.errors import PenstockError, SourceChangedError
-from penstock.formats.manifest import read_manifest
-from penstock.state import run_store
-from penstock.state.run import read_plan
-from penstock.steps import audit_step, list_step
+from penstock.core.errors import PenstockError, SourceChangedError
+from penstock.dataset import run_store
+from penstock.dataset.run import read_plan
+from penstock.keep.audit import audit_step
+from penstock.run import list_step
+from penstock.tables.manifest import read_manifest
 
 if TYPE_CHECKING:
     from collections.abc import Callable
     from pathlib import Path
 
     from penstock.cluster.port import ArraySpec
-    from penstock.state.context import Context
+    from penstock.dataset.context import Context
 
 ALL = FollowLimit(1.0, 1.0)
 AFTER = FILES | {"a/one": b"one, anew", "giant": b"a giant that is none any more" * 5000, "z": b"Z" * 70_000}

@@ -7,11 +7,11 @@ from typing import TYPE_CHECKING
 import pytest
 from tests.support.scripted_cluster import DONE, Stage, good
 
-from penstock.arrays import kept_out
 from penstock.cluster.port import State, Status
-from penstock.errors import PreflightError
-from penstock.runtime import job_environment
-from penstock.runtime.job_environment import JobEnvironment
+from penstock.core.errors import PreflightError
+from penstock.host import job_environment
+from penstock.host.job_environment import JobEnvironment
+from penstock.jobs import kept_out
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence

@@ -14,12 +14,12 @@ HEAVY = ("pyarrow", "numpy", "rich", "jsonschema", "fsspec", "botocore", "pathsp
     ("modules", "but"),
     [
         ("cli.main, cli.commands.single_step, cli.parser, cli.session, cli.commands.run", ()),
-        ("steps.preflight_step, listing.collection, sources.s3.source, sources.posix.source", ()),
-        ("steps.copy_step, steps.permissions_step, steps.verify_step", ()),
-        ("arrays.array_runner", ()),
-        ("steps.report_step, views.html_report, views.summary, steps.status_report, state.gate", ()),
+        ("doctor.preflight_step, listing.collection, sources.s3.source, sources.posix.source", ()),
+        ("run.copy_step, run.permissions_step, run.verify_step", ()),
+        ("jobs.array_runner", ()),
+        ("run.report_step, look.views.html_report, look.views.summary, look.status_report, dataset.gate", ()),
         ("config.loader", ()),
-        ("steps.list_step, steps.plan_step, steps.publish_step", ("pyarrow",)),
+        ("run.list_step, run.plan_step, run.publish_step", ("pyarrow",)),
     ],
 )
 def test_it_loads_nothing_heavy(modules: str, but: tuple[str, ...]) -> None:

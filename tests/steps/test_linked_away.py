@@ -11,12 +11,12 @@ from tests.support.whole_way import content, go, records, texts
 from tests.vendors.tiers import RELEASED, Tiers
 
 from penstock.config.settings import AuditConfig, VerifyConfig
-from penstock.errors import FailedError, FindingsError
+from penstock.core.errors import FailedError, FindingsError
 
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from penstock.state.context import Context
+    from penstock.dataset.context import Context
 
 FILES = {"bad.bin": b"b" * 3000, "good.bin": b"g" * 70_000, "x/3.bin": b"3" * 9000}
 AWAY = "good.bin"

@@ -11,14 +11,14 @@ import pytest
 from tests.support.whole_way import content, go, records, texts
 
 from penstock.config.settings import PlanConfig
-from penstock.errors import FailedError
-from penstock.runtime import job_environment
-from penstock.runtime.job_environment import JobEnvironment
+from penstock.core.errors import FailedError
+from penstock.host import job_environment
+from penstock.host.job_environment import JobEnvironment
 
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from penstock.state.context import Context
+    from penstock.dataset.context import Context
 
 FILES = {"bad.bin": b"b" * 3000, "good.bin": b"g" * 70_000, "x/3.bin": b"3" * 9000}
 PLAN = PlanConfig()

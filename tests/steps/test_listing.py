@@ -10,19 +10,19 @@ from tests.support import seals
 from tests.support.staging_runs import ScriptedSource, context_for, events_of, tree
 
 from penstock.config.settings import Config, EngineConfig, PermissionsConfig, SourceConfig
+from penstock.core.errors import ConfigError, FailedError, InterruptedRunError, LockedError, PreflightError
 from penstock.core.model import Entry, Listed
 from penstock.core.text import in_quotes
-from penstock.errors import ConfigError, FailedError, InterruptedRunError, LockedError, PreflightError
-from penstock.formats.listing_file import read_listing
+from penstock.dataset import run_store
+from penstock.jobs.ownership.dataset_hold import holding
 from penstock.listing.collection import Gathered, gather, ordered
-from penstock.ownership.dataset_hold import holding
-from penstock.state import run_store
-from penstock.steps import list_step
+from penstock.run import list_step
+from penstock.tables.listing_file import read_listing
 
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from penstock.state.context import Context
+    from penstock.dataset.context import Context
 
 ODD = {
     "a b": b"1", "line\nfeed": b"22", "%41": b"3", "-rf": b"", "$(touch x)": b"4", "quo'te\"s": b"5",

@@ -12,16 +12,17 @@ from tests.support.s3server import S3Server
 from tests.support.staging_runs import context_for, events_of, tree
 
 from penstock.config.settings import SourceConfig
+from penstock.core.errors import PenstockError, PreflightError
 from penstock.core.text import in_quotes
-from penstock.errors import PenstockError, PreflightError
-from penstock.formats.listing_file import read_listing
+from penstock.doctor import preflight_step
+from penstock.run import list_step
 from penstock.sources.s3.source import S3Source
-from penstock.steps import list_step, preflight_step
+from penstock.tables.listing_file import read_listing
 
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from penstock.state.context import Context
+    from penstock.dataset.context import Context
 
 ODD = [
     "p/a b",

@@ -18,22 +18,22 @@ from tests.support.scripted_cluster import DONE, LOST, Stage, staged
 from tests.support.staging_runs import events_of
 from tests.support.whole_way import content, go
 
-from penstock.arrays import array_watch
-from penstock.arrays.array_runner import still_alive
-from penstock.arrays.array_watch import CLOCKS
 from penstock.cluster.port import State, Status
-from penstock.errors import FailedError, LockedError, TransientError
-from penstock.locks import heartbeat
-from penstock.locks import holder as holders
-from penstock.ownership import liveness
-from penstock.state import run_claims, run_store
-from penstock.state.submission_log import ArrayBook
+from penstock.core.errors import FailedError, LockedError, TransientError
+from penstock.dataset import holder as holders
+from penstock.dataset import run_claims, run_store
+from penstock.dataset.submission_log import ArrayBook
+from penstock.host import heartbeat
+from penstock.jobs import array_watch
+from penstock.jobs.array_runner import still_alive
+from penstock.jobs.array_watch import CLOCKS
+from penstock.jobs.ownership import liveness
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
     from pathlib import Path
 
-    from penstock.state.context import Context
+    from penstock.dataset.context import Context
 
 
 def submitted(stage: Stage, ago: float) -> ArrayBook:

@@ -12,13 +12,13 @@ from tests.support.published import flip, writable
 from tests.support.staging_runs import tree
 from tests.support.whole_way import content, go
 
-from penstock.errors import FindingsError
-from penstock.storage import tree_removal
+from penstock.core.errors import FindingsError
+from penstock.target import tree_removal
 
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from penstock.state.context import Context
+    from penstock.dataset.context import Context
 
 
 def anew(context: Context, upto: str = "publish") -> dict[str, object]:

@@ -17,7 +17,6 @@ from tests.support import machines
 from tests.support.staging_runs import context_for, tree
 
 import penstock
-from penstock.bandwidth.overview import set_cap
 from penstock.cluster.port import VISIT_FAILED
 from penstock.cluster.slurm.cluster import SlurmCluster
 from penstock.cluster.slurm.facts import JobSeen
@@ -44,15 +43,16 @@ from penstock.core.documents.node_answer import (
     SourceSeen,
 )
 from penstock.core.documents.node_cores import FileValue, HeldCores, NodeCores
-from penstock.errors import NewerFormatError, PreflightError
-from penstock.filesystem.owners import owner
-from penstock.runtime import topology
-from penstock.steps import preflight_step
-from penstock.steps.preflight import acl, bandwidth, node_view
-from penstock.steps.preflight.looks import Looks
+from penstock.core.errors import NewerFormatError, PreflightError
+from penstock.doctor import preflight_step
+from penstock.doctor.preflight import acl, bandwidth, node_view
+from penstock.doctor.preflight.looks import Looks
+from penstock.fs.owners import owner
+from penstock.host import topology
+from penstock.jobs.bandwidth.overview import set_cap
 
 if TYPE_CHECKING:
-    from penstock.state.context import Context
+    from penstock.dataset.context import Context
 
 OPTIONS = "rw,vers=4.2,addr=10.0.0.1"
 HERE = MountSeen("/t", "nfs", OPTIONS, "filer:/t", 1 << 40, durability="fsync", passable=True)

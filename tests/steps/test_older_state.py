@@ -15,25 +15,21 @@ from tests.support.staging_runs import context_for, tree
 from tests.support.whole_way import STEPS, content
 
 from penstock.cli.main import main
-from penstock.errors import FailedError, NewerFormatError, OlderVersionError
-from penstock.state import gate
-from penstock.steps import (
-    adopt_step,
-    audit_step,
-    cancellation,
-    list_step,
-    mending,
-    repair_step,
-    rollback_step,
-)
-from penstock.storage import state_marker, tree_removal
+from penstock.core.errors import FailedError, NewerFormatError, OlderVersionError
+from penstock.dataset import gate
+from penstock.jobs import cancellation
+from penstock.keep.audit import audit_step
+from penstock.keep.repair import mending, repair_step
+from penstock.keep.retention import rollback_step
+from penstock.run import adopt_step, list_step
+from penstock.target import state_marker, tree_removal
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
 
     from penstock.core.layout import DatasetLayout
-    from penstock.state.context import Context
+    from penstock.dataset.context import Context
 
 FILES = {"a": b"aa", "d/b": b"b" * 5000}
 IN_BOTH = pytest.mark.parametrize("staged", ["beside", "apart"], indirect=True)

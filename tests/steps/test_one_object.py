@@ -16,7 +16,7 @@ from tests.support.whole_way import content, go, staging
 
 from penstock.cli.main import main
 from penstock.config.settings import SourceConfig
-from penstock.errors import PreflightError
+from penstock.core.errors import PreflightError
 
 if TYPE_CHECKING:
     from pathlib import Path

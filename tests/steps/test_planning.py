@@ -14,20 +14,20 @@ from tests.support.staging_runs import context_for, events_of, tree
 from penstock.config.settings import PlanConfig, VerifyConfig
 from penstock.core import human
 from penstock.core.balance import FILE_COST, REUSED_SHARE, Cut, Load, decide, parts
+from penstock.core.errors import NoSpaceError, PreflightError
 from penstock.core.model import Entry, Listed, Record, Reuse
-from penstock.errors import NoSpaceError, PreflightError
-from penstock.formats.files import Files
-from penstock.formats.listing_file import ListingWriter, read_listing
-from penstock.formats.manifest import ManifestWriter
-from penstock.formats.shards import read_shard
-from penstock.state import run_store
-from penstock.state.run import read_plan
-from penstock.steps import list_step, plan_step
+from penstock.dataset import run_store
+from penstock.dataset.run import read_plan
+from penstock.run import list_step, plan_step
+from penstock.tables.files import Files
+from penstock.tables.listing_file import ListingWriter, read_listing
+from penstock.tables.manifest import ManifestWriter
+from penstock.tables.shards import read_shard
 
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from penstock.state.context import Context
+    from penstock.dataset.context import Context
 
 FILES = {"a/one": b"1" * 10, "a/two": b"2" * 20, "b": b"", "giant": b"g" * 1000, "z/y/x": b"z" * 30}
 SMALL = PlanConfig(giant_bytes=500, part_bytes=300, shard_files=3)

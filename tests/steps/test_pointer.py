@@ -10,14 +10,14 @@ import pytest
 from tests.support.staging_runs import events_of, tree
 from tests.support.whole_way import content, go, staging
 
-from penstock.state import current_pointer, receipts, run_store
-from penstock.steps import status_report
+from penstock.dataset import current_pointer, receipts, run_store
+from penstock.look import status_report
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
 
-    from penstock.state.context import Context
+    from penstock.dataset.context import Context
 
 
 class Dataset:

@@ -12,13 +12,13 @@ from tests.support.staging_runs import context_for, events_of, tree
 
 from penstock.config.settings import ModeRule, PermissionsConfig, SourceConfig, TargetConfig, VerifyConfig
 from penstock.core.checks import CheckResult
-from penstock.errors import ConfigError, NoSpaceError, PreflightError
-from penstock.filesystem.acl_xattrs import NFS4, judge, refusal
-from penstock.steps import preflight_step
-from penstock.steps.preflight.looks import Looks
+from penstock.core.errors import ConfigError, NoSpaceError, PreflightError
+from penstock.doctor import preflight_step
+from penstock.doctor.preflight.looks import Looks
+from penstock.fs.acl_xattrs import NFS4, judge, refusal
 
 if TYPE_CHECKING:
-    from penstock.state.context import Context
+    from penstock.dataset.context import Context
 
 
 def changed(context: Context, **changes: object) -> Context:

@@ -24,23 +24,26 @@ from tests.support.whole_way import go
 from penstock.cluster.local import LocalCluster
 from penstock.core.documents import promise as documents
 from penstock.core.documents.promise import ASKED, RESTING, WORKING, Promise, of_repair
+from penstock.core.errors import NoSpaceError
 from penstock.core.events import ElementChanged, Started
-from penstock.errors import NoSpaceError
-from penstock.filesystem.owners import account
-from penstock.locks import holder as holders
-from penstock.locks.heartbeat import PATIENCE
-from penstock.ownership import promises
-from penstock.ownership.dataset_hold import holding
-from penstock.ownership.promise_judgement import DOUBTFUL, LIVING, REST, VOID, judged, read
-from penstock.state import element_progress, run_store
-from penstock.steps import audit_step, cancellation, list_step, plan_step, repair_step
-from penstock.storage import shared_files, tree_removal
-from penstock.storage.shared_files import Posting
+from penstock.dataset import element_progress, run_store
+from penstock.dataset import holder as holders
+from penstock.fs.owners import account
+from penstock.host.heartbeat import PATIENCE
+from penstock.jobs import cancellation
+from penstock.jobs.ownership import promises
+from penstock.jobs.ownership.dataset_hold import holding
+from penstock.jobs.ownership.promise_judgement import DOUBTFUL, LIVING, REST, VOID, judged, read
+from penstock.keep.audit import audit_step
+from penstock.keep.repair import repair_step
+from penstock.run import list_step, plan_step
+from penstock.target import shared_files, tree_removal
+from penstock.target.shared_files import Posting
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from penstock.state.context import Context
+    from penstock.dataset.context import Context
 
 MIB = 1 << 20
 ROOM = 32 * MIB
@@ -556,7 +559,7 @@ def test_s17_what_is_left_of_a_promise_that_was_being_changed_is_removed(
     line = 0
     while not left():
         line += 1
-        assert killed_at_line(lambda: promises.lower(layout, run, 0, 0), ("storage/durable.py",), line)
+        assert killed_at_line(lambda: promises.lower(layout, run, 0, 0), ("fs/durable.py",), line)
     (young,) = left()
     old = folder / f".{'0' * 16}.tmp"
     others = [folder / ".kept", folder / f".{'1' * 16}.tmp"]

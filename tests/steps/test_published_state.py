@@ -13,17 +13,20 @@ from tests.support.published import flip
 from tests.support.staging_runs import tree
 from tests.support.whole_way import content, go
 
-from penstock.errors import FindingsError
-from penstock.formats.manifest import read_manifest
-from penstock.ownership import published_state
-from penstock.state import run_store
-from penstock.steps import audit_step, list_step, publish_step, repair_step, report_step, status_report
+from penstock.core.errors import FindingsError
+from penstock.dataset import run_store
+from penstock.jobs.ownership import published_state
+from penstock.keep.audit import audit_step
+from penstock.keep.repair import repair_step
+from penstock.look import status_report
+from penstock.run import list_step, publish_step, report_step
+from penstock.tables.manifest import read_manifest
 
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from penstock.state.context import Context
-    from penstock.state.run import Run
+    from penstock.dataset.context import Context
+    from penstock.dataset.run import Run
 
 COVERED = {"journal", "records", "shards", "listing.parquet"}
 FILES = {f"d{n % 3}/{n:02}": bytes([n]) * (n * 700) for n in range(24)}
@@ -83,7 +86,7 @@ def test_pruning_that_was_killed_anywhere_is_ended_by_the_next_list(context: Con
         shutil.copytree(saved, folder.folder)
         context.assert_held = lambda: None  # type: ignore[method-assign]
         killed = killed_at_line(
-            lambda: published_state.prune(context, layout), ("ownership/published_state.py",), line
+            lambda: published_state.prune(context, layout), ("jobs/ownership/published_state.py",), line
         )
         del context.assert_held
         assert list_step.run(context, "data")["published"]

@@ -15,22 +15,25 @@ from tests.support.whole_way import FILES, content, go, staging, texts
 
 from penstock.config.settings import VerifyConfig
 from penstock.core.documents import typed_json
+from penstock.core.errors import FailedError, FindingsError, PenstockError, PreflightError, SourceChangedError
 from penstock.core.seal_tree import Tree, canonical, leaf
 from penstock.core.text import in_quotes
-from penstock.errors import FailedError, FindingsError, PenstockError, PreflightError, SourceChangedError
-from penstock.formats.manifest import read_manifest
-from penstock.release import sealing
-from penstock.state import gate, receipts, run_store
-from penstock.steps import audit_step, publish_step, report_step, status_report, verify_step
-from penstock.storage import dataset_folders, durable, tree_removal
-from penstock.storage import reveal as revealing
-from penstock.views import html_report, keys
+from penstock.dataset import gate, receipts, run_store
+from penstock.fs import durable
+from penstock.keep.audit import audit_step
+from penstock.look import status_report
+from penstock.look.views import html_report, keys
+from penstock.run import publish_step, report_step, verify_step
+from penstock.run.release import sealing
+from penstock.tables.manifest import read_manifest
+from penstock.target import dataset_folders, tree_removal
+from penstock.target import reveal as revealing
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from penstock.state.context import Context
-    from penstock.state.run import Run
+    from penstock.dataset.context import Context
+    from penstock.dataset.run import Run
 
 
 def run_of(context: Context) -> Run:

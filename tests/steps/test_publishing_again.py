@@ -16,18 +16,18 @@ from tests.support.whole_way import content, go, staging
 
 from penstock.cluster.port import State, Status
 from penstock.config.settings import PermissionsConfig
-from penstock.errors import FailedError, FindingsError, LockedError
-from penstock.state import gate, history, run_store
-from penstock.state.submission_log import ArrayBook
-from penstock.steps import audit_step
-from penstock.storage import dataset_folders, tree_removal
+from penstock.core.errors import FailedError, FindingsError, LockedError
+from penstock.dataset import gate, history, run_store
+from penstock.dataset.submission_log import ArrayBook
+from penstock.keep.audit import audit_step
+from penstock.target import dataset_folders, tree_removal
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
     from pathlib import Path
 
     from penstock.core.layout import RunLayout
-    from penstock.state.context import Context
+    from penstock.dataset.context import Context
 
 
 @pytest.mark.parametrize(("pointer", "state"), [("missing", "removed"), ("dangling", "kept")])

@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING
 import pytest
 
 from penstock.config.settings import ModeRule, PermissionsConfig
-from penstock.filesystem import owners
-from penstock.steps.preflight import readers
-from penstock.steps.preflight.readers import Way
+from penstock.doctor.preflight import readers
+from penstock.doctor.preflight.readers import Way
+from penstock.fs import owners
 
 if TYPE_CHECKING:
     from pathlib import Path

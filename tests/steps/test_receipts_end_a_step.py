@@ -10,12 +10,12 @@ from typing import TYPE_CHECKING
 import pytest
 from tests.support.scripted_cluster import DONE, LOST, RUNNING, Stage, good
 
-from penstock.arrays import array_runner, array_watch
-from penstock.arrays.array_runner import still_alive
 from penstock.cluster.port import State, Status
-from penstock.errors import TransientError
-from penstock.locks import heartbeat
-from penstock.state.submission_log import ArrayBook
+from penstock.core.errors import TransientError
+from penstock.dataset.submission_log import ArrayBook
+from penstock.host import heartbeat
+from penstock.jobs import array_runner, array_watch
+from penstock.jobs.array_runner import still_alive
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence

@@ -20,14 +20,16 @@ from tests.support.whole_way import content, go, records, staging
 from penstock.cli.commands.plan import render
 from penstock.config.settings import PermissionsConfig, PlanConfig
 from penstock.core.documents.history_line import Publication
-from penstock.errors import PreflightError
-from penstock.state import history, run_store, seals
-from penstock.steps import audit_step, repair_step, report_step
+from penstock.core.errors import PreflightError
+from penstock.dataset import history, run_store, seals
+from penstock.keep.audit import audit_step
+from penstock.keep.repair import repair_step
+from penstock.run import report_step
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
-    from penstock.state.context import Context
+    from penstock.dataset.context import Context
 
 PLAN = PlanConfig()
 GROUP = "4242"

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from penstock.core.documents.element_receipt import ElementReceipt
-from penstock.steps.report_step import reused
+from penstock.run.report_step import reused
 
 
 @pytest.mark.parametrize(

@@ -16,12 +16,12 @@ from tests.support.whole_way import content, go, records, staging
 
 from penstock.config.settings import PermissionsConfig, PlanConfig
 from penstock.core import run_documents
-from penstock.errors import PreflightError
+from penstock.core.errors import PreflightError
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from penstock.state.context import Context
+    from penstock.dataset.context import Context
 
 FILES = {"a/one": b"1" * 3000, "a/two": b"2" * 70_000, "b": b"", "z": os.urandom(200_000)}
 PLAN = PlanConfig()

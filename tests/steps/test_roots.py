@@ -11,13 +11,13 @@ import pytest
 from tests.support.whole_way import STEPS, content, go
 
 from penstock.config.settings import PlanConfig
-from penstock.errors import PreflightError
-from penstock.state import run_store
+from penstock.core.errors import PreflightError
+from penstock.dataset import run_store
 
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from penstock.state.context import Context
+    from penstock.dataset.context import Context
 
 PLAN = PlanConfig(shard_files=3)
 

@@ -19,14 +19,13 @@ from penstock.cli.commands.status import render
 from penstock.cluster.port import ArraySpec, State
 from penstock.core import human
 from penstock.core.documents.marks import LastEnd
+from penstock.core.errors import CancelledError, FailedError, InterruptedRunError, LockedError, NoSpaceError
 from penstock.core.layout import DatasetLayout
-from penstock.errors import CancelledError, FailedError, InterruptedRunError, LockedError, NoSpaceError
-from penstock.locks import holder
-from penstock.ownership.dataset_hold import holding
-from penstock.state import last_end, run_store
-from penstock.state.context import Stop
-from penstock.state.submission_log import ArrayBook
-from penstock.steps import status_report
+from penstock.dataset import holder, last_end, run_store
+from penstock.dataset.context import Stop
+from penstock.dataset.submission_log import ArrayBook
+from penstock.jobs.ownership.dataset_hold import holding
+from penstock.look import status_report
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -34,8 +33,8 @@ if TYPE_CHECKING:
 
     from penstock.core.documents.step_results import StatusResult
     from penstock.core.events import Event
-    from penstock.state.context import Context
-    from penstock.state.run import Run
+    from penstock.dataset.context import Context
+    from penstock.dataset.run import Run
 
 
 @pytest.fixture

@@ -17,12 +17,14 @@ from tests.support.staging_runs import tree
 from tests.support.whole_way import go, records, staging, texts
 
 from penstock.config.settings import DatasetConfig, PlanConfig, SourceConfig
+from penstock.core.errors import ExpiredCredentialsError, FailedError
 from penstock.engine import credential_renewal
 from penstock.engine.credential_renewal import Credentials
 from penstock.engine.workers.pool import Refused
-from penstock.errors import ExpiredCredentialsError, FailedError
-from penstock.steps import adopt_step, audit_step, list_step, mending, repair_step
-from penstock.steps.adopt_step import Request
+from penstock.keep.audit import audit_step
+from penstock.keep.repair import mending, repair_step
+from penstock.run import adopt_step, list_step
+from penstock.run.adopt_step import Request
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -30,7 +32,7 @@ if TYPE_CHECKING:
 
     from tests.support.hostile import Asked
 
-    from penstock.state.context import Context
+    from penstock.dataset.context import Context
 
 SMALL = {f"d{i % 3}/f{i:02d}": content(i, 2000 + i) for i in range(60)}
 GIANTS = {f"giant{i}": content(i, 120_000 + i) for i in range(3)}

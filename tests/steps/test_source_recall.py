@@ -11,17 +11,17 @@ from tests.support.published import published
 from tests.support.staging_runs import context_for, tree
 from tests.vendors.tiers import RELEASED, Tiers
 
-from penstock.errors import PreflightError
-from penstock.filesystem import kinds
-from penstock.filesystem.capabilities import facts
-from penstock.filesystem.kinds import Kind
-from penstock.runtime.mounts import mount_of
-from penstock.steps import list_step, plan_step
+from penstock.core.errors import PreflightError
+from penstock.fs import kinds
+from penstock.fs.capabilities import facts
+from penstock.fs.kinds import Kind
+from penstock.host.mounts import mount_of
+from penstock.run import list_step, plan_step
 
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from penstock.state.context import Context
+    from penstock.dataset.context import Context
 
 FILES = {"a/one": b"1" * 5000, "a/two": b"2" * 6000, "b": b"", "c": b"c" * 7000}
 

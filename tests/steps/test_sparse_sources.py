@@ -12,16 +12,16 @@ from tests.support.staging_runs import context_for
 from tests.support.whole_way import go
 
 from penstock.config.settings import PlanConfig
-from penstock.errors import NoSpaceError
-from penstock.filesystem.stores.placement import SizeClasses
-from penstock.planning.forecast import Totals
+from penstock.core.errors import NoSpaceError
+from penstock.fs.stores.placement import SizeClasses
+from penstock.jobs.forecast import Totals
 from penstock.sources.posix.reader import PosixReader
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
 
-    from penstock.state.context import Context
+    from penstock.dataset.context import Context
 
 MIB, GIB = 1 << 20, 1 << 30
 DATA = b"penstock" * 1024

@@ -14,22 +14,22 @@ from tests.support.in_process import InProcess
 from tests.support.whole_way import content, go, texts
 
 from penstock.cluster.port import State, Status
+from penstock.core.errors import FailedError, LockedError
 from penstock.core.events import Noted
 from penstock.core.row_codec import line
-from penstock.errors import FailedError, LockedError
-from penstock.ownership import abandoned_stagings
-from penstock.ownership.dataset_hold import holding
-from penstock.state import run_claims, run_store
-from penstock.state.run import read_plan
-from penstock.state.submission_log import ArrayBook
-from penstock.steps import status_report
+from penstock.dataset import run_claims, run_store
+from penstock.dataset.run import read_plan
+from penstock.dataset.submission_log import ArrayBook
+from penstock.jobs.ownership import abandoned_stagings
+from penstock.jobs.ownership.dataset_hold import holding
+from penstock.look import status_report
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
     from pathlib import Path
 
     from penstock.core.events import Event
-    from penstock.state.context import Context
+    from penstock.dataset.context import Context
 
 
 @pytest.mark.parametrize("release", ["auto", "v1"])

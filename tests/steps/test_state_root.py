@@ -13,16 +13,18 @@ from tests.support.published import publish, published
 from tests.support.staging_runs import context_for, tree
 from tests.support.whole_way import STEPS
 
-from penstock.errors import FailedError, PreflightError
-from penstock.steps import adopt_step, audit_step, list_step, mending, plan_step
-from penstock.storage import dataset_folders
+from penstock.core.errors import FailedError, PreflightError
+from penstock.keep.audit import audit_step
+from penstock.keep.repair import mending
+from penstock.run import adopt_step, list_step, plan_step
+from penstock.target import dataset_folders
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
 
     from penstock.core.layout import DatasetLayout
-    from penstock.state.context import Context
+    from penstock.dataset.context import Context
 
 FILES = {"a": b"a", "b/c": b"bc"}
 

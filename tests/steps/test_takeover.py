@@ -17,20 +17,20 @@ from tests.support.whole_way import content, go, records, staging, texts
 
 from penstock.config.settings import PermissionsConfig, PlanConfig, SourceConfig
 from penstock.core import human
+from penstock.core.errors import SourceChangedError
+from penstock.dataset.run import read_plan, read_run
 from penstock.engine.records import journal
-from penstock.errors import SourceChangedError
-from penstock.formats.shards import read_shard
-from penstock.state.run import read_plan, read_run
-from penstock.steps import report_step
-from penstock.storage.links import Abandoned
-from penstock.storage.staging_writer import StagingWriter
-from penstock.views import summary
+from penstock.look.views import summary
+from penstock.run import report_step
+from penstock.tables.shards import read_shard
+from penstock.target.links import Abandoned
+from penstock.target.staging_writer import StagingWriter
 
 if TYPE_CHECKING:
     from pathlib import Path
 
     from penstock.core.layout import RunLayout
-    from penstock.state.context import Context
+    from penstock.dataset.context import Context
 
 
 @pytest.mark.parametrize("upto", ["copy", "permissions", "verify"])

@@ -15,15 +15,15 @@ from tests.support.whole_way import FILES, content, go, staging, texts
 
 from penstock.config.settings import PlanConfig
 from penstock.core.documents import probe_report
+from penstock.core.errors import FailedError
 from penstock.core.layout import PROBE
-from penstock.errors import FailedError
-from penstock.filesystem.probe import trials
-from penstock.state import run_store
+from penstock.dataset import run_store
+from penstock.fs.probe import trials
 
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from penstock.state.context import Context
+    from penstock.dataset.context import Context
 
 
 AS_BYTES = {os.fsencode(name): data for name, data in FILES.items()}

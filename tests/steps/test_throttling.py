@@ -9,12 +9,12 @@ import pytest
 from tests.support.scripted_cluster import DONE, FAILED, Stage
 from tests.support.staging_runs import tree
 
-from penstock.arrays.array_throttle import shares, slots
 from penstock.cli.main import main
 from penstock.cluster.port import ArraySpec
 from penstock.core.layout import DatasetLayout, RunLayout
-from penstock.state import throttle_mark
-from penstock.state.submission_log import ArrayBook
+from penstock.dataset import throttle_mark
+from penstock.dataset.submission_log import ArrayBook
+from penstock.jobs.array_throttle import shares, slots
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence

@@ -9,11 +9,11 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from tests.support.scripted_cluster import ScriptedCluster, Stage, good
 
-from penstock.arrays.array_runner import still_alive
 from penstock.cluster.port import ArraySpec
-from penstock.errors import FailedError, TransientError
-from penstock.state.submission_log import ArrayBook
-from penstock.steps import cancellation
+from penstock.core.errors import FailedError, TransientError
+from penstock.dataset.submission_log import ArrayBook
+from penstock.jobs import cancellation
+from penstock.jobs.array_runner import still_alive
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence

@@ -24,12 +24,14 @@ from penstock.config.settings import (
     TargetConfig,
     VerifyConfig,
 )
-from penstock.errors import NewerFormatError
-from penstock.state import gate, run_store
-from penstock.steps import audit_step, list_step, status_report
+from penstock.core.errors import NewerFormatError
+from penstock.dataset import gate, run_store
+from penstock.keep.audit import audit_step
+from penstock.look import status_report
+from penstock.run import list_step
 
 if TYPE_CHECKING:
-    from penstock.state.context import Context
+    from penstock.dataset.context import Context
 
 
 def changed(path: Path, **values: Any) -> None:

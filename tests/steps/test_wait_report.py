@@ -6,8 +6,8 @@ import time
 
 import pytest
 
-from penstock.arrays.wait_report import Element, WaitReport
 from penstock.cluster.port import State, Status
+from penstock.jobs.wait_report import Element, WaitReport
 
 PENDING, RUNNING = State.PENDING, State.RUNNING
 

@@ -11,7 +11,7 @@ from tests.support.whole_way import go, staging, texts
 
 from penstock.config.settings import SourceConfig
 from penstock.core.text import in_quotes
-from penstock.state import waiting
+from penstock.dataset import waiting
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
 
-    from penstock.state.context import Context
+    from penstock.dataset.context import Context
 
 FILES = {f"d{i % 3}/{i:03d}": bytes([i]) * 700_000 for i in range(60)}
 TIME = 1_700_000_000_123_456_789

@@ -12,13 +12,13 @@ from typing import TYPE_CHECKING
 import pytest
 
 from penstock.core.layout import DatasetLayout
-from penstock.filesystem.capabilities import facts
-from penstock.storage import dataset_folders, tree_removal
+from penstock.fs.capabilities import facts
+from penstock.target import dataset_folders, tree_removal
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from penstock.filesystem.capabilities import StorageFacts
+    from penstock.fs.capabilities import StorageFacts
 
 
 @pytest.fixture(params=["/dev/shm", "disk"])

@@ -15,12 +15,12 @@ from tests.support.forked import NOBODY, forked
 from penstock.config.access_rules import AccessRules
 from penstock.config.settings import ModeRule, PermissionsConfig
 from penstock.core import posix_acl
+from penstock.core.errors import ConfigError, FailedError, PreflightError
 from penstock.core.layout import DatasetLayout
-from penstock.errors import ConfigError, FailedError, PreflightError
-from penstock.filesystem import acl_xattrs
-from penstock.filesystem.path_walk import walk
-from penstock.storage import dataset_folders, modes
-from penstock.storage.file_replacement import Mender
+from penstock.fs import acl_xattrs
+from penstock.fs.path_walk import walk
+from penstock.target import dataset_folders, modes
+from penstock.target.file_replacement import Mender
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from penstock.filesystem import safe_open
+from penstock.fs import safe_open
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -11,10 +11,10 @@ import pytest
 from tests.storage.conftest import facts_with, need_cold_reads, need_root
 from tests.support.forked import NOBODY, forked
 
-from penstock.errors import IntegrityError
-from penstock.filesystem import cold_read
-from penstock.filesystem.capabilities import facts
-from penstock.filesystem.cold_read import ColdReader
+from penstock.core.errors import IntegrityError
+from penstock.fs import cold_read
+from penstock.fs.capabilities import facts
+from penstock.fs.cold_read import ColdReader
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -12,14 +12,14 @@ import pytest
 from tests.contracts.storage_contract import StorageContract, make_writer, put
 from tests.storage.conftest import need, need_root
 
-from penstock.errors import NoSpaceError
-from penstock.filesystem.capabilities import facts
-from penstock.storage import tree_removal
+from penstock.core.errors import NoSpaceError
+from penstock.fs.capabilities import facts
+from penstock.target import tree_removal
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from penstock.storage.staging_writer import StagingWriter
+    from penstock.target.staging_writer import StagingWriter
 
 
 class TestHere(StorageContract):
@@ -62,8 +62,8 @@ class TestMounted(StorageContract):
 
     def test_cold_means_cold(self, place: Path) -> None:
         from penstock.engine.reading.rereader import COLD_TRIES
-        from penstock.filesystem.cold_read import ColdReader
-        from penstock.storage.barrier import Barrier
+        from penstock.fs.cold_read import ColdReader
+        from penstock.target.barrier import Barrier
 
         with Barrier(place) as barrier, make_writer(place) as writer:
             put(writer, "f", bytes(100_000))

@@ -11,9 +11,9 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from tests.support.forked import killed_at_line
 
-from penstock.filesystem import plain_files
-from penstock.formats.manifest import ManifestWriter
-from penstock.storage import durable, tree_removal
+from penstock.fs import durable, plain_files
+from penstock.tables.manifest import ManifestWriter
+from penstock.target import tree_removal
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -25,7 +25,7 @@ def test_old_or_new_whenever_it_dies(place: Path) -> None:
     durable.write_json(path, {"old": True})
     for line in range(1, 200):
         killed = killed_at_line(
-            functools.partial(durable.write_json, path, {"new": line}), ("storage/durable.py",), line
+            functools.partial(durable.write_json, path, {"new": line}), ("fs/durable.py",), line
         )
         assert durable.read_json(path) in ({"old": True}, {"new": line})
         durable.write_json(path, {"old": True})

@@ -10,7 +10,7 @@ import pytest
 
 from penstock.core import cpu_lists
 from penstock.core.documents.granted import Granted
-from penstock.runtime import cgroups
+from penstock.host import cgroups
 
 if TYPE_CHECKING:
     from pathlib import Path

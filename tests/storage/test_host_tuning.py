@@ -10,8 +10,8 @@ from pathlib import Path
 import pytest
 from tests.support.commands import penstock
 
-from penstock.runtime import host_tuning
-from penstock.runtime.host_tuning import PROFILES, drop_in, kernel_results, sysctl_results
+from penstock.host import host_tuning
+from penstock.host.host_tuning import PROFILES, drop_in, kernel_results, sysctl_results
 
 DEFAULTS = {
     "net.core.rmem_default": "212992",

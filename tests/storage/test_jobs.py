@@ -8,9 +8,9 @@ import pytest
 
 from penstock.cluster.registry import read_job_environment
 from penstock.cluster.slurm import environment as slurm
-from penstock.locks import holder
-from penstock.runtime import job_environment
-from penstock.runtime.job_environment import JobEnvironment
+from penstock.dataset import holder
+from penstock.host import job_environment
+from penstock.host.job_environment import JobEnvironment
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -13,12 +13,12 @@ from tests.contracts.storage_contract import make_writer
 import penstock
 from docs import file_systems
 from penstock.config.settings import VerifyConfig
-from penstock.filesystem import kinds
-from penstock.filesystem.capabilities import facts
-from penstock.filesystem.cold_read import ColdReader
-from penstock.filesystem.kinds import NEVER, Kind
-from penstock.release.evidence import beyond
-from penstock.runtime.mounts import mount_of
+from penstock.fs import kinds
+from penstock.fs.capabilities import facts
+from penstock.fs.cold_read import ColdReader
+from penstock.fs.kinds import NEVER, Kind
+from penstock.host.mounts import mount_of
+from penstock.listing.evidence import beyond
 from penstock.sources.posix import sparse
 
 if TYPE_CHECKING:
@@ -79,8 +79,8 @@ def test_what_is_read_back_counts_by_the_row(monkeypatch: pytest.MonkeyPatch, fo
 
 
 def test_a_row_without_a_folder_is_no_target(monkeypatch: pytest.MonkeyPatch, folder: Path) -> None:
-    from penstock.errors import PreflightError
-    from penstock.storage.dataset_folders import check_root
+    from penstock.core.errors import PreflightError
+    from penstock.target.dataset_folders import check_root
 
     check_root(folder)
     labfs(monkeypatch, folder, holds_files=False)
@@ -139,7 +139,7 @@ def test_names_and_numbers_are_told_apart() -> None:
 
 
 def test_each_product_of_the_table_is_a_package_that_reads_mounts() -> None:
-    from penstock.filesystem.mount_checks import READERS
+    from penstock.fs.mount_checks import READERS
 
     packages = {path.parent.name for path in Path(kinds.__file__).parent.glob("*/mount.py")}
     assert {row.product for row in kinds.TABLE if row.product} == packages == READERS.keys()

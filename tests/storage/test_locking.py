@@ -1,4 +1,4 @@
-"""One holder at a time: racers, dead holders, foreign hosts, by the table in locks.dataset_lock."""
+"""One holder at a time: racers, dead holders, foreign hosts, by the table in dataset.dataset_lock."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ import pytest
 from tests.support.forked import killed_at_line, lines_after_changes
 
 from penstock.cluster.slurm import environment
-from penstock.errors import FailedError, LockedError
-from penstock.locks import dataset_lock
-from penstock.locks import holder as holders
-from penstock.locks.dataset_lock import DatasetLock
-from penstock.runtime import job_environment
+from penstock.core.errors import FailedError, LockedError
+from penstock.dataset import dataset_lock
+from penstock.dataset import holder as holders
+from penstock.dataset.dataset_lock import DatasetLock
+from penstock.host import job_environment
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -298,7 +298,7 @@ def test_killed_after_each_change_of_the_folder(layout: DatasetLayout) -> None:
         assert not layout.lock.exists()
 
 
-LOCKING = ("locks/dataset_lock.py", "locks/holder.py")
+LOCKING = ("dataset/dataset_lock.py", "dataset/holder.py")
 
 
 def taken_from_the_dead(layout: DatasetLayout) -> None:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from penstock.storage.file_replacement import Mender, copy_range
+from penstock.target.file_replacement import Mender, copy_range
 
 if TYPE_CHECKING:
     from pathlib import Path

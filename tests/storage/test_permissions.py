@@ -12,10 +12,10 @@ from tests.support.accounts import give
 from tests.support.forked import NOBODY, forked
 
 from penstock.config.settings import PermissionsConfig
-from penstock.errors import FailedError, PreflightError
-from penstock.filesystem import adaptive_threads
-from penstock.filesystem.path_walk import walk
-from penstock.storage import modes, tree_removal
+from penstock.core.errors import FailedError, PreflightError
+from penstock.fs import adaptive_threads
+from penstock.fs.path_walk import walk
+from penstock.target import modes, tree_removal
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from penstock.runtime.proc import ProcessStat, process_stat
+from penstock.host.proc import ProcessStat, process_stat
 
 REST = "1 4242 4242 0 -1 4194304 120 0 0 0 31 7 0 0 20 0 1 0 987654 2500000 300 18446744073709551615"
 

@@ -14,7 +14,7 @@ from tests.storage.test_granted import Kernel
 from tests.support.forked import forked
 
 from penstock.cli.main import main
-from penstock.runtime import process_limit
+from penstock.host import process_limit
 
 if TYPE_CHECKING:
     from collections.abc import Callable

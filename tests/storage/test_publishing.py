@@ -12,16 +12,16 @@ from tests.contracts.storage_contract import make_writer, put
 from tests.support.forked import killed_at_line, nobody
 
 from penstock.config.settings import PermissionsConfig
+from penstock.core.errors import FailedError, LockedError
 from penstock.core.layout import MANIFEST, SEAL
-from penstock.errors import FailedError, LockedError
-from penstock.storage import dataset_folders, modes, reveal, tree_removal
+from penstock.target import dataset_folders, modes, reveal, tree_removal
 
 if TYPE_CHECKING:
     from pathlib import Path
 
     from penstock.core.layout import DatasetLayout
 
-_FILES = ("storage/reveal.py", "storage/durable.py", "storage/dataset_folders.py", "filesystem/safe_open.py")
+_FILES = ("target/reveal.py", "fs/durable.py", "target/dataset_folders.py", "fs/safe_open.py")
 
 
 def stage(layout: DatasetLayout, release: str) -> None:

@@ -11,10 +11,10 @@ from typing import TYPE_CHECKING
 import pytest
 
 from penstock.cluster.registry import read_job_environment
-from penstock.runtime import resource_usage
-from penstock.runtime.cgroups import memory_peak
-from penstock.runtime.proc import children, peak_memory, process_stat
-from penstock.runtime.resource_usage import Meter
+from penstock.host import resource_usage
+from penstock.host.cgroups import memory_peak
+from penstock.host.proc import children, peak_memory, process_stat
+from penstock.host.resource_usage import Meter
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -66,7 +66,7 @@ def test_a_whole_meter_begins_with_the_process() -> None:
     code = (
         "import time; began = time.time(); until = time.process_time() + 0.3\n"
         "while time.process_time() < until: pass\n"
-        "from penstock.runtime.resource_usage import Meter\n"
+        "from penstock.host.resource_usage import Meter\n"
         "whole, now = Meter(whole=True).used(), Meter().used()\n"
         "print(whole.seconds, whole.cpu_seconds, whole.began - began, now.seconds, now.cpu_seconds)"
     )

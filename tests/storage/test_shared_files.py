@@ -13,8 +13,8 @@ import pytest
 from tests.storage.conftest import need_root
 from tests.support.forked import NOBODY, forked
 
-from penstock.errors import FailedError
-from penstock.storage import shared_files
+from penstock.core.errors import FailedError
+from penstock.target import shared_files
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -15,11 +15,11 @@ from tests.contracts.storage_contract import TIME, make_writer, put
 from tests.storage.conftest import need, need_root
 from tests.support.forked import NOBODY, forked
 
+from penstock.core.errors import FailedError, NoSpaceError, ObjectError, PenstockError, TransientError
 from penstock.core.key_paths import TEMPORARY
-from penstock.errors import FailedError, NoSpaceError, ObjectError, PenstockError, TransientError
-from penstock.filesystem import safe_open
-from penstock.filesystem.errno_map import printable, storage_error
-from penstock.storage.staging_writer import prepare_process
+from penstock.fs import safe_open
+from penstock.fs.errno_map import printable, storage_error
+from penstock.target.staging_writer import prepare_process
 
 
 @pytest.mark.parametrize("mask", [0o000, 0o022, 0o077, 0o777])
@@ -238,9 +238,9 @@ def test_a_folder_that_another_made_is_made_durable_before_files_in_it_are_named
 _SCRIPT = """
 import sys
 from pathlib import Path
-from penstock.errors import PenstockError
-from penstock.storage.barrier import Barrier
-from penstock.storage.staging_writer import StagingWriter
+from penstock.core.errors import PenstockError
+from penstock.target.barrier import Barrier
+from penstock.target.staging_writer import StagingWriter
 data = Path(sys.argv[1])
 with Barrier(data) as barrier, StagingWriter(data, file_mode=0o440, dir_mode=0o2550, gid=None,
         durability=sys.argv[2], attempt="1", keep_mtime=True) as writer:

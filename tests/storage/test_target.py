@@ -12,10 +12,10 @@ from tests.storage.conftest import need_root
 from tests.support.accounts import give
 from tests.support.forked import NOBODY, forked
 
+from penstock.core.errors import PreflightError
 from penstock.core.layout import DatasetLayout
-from penstock.errors import PreflightError
-from penstock.filesystem.owners import group_name, user_name
-from penstock.storage import dataset_folders
+from penstock.fs.owners import group_name, user_name
+from penstock.target import dataset_folders
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -88,7 +88,7 @@ def test_the_root_may_be_a_link(folder: Path) -> None:
 
 
 def test_folders_that_hold_nothing_go_and_others_stay(tmp_path: Path) -> None:
-    from penstock.storage.tree_removal import remove_empty
+    from penstock.target.tree_removal import remove_empty
 
     for path in ("a/b/c", "a/b/d", "e/f"):
         (tmp_path / path).mkdir(parents=True)

@@ -11,11 +11,11 @@ import pytest
 from tests.storage.conftest import facts_with
 from tests.support.forked import forked
 
-from penstock.errors import IntegrityError
-from penstock.filesystem import batched_reads
-from penstock.filesystem.aio import Reads
-from penstock.filesystem.capabilities import facts
-from penstock.filesystem.cold_read import ColdReader
+from penstock.core.errors import IntegrityError
+from penstock.fs import batched_reads
+from penstock.fs.aio import Reads
+from penstock.fs.capabilities import facts
+from penstock.fs.cold_read import ColdReader
 
 if TYPE_CHECKING:
     from pathlib import Path

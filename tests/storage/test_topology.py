@@ -13,7 +13,7 @@ from penstock.core import cpu_lists
 from penstock.core.documents import node_answer
 from penstock.core.documents.node_answer import HostSeen, MountSeen, NodeAnswer
 from penstock.core.documents.node_cores import FileValue, HeldCores, Machine, Nic, NodeCores
-from penstock.runtime import topology
+from penstock.host import topology
 
 if TYPE_CHECKING:
     from pathlib import Path

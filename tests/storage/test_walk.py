@@ -17,10 +17,10 @@ from hypothesis import strategies as st
 from tests.storage.conftest import need_root
 from tests.support.forked import NOBODY, forked
 
-from penstock.errors import FailedError, TransientError
-from penstock.filesystem import adaptive_threads, readahead, readahead_process, tree
-from penstock.filesystem.path_walk import Cursor, walk
-from penstock.storage import tree_removal
+from penstock.core.errors import FailedError, TransientError
+from penstock.fs import adaptive_threads, readahead, readahead_process, tree
+from penstock.fs.path_walk import Cursor, walk
+from penstock.target import tree_removal
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -7,14 +7,14 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from penstock.config.settings import PlanConfig
-from penstock.state import run_store
+from penstock.dataset import run_store
 
 if TYPE_CHECKING:
     from pathlib import Path
 
     from penstock.core.layout import RunLayout
-    from penstock.state.context import Context
-    from penstock.state.submission_log import ArrayBook
+    from penstock.dataset.context import Context
+    from penstock.dataset.submission_log import ArrayBook
 
 FILES = {f"d{i % 4}/{i:03d}": bytes([i]) * (100 * i + 1) for i in range(40)}
 PLAN = PlanConfig(shard_files=13)

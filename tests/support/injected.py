@@ -1,5 +1,5 @@
 """An interpreter that runs a few lines before everything: for faults within processes that penstock starts,
-which are isolated (`runtime.interpreter`), so that no variable of the environment reaches them."""
+which are isolated (`host.interpreter`), so that no variable of the environment reaches them."""
 
 from __future__ import annotations
 

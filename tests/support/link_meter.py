@@ -16,14 +16,14 @@ from typing import TYPE_CHECKING, NamedTuple, Self
 
 from tests.cluster.processes import below, wait_for
 
-from penstock.bandwidth.slots import LEASE, SLOTS, parse
-from penstock.engine.shared_memory import SLOTS as COUNTERS
-from penstock.locks import holder as processes
+from penstock.dataset import holder as processes
+from penstock.host.shared_memory import SLOTS as COUNTERS
+from penstock.jobs.bandwidth.slots import LEASE, SLOTS, parse
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
 
-    from penstock.locks.holder import Holder
+    from penstock.dataset.holder import Holder
 
 EVERY, LOOKED, LATER = 0.03, 0.5, 1.0
 """Seconds between two samples; between two looks at how long threads waited for a CPU; and after a window
@@ -206,7 +206,7 @@ def shown(meter: Meter, slots: Path, limit: Callable[[str], object], kill: Calla
 
     Starved: elements may have lost more than CALM of the window, since they or the store had no CPU
     (`Sample.starved`). An element cannot read at its pace on a CPU that it does not get, and what it did not
-    read is lost (`engine.pacing.BURST`). The upper bounds have no exception.
+    read is lost (`host.pacing.BURST`). The upper bounds have no exception.
     """
     begun = time.monotonic()
     limit("40MB/s")

@@ -18,11 +18,11 @@ from typing import TYPE_CHECKING
 from tests.cluster_port.test_slurm_rules import Scripted, cluster_of
 from tests.support.staging_runs import context_for
 
-from penstock.arrays.array_runner import run_array
 from penstock.cluster.port import State, Status
 from penstock.cluster.slurm.job_states import SlurmElement
 from penstock.core.layout import RunLayout
-from penstock.runtime.proc import peak_memory
+from penstock.host.proc import peak_memory
+from penstock.jobs.array_runner import run_array
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

@@ -10,18 +10,18 @@ from tests.support.staging_runs import context_for
 
 from penstock.config.settings import SourceConfig
 from penstock.core.layout import DATA
-from penstock.retention import pins
-from penstock.runtime import job_environment
-from penstock.runtime.job_environment import JobEnvironment
-from penstock.steps import copy_step, list_step, permissions_step, plan_step, publish_step, verify_step
+from penstock.dataset import pins
+from penstock.host import job_environment
+from penstock.host.job_environment import JobEnvironment
+from penstock.run import copy_step, list_step, permissions_step, plan_step, publish_step, verify_step
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
     from pathlib import Path
 
-    from penstock.retention.pins import Pin
-    from penstock.state.context import Context
-    from penstock.state.gate import Published
+    from penstock.dataset.context import Context
+    from penstock.dataset.gate import Published
+    from penstock.dataset.pins import Pin
 
 STEPS = (list_step.run, plan_step.run, copy_step.run, permissions_step.run, verify_step.run, publish_step.run)
 

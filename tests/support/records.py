@@ -5,9 +5,9 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from penstock.core.model import Entry, Record
-from penstock.formats.files import Files
-from penstock.formats.records import SeenRow, extend_shard, read_records
-from penstock.formats.shards import ShardWriter, numbered
+from penstock.tables.files import Files
+from penstock.tables.records import SeenRow, extend_shard, read_records
+from penstock.tables.shards import ShardWriter, numbered
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence

@@ -7,21 +7,21 @@ from typing import TYPE_CHECKING, Any
 
 from tests.support.staging_runs import context_for, events_of
 
-from penstock.arrays.array_runner import run_array
 from penstock.cluster.port import Cluster, State, Status
 from penstock.config.settings import ClusterConfig, JobOptions
 from penstock.core.documents.element_outcome import ElementOutcome
 from penstock.core.documents.element_receipt import ElementReceipt
+from penstock.core.errors import TransientError
 from penstock.core.layout import RunLayout
-from penstock.errors import TransientError
-from penstock.state import outcomes, receipts
+from penstock.dataset import outcomes, receipts
+from penstock.jobs.array_runner import run_array
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
     from pathlib import Path
 
     from penstock.cluster.port import ArraySpec
-    from penstock.state.context import Context
+    from penstock.dataset.context import Context
 
 DONE, RUNNING, FAILED, LOST = State.DONE, State.RUNNING, State.FAILED, State.LOST
 

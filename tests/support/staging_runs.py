@@ -11,14 +11,14 @@ from tests.support.in_process import InProcess
 from penstock.cluster.local import LocalCluster
 from penstock.config.settings import Config, DatasetConfig, PlanConfig, SourceConfig, TargetConfig
 from penstock.core.model import Claim, Entry, Listed
-from penstock.state.context import Context
+from penstock.dataset.context import Context
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
     from pathlib import Path
 
+    from penstock.core.errors import PenstockError
     from penstock.core.events import Event
-    from penstock.errors import PenstockError
     from penstock.sources.port import Reader
 
 

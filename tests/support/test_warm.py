@@ -41,7 +41,7 @@ def test_a_descriptor_of_any_number_stays_open_in_a_warm_process() -> None:
 WAITS = """\
 import os, socket, subprocess, sys
 from pathlib import Path
-from penstock.engine.shared_memory import Shared
+from penstock.host.shared_memory import Shared
 from tests.support import warm
 warm.enter()
 given, mine = socket.socketpair()

@@ -90,7 +90,7 @@ def beside(
             (packages / path.name).symlink_to(path)
     if version:
         _of_version(packages, "penstock", version)
-        [rules] = packages.glob("penstock/assets/workflow/rules/installation.smk")
+        [rules] = packages.glob("penstock/workflow/assets/workflow/rules/installation.smk")
         _change(rules, r"(?m)^VERSION = .*$", f'VERSION = "{version}"')
     if snakemake:
         _of_version(packages, "snakemake", snakemake)

@@ -10,15 +10,15 @@ from typing import TYPE_CHECKING, Any
 from tests.support.staging_runs import context_for, events_of
 
 from penstock.config.settings import EngineConfig, PlanConfig
-from penstock.formats.manifest import read_manifest
-from penstock.steps import copy_step, list_step, permissions_step, plan_step, publish_step, verify_step
+from penstock.run import copy_step, list_step, permissions_step, plan_step, publish_step, verify_step
+from penstock.tables.manifest import read_manifest
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
     from pathlib import Path
 
     from penstock.core.model import Record
-    from penstock.state.context import Context
+    from penstock.dataset.context import Context
 
 STEPS = {
     "list": list_step.run,

@@ -8,10 +8,10 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from penstock.filesystem import kinds
-from penstock.filesystem.capabilities import facts
-from penstock.filesystem.kinds import Kind
-from penstock.runtime.mounts import mount_of
+from penstock.fs import kinds
+from penstock.fs.capabilities import facts
+from penstock.fs.kinds import Kind
+from penstock.host.mounts import mount_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterable

@@ -5,9 +5,9 @@ from __future__ import annotations
 
 import pytest
 
-from penstock.filesystem.beegfs import v7, v8
-from penstock.filesystem.quotas import Quota
-from penstock.filesystem.stores.facts import Pattern, Server, Target
+from penstock.fs.beegfs import v7, v8
+from penstock.fs.quotas import Quota
+from penstock.fs.stores.facts import Pattern, Server, Target
 
 GIB = 1 << 30
 DF_OF_OLD = """\

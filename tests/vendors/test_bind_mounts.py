@@ -7,10 +7,10 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import pytest
 
-from penstock.filesystem import store_checks
-from penstock.filesystem.beegfs import addresses
-from penstock.filesystem.beegfs.addresses import Addresses
-from penstock.filesystem.stores.facts import DataState
+from penstock.fs import store_checks
+from penstock.fs.beegfs import addresses
+from penstock.fs.beegfs.addresses import Addresses
+from penstock.fs.stores.facts import DataState
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -4,7 +4,7 @@ import os
 import time
 from typing import TYPE_CHECKING
 
-from penstock.runtime import command
+from penstock.host import command
 
 if TYPE_CHECKING:
     from pathlib import Path

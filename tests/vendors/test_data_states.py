@@ -10,13 +10,13 @@ from typing import TYPE_CHECKING
 import pytest
 from tests.vendors.tiers import RELEASED, Tiers
 
-from penstock.filesystem import data_states, store_checks
-from penstock.filesystem.beegfs import states as beegfs_states
-from penstock.filesystem.capabilities import facts
-from penstock.filesystem.data_states import DataStates, Said
-from penstock.filesystem.lustre import states as lustre_states
-from penstock.filesystem.stores.facts import DataState
-from penstock.filesystem.weka import states as weka_states
+from penstock.fs import data_states, store_checks
+from penstock.fs.beegfs import states as beegfs_states
+from penstock.fs.capabilities import facts
+from penstock.fs.data_states import DataStates, Said
+from penstock.fs.lustre import states as lustre_states
+from penstock.fs.stores.facts import DataState
+from penstock.fs.weka import states as weka_states
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

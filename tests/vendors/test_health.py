@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 
 from penstock.core.checks import gravest
-from penstock.filesystem.stores import health
-from penstock.filesystem.stores.facts import Pattern, Server, Silence, Survey, Target
+from penstock.fs.stores import health
+from penstock.fs.stores.facts import Pattern, Server, Silence, Survey, Target
 
 GOOD = Target("storage", "101", pool="1", total_bytes=10, free_bytes=5, capacity="normal",
               reachability="online", consistency="good")  # fmt: skip

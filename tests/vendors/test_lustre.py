@@ -14,20 +14,20 @@ from tests.vendors.beegfs_cluster import mounted
 from tests.vendors.lustre_cluster import GIB, Lustre, layout
 
 from penstock.core.checks import gravest
-from penstock.errors import NoSpaceError
-from penstock.filesystem import kernel_quotas, store_checks
-from penstock.filesystem.lustre import commands
-from penstock.filesystem.stores import asking
-from penstock.filesystem.stores.placement import SizeClasses
-from penstock.filesystem.stores.striping import AUTO, INHERIT
-from penstock.steps import list_step, plan_step
+from penstock.core.errors import NoSpaceError
+from penstock.fs import kernel_quotas, store_checks
+from penstock.fs.lustre import commands
+from penstock.fs.stores import asking
+from penstock.fs.stores.placement import SizeClasses
+from penstock.fs.stores.striping import AUTO, INHERIT
+from penstock.run import list_step, plan_step
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
     from pathlib import Path
 
     from penstock.core.checks import CheckResult
-    from penstock.filesystem.store_checks import PlanChecks
+    from penstock.fs.store_checks import PlanChecks
 
 MIB = 1 << 20
 

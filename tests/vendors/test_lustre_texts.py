@@ -5,9 +5,9 @@ from __future__ import annotations
 
 import pytest
 
-from penstock.filesystem.lustre import lfs
-from penstock.filesystem.quotas import Quota
-from penstock.filesystem.stores.facts import Target
+from penstock.fs.lustre import lfs
+from penstock.fs.quotas import Quota
+from penstock.fs.stores.facts import Target
 
 KIB, MIB, GIB = 1 << 10, 1 << 20, 1 << 30
 DF = """\

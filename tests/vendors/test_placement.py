@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from penstock.filesystem.stores.facts import Pattern, Target
-from penstock.filesystem.stores.placement import GIB, TIB, SizeClasses, chunk_files, eligible, load, room
+from penstock.fs.stores.facts import Pattern, Target
+from penstock.fs.stores.placement import GIB, TIB, SizeClasses, chunk_files, eligible, load, room
 
 MIB = 1 << 20
 PATTERN = Pattern("raid0", MIB, 4, "1")

@@ -8,10 +8,10 @@ import pytest
 
 from penstock.core.checks import gravest
 from penstock.core.documents.promise import Promise
-from penstock.filesystem.quotas import Quota
-from penstock.filesystem.stores import space
-from penstock.filesystem.stores.facts import Pattern, Rules, Survey, Target
-from penstock.filesystem.stores.placement import GIB, TIB, SizeClasses
+from penstock.fs.quotas import Quota
+from penstock.fs.stores import space
+from penstock.fs.stores.facts import Pattern, Rules, Survey, Target
+from penstock.fs.stores.placement import GIB, TIB, SizeClasses
 
 MIB = 1 << 20
 PATTERN = Pattern("raid0", MIB, 4, "1", "Default")

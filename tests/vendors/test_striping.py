@@ -10,20 +10,21 @@ import pytest
 from tests.support.staging_runs import context_for, events_of, tree
 from tests.vendors.beegfs_cluster import mounted, target
 
-from penstock.errors import NoSpaceError
-from penstock.filesystem import store_checks
-from penstock.filesystem.stores.facts import Pattern, Survey, Target
-from penstock.filesystem.stores.placement import SizeClasses
-from penstock.filesystem.stores.striping import AUTO, INHERIT, choose
-from penstock.planning import sparse_files
-from penstock.steps import copy_step, list_step, plan_step, preflight_step
+from penstock.core.errors import NoSpaceError
+from penstock.doctor import preflight_step
+from penstock.fs import store_checks
+from penstock.fs.stores.facts import Pattern, Survey, Target
+from penstock.fs.stores.placement import SizeClasses
+from penstock.fs.stores.striping import AUTO, INHERIT, choose
+from penstock.run import copy_step, list_step, plan_step
+from penstock.run.planning import sparse_files
 
 if TYPE_CHECKING:
     from pathlib import Path
 
     from tests.vendors.beegfs_cluster import Cluster
 
-    from penstock.state.context import Context
+    from penstock.dataset.context import Context
 
 MIB, GIB = 1 << 20, 1 << 30
 PATTERN = Pattern("raid0", 512 << 10, 4, "1", "Default")

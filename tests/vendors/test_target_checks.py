@@ -13,13 +13,14 @@ from tests.support.staging_runs import context_for, events_of, tree
 from tests.vendors.beegfs_cluster import GIB, TIB, Cluster, mounted, target
 
 from penstock.core.checks import gravest
-from penstock.errors import NoSpaceError, PreflightError
-from penstock.filesystem import store_checks
-from penstock.filesystem.beegfs import commands
-from penstock.filesystem.stores import asking
-from penstock.filesystem.stores.placement import SizeClasses
-from penstock.steps import list_step, plan_step, preflight_step
-from penstock.storage import shared_files
+from penstock.core.errors import NoSpaceError, PreflightError
+from penstock.doctor import preflight_step
+from penstock.fs import store_checks
+from penstock.fs.beegfs import commands
+from penstock.fs.stores import asking
+from penstock.fs.stores.placement import SizeClasses
+from penstock.run import list_step, plan_step
+from penstock.target import shared_files
 
 if TYPE_CHECKING:
     from pathlib import Path

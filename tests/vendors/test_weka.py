@@ -14,14 +14,14 @@ from tests.vendors.weka_cluster import GIB, STATUS, TIB, Weka, quota
 
 from penstock.core.checks import gravest
 from penstock.core.documents.promise import Promise
-from penstock.errors import PreflightError
-from penstock.filesystem import store_checks
-from penstock.filesystem.quotas import Quota
-from penstock.filesystem.stores import asking
-from penstock.filesystem.stores.placement import SizeClasses
-from penstock.filesystem.weka import cli, health
-from penstock.filesystem.weka.cli import Cluster, FileSystem, Part
-from penstock.steps import preflight_step
+from penstock.core.errors import PreflightError
+from penstock.doctor import preflight_step
+from penstock.fs import store_checks
+from penstock.fs.quotas import Quota
+from penstock.fs.stores import asking
+from penstock.fs.stores.placement import SizeClasses
+from penstock.fs.weka import cli, health
+from penstock.fs.weka.cli import Cluster, FileSystem, Part
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

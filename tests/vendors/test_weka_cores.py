@@ -12,9 +12,9 @@ from tests.support import machines
 
 from penstock.cluster.registry import constrained_cores
 from penstock.core.documents.node_cores import FileValue, HeldCores
-from penstock.filesystem.weka import cores
-from penstock.runtime.command import Answer
-from penstock.steps.preflight import node_cores
+from penstock.doctor.preflight import node_cores
+from penstock.fs.weka import cores
+from penstock.host.command import Answer
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

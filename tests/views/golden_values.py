@@ -14,7 +14,7 @@ from penstock.core.documents.findings import Finding
 from penstock.core.documents.step_results import Frees
 from penstock.core.documents.verdict import LastAudit, LastRepair, Verdict
 from penstock.core.element_use import StepUse, Usage
-from penstock.state import verdicts
+from penstock.dataset import verdicts
 
 GIB = 1 << 30
 HOSTILE = "x\x1b[31m\n\u202e\udcff"

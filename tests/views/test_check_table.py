@@ -8,7 +8,7 @@ import re
 import pytest
 
 from penstock.core.checks import CheckResult
-from penstock.views import check_table
+from penstock.look.views import check_table
 
 LONG = "a text of many words " * 12
 

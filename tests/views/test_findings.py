@@ -6,7 +6,7 @@ from typing import Any
 
 from penstock.cli.commands import audit, repair
 from penstock.core.documents.findings import Finding
-from penstock.views import findings_text
+from penstock.look.views import findings_text
 
 RESULT: dict[str, Any] = {
     "dataset": "data",

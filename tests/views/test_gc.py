@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from penstock.views import gc_text
+from penstock.look.views import gc_text
 
 FOUND: Any = {
     "dataset": "data",

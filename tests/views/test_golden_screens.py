@@ -19,15 +19,15 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from tests.views import golden_values as values
 
-from penstock.bandwidth.cap_file import Cap
-from penstock.bandwidth.overview import Held, Overview
 from penstock.cli import output
 from penstock.cli.commands import adopt, audit, diff, du, history, limit, plan, releases, repair, show, status
 from penstock.cli.commands import list as listing
 from penstock.cli.session import Session
 from penstock.core.documents import findings
 from penstock.core.events import Ended
-from penstock.views import (
+from penstock.jobs.bandwidth.cap_file import Cap
+from penstock.jobs.bandwidth.overview import Held, Overview
+from penstock.look.views import (
     check_table,
     findings_text,
     gc_text,
@@ -38,12 +38,12 @@ from penstock.views import (
     summary,
     usage_text,
 )
-from penstock.views.line_view import JsonLines
+from penstock.look.views.line_view import JsonLines
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping, Sequence
 
-    from penstock.views.styled_lines import Line
+    from penstock.look.views.styled_lines import Line
 
 GOLDEN = Path(__file__).with_name("golden_screens.txt")
 TITLE = "=== "

@@ -11,9 +11,9 @@ from typing import Any
 import pytest
 
 from penstock.core import events
-from penstock.views.event_totals import STALE_SECONDS, Tally
-from penstock.views.line_view import INTERVAL, WARNINGS, JsonLines, Lines, moving
-from penstock.views.view_choice import KINDS, open_view
+from penstock.look.views.event_totals import STALE_SECONDS, Tally
+from penstock.look.views.line_view import INTERVAL, WARNINGS, JsonLines, Lines, moving
+from penstock.look.views.view_choice import KINDS, open_view
 
 
 class Clock:

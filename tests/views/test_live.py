@@ -13,7 +13,7 @@ from tests.support import terminal
 SCRIPT = r"""
 import sys, time
 from penstock.core import events
-from penstock.views.view_choice import open_view
+from penstock.look.views.view_choice import open_view
 view = open_view("auto", sys.stdout)
 print(type(view).__name__)
 say = lambda kind, **data: view(kind("imagenet", "copy", **data))

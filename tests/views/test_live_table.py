@@ -12,12 +12,12 @@ from rich.console import Console
 from tests.support import terminal
 
 from penstock.core import events
-from penstock.views.live_table import LiveTable
+from penstock.look.views.live_table import LiveTable
 
 SCRIPT = r"""
 import sys, time
 from penstock.core import events
-from penstock.views.view_choice import open_view
+from penstock.look.views.view_choice import open_view
 names = ["a", "b", "c", "d" * 64, *(f"s{n:02d}" for n in range(int(sys.argv[1])))]
 view = open_view("auto", sys.stderr, names)
 view(events.Started("a", "copy", 100, 100 << 20))

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from penstock.core.element_use import StepUse, Usage, Worst
-from penstock.views import html_report, plots, usage_text
+from penstock.look.views import html_report, plots, usage_text
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -109,7 +109,7 @@ def test_the_same_result_gives_the_same_page() -> None:
 
 
 def test_no_template_turns_escaping_off() -> None:
-    folder = resources.files("penstock.views") / "templates"
+    folder = resources.files("penstock.look.views") / "templates"
     names = {path.name: path.read_text() for path in folder.iterdir()}
     assert set(names) == {"plots.svg.j2", "report.css", "report.html.j2"}
     for text in names.values():

@@ -8,8 +8,8 @@ import pytest
 from tests.support.terminal import plain
 
 from penstock.core.documents.seal import Amount, Seal, SealedCarried, SealedEvidence
-from penstock.views import run_table
-from penstock.views.run_table import DAMAGED, FAILED, READY, STOPPED, Row
+from penstock.look.views import run_table
+from penstock.look.views.run_table import DAMAGED, FAILED, READY, STOPPED, Row
 
 GB = 1 << 30
 NOW = calendar.timegm((2026, 11, 27, 12, 0, 0))

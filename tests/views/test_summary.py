@@ -1,7 +1,7 @@
 from __future__ import annotations
 
 from penstock.core.element_use import StepUse, Usage, Worst
-from penstock.views import summary
+from penstock.look.views import summary
 
 GIB = 1 << 30
 PASSED = {

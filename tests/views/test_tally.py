@@ -4,13 +4,13 @@ from typing import TYPE_CHECKING
 
 from penstock.core.documents.element_receipt import ElementReceipt
 from penstock.core.events import Ended, Progressed, Started
-from penstock.state import receipts
-from penstock.views import html_report, plots, summary
-from penstock.views.event_totals import Tally
-from penstock.views.line_view import finished
+from penstock.dataset import receipts
+from penstock.look.views import html_report, plots, summary
+from penstock.look.views.event_totals import Tally
+from penstock.look.views.line_view import finished
 
 if TYPE_CHECKING:
-    from penstock.views.keys import TimedAmount
+    from penstock.look.views.keys import TimedAmount
 
 
 def test_a_step_that_counts_files_alone_has_its_share() -> None:

@@ -14,7 +14,7 @@ from tests.support import commands, fixed_settings
 from tests.support.wheel import installation
 
 from penstock.core.step_table import OF_RUN
-from penstock.storage import tree_removal
+from penstock.target import tree_removal
 
 if TYPE_CHECKING:
     import subprocess

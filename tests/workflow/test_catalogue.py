@@ -13,7 +13,7 @@ from tests.support.commands import ROOT, run
 from tests.workflow.conftest import digests
 
 import penstock
-from penstock.storage import tree_removal
+from penstock.target import tree_removal
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -10,7 +10,7 @@ import pytest
 from tests.workflow.conftest import Place, digests
 
 from penstock.core.step_table import AFTER_LIST
-from penstock.storage import tree_removal
+from penstock.target import tree_removal
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -26,7 +26,7 @@ from tests.support.wheel import TIMEOUT, Installation, beside, build
 from tests.workflow.conftest import Place, digests
 
 import penstock
-from penstock.cli import installation as parts
+from penstock.workflow import installation as parts
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
@@ -87,7 +87,7 @@ def test_wheel_and_sdist_hold_the_checkouts_files_and_no_links(
     for name in ASSETS:
         path = ROOT / name
         for file in [path] if path.is_file() else [at for at in path.rglob("*") if at.is_file()]:
-            wanted[f"penstock/assets/{file.relative_to(ROOT)}"] = file.read_bytes()
+            wanted[f"penstock/workflow/assets/{file.relative_to(ROOT)}"] = file.read_bytes()
     assert len(wanted) > 10
     with zipfile.ZipFile(installation.wheel) as wheel:
         assert all(wheel.read(name) == content for name, content in wanted.items())
@@ -198,10 +198,10 @@ def test_a_snakemake_that_is_missing_or_does_not_fit_is_said_before_anything_sta
             assert (f"Snakemake {version} is not one" in said) if version else ("is not installed" in said)
         assert not (place.folder / "results").exists()
         if version.startswith("8."):
-            said = refused(*snakemake(made, made.package / "assets"), place=place, code=1)
+            said = refused(*snakemake(made, made.package / "workflow/assets"), place=place, code=1)
             assert f"Expecting Snakemake version 9.14 or higher (you are currently using {version})" in said
         if version.startswith("10."):
-            said = refused(*snakemake(made, made.package / "assets"), place=place, code=1)
+            said = refused(*snakemake(made, made.package / "workflow/assets"), place=place, code=1)
             assert "Snakemake 10.0.0 is not one that penstock" in said
 
 
@@ -230,7 +230,7 @@ def test_penstock_starts_its_own_snakemake_and_not_that_of_path(
 def test_the_workflow_of_one_version_and_the_package_of_another_are_refused(
     installation: Installation, next_version: Installation, place: Place
 ) -> None:
-    old, new = installation.package / "assets", next_version.package / "assets"
+    old, new = installation.package / "workflow/assets", next_version.package / "workflow/assets"
     for made, files, theirs, mine in (
         (next_version, old, THIS, NEXT),
         (installation, new, NEXT, THIS),
@@ -246,14 +246,15 @@ def test_a_package_of_pythonpath_under_a_snakemake_is_refused(
 ) -> None:
     """e2: the steps would be done by the one that is installed."""
     env = {"PYTHONPATH": str(next_version.package.parent)}
-    said = refused(*snakemake(installation, next_version.package / "assets"), place=place, code=1, env=env)
+    words = snakemake(installation, next_version.package / "workflow/assets")
+    said = refused(*words, place=place, code=1, env=env)
     assert f"Snakemake has found penstock {NEXT} by PYTHONPATH" in said
     assert f"its steps would be done by penstock {THIS} in {installation.package}" in said
 
 
 def test_a_snakemake_without_penstock_is_named(installation: Installation, place: Place) -> None:
     with made_beside(installation, without="penstock") as made:
-        said = refused(*snakemake(made, installation.package / "assets"), place=place, code=1)
+        said = refused(*snakemake(made, installation.package / "workflow/assets"), place=place, code=1)
         assert f"the Python of this snakemake has no penstock [{made.bin}/python]" in said
 
 

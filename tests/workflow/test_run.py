@@ -59,7 +59,7 @@ def test_fresh_again_changed_and_deleted(place: Place) -> None:
 
     # A target that is gone is not made again, since it may be a mount. Receipts in results/ outlive a dataset
     # that was deleted: list sees it, and all is made anew.
-    from penstock.storage import tree_removal
+    from penstock.target import tree_removal
 
     tree_removal.remove_tree(place.target)
     done = place.penstock("run")

@@ -87,7 +87,7 @@ def test_an_installation_on_pythonpath_is_refused_by_name(tmp_path: Path) -> Non
 
 def test_an_installation_of_the_user_is_found(tmp_path: Path) -> None:
     """`pip install --user`: the user's site-packages are kept where penstock lies there, and only then."""
-    code = "from penstock.runtime import interpreter as i; print(*i.isolated())"
+    code = "from penstock.host import interpreter as i; print(*i.isolated())"
     version = f"{sys.version_info.major}.{sys.version_info.minor}"
     packages = tmp_path / f"lib/python{version}/site-packages"
     packages.mkdir(parents=True)

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import pytest
 from tests.workflow.conftest import Place, digests
 
-from penstock.storage import tree_removal
+from penstock.target import tree_removal
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

@@ -9,12 +9,12 @@ import os
 import sys
 from pathlib import Path
 
-from penstock.cli import controller, exit_files, module_configuration
-from penstock.cli import workflow_receipts, workflow_values
-from penstock.runtime import interpreter
-from penstock.state import cancel_mark
-from penstock.steps import dry_run
-from penstock.views import result_texts, snakemake_report
+from penstock.workflow import controller, exit_files, module_configuration
+from penstock.workflow import workflow_receipts, workflow_values
+from penstock.host import interpreter
+from penstock.dataset import cancel_mark
+from penstock.run import dry_run
+from penstock.look.views import result_texts, snakemake_report
 
 # The name under which another workflow uses this one, by `module`; None: it is itself the workflow.
 MODULE = workflow.modifier.namespace

@@ -1,5 +1,5 @@
 # One controller in a working directory; its steps end with it. What is locked and why stands in
-# penstock.cli.controller.
+# penstock.workflow.controller.
 if exit_files.below_run():
     # `penstock run` shows the steps' own progress, their errors and the summary.
     for handler in logger.handlers:

@@ -5,8 +5,8 @@ import sys
 VERSION = "1.0.0"
 
 try:
-    from penstock.cli import installation
-    from penstock.errors import PenstockError
+    from penstock.workflow import installation
+    from penstock.core.errors import PenstockError
 
     installation.check_workflow(VERSION, str(workflow.current_basedir))
 except ImportError as error:

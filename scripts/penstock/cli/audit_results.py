@@ -7,14 +7,14 @@ from functools import partial
 from typing import TYPE_CHECKING, TypeVar
 
 from penstock.cli import output
-from penstock.errors import ConfigError, PenstockError
+from penstock.core.errors import ConfigError, PenstockError
 
 if TYPE_CHECKING:
     import argparse
     from collections.abc import Callable, Mapping
 
     from penstock.cli.session import Session
-    from penstock.state.context import Context
+    from penstock.dataset.context import Context
 
 R = TypeVar("R", bound="Mapping[str, object]")
 

@@ -21,8 +21,7 @@ import os
 import sys
 from typing import TYPE_CHECKING
 
-from penstock.cli.exit_files import CommandFailure
-from penstock.errors import (
+from penstock.core.errors import (
     MAKE_ROOM,
     CancelledError,
     FindingsError,
@@ -30,9 +29,10 @@ from penstock.errors import (
     PenstockError,
     PreflightError,
 )
-from penstock.filesystem.errno_map import MISPLACED, NO_SPACE, PASSING, printable, storage_error
-from penstock.filesystem.plain_files import NotPlainError
-from penstock.runtime import process_limit
+from penstock.fs.errno_map import MISPLACED, NO_SPACE, PASSING, printable, storage_error
+from penstock.fs.plain_files import NotPlainError
+from penstock.host import process_limit
+from penstock.workflow.exit_files import CommandFailure
 
 if TYPE_CHECKING:
     from penstock.cli.session import Session

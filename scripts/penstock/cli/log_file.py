@@ -11,8 +11,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from penstock.core.documents import typed_json
+from penstock.core.errors import ConfigError
 from penstock.core.text import printable_lines
-from penstock.errors import ConfigError
 
 if TYPE_CHECKING:
     from penstock.core.events import Event, Sink

@@ -10,7 +10,7 @@ import sys
 from typing import TYPE_CHECKING, NoReturn
 
 from penstock.cli import output
-from penstock.runtime import garbage_collection
+from penstock.host import garbage_collection
 
 if TYPE_CHECKING:
     import argparse
@@ -69,11 +69,12 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def _run(parsed: argparse.Namespace) -> int:
-    from penstock.cli import command_table, exit_files, time_limit
+    from penstock.cli import command_table, time_limit
     from penstock.cli.session import Session
     from penstock.cluster.registry import read_job_environment
-    from penstock.policy import rights
-    from penstock.runtime import job_environment
+    from penstock.dataset import rights
+    from penstock.host import job_environment
+    from penstock.workflow import exit_files
 
     command = command_table.find(parsed.command)
     if not command.reads_input:
@@ -132,7 +133,7 @@ def _report(error: BaseException, session: Session) -> int:
 def _ended(code: int, session: Session) -> int:
     """The exit status, which is left to the `penstock run` above with the message. Where there is none, the
     message is printed."""
-    from penstock.cli import exit_files
+    from penstock.workflow import exit_files
 
     parsed, failure = session.parsed, session.failure or exit_files.CommandFailure(code, "")
     if parsed.command not in ("run", "element"):

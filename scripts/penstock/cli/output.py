@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
     from penstock.core.checks import CheckResult
-    from penstock.views.styled_lines import Line
+    from penstock.look.views.styled_lines import Line
 
 _COMMAND = re.compile("(?<!runs )`penstock (?=[a-z])")
 _called = ["penstock"]
@@ -85,7 +85,7 @@ def show_piece(text: str) -> None:
 
 def show_checks(title: str, results: Sequence[CheckResult]) -> None:
     """A table of what was looked at, on standard output. Raises OSError."""
-    from penstock.views import check_table
+    from penstock.look.views import check_table
 
     check_table.show(sys.stdout, title, [one._replace(mend=pasted(one.mend)) for one in results])
 
@@ -98,7 +98,7 @@ def columns(piped: int = 80) -> int:
 def show_lines(lines: Iterable[Line], *, hints: bool = False) -> None:
     """Lines on standard output, each already escaped; in colours where it is a terminal. With `hints`
     commands in them become those that can be pasted. Raises OSError."""
-    from penstock.views import styled_lines
+    from penstock.look.views import styled_lines
 
     told = (line._replace(text=pasted(line.text)) for line in lines) if hints else lines
     styled_lines.show(sys.stdout, told)

@@ -22,7 +22,8 @@ class _Version(argparse.Action):
     """Its text is made when it is asked for: every command builds the parser."""
 
     def __call__(self, parser: argparse.ArgumentParser, *_: object) -> NoReturn:
-        from penstock.cli import installation, output
+        from penstock.cli import output
+        from penstock.workflow import installation
 
         output.show(installation.identity())
         parser.exit()

@@ -6,7 +6,7 @@ import os
 from typing import TYPE_CHECKING, NamedTuple
 
 from penstock.cli import output, target_datasets
-from penstock.errors import ConfigError
+from penstock.core.errors import ConfigError
 
 if TYPE_CHECKING:
     import argparse
@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from penstock.cli.session import Session
     from penstock.config.settings import TargetConfig
     from penstock.core.layout import DatasetLayout
-    from penstock.state.gate import Published
+    from penstock.dataset.gate import Published
 
 
 class Reading(NamedTuple):
@@ -27,13 +27,13 @@ class Reading(NamedTuple):
 
     @property
     def layout(self) -> DatasetLayout:
-        from penstock.state.context import layout_of
+        from penstock.dataset.context import layout_of
 
         return layout_of(self.target, self.dataset)
 
     def warn_of_hold(self) -> None:
         """Say what stands in `<root>/HOLD` and holds nobody."""
-        from penstock.policy import hold
+        from penstock.target import hold
 
         root = self.target.root
         if said := hold.warning(root):
@@ -42,7 +42,7 @@ class Reading(NamedTuple):
     def judged(self, release: str | None = None, within: float | None = None) -> Published:
         """`release`, or the one that `current` names, where nothing stands against it. Raises as
         `gate.passed`."""
-        from penstock.state.gate import passed
+        from penstock.dataset.gate import passed
 
         return passed(self.layout, release=release, within=within, owners=self.target.owners)
 
@@ -53,10 +53,10 @@ def chosen(parsed: argparse.Namespace, session: Session) -> Reading:
     if parsed.root is None:
         config = session.config()
         return Reading(config.target, session.only(config, parsed.dataset), config.gc.grace)
-    from penstock.catalogue import places
     from penstock.config.loader import target_at
     from penstock.config.settings import GcConfig
     from penstock.core.layout import DATASET_NAME
+    from penstock.look import places
 
     target, name = target_at(parsed.root), parsed.dataset
     # Readers may enter some roots that they may not list: a name that is there is enough.

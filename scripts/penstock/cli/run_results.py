@@ -10,9 +10,10 @@ import time
 from pathlib import Path
 from typing import TYPE_CHECKING, cast
 
-from penstock.cli import exit_files, output, workflow_receipts
+from penstock.cli import output
 from penstock.core import events
-from penstock.views import keys, run_table
+from penstock.look.views import keys, run_table
+from penstock.workflow import exit_files, workflow_receipts
 
 if TYPE_CHECKING:
     import argparse
@@ -22,8 +23,8 @@ if TYPE_CHECKING:
     from penstock.cli.session import Session
     from penstock.config.settings import Config
     from penstock.core.documents.step_results import ListResult
-    from penstock.state.gate import Judgement
-    from penstock.views.keys import Result, TimedAmount
+    from penstock.dataset.gate import Judgement
+    from penstock.look.views.keys import Result, TimedAmount
 
 RESULTS = Path("results")
 FLAGS = ("new_release", "copy_unchanged")
@@ -47,9 +48,9 @@ def gather(
 def _judge(results: dict[str, Result], listed: ListResult, config: Config) -> Judgement | None:
     """What `gate` judges now of a dataset that no step failed for, which is put into its result: audits may
     be newer than the release's report, and the release may be damaged since. None where nothing is judged."""
-    from penstock.state import gate, run_store
-    from penstock.state.context import layout_of
-    from penstock.steps.report_step import judged
+    from penstock.dataset import gate, run_store
+    from penstock.dataset.context import layout_of
+    from penstock.run.report_step import judged
 
     name = listed["dataset"]
     if results[name]["status"] in ("FAILED", "STOPPED"):
@@ -100,9 +101,9 @@ def _row(
 def note_stop(results: Mapping[str, Result], config: Config, code: int, session: Session) -> None:
     """A signal that came while no step was at work, which would have noted it."""
     from penstock.core.documents.marks import LastEnd
-    from penstock.state import last_end
-    from penstock.state.context import layout_of
-    from penstock.steps import run_state
+    from penstock.dataset import last_end
+    from penstock.dataset.context import layout_of
+    from penstock.jobs import run_state
 
     for name, result in results.items():
         layout = layout_of(config.target, name)
@@ -141,7 +142,7 @@ def _options(parsed: argparse.Namespace) -> list[str]:
 
 def show_each(results: Mapping[str, Result], session: Session) -> None:
     """On standard output and in the log: a block, or with `--progress json` a line, for each dataset."""
-    from penstock.views import summary
+    from penstock.look.views import summary
 
     for result in results.values():
         text = summary.render(result)

@@ -1,7 +1,7 @@
 """What `penstock run` shows while the steps below it work.
 
 Snakemake, and whatever it starts, write to one file: the steps their events, as lines of JSON
-(`views.line_view.JsonLines`), everything else text. A thread of `penstock run` reads that file, and the
+(`look.views.line_view.JsonLines`), everything else text. A thread of `penstock run` reads that file, and the
 messages of steps that failed, and shows them in one view. It is a file and no pipe, since a pipe may be full,
 or lose its reader: whatever becomes of the screen, no step waits for it or fails by it.
 """
@@ -13,15 +13,16 @@ import threading
 import time
 from typing import TYPE_CHECKING, Self
 
-from penstock.cli import exit_files, output
+from penstock.cli import output
 from penstock.core import events
+from penstock.workflow import exit_files
 
 if TYPE_CHECKING:
     from collections.abc import Callable
     from pathlib import Path
     from types import TracebackType
 
-    from penstock.views.view_choice import View
+    from penstock.look.views.view_choice import View
 
 SAID = "said"
 INTERVAL = 0.2

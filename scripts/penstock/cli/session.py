@@ -18,13 +18,14 @@ import signal
 import sys
 from typing import TYPE_CHECKING, Self, TypeVar
 
-from penstock.cli import ancestors, exit_files, output
+from penstock.cli import output
 from penstock.cli.log_file import close_log, logged, open_log
 from penstock.config import file_choice
+from penstock.core.errors import ConfigError, InterruptedRunError, PenstockError, PreflightError
 from penstock.core.text import did_you_mean, in_quotes
-from penstock.errors import ConfigError, InterruptedRunError, PenstockError, PreflightError
-from penstock.filesystem.errno_map import NO_SPACE
-from penstock.state.context import Context, Stop
+from penstock.dataset.context import Context, Stop
+from penstock.fs.errno_map import NO_SPACE
+from penstock.workflow import ancestors, exit_files
 
 if TYPE_CHECKING:
     import argparse
@@ -32,10 +33,10 @@ if TYPE_CHECKING:
     from pathlib import Path
     from types import TracebackType
 
-    from penstock.cli.exit_files import CommandFailure
     from penstock.config.settings import Config
-    from penstock.views.styled_lines import Line
-    from penstock.views.view_choice import View
+    from penstock.look.views.styled_lines import Line
+    from penstock.look.views.view_choice import View
+    from penstock.workflow.exit_files import CommandFailure
 
 R = TypeVar("R")
 
@@ -103,8 +104,8 @@ class Session:
         """The configuration that counts, with --backend laid over, and within the site's file: of commands
         that stage (`rights.stages`) a ConfigError refuses what goes beyond it. Raises ConfigError."""
         from penstock.config.loader import load
-        from penstock.policy import rights
-        from penstock.runtime import job_environment
+        from penstock.dataset import rights
+        from penstock.host import job_environment
 
         staging = rights.stages(self.parsed.command, vars(self.parsed))
         in_job = job_environment.current().proven
@@ -168,7 +169,7 @@ class Session:
         """The steps' context, with the display open."""
         from penstock.cluster.registry import open_cluster
         from penstock.core import events
-        from penstock.policy import pause
+        from penstock.target import pause
 
         with self.display() as view:
             sink = logged(view)
@@ -189,7 +190,7 @@ class Session:
         """One view on standard error. Below `penstock run`, which shows what its steps do, events as JSON.
         Where several steps of another workflow run at once, one of them draws on the terminal and the others
         write lines."""
-        from penstock.views.view_choice import open_view
+        from penstock.look.views.view_choice import open_view
 
         kind = self.parsed.progress
         if kind == "auto" and exit_files.below_run():
@@ -239,7 +240,7 @@ class Session:
     def receipt(self, result: Mapping[str, object]) -> None:
         """Write the result where --receipt says, durably and whole; a device is written as it stands."""
         from penstock.core.documents import typed_json
-        from penstock.storage import durable
+        from penstock.fs import durable
 
         path: Path | None = self.parsed.receipt
         if path is not None:

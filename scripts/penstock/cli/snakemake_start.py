@@ -57,8 +57,9 @@ def _snakemake() -> ModuleType:
     try:
         return importlib.import_module("snakemake.cli")
     except ImportError as error:
-        from penstock.cli import exit_files, output
+        from penstock.cli import output
         from penstock.cli.error_report import not_whole
+        from penstock.workflow import exit_files
 
         lacking = not_whole(error)
         left = exit_files.Left("snakemake", lacking.exit_code, text=str(lacking), reason=lacking.what)

@@ -1,5 +1,5 @@
-"""Runs a step, `penstock.steps.<name>_step`, for datasets: of the commands that are steps, and of the
-workflow's listing."""
+"""Runs a step, `penstock.run.<name>_step` (preflight: `penstock.doctor`), for datasets: of the commands that
+are steps, and of the workflow's listing."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import importlib
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from penstock.errors import CancelledError, ConfigError, InterruptedRunError, LockedError, PenstockError
+from penstock.core.errors import CancelledError, ConfigError, InterruptedRunError, LockedError, PenstockError
 
 if TYPE_CHECKING:
     import argparse
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
     from penstock.cli.session import Session
     from penstock.config.settings import Config
-    from penstock.state.context import Context
+    from penstock.dataset.context import Context
 
     Result = Mapping[str, object]
     """What a step returns: one of `core.documents.step_results`."""
@@ -70,7 +70,8 @@ def add_name(error: PenstockError, name: str, config: Config) -> None:
 def one(command: str, context: Context, name: str, **options: object) -> Result:
     """One step of one dataset; returns its result. How a step ended that did not come to its end is noted for
     `status`."""
-    step = importlib.import_module(f"penstock.steps.{command}_step")
+    room = "doctor" if command == "preflight" else "run"
+    step = importlib.import_module(f"penstock.{room}.{command}_step")
     with _noted(context, name, command):
         result: Result = step.run(context, name, **options)
         return result
@@ -82,7 +83,7 @@ def _noted(context: Context, dataset: str, step: str) -> Iterator[None]:
     command holds the dataset, nor that a report cannot be written."""
     from penstock.cli.error_report import explained
     from penstock.core.documents.marks import LastEnd
-    from penstock.steps import run_state
+    from penstock.jobs import run_state
 
     try:
         yield

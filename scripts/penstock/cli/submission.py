@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from penstock.cli import installation, output
+from penstock.cli import output
 from penstock.core import human
-from penstock.errors import ConfigError
+from penstock.core.errors import ConfigError
+from penstock.workflow import installation
 
 if TYPE_CHECKING:
     import argparse
@@ -65,9 +66,10 @@ def _submit(
 ) -> str:
     """The id of the job that does this task, which is printed with where its output is."""
     from penstock.cluster.registry import open_cluster
-    from penstock.state import under_way
-    from penstock.state.context import layout_of
-    from penstock.steps import controller_job, controller_memory
+    from penstock.dataset import under_way
+    from penstock.dataset.context import layout_of
+    from penstock.jobs import controller_memory
+    from penstock.workflow import controller_job
 
     parsed = session.parsed
     known = [
@@ -108,9 +110,9 @@ def _submit(
 def _refuse_others(config: Config, names: Sequence[str]) -> None:
     """Raises PreflightError where this account may stage none of these datasets: its job would wait in the
     queue to say so. With one that it may stage, the job says it of the others."""
+    from penstock.core.errors import PreflightError
     from penstock.core.layout import DatasetLayout
-    from penstock.errors import PreflightError
-    from penstock.storage import dataset_folders
+    from penstock.target import dataset_folders
 
     refused: PreflightError | None = None
     for name in names:

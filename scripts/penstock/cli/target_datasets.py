@@ -5,8 +5,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, NamedTuple
 
+from penstock.core.errors import ConfigError
 from penstock.core.text import did_you_mean, in_quotes
-from penstock.errors import ConfigError
 
 if TYPE_CHECKING:
     import argparse
@@ -45,8 +45,8 @@ class TargetDatasets(NamedTuple):
     def layouts(self, names: Sequence[str]) -> list[DatasetLayout]:
         """The datasets that are meant: those named, else all that lie below the root or that the
         configuration has. Raises ConfigError for a name that neither knows."""
-        from penstock.catalogue import places
-        from penstock.state.context import layout_of
+        from penstock.dataset.context import layout_of
+        from penstock.look import places
 
         root, known = self.target.root, [*(self.configured or [])]
         # Readers may enter some roots that they may not list: the names of the configuration are enough.

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
     from types import FrameType
 
-    from penstock.runtime.job_environment import JobEnvironment
+    from penstock.host.job_environment import JobEnvironment
 
 EARLY = 90.0
 """Seconds by which SLURM may be early. A signal before that is a preemption's: it cannot wait."""

@@ -19,9 +19,9 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from penstock.cluster.port import Cluster, State, Status
-from penstock.errors import IMPOSSIBLE, FailedError
-from penstock.runtime.job_environment import GIVEN_CPUS
-from penstock.runtime.parent_death import dies_with
+from penstock.core.errors import IMPOSSIBLE, FailedError
+from penstock.host.job_environment import GIVEN_CPUS
+from penstock.host.parent_death import dies_with
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 from penstock.config import strict_yaml, validation
 from penstock.config.settings import DescribeConfig
 from penstock.config.strict_yaml import StrictYamlError
-from penstock.errors import ConfigError
+from penstock.core.errors import ConfigError
 
 if TYPE_CHECKING:
     from pathlib import Path

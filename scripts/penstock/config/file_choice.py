@@ -17,7 +17,7 @@ from __future__ import annotations
 import os
 from pathlib import Path
 
-from penstock.errors import ConfigError
+from penstock.core.errors import ConfigError
 
 VARIABLE = "PENSTOCK_CONFIG"
 NAMES = ("penstock.yaml", "config.yaml")

@@ -34,9 +34,9 @@ from penstock.config.source_kinds import FOLDER_SCHEMES, kind, no_path, through_
 from penstock.config.strict_yaml import Document, KeyPath, StrictYamlError
 from penstock.config.validation import Problem, shown
 from penstock.core import posix_acl
+from penstock.core.errors import ConfigError
 from penstock.core.host_lists import host_names
 from penstock.core.text import in_quotes
-from penstock.errors import ConfigError
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence

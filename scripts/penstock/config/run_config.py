@@ -14,7 +14,7 @@ from penstock.config.settings import (
     PlanConfig,
     VerifyConfig,
 )
-from penstock.errors import STATE_ANEW, FailedError
+from penstock.core.errors import STATE_ANEW, FailedError
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

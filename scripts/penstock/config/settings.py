@@ -116,7 +116,7 @@ class TargetConfig(Settings):
     ] = None
     """See `kept`."""
     filesystem: Annotated[str, FIXED] = "auto"
-    """`auto`: the rules and tools of the kind of file system that the mount is (`filesystem.kinds`)."""
+    """`auto`: the rules and tools of the kind of file system that the mount is (`fs.kinds`)."""
     ops: Annotated[int | None, FIXED] = None
     """Metadata operations a second of all runs below the root, which the site's file sets; None: by the file
     system."""

@@ -22,7 +22,7 @@ from penstock.config.serialization import read
 from penstock.config.site_bounds import SITE, Bounds, SiteCluster
 from penstock.config.strict_yaml import Document, KeyPath, StrictYamlError
 from penstock.config.validation import Problem, shown
-from penstock.errors import ConfigError
+from penstock.core.errors import ConfigError
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -1,6 +1,6 @@
 """Which files an audit reads: all, a random sample, or the next slice of a rotation.
 
-The unit is a file; of a giant, each part. `audit.sample_draw` draws them.
+The unit is a file; of a giant, each part. `jobs.sample_draw` draws them.
 """
 
 # Annotations are read at run time (`core.documents.typed_json`): no `from __future__ import annotations`.

@@ -1,10 +1,10 @@
 """The columns of a file's row, each declared once: what it holds, in which files it stands since which
 format, whether the seal covers it, how a file without it is read.
 
-Derived from this table: the Arrow schemas, encodings and defaults of all Parquet files (`formats.tables`),
+Derived from this table: the Arrow schemas, encodings and defaults of all Parquet files (`tables.tables`),
 the lines of a journal (`core.row_codec`) and its packed rows (`engine.records.copied_rows`), what verify
 hands on from the journal to its records (`engine.reread_shard`), a giant's record from those of its parts
-(`release.reconciliation`), and the fields of the seal (`core.seal_tree`).
+(`run.release.reconciliation`), and the fields of the seal (`core.seal_tree`).
 
 `core.model` writes the rows out as named tuples, since a type checker wants their fields as text. Their order
 there is the order of the columns in a file; `tests/core/test_columns.py` holds the two together.

@@ -2,7 +2,7 @@
 
 Nothing is called the same because size and time agree: the source's own version token has to
 be the same, and so do the key, the source and the size. What is taken over is always read back by verify.
-(`planning.unchanged_rows` does the like with the current release, on columns.)
+(`run.planning.unchanged_rows` does the like with the current release, on columns.)
 """
 
 from __future__ import annotations

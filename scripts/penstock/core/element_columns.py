@@ -1,7 +1,7 @@
 """The columns of `elements.parquet`, each declared once: what an element of a run did, waited for and used.
 
 A row for each element (step and shard) that left a receipt, or at least figures. What is not known is null.
-Derived from this table: the Parquet schema with each column's unit (`formats.elements_file`); `tests/docs`
+Derived from this table: the Parquet schema with each column's unit (`tables.elements_file`); `tests/docs`
 compares it with the table in docs/formats.md.
 """
 

@@ -14,7 +14,7 @@ documents without it meant, and a change that earlier versions would misread nee
 from __future__ import annotations
 
 import penstock
-from penstock.errors import NewerFormatError, OlderVersionError
+from penstock.core.errors import NewerFormatError, OlderVersionError
 
 
 def refuse_unreleased(what: str, where: object, by: str) -> None:

@@ -14,8 +14,8 @@ from itertools import pairwise
 from operator import lt
 from typing import TYPE_CHECKING
 
+from penstock.core.errors import FailedError
 from penstock.core.text import in_quotes
-from penstock.errors import FailedError
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence

@@ -31,7 +31,7 @@ SIGNATURE = "release.json.sig"
 EMPTY_FOLDERS = "empty-folders.json"
 """Of a run whose dataset keeps its source's empty folders, and of its release; else it is not there."""
 CROISSANT = "croissant.json"
-"""The description of a release (`penstock.description`), of a dataset whose configuration has `describe`."""
+"""The description of a release (`penstock.extras`), of a dataset whose configuration has `describe`."""
 BESIDE_DATA = frozenset({MANIFEST, MANIFEST_XXH, MANIFEST_SHA256, SEAL, SIGNATURE, CROISSANT})
 """What may stand beside `data/` in each release."""
 CURRENT = "current"

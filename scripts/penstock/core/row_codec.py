@@ -2,7 +2,7 @@
 
 | form                             | made by                       | read by                   |
 |----------------------------------|-------------------------------|---------------------------|
-| columns of many rows             | `formats.tables.Form.arrays`  | `rows`                    |
+| columns of many rows             | `tables.tables.Form.arrays`  | `rows`                    |
 | a frame to a worker or from it   | `to_wire`                     | `from_wire`               |
 | a line of a journal              | `line_of`, `line`             | `copied_of`, `part_of`    |
 

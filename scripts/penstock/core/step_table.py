@@ -1,7 +1,7 @@
 """The steps, in the order in which a run takes them, and what differs between them: one table.
 
 The command line, the views, the elements, the configuration (`cluster.steps`) and the judgement whether a run
-is alive read it; tests compare the rules of the workflow with it. `penstock.steps.<name>_step` does the work.
+is alive read it; tests compare the rules of the workflow with it. `penstock.run.<name>_step` does the work.
 """
 
 from __future__ import annotations

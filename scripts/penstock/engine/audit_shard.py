@@ -17,8 +17,8 @@ from penstock.engine.resumable_reading import ResumableReading
 from penstock.engine.shard_run import PoolRun
 from penstock.engine.tasks import Outcome
 from penstock.engine.workers.work_kinds import ReadWork
-from penstock.filesystem.kinds import AUTO
-from penstock.storage import durable
+from penstock.fs import durable
+from penstock.fs.kinds import AUTO
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from penstock.core.model import Expected
     from penstock.core.run_documents import ShardInfo
     from penstock.engine.tasks import BatchAnswer, Report, StopCheck
-    from penstock.filesystem.stores.facts import DataState
+    from penstock.fs.stores.facts import DataState
 
 
 @dataclass(frozen=True)
@@ -134,9 +134,9 @@ def audit_shard(task: AuditTask, report: Report, stop: StopCheck) -> tuple[Outco
     if seen.left:
         with contextlib.closing(PoolRun(outcome, task.engine, task.shard, report)) as run:
             # Imported while the workers start.
-            from penstock.filesystem.capabilities import facts
-            from penstock.filesystem.probe.judgement import limited
-            from penstock.formats.shards import read_expected
+            from penstock.fs.capabilities import facts
+            from penstock.fs.probe.judgement import limited
+            from penstock.tables.shards import read_expected
 
             work = ReadWork(task.data, audit=True, direct=limited(facts(task.data), task.probe).direct)
             _Audit(task, seen).read(run, work, read_expected(task.rows), stop)

@@ -16,18 +16,14 @@ import time
 from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING
 
+from penstock.core.errors import ObjectError, PenstockError, SourceChangedError
 from penstock.core.model import Pin
 from penstock.engine.open_sources import Sources
 from penstock.engine.records import journal
 from penstock.engine.stream import failure, of_row
 from penstock.engine.tasks import FailedRow, Failure
-from penstock.errors import (
-    ObjectError,
-    PenstockError,
-    SourceChangedError,
-)
-from penstock.policy import pause
-from penstock.storage.staging_writer import StagingWriter
+from penstock.target import pause
+from penstock.target.staging_writer import StagingWriter
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -36,7 +32,7 @@ if TYPE_CHECKING:
     from penstock.engine.credential_renewal import Credentials
     from penstock.engine.records.amendments import Amendments
     from penstock.engine.tasks import CopyTask, Outcome, StopCheck
-    from penstock.storage.staging_writer import WriterOptions
+    from penstock.target.staging_writer import WriterOptions
 
 LOOKS = 8
 """Objects that are listed again at the same time."""

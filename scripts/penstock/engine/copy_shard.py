@@ -9,6 +9,7 @@ from __future__ import annotations
 from contextlib import ExitStack, closing
 from typing import TYPE_CHECKING, Any
 
+from penstock.core.errors import IMPOSSIBLE, FailedError
 from penstock.core.model import Pin
 from penstock.engine.credential_renewal import Credentials
 from penstock.engine.linking import link_rows
@@ -19,17 +20,16 @@ from penstock.engine.tasks import Outcome
 from penstock.engine.transfer.multipart import Multipart
 from penstock.engine.workers import sizing
 from penstock.engine.workers.work_kinds import CopyWork
-from penstock.errors import IMPOSSIBLE, FailedError
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Container, Iterable, Iterator, Sequence
 
     from penstock.core.model import Entry
     from penstock.engine.linking import LinkedRows
-    from penstock.engine.pacing import Allowances
     from penstock.engine.records.journal_flusher import Keeper
     from penstock.engine.tasks import Batch, BatchAnswer, CopyTask, Report, StopCheck
-    from penstock.filesystem.capabilities import StorageFacts
+    from penstock.fs.capabilities import StorageFacts
+    from penstock.host.pacing import Allowances
 
 VIEW = 128
 """How many pending batches are searched for one in a folder where no other stream writes (some MiB of
@@ -72,8 +72,8 @@ def _copy(
     with ExitStack() as stack:
         # Imported and opened while the workers start.
         from penstock.engine.records.journal_flusher import Keeper
-        from penstock.formats.shards import numbered
-        from penstock.storage.barrier import Barrier
+        from penstock.tables.shards import numbered
+        from penstock.target.barrier import Barrier
 
         seen = _target(task, outcome)
         barrier = stack.enter_context(Barrier(task.data)) if outcome.durability == "syncfs" else None
@@ -138,8 +138,8 @@ def _copy(
 def _target(task: CopyTask, outcome: Outcome) -> StorageFacts:
     """What staging's file system does, without what plan saw refused; how its files become durable is in the
     outcome. Raises FailedError where staging is not there."""
-    from penstock.filesystem.capabilities import facts
-    from penstock.filesystem.probe.judgement import limited
+    from penstock.fs.capabilities import facts
+    from penstock.fs.probe.judgement import limited
 
     if not task.data.is_dir():
         raise FailedError(
@@ -179,7 +179,7 @@ class _Left:
     def groups(self) -> Iterator[Sequence[Entry]]:
         """All rows of the shard. What was linked and did not read back as it should is to be copied, or it
         would be linked for ever."""
-        from penstock.formats.shards import read_shard
+        from penstock.tables.shards import read_shard
 
         return _without_links(self.changes.rows(read_shard(self._path)), self._taken_back)
 
@@ -302,7 +302,7 @@ def _without_links(shard: Iterator[Sequence[Entry]], rows: Collection[int]) -> I
 
 
 def _work(task: CopyTask, durability: str, preallocate: bool, credentials: list[Any]) -> CopyWork:
-    from penstock.storage import modes
+    from penstock.target import modes
 
     permissions = task.dataset.permissions
     return CopyWork(
@@ -343,7 +343,7 @@ def _ahead(task: CopyTask, rows: int, total: int) -> bool:
 def _local_sources(task: CopyTask) -> bool:
     """Whether no source leaves this machine: where the target does not either, more streams than CPUs only
     get in the way."""
-    from penstock.filesystem.capabilities import facts
+    from penstock.fs.capabilities import facts
 
     for source in task.dataset.sources:
         scheme, mark, rest = source.url.partition("://")

@@ -6,7 +6,7 @@ import threading
 import time
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from penstock.errors import PenstockError
+from penstock.core.errors import PenstockError
 from penstock.sources.backoff import retrying
 from penstock.sources.renewal import ended, failed, renewable, renewed
 
@@ -14,9 +14,9 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from penstock.config.settings import DatasetConfig
+    from penstock.core.errors import ExpiredCredentialsError
     from penstock.engine.open_sources import Sources
     from penstock.engine.workers.pool import Pool, Refused
-    from penstock.errors import ExpiredCredentialsError
     from penstock.sources.port import Source
 
 T = TypeVar("T")

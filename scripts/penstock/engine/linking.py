@@ -8,7 +8,7 @@ What it linked is in the journal as any row, once the names are durable. A link 
 of a file, so this is the moment to compare it: a row is `touched`, and verify reads it, unless its ctime was
 
 - the one that the release's manifest has, or
-- inside an interval in which penstock itself linked or unlinked (`formats.ctime_intervals`), or
+- inside an interval in which penstock itself linked or unlinked (`tables.ctime_intervals`), or
 - moved by this very attempt, through another name of the file.
 
 What an attempt linked that died before its journal said so is `touched`. From when to when this attempt
@@ -24,8 +24,8 @@ from typing import TYPE_CHECKING, Any
 
 from penstock.core.layout import MANIFEST
 from penstock.core.row_codec import reused_line
-from penstock.filesystem.adaptive_threads import Calls
-from penstock.storage.budget import unlimited
+from penstock.fs.adaptive_threads import Calls
+from penstock.target.budget import unlimited
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Container, Iterable, Iterator, Sequence
@@ -36,7 +36,7 @@ if TYPE_CHECKING:
     from penstock.engine.records.journal_flusher import Keeper
     from penstock.engine.tasks import CopyTask, Outcome, StopCheck
     from penstock.engine.workers.work_kinds import CopyWork
-    from penstock.storage.links import Linked
+    from penstock.target.links import Linked
 
 
 class LinkedRows:
@@ -72,10 +72,10 @@ def link_rows(
     base = task.base
     if base is None or task.way != "link" or not task.shard.reused:
         return linked
-    from penstock.engine.pacing import spending
-    from penstock.formats.ctime_intervals import Recorder
-    from penstock.formats.shards import count_reused
-    from penstock.storage.staging_writer import StagingWriter
+    from penstock.host.pacing import spending
+    from penstock.tables.ctime_intervals import Recorder
+    from penstock.tables.shards import count_reused
+    from penstock.target.staging_writer import StagingWriter
 
     began = time.monotonic()
     with ExitStack() as stack:
@@ -136,7 +136,7 @@ def _of_release(
     """Those of these rows whose file the base release holds under the same name, but those in `skip`: of each
     its number, the file and the path as it is stored; and the path, size and time of the file. Workers link
     renamed files, which are few."""
-    from penstock.formats.tables import values
+    from penstock.tables.tables import values
 
     rows, files = [], []
     columns = values(batch.select(["reuse", "held_as", "path", "size", "modified_ns"]))

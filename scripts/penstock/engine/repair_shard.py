@@ -28,23 +28,23 @@ import xxhash
 
 from penstock.core.digests import of_hex
 from penstock.core.documents.fetched_files import FetchedFile, FetchedFiles
+from penstock.core.errors import FailedError, ObjectError, TransientError
 from penstock.core.model import Claim, Reuse
 from penstock.core.row_codec import reused_line
 from penstock.engine.copy_shard import copy_shard
-from penstock.engine.pacing import spending
 from penstock.engine.records import journal
 from penstock.engine.tasks import Outcome
-from penstock.errors import FailedError, ObjectError, TransientError
-from penstock.filesystem.capabilities import facts
-from penstock.filesystem.cold_read import ColdReader
-from penstock.filesystem.errno_map import printable, storage_error
-from penstock.filesystem.kinds import AUTO
-from penstock.filesystem.probe.judgement import limited
-from penstock.filesystem.store_checks import data_states
-from penstock.storage import modes
-from penstock.storage.budget import unlimited
-from penstock.storage.file_replacement import copy_range, standing
-from penstock.storage.staging_writer import StagingWriter
+from penstock.fs.capabilities import facts
+from penstock.fs.cold_read import ColdReader
+from penstock.fs.errno_map import printable, storage_error
+from penstock.fs.kinds import AUTO
+from penstock.fs.probe.judgement import limited
+from penstock.fs.store_checks import data_states
+from penstock.host.pacing import spending
+from penstock.target import modes
+from penstock.target.budget import unlimited
+from penstock.target.file_replacement import copy_range, standing
+from penstock.target.staging_writer import StagingWriter
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
@@ -52,9 +52,9 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from penstock.core.model import Copied
-    from penstock.engine.pacing import Allowances
     from penstock.engine.tasks import CopyTask, Report, StopCheck
-    from penstock.filesystem.capabilities import StorageFacts
+    from penstock.fs.capabilities import StorageFacts
+    from penstock.host.pacing import Allowances
 
 STREAMS = 8
 """Threads that read, and that copy parts from the files that stand in the release."""
@@ -97,7 +97,7 @@ class _Repair:
         share: Allowances | None,
         named: str,
     ) -> None:
-        from penstock.formats.shards import read_shard
+        from penstock.tables.shards import read_shard
 
         self._task, self._release, self._stop = task, release, stop
         self._ops, self._share = ops, share

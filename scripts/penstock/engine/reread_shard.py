@@ -20,6 +20,7 @@ from penstock.core.columns import COLUMNS, JOURNAL, RECORDS
 from penstock.core.digests import XXH3, Proof, as_giant, is_in_parts, is_plain
 from penstock.core.digests import listed as digests_of
 from penstock.core.documents.differences import SAME
+from penstock.core.errors import FailedError
 from penstock.core.grades import CARRIED, source_rank
 from penstock.core.model import Entry, Expected, RereadRow
 from penstock.core.row_codec import expecting
@@ -29,9 +30,8 @@ from penstock.engine.records.amendments import Amendments, lies
 from penstock.engine.shard_run import PoolRun
 from penstock.engine.tasks import Failure, Outcome
 from penstock.engine.workers.work_kinds import ReadWork
-from penstock.errors import FailedError
-from penstock.filesystem.errno_map import printable
-from penstock.filesystem.store_checks import data_states
+from penstock.fs.errno_map import printable
+from penstock.fs.store_checks import data_states
 
 if TYPE_CHECKING:
     from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
@@ -41,7 +41,7 @@ if TYPE_CHECKING:
     from penstock.engine.reading.carried_rows import CarriedRows
     from penstock.engine.records.copied_rows import CopiedRows
     from penstock.engine.tasks import Batch, BatchAnswer, Report, RereadTask, StopCheck
-    from penstock.filesystem.stores.facts import DataState
+    from penstock.fs.stores.facts import DataState
 
 _CARRIED = [
     column.name
@@ -178,7 +178,7 @@ class _Adopted:
         further = set(task.verify.digests) - {XXH3}
         if task.adopted is None or further or task.verify.whole_giants:
             return
-        from penstock.formats.survey_file import Survey
+        from penstock.tables.survey_file import Survey
 
         survey = Survey(task.adopted, task.shard.rows)
         numbers = [row for row, known in copied.items() if known.staging and survey.state(row) == SAME]
@@ -224,10 +224,10 @@ def _reread(task: RereadTask, run: PoolRun, stop: StopCheck) -> None:
     outcome = run.outcome
     from penstock.engine.batches import batches
     from penstock.engine.reading.carried_rows import judge
-    from penstock.filesystem import clock
-    from penstock.filesystem.capabilities import facts
-    from penstock.filesystem.probe.judgement import limited
-    from penstock.formats.shards import read_shard
+    from penstock.fs import clock
+    from penstock.fs.capabilities import facts
+    from penstock.fs.probe.judgement import limited
+    from penstock.tables.shards import read_shard
 
     if not task.data.is_dir():
         raise FailedError(
@@ -300,7 +300,7 @@ def _reread(task: RereadTask, run: PoolRun, stop: StopCheck) -> None:
 
 def _note(task: RereadTask) -> None:
     """Durably note that a linked row is not as its release states."""
-    from penstock.storage import durable
+    from penstock.fs import durable
 
     if task.damage is not None:
         durable.make_dirs(task.damage.parent)
@@ -309,7 +309,7 @@ def _note(task: RereadTask) -> None:
 
 def _not_gone(task: RereadTask, changes: Amendments, outcome: Outcome) -> list[int]:
     """Rows whose object is gone, and in whose place something lies all the same: a late attempt wrote it."""
-    from penstock.formats.shards import read_shard
+    from penstock.tables.shards import read_shard
 
     if not changes.gone:
         return []
@@ -360,7 +360,7 @@ def _stronger(one: Proof, other: Proof) -> Proof:
 def _but(path: Path, carried: Container[int]) -> Iterator[Sequence[Entry]]:
     """The groups of `read_shard`, in which one and the same row stands for all that are `carried` over:
     nothing is asked of it."""
-    from penstock.formats.shards import as_rows, numbered
+    from penstock.tables.shards import as_rows, numbered
 
     blank = Entry("", "", 0, "", 0)
     for numbers, batch in numbered(path):
@@ -439,8 +439,8 @@ def _write(
     read_at: int,
 ) -> None:
     """The shard's records. What was read was read at `read_at`, in seconds since the epoch, or later."""
-    from penstock.formats.records import extend_shard
-    from penstock.formats.shards import numbered
+    from penstock.tables.records import extend_shard
+    from penstock.tables.shards import numbered
 
     host = task.host
     grades, passed = Counter[str](), Counter[str]()

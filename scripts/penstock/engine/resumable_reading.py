@@ -11,17 +11,17 @@ from typing import TYPE_CHECKING, Generic
 
 from penstock.engine.batches import batches
 from penstock.engine.reading.rows_here import Recall, Row, rows_here
-from penstock.filesystem.store_checks import data_states
+from penstock.fs.store_checks import data_states
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
     from pathlib import Path
 
-    from penstock.engine.pacing import Allowances
     from penstock.engine.shard_run import PoolRun
     from penstock.engine.tasks import Batch, BatchAnswer, StopCheck
     from penstock.engine.workers.work_kinds import ReadWork, SurveyWork
-    from penstock.filesystem.stores.facts import DataState
+    from penstock.fs.stores.facts import DataState
+    from penstock.host.pacing import Allowances
 
 EVERY = 3.0
 """Seconds between two writings of the results: what a kill can cost."""

@@ -6,23 +6,23 @@ import math
 import time
 from typing import TYPE_CHECKING
 
+from penstock.core.errors import PenstockError
 from penstock.engine.batches import Ahead
 from penstock.engine.workers import sizing
 from penstock.engine.workers.pool import Pool
 from penstock.engine.workers.stream_tuning import Tuner
 from penstock.engine.workers.work_kinds import Setup
-from penstock.errors import PenstockError
-from penstock.runtime import cgroups, job_environment, process_limit
+from penstock.host import cgroups, job_environment, process_limit
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
 
     from penstock.config.settings import EngineConfig
     from penstock.core.run_documents import ShardInfo
-    from penstock.engine.pacing import Allowance, Allowances
     from penstock.engine.tasks import Batch, BatchAnswer, FailedRow, Outcome, Report, StopCheck
     from penstock.engine.transfer.multipart import Multipart
     from penstock.engine.workers.work_kinds import CopyWork, ReadWork, SurveyWork
+    from penstock.host.pacing import Allowance, Allowances
 
 
 COLD_STREAMS = 4

@@ -13,7 +13,7 @@ import time
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from penstock.errors import (
+from penstock.core.errors import (
     DamagedError,
     ExpiredCredentialsError,
     IntegrityError,
@@ -23,14 +23,14 @@ from penstock.errors import (
     SourceChangedError,
     TransientError,
 )
-from penstock.filesystem.errno_map import printable
-from penstock.runtime.wire import EXPIRED, PRESSURE
+from penstock.fs.errno_map import printable
+from penstock.host.wire import EXPIRED, PRESSURE
 from penstock.sources.backoff import retrying
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-    from penstock.engine.pacing import Pace
+    from penstock.host.pacing import Pace
 
 BLOCK = 1 << 20
 RENEWAL, LOOKS = 1.0, 5
@@ -53,7 +53,7 @@ AFTER_HOLD = 60.0
 
 
 class Stopping(threading.Event):
-    """A worker's stop flag, which holds its streams while PAUSE stands at the root (`policy.pause`).
+    """A worker's stop flag, which holds its streams while PAUSE stands at the root (`target.pause`).
 
     The workers' parent looks, and says it in the memory that they share. Each stream asks this flag before a
     row and after each block: `is_set` does not return while `paused()`, but at once when the flag is set. So

@@ -19,7 +19,7 @@ from penstock.engine.resumable_reading import ResumableReading
 from penstock.engine.shard_run import PoolRun
 from penstock.engine.tasks import Outcome
 from penstock.engine.workers.work_kinds import SurveyWork
-from penstock.filesystem.kinds import AUTO
+from penstock.fs.kinds import AUTO
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -27,10 +27,10 @@ if TYPE_CHECKING:
     from penstock.config.settings import DatasetConfig, EngineConfig, PlanConfig, VerifyConfig
     from penstock.core.model import Entry
     from penstock.core.run_documents import ShardInfo
-    from penstock.engine.pacing import Allowances
     from penstock.engine.tasks import BatchAnswer, Report, StopCheck
     from penstock.engine.workers.pool import Pool
-    from penstock.filesystem.stores.facts import DataState
+    from penstock.fs.stores.facts import DataState
+    from penstock.host.pacing import Allowances
 
 
 @dataclass(frozen=True)
@@ -64,8 +64,8 @@ def survey_shard(
     Raises InterruptedRunError after a tidy stop and FailedError for what concerns more than a row; what was
     seen until then is kept.
     """
-    from penstock.formats.shards import read_shard
-    from penstock.formats.survey_file import Survey
+    from penstock.tables.shards import read_shard
+    from penstock.tables.survey_file import Survey
 
     outcome = Outcome()
     known = Survey(task.survey, task.shard.rows)
@@ -86,7 +86,7 @@ def survey_shard(
 
 def _amount(task: SurveyTask, rows: set[int]) -> tuple[int, int]:
     """Rows and bytes of what was done before."""
-    from penstock.formats.shards import read_shard
+    from penstock.tables.shards import read_shard
 
     numbered = enumerate(entry for group in read_shard(task.rows) for entry in group)
     return len(rows), sum(length_of(entry) for row, entry in numbered if row in rows)
@@ -100,7 +100,7 @@ class _Survey(ResumableReading["Entry"]):
         self._waiting: list[Surveyed] = []
 
     def work(self) -> SurveyWork:
-        from penstock.filesystem.capabilities import facts
+        from penstock.fs.capabilities import facts
 
         task = self._task
         return SurveyWork(
@@ -127,7 +127,7 @@ class _Survey(ResumableReading["Entry"]):
         return True
 
     def write(self) -> None:
-        from penstock.formats import survey_file
+        from penstock.tables import survey_file
 
         survey_file.add(self._task.survey, self._waiting, host=self._task.host, seen_ns=time.time_ns())
         self._waiting.clear()

@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from penstock.core.documents.probe_report import ProbeReport
 from penstock.core.row_codec import from_wire, to_wire
 from penstock.engine.part import LEAST
-from penstock.filesystem.kinds import AUTO
-from penstock.runtime import wire
+from penstock.fs.kinds import AUTO
+from penstock.host import wire
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
@@ -20,8 +20,8 @@ if TYPE_CHECKING:
     from penstock.core.documents.history_line import CtimeInterval
     from penstock.core.model import Entry, Expected, Part
     from penstock.core.run_documents import ShardInfo
-    from penstock.formats.ctime_intervals import Intervals
-    from penstock.storage.links import Abandoned
+    from penstock.tables.ctime_intervals import Intervals
+    from penstock.target.links import Abandoned
 
     Report = Callable[[int, int, int], None]
     """Called with the totals so far: files, bytes, failed rows. What an earlier attempt had

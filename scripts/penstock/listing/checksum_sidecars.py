@@ -11,19 +11,19 @@ from itertools import groupby
 from operator import attrgetter
 from typing import TYPE_CHECKING
 
+from penstock.core.errors import ObjectError, PreflightError
 from penstock.core.model import Entry, Listed
-from penstock.errors import ObjectError, PreflightError
-from penstock.formats.listing_file import ListingWriter, read_listing
 from penstock.sources.backoff import retrying
 from penstock.sources.port import renewal
+from penstock.tables.listing_file import ListingWriter, read_listing
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
     from pathlib import Path
 
     from penstock.core.model import Claim
+    from penstock.dataset.context import Context
     from penstock.sources.port import Source
-    from penstock.state.context import Context
 
 
 def claims(context: Context, source: Source, files: Sequence[Listed]) -> dict[str, Claim]:

@@ -16,17 +16,17 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from penstock.config.patterns import of_file_alone, written
 from penstock.core import events
+from penstock.core.errors import ConfigError, PreflightError
 from penstock.core.human import counted, of_kinds
 from penstock.core.key_paths import Conflicts, Offenders, all_good, check_key
 from penstock.core.layout import ARCHIVED, STATED
 from penstock.core.text import in_quotes
-from penstock.errors import ConfigError, PreflightError
+from penstock.fs import durable
 from penstock.listing.key_filter import Filter
 from penstock.listing.listers import stated
 from penstock.sources.external_sort import DisorderError
 from penstock.sources.origin import origin
 from penstock.sources.port import Continued, Emptied, Sharing, Sortable
-from penstock.storage import durable
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Iterator, Sequence
@@ -34,11 +34,11 @@ if TYPE_CHECKING:
     from penstock.config.settings import DatasetConfig
     from penstock.core.layout import DatasetLayout
     from penstock.core.model import Listed
-    from penstock.formats.archived_objects import ArchivedWriter
-    from penstock.formats.listing_file import ListingWriter
+    from penstock.dataset.context import Context
     from penstock.listing.listers import Lister
     from penstock.sources.port import Source
-    from penstock.state.context import Context
+    from penstock.tables.archived_objects import ArchivedWriter
+    from penstock.tables.listing_file import ListingWriter
 
 SHOWN_EVERY = 0.2
 """Seconds between two progress events."""
@@ -183,8 +183,8 @@ def _gather(
     *,
     resume: bool,
 ) -> Gathered:
-    from penstock.formats.archived_objects import ArchivedWriter
-    from penstock.formats.listing_file import ListingWriter
+    from penstock.tables.archived_objects import ArchivedWriter
+    from penstock.tables.listing_file import ListingWriter
 
     with ListingWriter(path) as writer, ArchivedWriter(path.with_name(ARCHIVED)) as archives:
         gathering = _Gathering(context, dataset, writer, archives, in_no_order, resume=resume)
@@ -402,9 +402,9 @@ class _Gathering:
     def state(self, placed: Sequence[Placed], path: Path) -> tuple[str, int, int]:
         """Add the checksums that the configured checksum files state to the listing at `path`. The filter may
         leave these files themselves out. Raises PreflightError when no object is such a file."""
-        from penstock.formats.listing_file import ListingWriter
         from penstock.listing.checksum_sidecars import attach
         from penstock.listing.checksum_sidecars import claims as stated_claims
+        from penstock.tables.listing_file import ListingWriter
 
         if not any(self._found.values()):
             raise PreflightError(

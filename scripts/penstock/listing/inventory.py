@@ -20,11 +20,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 from urllib.parse import unquote_to_bytes
 
+from penstock.core.errors import ConfigError, PreflightError
 from penstock.core.model import Listed
 from penstock.core.row_codec import filled
 from penstock.core.text import in_quotes
 from penstock.core.timestamps import nanoseconds
-from penstock.errors import ConfigError, PreflightError
 from penstock.listing import outside_files
 from penstock.listing.inventory_manifest import Manifest, parse, refuse_other, wanted
 from penstock.sources.external_sort import in_order
@@ -36,11 +36,11 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
 
     from penstock.config.settings import DatasetConfig, SourceConfig
-    from penstock.formats.inventory_tables import Rows
+    from penstock.dataset.context import Context
     from penstock.listing.inventory_manifest import DataFile
     from penstock.listing.outside_files import OutsideFiles
     from penstock.sources.port import Source
-    from penstock.state.context import Context
+    from penstock.tables.inventory_tables import Rows
 
 MANIFEST = "manifest.json"
 CHECKSUM = "manifest.checksum"
@@ -137,7 +137,7 @@ class Inventory:
     # ---- the data files
 
     def _batches(self) -> Iterator[Sequence[Listed]]:
-        from penstock.formats.inventory_tables import read
+        from penstock.tables.inventory_tables import read
 
         manifest, name, where = self.found()
         self._ignored.clear()

@@ -6,9 +6,9 @@ from collections.abc import Sequence
 from typing import Annotated, NamedTuple
 
 from penstock.core.documents import typed_json
+from penstock.core.errors import PreflightError
 from penstock.core.text import in_quotes
-from penstock.errors import PreflightError
-from penstock.formats.inventory_tables import FORMATS, canonical
+from penstock.tables.inventory_tables import FORMATS, canonical
 
 NEEDED = ("Bucket", "Key", "Size", "LastModifiedDate", "ETag")
 OF_VERSIONS = ("VersionId", "IsLatest", "IsDeleteMarker")

@@ -21,10 +21,10 @@ from itertools import chain, groupby, islice
 from operator import attrgetter
 from typing import TYPE_CHECKING
 
+from penstock.core.errors import ObjectError, PreflightError, SourceChangedError
 from penstock.core.human import counted
 from penstock.core.key_paths import Offenders, check_key
 from penstock.core.model import Listed
-from penstock.errors import ObjectError, PreflightError, SourceChangedError
 from penstock.listing import outside_files
 from penstock.listing.key_filter import Filter
 from penstock.sources import registry
@@ -39,8 +39,8 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from penstock.config.settings import DatasetConfig, SourceConfig
+    from penstock.dataset.context import Context
     from penstock.sources.port import Source
-    from penstock.state.context import Context
 
 AT_ONCE = 32
 """Objects that a source is asked about at once."""
@@ -135,7 +135,7 @@ class KeyList:
 
     def _rows(self) -> Iterator[Sequence[Listed]]:
         """The list's rows in its own order, the URL of the source taken off keys that begin with it."""
-        from penstock.formats.key_lists import read
+        from penstock.tables.key_lists import read
 
         path = self._fetch()
         top = self._source.url if self._source.url.endswith("/") else f"{self._source.url}/"

@@ -11,8 +11,8 @@ if TYPE_CHECKING:
 
     from penstock.config.settings import DatasetConfig, SourceConfig
     from penstock.core.model import Listed
+    from penstock.dataset.context import Context
     from penstock.sources.port import Source
-    from penstock.state.context import Context
 
 
 class Lister(Protocol):

@@ -11,8 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple, Protocol
 
 from penstock.config.source_kinds import FOLDER_SCHEMES
-from penstock.core.model import Entry
-from penstock.errors import (
+from penstock.core.errors import (
     LOOK_AT_FILE,
     ObjectError,
     PenstockError,
@@ -20,6 +19,7 @@ from penstock.errors import (
     SourceChangedError,
     TransientError,
 )
+from penstock.core.model import Entry
 from penstock.sources import registry
 from penstock.sources.backoff import retrying
 from penstock.sources.port import renewal
@@ -30,8 +30,8 @@ if TYPE_CHECKING:
 
     from penstock.config.settings import DatasetConfig, SourceConfig
     from penstock.core.model import Listed
+    from penstock.dataset.context import Context
     from penstock.sources.port import Source
-    from penstock.state.context import Context
 
 BLOCK = 4 << 20
 SMALL = 64 << 20

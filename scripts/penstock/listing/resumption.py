@@ -25,21 +25,21 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from penstock.core import events, human
 from penstock.core.documents.listing_segment import LISTING_SEGMENT, ListingSegment
+from penstock.core.errors import FailedError, PenstockError
 from penstock.core.model import Listed
 from penstock.core.row_codec import filled
-from penstock.errors import FailedError, PenstockError
-from penstock.formats.listing_file import ListingWriter, read_columns
-from penstock.formats.tables import count_of, values
+from penstock.dataset import documents
+from penstock.fs import durable
 from penstock.listing.key_list import KeyList
 from penstock.sources.external_sort import DisorderError, order
-from penstock.state import documents
-from penstock.storage import durable
+from penstock.tables.listing_file import ListingWriter, read_columns
+from penstock.tables.tables import count_of, values
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
+    from penstock.dataset.context import Context
     from penstock.sources.port import Continued
-    from penstock.state.context import Context
 
 ROWS = 500_000
 """Objects of a segment, at most."""

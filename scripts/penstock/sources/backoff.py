@@ -9,7 +9,7 @@ import random
 import time
 from typing import TYPE_CHECKING, TypeVar
 
-from penstock.errors import (
+from penstock.core.errors import (
     ExpiredCredentialsError,
     IntegrityError,
     OverloadedError,

@@ -15,9 +15,9 @@ from __future__ import annotations
 import re
 from typing import TYPE_CHECKING
 
+from penstock.core.errors import ObjectError, TransientError
 from penstock.core.model import Claim, Entry
 from penstock.core.text import in_quotes
-from penstock.errors import ObjectError, TransientError
 from penstock.sources.whole_object import reading
 
 if TYPE_CHECKING:

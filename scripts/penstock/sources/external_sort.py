@@ -13,8 +13,8 @@ from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from penstock.core.errors import STORE_AMISS, FailedError
 from penstock.core.text import in_quotes
-from penstock.errors import STORE_AMISS, FailedError
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence

@@ -7,7 +7,7 @@ import os
 from typing import TYPE_CHECKING
 
 from penstock.config.source_kinds import AZURE, FOLDER_SCHEMES, GCS, S3, WEB, through_fsspec
-from penstock.runtime.mounts import mount_of
+from penstock.host.mounts import mount_of
 from penstock.sources.registry import folder, pinned, scheme
 
 if TYPE_CHECKING:

@@ -15,8 +15,8 @@ if TYPE_CHECKING:
     from contextlib import AbstractContextManager
     from pathlib import Path
 
+    from penstock.core.errors import ExpiredCredentialsError
     from penstock.core.model import Claim, Entry, Listed
-    from penstock.errors import ExpiredCredentialsError
 
 REQUEST = 8 << 20
 """Bytes of one request of a source that cannot stream a whole object."""

@@ -5,9 +5,9 @@ from __future__ import annotations
 from enum import Enum
 from typing import TYPE_CHECKING
 
+from penstock.core.errors import PreflightError
 from penstock.core.human import counted
 from penstock.core.text import in_quotes
-from penstock.errors import PreflightError
 
 if TYPE_CHECKING:
     from collections.abc import Callable

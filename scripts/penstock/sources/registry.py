@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from penstock.config import source_kinds
 from penstock.config.source_kinds import AZURE, FOLDER_SCHEMES, FTP, GCS, NAMED_USERS, S3, WEB
-from penstock.errors import ConfigError
+from penstock.core.errors import ConfigError
 
 if TYPE_CHECKING:
     from collections.abc import Callable

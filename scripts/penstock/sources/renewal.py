@@ -11,12 +11,12 @@ import datetime as dt
 import time
 from typing import TYPE_CHECKING, TypeVar
 
-from penstock.errors import FailedError, PreflightError
+from penstock.core.errors import FailedError, PreflightError
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from penstock.errors import PenstockError
+    from penstock.core.errors import PenstockError
 
 S = TypeVar("S")
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import stat
 
-from penstock.errors import PreflightError
+from penstock.core.errors import PreflightError
 
 SIZE_LIMIT = 1 << 16
 

@@ -16,8 +16,8 @@ from typing import TYPE_CHECKING
 from penstock.cli import output
 from penstock.core import human
 from penstock.core.documents.differences import CHECKSUM, KINDS, READ, SIZE
-from penstock.errors import ConfigError
-from penstock.views.findings_text import METHODS, line, table
+from penstock.core.errors import ConfigError
+from penstock.look.views.findings_text import METHODS, line, table
 
 if TYPE_CHECKING:
     import argparse
@@ -80,7 +80,7 @@ def arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(parsed: argparse.Namespace, session: Session) -> int:
     """0 where the tree is what the source holds, or is a release now. Raises FindingsError (4)."""
-    from penstock.steps import adopt_step
+    from penstock.run import adopt_step
 
     config = session.config()
     (name,) = session.names(config, [parsed.dataset])
@@ -99,7 +99,7 @@ def run(parsed: argparse.Namespace, session: Session) -> int:
 
 
 def _show(parsed: argparse.Namespace, result: AdoptionResult) -> None:
-    from penstock.steps import adopt_step
+    from penstock.run import adopt_step
 
     if parsed.json:
         for one in adopt_step.differences(result):
@@ -113,7 +113,7 @@ def _show(parsed: argparse.Namespace, result: AdoptionResult) -> None:
 
 def _seal(parsed: argparse.Namespace, session: Session, config: Config, name: str) -> int:
     """Compare, note the intention, say what will be done, do it; or go on with what was begun."""
-    from penstock.steps import adopt_seal, adopt_step
+    from penstock.run import adopt_seal, adopt_step
 
     tree = Path(os.path.realpath(parsed.tree))
     with session.context(config) as context:
@@ -137,7 +137,7 @@ def _seal(parsed: argparse.Namespace, session: Session, config: Config, name: st
 
 
 def comparison(result: AdoptionResult, shown: int = SHOWN) -> str:
-    """The table of one comparison (`steps.adopt_step.run`); ends in a line feed."""
+    """The table of one comparison (`run.adopt_step.run`); ends in a line feed."""
     lines = [human.printable(f"{result['dataset']}: {result['tree']}")]
     listed = f"{human.counted(result['files'], 'file')}, {human.size(result['bytes'])}"
     lines.append(line("Source", f"{' '.join(result['sources'])}: {listed}"))
@@ -198,7 +198,7 @@ def _amount(one: Amount) -> str:
 
 
 def sealed(result: SealingResult) -> str:
-    """What became of a tree that is a release now (`steps.adopt_seal.go_on`); ends in a line feed."""
+    """What became of a tree that is a release now (`run.adopt_seal.go_on`); ends in a line feed."""
     lines = [
         human.printable(f"{result['dataset']}/{result['release']}"),
         line("Path", result["path"]),

@@ -10,7 +10,7 @@ from penstock.cli import audit_results, flags
 from penstock.config.quantities import rate
 from penstock.core import human
 from penstock.core.audit_selection import Choice, parse_share, parse_turns
-from penstock.views.findings_text import METHODS, SHOWN, line, table
+from penstock.look.views.findings_text import METHODS, SHOWN, line, table
 
 if TYPE_CHECKING:
     from penstock.cli.session import Session
@@ -59,7 +59,7 @@ def _reason(text: str) -> str:
 
 def run(parsed: argparse.Namespace, session: Session) -> int:
     """Audit each dataset in turn, also after one that is damaged."""
-    from penstock.steps import audit_step
+    from penstock.keep.audit import audit_step
 
     if parsed.overrule:
         return audit_results.each(
@@ -86,7 +86,7 @@ def run(parsed: argparse.Namespace, session: Session) -> int:
 
 
 def render(result: AuditResult) -> str:
-    """The table of one audit (`steps.audit_step.run`), with at most SHOWN findings, the most serious
+    """The table of one audit (`keep.audit.audit_step.run`), with at most SHOWN findings, the most serious
     first, then the count of the others and the file that has them all; ends in a line feed."""
     title = f"{result['dataset']}/{result['release']}"
     amount = f"{human.count(result['files'])} of {human.counted(result['of_files'], 'file')}"
@@ -141,7 +141,7 @@ def _why(finding: Finding) -> str:
 
 
 def overruled(result: OverruleResult) -> str:
-    """What was overruled (`steps.audit_step.overrule`); ends in a line feed."""
+    """What was overruled (`keep.audit.audit_step.overrule`); ends in a line feed."""
     told = ", ".join(f"{human.count(n)} {kind}" for kind, n in sorted(result["counts"].items()))
     lines = [human.printable(f"{result['dataset']}/{result['release']}"), line("Reason", result["why"])]
     lines.append(line("STATUS", f"{result['status']} ({told or 'no finding stood'})"))

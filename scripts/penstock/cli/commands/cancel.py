@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from penstock.cli import flags, output, target_datasets
-from penstock.errors import ConfigError
+from penstock.core.errors import ConfigError
 
 if TYPE_CHECKING:
     import argparse
@@ -25,7 +25,8 @@ def run(parsed: argparse.Namespace, session: Session) -> int:
     controller that has not begun is ended where all of its datasets are cancelled; else it is named. With
     --root no configuration is needed, and no such controller is known."""
     from penstock.config.settings import Config, DatasetConfig
-    from penstock.steps import cancellation, controller_job
+    from penstock.jobs import cancellation
+    from penstock.workflow import controller_job
 
     if parsed.root is None:
         config = session.config()

@@ -22,7 +22,7 @@ def arguments(parser: argparse.ArgumentParser) -> None:
 def run(parsed: argparse.Namespace, session: Session) -> int:
     """Print the description of a release. What the configuration leaves out that catalogues ask for is named
     on standard error."""
-    from penstock.steps import describing
+    from penstock.keep import describing
 
     config = session.config()
     name = session.only(config, parsed.name)

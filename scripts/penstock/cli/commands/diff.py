@@ -21,18 +21,18 @@ from typing import TYPE_CHECKING
 
 from penstock.cli import flags, output, target_datasets
 from penstock.core import human
+from penstock.core.errors import ConfigError
 from penstock.core.text import printable
-from penstock.errors import ConfigError
-from penstock.views.aligned_table import Column, lines
-from penstock.views.styled_lines import Line
+from penstock.look.views.aligned_table import Column, lines
+from penstock.look.views.styled_lines import Line
 
 if TYPE_CHECKING:
     import argparse
     from collections.abc import Mapping
 
-    from penstock.catalogue.difference import Difference
     from penstock.cli.session import Session
     from penstock.core.documents.catalogue_rows import DiffResult, DiffRow
+    from penstock.look.difference import Difference
 
 EXAMPLES = ("penstock diff imagenet --source", "penstock diff imagenet 20261101-1f2e3d4c --exit-code")
 DIFFERENT = 4
@@ -71,7 +71,7 @@ def arguments(parser: argparse.ArgumentParser) -> None:
 def run(parsed: argparse.Namespace, session: Session) -> int:
     """Two releases compared, or one with its source as it is now. Returns DIFFERENT under --exit-code where
     not every file is known to be the same."""
-    from penstock.catalogue import compared
+    from penstock.look import compared
 
     names = [parsed.release, parsed.other]
     if parsed.source and parsed.other is not None:
@@ -97,7 +97,7 @@ def run(parsed: argparse.Namespace, session: Session) -> int:
 
 
 def _show(parsed: argparse.Namespace, session: Session, found: Difference, result: DiffResult) -> None:
-    from penstock.catalogue.difference import LISTED
+    from penstock.look.difference import LISTED
 
     if session.as_json:
         for kind in LISTED:

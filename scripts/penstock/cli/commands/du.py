@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING
 from penstock.cli import flags, target_datasets
 from penstock.core import human
 from penstock.core.text import printable
-from penstock.views.aligned_table import COLUMNS, Column, lines
-from penstock.views.styled_lines import Line
+from penstock.look.views.aligned_table import COLUMNS, Column, lines
+from penstock.look.views.styled_lines import Line
 
 if TYPE_CHECKING:
     import argparse
@@ -63,10 +63,10 @@ def arguments(parser: argparse.ArgumentParser) -> None:
 def run(parsed: argparse.Namespace, session: Session) -> int:
     """How much room each dataset takes, and what the removal of each of its releases would free. It rests
     while PAUSE stands, and keeps within `target.ops`."""
-    from penstock.catalogue.dataset_use import used
     from penstock.cli.log_file import logged
     from penstock.core import events
-    from penstock.policy import pause
+    from penstock.look.dataset_use import used
+    from penstock.target import pause
 
     datasets = target_datasets.chosen(parsed, session)
     target = datasets.target
@@ -93,14 +93,14 @@ def run(parsed: argparse.Namespace, session: Session) -> int:
 def _paced(target: TargetConfig, layout: DatasetLayout, session: Session) -> Iterator[Callable[[int], None]]:
     """What is called before n metadata operations: it waits for their share of `target.ops`, and while PAUSE
     stands. Raises InterruptedRunError."""
-    from penstock.state.context import operations
+    from penstock.dataset.context import operations
 
     check, ops = session.stop.check, operations(target)
     if not ops:
         yield lambda _: check()
         return
-    from penstock.engine.pacing import spending
-    from penstock.ownership.ops_share import OpsShare
+    from penstock.host.pacing import spending
+    from penstock.jobs.ownership.ops_share import OpsShare
 
     with spending(OpsShare(layout, "", ops, 1), session.stop.event.wait) as take:
 

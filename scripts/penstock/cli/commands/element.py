@@ -35,10 +35,10 @@ def arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(parsed: argparse.Namespace, session: Session) -> int:
     """Do the work of one element from the state on the target alone."""
-    from penstock.bandwidth.cap_file import Cap
-    from penstock.runtime import job_environment
-    from penstock.runtime.resource_usage import Meter
-    from penstock.steps.element import Link, run_element
+    from penstock.host import job_environment
+    from penstock.host.resource_usage import Meter
+    from penstock.jobs.bandwidth.cap_file import Cap
+    from penstock.jobs.element import Link, run_element
 
     link = None
     if parsed.bandwidth_folder is not None:

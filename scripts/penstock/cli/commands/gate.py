@@ -9,7 +9,7 @@ from penstock.cli import flags, output, reader_choice, submission
 from penstock.config.quantities import duration
 from penstock.core import human
 from penstock.core.audit_selection import Choice, parse_share
-from penstock.errors import ConfigError
+from penstock.core.errors import ConfigError
 
 if TYPE_CHECKING:
     import argparse
@@ -73,7 +73,7 @@ def run(parsed: argparse.Namespace, session: Session) -> int:
 
 def _mended(parsed: argparse.Namespace, session: Session, config: Config, reading: Reading) -> int:
     from penstock.cluster.registry import open_cluster
-    from penstock.steps import mending
+    from penstock.keep.repair import mending
 
     local = replace(config.cluster, backend="local")
     with session.context(config) as context:

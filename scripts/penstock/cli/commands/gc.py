@@ -6,14 +6,14 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from penstock.cli import flags, output
-from penstock.errors import ConfigError
+from penstock.core.errors import ConfigError
 
 if TYPE_CHECKING:
     import argparse
 
     from penstock.cli.session import Session
     from penstock.core.documents.step_results import Collected
-    from penstock.state.context import Context
+    from penstock.dataset.context import Context
 
 EXAMPLES = ("penstock gc --dry-run", "penstock gc imagenet --unpin job-4711")
 
@@ -27,8 +27,8 @@ def arguments(parser: argparse.ArgumentParser) -> None:
 def run(parsed: argparse.Namespace, session: Session) -> int:
     """Remove what nothing holds, of each dataset in turn, also after one that another run holds. Returns the
     first exit status that is not 0."""
-    from penstock.steps import gc_step
-    from penstock.views import gc_text
+    from penstock.keep.retention import gc_step
+    from penstock.look.views import gc_text
 
     config = session.config()
     names = session.names(config, parsed.dataset)

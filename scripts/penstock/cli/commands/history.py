@@ -10,9 +10,9 @@ from typing import TYPE_CHECKING
 from penstock.cli import flags, target_datasets
 from penstock.core import human
 from penstock.core.text import brief, printable
-from penstock.views.aligned_table import COLUMNS, Column, lines
-from penstock.views.release_text import moment, said
-from penstock.views.styled_lines import Line
+from penstock.look.views.aligned_table import COLUMNS, Column, lines
+from penstock.look.views.release_text import moment, said
+from penstock.look.views.styled_lines import Line
 
 if TYPE_CHECKING:
     import argparse
@@ -38,7 +38,7 @@ def arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(parsed: argparse.Namespace, session: Session) -> int:
     """Newest first."""
-    from penstock.catalogue import past
+    from penstock.look import past
 
     history = past.history(target_datasets.chosen(parsed, session).only(parsed.name))
     session.receipt({"datasets": {history["dataset"]: history}})

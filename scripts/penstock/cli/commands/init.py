@@ -11,15 +11,15 @@ from typing import TYPE_CHECKING
 from penstock.cli import output
 from penstock.config import file_choice, secret_check, storage_options
 from penstock.config.source_kinds import kind, no_path, scheme
+from penstock.core.errors import ConfigError
 from penstock.core.text import in_quotes, printable
-from penstock.errors import ConfigError
 
 if TYPE_CHECKING:
     import argparse
     from collections.abc import Sequence
 
     from penstock.cli.session import Session
-    from penstock.steps.new_configuration import Asked, Proposed
+    from penstock.doctor.new_configuration import Asked, Proposed
 
 EXAMPLES = (
     "penstock init /nfs/imagenet /beegfs/datasets",
@@ -91,7 +91,7 @@ def _refuse_present(path: Path) -> None:
 
 def _asked(parsed: argparse.Namespace, session: Session) -> Asked:
     """Raises ConfigError for what is missing, and for what would put a secret into the file."""
-    from penstock.steps.new_configuration import Asked
+    from penstock.doctor.new_configuration import Asked
 
     given = {"SOURCE": parsed.source, "TARGET": parsed.target}
     missing = [name for name, value in given.items() if not value]
@@ -121,7 +121,7 @@ def _asked(parsed: argparse.Namespace, session: Session) -> Asked:
 def _require(what: str, text: str) -> None:
     """Raises ConfigError for what can be no SOURCE or no TARGET, for a source that is not there, and for what
     would put a secret into the file."""
-    from penstock.steps import new_configuration
+    from penstock.doctor import new_configuration
 
     source = what == "SOURCE"
     if why := secret_check.in_url(text):
@@ -189,7 +189,7 @@ def _typed(what: str, session: Session) -> str:
 
 
 def _proposed(asked: Asked, path: Path) -> Proposed:
-    from penstock.steps import new_configuration
+    from penstock.doctor import new_configuration
 
     try:
         return new_configuration.propose(asked, path)
@@ -203,8 +203,8 @@ def _proposed(asked: Asked, path: Path) -> Proposed:
 
 def _write(path: Path, text: str) -> None:
     from penstock.config import loader
-    from penstock.runtime import proc
-    from penstock.storage import durable
+    from penstock.fs import durable
+    from penstock.host import proc
 
     umask = proc.umask() or 0
     try:

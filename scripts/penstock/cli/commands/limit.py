@@ -8,14 +8,14 @@ import re
 from typing import TYPE_CHECKING
 
 from penstock.cli import output
+from penstock.core.errors import ConfigError, PreflightError
 from penstock.core.text import in_quotes
-from penstock.errors import ConfigError, PreflightError
 
 if TYPE_CHECKING:
-    from penstock.bandwidth.cap_file import Cap
-    from penstock.bandwidth.overview import Overview
     from penstock.cli.session import Session
     from penstock.config.settings import BandwidthConfig
+    from penstock.jobs.bandwidth.cap_file import Cap
+    from penstock.jobs.bandwidth.overview import Overview
 
 EXAMPLES = ("penstock limit 40Gbit/s", "penstock limit imagenet --nodes 2")
 
@@ -66,7 +66,7 @@ def run(parsed: argparse.Namespace, session: Session) -> int:
 
 
 def _nodes(parsed: argparse.Namespace, session: Session) -> int:
-    from penstock.steps import throttling
+    from penstock.jobs import throttling
 
     if parsed.requests is not None:
         raise ConfigError(
@@ -114,8 +114,8 @@ def _shared(parsed: argparse.Namespace, session: Session) -> BandwidthConfig:
 
 
 def _link(parsed: argparse.Namespace, session: Session) -> int:
-    from penstock.bandwidth.cap_file import Cap
-    from penstock.bandwidth.overview import overview, set_cap
+    from penstock.jobs.bandwidth.cap_file import Cap
+    from penstock.jobs.bandwidth.overview import overview, set_cap
 
     config = _shared(parsed, session)
     if config.folder is None:
@@ -144,8 +144,8 @@ def _link(parsed: argparse.Namespace, session: Session) -> int:
 
 def rendered(found: Overview, own: Cap, holds: Cap) -> str:
     """Plain text: the cap, where it comes from, and a line for each holder."""
-    from penstock.bandwidth.slots import SLOTS
     from penstock.core import human
+    from penstock.jobs.bandwidth.slots import SLOTS
 
     def rate(value: int | None) -> str:
         return "no cap" if value is None else f"{human.rate(value)} ({value * 8 / 1e9:.6g} Gbit/s)"

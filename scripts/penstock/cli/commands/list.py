@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from penstock.cli import flags, step_runner
 from penstock.core import human
-from penstock.views.result_texts import block
+from penstock.look.views.result_texts import block
 
 if TYPE_CHECKING:
     import argparse

@@ -5,9 +5,10 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from penstock.cli import exit_files, flags
-from penstock.errors import FailedError
-from penstock.storage import durable
+from penstock.cli import flags
+from penstock.core.errors import FailedError
+from penstock.fs import durable
+from penstock.workflow import exit_files
 
 if TYPE_CHECKING:
     import argparse

@@ -14,9 +14,10 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, cast
 
-from penstock.cli import exit_files, flags, step_runner, workflow_receipts
+from penstock.cli import flags, step_runner
 from penstock.cli.error_report import failure
-from penstock.errors import InterruptedRunError
+from penstock.core.errors import InterruptedRunError
+from penstock.workflow import exit_files, workflow_receipts
 
 if TYPE_CHECKING:
     import argparse
@@ -24,7 +25,7 @@ if TYPE_CHECKING:
 
     from penstock.cli.session import Session
     from penstock.core.documents.step_results import ListResult, PreflightResult
-    from penstock.state.context import Context
+    from penstock.dataset.context import Context
 
 
 def arguments(parser: argparse.ArgumentParser) -> None:

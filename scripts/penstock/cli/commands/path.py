@@ -6,14 +6,14 @@ from typing import TYPE_CHECKING
 
 from penstock.cli import flags, output, reader_choice
 from penstock.core import human
-from penstock.errors import NoSpaceError
+from penstock.core.errors import NoSpaceError
 
 if TYPE_CHECKING:
     import argparse
 
     from penstock.cli.reader_choice import Reading
     from penstock.cli.session import Session
-    from penstock.state.gate import Published
+    from penstock.dataset.gate import Published
 
 EXAMPLES = (
     "data=$(penstock path imagenet --job) || exit 1",
@@ -49,7 +49,7 @@ def run(parsed: argparse.Namespace, session: Session) -> int:
 def _given(reading: Reading) -> tuple[Published, str]:
     """The release that this job was given first, else the one that `current` names; and its pin in words, ""
     where no space is left for one."""
-    from penstock.retention import pins
+    from penstock.dataset import pins
 
     layout, judge = reading.layout, reading.judged
     try:

@@ -9,10 +9,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from penstock.cli import flags, output, step_runner
-from penstock.cli.workflow_receipts import RESULTS, published_before
 from penstock.config import file_choice
+from penstock.core.errors import ConfigError
 from penstock.core.text import in_quotes
-from penstock.errors import ConfigError
+from penstock.workflow.workflow_receipts import RESULTS, published_before
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -46,7 +46,7 @@ def arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def _sysctl_profile(text: str) -> str:
-    from penstock.runtime.host_tuning import PROFILES
+    from penstock.host.host_tuning import PROFILES
 
     if text not in PROFILES:
         raise argparse.ArgumentTypeError(f"{in_quotes(text)} is none of {', '.join(PROFILES)}")
@@ -60,7 +60,7 @@ def run(parsed: argparse.Namespace, session: Session) -> int:
         return _site(parsed, session)
     if parsed.sysctl is not None or parsed.kernel_cmdline:
         return _host(parsed, session)
-    from penstock.steps import preflight_step
+    from penstock.doctor import preflight_step
 
     config = session.config()
     names = session.names(config, parsed.dataset)
@@ -91,7 +91,7 @@ def _site(parsed: argparse.Namespace, session: Session) -> int:
     and where a file that is named is not there."""
     from penstock.config import loader
     from penstock.config.site import FILE
-    from penstock.steps.preflight import site_file
+    from penstock.doctor.preflight import site_file
 
     if parsed.dataset:
         raise ConfigError("--site is about the site's file, not a dataset", hint="leave the dataset out")
@@ -113,7 +113,7 @@ def _site(parsed: argparse.Namespace, session: Session) -> int:
 
 def _host(parsed: argparse.Namespace, session: Session) -> int:
     """Compare this host's settings with the tables that are asked for. Needs no configuration; always 0."""
-    from penstock.runtime import host_tuning
+    from penstock.host import host_tuning
 
     if parsed.dataset:
         raise ConfigError(

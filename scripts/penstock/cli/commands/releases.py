@@ -8,11 +8,11 @@ from typing import TYPE_CHECKING
 
 from penstock.cli import flags, target_datasets
 from penstock.core import human
+from penstock.core.errors import FindingsError
 from penstock.core.text import brief, printable
-from penstock.errors import FindingsError
-from penstock.views.aligned_table import COLUMNS, Column, lines
-from penstock.views.release_text import account, problem, said
-from penstock.views.styled_lines import Line
+from penstock.look.views.aligned_table import COLUMNS, Column, lines
+from penstock.look.views.release_text import account, problem, said
+from penstock.look.views.styled_lines import Line
 
 if TYPE_CHECKING:
     import argparse
@@ -53,9 +53,9 @@ def arguments(parser: argparse.ArgumentParser) -> None:
 def run(parsed: argparse.Namespace, session: Session) -> int:
     """The releases of all datasets below the root, or of those named. Returns 4 where what `current` names of
     one of them is damaged, as `gate` would."""
-    from penstock.catalogue.releases import dataset_row
-    from penstock.retention import pins
-    from penstock.state.gate import BAD
+    from penstock.dataset import pins
+    from penstock.dataset.gate import BAD
+    from penstock.look.releases import dataset_row
 
     holders = pins.holding()
     datasets = target_datasets.chosen(parsed, session)

@@ -6,7 +6,7 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from penstock.cli import flags, output
-from penstock.errors import ConfigError, PreflightError
+from penstock.core.errors import ConfigError, PreflightError
 
 if TYPE_CHECKING:
     import argparse
@@ -40,8 +40,8 @@ def arguments(parser: argparse.ArgumentParser) -> None:
 def run(parsed: argparse.Namespace, session: Session) -> int:
     """Remove releases by name, or with --all the dataset. Returns HELD where a reader or a run came to hold
     one after the command had begun: that one stays."""
-    from penstock.steps import gc_step
-    from penstock.views import gc_text
+    from penstock.keep.retention import gc_step
+    from penstock.look.views import gc_text
 
     config = session.config()
     name = session.only(config, parsed.name)

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 from penstock.cli import audit_results, flags
 from penstock.core import human
 from penstock.core.documents.findings import also_in, also_repaired
-from penstock.views.findings_text import SHOWN, line, table
+from penstock.look.views.findings_text import SHOWN, line, table
 
 if TYPE_CHECKING:
     import argparse
@@ -25,7 +25,7 @@ def arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(parsed: argparse.Namespace, session: Session) -> int:
     """Repair each dataset in turn by its newest finished audit."""
-    from penstock.steps import repair_step
+    from penstock.keep.repair import repair_step
 
     return audit_results.each(
         parsed,
@@ -37,7 +37,7 @@ def run(parsed: argparse.Namespace, session: Session) -> int:
 
 
 def render(result: RepairResult) -> str:
-    """What one repair did (`steps.repair_step.run`); ends in a line feed."""
+    """What one repair did (`keep.repair.repair_step.run`); ends in a line feed."""
     lines = [human.printable(f"{result['dataset']}/{result['release']}"), line("By audit", result["audit"])]
     rows = [("=", path, how) for path, how in result["repaired"]]
     rows += [("!", path, f"left as it is: {why}") for path, why in result["unrepairable"]]

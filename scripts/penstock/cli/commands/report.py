@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from penstock.cli import flags, step_runner
-from penstock.views import summary
+from penstock.look.views import summary
 
 if TYPE_CHECKING:
     import argparse

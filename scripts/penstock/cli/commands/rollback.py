@@ -24,7 +24,7 @@ def arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(parsed: argparse.Namespace, session: Session) -> int:
     """Lead `current` back to a release, or forward to one."""
-    from penstock.steps import rollback_step
+    from penstock.keep.retention import rollback_step
 
     config = session.config()
     name = session.only(config, parsed.name)

@@ -17,25 +17,17 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, BinaryIO
 
-from penstock.assets import workflow
-from penstock.cli import (
-    ancestors,
-    controller,
-    exit_files,
-    flags,
-    installation,
-    run_results,
-    submission,
-    workflow_receipts,
-)
+from penstock.cli import flags, run_results, submission
 from penstock.cli.log_file import LOG
 from penstock.cli.run_results import FLAGS, RESULTS
 from penstock.cli.run_screen import RunScreen
 from penstock.config import strict_yaml
+from penstock.core.errors import FailedError, FindingsError, PreflightError, signal_name
 from penstock.core.text import in_quotes
-from penstock.errors import FailedError, FindingsError, PreflightError, signal_name
-from penstock.runtime import interpreter, process_limit
-from penstock.state.cancel_mark import INVOCATION
+from penstock.dataset.cancel_mark import INVOCATION
+from penstock.host import interpreter, process_limit
+from penstock.workflow import ancestors, controller, exit_files, installation, workflow_receipts
+from penstock.workflow.assets import workflow
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -139,8 +131,8 @@ def _unfit(folder: Path, why: str) -> PreflightError:
 
 
 def _preview(config: Config, names: list[str], session: Session) -> int:
-    from penstock.steps import dry_run
-    from penstock.views import result_texts
+    from penstock.look.views import result_texts
+    from penstock.run import dry_run
 
     result = dry_run.run(config, names)
     session.show(result, partial(result_texts.preview, result))
@@ -184,7 +176,7 @@ def _profile(folder: Path) -> dict[str, object]:
 
 def _screen(names: list[str], folder: Path, session: Session) -> RunScreen:
     """With a view on standard error."""
-    from penstock.views.view_choice import open_view
+    from penstock.look.views.view_choice import open_view
 
     file = session.file
 

@@ -38,7 +38,7 @@ def run(parsed: argparse.Namespace, session: Session) -> int:
     """0, or CONTRADICTED. Raises PreflightError (3) where no folder can be made there."""
     from penstock.cluster.registry import start_together
     from penstock.core import human
-    from penstock.steps.selftest import selftest, two_nodes
+    from penstock.doctor.selftest import selftest, two_nodes
 
     folder, cluster = _folder(parsed, session), _cluster(parsed, session)
 
@@ -69,7 +69,7 @@ def _folder(parsed: argparse.Namespace, session: Session) -> Path:
     in any case. Raises ConfigError, also for a folder below none of the site's roots: a selftest writes up to
     1 GiB there; PreflightError where it is no folder."""
     from penstock.config import loader
-    from penstock.errors import PreflightError
+    from penstock.core.errors import PreflightError
 
     folder: Path = parsed.folder
     if folder is None or file_choice.chosen(parsed.config) is not None:

@@ -19,7 +19,7 @@ def arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(parsed: argparse.Namespace, session: Session) -> int:  # noqa: ARG001 (as every command)
     """Do what the other end of standard input asks for."""
-    from penstock.steps.selftest import peer
+    from penstock.doctor.selftest import peer
 
     peer.serve(parsed.folder, sys.stdin, sys.stdout)
     return 0

@@ -18,7 +18,7 @@ def arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(parsed: argparse.Namespace, session: Session) -> int:  # noqa: ARG001 (as every command)
     """Write until killed."""
-    from penstock.steps.selftest import killed_writer
+    from penstock.doctor.selftest import killed_writer
 
     killed_writer.write(parsed.folder)
     return 0

@@ -7,12 +7,12 @@ from typing import TYPE_CHECKING, cast
 
 from penstock.cli import flags, target_datasets
 from penstock.core import human
+from penstock.core.errors import FindingsError
 from penstock.core.text import TEXT, brief, printable
-from penstock.errors import FindingsError
-from penstock.views import findings_text, linked_text, text_block
-from penstock.views.aligned_table import COLUMNS
-from penstock.views.release_text import account, moment, problem
-from penstock.views.styled_lines import Line
+from penstock.look.views import findings_text, linked_text, text_block
+from penstock.look.views.aligned_table import COLUMNS
+from penstock.look.views.release_text import account, moment, problem
+from penstock.look.views.styled_lines import Line
 
 if TYPE_CHECKING:
     import argparse
@@ -39,9 +39,9 @@ def arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(parsed: argparse.Namespace, session: Session) -> int:
     """Returns 4 where the release is damaged, as `gate` would."""
-    from penstock.catalogue import details
-    from penstock.retention import pins
-    from penstock.state.gate import BAD
+    from penstock.dataset import pins
+    from penstock.dataset.gate import BAD
+    from penstock.look import details
 
     datasets = target_datasets.chosen(parsed, session)
     layout = datasets.only(parsed.name)

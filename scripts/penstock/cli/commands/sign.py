@@ -21,7 +21,7 @@ def arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(parsed: argparse.Namespace, session: Session) -> int:
     """Sign one release of a dataset."""
-    from penstock.steps import sign_release
+    from penstock.keep import sign_release
 
     config = session.config()
     name = session.only(config, parsed.name)

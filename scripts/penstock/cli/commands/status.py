@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from penstock.cli import flags, output
 from penstock.core import human
-from penstock.errors import FindingsError, PreflightError
+from penstock.core.errors import FindingsError, PreflightError
 
 if TYPE_CHECKING:
     import argparse
@@ -16,8 +16,8 @@ if TYPE_CHECKING:
 
     from penstock.cli.session import Session
     from penstock.core.documents.step_results import RunState, StatusResult
-    from penstock.state.context import Context
-    from penstock.views.styled_lines import Line
+    from penstock.dataset.context import Context
+    from penstock.look.views.styled_lines import Line
 
 EXAMPLES = ("penstock status", "penstock status imagenet --progress json")
 
@@ -29,8 +29,8 @@ def arguments(parser: argparse.ArgumentParser) -> None:
 def run(parsed: argparse.Namespace, session: Session) -> int:
     """What is published and what is under way, for each dataset. Returns 4 where one is damaged, as `gate`
     would; else 3 where nothing at all can be seen of one."""
-    from penstock.state import gate
-    from penstock.steps import status_report as step
+    from penstock.dataset import gate
+    from penstock.look import status_report as step
 
     config = session.config()
     names = session.names(config, parsed.dataset)
@@ -47,9 +47,9 @@ def run(parsed: argparse.Namespace, session: Session) -> int:
 
 def _submitted(context: Context, file: Path, found: Sequence[StatusResult]) -> None:
     """What waits for a controller that was submitted, and that SLURM has not begun."""
-    from penstock.errors import PenstockError
-    from penstock.state import gate
-    from penstock.steps import controller_job
+    from penstock.core.errors import PenstockError
+    from penstock.dataset import gate
+    from penstock.workflow import controller_job
 
     try:
         jobs = controller_job.waiting(context.cluster, file)
@@ -74,8 +74,8 @@ def render(found: Sequence[StatusResult]) -> list[Line]:
     """One block a dataset, each line escaped."""
     from penstock.core.documents.verdict import AuditShown
     from penstock.core.text import TEXT, brief
-    from penstock.views import findings_text, text_block
-    from penstock.views.styled_lines import Line
+    from penstock.look.views import findings_text, text_block
+    from penstock.look.views.styled_lines import Line
 
     lines = []
     for one in found:

@@ -33,8 +33,8 @@ def run(parsed: argparse.Namespace, session: Session) -> int:
     from penstock.config.serialization import from_json
     from penstock.config.settings import DatasetConfig, TargetConfig
     from penstock.core.documents import node_answer
-    from penstock.filesystem import owners
-    from penstock.steps.preflight import visit
+    from penstock.doctor.preflight import visit
+    from penstock.fs import owners
 
     given = json.loads(sys.stdin.readline())
     late = TimeoutError(f"no answer within {DEADLINE} s")

@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 from typing import TYPE_CHECKING
 
-from penstock.errors import FailedError
+from penstock.core.errors import FailedError
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

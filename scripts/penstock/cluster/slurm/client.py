@@ -17,7 +17,7 @@ import subprocess
 import time
 from typing import TYPE_CHECKING, NamedTuple, cast
 
-from penstock.errors import (
+from penstock.core.errors import (
     FailedError,
     OverloadedError,
     PenstockError,
@@ -25,7 +25,7 @@ from penstock.errors import (
     QueueFullError,
     TransientError,
 )
-from penstock.runtime.parent_death import dies_with
+from penstock.host.parent_death import dies_with
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping

@@ -33,9 +33,9 @@ from penstock.cluster.slurm.requeues import Requeues
 from penstock.cluster.slurm.submission import Account, script
 from penstock.config.settings import AUTO_CORES, AUTO_TIME
 from penstock.core import job_time
+from penstock.core.errors import FailedError, OverloadedError, PreflightError, QueueFullError, TransientError
 from penstock.core.host_lists import host_names
-from penstock.errors import FailedError, OverloadedError, PreflightError, QueueFullError, TransientError
-from penstock.runtime import job_environment
+from penstock.host import job_environment
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence

@@ -44,8 +44,8 @@ from penstock.cluster.slurm.submission import (
     validated,
     without_file,
 )
+from penstock.core.errors import FailedError, QueueFullError, TransientError
 from penstock.core.host_lists import host_list, host_names
-from penstock.errors import FailedError, QueueFullError, TransientError
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from penstock.config.settings import JobOptions
 
 NAMES = ("penstock-submit-", "penstock-look-")
-"""How the names of controllers' jobs begin (`steps.controller_job`)."""
+"""How the names of controllers' jobs begin (`workflow.controller_job`)."""
 WAITS_FOR_NODES = re.compile(r"Resources|Priority|None|ReqNodeNotAvail|Nodes.required", re.IGNORECASE)
 """Reasons of elements that wait for a node; not of those that wait for a moment, a licence or a person."""
 COUNTED = {

@@ -20,8 +20,8 @@ from __future__ import annotations
 import re
 from typing import TYPE_CHECKING
 
-from penstock.runtime.job_environment import JobEnvironment
-from penstock.runtime.proc import PROC, process_stat
+from penstock.host.job_environment import JobEnvironment
+from penstock.host.proc import PROC, process_stat
 
 if TYPE_CHECKING:
     import os

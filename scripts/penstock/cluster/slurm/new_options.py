@@ -27,7 +27,7 @@ from penstock.cluster.slurm.command_line import SlurmCommands
 from penstock.cluster.slurm.probe_job import Probe
 from penstock.cluster.slurm.submission import Account
 from penstock.config.settings import AUTO_CORES
-from penstock.errors import FailedError, PreflightError, QueueFullError, TransientError
+from penstock.core.errors import FailedError, PreflightError, QueueFullError, TransientError
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence

@@ -17,9 +17,9 @@ from penstock.cluster.slurm.advice import advised
 from penstock.cluster.slurm.client import SAID, say
 from penstock.cluster.slurm.job_states import STATES
 from penstock.cluster.slurm.submission import Account
+from penstock.core.errors import FailedError, PreflightError, QueueFullError, TransientError, all_of
 from penstock.core.layout import ANSWER
-from penstock.errors import FailedError, PreflightError, QueueFullError, TransientError, all_of
-from penstock.runtime import interpreter
+from penstock.host import interpreter
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from penstock.cluster.slurm.job_states import PASSING
 from penstock.cluster.slurm.nodes import is_lost
-from penstock.errors import FailedError, TransientError
+from penstock.core.errors import FailedError, TransientError
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence

@@ -14,7 +14,7 @@ from penstock.cluster.slurm import core_choice, core_settings, placement, probe_
 from penstock.cluster.slurm.advice import advice
 from penstock.cluster.slurm.nodes import Node, fits, spread
 from penstock.config.settings import AUTO_CORES
-from penstock.errors import FailedError, PreflightError, QueueFullError, TransientError
+from penstock.core.errors import FailedError, PreflightError, QueueFullError, TransientError
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence

@@ -14,7 +14,7 @@ from penstock.cluster.slurm.time_limits import span
 from penstock.config.settings import AUTO_TIME
 from penstock.core import job_time
 from penstock.core.checks import CheckResult
-from penstock.errors import QueueFullError
+from penstock.core.errors import QueueFullError
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -21,10 +21,10 @@ from typing import TYPE_CHECKING, NamedTuple
 from penstock.cluster.port import log_stem
 from penstock.cluster.slurm.client import CONTROLLER, TOKEN, environment
 from penstock.cluster.slurm.environment import STOP_AT
+from penstock.core.errors import ConfigError
 from penstock.core.host_lists import FORM, host_list, host_names
 from penstock.core.text import in_quotes
-from penstock.errors import ConfigError
-from penstock.runtime import proc
+from penstock.host import proc
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence

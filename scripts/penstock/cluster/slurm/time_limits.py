@@ -11,7 +11,7 @@ import contextlib
 from typing import TYPE_CHECKING, NamedTuple
 
 from penstock.core.checks import CheckResult
-from penstock.errors import FailedError, PreflightError
+from penstock.core.errors import FailedError, PreflightError
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 from penstock.cluster.slurm.client import TOKEN, absent, environment
 from penstock.cluster.slurm.submission import together_arguments
-from penstock.runtime import interpreter
+from penstock.host import interpreter
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

@@ -31,7 +31,7 @@ class ArrayLine(NamedTuple):
     cluster: Annotated[str, LEFT_OUT] = ""
     """The cluster's name; "" of a local array."""
     by: Annotated[Mapping[str, object] | None, LEFT_OUT] = None
-    """The controller, as `locks.holder` describes processes."""
+    """The controller, as `dataset.holder` describes processes."""
     array: Annotated[str, LEFT_OUT] = ""
     """Its id; "" while only the intent to submit it is known."""
     at_once: Annotated[int, LEFT_OUT] = 0

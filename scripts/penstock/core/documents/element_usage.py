@@ -26,7 +26,7 @@ class EarlierUsage(NamedTuple):
 
 
 class ElementUsage(NamedTuple):
-    """What one attempt used, from its process's start on. `runtime.resource_usage` has the table of where the
+    """What one attempt used, from its process's start on. `host.resource_usage` has the table of where the
     figures come from; times are seconds, sizes bytes, and 0 is not known."""
 
     attempt: str = ""

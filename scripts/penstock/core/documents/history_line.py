@@ -106,7 +106,7 @@ class Signing(HistoryLine):
 @dataclass(frozen=True)
 class CtimeInterval(HistoryLine):
     """Penstock linked files of a release, or removed names of them, and so moved the ctimes that other
-    releases show of the same files (`formats.ctime_intervals`)."""
+    releases show of the same files (`tables.ctime_intervals`)."""
 
     event: str = "interval"
     first_ns: int = 0

@@ -40,7 +40,7 @@ class ClaimFile(NamedTuple):
     number: int
     """One above the claim before."""
     by: Mapping[str, object] | None
-    """The `list` that made it, as `locks.holder` describes processes."""
+    """The `list` that made it, as `dataset.holder` describes processes."""
     controller: str
     """The workflow above that list, on the same host: `<pid>.<start time in ticks>`; "" without one."""
 

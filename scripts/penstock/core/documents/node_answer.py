@@ -30,7 +30,7 @@ class HostSeen(NamedTuple):
 
 
 class MountSeen(NamedTuple):
-    """The file system that holds one folder, as one machine sees it (`filesystem.capabilities`)."""
+    """The file system that holds one folder, as one machine sees it (`fs.capabilities`)."""
 
     path: str
     kind: str = ""

@@ -1,4 +1,4 @@
-"""`runs/<run>/probe.json`: what the target's file system did when plan tried it (`filesystem.probe`).
+"""`runs/<run>/probe.json`: what the target's file system did when plan tried it (`fs.probe`).
 
 | answer      | means                                                                        |
 |-------------|------------------------------------------------------------------------------|

@@ -1,4 +1,4 @@
-"""`<root>/.promises/<name>`: what a run will still write below this root (`ownership.promises`)."""
+"""`<root>/.promises/<name>`: what a run will still write below this root (`jobs.ownership.promises`)."""
 
 # Annotations are read at run time (`typed_json`): no `from __future__ import annotations`.
 from collections.abc import Mapping

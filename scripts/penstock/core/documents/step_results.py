@@ -81,7 +81,7 @@ class PermissionsReceipt(StepReceipt, total=False):
     swept: int
     """Temporary files of dead attempts that were removed."""
     copies: str
-    """Digest of the attempts whose copies were closed (`state.receipts.copies`)."""
+    """Digest of the attempts whose copies were closed (`dataset.receipts.copies`)."""
 
 
 class VerifyReceipt(StepReceipt, total=False):
@@ -425,7 +425,7 @@ class StagingStatus(TypedDict, total=False):
 
 
 class RunState(TypedDict, total=False):
-    """What a dataset's last run does, or how it ended (`steps.run_state`); {} where it came to its end."""
+    """What a dataset's last run does, or how it ended (`jobs.run_state`); {} where it came to its end."""
 
     state: str
     """`listing`, `planning`, `copying`, `setting permissions`, `verifying`, `publishing`, `starting`,
@@ -469,7 +469,7 @@ class StatusResult(TypedDict, total=False):
     findings: Mapping[str, int]
     seen: str
     under_way: str
-    """What the dataset's owner stages now, for other accounts (`state.under_way`)."""
+    """What the dataset's owner stages now, for other accounts (`dataset.under_way`)."""
     run: str
     release: str
     work: RunState

@@ -1,6 +1,6 @@
 """`audits/<release>.json`: what the last audits and repairs of a release said, and which findings stand.
 
-Times are UTC, ISO 8601. `state.verdicts` says when a finding falls.
+Times are UTC, ISO 8601. `dataset.verdicts` says when a finding falls.
 """
 
 # Annotations are read at run time (`typed_json`): no `from __future__ import annotations`.

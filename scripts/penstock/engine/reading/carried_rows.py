@@ -26,11 +26,11 @@ import xxhash
 
 from penstock.core.digests import XXH3
 from penstock.core.linked_reading import due_share
-from penstock.filesystem.safe_open import OPEN_FOLDER, Folders, folders_kept
-from penstock.formats.ctime_intervals import Intervals
-from penstock.formats.manifest import read_between
-from penstock.formats.shards import ends, numbered
-from penstock.formats.tables import strings
+from penstock.fs.safe_open import OPEN_FOLDER, Folders, folders_kept
+from penstock.tables.ctime_intervals import Intervals
+from penstock.tables.manifest import read_between
+from penstock.tables.shards import ends, numbered
+from penstock.tables.tables import strings
 
 if TYPE_CHECKING:
     from collections.abc import Container, Iterator, Sequence

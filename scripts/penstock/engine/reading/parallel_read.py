@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
     from concurrent.futures import Future
 
-    from penstock.filesystem.cold_read import ColdReader
+    from penstock.fs.cold_read import ColdReader
 
 PIECE = 4 << 20
 READERS = 4

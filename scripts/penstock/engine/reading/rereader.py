@@ -21,11 +21,7 @@ from typing import TYPE_CHECKING, Any
 import xxhash
 
 from penstock.core.digests import XXH3, Digest, Proof, of_hex
-from penstock.core.model import AuditedRow, Claim, RereadRow
-from penstock.engine.checksums import GiantDigest, Sums, contradicted, listed, new_sum, sum_of
-from penstock.engine.reading.parallel_read import read_in_order
-from penstock.engine.stream import Stopped, Stream
-from penstock.errors import (
+from penstock.core.errors import (
     DamagedError,
     FailedError,
     IntegrityError,
@@ -33,14 +29,18 @@ from penstock.errors import (
     PenstockError,
     TransientError,
 )
-from penstock.filesystem.errno_map import printable
+from penstock.core.model import AuditedRow, Claim, RereadRow
+from penstock.engine.checksums import GiantDigest, Sums, contradicted, listed, new_sum, sum_of
+from penstock.engine.reading.parallel_read import read_in_order
+from penstock.engine.stream import Stopped, Stream
+from penstock.fs.errno_map import printable
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
     from penstock.core.model import Expected
     from penstock.engine.checksums import Sum
-    from penstock.filesystem.cold_read import ColdReader, Seen
+    from penstock.fs.cold_read import ColdReader, Seen
 
 COLD_TRIES = 3
 """How often a row is read at most, where the file system lets reads pass the caches and a read did not."""

@@ -20,8 +20,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Generator, Iterable, Iterator
     from concurrent.futures import Future
 
-    from penstock.filesystem.data_states import DataStates
-    from penstock.filesystem.stores.facts import DataState
+    from penstock.fs.data_states import DataStates
+    from penstock.fs.stores.facts import DataState
 
 Row = TypeVar("Row", Expected, Entry)
 ROWS = 2048

@@ -20,13 +20,13 @@ import xxhash
 
 from penstock.core.digests import XXH3, of_hex
 from penstock.core.documents.differences import CHECKSUM, OTHER, READ, SAME, SIZE, SOURCE, UNLIKE, UNREAD
+from penstock.core.errors import DamagedError, IntegrityError, ObjectError, PenstockError, SourceChangedError
 from penstock.core.grades import SIZE_ONLY
 from penstock.core.model import Claim, Surveyed
 from penstock.engine.checksums import GiantDigest, Sums, listed
 from penstock.engine.stream import Stopped, Stream
 from penstock.engine.transfer.pump import Pump
 from penstock.engine.transfer.upload_parts import sizes_of_upload
-from penstock.errors import DamagedError, IntegrityError, ObjectError, PenstockError, SourceChangedError
 from penstock.sources.port import ClaimReader
 
 if TYPE_CHECKING:
@@ -35,7 +35,7 @@ if TYPE_CHECKING:
 
     from penstock.core.model import Entry
     from penstock.engine.open_sources import Sources
-    from penstock.filesystem.cold_read import ColdReader
+    from penstock.fs.cold_read import ColdReader
     from penstock.sources.port import Reader
 
 READ_GRADE = "full"

@@ -76,7 +76,7 @@ class Amendments:
         self, shard: Iterable[tuple[Sequence[int], pa.RecordBatch]]
     ) -> Iterator[tuple[Sequence[int], pa.RecordBatch]]:
         """The groups of `shards.numbered`, without the rows that stand for nothing."""
-        from penstock.formats.shards import as_columns, as_rows
+        from penstock.tables.shards import as_columns, as_rows
 
         touched = self.pins.keys() | self.wholes | self.voids
         for numbers, batch in shard:

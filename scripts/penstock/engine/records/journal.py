@@ -37,15 +37,14 @@ from typing import TYPE_CHECKING, Any
 from penstock.core.columns import JOURNAL, file_format
 from penstock.core.digests import is_in_parts
 from penstock.core.documents import bounded_json
+from penstock.core.errors import FailedError
 from penstock.core.format_versions import refuse_newer
 from penstock.core.model import Copied
 from penstock.core.row_codec import PART, body_of, copied_of, line, part_of, pin_of
 from penstock.engine.part import DROPPED
 from penstock.engine.records.copied_rows import CopiedRows
-from penstock.errors import FailedError
-from penstock.filesystem import plain_files
-from penstock.filesystem.errno_map import storage_error
-from penstock.storage import durable
+from penstock.fs import durable, plain_files
+from penstock.fs.errno_map import storage_error
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Container, Iterable, Iterator, Sequence

@@ -14,12 +14,12 @@ import time
 from threading import Condition, Thread
 from typing import TYPE_CHECKING, Self
 
-from penstock.errors import FailedError, NoSpaceError, PenstockError
-from penstock.filesystem.errno_map import storage_error
+from penstock.core.errors import FailedError, NoSpaceError, PenstockError
+from penstock.fs.errno_map import storage_error
 
 if TYPE_CHECKING:
     from penstock.engine.records.journal import Journal
-    from penstock.storage.barrier import Barrier
+    from penstock.target.barrier import Barrier
 
 SOONEST, LATEST = 0.5, 5.0
 """Seconds between two flushes: the least and the most."""

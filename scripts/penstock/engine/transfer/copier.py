@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 import xxhash
 
+from penstock.core.errors import IntegrityError, SourceChangedError, TransientError, UnprovenError
 from penstock.core.grades import SIZE_ONLY
 from penstock.core.model import Part
 from penstock.core.row_codec import fresh_line, line_of, reused_line
@@ -21,7 +22,6 @@ from penstock.engine.transfer.part_copier import PartCopier
 from penstock.engine.transfer.prefetch import Asking
 from penstock.engine.transfer.pump import Pump, long, short
 from penstock.engine.transfer.upload_parts import sizes_of_upload
-from penstock.errors import IntegrityError, SourceChangedError, TransientError, UnprovenError
 from penstock.sources.port import AheadReader, WholeReader
 from penstock.sources.posix.sparse import SparseBody
 
@@ -32,8 +32,8 @@ if TYPE_CHECKING:
     from penstock.core.model import Claim, Entry, Reuse
     from penstock.engine.open_sources import Sources
     from penstock.sources.port import Body, Reader
-    from penstock.storage.links import Abandoned
-    from penstock.storage.staging_writer import StagingWriter
+    from penstock.target.links import Abandoned
+    from penstock.target.staging_writer import StagingWriter
 
 _hash = xxhash.xxh3_128_hexdigest
 
@@ -124,7 +124,7 @@ class Copier(Stream):
                 return ""
             self.linked += 1
         elif entry.part >= 0:
-            # Its file was moved here before any element began (`planning.takeover`).
+            # Its file was moved here before any element began (`run.planning.takeover`).
             if not self.writer.holds(path, entry.size, None):
                 return ""
             self.taken += 1

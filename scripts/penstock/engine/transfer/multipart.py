@@ -35,7 +35,7 @@ from penstock.engine.part import (
 )
 from penstock.engine.tasks import Batch
 from penstock.sources.registry import has_tokens, pinned
-from penstock.storage import part_files
+from penstock.target import part_files
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence

@@ -12,6 +12,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Protocol
 
 from penstock.core.digests import Proof, as_in_parts
+from penstock.core.errors import IntegrityError
 from penstock.core.grades import SIZE_ONLY
 from penstock.core.model import Claim, Copied, PartLine
 from penstock.engine.checksums import (
@@ -26,7 +27,6 @@ from penstock.engine.checksums import (
 )
 from penstock.engine.part import BEGIN, BEGUN, DROP, DROPPED, FETCH
 from penstock.engine.transfer.upload_parts import as_assumed, part_sizes
-from penstock.errors import IntegrityError
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
@@ -35,7 +35,7 @@ if TYPE_CHECKING:
     from penstock.engine.open_sources import Sources
     from penstock.engine.transfer.pump import Pump
     from penstock.sources.port import Reader
-    from penstock.storage.staging_writer import StagingWriter
+    from penstock.target.staging_writer import StagingWriter
 
 
 class Copying(Protocol):

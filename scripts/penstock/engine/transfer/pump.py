@@ -15,9 +15,9 @@ from typing import TYPE_CHECKING
 
 import xxhash
 
+from penstock.core.errors import IntegrityError, TransientError
 from penstock.engine.stream import BLOCK, Stopped
-from penstock.errors import IntegrityError, TransientError
-from penstock.filesystem.libc import all_zeros
+from penstock.fs.libc import all_zeros
 from penstock.sources.posix.sparse import SparseBody
 
 if TYPE_CHECKING:
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from penstock.engine.checksums import Sums
     from penstock.engine.stream import Stream
     from penstock.sources.port import Body
-    from penstock.storage.pending_file import Pending
+    from penstock.target.pending_file import Pending
 
 PIECE = 128 << 10
 """Bytes of zeros that become a hole where the source's file system does not say for sure; and the

@@ -20,8 +20,8 @@ from penstock.sources.port import Parted
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
+    from penstock.core.errors import IntegrityError
     from penstock.core.model import Claim, Entry
-    from penstock.errors import IntegrityError
     from penstock.sources.port import Source
 
 

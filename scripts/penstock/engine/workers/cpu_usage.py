@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from typing import TYPE_CHECKING
 
-from penstock.runtime.proc import PROC, process_stat
+from penstock.host.proc import PROC, process_stat
 
 if TYPE_CHECKING:
     from collections.abc import Iterable

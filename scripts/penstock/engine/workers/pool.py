@@ -15,23 +15,23 @@ from collections import deque
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from penstock.engine.shared_memory import SLOTS, Shared
+from penstock.core.errors import FailedError
 from penstock.engine.tasks import BatchAnswer
 from penstock.engine.workers.cpu_usage import busy_seconds
 from penstock.engine.workers.sizing import asked_ahead
 from penstock.engine.workers.work_kinds import ReadWork, Setup
-from penstock.errors import FailedError
-from penstock.policy import pause
-from penstock.runtime import process_limit, resource_usage, wire
-from penstock.runtime.helper_process import start
+from penstock.host import process_limit, resource_usage, wire
+from penstock.host.helper_process import start
+from penstock.host.shared_memory import SLOTS, Shared
+from penstock.target import pause
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from penstock.core.errors import ExpiredCredentialsError, PenstockError
     from penstock.engine.batches import Ahead
     from penstock.engine.tasks import Batch, StopCheck
     from penstock.engine.workers.stream_tuning import Tuner
-    from penstock.errors import ExpiredCredentialsError, PenstockError
 
 GRACE = 8.0
 """Seconds that workers get for what is in flight when the engine stops."""

@@ -23,7 +23,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
 if TYPE_CHECKING:
-    from penstock.runtime.job_environment import JobEnvironment
+    from penstock.host.job_environment import JobEnvironment
 
 MOST_STREAMS = 64
 AHEAD = 16

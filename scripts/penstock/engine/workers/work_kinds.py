@@ -17,9 +17,9 @@ if TYPE_CHECKING:
 
     from penstock.config.settings import DatasetConfig
     from penstock.engine.stream import Stream
-    from penstock.filesystem.cold_read import ColdReader
-    from penstock.storage.links import Abandoned
-    from penstock.storage.staging_writer import WriterOptions
+    from penstock.fs.cold_read import ColdReader
+    from penstock.target.links import Abandoned
+    from penstock.target.staging_writer import WriterOptions
 
     Spend = Callable[[int], None]
     Maker = Callable[..., Stream]
@@ -92,7 +92,7 @@ class Setup(NamedTuple):
     attempts: int
     """Tries for each row."""
     share: bool = False
-    """Whether bytes and requests go by a share of a link (`engine.pacing`), which is in the shared memory;
+    """Whether bytes and requests go by a share of a link (`host.pacing`), which is in the shared memory;
     `limit` is then the most."""
     ops: bool = False
     """Whether metadata operations on the target have a budget; the rate is in the shared memory."""
@@ -113,7 +113,7 @@ def streams(work: CopyWork | ReadWork | SurveyWork, spend: Spend) -> tuple[Maker
 
 def _copying(work: CopyWork, spend: Spend) -> tuple[Maker, Renew]:
     from penstock.engine.transfer.copier import Copier
-    from penstock.storage.staging_writer import StagingWriter, prepare_process
+    from penstock.target.staging_writer import StagingWriter, prepare_process
 
     prepare_process()
     sources = Sources(work.dataset, work.credentials, work.timeout)
@@ -156,9 +156,9 @@ def _surveying(work: SurveyWork) -> tuple[Maker, Renew]:
 
 def _cold(data: Path, *, direct: bool) -> Callable[[], ColdReader]:
     """Makes readers of a tree."""
-    from penstock.filesystem.capabilities import facts
-    from penstock.filesystem.cold_read import ColdReader
-    from penstock.filesystem.safe_open import raise_limit
+    from penstock.fs.capabilities import facts
+    from penstock.fs.cold_read import ColdReader
+    from penstock.fs.safe_open import raise_limit
 
     # Every stream holds some dozens of files open at once; many sites' soft limit is 1,024.
     raise_limit()

@@ -17,13 +17,13 @@ from itertools import count
 from queue import SimpleQueue
 from typing import TYPE_CHECKING, Any
 
+from penstock.core.errors import IMPOSSIBLE, FailedError, PenstockError
 from penstock.core.row_codec import from_wire, to_wire
-from penstock.engine.pacing import BYTES, OPERATIONS, REQUESTS, Pace, link_rate
-from penstock.engine.shared_memory import Shared
 from penstock.engine.stream import Stopped, Stopping, failure, of_row
-from penstock.errors import IMPOSSIBLE, FailedError, PenstockError
-from penstock.runtime import garbage_collection, process_limit, wire
-from penstock.storage.budget import unlimited
+from penstock.host import garbage_collection, process_limit, wire
+from penstock.host.pacing import BYTES, OPERATIONS, REQUESTS, Pace, link_rate
+from penstock.host.shared_memory import Shared
+from penstock.target.budget import unlimited
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -14,7 +14,7 @@ from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, NamedTuple
 from urllib.parse import parse_qsl
 
-from penstock.errors import ConfigError, PreflightError
+from penstock.core.errors import ConfigError, PreflightError
 from penstock.sources.http.endpoint import split
 from penstock.sources.renewal import ENVIRONMENT
 from penstock.sources.secret_file import pairs, read_secret

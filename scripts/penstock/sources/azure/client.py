@@ -20,8 +20,8 @@ from penstock.sources.objects.xml_text import first_values
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
+    from penstock.core.errors import PenstockError
     from penstock.core.model import Entry
-    from penstock.errors import PenstockError
     from penstock.sources.azure.account import Place
     from penstock.sources.azure.signing import Signer
     from penstock.sources.objects.client import Request

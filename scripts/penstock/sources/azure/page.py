@@ -6,9 +6,9 @@ import re
 from typing import TYPE_CHECKING
 from urllib.parse import unquote_to_bytes
 
+from penstock.core.errors import STORE_AMISS, FailedError, TransientError
 from penstock.core.model import Listed
 from penstock.core.text import in_quotes
-from penstock.errors import STORE_AMISS, FailedError, TransientError
 from penstock.sources.decimals import decimal
 from penstock.sources.http.dates import stated_time
 from penstock.sources.objects.pages import Objects

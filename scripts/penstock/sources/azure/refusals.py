@@ -5,7 +5,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from penstock.errors import (
+from penstock.core.errors import (
     ExpiredCredentialsError,
     FailedError,
     ObjectError,

@@ -14,7 +14,7 @@ from email.utils import formatdate
 from typing import TYPE_CHECKING, Protocol
 from urllib.parse import unquote
 
-from penstock.errors import FailedError
+from penstock.core.errors import FailedError
 from penstock.sources.azure.account import HINT, AzureCredentials
 from penstock.sources.azure.refusals import failure
 from penstock.sources.library_logs import keep_off_the_terminal

@@ -10,7 +10,7 @@ from __future__ import annotations
 import threading
 from typing import TYPE_CHECKING
 
-from penstock.errors import PenstockError
+from penstock.core.errors import PenstockError
 from penstock.sources.azure.account import HINT, AzureCredentials, place, resolve
 from penstock.sources.azure.client import AzureClient
 from penstock.sources.azure.page import understand

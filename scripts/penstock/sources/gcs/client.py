@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from typing import TYPE_CHECKING
 
-from penstock.errors import STORE_AMISS, FailedError, PenstockError
+from penstock.core.errors import STORE_AMISS, FailedError, PenstockError
 from penstock.sources.checksum_headers import COMBINE, google_claims
 from penstock.sources.gcs.credentials import HINT
 from penstock.sources.http.endpoint import endpoint, split

@@ -18,7 +18,7 @@ import os
 from typing import TYPE_CHECKING
 from urllib.parse import urlencode
 
-from penstock.errors import PreflightError
+from penstock.core.errors import PreflightError
 from penstock.sources.http.endpoint import Endpoint, endpoint, split
 from penstock.sources.objects.access_token import TIMEOUT, AccessToken, jwt_grant, requested
 from penstock.sources.secret_file import pairs, read_secret

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from penstock.core.errors import STORE_AMISS, FailedError, PenstockError, SourceChangedError, TransientError
 from penstock.core.model import Listed
 from penstock.core.text import in_quotes
-from penstock.errors import STORE_AMISS, FailedError, PenstockError, SourceChangedError, TransientError
 from penstock.sources.gcs.client import GOOGLE, GcsClient
 from penstock.sources.gcs.credentials import resolve
 from penstock.sources.http.dates import stated_time

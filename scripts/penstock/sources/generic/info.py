@@ -10,9 +10,9 @@ import re
 import sys
 from typing import TYPE_CHECKING, Any
 
+from penstock.core.errors import FailedError, ObjectError, OverloadedError, PenstockError, SourceChangedError
 from penstock.core.model import Claim
 from penstock.core.timestamps import of_datetime
-from penstock.errors import FailedError, ObjectError, OverloadedError, PenstockError, SourceChangedError
 from penstock.sources.backoff import asked_for
 from penstock.sources.checksum_headers import decode
 from penstock.sources.http.dates import stated_time

@@ -10,8 +10,8 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from penstock.config import source_kinds
+from penstock.core.errors import ConfigError, PreflightError
 from penstock.core.text import nearest
-from penstock.errors import ConfigError, PreflightError
 from penstock.sources.azure.account import without_signatures
 from penstock.sources.generic.ftp import FtpConnection
 from penstock.sources.generic.info import failure, protocol_errors
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from penstock.config.settings import SourceConfig
-    from penstock.errors import PenstockError
+    from penstock.core.errors import PenstockError
 
 PACKAGES = {
     "s3": "s3fs",

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from penstock.errors import ObjectError, SourceChangedError, TransientError
+from penstock.core.errors import ObjectError, SourceChangedError, TransientError
 from penstock.sources.checksum_headers import COMBINE
 from penstock.sources.generic.info import claims_of, modified, protocol_errors, token_of
 from penstock.sources.port import REQUEST

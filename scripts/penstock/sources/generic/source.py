@@ -9,9 +9,9 @@ import contextlib
 import threading
 from typing import TYPE_CHECKING, Any
 
+from penstock.core.errors import SourceChangedError, TransientError
 from penstock.core.model import Listed
 from penstock.core.text import printable
-from penstock.errors import SourceChangedError, TransientError
 from penstock.sources.generic.info import claims_of, modified, protocol_errors, token_of
 from penstock.sources.generic.opener import Opener, finds_by_prefix
 from penstock.sources.generic.reader import FsspecReader

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from penstock.errors import TransientError
+from penstock.core.errors import TransientError
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

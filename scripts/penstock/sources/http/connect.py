@@ -7,7 +7,7 @@ import socket
 import ssl
 from typing import TYPE_CHECKING
 
-from penstock.errors import FailedError, TransientError
+from penstock.core.errors import FailedError, TransientError
 from penstock.sources.http.endpoint import tls_context
 from penstock.sources.http.stall_guard import PacedSocket
 from penstock.sources.http.tls import TlsSocket

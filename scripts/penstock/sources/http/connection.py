@@ -13,7 +13,7 @@ import ssl
 import time
 from typing import TYPE_CHECKING
 
-from penstock.errors import PenstockError
+from penstock.core.errors import PenstockError
 from penstock.sources.decimals import decimal
 from penstock.sources.http.addresses import addresses
 from penstock.sources.http.connect import STATUS, broken, connect, why
@@ -22,7 +22,7 @@ from penstock.sources.http.response_template import FIELD, LENGTH, HeaderNames, 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from penstock.errors import TransientError
+    from penstock.core.errors import TransientError
     from penstock.sources.http.addresses import Addresses
     from penstock.sources.http.endpoint import Endpoint
     from penstock.sources.http.response_template import Shape

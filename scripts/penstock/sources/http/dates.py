@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import re
 
+from penstock.core.errors import FailedError
 from penstock.core.text import in_quotes
 from penstock.core.timestamps import SECOND, nanoseconds
-from penstock.errors import FailedError
 
 _SECONDS = re.compile(r"(-?)([0-9]{1,11})(?:\.([0-9]+))?", re.ASCII)
 

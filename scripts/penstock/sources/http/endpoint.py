@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 from urllib.parse import SplitResult, unquote, urlsplit
 
-from penstock.errors import ConfigError, PreflightError
+from penstock.core.errors import ConfigError, PreflightError
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 from urllib.parse import urlencode
 
-from penstock.errors import ExpiredCredentialsError, FailedError
+from penstock.core.errors import ExpiredCredentialsError, FailedError
 from penstock.sources.backoff import retrying
 from penstock.sources.http.connection import Connection
 from penstock.sources.objects.refusals import refusal

@@ -5,7 +5,7 @@ from __future__ import annotations
 from functools import partial
 from typing import TYPE_CHECKING, ClassVar
 
-from penstock.errors import FailedError, PenstockError, TransientError
+from penstock.core.errors import FailedError, PenstockError, TransientError
 from penstock.sources.http.connection import Connection
 from penstock.sources.http.response_template import HeaderNames
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from typing import Any
 
-from penstock.errors import FailedError, TransientError
+from penstock.core.errors import FailedError, TransientError
 
 
 def document(text: bytes, where: str) -> dict[str, Any]:

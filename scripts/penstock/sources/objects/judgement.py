@@ -8,8 +8,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from penstock.core.errors import ObjectError, PenstockError, SourceChangedError, TransientError
 from penstock.core.text import in_quotes
-from penstock.errors import ObjectError, PenstockError, SourceChangedError, TransientError
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

@@ -7,15 +7,15 @@ import threading
 from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING, Generic, NamedTuple, Protocol, TypeVar
 
-from penstock.errors import STORE_AMISS, FailedError
+from penstock.core.errors import STORE_AMISS, FailedError
 from penstock.sources.backoff import TRIES, retrying
 from penstock.sources.external_sort import disorder, endless, order
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
 
+    from penstock.core.errors import ExpiredCredentialsError, PenstockError
     from penstock.core.model import Listed
-    from penstock.errors import ExpiredCredentialsError, PenstockError
     from penstock.sources.objects.client import ObjectClient
 
 C = TypeVar("C", bound="ObjectClient")

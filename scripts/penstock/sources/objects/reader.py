@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections import deque
 from typing import TYPE_CHECKING, Generic, TypeVar
 
-from penstock.errors import ObjectError, PenstockError
+from penstock.core.errors import ObjectError, PenstockError
 from penstock.sources.http.body import HttpBody
 from penstock.sources.objects.client import ObjectClient, Request
 from penstock.sources.objects.judgement import head_misfit, misfit

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, NamedTuple
 
-from penstock.errors import (
+from penstock.core.errors import (
     ExpiredCredentialsError,
     FailedError,
     ObjectError,

@@ -8,8 +8,7 @@ from functools import partial
 from typing import TYPE_CHECKING, ClassVar, Generic, TypeVar
 
 from penstock.config.patterns import of_file_alone, written
-from penstock.core.model import Entry, Listed
-from penstock.errors import (
+from penstock.core.errors import (
     STORE_AMISS,
     ConfigError,
     FailedError,
@@ -19,6 +18,7 @@ from penstock.errors import (
     SourceChangedError,
     TransientError,
 )
+from penstock.core.model import Entry, Listed
 from penstock.sources.backoff import TRIES
 from penstock.sources.external_sort import in_order
 from penstock.sources.http.dates import stated_time

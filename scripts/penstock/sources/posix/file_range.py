@@ -8,8 +8,8 @@ import re
 from typing import TYPE_CHECKING
 
 from penstock.core import timestamps
-from penstock.errors import FailedError, ObjectError, PenstockError, SourceChangedError, TransientError
-from penstock.filesystem.safe_open import EXHAUSTED
+from penstock.core.errors import FailedError, ObjectError, PenstockError, SourceChangedError, TransientError
+from penstock.fs.safe_open import EXHAUSTED
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

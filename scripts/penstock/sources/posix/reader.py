@@ -12,8 +12,8 @@ import os
 import stat
 from typing import TYPE_CHECKING
 
-from penstock.errors import SourceChangedError, TransientError
-from penstock.filesystem.safe_open import EXHAUSTED, OPEN_FOLDER, folders_kept
+from penstock.core.errors import SourceChangedError, TransientError
+from penstock.fs.safe_open import EXHAUSTED, OPEN_FOLDER, folders_kept
 from penstock.sources.posix.file_range import PosixBody, changed, failure, token, unchanged
 from penstock.sources.posix.sparse import SparseBody, data_bytes
 

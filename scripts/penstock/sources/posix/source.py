@@ -13,10 +13,10 @@ import stat
 from contextlib import closing
 from typing import TYPE_CHECKING
 
+from penstock.core.errors import PreflightError, SourceChangedError
 from penstock.core.model import Listed
 from penstock.core.row_codec import filled
-from penstock.errors import PreflightError, SourceChangedError
-from penstock.filesystem.tree import BELOW, BROKEN, FILE, LINK, descend
+from penstock.fs.tree import BELOW, BROKEN, FILE, LINK, descend
 from penstock.sources.posix.file_range import token
 from penstock.sources.posix.hard_links import HardLinks
 from penstock.sources.posix.reader import FILE as OPEN_FILE
@@ -27,8 +27,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
 
     from penstock.core.model import Claim, Entry
-    from penstock.filesystem.dir_stat import Looked
-    from penstock.filesystem.tree import Level
+    from penstock.fs.dir_stat import Looked
+    from penstock.fs.tree import Level
 
 BATCH = 2048
 GONE = frozenset({errno.ENOENT, errno.ENOTDIR, errno.ELOOP})

@@ -12,7 +12,7 @@ import errno
 import os
 from functools import cache
 
-from penstock.filesystem.capabilities import traits_of_device
+from penstock.fs.capabilities import traits_of_device
 from penstock.sources.posix.file_range import PosixBody, failure
 
 NOT_TOLD = frozenset({errno.EINVAL, errno.EOPNOTSUPP, errno.ENOSYS, errno.ENOTTY})

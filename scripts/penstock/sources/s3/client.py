@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 from urllib.parse import urljoin, urlsplit
 
-from penstock.errors import ConfigError, FailedError, ObjectError, PenstockError
+from penstock.core.errors import ConfigError, FailedError, ObjectError, PenstockError
 from penstock.sources.checksum_headers import s3_claims
 from penstock.sources.http.dates import stated_in_metadata
 from penstock.sources.http.endpoint import Endpoint, endpoint, split

@@ -12,8 +12,8 @@ import os
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from penstock.core.errors import PreflightError
 from penstock.core.text import in_quotes
-from penstock.errors import PreflightError
 from penstock.sources.renewal import ENVIRONMENT
 from penstock.sources.s3 import session_keys
 from penstock.sources.s3.sigv4 import Keys

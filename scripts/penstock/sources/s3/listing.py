@@ -10,10 +10,10 @@ import os
 from operator import lt
 from typing import TYPE_CHECKING
 
+from penstock.core.errors import STORE_AMISS, ExpiredCredentialsError, FailedError
 from penstock.core.model import Listed
 from penstock.core.row_codec import filled
 from penstock.core.text import in_quotes
-from penstock.errors import STORE_AMISS, ExpiredCredentialsError, FailedError
 from penstock.sources.external_sort import disorder
 from penstock.sources.http.dates import stated_time
 from penstock.sources.http.quoting import query_string
@@ -25,7 +25,7 @@ from penstock.sources.s3.page import Page, archived, encoded, key_of, objects, u
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
-    from penstock.errors import PenstockError
+    from penstock.core.errors import PenstockError
     from penstock.sources.objects.pages import Requests
     from penstock.sources.s3.client import Bucket, S3Client
 

@@ -20,7 +20,7 @@ from concurrent.futures import ThreadPoolExecutor
 from os import fsdecode, fsencode
 from typing import TYPE_CHECKING
 
-from penstock.errors import STORE_AMISS, FailedError, TransientError
+from penstock.core.errors import STORE_AMISS, FailedError, TransientError
 from penstock.sources.external_sort import endless
 from penstock.sources.s3.keyspace import Letters
 from penstock.sources.s3.page import Page, encoded, key_of, keys

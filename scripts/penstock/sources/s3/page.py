@@ -8,8 +8,8 @@ from itertools import islice
 from typing import TYPE_CHECKING, NamedTuple
 from urllib.parse import unquote_to_bytes
 
+from penstock.core.errors import STORE_AMISS, FailedError, TransientError
 from penstock.core.text import in_quotes
-from penstock.errors import STORE_AMISS, FailedError, TransientError
 from penstock.sources.decimals import decimal
 from penstock.sources.objects.xml_text import plain
 

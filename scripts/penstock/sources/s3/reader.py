@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from penstock.errors import ExpiredCredentialsError, PenstockError
+from penstock.core.errors import ExpiredCredentialsError, PenstockError
 from penstock.sources.backoff import asked_for, retry_after
 from penstock.sources.checksum_headers import s3_claims
 from penstock.sources.objects.reader import ObjectReader

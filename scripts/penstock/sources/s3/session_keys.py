@@ -18,9 +18,9 @@ import sys
 import warnings
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from penstock.core.errors import PreflightError
 from penstock.core.text import in_quotes, printable
-from penstock.errors import PreflightError
-from penstock.runtime import command, interpreter
+from penstock.host import command, interpreter
 from penstock.sources.s3.sigv4 import Keys
 
 if TYPE_CHECKING:

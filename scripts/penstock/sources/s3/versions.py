@@ -12,9 +12,9 @@ import os
 import re
 from typing import TYPE_CHECKING
 
+from penstock.core.errors import STORE_AMISS, FailedError, ObjectError, PreflightError, TransientError
 from penstock.core.model import Listed
 from penstock.core.text import in_quotes
-from penstock.errors import STORE_AMISS, FailedError, ObjectError, PreflightError, TransientError
 from penstock.sources.external_sort import disorder
 from penstock.sources.http.dates import stated_time
 from penstock.sources.objects.pages import one_by_one

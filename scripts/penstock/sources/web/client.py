@@ -13,8 +13,8 @@ import re
 from typing import TYPE_CHECKING
 from urllib.parse import SplitResult, urljoin, urlsplit
 
-from penstock.errors import FailedError, ObjectError, PenstockError, SourceChangedError
-from penstock.filesystem.errno_map import printable
+from penstock.core.errors import FailedError, ObjectError, PenstockError, SourceChangedError
+from penstock.fs.errno_map import printable
 from penstock.sources.checksum_headers import web_claims
 from penstock.sources.http.connection import Connection
 from penstock.sources.http.dates import stated_time

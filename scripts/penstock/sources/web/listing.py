@@ -16,9 +16,9 @@ from urllib.parse import urlsplit
 import xxhash
 
 from penstock.core.digests import XXH3
+from penstock.core.errors import ObjectError, PreflightError, SourceChangedError, TransientError
 from penstock.core.model import Claim, Listed
-from penstock.errors import ObjectError, PreflightError, SourceChangedError, TransientError
-from penstock.filesystem.errno_map import printable
+from penstock.fs.errno_map import printable
 from penstock.sources.decimals import decimal
 from penstock.sources.http.endpoint import without_user
 from penstock.sources.http.quoting import quoted

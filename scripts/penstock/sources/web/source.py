@@ -12,7 +12,7 @@ from functools import partial
 from typing import TYPE_CHECKING
 from urllib.parse import unquote_to_bytes, urlsplit
 
-from penstock.errors import ObjectError, PenstockError, PreflightError, SourceChangedError
+from penstock.core.errors import ObjectError, PenstockError, PreflightError, SourceChangedError
 from penstock.sources.http.endpoint import split, without_user
 from penstock.sources.http.quoting import quoted
 from penstock.sources.objects.reader import ObjectReader

@@ -43,8 +43,8 @@ from penstock.cluster.slurm.bindings.job_description import attributes
 from penstock.cluster.slurm.command_line import SlurmCommands
 from penstock.cluster.slurm.facts import Partition
 from penstock.cluster.slurm.nodes import Node
+from penstock.core.errors import FailedError, PreflightError, TransientError
 from penstock.core.text import in_quotes
-from penstock.errors import FailedError, PreflightError, TransientError
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence

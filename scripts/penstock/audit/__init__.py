@@ -1,1 +1,0 @@
-"""A published release compared with its manifest, and its damaged files replaced."""

@@ -1,0 +1,168 @@
+"""What every step gets: the configuration, the cluster, the sink of events, the stop flag."""
+
+from __future__ import annotations
+
+import os
+import select
+import threading
+import time
+import weakref
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import TYPE_CHECKING
+
+from penstock.core.errors import ConfigError, InterruptedRunError, signal_name
+from penstock.core.events import Event, Noted, Sink, silent
+from penstock.core.layout import DatasetLayout, Signing
+from penstock.core.text import in_quotes
+from penstock.dataset.waiting import Waiting
+from penstock.target import pause
+from penstock.target.budget import unlimited
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from penstock.cluster.port import Cluster
+    from penstock.config.settings import Config, DatasetConfig, TargetConfig
+    from penstock.dataset.held_dataset import HeldDataset
+
+HELD = 0.5
+"""Seconds between two looks of a step that holds; `target.pause` looks at the root less often."""
+
+
+@dataclass
+class Stop:
+    """The stop flag, set by a signal. Long loops call `check`, which raises, and holds while PAUSE stands
+    at the root (`target.pause`); one thread may `wait`."""
+
+    event: threading.Event = field(default_factory=threading.Event)
+    signal_number: int = 0
+    out_of_time: bool = False
+    """The signal was that of the job's time limit."""
+    orphaned: bool = False
+    """There was no signal: the run that the step belongs to has ended."""
+    _stirred: int = -1
+    """An eventfd and not a lock, since a signal handler may write to it at any point."""
+
+    def __post_init__(self) -> None:
+        self._stirred = os.eventfd(0, os.EFD_NONBLOCK | os.EFD_CLOEXEC)
+        weakref.finalize(self, os.close, self._stirred)
+
+    def set(self, signal_number: int) -> None:
+        self.signal_number = signal_number
+        self.event.set()
+        self.stir()
+
+    @property
+    def why(self) -> str:
+        """What stopped it."""
+        if self.out_of_time:
+            return "stopped: the time limit of its job came"
+        if self.orphaned:
+            return "stopped: the run that started it was killed"
+        return f"stopped by {signal_name(self.signal_number)}"
+
+    def stir(self) -> None:
+        """End the `wait` that is under way, or the next one, at once. From any thread."""
+        os.eventfd_write(self._stirred, 1)
+
+    def check(self) -> None:
+        """Return once no PAUSE stands. Raises InterruptedRunError once a signal has come."""
+        self.signalled()
+        self.hold()
+        self.signalled()
+
+    def signalled(self) -> None:
+        """Raises InterruptedRunError once a signal has come; holds for nothing."""
+        if self.event.is_set():
+            raise InterruptedRunError(self.signal_number, self.why)
+
+    def hold(self) -> None:
+        """Return once no PAUSE stands, or a signal has come. From any thread."""
+        while pause.standing() is not None and not self.event.wait(HELD):
+            pass
+
+    def wait(self, seconds: float) -> None:
+        """Wait that long, or until something stirs; leave by InterruptedRunError as soon as a signal
+        comes."""
+        self.signalled()
+        poll = select.poll()
+        poll.register(self._stirred, select.POLLIN)
+        if poll.poll(seconds * 1000):
+            os.eventfd_read(self._stirred)
+        self.signalled()
+
+
+def layout_of(target: TargetConfig, name: str) -> DatasetLayout:
+    """The paths of a dataset, and the keys for it."""
+    return DatasetLayout(target.root, name, target.state_root, Signing(target.sign_with, target.signers))
+
+
+def operations(target: TargetConfig) -> int:
+    """Metadata operations a second of all that works below this root; 0: there is no budget. Raises
+    OSError."""
+    if target.ops is not None:
+        return target.ops
+    from penstock.fs.capabilities import facts
+    from penstock.fs.kinds import rules_of
+
+    return rules_of(facts(target.root).traits, target.filesystem).ops
+
+
+@dataclass
+class Context:
+    """Made by the command line, handed to every step."""
+
+    config: Config
+    cluster: Cluster
+    sink: Sink = silent
+    stop: Stop = field(default_factory=Stop)
+    run: str = ""
+    """The run that the steps work on; "": the one that list made or met last."""
+    program: str = "penstock"
+    """How this program was called, up to the command: what hints for people begin with."""
+    new_release: bool = False
+    """List is to make a new run of what a release holds already (`--new-release`)."""
+    copy_unchanged: bool = False
+    """Plan may have unchanged files copied on the target where they cannot be linked (`--copy-unchanged`)."""
+    controller: str = ""
+    """The workflow above this step, `<pid>.<start time in ticks>`; "" for a step by hand."""
+    clock: Callable[[], float] = time.time
+    """Seconds since the epoch, by which the age of readings is counted."""
+    hold: HeldDataset | None = None
+    """What the step that is under way holds (`jobs.ownership.dataset_hold`)."""
+    spend: Callable[[int], None] = unlimited
+    """What the step that is under way calls before n metadata operations on the target (`target.budget`)."""
+
+    @cached_property
+    def ops(self) -> int:
+        """Metadata operations a second of all runs below the target's root; 0: there is no budget. Raises
+        OSError."""
+        return operations(self.config.target)
+
+    def dataset(self, name: str) -> DatasetConfig:
+        try:
+            return self.config.datasets[name]
+        except KeyError:
+            names = ", ".join(sorted(self.config.datasets))
+            raise ConfigError(
+                f"no dataset named {in_quotes(name)}",
+                where="datasets",
+                hint=f"the configuration has: {names}",
+            ) from None
+
+    def layout(self, name: str) -> DatasetLayout:
+        target = self.config.target
+        return layout_of(target, self.dataset(name).name)
+
+    def assert_held(self) -> None:
+        """Raises LockedError where the step that is under way was overtaken by another run."""
+        if self.hold is not None:
+            self.hold.assert_held()
+
+    def waiting(self, dataset: str, step: str, what: str) -> Waiting:
+        """For a block that waits for `what`: notes say so while it lasts."""
+        return Waiting(lambda text: self.emit(Noted(dataset, step, text)), what)
+
+    def emit(self, event: Event) -> None:
+        self.sink(event)

@@ -1,0 +1,138 @@
+"""Decides where `current` shall lead: to the release that was staged last, unless a person moved it since, by
+`penstock rollback` or by hand.
+
+The history distinguishes the two: its last publication is what penstock staged last. While the source holds
+what that line published, `current` stays where a person put it; a run of other content moves it.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from penstock.core.documents.history_line import Publication, Rollback
+from penstock.dataset import history
+from penstock.fs.errno_map import storage_error
+from penstock.target import dataset_folders
+
+if TYPE_CHECKING:
+    from collections.abc import Container
+
+    from penstock.core.layout import DatasetLayout
+    from penstock.dataset.run import Run
+
+Move = Publication | Rollback
+"""Events of the history that say where `current` belongs."""
+
+
+def moves(layout: DatasetLayout) -> list[Move]:
+    """What the history says of `current`, the oldest first, without the lines that a run which was overtaken
+    wrote late: those whose claim is below that of a line before. Raises NewerFormatError, PermissionError,
+    and by `errno_map.storage_error` where the history cannot be read."""
+    found: list[Move] = []
+    highest = 0
+    try:
+        told = list(history.lines(layout))
+    except PermissionError:
+        raise
+    except OSError as error:
+        raise storage_error(error, "the history cannot be read", str(layout.history)) from error
+    for line in reversed(told):
+        if not isinstance(line, Publication | Rollback):
+            continue
+        claim = highest if line.claim is None else line.claim
+        if claim >= highest:
+            found.append(line)
+            highest = claim
+    return found
+
+
+def last_move(layout: DatasetLayout) -> Move | None:
+    """The history's last word about `current`, None where there is none."""
+    return next(reversed(moves(layout)), None)
+
+
+def before(layout: DatasetLayout, release: str, there: Container[str]) -> str | None:
+    """The release that `current` named before this one was published; where that is not `there` any more, the
+    one before it, and so on. None where the history names none.
+
+    | history                                     | of    | before it |
+    |---------------------------------------------|-------|-----------|
+    | A, B and C were published                   | C     | B         |
+    | the same, then `current` was led back to B  | B     | A         |
+    | led back to A, then D was published         | D     | A         |
+    | A, B and C were published, B was removed    | C     | A         |
+    """
+    told = moves(layout)
+    wanted: str | None = release
+    while wanted is not None:
+        at = next((i for i in reversed(range(len(told))) if _published(told[i], wanted)), None)
+        if at is None:
+            return None
+        line = told[at]
+        earlier = (one.release for one in reversed(told[:at]) if one.release != wanted)
+        # A publish that was killed before its line did not know any more what `current` named before.
+        previous = line.previous if isinstance(line, Publication) else None
+        wanted = previous or next(earlier, None)
+        if wanted is not None and wanted != release and wanted in there:
+            return wanted
+        told = told[:at]
+    return None
+
+
+def _published(line: Move, release: str) -> bool:
+    return isinstance(line, Publication) and line.release == release
+
+
+def settled(run: Run) -> bool:
+    """Whether `current` is where it belongs as far as this run goes: nothing is to be moved or noted.
+
+    | `current` leads | the history's last word          | publish's receipt, | settled                      |
+    |                 |                                  | or never planned   |                              |
+    |-----------------|----------------------------------|--------------------|------------------------------|
+    | nowhere         | any                              | any                | no: readers have nothing     |
+    | to a release    | none (removed)                   | yes                | yes                          |
+    | to a release    | none                             | no                 | no: stopped before `current` |
+    | to a release    | publish of this run              | any                | yes, also where somebody     |
+    |                 |                                  |                    | moved it by hand since       |
+    | to a release    | the same, and rollbacks since    | any                | yes: nobody's rollback is    |
+    |                 |                                  |                    | undone by a plain rerun      |
+    | to a release    | rollbacks alone (lines are lost),| any                | yes                          |
+    |                 | the last from this release       |                    |                              |
+    | to a release    | anything else: the source holds  | any                | no                           |
+    |                 | again what this run published    |                    |                              |
+
+    Raises FailedError when `current` is anything but a link into `releases/`.
+    """
+    if not dataset_folders.leads(run.layout):
+        return False
+    told = moves(run.layout)
+    if not told:
+        return run.folder.receipt("publish").exists() or not run.folder.plan.exists()
+    published = [line for line in told if isinstance(line, Publication)]
+    return _about(published[-1] if published else told[-1], run)
+
+
+def kept(run: Run) -> str:
+    """In words, that `current` is left where somebody put it, "" where it names this run's release. For a
+    run that is settled."""
+    current = dataset_folders.current(run.layout)
+    if current in (None, run.release):
+        return ""
+    last = last_move(run.layout)
+    if isinstance(last, Rollback) and last.release == current:
+        by = f" by {last.author.by}" if last.author.by else ""
+        return (
+            f"release {run.release}, which holds what the source holds, is published, but `current` was "
+            f"rolled back to {current} at {last.at}{by}: it stays there until the source changes; "
+            f"`penstock rollback {run.dataset} {run.release}` leads it forward"
+        )
+    return (
+        f"release {run.release} is published, and `current` was set to {current} since: it stays there "
+        "until the source changes"
+    )
+
+
+def _about(last: Move, run: Run) -> bool:
+    if isinstance(last, Rollback):
+        return last.left == run.release
+    return last.run == run.id and last.release == run.release

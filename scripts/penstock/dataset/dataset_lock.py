@@ -1,0 +1,431 @@
+"""The lock of a dataset: a file on the target, held by the process that created it. One process at a time
+changes a dataset.
+
+Creating it is atomic between nodes on every file system (link, or O_EXCL). flock is not used: BeeGFS may keep
+it on one node. The holder touches the file every `HEARTBEAT`. A lock is taken over by these rules alone:
+
+| holder's process (holder.lives) | scheduler says   | heartbeat seen unchanged | then                 |
+|---------------------------------|------------------|--------------------------|----------------------|
+| dead                            | not asked        | not awaited              | taken over at once   |
+| alive                           | not asked        | not awaited              | LockedError          |
+| unknown                         | alive (False)    | not awaited              | LockedError          |
+| unknown                         | ended (True)     | it moved                 | LockedError          |
+| unknown                         | ended (True)     | for `SHORT`              | taken over           |
+| unknown                         | unknown (None),  | it moved                 | LockedError          |
+|                                 | or another's job |                          |                      |
+| unknown                         | the same         | for `PATIENCE`           | taken over           |
+
+The scheduler's answer never replaces the heartbeat: a job that SLURM reports as ended may still write (its
+slurmd alone died), and the same job number on another cluster is another job, so only jobs of this cluster
+are queried. Time is this process's monotonic clock, without the time in which the file system did not answer:
+the file's times are compared with each other, never with a clock. The nonce in the file tells whose lock it
+is: inode numbers change from one look to the next on some file systems (FUSE without `use_ino`). A holder
+that was taken over nevertheless (a node that froze) finds out by `assert_held`.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import os
+import re
+import secrets
+import threading
+import time
+from typing import TYPE_CHECKING, NamedTuple, Self
+
+from penstock.core.errors import LockedError, NoSpaceError, PenstockError, PreflightError
+from penstock.dataset import holder as holders
+from penstock.fs import plain_files
+from penstock.fs.durable import NO_LINKS, give_name
+from penstock.fs.errno_map import NO_SPACE, storage_error
+from penstock.host.heartbeat import HEARTBEAT, PATIENCE, SHORT, stands_still
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from pathlib import Path
+    from types import TracebackType
+
+    from penstock.dataset.holder import Holder
+
+_NEW = os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
+_LEFT = re.compile(r"\.(dead|lock)\.[0-9a-f]{32}|\.try-[0-9a-f]{16}")
+"""Files that a process leaves when it is killed while it takes a lock over."""
+_TEMPORARY = ".lock."
+"""What the name of a lock begins with that is being made."""
+LONGEST = 65_536
+"""Bytes of a lock."""
+STALE_LOOKS = 3
+"""Looks at a lock of which each one meets a file that was just replaced; then the mount itself is stale."""
+
+
+class _LockState(NamedTuple):
+    """A lock file at one moment: while nobody touches or replaces it, all of it stays the same."""
+
+    mtime_ns: int
+    content: bytes
+
+
+def _pause(seconds: float) -> None:
+    threading.Event().wait(seconds)
+
+
+def _nobody(text: str) -> None:
+    del text
+
+
+def _nothing() -> None:
+    pass
+
+
+class DatasetLock:
+    """`with DatasetLock(...) as lock:` holds the dataset. Raises LockedError that names the holder.
+
+    `holder_ended(job, cluster)`: True the scheduler knows the job as ended, False it is alive, None it cannot
+    say, or the job is another cluster's. `pause(seconds)` waits between two looks and may raise to give up.
+    `tell(text)` is called with a sentence when this process waits for a holder or took over from one.
+    `beat()` is called after each heartbeat, by the lock's own thread, and raises nothing. `path` is the lock
+    file's: an audit has one of its own, since it changes nothing that a run does. Not reentrant;
+    for one thread.
+    """
+
+    def __init__(
+        self,
+        path: Path,
+        dataset: str,
+        *,
+        run: str,
+        command: str,
+        holder_ended: Callable[[str, str], bool | None],
+        pause: Callable[[float], None] = _pause,
+        tell: Callable[[str], None] = _nobody,
+        beat: Callable[[], None] = _nothing,
+        patience: float = PATIENCE,
+        heartbeat: float = HEARTBEAT,
+    ) -> None:
+        self._path = path
+        self._dataset = dataset
+        self._run, self._command = run, command
+        self._holder_ended = holder_ended
+        self._pause = pause
+        self._tell = tell
+        self._also = beat
+        self._patience = patience
+        self._short = min(patience, SHORT * heartbeat / HEARTBEAT)
+        self._heartbeat = heartbeat
+        self._fd = -1
+        self._nonce = ""
+        self._ended = threading.Event()
+        self._thread: threading.Thread | None = None
+
+    def __enter__(self) -> Self:
+        me = holders.this_process(self._run, self._command)
+        try:
+            while not self._create(me):
+                self._wait_or_refuse(me)
+        except OSError as error:
+            raise storage_error(error, "cannot take the dataset's lock", str(self._path)) from None
+        self._nonce = me.nonce
+        self._sweep()
+        self._ended.clear()
+        self._thread = threading.Thread(target=self._beat, name="lock heartbeat", daemon=True)
+        self._thread.start()
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        value: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        self._ended.set()
+        if self._thread is not None:
+            self._thread.join()
+            self._thread = None
+        try:
+            # A lock that is no longer ours is left to whoever has it.
+            with contextlib.suppress(OSError):
+                if self._ours():
+                    self._give_back()
+        finally:
+            fd, self._fd = self._fd, -1
+            if fd >= 0:
+                os.close(fd)
+
+    def assert_held(self) -> None:
+        """Raises LockedError unless the lock on the target is this one. To be called right before each change
+        that readers can see, and before each removal of files that would be another holder's by now."""
+        for last in (False, False, True):
+            try:
+                if self._fd >= 0 and self._ours():
+                    return
+            except OSError as error:
+                raise storage_error(error, "cannot read the dataset's lock", str(self._path)) from None
+            if not last:
+                # A process that removed this lock, since it had judged an older one, puts it back within
+                # moments.
+                self._ended.wait(0.2)
+        seen = self._look()
+        other = holders.parse(seen.content) if seen else None
+        raise LockedError(
+            f"the lock of dataset {self._dataset} was lost",
+            where=str(self._path),
+            why=other.describe() if other else "it is gone",
+            hint="nothing more was changed; the same command goes on when the other run has ended",
+        )
+
+    def beats(self) -> bool:
+        """Whether others can see a heartbeat of this lock here."""
+        try:
+            os.utime(self._fd, ns=(10**18, 10**18))
+            seen = self._look()
+            os.utime(self._fd)
+        except OSError as error:
+            raise storage_error(error, "cannot touch the dataset's lock", str(self._path)) from None
+        return seen is not None and seen.mtime_ns == 10**18
+
+    def _create(self, me: Holder) -> bool:
+        """False where another lock is there. The lock appears with all its content or not at all; on a file
+        system without hard links it is empty for a moment."""
+        temporary = self._path.with_name(f"{_TEMPORARY}{me.nonce}")
+        fd = os.open(temporary, _NEW, 0o600)
+        try:
+            _write(fd, me.to_json())
+            outcome = self._link(temporary, me.nonce)
+        except BaseException as error:
+            os.close(fd)
+            if isinstance(error, OSError) and error.errno == errno.ESTALE:
+                return False  # as in `_link`: swept while this process was frozen; NFS says so
+            raise
+        finally:
+            with contextlib.suppress(FileNotFoundError):
+                os.unlink(temporary)
+        if outcome == "made":
+            self._fd = fd
+            return True
+        os.close(fd)
+        return outcome == "impossible" and self._create_in_place(me)
+
+    def _create_in_place(self, me: Holder) -> bool:
+        try:
+            fd = os.open(self._path, _NEW, 0o600)
+        except FileExistsError:
+            return False
+        try:
+            _write(fd, me.to_json())
+        except BaseException:
+            os.close(fd)
+            os.unlink(self._path)
+            raise
+        self._fd = fd
+        return True
+
+    def _link(self, temporary: Path, nonce: str) -> str:
+        """`made`, `taken`, or `impossible` on a file system without hard links."""
+        try:
+            give_name(temporary, self._path)
+        except FileExistsError:
+            pass  # NFS also answers so when its first answer was lost: compare the nonce below
+        except FileNotFoundError:
+            return "taken"  # this process was frozen for so long that a holder swept its temporary file
+        except OSError as error:
+            if error.errno in NO_LINKS:
+                return "impossible"
+            raise
+        made = self._look()
+        return "made" if made is not None and _nonce(made.content) == nonce else "taken"
+
+    def _wait_or_refuse(self, me: Holder) -> None:
+        """Returns when the lock may have become free; else raises LockedError."""
+        first = self._look()
+        if first is None:
+            return
+        holder = holders.parse(first.content)
+        alive = holders.lives(holder) if holder else None
+        patience = self._patience
+        if alive is None and holder is not None and holder.job:
+            ended = self._before(holder, me) or self._holder_ended(holder.job, holder.cluster)
+            if ended:
+                patience = self._short
+            elif ended is False:
+                alive = True
+        if alive:
+            raise self._locked(holder)
+        who = holder.describe() if holder else "somebody who does not say who"
+        if alive is None:
+            why = (
+                "its job has ended, says SLURM" if patience < self._patience else "nothing says that it ended"
+            )
+            self._tell(
+                f"waiting for {who}: {why}; the lock is taken over when its heartbeat stands still for "
+                f"{patience:.0f} s"
+            )
+            self._watch(first, patience)
+        asked = time.monotonic()
+        unchanged = self._look() == first
+        if time.monotonic() - asked > self._heartbeat:
+            return  # as in `stands_still`: the caller waits anew
+        if unchanged and self._remove(lambda content: content == first.content, me.nonce):
+            how = "that process is dead" if alive is False else f"no heartbeat for {patience:.0f} s"
+            self._tell(f"took over the lock of {who}: {how}")
+
+    def _watch(self, first: _LockState, patience: float) -> None:
+        """Returns when the lock stood still for so long, or is gone; raises LockedError when it moved."""
+        seen: _LockState | None = first
+
+        def moved() -> bool:
+            nonlocal seen
+            seen = self._look()
+            return seen != first
+
+        if not stands_still(patience, self._heartbeat, self._pause, moved) and seen is not None:
+            raise self._locked(holders.parse(seen.content))
+
+    @staticmethod
+    def _before(holder: Holder, me: Holder) -> bool:
+        """Whether the holder is an earlier start of this process's own job: SLURM starts a job again only
+        when it takes the start before for ended."""
+        numbers = holder.restart.isdecimal() and me.restart.isdecimal()
+        same = (holder.job, holder.cluster) == (me.job, me.cluster)
+        return same and numbers and int(holder.restart) < int(me.restart)
+
+    def _locked(self, holder: Holder | None) -> LockedError:
+        return LockedError(
+            f"another run holds dataset {self._dataset}",
+            where=str(self._path),
+            why=holder.describe() if holder else "it does not say who",
+            hint=f"wait for it, or stop it (`penstock cancel {self._dataset}` ends a run); penstock itself "
+            "takes over the lock of a dead holder "
+            "(remove the file only where the cluster still shows a job that has certainly ended)",
+        )
+
+    def _look(self) -> _LockState | None:
+        try:
+            return _state(self._path)
+        except FileNotFoundError:
+            return None
+
+    def _ours(self) -> bool:
+        seen = self._look()
+        return seen is not None and _nonce(seen.content) == self._nonce
+
+    def _give_back(self) -> None:
+        """Remove this lock. Where the folder has no room for the name that `_remove` takes (XFS, full), the
+        lock is unlinked in its place: should another process have taken it over within this moment, that one
+        notices in `assert_held`."""
+        try:
+            self._remove(lambda content: _nonce(content) == self._nonce, self._nonce)
+        except OSError as error:
+            if error.errno not in NO_SPACE or not self._ours():
+                raise
+            os.unlink(self._path)
+
+    def _remove(self, is_the_one: Callable[[bytes], bool], nonce: str) -> bool:
+        """Remove the lock file if it is still the one that was judged; returns whether it was. Of several
+        processes that try, one succeeds; a process that removed a newer lock by accident restores it."""
+        dead = self._path.with_name(f".dead.{nonce}")
+        try:
+            os.rename(self._path, dead)
+            right = is_the_one(_state(dead).content)
+        except FileNotFoundError:
+            return False  # another process was faster, or swept the renamed file while this one was frozen
+        if not right:
+            # Where a third process holds a lock by now, the owner of the removed one notices in assert_held.
+            with contextlib.suppress(FileExistsError):
+                try:
+                    give_name(dead, self._path)
+                except OSError as error:
+                    if error.errno not in NO_LINKS:
+                        raise
+                    os.rename(dead, self._path)
+                    return False
+        with contextlib.suppress(FileNotFoundError):
+            os.unlink(dead)
+        return right
+
+    def _sweep(self) -> None:
+        """Remove files of killed takeovers that were untouched for `PATIENCE` when this lock was made, by the
+        file system's own times. Younger ones may belong to a takeover that is under way."""
+        with contextlib.suppress(OSError):
+            made = os.fstat(self._fd).st_ctime
+            with os.scandir(self._path.parent) as entries:
+                for entry in entries:
+                    if _LEFT.fullmatch(entry.name):
+                        seen = entry.stat(follow_symlinks=False)
+                        if made - max(seen.st_ctime, seen.st_mtime) > self._patience:
+                            os.unlink(entry.path)
+
+    def _beat(self) -> None:
+        while not self._ended.wait(self._heartbeat):
+            # A missed beat is no harm: others wait for twelve of them; a lost lock shows in assert_held.
+            with contextlib.suppress(OSError):
+                os.utime(self._fd)
+            self._also()
+
+
+def try_out(folder: Path, dataset: str) -> None:
+    """Test whether a lock works in `folder`: create one under another name, touch it, check that the change
+    is seen, remove it. Raises PreflightError where that fails; nothing is left behind."""
+    path = folder / f".try-{secrets.token_hex(8)}"
+    lock = DatasetLock(path, dataset, run="", command="preflight", holder_ended=lambda *_: None)
+    try:
+        with lock:
+            lock.assert_held()
+            if not lock.beats():
+                raise LockedError(
+                    "a heartbeat cannot be seen",
+                    why="the file's time stays as it is",
+                    hint="look at the mount: a file's time must move when it is written",
+                )
+    except NoSpaceError:
+        raise
+    except PenstockError as error:
+        raise PreflightError(
+            "this file system cannot hold the dataset's lock",
+            where=str(folder),
+            why=error.why or error.what,
+            hint="choose a `target.root` on another file system, or `target.state_root` for the state alone",
+        ) from None
+
+
+def _write(fd: int, content: bytes) -> None:
+    view = memoryview(content)
+    while view:
+        view = view[os.write(fd, view) :]
+    os.fsync(fd)
+
+
+def _state(path: Path) -> _LockState:
+    """The lock that has this name now. Raises OSError.
+
+    NFS answers ESTALE where another node replaced the file between this open and this read: the next open
+    finds what has the name by then.
+    """
+    for _ in range(STALE_LOOKS - 1):
+        try:
+            return _read_state(path)
+        except OSError as error:
+            if error.errno != errno.ESTALE:
+                raise
+    return _read_state(path)
+
+
+def _read_state(path: Path) -> _LockState:
+    """A lock that is a symbolic link for a moment (`durable.give_name`), or since its maker was killed then,
+    is nobody's that can be named. Any other link, and what else no lock ever was, is waited for by nobody:
+    NotPlainError."""
+    try:
+        fd = os.open(path, plain_files.FLAGS)
+    except OSError as error:
+        if error.errno == errno.ELOOP:
+            seen, target = os.lstat(path), os.readlink(path)
+            if os.path.basename(target).startswith(_TEMPORARY):
+                return _LockState(seen.st_mtime_ns, os.fsencode(target))
+        raise plain_files.refused(error, path) from None
+    seen = os.fstat(plain_files.checked(fd, path))
+    return _LockState(seen.st_mtime_ns, plain_files.content(fd, LONGEST, path))
+
+
+def _nonce(content: bytes) -> str:
+    holder = holders.parse(content)
+    return holder.nonce if holder else ""

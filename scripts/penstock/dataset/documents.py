@@ -1,0 +1,73 @@
+"""JSON documents of a dataset's state as files: read and written in one way, with the words for people that
+each kind of document has.
+
+| what is there             | `load`            | `find_whole` | `find`      | `need`      |
+|---------------------------|-------------------|--------------|-------------|-------------|
+| a whole document          | it                | it           | it          | it          |
+| nothing                   | FileNotFoundError | None         | None        | FailedError |
+| no such document: damaged | ValueError        | None         | FailedError | FailedError |
+| what cannot be read       | OSError           | FailedError  | FailedError | FailedError |
+| another version's format  | NewerFormatError or OlderVersionError                        |
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, TypeVar
+
+from penstock.core.errors import STATE_ANEW, FailedError
+from penstock.fs import durable, plain_files
+from penstock.fs.errno_map import storage_error
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from penstock.core.documents.typed_json import Document
+
+T = TypeVar("T")
+
+
+def load(kind: Document[T], path: Path) -> T:
+    """By the table above."""
+    return kind.from_json(plain_files.read(path), path)
+
+
+def find_whole(kind: Document[T], path: Path) -> T | None:
+    """By the table above: of what is made anew where it is damaged."""
+    try:
+        return load(kind, path)
+    except (FileNotFoundError, ValueError):
+        return None
+    except OSError as error:
+        raise _unreadable(kind, path, error, STATE_ANEW) from error
+
+
+def find(kind: Document[T], path: Path, hint: str = STATE_ANEW) -> T | None:
+    """By the table above; `hint` says what to do where it is no whole document."""
+    try:
+        return load(kind, path)
+    except FileNotFoundError:
+        return None
+    except (OSError, ValueError) as error:
+        raise _unreadable(kind, path, error, hint) from error
+
+
+def need(kind: Document[T], path: Path, hint: str = STATE_ANEW) -> T:
+    """By the table above, as `find`."""
+    try:
+        return load(kind, path)
+    except (OSError, ValueError) as error:
+        raise _unreadable(kind, path, error, hint) from error
+
+
+def _unreadable(kind: Document[T], path: Path, error: Exception, hint: str) -> FailedError:
+    return FailedError(f"{kind.what} cannot be read", where=str(path), why=str(error), hint=hint)
+
+
+def write(kind: Document[T], path: Path, document: T) -> None:
+    """Durable on return, with the folders above it. Raises by `errno_map.storage_error`: NoSpaceError on a
+    full target."""
+    try:
+        durable.make_dirs(path.parent)
+        durable.write_json(path, kind.to_json(document))
+    except OSError as error:
+        raise storage_error(error, f"{kind.what} cannot be written", str(path)) from error

@@ -1,0 +1,145 @@
+"""An element's small progress file, and the sum over all elements of a step.
+
+A progress file is rewritten about once a second and never made durable: it serves the display, and lets the
+next attempt know what this one used (`usage`, a `core.documents.element_usage.ElementUsage`).
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import secrets
+import time
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+from penstock.core.documents import typed_json
+from penstock.core.documents.element_usage import ElementUsage
+from penstock.fs import durable
+from penstock.host.heartbeat import HEARTBEAT
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Container, Iterable, Mapping
+    from pathlib import Path
+
+    from penstock.core.layout import RunLayout
+
+POINTS = 240
+"""The most samples that are kept of one element."""
+
+
+class Reporter:
+    """Called by the engine with totals so far; writes the file and keeps samples over time. `beat` is called
+    about once in a `HEARTBEAT`, and raises nothing; `usage` says what the element used so far."""
+
+    def __init__(
+        self,
+        path: Path,
+        *,
+        every: float = 0.5,
+        beat: Callable[[], None] | None = None,
+        usage: Callable[[], ElementUsage] | None = None,
+    ) -> None:
+        self._path, self._every, self._beat, self._usage = path, every, beat, usage
+        self._totals = (0, 0, 0)
+        self._beaten = time.monotonic()
+        self._began = self._written = time.monotonic()
+        self.started = time.time()
+        self.samples: list[tuple[float, int, int]] = [(0.0, 0, 0)]
+        """(seconds since the start, files, bytes)."""
+
+    def __call__(self, files: int, size: int, failed: int) -> None:
+        if self._due(now := time.monotonic()):
+            self.sample(now, files, size)
+            self._totals = files, size, failed
+            self._write()
+
+    def alive(self) -> None:
+        """Called while nothing is done yet: the totals stay as they are."""
+        if self._due(time.monotonic()):
+            self._write()
+
+    def _due(self, now: float) -> bool:
+        if now - self._written < self._every:
+            return False
+        self._written = now
+        if self._beat is not None and now - self._beaten >= HEARTBEAT:
+            self._beaten = now
+            self._beat()
+        return True
+
+    def begin(self) -> None:
+        """Say that this attempt has begun. Until it counts, the totals are those of the attempt before."""
+        old = _read(self._path) or {}
+        self._totals = old.get("files", 0), old.get("bytes", 0), old.get("failed", 0)
+        self._write()
+
+    def settle(self) -> None:
+        """Write the last totals once more, with what the element used to its end."""
+        self._write()
+
+    def _write(self) -> None:
+        told: dict[str, object] = dict(zip(("files", "bytes", "failed"), self._totals, strict=True))
+        told["at"] = time.time()
+        if self._usage is not None:
+            told["usage"] = typed_json.plain(self._usage())
+        text = json.dumps(told)
+        temporary = self._path.with_name(f".{secrets.token_hex(8)}.tmp")
+        # A view that cannot be updated is no reason to fail a copy.
+        with contextlib.suppress(OSError):
+            temporary.write_text(text)
+            os.replace(temporary, self._path)
+
+    def end(self, files: int, size: int) -> None:
+        self.sample(time.monotonic(), files, size)
+
+    def sample(self, now: float, files: int, size: int) -> None:
+        self.samples.append((round(now - self._began, 2), files, size))
+        if len(self.samples) > POINTS:
+            self.samples = [*self.samples[:-1:2], self.samples[-1]]
+
+
+def usage_of(path: Path) -> ElementUsage | None:
+    """What the attempt that wrote this progress file last, and those before it, had used by then. None where
+    there is no file, or one without it."""
+    value: Mapping[str, object] = _read(path) or {}
+    try:
+        return typed_json.read(ElementUsage, value["usage"])
+    except (KeyError, ValueError):
+        return None
+
+
+@dataclass
+class Progress:
+    """Totals over a step's elements: monotonic, from receipts where there are any."""
+
+    _done: dict[int, tuple[int, int]] = field(default_factory=dict)
+    _final: set[int] = field(default_factory=set)
+
+    def total(
+        self, run: RunLayout, step: str, indices: Iterable[int], waiting: Container[int] = ()
+    ) -> tuple[int, int, int]:
+        """Files and bytes that are done, and files that failed. The files of an element are read until it has
+        its receipt; while it is `waiting` to begin, once."""
+        failed = 0
+        for index in indices:
+            if index in self._final or (index in self._done and index in waiting):
+                continue
+            found = _read(run.receipt(step, index))
+            if found is not None:
+                self._final.add(index)
+            else:
+                found = _read(run.progress(step, index)) or {}
+                failed += found.get("failed", 0)
+            old = self._done.get(index, (0, 0))
+            self._done[index] = max(old[0], found.get("files", 0)), max(old[1], found.get("bytes", 0))
+        return sum(f for f, _ in self._done.values()), sum(b for _, b in self._done.values()), failed
+
+
+def _read(path: Path) -> dict[str, int] | None:
+    try:
+        value = durable.read_json(path)
+    except (OSError, ValueError):
+        return None
+    return value if isinstance(value, dict) else None

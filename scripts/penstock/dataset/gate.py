@@ -1,0 +1,498 @@
+"""The one judgement of a dataset: which release `current` names, and whether a job may read it. `gate`,
+`path`, `run`, `status`, `releases`, `show`, `rollback` and the report take it from here: they cannot differ.
+
+Jobs wait for the answer, so its cost does not depend on the size of the release: a few small files are read,
+and at most `SAMPLED` names of data are looked up. The bytes of the data are checked by audits alone.
+
+| looked at                                             | where it deviates                         |
+|-------------------------------------------------------|-------------------------------------------|
+| `<root>/HOLD` (`target.hold`)                         | held                                      |
+| `current`: a link into releases/                      | nothing is published, or it leads nowhere |
+| the dataset's folders: no links, nothing but folders  | damaged                                   |
+| `state.json` in the state, where this account may    | older, newer                              |
+| look: a version from 1.0 on made the state            |                                           |
+| the owner of folder, release and seal: one that is    | foreign                                   |
+| trusted (`target.owners`)                             |                                           |
+| the seal: JSON, of this dataset and release           | damaged                                   |
+| its digest, in history.jsonl where this account reads | damaged: not the seal that was published  |
+| that, and in the last audit                           |                                           |
+| where `target.signers` is configured: the signature   | damaged: not signed                       |
+| over the seal                                         |                                           |
+| manifest.parquet: size, both ends; all of it up to    | damaged                                   |
+| `DIGESTED` bytes                                      |                                           |
+| `SAMPLED` files that the manifest names are there     | damaged                                   |
+| what the last audits said                             | damaged: it cannot be read, or findings   |
+|                                                       | stand                                     |
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import stat
+from dataclasses import dataclass, field
+from functools import partial
+from typing import TYPE_CHECKING, NamedTuple
+
+from penstock.core.errors import (
+    FailedError,
+    FindingsError,
+    NewerFormatError,
+    OlderVersionError,
+    PenstockError,
+    PreflightError,
+)
+from penstock.core.layout import DATA, MANIFEST, MANIFEST_XXH, SEAL
+from penstock.core.text import brief
+from penstock.dataset import (
+    history,
+    missing_releases,
+    receipts,
+    release_signature,
+    seals,
+    under_way,
+    verdicts,
+)
+from penstock.fs import clock, errno_map, plain_files
+from penstock.fs.errno_map import printable
+from penstock.target import accounts, dataset_folders, hold, state_marker
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Mapping, Sequence
+    from pathlib import Path
+
+    from penstock.core.documents.seal import Seal
+    from penstock.core.documents.verdict import Verdict
+    from penstock.core.layout import DatasetLayout
+
+PUBLISHED, NOTHING, DAMAGED = "published", "nothing published", "damaged"
+HELD, FOREIGN, OLDER, NEWER = "held", "foreign", "older", "newer"
+UNREADABLE = "unreadable"
+BAD = (HELD, DAMAGED, FOREIGN)
+"""States in which a command that shows the dataset ends with 4, as `gate` does."""
+SAMPLED = 32
+DIGESTED = 16 << 20
+"""Bytes of a manifest up to which its digest is computed: some 20 ms."""
+_MAGIC = b"PAR1"
+_LINE = re.compile(rb"[0-9a-f]{32}  (data/[^\n]+)\n")
+_NOT_WHOLE = "the release is not whole"
+
+
+class NothingPublishedError(FindingsError):
+    """`current` is not there."""
+
+
+class HeldError(FindingsError):
+    """An administrator holds it (`target.hold`)."""
+
+
+class ForeignError(FindingsError):
+    """Something that a reader would go by belongs to an account that is not trusted."""
+
+
+_STATES = (
+    (HeldError, HELD),
+    (NothingPublishedError, NOTHING),
+    (ForeignError, FOREIGN),
+    (FindingsError, DAMAGED),
+    (OlderVersionError, OLDER),
+    (NewerFormatError, NEWER),
+    (PenstockError, UNREADABLE),
+)
+
+
+class Published(NamedTuple):
+    """A release that passed."""
+
+    release: str
+    data: Path
+    seal: Seal
+    digest: str
+    """`sha256:<hex>` of the seal's bytes."""
+
+
+@dataclass
+class Judgement:
+    """What is known of a release, and what stands against it."""
+
+    layout: DatasetLayout
+    release: str = ""
+    """"" where `current` names none."""
+    error: PenstockError | None = None
+    """What `gate` and `path` end with; None: it may be read."""
+    stored: seals.Stored | None = None
+    """The seal and its digest, also of a release with an error, as far as it can be read."""
+    verdict: Verdict | None = None
+    """What its owner's audits said."""
+    findings: Mapping[str, int] = field(default_factory=dict)
+    """Those that stand: kind to count."""
+    named: bool = False
+    """Whether the release that is meant is there."""
+    shaped: bool = True
+    """Whether what has a folder's name, in the dataset's folder, is one."""
+
+    @property
+    def state(self) -> str:
+        """PUBLISHED, or what its error says of it."""
+        if self.error is None:
+            return PUBLISHED
+        return next(state for kind, state in _STATES if isinstance(self.error, kind))
+
+    @property
+    def problem(self) -> str:
+        """What stands against it, in one line; "" where nothing does."""
+        if self.error is None:
+            return ""
+        what, why = self.error.what, self.error.why
+        if self.state == HELD or what in (_NOT_WHOLE, "the dataset is damaged"):
+            return why
+        return f"{what}: {why}" if why else what
+
+    @property
+    def data(self) -> Path:
+        return self.layout.release(self.release) / DATA
+
+
+def judged(
+    layout: DatasetLayout,
+    owners: Sequence[str] = (),
+    *,
+    release: str | None = None,
+    within: float | None = None,
+) -> Judgement:
+    """The judgement of the release that `current` names, or of this one. It counts where it is of one of
+    `owners` (`target.owners`; (): the root's owner or this account). Findings are those of its owner's
+    audits; with `within` (seconds), all of it must have been read back since then (`verdicts.read_since`).
+    Raises nothing for what lies there, whatever it is."""
+    return _looked_at(_begun(layout, release), owners, within, pointed=release is None)
+
+
+def _begun(layout: DatasetLayout, release: str | None) -> Judgement:
+    """The release that is meant, and whether it is held."""
+    found = Judgement(layout, release or "")
+    _note(found, lambda: not_held(layout, found.release))
+    found.shaped = _note(found, lambda: dataset_folders.check_shape(layout))
+    _note(found, lambda: _marked(layout))
+    found.named = _note(found, lambda: _named(found, release))
+    if found.named:
+        _note(found, lambda: not_held(layout, found.release))
+    return found
+
+
+def not_held(layout: DatasetLayout, release: str) -> None:
+    """Raises HeldError where an administrator holds the release or all of the dataset, OSError where the root
+    does not answer."""
+    held = hold.standing(layout, release)
+    if held is not None:
+        raise HeldError(
+            f"{held.name} is held" if held.dataset else "every dataset below this root is held",
+            where=str(layout.root / hold.NAME),
+            why=str(held),
+            hint=f"it opens at once when {held.by} removes that line from the file"
+            if held.dataset
+            else f"{held.by} corrects the file: readable for everybody, lines `dataset[/release] reason`",
+        )
+
+
+def _looked_at(found: Judgement, owners: Sequence[str], within: float | None, *, pointed: bool) -> Judgement:
+    """With what lies there."""
+    layout = found.layout
+    if found.named:
+        _note(found, lambda: _owned(layout, found.release, owners, pointed=pointed))
+        _note(found, lambda: _sealed(found))
+        _note(found, lambda: _audited(found))
+    for look in (_proven, _whole, _without_findings, partial(_read_within, within=within)):
+        if found.error is None:
+            _note(found, partial(look, found))
+    return found
+
+
+def passed(
+    layout: DatasetLayout,
+    *,
+    within: float | None = None,
+    owners: Sequence[str] = (),
+    release: str | None = None,
+) -> Published:
+    """What `judged` judges, where nothing stands against it. Raises its error: FindingsError where nothing is
+    published or the release is damaged or foreign, PreflightError where this account may not read it,
+    OlderVersionError and NewerFormatError where another version made it, FailedError where the file system
+    does not answer."""
+    found = _begun(layout, release)
+    # Of what is held nothing is read: its servers may not answer.
+    if found.state != HELD:
+        _looked_at(found, owners, within, pointed=release is None)
+    if found.error is not None or found.stored is None:
+        raise found.error or _broken(found.data.parent, "it was replaced while it was looked at")
+    return Published(found.release, found.data, *found.stored)
+
+
+def _note(found: Judgement, look: Callable[[], None]) -> bool:
+    """Whether a look raised nothing; what it raises is the judgement's error, unless it has one already."""
+    try:
+        look()
+    except PenstockError as error:
+        found.error = found.error or error
+    except OSError as error:
+        found.error = found.error or _unanswered(error, found.layout)
+    else:
+        return True
+    return False
+
+
+def _unanswered(error: OSError, layout: DatasetLayout) -> PenstockError:
+    where = str(error.filename or layout.folder)
+    if isinstance(error, plain_files.NotPlainError):
+        return FindingsError(
+            _NOT_WHOLE,
+            where=where,
+            why=f"{printable(where)} is damaged: {error}",
+            hint="`penstock audit` says what is damaged, and `penstock repair` fetches it",
+        )
+    if isinstance(error, PermissionError):
+        return PreflightError(
+            "the release cannot be read by this account",
+            where=where,
+            why=str(error.strerror),
+            hint="ask the dataset's owner for the group that may read it",
+        )
+    if error.errno in errno_map.MISPLACED:
+        return FindingsError(
+            _NOT_WHOLE,
+            where=where,
+            why=f"{printable(where)}: {error.strerror}",
+            hint="`penstock audit` says what is damaged, and `penstock repair` fetches it",
+        )
+    return FailedError(
+        "the release cannot be looked at",
+        where=where,
+        why=str(error.strerror or error),
+        hint="see whether the file system is mounted and answers",
+    )
+
+
+def _marked(layout: DatasetLayout) -> None:
+    """Raises OlderVersionError, NewerFormatError where another version made the dataset's state."""
+    state_marker.check_marker(layout)
+
+
+def _named(found: Judgement, release: str | None) -> None:
+    """Which release is meant, and that it lies in folders."""
+    layout = found.layout
+    found.release = release or current(layout)
+    folder = layout.release(found.release)
+    try:
+        modes = [path.lstat().st_mode for path in (layout.folder, layout.releases, folder)]
+    except FileNotFoundError:
+        nowhere = missing_releases.named_by_current(found.release)
+        raise _broken(folder, nowhere if release is None else "there is no such release") from None
+    if not all(map(stat.S_ISDIR, modes)):
+        raise _broken(folder, "it is no folder (links are not followed below the root)")
+
+
+def _owned(layout: DatasetLayout, release: str, owners: Sequence[str], *, pointed: bool) -> None:
+    """Raises ForeignError where the folder, the release or its seal is of an account that is not trusted:
+    who may make a folder in the root, or in the dataset's, could show readers anything. `pointed`: `current`
+    counts, too."""
+    trusted = accounts.owners_told(layout.root, owners)
+    folder = layout.release(release)
+    above = (layout.folder, layout.releases, *([layout.current] if pointed else []))
+    for path in (*above, folder, folder / DATA, folder / SEAL):
+        try:
+            uid = path.lstat().st_uid
+        except (FileNotFoundError, NotADirectoryError):
+            continue
+        if not accounts.is_listed(uid, trusted):
+            who = accounts.told([str(uid)])
+            none = "no target.owners are set, so the root's owner and this account count:"
+            listed = "target.owners are" if owners else none
+            raise ForeignError(
+                "the release is not of an account that is trusted with it",
+                where=str(path),
+                why=f"it belongs to {who}; {listed} {accounts.told(trusted)}",
+                hint=f"if {who} stages this dataset, {accounts.naming(uid)}; else tell the root's owner",
+            )
+
+
+def _sealed(found: Judgement) -> None:
+    """Raises FindingsError for a seal that is missing, damaged, or of another dataset or release."""
+    layout, folder = found.layout, found.layout.release(found.release)
+    # What this account may not read is not said to be missing: PermissionError passes.
+    try:
+        found.stored = seals.load(layout, found.release)
+    except (FileNotFoundError, NotADirectoryError):
+        raise _broken(folder, f"its seal ({SEAL}) is missing") from None
+    except ValueError as error:
+        raise _broken(folder, f"its seal ({SEAL}) is damaged: {error}") from None
+    seal = found.stored.seal
+    for key, wanted, told in (
+        ("dataset", layout.dataset, seal.dataset),
+        ("release", found.release, seal.release),
+    ):
+        if told != wanted:
+            raise _broken(folder, f"its seal ({SEAL}) is that of another {key}, {brief(told)}")
+
+
+def _audited(found: Judgement) -> None:
+    """What audits said of it. Raises FindingsError where that is damaged: nobody knows then what stands."""
+    found.verdict = verdicts.read(found.layout, found.release)
+    found.findings = verdicts.standing(found.verdict)
+
+
+def _proven(found: Judgement) -> None:
+    """Raises FindingsError where the seal is not the one that was published, audited or signed."""
+    layout, release, stored = found.layout, found.release, found.stored
+    if stored is None:
+        return
+    folder = layout.release(release)
+    try:
+        known = history.published_seal(layout, release)
+    except PermissionError:
+        # The state is its owner's alone.
+        known = None
+    if known not in (None, stored.digest):
+        why = f"its seal ({SEAL}) is not the one that was published ({known} in the history)"
+        raise _broken(folder, why)
+    if found.verdict is not None and found.verdict.seal != stored.digest:
+        raise _broken(folder, f"its seal ({SEAL}) is not the one of the last audit's release")
+    release_signature.demand(layout, release, stored)
+
+
+def _whole(found: Judgement) -> None:
+    if found.stored is not None:
+        folder = found.layout.release(found.release)
+        _manifest(folder, found.stored.seal)
+        _data(folder, found.stored.seal)
+
+
+def _without_findings(found: Judgement) -> None:
+    """Raises FindingsError where findings stand."""
+    if not found.findings:
+        return
+    dataset = found.layout.dataset
+    raise FindingsError(
+        "findings stand against the release",
+        where=str(found.data.parent),
+        why=verdicts.told(found.findings),
+        hint=f"{verdicts.advice(dataset, found.findings)}; its owner may overrule them by "
+        f"`penstock audit {dataset} --release {found.release} --overrule REASON`",
+    )
+
+
+def _read_within(found: Judgement, *, within: float | None) -> None:
+    if within is None:
+        return
+    since = verdicts.read_since(found.verdict, found.stored.seal) if found.stored else None
+    # The folder of pins is the one that readers may touch, for the file system's clock.
+    age = None if since is None else clock.now(found.layout.pins) - since.timestamp()
+    if age is not None and -clock.BOUND <= age <= within:
+        return
+    last = "never" if since is None else f"at {since:%Y-%m-%dT%H:%M:%SZ}"
+    if age is not None and age < 0:
+        last += ", which lies ahead of the clock here"
+    raise FindingsError(
+        "the release was not audited lately enough",
+        where=str(found.data.parent),
+        why=f"all of it was last read back {last}",
+        hint=f"run `penstock audit {found.layout.dataset}`",
+    )
+
+
+def current(layout: DatasetLayout) -> str:
+    """The release that `current` names. Raises FindingsError when there is none."""
+    try:
+        release = dataset_folders.current(layout)
+    except FailedError as error:
+        raise FindingsError(error.what, where=error.where, why=error.why, hint=error.hint) from None
+    if release is None:
+        staging = under_way.find(layout)
+        raise NothingPublishedError(
+            "nothing is published",
+            where=str(layout.current),
+            why=str(staging or ""),
+            hint=under_way.advice(layout, staging),
+        )
+    return release
+
+
+def _manifest(folder: Path, seal: Seal) -> None:
+    path = folder / MANIFEST
+    told = seal.manifests[MANIFEST]
+    try:
+        with plain_files.opened(path) as file:
+            size = os.fstat(file.fileno()).st_size
+            head = file.read(len(_MAGIC))
+            file.seek(max(0, size - len(_MAGIC)))
+            tail = file.read()
+    except FileNotFoundError:
+        raise _broken(folder, f"{MANIFEST} is missing") from None
+    except plain_files.NotPlainError as error:
+        raise _broken(folder, f"{MANIFEST} is damaged: {error}") from None
+    if size != told.bytes:
+        raise _broken(folder, f"{MANIFEST} has {size} bytes, {told.bytes} were sealed")
+    if (head, tail) != (_MAGIC, _MAGIC):
+        raise _broken(folder, f"{MANIFEST} is cut off or overwritten")
+    if size <= DIGESTED and receipts.file_digest(path) != told.sha256:
+        raise _broken(folder, f"{MANIFEST} is not the one that was sealed")
+
+
+def _data(folder: Path, seal: Seal) -> None:
+    data = folder / DATA
+    try:
+        if not stat.S_ISDIR(data.lstat().st_mode):
+            raise _broken(folder, f"{DATA} is no folder")
+    except FileNotFoundError:
+        raise _broken(folder, f"its {DATA} folder is missing") from None
+    if not seal.files:
+        return
+    named = 0
+    for path in _sampled(folder / MANIFEST_XXH) if MANIFEST_XXH in seal.manifests else _listed(folder):
+        named += 1
+        try:
+            found = os.lstat(os.path.join(os.fsencode(folder), path))
+        except (FileNotFoundError, NotADirectoryError):
+            raise _broken(folder, f"{printable(os.fsdecode(path))} is missing") from None
+        if not stat.S_ISREG(found.st_mode):
+            raise _broken(folder, f"{printable(os.fsdecode(path))} is no file")
+    # A release of giants alone may have no line there.
+    if not named and not any(files for _, _, files in os.walk(data)):
+        raise _broken(folder, f"its {DATA} folder holds no file")
+
+
+def _sampled(sums: Path) -> Iterator[bytes]:
+    """Some names out of a checksum file, from all over it; none where it names none. What damage of the
+    checksum file itself leaves unreadable is passed over: an audit compares it."""
+    try:
+        with plain_files.opened(sums) as file:
+            size = os.fstat(file.fileno()).st_size
+            for number in range(SAMPLED):
+                at = size * number // SAMPLED
+                file.seek(at)
+                if at:
+                    file.readline(plain_files.LINE)
+                match = _LINE.fullmatch(file.readline(plain_files.LINE))
+                if match is not None:
+                    yield match[1]
+    except (FileNotFoundError, plain_files.NotPlainError):
+        return
+
+
+def _listed(folder: Path) -> Iterator[bytes]:
+    """As `_sampled`, out of the manifest: of a release without a checksum file."""
+    from penstock.tables.manifest import some_paths  # 50 ms that most releases need not
+
+    try:
+        for path in some_paths(folder / MANIFEST, SAMPLED):
+            yield os.fsencode(f"{DATA}/{path}")
+    except FailedError as error:
+        raise _broken(folder, f"{MANIFEST} cannot be read: {error.why}") from None
+
+
+def _broken(folder: Path, why: str) -> FindingsError:
+    return FindingsError(
+        _NOT_WHOLE,
+        where=str(folder),
+        why=why,
+        hint=f"`penstock audit {folder.parent.parent.name}` says what else is damaged; `penstock run "
+        f"--new-release {folder.parent.parent.name}` stages the same content anew, and leaves this as it is",
+    )

@@ -1,0 +1,50 @@
+"""Where the state of what an account looks at lies, when the dataset is another account's."""
+
+from __future__ import annotations
+
+import errno
+import hashlib
+import os
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from penstock.core.errors import OlderVersionError, PreflightError
+from penstock.fs import durable
+from penstock.target import state_marker
+
+if TYPE_CHECKING:
+    from penstock.core.layout import DatasetLayout
+
+
+def layout_of(layout: DatasetLayout, into: Path | None = None) -> DatasetLayout:
+    """The dataset with its state where this account would keep it; nothing is made. Of an account without a
+    home that is a relative path, which nobody has."""
+    given = os.environ.get("XDG_STATE_HOME")
+    home = Path(given).absolute() if given else Path(os.path.expanduser("~/.local/state"))
+    home = home / "penstock" if into is None else into.absolute()
+    place = hashlib.sha256(os.fsencode(layout.root.absolute())).hexdigest()[:16]
+    return replace(layout, state_root=home / place)
+
+
+def beside(layout: DatasetLayout, what: str, into: Path | None = None) -> DatasetLayout:
+    """The dataset with its state in a folder of this account, which is there then: below `into`, or in the
+    account's home. `what` names the state for people, such as `this audit`. Raises PreflightError where no
+    such folder can be made."""
+    own = layout_of(layout, into)
+    try:
+        if not own.state.is_absolute():
+            raise FileNotFoundError(errno.ENOENT, "this account has no home", str(own.state))
+        durable.make_dirs(own.state)
+        state_marker.mark_state(own)
+    except OlderVersionError as error:
+        hint = f"remove {own.state.parent}: the same command begins anew"
+        raise OlderVersionError(error.what, where=error.where, why=error.why, hint=hint) from None
+    except OSError as error:
+        raise PreflightError(
+            f"there is no place for the state of {what}",
+            where=str(own.state),
+            why=str(error.strerror),
+            hint=f"{'name' if into else 'set XDG_STATE_HOME to'} a folder of yours that the nodes see, too",
+        ) from None
+    return own

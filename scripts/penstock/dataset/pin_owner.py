@@ -1,0 +1,71 @@
+"""For what a pin is placed: the job of this process, or else the script or shell that called it."""
+
+from __future__ import annotations
+
+import os
+from dataclasses import replace
+from typing import TYPE_CHECKING, NamedTuple
+
+from penstock.dataset import holder as holders
+from penstock.host.proc import process_stat
+
+if TYPE_CHECKING:
+    from penstock.dataset.holder import Holder
+
+
+class PinOwner(NamedTuple):
+    """Who reads."""
+
+    holder: Holder
+    """Its process is the one that the pin lasts with."""
+    program: str
+    """The name of that process's program."""
+
+    @property
+    def key(self) -> str:
+        """The same for all pins of this job's start, or of this process."""
+        one = self.holder
+        if one.job:
+            return f"{os.geteuid()}-{one.cluster or 'cluster'}-{one.job}-{one.restart}"
+        return f"{os.geteuid()}-{one.host}-{one.pid}-{one.start}"
+
+
+def this_owner() -> PinOwner:
+    """The reader for whom this process was called."""
+    holder = holders.this_process("", "path")
+    pid = _reader(os.getpid())
+    seen = process_stat(pid)
+    return PinOwner(
+        replace(holder, pid=pid, start=holders.start_time(pid) or ""), seen.name if seen is not None else ""
+    )
+
+
+def _reader(pid: int) -> int:
+    """The process that lives as long as the reading does, as far as that can be known.
+
+    | this process is called                         | its process group is led by | reader             |
+    |------------------------------------------------|-----------------------------|--------------------|
+    | by a script, in `$(...)` of it, by its children| the script                  | the script         |
+    | at a shell's prompt                            | this process itself         | the shell above it |
+    | at a prompt, in a pipeline                     | no process above this one   | the shell above it |
+    | with nothing above it that can be seen         | any                         | the parent         |
+    """
+    group, above = os.getpgrp(), _above(pid)
+    if group != pid and group in above:
+        return group
+    for one in above:
+        try:
+            if os.getpgid(one) != group:
+                return one
+        except OSError:
+            break
+    return above[0] if above else pid
+
+
+def _above(pid: int) -> list[int]:
+    """The processes above, the parent first."""
+    found: list[int] = []
+    while (seen := process_stat(pid)) is not None and seen.parent > 0:
+        pid = seen.parent
+        found.append(pid)
+    return found

@@ -1,0 +1,216 @@
+"""Receipts: small durable proofs of what a step or an element did, and when they still hold.
+
+| receipt          | holds while                                                                       |
+|------------------|-----------------------------------------------------------------------------------|
+| copy/N           | it names this run and the plan's shard N                                          |
+| permissions      | it names the attempts of all copy receipts as they are now                        |
+| verify/N         | it names this run, shard N, the attempt of copy/N; the records are those it wrote |
+| publish          | the release stands, sealed by this run                                            |
+| audit/N, adopt/N | it names this job and the plan's shard N                                          |
+| repair/N         | the same; what it says of each file is what it wrote                              |
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import time
+from typing import TYPE_CHECKING, TypeVar
+
+from penstock.core.documents.element_receipt import ELEMENT_RECEIPT, ElementReceipt
+from penstock.core.documents.step_results import RECEIPTS
+from penstock.core.errors import LOOK_AT_FILE, FailedError
+from penstock.dataset import documents
+from penstock.fs import durable, plain_files
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Mapping
+    from pathlib import Path
+
+    from penstock.core.documents.seal import SealedManifest
+    from penstock.core.documents.step_results import StepReceipt
+    from penstock.core.layout import RunLayout
+    from penstock.dataset.run import Run
+
+T = TypeVar("T")
+
+
+def element(run: RunLayout, step: str, index: int) -> ElementReceipt | None:
+    """An element's receipt, or None when there is none. A damaged one counts as missing, and is made again.
+    Raises FailedError when the file cannot be read, NewerFormatError."""
+    return documents.find_whole(ELEMENT_RECEIPT, run.receipt(step, index))
+
+
+def step(run: RunLayout, name: str) -> StepReceipt | None:
+    """As `element`, for the receipt of a step of the run."""
+    receipt: StepReceipt | None = documents.find_whole(RECEIPTS[name], run.receipt(name))
+    return receipt
+
+
+def write_element(run: RunLayout, receipt: ElementReceipt) -> None:
+    """Durable on return. Raises by `errno_map.storage_error`: NoSpaceError on a full target."""
+    documents.write(ELEMENT_RECEIPT, run.receipt(receipt.step, receipt.index), receipt)
+
+
+def write_step(run: RunLayout, receipt: StepReceipt) -> None:
+    """As `write_element`, for a step of the run."""
+    documents.write(RECEIPTS[receipt["step"]], run.receipt(receipt["step"]), receipt)
+
+
+def drop(path: Path) -> None:
+    """Remove a receipt, durably."""
+    try:
+        path.unlink(missing_ok=True)
+        if path.parent.is_dir():
+            durable.fsync_dir(path.parent)
+    except OSError as error:
+        raise FailedError(
+            "a receipt cannot be removed", where=str(path), why=str(error), hint=LOOK_AT_FILE
+        ) from error
+
+
+def held(run: Run, name: str) -> Callable[[int], bool]:
+    """A function that says, for an element's index, whether its receipt of this step holds."""
+    further = _FURTHER.get(name)
+
+    def holds(index: int) -> bool:
+        receipt = element(run.folder, name, index)
+        return (
+            receipt is not None
+            and receipt.run == run.plan.run
+            and receipt.shard == run.shards[index].digest
+            and (further is None or further(run, index, receipt))
+        )
+
+    return holds
+
+
+def _read_back(run: Run, index: int, receipt: ElementReceipt) -> bool:
+    """The digest of the records is checked when they are read."""
+    return (
+        receipt.copied_by == copied_by(run.folder, index)
+        and run.folder.records(index).exists()
+        # Another shard may have found a linked file with other bytes since.
+        and not (receipt.carried[0] and run.folder.linked_damage.exists())
+    )
+
+
+def _fetched(run: Run, index: int, receipt: ElementReceipt) -> bool:
+    path = run.folder.fetched(index)
+    return path.exists() and file_digest(path) == receipt.seen
+
+
+_FURTHER: Mapping[str, Callable[[Run, int, ElementReceipt], bool]] = {
+    "verify": _read_back,
+    "repair": _fetched,
+}
+"""What must be so besides, by the table above."""
+
+
+def of_elements(run: Run, name: str) -> list[ElementReceipt]:
+    """The receipts of all elements of a step, in their order; an empty one where there is none."""
+    return [element(run.folder, name, index) or ElementReceipt() for index in run.indices]
+
+
+def fsync_ends(elements: Iterable[ElementReceipt]) -> str:
+    """Where fsyncs ended on the nodes that wrote files, each text once; "" where they reached the disks on
+    all, as far as the mounts say."""
+    return "; ".join(sorted({one.fsync_ends for one in elements if one.fsync_ends}))
+
+
+def copied_by(run: RunLayout, index: int) -> str:
+    """The attempt that finished a shard's copy, or ""."""
+    found = element(run, "copy", index)
+    return found.attempt if found else ""
+
+
+def copies(run: Run) -> str:
+    """Digest of the attempts that finished each shard: it changes with any copy made anew."""
+    text = "\n".join(copied_by(run.folder, index) for index in run.indices)
+    return f"sha256:{hashlib.sha256(text.encode()).hexdigest()}"
+
+
+def need(run: Run, step: str) -> None:
+    """Raises FailedError unless every element of an earlier step has its receipt."""
+    holds = held(run, step)
+    missing = [index for index in run.indices if not holds(index)]
+    if missing:
+        raise FailedError(
+            f"{step} is not complete",
+            where=run.dataset,
+            why=f"{len(missing)} of {len(run.indices)} elements have no receipt",
+            hint=f"run `penstock {step} {run.dataset}` first",
+        )
+
+
+def head(run: Run, name: str, started: float) -> StepReceipt:
+    """The keys that every step's receipt has."""
+    return {
+        "step": name,
+        "dataset": run.dataset,
+        "run": run.id,
+        "release": run.release,
+        "published": False,
+        "started": started,
+        "ended": time.time(),
+    }
+
+
+def moved(elements: Iterable[ElementReceipt], since: float = 0.0) -> int:
+    """Bytes that elements copied or read themselves after `since`, in seconds since the epoch: by the attempt
+    that finished each; not what it found done, linked or carried over. What an attempt moved that was killed
+    is not among them, so a rate made of them is never too high."""
+    return sum(one.bytes - _before(one, since) for one in elements if one.ended > since)
+
+
+def _before(one: ElementReceipt, since: float) -> int:
+    """An element that outlives its controller had moved some when the next one came."""
+    at_first = one.bytes - one.done_bytes + one.linked_bytes
+    return max([at_first, *(size for after, _, size in one.samples if one.started + after <= since)])
+
+
+def keep(run: Run, receipt: StepReceipt, elements: Iterable[ElementReceipt] = ()) -> None:
+    """Write a step's receipt, which is durable on return. `started` and `seconds` of `receipt` are set so
+    that earlier calls of the step count too; what its `elements` moved is that of this call, and in the file
+    that of the last call that moved any."""
+    before = step(run.folder, receipt["step"])
+    seconds = receipt["ended"] - receipt["started"]
+    if elements:
+        receipt["moved_bytes"] = moved(elements, receipt["started"])
+        receipt["moved_seconds"] = round(seconds, 3)
+    if before is not None:
+        receipt["started"] = before.get("started", receipt["started"])
+        seconds += before.get("seconds", 0.0)
+    receipt["seconds"] = round(seconds, 3)
+    kept = receipt
+    if before is not None and "moved_bytes" in before and not receipt.get("moved_bytes"):
+        kept = {**receipt, "moved_bytes": before["moved_bytes"], "moved_seconds": before["moved_seconds"]}
+    write_step(run.folder, kept)
+
+
+def published(run: Run, name: str) -> StepReceipt:
+    """The receipt of a step that has nothing to do because the release is published."""
+    info = run.info
+    return {**head(run, name, time.time()), "published": True, "files": info.files, "bytes": info.bytes}
+
+
+def file_digest(path: Path) -> str:
+    """`sha256:<hex>` of a small file of the run. Raises OSError, NotPlainError."""
+    with plain_files.opened(path) as stream:
+        seen = os.fstat(stream.fileno())
+        if seen.st_size > _LARGE and seen.st_blocks * 512 * _SPARSE < seen.st_size:
+            # A hole of a terabyte is read for half an hour.
+            raise plain_files.NotPlainError(f"nearly all of its {seen.st_size} bytes are a hole", path)
+        return f"sha256:{hashlib.file_digest(stream, 'sha256').hexdigest()}"
+
+
+_LARGE, _SPARSE = 1 << 30, 64
+"""Bytes of a file that is looked at for holes; no file system compresses a file of a run to such a part."""
+
+
+def is_sealed(path: Path, sealed: SealedManifest | None) -> bool:
+    """Whether a file beside `data/` is the one that the seal names; one of another size is not read. Raises
+    OSError, NotPlainError."""
+    if sealed is None or sealed.bytes not in (None, os.lstat(path).st_size):
+        return False
+    return file_digest(path) == sealed.sha256

@@ -1,0 +1,97 @@
+"""The signature over a release's seal, `release.json.sig` beside it, and whether it holds.
+
+Signed are the bytes of `release.json`, so that `ssh-keygen -Y verify` alone can verify it. The seal has the
+digests of the manifests, and these of each file: one signature covers the release.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from typing import TYPE_CHECKING
+
+from penstock.core.errors import FindingsError
+from penstock.core.layout import SEAL, SIGNATURE
+from penstock.dataset import seals
+from penstock.fs import durable, plain_files
+from penstock.host import ssh_keygen
+from penstock.target import published_folder
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from penstock.core.layout import DatasetLayout, Signing
+    from penstock.dataset.seals import Stored
+
+MISSING = "it is missing"
+
+
+def write(staging: Path, signing: Signing) -> None:
+    """Sign the seal of a staging, durably, where this account signs; else no signature of an earlier attempt
+    stays. Raises OSError, PreflightError."""
+    if signing.key is None:
+        (staging / SIGNATURE).unlink(missing_ok=True)
+    else:
+        durable.write_file(staging / SIGNATURE, made(signing.key, signing.signers, staging))
+
+
+def made(key: Path, signers: Path | None, folder: Path) -> bytes:
+    """The signature of the seal in this folder. Raises OSError, ValueError, PreflightError."""
+    stored = seals.in_folder(folder)
+    content = plain_files.read(folder / SEAL)
+    return ssh_keygen.sign_verified(key, signers, content, stored.seal.sealed)
+
+
+def put(layout: DatasetLayout, release: str, signature: bytes) -> None:
+    """Write the signature beside the seal of a published release. Raises FailedError."""
+    published_folder.put_beside(layout, release, SIGNATURE, lambda path: durable.write_file(path, signature))
+
+
+def problem(layout: DatasetLayout, release: str, stored: Stored) -> str:
+    """Why the signature does not hold; "" where it does, and without `target.signers`. Raises PreflightError
+    where it cannot be verified, OSError."""
+    signers = layout.signing.signers
+    return _unsigned(signers, layout.release(release), stored) if signers is not None else ""
+
+
+def demand(layout: DatasetLayout, release: str, stored: Stored) -> None:
+    """Raises FindingsError for a `problem`.
+
+    | what does not hold     | what to do                                      |
+    |------------------------|-------------------------------------------------|
+    | it is missing          | sign it, if the release is of before            |
+    | anything else          | find out who; stage the same content anew       |
+    """
+    why = problem(layout, release, stored)
+    if not why:
+        return
+    dataset, who = layout.dataset, "find out who wrote there"
+    hint = (
+        f"{who}; `penstock run --new-release {dataset}` stages the same content anew, and trusts nothing here"
+    )
+    if why == MISSING:
+        sign = f"`penstock sign {dataset} {release}`"
+        hint = f"if it was published before releases were signed, its owner signs it by {sign}; else {who}"
+    raise FindingsError(
+        "the release is not signed as `target.signers` asks",
+        where=str(layout.release(release)),
+        why=f"{SIGNATURE}: {why}",
+        hint=hint,
+    )
+
+
+def _unsigned(signers: Path, folder: Path, stored: Stored) -> str:
+    """Why the signature does not hold; "" where it does."""
+    try:
+        signature = plain_files.read(folder / SIGNATURE)
+    except FileNotFoundError:
+        return MISSING
+    except ValueError as error:
+        return str(error)
+    seal = plain_files.read(folder / SEAL)
+    if f"sha256:{hashlib.sha256(seal).hexdigest()}" != stored.digest:
+        return f"{SEAL} was replaced while it was looked at"
+    try:
+        ssh_keygen.signer(signers, seal, signature, stored.seal.sealed)
+    except ssh_keygen.SignatureError as error:
+        return str(error)
+    return ""

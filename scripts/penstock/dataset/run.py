@@ -1,0 +1,105 @@
+"""One run: the two documents that list and plan wrote, the configuration that it froze, and where its state
+and its staging lie. Steps and their helpers pass it to each other."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cached_property
+from typing import TYPE_CHECKING
+
+from penstock.config.run_config import RunConfig
+from penstock.core.documents.probe_report import PROBE_REPORT, ProbeReport
+from penstock.core.errors import PreflightError
+from penstock.core.layout import DATA
+from penstock.core.run_documents import PLAN, RUN
+from penstock.dataset import documents
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+    from pathlib import Path
+
+    from penstock.core.layout import DatasetLayout, RunLayout
+    from penstock.core.run_documents import PlanInfo, RunInfo, ShardInfo
+
+
+@dataclass(frozen=True)
+class Run:
+    """A run as its documents describe it; each is read once."""
+
+    layout: DatasetLayout
+    """The paths of its dataset, by the present configuration."""
+    info: RunInfo
+    folder: RunLayout
+    """Below `runs/`; of an audit, below `audits/`."""
+
+    @property
+    def id(self) -> str:
+        return self.info.run
+
+    @property
+    def dataset(self) -> str:
+        return self.info.dataset
+
+    @property
+    def release(self) -> str:
+        return self.info.release
+
+    @cached_property
+    def config(self) -> RunConfig:
+        """As frozen by list."""
+        return RunConfig(self.info.config, self.folder.run_file)
+
+    @cached_property
+    def plan(self) -> PlanInfo:
+        """Raises PreflightError when the run was not planned yet, FailedError when its plan is damaged. A
+        plan that is made anew is read by a new `Run`."""
+        return read_plan(self.folder)
+
+    @cached_property
+    def probe(self) -> ProbeReport:
+        """What plan saw of the target's file system; where nothing was tried (a comparison with a tree, a run
+        whose state is gone), a report that says so. Raises FailedError when it is damaged."""
+        hint = "remove it: then the table of file systems counts alone"
+        return documents.find(PROBE_REPORT, self.folder.probe, hint) or ProbeReport()
+
+    @cached_property
+    def shards(self) -> Mapping[int, ShardInfo]:
+        """The plan's, by index."""
+        return self.plan.by_index()
+
+    @cached_property
+    def indices(self) -> Sequence[int]:
+        return tuple(self.shards)
+
+    @property
+    def staging(self) -> Path:
+        """The release under construction; it is there from plan to publish."""
+        return self.layout.staging(self.release)
+
+    @property
+    def data(self) -> Path:
+        """The files in `staging`."""
+        return self.staging / DATA
+
+
+def load(layout: DatasetLayout, folder: RunLayout) -> Run:
+    """The run of this folder. Raises FailedError when its description is missing or damaged."""
+    return Run(layout, read_run(folder), folder)
+
+
+def read_run(folder: RunLayout) -> RunInfo:
+    """`run.json` of a run's folder. Raises FailedError when it is missing or damaged."""
+    return documents.need(RUN, folder.run_file, f"remove {folder.folder}: `penstock run` makes it anew")
+
+
+def read_plan(folder: RunLayout) -> PlanInfo:
+    """`plan.json` of a run's folder. Raises PreflightError when it was not planned yet, FailedError
+    when it is damaged."""
+    plan = documents.find(PLAN, folder.plan, "list again, which drops a damaged plan, and plan again")
+    if plan is None:
+        raise PreflightError(
+            "the run has not been planned yet",
+            where=str(folder.folder),
+            hint="run `penstock step plan` first",
+        )
+    return plan

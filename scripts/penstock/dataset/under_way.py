@@ -1,0 +1,169 @@
+"""Who stages a dataset now, in which job: `<dataset>/under-way.json`, for readers and their jobs.
+
+The dataset's state is its owner's alone, so other accounts see neither lock nor run. Each step of a run
+writes this notice once it holds the lock, and the lock's heartbeat touches it. It stays between the steps of
+a run, and goes with the release's publication, a step that fails or is stopped, and `penstock cancel`. A
+killed process leaves it:
+
+| the notice                            | is shown as             | advice                                   |
+|---------------------------------------|-------------------------|------------------------------------------|
+| touched within `clock.BOUND`          | being staged            | depend on its job, or ask again later    |
+| of a submitted controller that has    | submitted               | depend on its job                        |
+| not begun, which touches nothing      |                         |                                          |
+| any other                             | with the time of its    | as if there were none                    |
+|                                       | last sign of life       |                                          |
+| of another account than the dataset's | nothing                 | as if there were none                    |
+| folder, no plain file, longer than    |                         |                                          |
+| `LONGEST`, or with other fields       |                         |                                          |
+
+It is for people: no decision depends on it, and where it cannot be written the step goes on without.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import re
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING, NamedTuple
+
+from penstock.core import step_table
+from penstock.core.documents import under_way as document
+from penstock.core.documents.under_way import UnderWay
+from penstock.core.errors import PenstockError
+from penstock.core.text import printable
+from penstock.fs import clock, plain_files
+from penstock.host import job_environment
+from penstock.target import accounts, dataset_folders, shared_files
+
+if TYPE_CHECKING:
+    from penstock.core.layout import DatasetLayout
+
+LONGEST = 4096
+"""Bytes of the notice."""
+SUBMITTED = "submit"
+_JOB = re.compile(r"[0-9]{0,20}")
+_TIME = re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\dZ")
+_NAMED = 64
+"""Characters that are shown of a host or cluster."""
+
+
+class Staging(NamedTuple):
+    """A notice that counts."""
+
+    notice: UnderWay
+    uid: int
+    """The account that stages, by the file's owner."""
+    touched: float
+    """When the notice was touched last, in seconds since the epoch."""
+    alive: bool
+
+    def __str__(self) -> str:
+        """One line."""
+        notice, who = self.notice, accounts.told([str(self.uid)])
+        on = f" of cluster {_shown(notice.cluster)}" if notice.cluster else ""
+        job = f"SLURM job {notice.job}{on}, " if notice.job else ""
+        if notice.step == SUBMITTED:
+            return f"{who} submitted its staging: {job}since {notice.since}, which had not begun then"
+        where = f"step {notice.step} on {_shown(notice.host)}, {job}since {notice.since}"
+        if self.alive:
+            return f"it is being staged by {who}: {where}"
+        return f"{who} was staging it: {where}; last sign of life at {_stamp(self.touched)}"
+
+
+def _shown(text: str) -> str:
+    return printable(text[:_NAMED])
+
+
+def _stamp(seconds: float) -> str:
+    return datetime.fromtimestamp(seconds, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+
+
+class Notice:
+    """The notice of one step that holds the dataset's lock. Raises neither OSError nor PenstockError."""
+
+    def __init__(self, layout: DatasetLayout, step: str, controller: str) -> None:
+        environment = job_environment.current()
+        job = (environment.array or environment.job) if environment.proven else ""
+        self._layout = layout
+        self._notice = UnderWay(
+            step=step,
+            since=_stamp(clock.now(layout.folder)),
+            host=job_environment.host_name(),
+            job=job,
+            cluster=environment.cluster if job else "",
+            controller=controller,
+        )
+
+    def begin(self) -> None:
+        """Write it, with the `since` of an earlier step of the same job or controller."""
+        before = find(self._layout)
+        if before is not None and self._notice.continues(before.notice):
+            self._notice = self._notice._replace(since=before.notice.since)
+        _write(self._layout, self._notice)
+
+    def beat(self) -> None:
+        """To be called with each heartbeat of the lock."""
+        with contextlib.suppress(OSError):
+            shared_files.beat(self._layout.folder, self._layout.under_way.name)
+
+    def end(self) -> None:
+        """Remove it, unless another process has replaced it."""
+        standing = find(self._layout)
+        if standing is not None and standing.notice == self._notice:
+            forget(self._layout)
+
+
+def submitted(layout: DatasetLayout, job: str, cluster: str) -> None:
+    """Note that this job of a controller was submitted, where the dataset's folder is this account's already
+    and nothing is at work. Raises neither OSError nor PenstockError."""
+    standing = find(layout)
+    at_work = standing is not None and standing.alive and standing.notice.step != SUBMITTED
+    if not at_work and os.path.lexists(layout.folder) and dataset_folders.owns(layout):
+        since = _stamp(clock.now(layout.folder))
+        _write(layout, UnderWay(SUBMITTED, since, job=job, cluster=cluster))
+
+
+def forget(layout: DatasetLayout) -> None:
+    """Nothing is under way any more. By the dataset's owner. Raises neither OSError nor PenstockError."""
+    with contextlib.suppress(OSError, PenstockError):
+        shared_files.forget_notice(layout.under_way)
+
+
+def _write(layout: DatasetLayout, notice: UnderWay) -> None:
+    with contextlib.suppress(OSError, PenstockError):
+        shared_files.write_notice(layout.under_way, document.UNDER_WAY.to_json(notice))
+
+
+def find(layout: DatasetLayout) -> Staging | None:
+    """By the table above; None where nothing is to be shown. Raises nothing for what lies there."""
+    try:
+        owner = layout.folder.lstat().st_uid
+        fd = plain_files.descriptor(layout.under_way)
+        status = os.fstat(fd)
+        notice = document.UNDER_WAY.from_json(plain_files.content(fd, LONGEST), layout.under_way)
+    except (OSError, ValueError, PenstockError):
+        return None
+    known = notice.step in (*step_table.OF_RUN, SUBMITTED)
+    if status.st_uid != owner or not (known and _JOB.fullmatch(notice.job) and _TIME.fullmatch(notice.since)):
+        return None
+    alive = notice.step == SUBMITTED or clock.now(layout.pins) - status.st_mtime <= clock.BOUND
+    return Staging(notice, owner, status.st_mtime, alive)
+
+
+def advice(layout: DatasetLayout, staging: Staging | None) -> str:
+    """What an account is to do that finds nothing published: what it may do, and what is not done already."""
+    if staging is not None and staging.alive:
+        job = staging.notice.job
+        if job:
+            return f"wait for job {job}: sbatch --dependency=afterok:{job} --kill-on-invalid-dep=yes ..."
+        return (
+            "it is in no SLURM job that a job could wait for: give the same command again when it has ended"
+        )
+    try:
+        owner = layout.folder.lstat().st_uid
+    except OSError:
+        owner = os.geteuid()
+    if owner != os.geteuid():
+        return f"ask its owner, {accounts.told([str(owner)])}, to stage it"
+    return f"run `penstock run {layout.dataset}`"

@@ -1,0 +1,215 @@
+"""What the last audits and repairs of a release said, and which findings stand: `audits/<release>.json`
+beside the releases, for whoever asks at the gate. Its owner writes it, everybody may read it.
+
+A finding stands until an audit that looked there finds nothing, a repair restores it, or its owner overrules
+it:
+
+| what ended                        | earlier findings of bytes   | earlier findings of shape, | its own   |
+|                                   | (changed, unread)           | permissions, manifest      |           |
+|-----------------------------------|-----------------------------|----------------------------|-----------|
+| an audit of everything            | fall                        | fall                       | stand     |
+| an audit of a sample or a slice   | stand                       | fall: all were compared    | stand     |
+| an audit that could compare       | stand                       | those of the manifest fall | stand     |
+| nothing (manifest or data gone)   |                             |                            |           |
+| one that skipped files whose data | stand                       | fall                       | stand     |
+| is not here, of whatever          |                             |                            |           |
+| a repair                          | fall                        | fall                       | what was  |
+|                                   |                             |                            | left does |
+| overruled                         | fall                        | fall                       |           |
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING
+
+from penstock.core.documents import verdict as document
+from penstock.core.documents.verdict import (
+    AuditShown,
+    LastRepair,
+    Overruling,
+    ReadBack,
+    StandingFindings,
+    Verdict,
+)
+from penstock.core.errors import FailedError, FindingsError
+from penstock.core.text import brief
+from penstock.target import shared_files
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping
+
+    from penstock.core.audit_selection import Choice
+    from penstock.core.documents.seal import Seal
+    from penstock.core.documents.verdict import LastAudit
+    from penstock.core.layout import DatasetLayout
+
+BYTES = frozenset({"changed", "unread"})
+"""Kinds of findings that only reading finds; the others are compared by every audit."""
+MANIFEST = "manifest"
+
+
+def read(layout: DatasetLayout, release: str) -> Verdict | None:
+    """None when the release was never audited. Raises FindingsError when it is damaged, NewerFormatError,
+    PermissionError where this account may not read it, FailedError where the file system does not answer."""
+    path = layout.verdict(release)
+    try:
+        return document.VERDICT.from_json(shared_files.read_notice(path), path)
+    except FileNotFoundError:
+        return None
+    except PermissionError:
+        raise
+    except OSError as error:
+        raise FailedError(
+            "what the last audit said cannot be read",
+            where=str(path),
+            why=str(error),
+            hint="`penstock audit` writes it anew",
+        ) from error
+    except (FailedError, ValueError) as error:
+        raise FindingsError(
+            "what the last audit said is damaged",
+            where=str(path),
+            why=error.why if isinstance(error, FailedError) else str(error),
+            hint=f"nobody knows which findings stand: move it away, then `penstock audit {layout.dataset}`",
+        ) from error
+
+
+def write(layout: DatasetLayout, verdict: Verdict) -> None:
+    """Durable on return. To be called under the lock of audits."""
+    shared_files.write_notice(layout.verdict(verdict.release), document.VERDICT.to_json(verdict))
+
+
+def forget(layout: DatasetLayout, release: str) -> None:
+    """Of a release that is about to be published: what was said of another one of its name is void."""
+    shared_files.forget_notice(layout.verdict(release))
+
+
+def standing(verdict: Verdict | None) -> dict[str, int]:
+    """Kind to the number of findings that stand."""
+    counts: Counter[str] = Counter()
+    for one in verdict.stands if verdict else ():
+        counts.update(one.counts)
+    return dict(counts)
+
+
+def last(verdict: Verdict | None) -> AuditShown | None:
+    """The last audit, for views; with `closed` where it found something, and nothing stands any more."""
+    if verdict is None or verdict.last is None:
+        return None
+    closed, repair, overruled = "", verdict.repair, verdict.overruled
+    if verdict.last.counts and not standing(verdict) and (repair or overruled):
+        repaired_at, overruled_at = repair.at if repair else "", overruled.at if overruled else ""
+        by_repair = repaired_at >= overruled_at
+        closed = f"repaired {repaired_at}" if by_repair else f"overruled {overruled_at}"
+    return AuditShown(verdict.last, closed)
+
+
+def advice(dataset: str, counts: Iterable[str]) -> str:
+    """What to do about findings of these kinds.
+
+    | kinds                          | advice                                              |
+    |--------------------------------|-----------------------------------------------------|
+    | manifest among them            | a repair of text manifests, an audit of what was    |
+    |                                | signed since; else a new release                    |
+    | any that a repair fixes        | a repair                                            |
+    | extra alone                    | nothing is deleted that penstock did not write      |
+    """
+    if MANIFEST in counts:
+        return (
+            f"`penstock repair {dataset}` makes text manifests again; after `penstock sign`, audit again; "
+            "nothing can be repaired by a manifest.parquet or a seal that is damaged: stage the same content "
+            f"as a new release, `penstock run --new-release {dataset}`"
+        )
+    if set(counts) - {"extra"}:
+        return f"`penstock repair {dataset}` restores what is damaged"
+    return "what was not published is left to you: remove it by hand, then audit again"
+
+
+def told(counts: Mapping[str, int]) -> str:
+    """`3 changed, 1 missing`; of kinds that another account may have written."""
+    return ", ".join(f"{count} {brief(kind)}" for kind, count in sorted(counts.items()))
+
+
+def new(layout: DatasetLayout, release: str, seal: str) -> Verdict:
+    """Of a release of which nothing was said yet; `seal` is the digest of its seal."""
+    return Verdict(layout.dataset, release, seal)
+
+
+def audited(verdict: Verdict, audit: LastAudit, choice: Choice, *, compared: bool) -> Verdict:
+    """After an audit with this result. `compared`: its manifest and its tree were there to be compared."""
+
+    def falls(kind: str) -> bool:
+        if not compared:
+            return kind == MANIFEST
+        return (choice.kind == "whole" and not audit.skipped) or kind not in BYTES
+
+    stands = []
+    for one in verdict.stands:
+        counts = {kind: count for kind, count in one.counts.items() if not falls(kind)}
+        if counts and one.audit != audit.audit:
+            stands.append(one._replace(counts=counts))
+    if audit.counts:
+        stands.append(StandingFindings(audit.audit, audit.began, audit.counts))
+    read = _read(verdict.read, audit, choice) if compared and not audit.skipped else verdict.read
+    return verdict._replace(stands=stands, last=audit, read=read)
+
+
+def _read(before: ReadBack, audit: LastAudit, choice: Choice) -> ReadBack:
+    """With what an audit of this choice read."""
+    if choice.kind == "whole":
+        return before._replace(whole=audit.began)
+    if choice.kind != "slice":
+        return before
+    turn = {**before.slices.get(choice.turns, {}), choice.turn: audit.began}
+    return before._replace(slices={**before.slices, choice.turns: turn})
+
+
+def repaired(verdict: Verdict, audit: str, left: Iterable[str], repaired: int) -> Verdict:
+    """After a repair by the release's audits; `left` holds the kind of each finding that is left."""
+    counts = Counter(left)
+    stands = [StandingFindings(audit, now(), counts)] if counts else []
+    return verdict._replace(stands=stands, repair=LastRepair(now(), audit, repaired, counts.total()))
+
+
+def mended(verdict: Verdict, audit: str, fell: Mapping[str, Mapping[str, int]], repaired: int) -> Verdict:
+    """After a repair of another release restored files that this one shares with it; `audit` is the one that
+    it went by. `fell`: by this release's audits, the kinds of their findings that this repaired."""
+    stands = []
+    for one in verdict.stands:
+        gone = fell.get(one.audit, {})
+        counts = {kind: left for kind, n in one.counts.items() if (left := n - gone.get(kind, 0)) > 0}
+        if counts:
+            stands.append(one._replace(counts=counts))
+    left = sum(sum(one.counts.values()) for one in stands)
+    return verdict._replace(stands=stands, repair=LastRepair(now(), audit, repaired, left))
+
+
+def overruled(verdict: Verdict, why: str, by: str) -> Verdict:
+    """After somebody said that the findings need not stand in the way."""
+    return verdict._replace(stands=(), overruled=Overruling(now(), by, why, standing(verdict)))
+
+
+def read_since(verdict: Verdict | None, seal: Seal) -> datetime | None:
+    """Since when every byte was read back and compared, by one audit, by all slices of a rotation, or before
+    the release was published; the latest of them, None if it never was. Each by the moment when the file was
+    read that was read first."""
+    found: list[datetime] = []
+    if seal.evidence.oldest_read:
+        found.append(_time(seal.evidence.oldest_read))
+    read = verdict.read if verdict else ReadBack()
+    if read.whole:
+        found.append(_time(read.whole))
+    for turns, seen in read.slices.items():
+        if len(seen) == turns:
+            found.append(min(map(_time, seen.values())))
+    return max(found, default=None)
+
+
+def now() -> str:
+    return datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+
+
+def _time(text: str) -> datetime:
+    return datetime.strptime(text, "%Y-%m-%dT%H:%M:%SZ").replace(tzinfo=UTC)

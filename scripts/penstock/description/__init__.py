@@ -1,1 +1,0 @@
-"""Descriptions of a release in the standard forms that catalogues and loaders read."""

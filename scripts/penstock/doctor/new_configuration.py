@@ -1,0 +1,235 @@
+"""A new configuration for this machine: what the machine knows is found out here, as preflight does.
+
+| what                      | found by                                                                       |
+|---------------------------|--------------------------------------------------------------------------------|
+| the target's file system  | `Answers`, within its deadline; a comment                                      |
+| who will read             | `preflight.readers`                                                            |
+| `permissions.group`       | the target folder's group, where its setgid bit gives it to all below and this |
+|                           | account is in it                                                               |
+| `cluster`                 | `cluster.registry.new_options`; `local` where SLURM is not here, or does not   |
+|                           | answer                                                                         |
+| the dataset's name        | the source's last folder; not that of a folder below the target                |
+
+Nothing is changed. Of a source no more is looked at than whether a folder is there (`require_source`):
+preflight does the rest.
+"""
+
+from __future__ import annotations
+
+import itertools
+import os
+import stat
+from typing import TYPE_CHECKING, NamedTuple
+
+from penstock.cluster.abilities import abilities_of
+from penstock.cluster.registry import new_options
+from penstock.config import loader, new_file
+from penstock.config.new_file import Line, NewFile
+from penstock.config.settings import AUTO_CORES, SourceConfig
+from penstock.core.checks import CheckResult
+from penstock.core.errors import ConfigError, PreflightError
+from penstock.core.step_table import RUN_IN_ELEMENTS
+from penstock.core.text import did_you_mean, printable
+from penstock.doctor.preflight import readers, target
+from penstock.doctor.preflight.answers import Answers, folders
+from penstock.fs.owners import group_name, group_number
+from penstock.host.mounts import nearest
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping
+    from pathlib import Path
+
+    from penstock.cluster.slurm.new_options import NewOptions
+    from penstock.config.settings import ClusterConfig, PermissionsConfig
+
+MOST_NAMES = 10_000
+"""Names of a folder that are compared with one that is not there: a folder may have millions."""
+
+
+class Asked(NamedTuple):
+    """What a person says."""
+
+    source: str
+    """A URL, or an absolute path."""
+    root: Path
+    """Absolute."""
+    options: Mapping[str, str | bool]
+    """`storage_options` of the source."""
+    name: str = ""
+    """Of the dataset; "": it is made of the source's."""
+    backend: str = ""
+    """"": what this machine has."""
+
+
+class Proposed(NamedTuple):
+    """What is to be written."""
+
+    file: NewFile
+    text: str
+    readers: CheckResult
+    """Who will be able to read what is published."""
+    notes: tuple[str, ...]
+    """What a person should know of it, beside what the text itself says."""
+
+
+def require_source(source: str) -> None:
+    """Raises ConfigError where the source is a folder or a file of this machine that is not there, with the
+    nearest name that is; or where this account may not look at it. A URL, and what lies on a file system that
+    does not answer, is left to preflight."""
+    for path in folders([SourceConfig(source)]):
+        if Answers([path]).silent(path):
+            continue
+        try:
+            os.stat(path)
+        except (FileNotFoundError, NotADirectoryError):
+            raise ConfigError(
+                f"the source is not there{_nearest_name(path)}",
+                where=str(path),
+                hint="correct SOURCE, or mount its file system",
+            ) from None
+        except OSError as error:
+            raise ConfigError(
+                "the source cannot be looked at",
+                where=str(path),
+                why=error.strerror or str(error),
+                hint="let this account enter its folder, or correct SOURCE",
+            ) from None
+
+
+def _nearest_name(path: Path) -> str:
+    """`; did you mean photos?`: of the names beside the first folder of `path` that is not there; "" where
+    none is near."""
+    try:
+        above = nearest(path)
+        with os.scandir(above) as entries:
+            names = [printable(entry.name) for entry in itertools.islice(entries, MOST_NAMES)]
+    except OSError:
+        return ""
+    return did_you_mean(path.relative_to(above).parts[:1], names)
+
+
+def propose(asked: Asked, path: Path) -> Proposed:
+    """The configuration for this machine, to be written as `path`. Raises ConfigError where what was asked
+    for makes none that can be used, or the site allows it not; PreflightError where `slurm` was asked for
+    and does not answer."""
+    answers = Answers([asked.root])
+    notes: list[str] = []
+    silent = answers.silent(asked.root)
+    name = asked.name or _name(asked, notes, silent=silent)
+    group = None if silent else _group(asked.root)
+    notes += [] if silent else _missing(asked.root)
+    local = (Line("backend", "local", "this machine"),)
+    file = NewFile(
+        asked.source, str(asked.root), name, asked.options, _target_text(asked.root, answers), group, local
+    )
+    # Before anything is asked of SLURM: what cannot be used is refused at once.
+    config = loader.load_text(file.text(), path)
+    if abilities_of(asked.backend).has_nodes:  # "" as well: whether SLURM answers is found out
+        file = file._replace(cluster=_cluster(config.cluster, asked.backend, notes) or local)
+        loader.load_text(file.text(), path)
+    seen = _readers(asked.root / name, config.datasets[name].permissions, silent=silent)
+    return Proposed(file, file.text(), seen, tuple(notes))
+
+
+def _readers(folder: Path, policy: PermissionsConfig, *, silent: bool) -> CheckResult:
+    if silent:
+        return CheckResult(readers.ABOUT, "not known: the target does not answer", "note")
+    return readers.seen(policy, folder, None if policy.group is None else group_number(policy.group))
+
+
+def _target_text(root: Path, answers: Answers) -> str:
+    try:
+        seen = answers.facts(root, "the target")
+    except (PreflightError, OSError):
+        return "its file system does not answer now"
+    return target.described(root, seen)
+
+
+def _missing(root: Path) -> Iterator[str]:
+    """A note where the target is not there, and a run makes it not."""
+    try:
+        above = nearest(root)
+    except OSError:
+        return
+    if above not in (root, root.parent):
+        yield (
+            f"warning: {root} is not there, nor is {root.parent} ({above} is): a run makes no folders above "
+            "a target. Correct TARGET, make the folder, or mount its file system"
+        )
+
+
+def _name(asked: Asked, notes: list[str], *, silent: bool) -> str:
+    def taken(name: str) -> bool:
+        return not silent and os.path.lexists(asked.root / name)
+
+    plain = new_file.dataset_name(asked.source, lambda _: False)
+    name = new_file.dataset_name(asked.source, taken)
+    if name != plain:
+        where = printable(str(asked.root / plain))
+        notes.append(f"{where} is there already: --name {plain} goes on with that dataset")
+    return name
+
+
+def _group(root: Path) -> Line | None:
+    """
+    | the folder's setgid bit | its group has a name | this account is in it, or root | the key       |
+    |-------------------------|----------------------|--------------------------------|---------------|
+    | no                      | any                  | any                            | left out      |
+    | yes                     | no                   | any                            | left out      |
+    | yes                     | yes                  | no                             | left out      |
+    | yes                     | yes                  | yes                            | that group    |
+
+    Left out, files get the group that the file system gives them: with setgid the folder's.
+    """
+    try:
+        seen = os.stat(nearest(root))
+    except OSError:
+        return None
+    name = group_name(seen.st_gid)
+    member = os.geteuid() == 0 or seen.st_gid in {os.getegid(), *os.getgroups()}
+    if not seen.st_mode & stat.S_ISGID or not name or not member:
+        return None
+    return Line("group", name, "the target's, by its setgid bit; its members read, nobody writes")
+
+
+def _cluster(config: ClusterConfig, backend: str, notes: list[str]) -> tuple[Line, ...]:
+    """The keys of `cluster` for SLURM; () where it is not to be used."""
+    try:
+        allowed = loader.site_bounds().cluster.partitions
+        options = new_options(config, RUN_IN_ELEMENTS, allowed)
+    except PreflightError as error:
+        if backend:
+            raise
+        # Of SLURM's lines the first one: those below it say what failed in turn.
+        notes.append(f"cluster.backend is local: {error.reason.partition('; ')[0]}")
+        return ()
+    if options is None and not backend:
+        return ()
+    if options is None:
+        raise PreflightError(
+            "SLURM's commands are not on this machine",
+            where="--backend slurm",
+            hint="run `penstock init` where they are (a login node), or put them on PATH",
+        )
+    if options.refused:
+        notes.append(f"SLURM takes no such job now, correct `cluster` in the file: {options.refused}")
+    lines = [Line("backend", "slurm")]
+    if options.partition is not None:
+        lines.append(Line("partition", options.partition, _partition_comment(options, of_site=bool(allowed))))
+    if options.account is not None:
+        lines.append(Line("account", options.account, "jobs without one are refused here"))
+    why = "elements take whole nodes, less cores of their services"
+    cores = "not `auto`: SLURM refuses --core-spec here" if options.core_spec != AUTO_CORES else why
+    lines.append(Line("core_spec", options.core_spec, cores))
+    return tuple(lines)
+
+
+def _partition_comment(options: NewOptions, *, of_site: bool) -> str:
+    if options.default:
+        return "the first that the site allows" if of_site else "the cluster's default"
+    allowed = " of those that the site allows" if of_site else ""
+    return (
+        f"or {', '.join(options.others)}"
+        if options.others
+        else f"the only one that takes these jobs{allowed}"
+    )

@@ -1,0 +1,162 @@
+"""The ACL of the release's files: whether its users and groups are known, and the target keeps ACLs, on this
+machine and on nodes."""
+
+from __future__ import annotations
+
+import os
+from typing import TYPE_CHECKING
+
+from penstock.core.checks import CheckResult
+from penstock.core.documents.node_answer import AclEntrySeen, AclsSeen
+from penstock.core.posix_acl import USER, parse
+from penstock.core.text import printable
+from penstock.doctor.preflight.node_view import WHERE_IDS_ARE_MAPPED
+from penstock.fs import owners
+from penstock.fs.acl_xattrs import judge, refusal
+from penstock.fs.kinds import named_kind, rules_of
+from penstock.target import modes
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+    from pathlib import Path
+
+    from penstock.config.settings import DatasetConfig, TargetConfig
+    from penstock.core.documents.node_answer import NodeAnswer
+    from penstock.core.layout import DatasetLayout
+    from penstock.dataset.context import Context
+    from penstock.doctor.preflight.answers import Answers
+    from penstock.doctor.preflight.looks import Looks
+
+
+def check(
+    context: Context, config: DatasetConfig, layout: DatasetLayout, answers: Answers, looks: Looks
+) -> None:
+    """Changes nothing: an ACL is read, plan's probe sets one. Raises PreflightError for a user or group that
+    this machine does not know, ConfigError for a pattern of `permissions.modes` that cannot be used."""
+    rules = modes.access_rules(config.permissions)
+    if not rules.has_acl or answers.silent(layout.root):
+        return
+    facts = answers.facts(layout.root, "the target")
+    folder = _folder(layout.root)
+    kind = rules_of(facts.traits, context.config.target.filesystem)
+    looks.saw(
+        judge(str(folder), ", ".join(config.permissions.acl), refusal(os.path.realpath(folder)), kind.acls),
+        what="the target keeps no ACLs",
+        where=key(config),
+    )
+
+
+def key(config: DatasetConfig) -> str:
+    """The key of the configuration that errors name."""
+    return f"datasets.{config.name}.permissions.acl"
+
+
+def _folder(root: Path) -> Path:
+    """What is read: the first run may make the root."""
+    return root if root.exists() else root.parent
+
+
+def seen(
+    config: DatasetConfig, target: TargetConfig, answers: Answers, numbers: Sequence[int | None] = ()
+) -> AclsSeen | None:
+    """What this machine says, for a node's answer: of the target by a read, as `check`. None where no ACL is
+    configured. `numbers` as of `entries`."""
+    if not config.permissions.acl:
+        return None
+    named = entries(config.permissions.acl, numbers)
+    if answers.silent(target.root):
+        return AclsSeen(error=answers.seen(target.root).error, entries=named)
+    folder = os.path.realpath(_folder(target.root))
+    mapped = owners.is_mapped(folder)
+    try:
+        return AclsSeen(refusal(folder), mapped=mapped, entries=named)
+    except OSError as error:
+        return AclsSeen(error=error.strerror or str(error), mapped=mapped, entries=named)
+
+
+def entries(texts: Sequence[str], numbers: Sequence[int | None] = ()) -> tuple[AclEntrySeen, ...]:
+    """The users and groups that an ACL names, as this machine knows them. `numbers` are those that they have
+    on the submitting machine; () where this is the submitting machine."""
+    found = []
+    for place, text in enumerate(texts):
+        entry = parse(text)
+        number = _number(entry.tag, entry.who)
+        theirs = numbers[place] if place < len(numbers) else number
+        name = owners.user_name if entry.tag == USER else owners.group_name
+        found.append(AclEntrySeen(text, number, "" if theirs is None else name(theirs)))
+    return tuple(found)
+
+
+def _number(tag: int, who: str) -> int | None:
+    return owners.user_number(who) if tag == USER else owners.group_number(who)
+
+
+def judged(node: str, config: DatasetConfig, target: TargetConfig, answer: NodeAnswer) -> list[CheckResult]:
+    """What the answer of a node says; `node` is its name.
+
+    | an ACL is configured | the node's answer                       | verdict                 |
+    |----------------------|-----------------------------------------|-------------------------|
+    | no                   | any                                     | nothing                 |
+    | yes                  | could not read one, and says why        | a note                  |
+    | yes                  | there are no POSIX ACLs, and says why   | a stop, as for a target |
+    | yes                  | an ACL can be read                      | ok                      |
+    """
+    acls = answer.acls
+    if not config.permissions.acl or acls is None:
+        return []
+    about = f"ACL on {printable(node)}"
+    if acls.error:
+        mend = "read one there: `getfacl` of the target"
+        return [CheckResult(about, printable(f"not known ({acls.error})"), "note", mend=mend)]
+    kind = rules_of(named_kind(answer.target.kind), target.filesystem)
+    result = judge(answer.target.path, ", ".join(config.permissions.acl), printable(acls.refused), kind.acls)
+    return [result._replace(about=about)]
+
+
+def entry_results(
+    node: str, there: Sequence[AclEntrySeen], here: Sequence[AclEntrySeen], *, mapped: bool
+) -> list[CheckResult]:
+    """Users and groups of the ACL, as a node and this machine know them. Elements set ACLs by the numbers of
+    their node, the permissions step by those of the machine where it runs. `mapped`: whether numbers of one
+    file differ between the two machines, or one of them says that it maps them.
+
+    | number there | who has this machine's number there | mapped | verdict                              |
+    |--------------|-------------------------------------|--------|--------------------------------------|
+    | none         | any                                 | any    | a stop: elements there end           |
+    | another      | any                                 | yes    | a note: id-mapped                    |
+    | another      | another than the ACL names          | no     | a stop: that account gets the rights |
+    | another      | nobody, as far as is known          | no     | a warning: the ACL gives no rights   |
+    | the same     | another name than here              | any    | a warning: one number, two accounts  |
+    | the same     | the same name, or one has none      | any    | nothing                              |
+    """
+    about, by_entry = f"ACL on {printable(node)}", {one.entry: one for one in there}
+    results = []
+    for mine in here:
+        theirs = by_entry.get(mine.entry)
+        if theirs is None or mine.number is None:
+            continue
+        entry = parse(mine.entry)
+        kind, table = ("user", "passwd") if entry.tag == USER else ("group", "group")
+        named = f"the {kind} {entry.who} of `permissions.acl`"
+        compare = f"`getent {table} {entry.who}`, there and here"
+        one_number = f"give it one number everywhere ({compare}), or name it by its number"
+        both = f"{named} is {mine.number} here and {theirs.number} there"
+        wanted = "one number for one name"
+        if theirs.number is None:
+            found = f"{named} is not known there: elements cannot set the ACL"
+            mend = f"name a {kind} that every node knows, or its number"
+            results.append(CheckResult(about, found, "stop", wanted, mend))
+        elif theirs.number != mine.number and mapped:
+            found = f"id-mapped: {both}; where numbers are mapped, audits do not compare ACLs"
+            results.append(CheckResult(about, found, "note", wanted, WHERE_IDS_ARE_MAPPED))
+        elif theirs.number != mine.number and theirs.holder not in ("", entry.who):
+            found = f"{both}, where {mine.number} is {theirs.holder}: {theirs.holder} would get the rights"
+            results.append(CheckResult(about, printable(found), "stop", wanted, one_number))
+        elif theirs.number != mine.number:
+            found = f"{both}, where {mine.number} has no name: the ACL gives the {kind} no rights there"
+            results.append(CheckResult(about, found, "warning", wanted, one_number))
+        elif mine.holder and theirs.holder and mine.holder != theirs.holder:
+            found = f"{named}: {mine.number} is {mine.holder} here and {theirs.holder} there"
+            mend = "compare the accounts of both machines"
+            results.append(CheckResult(about, printable(found), "warning", "one name for one number", mend))
+    return results

@@ -1,0 +1,94 @@
+"""What the file systems of folders answer to this machine, each within a deadline: a mount that hangs stops
+preflight with a message, and hangs nothing."""
+
+from __future__ import annotations
+
+import contextlib
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from penstock.config.source_kinds import FOLDER_SCHEMES
+from penstock.core.documents.node_answer import MountSeen
+from penstock.core.errors import ConfigError, PreflightError
+from penstock.fs.watched_facts import Silent, watched_facts
+from penstock.sources.registry import folder, scheme
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Sequence
+
+    from penstock.config.settings import BandwidthConfig, SourceConfig, TargetConfig
+    from penstock.fs.capabilities import StorageFacts
+
+
+class Answers:
+    """The facts of folders, all asked at once. No further call may be made on a folder that is silent."""
+
+    def __init__(self, folders: Iterable[Path]) -> None:
+        self._found = watched_facts(list(folders))
+
+    def silent(self, *folders: Path | None) -> bool:
+        """Whether one of these did not answer; None is no folder."""
+        return any(isinstance(self._found.get(one), Silent) for one in folders if one is not None)
+
+    def require(self, path: Path, what: str) -> None:
+        """Raises PreflightError where the folder is silent. `what` is the folder for people: `the target`."""
+        found = self._found[path]
+        if isinstance(found, Silent):
+            mount = " ".join(filter(None, (found.mount.type, found.mount.device, found.mount.point)))
+            raise PreflightError(
+                f"the file system of {what} does not answer",
+                where=str(path),
+                why=f"no answer within {found.seconds:.0f} s ({mount or 'its mount is not known'})",
+                hint="look at its servers and the network; `stat -f` of the folder, in a shell that may "
+                "hang, returns once it answers again",
+            )
+
+    def facts(self, path: Path, what: str) -> StorageFacts:
+        """Raises as `require`, and the OSError of a folder that cannot be looked at."""
+        self.require(path, what)
+        found = self._found[path]
+        if isinstance(found, OSError):
+            raise found
+        assert not isinstance(found, Silent)
+        return found
+
+    def seen(self, path: Path) -> MountSeen:
+        """The same as documents have it: why nothing is known is its `error`."""
+        found = self._found[path]
+        if isinstance(found, Silent):
+            return MountSeen(str(path), error=f"no answer within {found.seconds:.0f} s")
+        if isinstance(found, OSError):
+            return MountSeen(str(path), error=found.strerror or str(found))
+        return MountSeen(
+            path=str(path),
+            kind=found.kind,
+            options=found.mount_options,
+            device=found.device,
+            free_bytes=found.free_bytes,
+            total_bytes=found.total_bytes,
+            free_inodes=found.free_inodes,
+            durability=found.durability,
+            read_only=found.read_only,
+            passable=found.passable,
+        )
+
+
+def roots(target: TargetConfig) -> list[Path]:
+    """The target's folders."""
+    return [one for one in (target.root, target.state_root) if one is not None]
+
+
+def shared(bandwidth: BandwidthConfig) -> list[Path]:
+    """The folder of the link that all runs share, if there is one."""
+    return [] if bandwidth.folder is None else [bandwidth.folder]
+
+
+def folders(sources: Sequence[SourceConfig]) -> list[Path]:
+    """Those of the sources that are folders. A URL that cannot be one is left out: it is reported where the
+    sources are opened."""
+    found = []
+    for source in sources:
+        with contextlib.suppress(ConfigError):
+            if scheme(source.url) in FOLDER_SCHEMES:
+                found.append(Path(folder(source.url)))
+    return found

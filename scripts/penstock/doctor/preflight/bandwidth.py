@@ -1,0 +1,109 @@
+"""The folder of the link that all runs share: whether elements can use it, here and on the nodes, and whose
+its cap is."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from penstock.core import human
+from penstock.core.checks import CheckResult
+from penstock.core.documents.node_answer import LinkSeen
+from penstock.core.errors import PenstockError
+from penstock.core.text import printable
+from penstock.jobs.bandwidth.cap_file import Cap
+from penstock.jobs.bandwidth.folder import has_mark, looked_at
+from penstock.jobs.bandwidth.overview import overview
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from penstock.config.settings import BandwidthConfig
+    from penstock.dataset.context import Context
+    from penstock.doctor.preflight.answers import Answers
+    from penstock.doctor.preflight.looks import Looks
+    from penstock.jobs.bandwidth.overview import Overview
+
+
+def check(context: Context, answers: Answers, looks: Looks) -> None:
+    """Raises PreflightError for a folder that cannot be read or written."""
+    config = context.config.bandwidth
+    if config.folder is None:
+        return
+    answers.require(config.folder, "the bandwidth folder")
+    looked_at(config.folder)
+    looks.saw(
+        *judged(config, overview(config.folder)),
+        what="the bandwidth cap is not in order",
+        where=printable(str(config.folder)),
+    )
+
+
+def judged(config: BandwidthConfig, seen: Overview) -> list[CheckResult]:
+    """
+    | the cap file                     | `bandwidth.link` | result                          |
+    |----------------------------------|------------------|---------------------------------|
+    | is not the administrator's alone,|                  | stop, with what to do           |
+    | or makes no sense                |                  |                                 |
+    | says a rate, or there is none    | given            | ok, with the lower one          |
+    | says a rate                      | not given        | ok                              |
+    | says none, or there is none      | not given        | warning: nothing bounds the link|
+    """
+    if seen.wrong:
+        wanted = "a cap of the administrator's alone"
+        return [CheckResult("bandwidth cap", seen.wrong, "stop", wanted, seen.mend)]
+    cap = Cap(config.rate, config.requests).lower(seen.said)
+    if cap.rate is None and cap.requests is None:
+        found = "neither `bandwidth.link` nor the cap file sets one: elements read as fast as they can"
+        return [
+            CheckResult("bandwidth cap", found, "warning", mend="penstock limit RATE, or `bandwidth.link`")
+        ]
+    rate = "no cap" if cap.rate is None else human.rate(cap.rate)
+    requests = "" if cap.requests is None else f", {human.counted(cap.requests, 'request')} a second"
+    holders = sum(not one.ended for one in seen.held)
+    found = f"{rate}{requests}, {human.counted(holders, 'element')} with a part of it now"
+    return [CheckResult("bandwidth cap", found)]
+
+
+def seen(folder: Path, mark: str, answers: Answers) -> LinkSeen:
+    """What this machine, a node, sees of the folder. `mark`: of the submitting machine (`folder.marked`); ""
+    where it made none. Changes nothing."""
+    path = str(folder)
+    try:
+        answers.require(folder, "the bandwidth folder")
+        same = has_mark(folder, mark) if mark else None
+        looked_at(folder)
+        return LinkSeen(path, wrong=overview(folder).wrong, same=same)
+    except (PenstockError, OSError) as error:
+        why = error.why if isinstance(error, PenstockError) else error.strerror
+        return LinkSeen(path, why or str(error))
+
+
+def on_node(node: str, there: LinkSeen) -> list[CheckResult]:
+    """What a node says of the folder. An element that cannot use it there fails before its first byte; one
+    that sees another folder at that path would take its share of a cap of its own.
+
+    | on the node                                             | result |
+    |---------------------------------------------------------|--------|
+    | the folder is not there, does not answer, or `slots` in |        |
+    | it cannot be listed and written by this account         | stop   |
+    | another folder is at that path                          | stop   |
+    | the cap file is not believed: of another account there  | stop   |
+    | not known whether it is the same one                    | note   |
+    | the folder that this machine sees                       | ok     |
+    """
+    about, where = f"bandwidth folder on {printable(node)}", printable(there.path)
+    mount = "mount the file system that holds it on each node, at the path that it has here"
+    if there.error:
+        mend = f"{mount}; each account that stages must be able to list and write its folder `slots`"
+        found = f"elements cannot use {where} there: {printable(there.error)}"
+        return [CheckResult(about, found, "stop", "one folder for all elements", mend)]
+    if there.same is False:
+        found = f"{where} is another folder there: its elements would keep a cap of their own"
+        return [CheckResult(about, found, "stop", "one folder for all elements", mount)]
+    if there.wrong:
+        mend = "its owner must be the same account on each node: compare `ls -ln` of it here and there"
+        found = f"elements would wait there: {printable(there.wrong)}"
+        return [CheckResult(about, found, "stop", "a cap of the administrator's alone", mend)]
+    if there.same is None:
+        return [CheckResult(about, f"{where}: not known whether it is the folder that is here", "note")]
+    return [CheckResult(about, f"{where}, the folder that is here")]

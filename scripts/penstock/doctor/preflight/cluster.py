@@ -1,0 +1,186 @@
+"""The cluster: what it allows, and by a job on a node what a node sees."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+from typing import TYPE_CHECKING, NamedTuple
+
+from penstock.cluster.port import Visit
+from penstock.config.serialization import to_json
+from penstock.core import events, human
+from penstock.core.checks import CheckResult
+from penstock.core.documents import node_answer
+from penstock.core.errors import FailedError, TransientError
+from penstock.core.step_table import RUN_IN_ELEMENTS
+from penstock.core.text import printable
+from penstock.doctor.preflight import acl, bandwidth, evidence, mounts, node_cores, node_view
+from penstock.doctor.preflight.answers import folders, roots
+from penstock.fs import owners
+from penstock.jobs.bandwidth.folder import marked
+from penstock.jobs.live_arrays import live_arrays
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+    from contextlib import AbstractContextManager
+
+    from penstock.cluster.port import Cluster, Written
+    from penstock.config.settings import DatasetConfig
+    from penstock.core.documents.node_answer import NodeAnswer, OwnerSeen
+    from penstock.dataset.context import Context
+    from penstock.doctor.preflight.answers import Answers
+    from penstock.doctor.preflight.looks import Looks
+
+STEP = "preflight"
+VISIT_TIMEOUT = 15.0
+"""Seconds without a byte after which a source counts as unreachable from a node. The probe job has a minute
+for all."""
+OF_THE_SHELL = frozenset(
+    {
+        "HTTP_PROXY", "HTTPS_PROXY", "ALL_PROXY", "NO_PROXY", "SSL_CERT_FILE", "REQUESTS_CA_BUNDLE",
+        "CURL_CA_BUNDLE", "AWS_CA_BUNDLE", "AWS_PROFILE", "AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY",
+        "AWS_SESSION_TOKEN", "AWS_SHARED_CREDENTIALS_FILE", "AWS_CONFIG_FILE", "AWS_ENDPOINT_URL",
+        "AZURE_STORAGE_KEY", "AZURE_STORAGE_CONNECTION_STRING", "GOOGLE_APPLICATION_CREDENTIALS",
+        "KRB5CCNAME",
+    }
+)  # fmt: skip
+"""Environment variables that let this shell open a source, and that do not reach a node."""
+
+
+class Heard(NamedTuple):
+    """A node's answer."""
+
+    node: str
+    """As the cluster calls it; "" where it does not say."""
+    answer: NodeAnswer
+    owner: OwnerSeen
+    """Of the answer's file, as this machine sees it."""
+
+
+def check(context: Context, config: DatasetConfig, answers: Answers, looks: Looks) -> None:
+    """Raises PreflightError or ConfigError for what the cluster, or a node of it, does not allow."""
+    if answers.silent(*roots(context.config.target)):
+        # Arrays are noted on the target, and a node writes its answer there.
+        looks.saw(CheckResult("cluster", "not looked at, since the target does not answer", "note"))
+        return
+    steps = RUN_IN_ELEMENTS
+    met: list[str] = []
+    if not context.cluster.abilities.elements_end_with_controller:
+        # Where the cluster does not answer, `cluster.check` below reports that, in the words of preflight.
+        with contextlib.suppress(TransientError):
+            met = [one.array for one in live_arrays(context, config.name) if not one.elsewhere]
+    if met:
+        text = f"array {', '.join(met)} lives: no probe is sent to a node"
+        context.emit(events.Noted(config.name, STEP, text))
+    heard: list[Heard] = []
+    try:
+        with _mark(context, answers) as mark:
+            warnings = context.cluster.check(steps, _visit(context, config, mark, heard), met=bool(met))
+    finally:
+        for one in heard:
+            _node(context, config, one, answers, looks)
+        with contextlib.suppress(TransientError, FailedError):
+            node_cores.check(context, steps, {one.node: one.answer.cores for one in heard}, looks)
+        _start(context, steps, looks, met=bool(met))
+    at_once = human.counted(context.cluster.slots("copy"), "element")
+    asks = ""
+    with contextlib.suppress(TransientError, FailedError):
+        asks = context.cluster.asks("copy")
+    each = f", each takes {asks}" if asks else ""
+    looks.saw(CheckResult("cluster", f"{_talked_to(context.cluster)}, {at_once} at once{each}"))
+    looks.saw(*(CheckResult("cluster", printable(text), "warning") for text in warnings))
+
+
+def _mark(context: Context, answers: Answers) -> AbstractContextManager[str]:
+    """What nodes must see in the folder of the link; "" where there is none, or it does not answer."""
+    link = context.config.bandwidth.folder
+    if link is None or not context.cluster.abilities.has_nodes or answers.silent(link):
+        return contextlib.nullcontext("")
+    return marked(link)
+
+
+def _start(context: Context, steps: Sequence[str], looks: Looks, *, met: bool) -> None:
+    """When elements would start. `met`: elements of an earlier submission still live, so that
+    nothing stops the run."""
+    try:
+        results = context.cluster.start_results(steps)
+    except (TransientError, FailedError) as error:
+        looks.saw(CheckResult("start", f"not known: {printable(error.why or error.what)}", "note"))
+        return
+    if met:
+        results = [one._replace(verdict="warning") if one.verdict == "stop" else one for one in results]
+    looks.saw(*results, what="elements would not start", where="cluster")
+
+
+def _talked_to(cluster: Cluster) -> str:
+    """`slurm`, and by what where that is not its commands: `slurm by pyslurm 25.11.2`."""
+    return cluster.kind if cluster.way in ("", "commands") else f"{cluster.kind} by {cluster.way}"
+
+
+def _node(context: Context, config: DatasetConfig, heard: Heard, answers: Answers, looks: Looks) -> None:
+    """What the answer of a node says, beside what this machine sees."""
+    target, answer = context.config.target, heard.answer
+    node = heard.node or answer.host.name
+    here = answers.seen(target.root)
+    sources = {f"file://{one}": answers.seen(one) for one in folders(config.sources)}
+    results = node_view.judged(node, answer, here, sources, mounts.found(target, config, answers))
+    if answer.written is not None:
+        results += node_view.owner_results(f"ids on {node}", answer.written, heard.owner)
+    place = f"on the node {node}"
+    looks.heard(answer)
+    looks.saw(*results, what="a mount is not in order", node=node)
+    versions = node_view.version_results(f"penstock on {node}", answer.penstock)
+    looks.saw(*versions, what="the elements would be of another penstock", where="cluster.python", node=node)
+    if answer.link is not None:
+        shared = bandwidth.on_node(node, answer.link)
+        looks.saw(*shared, what="the bandwidth cap would not hold", where="bandwidth.folder", node=node)
+    acls = acl.judged(node, config, target, answer)
+    looks.saw(*acls, what="the target keeps no ACLs", where=acl.key(config), node=node)
+    if answer.acls is not None:
+        mapped = _numbers_differ(heard) or answer.acls.mapped or owners.is_mapped(target.root)
+        mine = acl.entries(config.permissions.acl)
+        others = acl.entry_results(node, answer.acls.entries, mine, mapped=mapped)
+        looks.saw(*others, what="the ACL would be another one", where=acl.key(config), node=node)
+    if answer.target.kind not in ("", here.kind):
+        with looks.at("evidence"):
+            evidence.check_grade(context, answer.target.kind, f"{place}, ")
+
+
+def _numbers_differ(heard: Heard) -> bool:
+    """Whether the file that the node made has another owner or group by number there than here."""
+    there, here = heard.answer.written, heard.owner
+    return there is not None and (there.uid, there.gid) != (here.uid, here.gid)
+
+
+def _visit(context: Context, config: DatasetConfig, mark: str, heard: list[Heard]) -> Visit:
+    """The command that opens the dataset's sources on a node, and looks at its mounts: profiles, routes and
+    mounts may differ from this machine's. `mark`: a file that it looks for in the link's folder. Answers that
+    are read are added to `heard`, with the names that the cluster has for their nodes."""
+    root = context.config.target.root
+    given = {
+        "dataset": to_json(config),
+        "timeout": min(context.config.engine.timeout, VISIT_TIMEOUT),
+        "target": to_json(context.config.target),
+        "acl_numbers": [one.number for one in acl.entries(config.permissions.acl)],
+    }
+    if (link := context.config.bandwidth.folder) is not None:
+        given |= {"link": str(link.absolute()), "mark": mark}
+
+    def read(node: str, written: Written) -> str:
+        try:
+            answer = node_answer.NODE_ANSWER.from_json(written.text.encode(), node)
+        except ValueError:
+            return written.text  # not JSON: why the command did not begin there
+        heard.append(Heard(node, answer, owners.owner(written.uid, written.gid)))
+        return "\n".join(answer.errors)
+
+    unknown = sorted(name for name in os.environ if name.upper() in OF_THE_SHELL)
+    hint = (
+        "profiles, credential files, mounts and routes must be on the nodes as here; "
+        "or name a partition whose nodes have them"
+    )
+    if unknown:
+        hint += f" (nothing of this shell reaches a node, also not {', '.join(unknown)})"
+    folder = root if root.is_dir() else root.parent
+    return Visit(("visit",), json.dumps(given, ensure_ascii=True), folder, hint, read)

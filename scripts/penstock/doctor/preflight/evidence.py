@@ -1,0 +1,55 @@
+"""The evidence that the configuration asks for: whether it can be reached here."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from penstock.core.checks import CheckResult
+from penstock.core.errors import PreflightError
+from penstock.listing.evidence import beyond
+from penstock.sources.registry import states_checksums
+
+if TYPE_CHECKING:
+    from penstock.config.settings import DatasetConfig
+    from penstock.core.layout import DatasetLayout
+    from penstock.dataset.context import Context
+    from penstock.doctor.preflight.answers import Answers
+    from penstock.doctor.preflight.looks import Looks
+
+
+def check(
+    context: Context, config: DatasetConfig, layout: DatasetLayout, answers: Answers, looks: Looks
+) -> None:
+    """Raises PreflightError for proofs that the configuration requires and that are impossible here."""
+    verify = context.config.verify
+    silent = [source.url for source in config.sources if not states_checksums(source.url)]
+    if verify.source_checksum == "require" and silent and not config.checksums:
+        raise PreflightError(
+            "this source never states a checksum, and one is required of every file",
+            where=", ".join(silent),
+            hint=f"name checksum files beside the data in `datasets.{config.name}.checksums`, or set "
+            "`verify.source_checksum: auto`",
+        )
+    if not answers.silent(layout.root):
+        check_grade(context, answers.facts(layout.root, "the target").kind)
+    asked = []
+    if verify.source_checksum == "require":
+        asked.append("a checksum of the source for each file")
+    if verify.minimum_grade != "auto":
+        asked.append(f"the grade {verify.minimum_grade}")
+    if asked:
+        looks.saw(CheckResult("evidence", f"nothing rules out what is required: {', '.join(asked)}"))
+
+
+def check_grade(context: Context, kind: str, where: str = "") -> None:
+    """Raises PreflightError where `verify.minimum_grade` cannot be reached on a target of this kind. `where`
+    begins the message where that is a node's view of the target: `on the node n1, `."""
+    verify = context.config.verify
+    why = beyond(verify, kind=kind, alone=not context.cluster.abilities.has_nodes)
+    if why:
+        raise PreflightError(
+            f"{where}the grade {verify.minimum_grade} cannot be reached",
+            where="verify.minimum_grade",
+            why=why,
+            hint="lower it, or change what keeps files from it",
+        )

@@ -1,0 +1,28 @@
+"""The Python environment: whether the libraries that every element needs are there."""
+
+from __future__ import annotations
+
+import importlib.util
+import sys
+from typing import TYPE_CHECKING
+
+from penstock.core.checks import CheckResult
+from penstock.core.errors import PreflightError
+
+if TYPE_CHECKING:
+    from penstock.doctor.preflight.looks import Looks
+
+LIBRARIES = ("pyarrow", "xxhash", "pathspec")
+
+
+def check(looks: Looks) -> None:
+    """Raises PreflightError where libraries are missing."""
+    missing = [name for name in LIBRARIES if importlib.util.find_spec(name) is None]
+    if missing:
+        raise PreflightError(
+            "this Python environment lacks libraries",
+            where=sys.executable,
+            why=f"missing: {', '.join(missing)}",
+            hint="install penstock with its dependencies into this environment",
+        )
+    looks.saw(CheckResult("interpreter", f"{sys.executable} {sys.version.split()[0]}"))

@@ -1,0 +1,33 @@
+"""What this machine's mounts of the target, and of the sources that are folders, say."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from penstock.doctor.preflight.answers import folders
+from penstock.fs.mount_checks import check_mount
+
+if TYPE_CHECKING:
+    from penstock.config.settings import DatasetConfig, TargetConfig
+    from penstock.core.checks import CheckResult
+    from penstock.dataset.context import Context
+    from penstock.doctor.preflight.answers import Answers
+    from penstock.doctor.preflight.looks import Looks
+
+
+def check(context: Context, config: DatasetConfig, answers: Answers, looks: Looks) -> None:
+    """Reports nothing of folders that do not answer."""
+    looks.saw(*found(context.config.target, config, answers), what="a mount is not in order")
+
+
+def found(target: TargetConfig, config: DatasetConfig, answers: Answers) -> list[CheckResult]:
+    """Of this machine, each result once; nothing of folders that do not answer."""
+    found = []
+    if not answers.silent(target.root):
+        found += check_mount(target.root)
+    if target.state_root is not None and not answers.silent(target.state_root):
+        found += check_mount(target.state_root)
+    for folder in folders(config.sources):
+        if not answers.silent(folder):
+            found += check_mount(folder, source=True)
+    return list(dict.fromkeys(found))

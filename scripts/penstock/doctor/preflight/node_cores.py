@@ -1,0 +1,44 @@
+"""What a node says of its cores, and what the cluster's settings make of that."""
+
+from __future__ import annotations
+
+import os
+from typing import TYPE_CHECKING
+
+from penstock.cluster.registry import constrained_cores
+from penstock.core.documents.node_cores import NodeCores
+from penstock.fs.weka import cores
+from penstock.host import command, topology
+from penstock.host.proc import PROC, Root
+from penstock.host.topology import SYS
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from penstock.dataset.context import Context
+    from penstock.doctor.preflight.looks import Looks
+
+WITHIN = 3.0
+"""Seconds for lscpu."""
+
+
+def seen(proc: Root = PROC, sys: Root = SYS, root: Root = "/") -> NodeCores:
+    """Of this machine, as this account may know it. Changes nothing, never raises."""
+    machine = topology.read(sys)
+    if not machine.cores:
+        machine = topology.from_lscpu(command.run(topology.LSCPU, deadline=WITHIN).out, machine.nics)
+    found = NodeCores(machine, constrain_cores=constrained_cores(os.environ, root))
+    if not cores.is_there(proc, root):
+        return found
+    udp = any(one.core_count == 0 and "udp" in one.net for one in cores.weka_mounts(proc))
+    return found._replace(
+        weka=True, held=cores.held(proc, sys), udp=udp, isolate_cpusets=cores.isolation(root)
+    )
+
+
+def check(
+    context: Context, steps: Sequence[str], heard: Mapping[str, NodeCores | None], looks: Looks
+) -> None:
+    """What was heard of nodes, beside the cluster's settings. Raises TransientError and FailedError."""
+    for node, results in context.cluster.core_results(steps, heard).items():
+        looks.saw(*results, what="jobs would run on cores that others need", node=node)

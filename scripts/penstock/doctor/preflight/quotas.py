@@ -1,0 +1,29 @@
+"""Quotas that the kernel counts, of the owner of the release's files."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from penstock.fs import kernel_quotas
+from penstock.fs.quotas import unnamed_group
+from penstock.host.mounts import nearest
+from penstock.target import modes
+
+if TYPE_CHECKING:
+    from penstock.config.settings import DatasetConfig
+    from penstock.core.layout import DatasetLayout
+    from penstock.doctor.preflight.answers import Answers
+    from penstock.doctor.preflight.looks import Looks
+
+
+def check(config: DatasetConfig, layout: DatasetLayout, answers: Answers, looks: Looks) -> None:
+    """Reports nothing of a target that does not answer. Raises PreflightError for a group that is not
+    known."""
+    if answers.silent(layout.root):
+        return
+    gid = modes.group_id(config.permissions)
+    seen = kernel_quotas.survey(layout.releases, None, gid)
+    found = kernel_quotas.check(seen)
+    if gid is None:
+        found += unnamed_group(nearest(layout.root), enforced="group" in seen.enforced)
+    looks.saw(*found, what="the target is not in order", where=str(layout.root))

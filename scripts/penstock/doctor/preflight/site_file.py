@@ -1,0 +1,40 @@
+"""What the site's file binds, a row a key, for the administrator who wrote it."""
+
+from __future__ import annotations
+
+import os
+from typing import TYPE_CHECKING
+
+from penstock.core.checks import CheckResult
+from penstock.core.text import printable
+from penstock.fs.owners import user_number
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+
+    from penstock.config.site import Site
+
+
+def rows(site: Site) -> Iterator[CheckResult]:
+    """Each key with its value and line. A warning for a folder that is not on this machine, and for an
+    account that it does not know: what that one stages opens no gate."""
+    target, bandwidth = site.bounds.target, site.bounds.bandwidth
+    folders: dict[str, tuple[Path, ...]] = {
+        "target.roots": target.roots,
+        "bandwidth.folder": () if bandwidth.folder is None else (bandwidth.folder,),
+    }
+    for section, keys in (site.document.value or {}).items():
+        for key, value in keys.items():
+            name, line = f"{section}.{key}", site.document.line((section, key))
+            texts = value if isinstance(value, list) else [value]
+            found = printable(f"{', '.join(map(str, texts))} (line {line})")
+            yield CheckResult(name, found)
+            for folder in folders.get(name, ()):
+                if not os.path.isdir(folder):
+                    found = f"{printable(str(folder))} is no folder on this machine"
+                    yield CheckResult(name, found, "warning", mend=f"correct line {line}, or mount it")
+            for account in target.owners if name == "target.owners" else ():
+                if user_number(account) is None:
+                    found = f"{printable(account)} is no account on this machine: it is nobody"
+                    yield CheckResult(name, found, "warning", mend=f"correct line {line}, or give its number")

@@ -1,0 +1,42 @@
+"""The sources: each is opened from this machine."""
+
+from __future__ import annotations
+
+import tempfile
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from penstock.core.checks import CheckResult
+from penstock.core.text import printable
+from penstock.listing.collection import apart, folder_of, open_sources, ordered
+from penstock.listing.key_filter import Filter
+from penstock.listing.listers import reach, stated
+
+if TYPE_CHECKING:
+    from penstock.config.settings import DatasetConfig
+    from penstock.core.layout import DatasetLayout
+    from penstock.dataset.context import Context
+    from penstock.doctor.preflight.answers import Answers
+    from penstock.doctor.preflight.looks import Looks
+
+
+def check(
+    context: Context, config: DatasetConfig, layout: DatasetLayout, answers: Answers, looks: Looks
+) -> None:
+    """Raises ConfigError or PreflightError for sources that cannot be opened together; what is wrong with
+    one of them is reported, and the others are opened."""
+    Filter(config.include, config.exclude)
+    opened = open_sources(config, context.config.engine.timeout)
+    ordered(config, opened)
+    if not answers.silent(layout.root):
+        apart(layout, [one for one in opened if not answers.silent(folder_of(one))])
+    for source, one in zip(opened, config.sources, strict=True):
+        with looks.at("source"):
+            folder = folder_of(source)
+            if folder is not None:
+                answers.require(folder, "the source")
+            reach(one, source, context.waiting(config.name, "preflight", source.url))
+            looks.saw(CheckResult("source", printable(source.url)))
+        with looks.at("listing"), tempfile.TemporaryDirectory(prefix="penstock-listing-") as scratch:
+            if lister := stated(context, config, one, source, Path(scratch)):
+                looks.saw(CheckResult("listing", printable(lister.note())))

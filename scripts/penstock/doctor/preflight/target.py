@@ -1,0 +1,178 @@
+"""The target: its folders, its file system, its room, and whether it holds a lock."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import shlex
+from typing import TYPE_CHECKING
+
+from penstock.core import human
+from penstock.core.checks import CheckResult
+from penstock.core.errors import MAKE_ROOM, NoSpaceError, PreflightError
+from penstock.core.text import printable
+from penstock.dataset import dataset_lock, rights
+from penstock.doctor.preflight.answers import roots
+from penstock.target import accounts, dataset_folders
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+    from pathlib import Path
+
+    from penstock.core.layout import DatasetLayout
+    from penstock.dataset.context import Context
+    from penstock.doctor.preflight.answers import Answers
+    from penstock.doctor.preflight.looks import Looks
+    from penstock.fs.capabilities import StorageFacts
+
+
+def check(
+    context: Context, layout: DatasetLayout, answers: Answers, looks: Looks, before: Path | None
+) -> None:
+    """Raises PreflightError or NoSpaceError for a target that cannot be used. `before`: a file that says that
+    the dataset was published there."""
+    for root in roots(context.config.target):
+        answers.require(root, "the target")
+    if before is not None:
+        _require_content(layout, before)
+    dataset_folders.check_owner(layout)
+    dataset_folders.check_root(layout.root)
+    if layout.state_root is not None:
+        dataset_folders.check_root(layout.state_root)
+    seen = answers.facts(layout.root, "the target")
+    keep = context.config.target.kept(seen.total_bytes)
+    if seen.read_only:
+        raise PreflightError(
+            "the target is mounted read-only",
+            where=str(layout.root),
+            hint="correct `target.root`, or the mount",
+        )
+    if seen.free_bytes <= keep:
+        raise NoSpaceError(
+            "the target has no room",
+            where=str(layout.root),
+            why=f"{human.size(seen.free_bytes)} are free, and target.keep_free is {human.size(keep)}",
+            hint=f"{MAKE_ROOM}, or lower target.keep_free",
+        )
+    for folder in (layout.state, layout.state.parent, layout.state.parent.parent):
+        if folder.is_dir():
+            dataset_lock.try_out(folder, layout.dataset)
+            break
+    owners = context.config.target.owners
+    looks.saw(
+        *judged(layout.root, seen, keep),
+        *account(os.geteuid(), told=rights.as_root()),
+        *trusted(os.geteuid(), owners, _owner(layout.root)),
+        what="the target cannot be used by this account",
+        where=printable(str(layout.root)),
+    )
+
+
+def _require_content(layout: DatasetLayout, before: Path) -> None:
+    """Raises PreflightError where the root is not there, or holds nothing: below the mount point of a file
+    system that is not mounted a run would begin a second tree."""
+    with contextlib.suppress(FileNotFoundError, NotADirectoryError), os.scandir(layout.root) as entries:
+        if next(entries, None) is not None:
+            return
+    raise PreflightError(
+        "what was published in the target is not there any more",
+        where=printable(str(layout.root)),
+        why=f"{printable(str(before))} says that {layout.dataset} was published in it, and the folder is "
+        + ("empty" if layout.root.is_dir() else "missing"),
+        hint="mount its file system; where it was removed on purpose, `rm -r "
+        f"{shlex.quote(str(before.parent.parent))}`, and the next run stages all of it",
+    )
+
+
+def described(root: Path, seen: StorageFacts) -> str:
+    """The target for people: `ext4 on /, 42 GiB free`, of a root that is not there by the nearest folder
+    above. The mount shows that the file system that is meant is not mounted."""
+    there = "" if os.path.lexists(root) else "not there yet, "
+    return there + printable(f"{seen.kind} on {seen.mount_point}, {human.size(seen.free_bytes)} free")
+
+
+def judged(root: Path, seen: StorageFacts, keep: int) -> list[CheckResult]:
+    """
+    | a read passes this machine's caches | the root | results                      |
+    |-------------------------------------|----------|------------------------------|
+    | any                                 | missing  | the target, a note           |
+    | it can be shown to                  | there    | the target, ok               |
+    | it cannot                           | any      | the target, and a warning    |
+    """
+    where, there = printable(str(root)), os.path.lexists(root)
+    results = [
+        CheckResult(
+            "target",
+            f"{where}, {described(root, seen)}, durable by {seen.durability}",
+            "ok" if there else "note",
+            wanted=f"a folder that this account may write, with more than {human.size(keep)} free"
+            if there
+            else "",
+            mend="" if there else "nothing where this file system is meant: the run makes the folder",
+        )
+    ]
+    if not seen.passable:
+        results.append(
+            CheckResult(
+                "caches",
+                f"{where} is {seen.kind}: reads cannot be shown to pass this machine's caches there, so "
+                "what is read back counts as `reread`, never as `cold`",
+                "warning",
+            )
+        )
+    return results
+
+
+def _owner(root: Path) -> int:
+    """Of a root that is not there yet, the account that will make it."""
+    try:
+        return root.stat().st_uid
+    except FileNotFoundError:
+        return os.geteuid()
+
+
+def trusted(uid: int, owners: Sequence[str], root_owner: int) -> list[CheckResult]:
+    """A warning where gates would not take what this account stages.
+
+    | target.owners     | the account            | result                                              |
+    |-------------------|------------------------|-----------------------------------------------------|
+    | name it           |                        | nothing                                             |
+    | name others alone |                        | a warning                                           |
+    | are not set       | owns the root          | nothing                                             |
+    | are not set       | does not own the root  | a warning: gates open to this account and no other  |
+    """
+    if not owners and uid != root_owner:
+        found = f"target.owners are not set, and {accounts.told([str(root_owner)])} owns the root"
+        lets_in = f"`gate` and `path` give what {accounts.told([str(uid)])} stages to that account alone"
+        return [CheckResult("owners", f"{found}: {lets_in}", "warning", mend=accounts.naming(uid))]
+    if not owners or accounts.is_listed(uid, owners):
+        return []
+    found = f"{accounts.told([str(uid)])} is not among target.owners ({accounts.told(owners)})"
+    return [
+        CheckResult(
+            "owners",
+            f"{found}: `gate` and `path` take nothing that it stages",
+            "warning",
+            mend="stage as one of them, or name this account there",
+        )
+    ]
+
+
+def account(uid: int, *, told: bool) -> list[CheckResult]:
+    """
+    | the account | `--as-root` | result                             |
+    |-------------|-------------|------------------------------------|
+    | root        | no          | stop: the other commands refuse it |
+    | root        | yes         | warning                            |
+    | another     |             | nothing                            |
+    """
+    if uid != 0:
+        return []
+    found = (
+        "this is root (uid 0): no folder's mode fences a late writer of root, and most network mounts "
+        "squash root"
+    )
+    mend = "stage by an account of its own"
+    if told:
+        return [CheckResult("account", found, "warning", mend=mend)]
+    return [CheckResult("account", found, "stop", mend=f"{mend}; root itself stages with `--as-root` alone")]

@@ -1,0 +1,85 @@
+"""What the probe's job does on a node: it looks at the node, at the mounts there, and opens each source."""
+
+from __future__ import annotations
+
+import os
+from contextlib import nullcontext
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+import penstock
+from penstock.core.documents.node_answer import HostSeen, NodeAnswer, SourceSeen
+from penstock.core.errors import PenstockError
+from penstock.doctor.preflight import acl, bandwidth, mounts, node_cores
+from penstock.doctor.preflight.answers import Answers, folders, roots
+from penstock.listing.collection import folder_of, open_sources
+from penstock.listing.listers import reach
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+    from contextlib import AbstractContextManager
+    from pathlib import Path
+
+    from penstock.config.settings import DatasetConfig, SourceConfig, TargetConfig
+
+
+def answer(
+    dataset: DatasetConfig,
+    target: TargetConfig,
+    timeout: float,
+    check: Callable[[], None],
+    deadline: AbstractContextManager[None],
+    numbers: Sequence[int | None] = (),
+    link: Path | None = None,
+    mark: str = "",
+) -> NodeAnswer:
+    """The answer of this machine. `timeout`: seconds without a byte of a source. `check` is called before
+    each source is opened, and the sources are opened inside `deadline`: what these raise is the source's
+    error. `numbers` are those that the ACL's users and groups have on the submitting machine. `link`: the
+    folder of the link that all runs share, with the `mark` that the submitting machine made in it."""
+    shared = [] if link is None else [link]
+    answers = Answers([*roots(target), *folders(dataset.sources), *shared])
+    with deadline:
+        sources = [_source(dataset, one, timeout, answers, check) for one in dataset.sources]
+    return NodeAnswer(
+        host=host(),
+        target=answers.seen(target.root),
+        sources=sources,
+        checks=[one._asdict() for one in mounts.found(target, dataset, answers)],
+        penstock=penstock.__version__,
+        acls=acl.seen(dataset, target, answers, numbers),
+        cores=node_cores.seen(),
+        link=None if link is None else bandwidth.seen(link, mark, answers),
+    )
+
+
+def host() -> HostSeen:
+    """This machine, as this process may use it."""
+    system = os.uname()
+    return HostSeen(
+        name=system.nodename,
+        kernel=system.release,
+        machine=system.machine,
+        cpus=len(os.sched_getaffinity(0)),
+        memory=os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES"),
+        uid=os.geteuid(),
+        gid=os.getegid(),
+        groups=tuple(sorted(os.getgroups())),
+    )
+
+
+def _source(
+    dataset: DatasetConfig, config: SourceConfig, timeout: float, answers: Answers, check: Callable[[], None]
+) -> SourceSeen:
+    url, mount = config.url, None
+    try:
+        check()
+        (source,) = open_sources(replace(dataset, sources=(config,)), timeout)
+        url, folder = source.url, folder_of(source)
+        if folder is not None:
+            mount = answers.seen(folder)
+            answers.require(folder, "the source")
+        reach(config, source, nullcontext())
+    except (PenstockError, OSError) as error:
+        return SourceSeen(url, str(error), mount)
+    return SourceSeen(url, mount=mount)

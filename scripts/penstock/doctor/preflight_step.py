@@ -1,0 +1,109 @@
+"""preflight: checks everything that would stop a run, before it begins. Changes nothing.
+
+Each problem names the key or the URL that it is about, and says what to do. All checks are made before
+anything is reported, so that one run names all problems. What is looked at stands in `doctor.preflight`, a
+module for each area.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, NamedTuple
+
+from penstock.core import events, human
+from penstock.doctor.preflight import (
+    acl,
+    bandwidth,
+    cluster,
+    evidence,
+    interpreter,
+    mounts,
+    quotas,
+    readers,
+    signing_key,
+    sources,
+    target,
+    vendor_tools,
+)
+from penstock.doctor.preflight.answers import Answers, folders, roots, shared
+from penstock.doctor.preflight.looks import Looks
+
+if TYPE_CHECKING:
+    from collections.abc import Collection
+    from pathlib import Path
+
+    from penstock.core.documents.step_results import PreflightResult
+    from penstock.core.errors import PenstockError
+    from penstock.dataset.context import Context
+
+STEP = "preflight"
+
+
+class Preflighted(NamedTuple):
+    """What one preflight saw, and the error that stops the run, if any."""
+
+    result: PreflightResult
+    error: PenstockError | None
+
+
+def run(
+    context: Context, dataset: str, *, known: Collection[str] = (), before: Path | None = None
+) -> PreflightResult:
+    """Check one dataset, its sources, target and cluster. Returns the receipt. Warnings that are `known` are
+    counted in one line, and are in the receipt all the same. `before`: a file that says that the dataset was
+    published below this root.
+
+    Raises PreflightError, NoSpaceError or ConfigError for what cannot work: one thing as it is, several
+    as one PreflightError that names them all, with the exit status of all where they agree.
+    """
+    result, error = look(context, dataset, known, before)
+    if error is not None:
+        raise error
+    return result
+
+
+def look(
+    context: Context, dataset: str, known: Collection[str] = (), before: Path | None = None
+) -> Preflighted:
+    """The same, but what stops the run is returned beside all that was seen. Raises InterruptedRunError."""
+    context.emit(events.Started(dataset, STEP))
+    config, layout = context.dataset(dataset), context.layout(dataset)
+    looks = Looks(context)
+    answers = Answers(
+        [*roots(context.config.target), *folders(config.sources), *shared(context.config.bandwidth)]
+    )
+    with looks.at("interpreter"):
+        interpreter.check(looks)
+    with looks.at("target"):
+        target.check(context, layout, answers, looks, before)
+    with looks.at("signing key"):
+        signing_key.check(layout, looks)
+    with looks.at("mounts"):
+        mounts.check(context, config, answers, looks)
+    with looks.at("readers"):
+        readers.check(config, layout, answers, looks)
+    with looks.at("ACL"):
+        acl.check(context, config, layout, answers, looks)
+    with looks.at("quotas"):
+        quotas.check(config, layout, answers, looks)
+    with looks.at("target"):
+        vendor_tools.check(context, config, layout, answers, looks)
+    with looks.at("evidence"):
+        evidence.check(context, config, layout, answers, looks)
+    with looks.at("sources"):
+        sources.check(context, config, layout, answers, looks)
+    with looks.at("bandwidth"):
+        bandwidth.check(context, answers, looks)
+    with looks.at("cluster"):
+        cluster.check(context, config, answers, looks)
+    found = Preflighted(looks.document(config.name), looks.error())
+    if found.error is None:
+        warnings = found.result["warnings"]
+        new = [text for text in warnings if text not in known]
+        for text in new:
+            context.emit(events.Warned(dataset, STEP, text))
+        if again := len(warnings) - len(new):
+            counted = human.counted(again, "warning")
+            text = f"{counted} given before: `{context.program} preflight {dataset}` lists all"
+            context.emit(events.Noted(dataset, STEP, text))
+        context.emit(events.Ended(dataset, STEP, found.result))
+    return found

@@ -1,0 +1,150 @@
+"""A part of a selftest, with --fill-quota alone: the quota of the folder is filled, and made free again.
+
+The part finds out which call reports it. A write-back cache learns of a full quota late, by fsync or by
+close; what was synced before without an error must be whole.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import os
+import time
+from typing import TYPE_CHECKING, NamedTuple
+
+from penstock.core import human
+from penstock.core.checks import CheckResult
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+
+    from penstock.doctor.selftest.budget import Budget
+
+ABOUT = "a quota that is full"
+MIB = 1 << 20
+FILE = 16 * MIB
+BEYOND = 32 * MIB
+"""Bytes beyond those that are free after which a quota counts as not enforced."""
+FREE_WITHIN = 30.0
+"""Seconds in which room must be there again once the files are removed."""
+FULL = {errno.EDQUOT: "EDQUOT", errno.ENOSPC: "ENOSPC"}
+
+
+class Ended(NamedTuple):
+    """What a file came to: "" for each where all calls succeeded."""
+
+    call: str = ""
+    error: str = ""
+
+
+def filled(place: Path, free: int, budget: Budget) -> Iterator[CheckResult]:
+    """Fill what is free of the quota that `place` is in, compare what was synced, and remove it all.
+    `free`: bytes. Nothing is written where that is more than a selftest may write."""
+    if free + BEYOND > budget.room:
+        found = (
+            f"not filled: {human.size(free)} are free, and a selftest writes {human.size(budget.room)} more"
+        )
+        yield CheckResult(ABOUT, found, "note", mend="name a folder with a smaller quota")
+        return
+    folder = place / "full"
+    folder.mkdir()
+    block = os.urandom(MIB)
+    written, ended = 0, Ended()
+    whole: list[Path] = []
+    try:
+        while not ended.call and written < free + BEYOND:
+            path = folder / f"{len(whole)}"
+            size, ended = _write(path, block, budget)
+            written += size
+            if not ended.call:
+                whole.append(path)
+        wrong = [path.name for path in whole if not _same(path, block)]
+    finally:
+        for path in list(folder.iterdir()):
+            budget.spend(1)
+            path.unlink()
+    yield _judged(written, free, ended, len(whole), wrong)
+    if ended.call:
+        yield _free_again(folder, block, budget)
+
+
+def _write(path: Path, block: bytes, budget: Budget) -> tuple[int, Ended]:
+    """A file of FILE bytes, synced and closed: how much was written, and the call that failed first."""
+    size, call, error = 0, "", ""
+    budget.spend(4, files=1)
+    fd = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
+    try:
+        call = "write"
+        while size < FILE:
+            budget.spend(1, size=MIB)
+            size += os.write(fd, block[size % MIB :])
+        call = "fsync"
+        os.fsync(fd)
+        call = ""
+    except OSError as failed:
+        error = _name(failed)
+    finally:
+        try:
+            os.close(fd)
+        except OSError as failed:
+            call, error = call or "close", error or _name(failed)
+    return size, Ended(call, error)
+
+
+def _name(error: OSError) -> str:
+    return errno.errorcode.get(error.errno or 0, str(error.errno))
+
+
+def _same(path: Path, block: bytes) -> bool:
+    """Whether a file holds FILE bytes, all as they were written."""
+    with contextlib.suppress(OSError), path.open("rb", buffering=0) as stream:
+        for _ in range(FILE // MIB):
+            if _exactly(stream.fileno()) != block:
+                return False
+        return not stream.read(1)
+    return False
+
+
+def _exactly(fd: int) -> bytes:
+    read = b""
+    while len(read) < MIB and (more := os.read(fd, MIB - len(read))):
+        read += more
+    return read
+
+
+def _judged(written: int, free: int, ended: Ended, synced: int, wrong: list[str]) -> CheckResult:
+    """
+    | files that were synced without an error | the first error              | verdict |
+    |-----------------------------------------|------------------------------|---------|
+    | not whole                               | any                          | stop    |
+    | whole                                   | none, beyond what was free   | warning |
+    | whole                                   | EDQUOT or ENOSPC             | ok      |
+    | whole                                   | another                      | stop    |
+    """
+    if wrong:
+        found = (
+            f"{human.counted(len(wrong), 'file')} of {synced} that fsync took without an error are not whole"
+        )
+        return CheckResult(ABOUT, found, "stop", "whole", "no copy here can be believed: do not stage here")
+    amount = f"after {human.size(written)}, where {human.size(free)} were free"
+    if not ended.call:
+        found, mend = f"no error {amount}", "the quota is not enforced: ask who set it"
+        return CheckResult(ABOUT, found, "warning", "EDQUOT or ENOSPC", mend)
+    found = f"{ended.error} by {ended.call} {amount}; what was synced before is whole"
+    if ended.error in FULL.values():
+        return CheckResult(ABOUT, found)
+    return CheckResult(ABOUT, found, "stop", "EDQUOT or ENOSPC", "see the mount and its servers")
+
+
+def _free_again(folder: Path, block: bytes, budget: Budget) -> CheckResult:
+    """How long after the removal a file can be written again."""
+    about, began, tries = "room after what filled it was removed", time.monotonic(), 0
+    while (seconds := time.monotonic() - began) < FREE_WITHIN:
+        tries += 1
+        budget.spend(20)
+        _, ended = _write(folder / f"again-{tries}", block, budget)
+        if not ended.call:
+            return CheckResult(about, "at once" if tries == 1 else f"after {seconds:.1f} s")
+    mend = "what was removed is freed later: plan for it"
+    return CheckResult(about, f"none within {FREE_WITHIN:.0f} s", "warning", mend=mend)

@@ -1,0 +1,210 @@
+"""The selftest: its parts in order, in a hidden folder of the folder under test that is gone at the end.
+
+The source of the small staging lies in such a folder in TMPDIR. What a killed selftest left of both is
+removed by the next one of the same account on that machine.
+
+It costs at most 1 GiB, 5,000 files and 200 operations a second (`budget`), and takes ten minutes at most,
+half a minute on a local disk. Nothing outside of these two folders is changed. A quota is filled with
+--fill-quota alone.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import secrets
+import tempfile
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import TYPE_CHECKING, TypedDict
+
+import penstock
+from penstock.core import human
+from penstock.core.checks import CheckResult, gravest
+from penstock.core.documents import probe_report
+from penstock.core.documents.probe_report import ProbeReport
+from penstock.core.errors import PenstockError, PreflightError
+from penstock.doctor.selftest import full_quota, killed_writer, measurements, small_staging, two_nodes
+from penstock.doctor.selftest.budget import WITHIN, Budget
+from penstock.doctor.selftest.two_nodes import Peers
+from penstock.fs.capabilities import facts
+from penstock.fs.errno_map import storage_error
+from penstock.host.job_environment import host_name
+from penstock.host.proc import process_stat
+from penstock.target import tree_removal
+
+if TYPE_CHECKING:
+    import subprocess
+    from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+
+    from penstock.fs.capabilities import StorageFacts
+
+    Together = Callable[[Path], "Sequence[subprocess.Popen[bytes]]"]
+    """Starts `penstock selftest-peer` in this folder on two nodes; none where there are no other nodes.
+    Raises PenstockError."""
+
+FORMAT = 1
+PREFIX = ".penstock-selftest"
+"""Of the hidden folder; behind it stand host, process and the process's start."""
+
+
+class SelftestResult(TypedDict):
+    """What `--json` prints."""
+
+    format: int
+    penstock: str
+    folder: str
+    kind: str
+    """The file system, by its row of the table."""
+    mount_options: str
+    host: str
+    at: str
+    """UTC, ISO 8601."""
+    seconds: float
+    operations: int
+    """On files and folders, about; of the small staging and of the killed writers as estimated."""
+    verdict: str
+    """The gravest of the checks'."""
+    contradicts: int
+    """Checks that are not as they were wanted."""
+    results: Sequence[CheckResult]
+    probe: Mapping[str, object]
+
+
+def run(
+    folder: Path,
+    wait: Callable[[float], None],
+    said: Callable[[str], None],
+    together: Together,
+    *,
+    fill_quota: bool = False,
+) -> SelftestResult:
+    """Try the file system of `folder`. `wait` sleeps, and raises where the command is to stop; `said` gets
+    the name of each part as it begins. Raises PreflightError where no folder can be made there, and where a
+    quota is to be filled that is not the folder's own."""
+    budget = Budget(wait)
+    seen, place = facts(folder), folder / _name()
+    source = Path(tempfile.gettempdir(), _name())
+    if fill_quota:
+        _require_quota(folder, seen)
+    left = [found for where in dict.fromkeys((folder, source.parent)) for found in _clear(where)]
+    try:
+        place.mkdir(0o700)
+    except OSError as error:
+        raise PreflightError(
+            "the selftest cannot make a folder there",
+            where=str(folder),
+            why=str(error.strerror),
+            hint="name a folder that this account may write",
+        ) from None
+    at = datetime.now(UTC).isoformat(timespec="seconds")
+    report = ProbeReport()
+    results: list[CheckResult] = []
+    try:
+        said("what the file system can do")
+        found, report = measurements.abilities(place, seen, budget)
+        results += found
+        parts: dict[str, Callable[[], Iterable[CheckResult]]] = {
+            "space and quota": lambda: measurements.space(folder, seen),
+            "fsync": lambda: measurements.durable_writes(place, budget),
+            "a cold read": lambda: measurements.cold_read(place, seen, budget),
+            "a writer that is killed": lambda: killed_writer.kills(place, budget),
+            "a small staging": lambda: small_staging.staged(place, source, budget),
+            two_nodes.ABOUT: lambda: _two_nodes(place, together, budget),
+        }
+        if fill_quota:
+            parts[full_quota.ABOUT] = lambda: full_quota.filled(place, facts(folder).free_bytes, budget)
+        for name, part in parts.items():
+            said(name)
+            results += _part(name, part, budget)
+    finally:
+        tree_removal.remove_tree(source)
+        tree_removal.remove_tree(place)
+    results += left
+    return {
+        "format": FORMAT,
+        "penstock": penstock.__version__,
+        "folder": str(folder),
+        "kind": seen.kind,
+        "mount_options": seen.mount_options,
+        "host": host_name(),
+        "at": at,
+        "seconds": round(budget.seconds, 1),
+        "operations": budget.operations,
+        "verdict": gravest(results),
+        "contradicts": sum(contradicts(one) for one in results),
+        "results": results,
+        "probe": probe_report.PROBE_REPORT.to_json(report),
+    }
+
+
+def contradicts(result: CheckResult) -> bool:
+    """Whether a check is not as the table of file systems, or penstock's own promise, wants it. What was not
+    tried contradicts nothing."""
+    return result.verdict == "stop" or (result.verdict != "ok" and bool(result.wanted))
+
+
+def _part(name: str, part: Callable[[], Iterable[CheckResult]], budget: Budget) -> Iterator[CheckResult]:
+    """A part's results; an error of the file system ends that part alone."""
+    if not budget.left:
+        yield CheckResult(name, f"not tried: {human.duration(WITHIN)} were over", "note")
+        return
+    try:
+        yield from part()
+    except OSError as error:
+        told = storage_error(error, "", str(error.filename or ""))
+        yield CheckResult(name, f"it failed: {told.why}", "stop", "no error", "see the mount and its servers")
+
+
+def _require_quota(folder: Path, seen: StorageFacts) -> None:
+    """Others may write to what is filled, but for a folder whose quota is its own."""
+    if not measurements.own_size(folder, seen):
+        raise PreflightError(
+            "no quota is filled: this folder has none of its own",
+            where=str(folder),
+            why="by statvfs it is as large as its whole file system",
+            hint="name a folder with a quota (of a project, or of a directory), or leave --fill-quota out",
+        )
+
+
+def _two_nodes(place: Path, together: Together, budget: Budget) -> Iterator[CheckResult]:
+    try:
+        processes = together(place)
+    except PenstockError as error:
+        yield CheckResult(two_nodes.ABOUT, f"not tried: {error.what}", "note", mend=error.hint)
+        return
+    if not processes:
+        mend = "with SLURM, `penstock --backend slurm selftest` tries it on two nodes"
+        yield CheckResult(two_nodes.ABOUT, "not tried: everything ran on this node", "note", mend=mend)
+        return
+    with Peers(processes, budget) as peers:
+        yield from two_nodes.caches(peers, budget)
+
+
+def _name() -> str:
+    own = process_stat("self")
+    return f"{PREFIX}.{os.uname().nodename}.{os.getpid()}.{own.start if own else 0}.{secrets.token_hex(3)}"
+
+
+def _clear(folder: Path) -> list[CheckResult]:
+    """Remove what selftests of this account and machine left that were killed; name what others left."""
+    here, found = os.uname().nodename, []
+    with contextlib.suppress(OSError):
+        for name in sorted(os.listdir(folder)):
+            if not name.startswith(f"{PREFIX}."):
+                continue
+            head, pid, start, _ = ["", "", "", *name.rsplit(".", 3)][-4:]
+            host = head.removeprefix(f"{PREFIX}.")
+            living = process_stat(pid) if pid.isdigit() else None
+            killed = host == here and (living is None or living.start != start)
+            owned = (folder / name).lstat().st_uid == os.geteuid()
+            if host != here or (killed and not owned):
+                found.append(
+                    CheckResult(
+                        "what another selftest left", name, "note",
+                        mend=f"where none runs on {host or 'another machine'}: rm -r {folder / name}",
+                    )
+                )  # fmt: skip
+            elif killed:
+                tree_removal.remove_tree(folder / name)
+    return found

@@ -1,0 +1,234 @@
+"""A part of a selftest: what one node writes, and when another node sees it.
+
+Both nodes run `penstock selftest-peer` (`peer`), and this process gives them orders in turn. The node that
+looks measures with its own clock, from when it gets the order to look, which follows the other node's answer
+that the file is closed or renamed. So no two clocks are compared; an order takes some hundredths of a second
+to come.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import select
+import signal
+import subprocess
+import time
+from typing import TYPE_CHECKING, NamedTuple, Self
+
+from penstock.core import human
+from penstock.core.checks import CheckResult
+from penstock.core.text import printable
+from penstock.doctor.selftest.peer import FOLDER_WITHIN, SIZE, Answer, Order
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
+    from penstock.core.checks import Verdict
+    from penstock.doctor.selftest.budget import Budget
+
+ABOUT = "caches between two nodes"
+NODES = 2
+SECONDS = 600
+"""Of the job on the nodes, at most."""
+FREE_WITHIN = 60.0
+"""Seconds that two nodes are waited for."""
+SEEN_WITHIN = 61.0
+"""Seconds after which it counts as not seen: NFS believes a folder for a minute (acdirmax)."""
+HELD_WITHIN = 5.0
+"""The same for a file that stays open, whose bytes need never be looked up again."""
+ANSWER_WITHIN = 30.0
+"""Seconds for an order beyond what it may wait."""
+OLD, NEW = "6f", "6e"
+PER_LOOK = 3
+"""Operations, about."""
+
+
+class LostError(Exception):
+    """The nodes' command ended, or answers no more; the message is what it said."""
+
+
+class Peers:
+    """The command on the nodes, as one or more processes of this machine; a context manager that ends it."""
+
+    def __init__(self, processes: Sequence[subprocess.Popen[bytes]], budget: Budget) -> None:
+        self._processes, self._budget = processes, budget
+        self._read: dict[int, bytes] = {}
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        for process in self._processes:
+            if process.stdin is not None:
+                with contextlib.suppress(BrokenPipeError):
+                    process.stdin.close()
+            try:
+                process.wait(5)
+            except subprocess.TimeoutExpired:
+                process.send_signal(signal.SIGTERM)
+                try:
+                    process.wait(15)
+                except subprocess.TimeoutExpired:
+                    process.kill()
+                    process.wait()
+            for stream in (process.stdout, process.stderr):
+                if stream is not None:
+                    stream.close()
+
+    def meet(self, count: int) -> list[str]:
+        """The names of the nodes, sorted, once all of them see the folder. Raises LostError."""
+        self._tell(Order("hello"))
+        answers = [self._answer(FREE_WITHIN + FOLDER_WITHIN) for _ in range(count)]
+        blind = sorted(one.node for one in answers if not one.seen)
+        if blind:
+            raise LostError(f"the folder is not there on {', '.join(blind)}")
+        return sorted(one.node for one in answers)
+
+    def ask(self, node: str, order: Order) -> Answer:
+        """An order, carried out on a node. Raises LostError."""
+        self._tell(order._replace(to=node))
+        answer = self._answer(order.within + ANSWER_WITHIN)
+        if answer.error:
+            raise LostError(f"{order.do} failed on {node}: {answer.error}")
+        return answer
+
+    def _tell(self, order: Order) -> None:
+        line = json.dumps(order._asdict()).encode() + b"\n"
+        for process in self._processes:
+            assert process.stdin is not None
+            try:
+                process.stdin.write(line)
+                process.stdin.flush()
+            except BrokenPipeError:
+                raise LostError(self._words()) from None
+
+    def _answer(self, within: float) -> Answer:
+        deadline = time.monotonic() + within
+        streams = {one.stdout.fileno(): one for one in self._processes if one.stdout is not None}
+        while True:
+            for fd, read in self._read.items():
+                line, newline, rest = read.partition(b"\n")
+                if newline:
+                    self._read[fd] = rest
+                    return Answer(**json.loads(line))
+            if time.monotonic() > deadline:
+                raise LostError(f"no answer within {human.duration(within)}")
+            self._budget.check()
+            for fd in select.select(list(streams), [], [], 0.1)[0]:
+                more = os.read(fd, 1 << 16)
+                if not more:
+                    raise LostError(self._words())
+                self._read[fd] = self._read.get(fd, b"") + more
+
+    def _words(self) -> str:
+        """What a process that has ended said last."""
+        for process in self._processes:
+            with contextlib.suppress(subprocess.TimeoutExpired):
+                process.wait(ANSWER_WITHIN)
+            if process.stderr is not None and process.returncode:
+                lines = process.stderr.read().decode("utf-8", "replace").strip().splitlines()
+                return lines[0] if lines else f"exit status {process.returncode}"
+        return "it ended"
+
+
+class Trial(NamedTuple):
+    """A row: what the looking node sees first, what the writing node does then, and what is waited for."""
+
+    about: str
+    name: str
+    before: str
+    """An order of the writing node."""
+    warm: str
+    """What the looking node looks at, so that it is in its caches; "held": it opens it and keeps it open."""
+    change: str
+    """An order of the writing node."""
+    what: str
+    """What the looking node waits for."""
+    wanted: object = None
+    within: float = SEEN_WITHIN
+    late: Verdict = "warning"
+    """Where it is not seen within that time."""
+    then: str = ""
+    """What follows from that."""
+
+
+TRIALS = (
+    Trial("a new name", "new", "", "gone", "make", "name",
+          then="a run on one node does not see for so long what one on another made"),
+    Trial("a new name in a listing", "listed", "", "unlisted", "make", "listing",
+          then="a run on one node does not see for so long what one on another made"),
+    Trial("a removed name", "removed", "make", "name", "remove", "gone", late="note"),
+    Trial("other bytes, opened again", "bytes", "make", "byte", "overwrite", "byte", NEW,
+          then="files that are changed in place are read as they were"),
+    Trial("other bytes, kept open", "held", "make", "held", "overwrite", "held", NEW, HELD_WITHIN, "ok"),
+    Trial("a larger size", "size", "make", "size", "append", "size", 2 * SIZE, late="note"),
+    Trial("a rename over a file", "renamed", "make", "byte", "replace", "byte", NEW,
+          then="a run on one node acts for so long on what one on another has replaced"),
+    Trial("a link that names another release", "pointer", "point", "pointer", "point", "pointer", NEW,
+          then="jobs take for so long the release before"),
+)  # fmt: skip
+
+
+def caches(peers: Peers, budget: Budget) -> Iterator[CheckResult]:
+    """A row for each trial: the first of the nodes writes, the second one looks."""
+    try:
+        writer, reader = peers.meet(NODES)
+        yield CheckResult(ABOUT, f"{printable(writer)} writes, {printable(reader)} reads")
+        for trial in TRIALS:
+            yield _tried(peers, trial, writer, reader, budget)
+        yield _exclusive(peers, writer, reader, budget)
+        yield _lock(peers, writer, reader, budget)
+    except LostError as error:
+        yield CheckResult(ABOUT, f"not tried further: {printable(str(error))}", "note")
+
+
+def _tried(peers: Peers, trial: Trial, writer: str, reader: str, budget: Budget) -> CheckResult:
+    within = min(trial.within, max(1.0, budget.left / 2))
+    budget.spend(20, size=3 * SIZE, files=2)
+    if trial.before:
+        peers.ask(writer, Order(trial.before, name=trial.name, fill=OLD))
+    first = {"byte": OLD, "held": OLD, "pointer": OLD, "size": SIZE}.get(trial.warm)
+    warm = "byte" if trial.warm == "held" else trial.warm
+    peers.ask(reader, Order("look", name=trial.name, what=warm, wanted=first, within=within))
+    if trial.warm == "held":
+        peers.ask(reader, Order("hold", name=trial.name))
+    peers.ask(writer, Order(trial.change, name=trial.name, fill=NEW))
+    seen = peers.ask(
+        reader, Order("look", name=trial.name, what=trial.what, wanted=trial.wanted, within=within)
+    )
+    budget.spend(PER_LOOK * seen.looks)
+    about = f"{trial.about}, on the other node"
+    if not seen.seen:
+        return CheckResult(about, f"not seen within {within:.0f} s", trial.late, mend=trial.then)
+    if seen.looks == 1:
+        return CheckResult(about, "seen at once")
+    return CheckResult(about, f"seen after {seen.seconds:.1f} s")
+
+
+def _exclusive(peers: Peers, writer: str, reader: str, budget: Budget) -> CheckResult:
+    """Locks of datasets are files that are made by O_EXCL."""
+    about = "O_EXCL of a name that the other node made"
+    budget.spend(4, files=1)
+    peers.ask(reader, Order("look", name="lock", what="gone", within=1.0))
+    first, second = (peers.ask(node, Order("exclusive", name="lock")).made for node in (writer, reader))
+    if first and not second:
+        return CheckResult(about, "no (EEXIST)")
+    found = "yes: both nodes made it" if second else "neither node could make it"
+    mend = "two runs could hold the dataset's lock at a time: do not stage here"
+    return CheckResult(about, found, "stop", "no (EEXIST)", mend)
+
+
+def _lock(peers: Peers, writer: str, reader: str, budget: Budget) -> CheckResult:
+    """No lock of penstock rests on flock between nodes: the row is for people."""
+    about = "flock of a file that the other node has locked"
+    budget.spend(8, size=SIZE, files=1)
+    peers.ask(writer, Order("make", name="flock", fill=OLD))
+    peers.ask(reader, Order("look", name="flock", what="name", within=SEEN_WITHIN))
+    if not peers.ask(writer, Order("lock", name="flock")).given:
+        return CheckResult(about, "not known: it was not given to the first", "note")
+    given = peers.ask(reader, Order("lock", name="flock")).given
+    return CheckResult(
+        about, "given: locks hold on one node alone" if given else "refused, as on one machine"
+    )

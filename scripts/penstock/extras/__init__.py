@@ -1,0 +1,1 @@
+"""A release in the standard forms that catalogues and loaders read."""

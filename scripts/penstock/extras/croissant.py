@@ -1,0 +1,280 @@
+"""A release as Croissant 1.0 (https://docs.mlcommons.org/croissant/docs/croissant-spec.html), JSON-LD that
+dataset catalogues index and that mlcroissant loads.
+
+It is made of the seal and the manifest alone: no byte of the data is read, and of one release and one
+configuration the document is the same wherever and whenever it is made. Paths in it are relative to the
+release's folder, in which `croissant.json` stands.
+
+How the data are described:
+
+| the release                                       | its files are                                       |
+|---------------------------------------------------|-----------------------------------------------------|
+| has `manifest.sha256`, and at most                | a FileObject each, with size and SHA-256; those     |
+| MOST_FILES files                                  | without a plain SHA-256, or whose name is not UTF-8,|
+|                                                   | are named by a FileSet                              |
+| any other                                         | a FileSet for each media type, by their endings     |
+
+A FileObject needs a checksum that others can compute, and XXH3 is none that Croissant knows; a reader of
+Croissant (mlcroissant 1.1) holds the whole document in memory. Manifests and seal are FileObjects in each
+case, so the description leads to the proof: the seal has the manifest's digest, the manifest that of each
+file.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from itertools import chain
+from typing import TYPE_CHECKING
+from urllib.parse import quote_from_bytes
+
+from penstock.core.digests import listed, value_of
+from penstock.core.layout import DATA, EMPTY_FOLDERS, MANIFEST, MANIFEST_SHA256, MANIFEST_XXH, SEAL
+from penstock.core.text import is_utf8
+from penstock.extras.media_types import UNKNOWN, ending_of, media_type
+from penstock.tables.manifest import read_files
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
+    from penstock.config.settings import DescribeConfig, PartyConfig
+    from penstock.core.documents.seal import Seal, SealedManifest
+    from penstock.extras.published_release import PublishedRelease
+
+CONFORMS_TO = "http://mlcommons.org/croissant/1.0"
+MOST_FILES = 10_000
+"""Of a release with more files each media type is described, and not each file."""
+ENDINGS = 256
+"""Endings of names, as they are written, that are looked at apart: endings that no table knows may be as
+many as files."""
+
+Json = dict[str, object]
+
+_CONTEXT: Json = {
+    "@language": "en",
+    "@vocab": "https://schema.org/",
+    "citeAs": "cr:citeAs",
+    "column": "cr:column",
+    "conformsTo": "dct:conformsTo",
+    "cr": "http://mlcommons.org/croissant/",
+    "rai": "http://mlcommons.org/croissant/RAI/",
+    "data": {"@id": "cr:data", "@type": "@json"},
+    "dataType": {"@id": "cr:dataType", "@type": "@vocab"},
+    "dct": "http://purl.org/dc/terms/",
+    "equivalentProperty": "cr:equivalentProperty",
+    "examples": {"@id": "cr:examples", "@type": "@json"},
+    "excludes": "cr:excludes",
+    "extract": "cr:extract",
+    "field": "cr:field",
+    "fileProperty": "cr:fileProperty",
+    "fileObject": "cr:fileObject",
+    "fileSet": "cr:fileSet",
+    "format": "cr:format",
+    "includes": "cr:includes",
+    "isLiveDataset": "cr:isLiveDataset",
+    "jsonPath": "cr:jsonPath",
+    "key": "cr:key",
+    "md5": "cr:md5",
+    "parentField": "cr:parentField",
+    "path": "cr:path",
+    "recordSet": "cr:recordSet",
+    "references": "cr:references",
+    "regex": "cr:regex",
+    "repeated": "cr:repeated",
+    "replace": "cr:replace",
+    "samplingRate": "cr:samplingRate",
+    "sc": "https://schema.org/",
+    "separator": "cr:separator",
+    "source": "cr:source",
+    "subField": "cr:subField",
+    "transform": "cr:transform",
+}
+_WILD = re.compile(r"([*?[])")
+_PLAIN_ENDING = re.compile(r"[A-Za-z0-9_+-]{1,16}")
+_BESIDE = {
+    MANIFEST: (
+        "application/x-parquet",
+        "A row for each file: size, digests, where it came from, how proven.",
+    ),
+    MANIFEST_XXH: ("text/plain", "XXH3-128 of the files, for `xxhsum -c`."),
+    MANIFEST_SHA256: ("text/plain", "SHA-256 of the files, for `sha256sum -c`."),
+    EMPTY_FOLDERS: ("application/json", "The folders that hold nothing."),
+}
+
+
+def pieces(release: PublishedRelease) -> Iterator[str]:
+    """The document, piece by piece: memory does not grow with the files. ASCII. Raises FailedError for a
+    manifest that cannot be read."""
+    head = json.dumps(_head(release), indent=1)
+    yield head.removesuffix("\n}") + ',\n "distribution": ['
+    between = "\n  "
+    for one in chain(_beside(release), _data(release)):
+        yield between + json.dumps(one)
+        between = ",\n  "
+    yield "\n ]\n}\n"
+
+
+def left_out(words: DescribeConfig, seal: Seal) -> list[str]:
+    """The keys of the dataset's description without which the document lacks what Croissant asks for, or what
+    a catalogue shows first."""
+    given = {
+        "license": words.license,
+        "url": words.url or _web_source(seal),
+        "creators": words.creators,
+        "cite_as": words.cite_as,
+    }
+    return [name for name, value in given.items() if not value]
+
+
+def _head(release: PublishedRelease) -> Json:
+    seal, words = release.stored.seal, release.words
+    document: Json = {
+        "@context": _CONTEXT,
+        "@type": "sc:Dataset",
+        "conformsTo": CONFORMS_TO,
+        "name": words.name or seal.dataset,
+        "description": words.description or _plain_words(seal),
+        "version": version(seal),
+        "datePublished": seal.sealed[:10],
+        "license": _one_or_all(words.license),
+        "url": words.url or _web_source(seal),
+        "creator": _one_or_all([_party(one) for one in words.creators]),
+        "publisher": _party(words.publisher) if words.publisher else None,
+        "keywords": list(words.keywords),
+        "citeAs": words.cite_as,
+        "inLanguage": _one_or_all(words.languages),
+        "isBasedOn": _one_or_all([source.url for source in seal.sources]),
+    }
+    return {name: value for name, value in document.items() if value}
+
+
+def version(seal: Seal) -> str:
+    """As Croissant wants it, `MAJOR.MINOR.PATCH+BUILD` of Semantic Versioning: the day and the time of the
+    seal, so that a later release is the higher version, and the release's name."""
+    day, _, hour = seal.sealed.rstrip("Z").partition("T")
+    build = re.sub(r"[^0-9A-Za-z.-]", "-", seal.release)
+    build = ".".join(filter(None, build.split(".")))
+    return f"{int(day.replace('-', '') or 0)}.{int(hour.replace(':', '') or 0)}.0+{build}"
+
+
+def _plain_words(seal: Seal) -> str:
+    return (
+        f"Release {seal.release} of the dataset {seal.dataset}: {seal.files} files, {seal.bytes} bytes, "
+        f"staged and verified by penstock {seal.penstock}."
+    )
+
+
+def _web_source(seal: Seal) -> str | None:
+    """The page that a dataset of the web has."""
+    urls = [source.url for source in seal.sources]
+    return urls[0] if len(urls) == 1 and urls[0].startswith(("https://", "http://")) else None
+
+
+def _one_or_all(values: Sequence[object]) -> object:
+    return values[0] if len(values) == 1 else list(values)
+
+
+def _party(party: PartyConfig) -> Json:
+    kind = "sc:Organization" if party.kind == "organization" else "sc:Person"
+    told = {"@type": kind, "name": party.name, "url": party.url, "email": party.email}
+    return {name: value for name, value in told.items() if value}
+
+
+def _beside(release: PublishedRelease) -> Iterator[Json]:
+    """Seal and manifests."""
+    stored = release.stored
+    size = (release.folder / SEAL).stat().st_size
+    what = "The seal of the release: counts, digests of the manifests, evidence."
+    yield {
+        **_object(SEAL, "application/json", stored.digest),
+        "description": what,
+        "contentSize": f"{size} B",
+    }
+    for name, (kind, what) in _BESIDE.items():
+        sealed: SealedManifest | None = stored.seal.manifests.get(name)
+        if sealed is None:
+            continue
+        one = {**_object(name, kind, sealed.sha256), "description": what}
+        if sealed.bytes is not None:
+            one["contentSize"] = f"{sealed.bytes} B"
+        yield one
+
+
+def _object(path: str, kind: str, sha256: str) -> Json:
+    return {
+        "@type": "cr:FileObject",
+        "@id": quote_from_bytes(path.encode()),
+        "name": path.removeprefix(f"{DATA}/"),
+        "contentUrl": path,
+        "encodingFormat": kind,
+        "sha256": sha256.removeprefix("sha256:"),
+    }
+
+
+def _data(release: PublishedRelease) -> Iterator[Json]:
+    seal = release.stored.seal
+    if MANIFEST_SHA256 in seal.manifests and seal.files <= MOST_FILES:
+        yield from _each_file(release)
+    else:
+        yield from _sets(release)
+
+
+def _each_file(release: PublishedRelease) -> Iterator[Json]:
+    others: list[str] = []
+    for files in read_files(release.folder / MANIFEST, columns=("path", "size", "digests")):
+        for path, size, digests in zip(files["path"], files["size"], files["digests"], strict=True):
+            sha256 = value_of(listed(digests), "sha256")
+            name = f"{DATA}/{path}"
+            if sha256 is None or not is_utf8(name):
+                others.append(name)
+                continue
+            yield {**_object(name, media_type(ending_of(path)), sha256), "contentSize": f"{size} B"}
+    if others:
+        yield _set("files-without-sha256", [UNKNOWN], map(_exactly, others))
+
+
+def _sets(release: PublishedRelease) -> Iterator[Json]:
+    endings, rest = _endings(release)
+    by_type: dict[str, list[str]] = {}
+    for ending in sorted(endings):
+        by_type.setdefault(media_type(ending), []).append(ending)
+    for kind, several in sorted(by_type.items()):
+        yield _set(f"files-{re.sub('[^a-z0-9]+', '-', kind)}", [kind], _globs(several))
+    if rest:
+        known = list(_globs(sorted(endings)))
+        others = _set("files-others", [UNKNOWN], [f"{DATA}/*", f"{DATA}/**/*"])
+        yield {**others, "excludes": known} if known else others
+
+
+def _endings(release: PublishedRelease) -> tuple[set[str], bool]:
+    """The endings of all names, and whether there are names that have none of them."""
+    endings: set[str] = set()
+    rest = False
+    for files in read_files(release.folder / MANIFEST, columns=("path",)):
+        for ending in sorted(set(map(ending_of, files["path"])) - endings):
+            if _PLAIN_ENDING.fullmatch(ending) and len(endings) < ENDINGS:
+                endings.add(ending)
+            else:
+                rest = True
+    return endings, rest
+
+
+def _set(name: str, kinds: Sequence[str], includes: Iterator[str] | Sequence[str]) -> Json:
+    return {
+        "@type": "cr:FileSet",
+        "@id": name,
+        "name": name,
+        "encodingFormat": _one_or_all(kinds),
+        "includes": list(includes),
+    }
+
+
+def _globs(endings: Sequence[str]) -> Iterator[str]:
+    """For readers whose `*` passes over folders, and for those whose `*` does not."""
+    for ending in endings:
+        yield from (f"{DATA}/*.{ending}", f"{DATA}/**/*.{ending}")
+
+
+def _exactly(path: str) -> str:
+    """The pattern of one path: `?` for each byte that is not UTF-8."""
+    return re.sub("[\udc80-\udcff]", "?", _WILD.sub(r"[\1]", path))

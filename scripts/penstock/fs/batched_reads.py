@@ -1,0 +1,189 @@
+"""Small files read together past the caches: opened one by one, read by one submission, one wait.
+
+A small file alone costs a thread a wait for the device, and the CPU more in waking threads and ringing
+the device's bell than in reading. Together the device has them all at once, merges neighbours and rings
+once. The evidence is that of `cold_read.ColdReader`: each file was opened O_DIRECT, its pages were dropped,
+and after its read none of the range was in this kernel's page cache.
+
+A file that is missing, has another size or whose read failed is left to a read of its own, which raises the
+error.
+"""
+
+from __future__ import annotations
+
+import errno
+import mmap
+import os
+import resource
+import stat
+from collections import deque
+from typing import TYPE_CHECKING, NamedTuple
+
+from penstock.fs.aio import Reads
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable
+
+Range = tuple[str, int, int]
+"""Path, offset, bytes."""
+ROOM = 1 << 20
+MOST = 64
+STREAMS = 128
+"""Each of so many threads may have its share of the process's descriptors open."""
+LARGE = 256 << 10
+"""From here on a read is worth a call of its own."""
+ALIGN = 4096
+_FOLIO = mmap.PAGESIZE << 11
+"""The kernel's page cache keeps pages in folios of up to so many bytes."""
+_REFUSED = frozenset({-errno.EINVAL, -errno.ENOSYS, -errno.EOPNOTSUPP})
+FLAGS = os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC | os.O_NONBLOCK
+_DIRECT = FLAGS | os.O_DIRECT
+_FORMAT = 0o170000
+
+
+_Opened = tuple[int, int, int, int, int, os.stat_result]
+"""Number in the group, descriptor, place in the buffer, bytes, first byte, fstat."""
+
+
+def drop(fd: int, offset: int, length: int) -> None:
+    """Drop a range's pages from the page cache, as far as the kernel can. Those around it go too: a folio
+    that is named only in part is kept whole, on kernels that write a file in large ones."""
+    start = offset - offset % _FOLIO
+    end = -(-(offset + length) // _FOLIO) * _FOLIO
+    os.posix_fadvise(fd, start, end - start, os.POSIX_FADV_DONTNEED)
+
+
+class Fetched(NamedTuple):
+    """What came of one range; its bytes are good until the next `take`."""
+
+    stat: os.stat_result
+    """From before the read."""
+    cold: bool
+    """No page of the range was in memory after it was read directly."""
+    data: memoryview
+
+
+class Together:
+    """For one thread. `folder` gives a folder's descriptor, good until its next call; `absent` says whether
+    no page of a range is in memory."""
+
+    def __init__(self, folder: Callable[[str], int], absent: Callable[[int, int, int], bool]) -> None:
+        self._folder, self._absent = folder, absent
+        self._most = max(2, min(MOST, resource.getrlimit(resource.RLIMIT_NOFILE)[0] // STREAMS))
+        self._buffer = mmap.mmap(-1, ROOM)
+        self._view = memoryview(self._buffer)
+        self._expected: deque[Range] = deque()
+        self._ready: deque[tuple[Range, Fetched | None]] = deque()
+        self._reads: Reads | None = None
+        self.works = True
+        """False once the kernel or the file system refused."""
+
+    def expect(self, ranges: Iterable[Range]) -> None:
+        """What will be read next, in this order; what was expected before is forgotten."""
+        self._ready.clear()
+        self._expected = deque(ranges)
+
+    def take(self, wanted: Range) -> Fetched | None:
+        """The next of the expected ranges; None when it must be read by itself. Raises OSError only
+        when the kernel broke its word."""
+        if not self._ready:
+            if not self._expected or self._expected[0] != wanted:
+                return None
+            self._fetch()
+        if self._ready[0][0] != wanted:
+            # One that is tried again.
+            return None
+        return self._ready.popleft()[1]
+
+    def _fetch(self) -> None:
+        group = self._next_group()
+        found: list[Fetched | None] = [None] * len(group)
+        reads = self._start() if len(group) > 1 else None
+        if reads is not None:
+            opened: list[_Opened] = []
+            try:
+                self._open(group, opened)
+                self._read(reads, group, opened, found)
+            finally:
+                for file in opened:
+                    os.close(file[1])
+        self._ready.extend(zip(group, found, strict=True))
+
+    def _next_group(self) -> list[Range]:
+        """At least one; as many as fit."""
+        expected = self._expected
+        group = [expected.popleft()]
+        if group[0][2] >= LARGE:
+            return group
+        room = ROOM - _blocks(*group[0][1:])[1]
+        while expected and len(group) < self._most and expected[0][2] < LARGE:
+            room -= _blocks(*expected[0][1:])[1]
+            if room < 0:
+                break
+            group.append(expected.popleft())
+        return group
+
+    def _start(self) -> Reads | None:
+        if self._reads is None and self.works:
+            try:
+                self._reads = Reads(self._buffer, self._most)
+            except OSError:
+                # An old kernel, a sandbox, or too many of them on this node: each file by itself, then.
+                self.works = False
+        return self._reads if self.works else None
+
+    def _open(self, group: list[Range], opened: list[_Opened]) -> None:
+        """Add those that are as expected, open, each with its place in the buffer."""
+        parent, folder, upto = None, -1, 0
+        for number, (path, offset, length) in enumerate(group):
+            above, _, name = path.rpartition("/")
+            fd = -1
+            try:
+                if above != parent:
+                    folder, parent = self._folder(above), above
+                fd = os.open(name, _DIRECT, dir_fd=folder)
+                known = os.fstat(fd)
+                if known.st_mode & _FORMAT == stat.S_IFREG and known.st_size >= offset + length:
+                    first, count = _blocks(offset, length)
+                    if count:
+                        drop(fd, offset, length)
+                    opened.append((number, fd, upto, count, first, known))
+                    upto, fd = upto + count, -1
+            except OSError:
+                # Its own read will tell.
+                continue
+            finally:
+                if fd >= 0:
+                    os.close(fd)
+
+    def _read(
+        self, reads: Reads, group: list[Range], opened: list[_Opened], found: list[Fetched | None]
+    ) -> None:
+        if not opened:
+            return
+        answers = reads.run([file[1:5] for file in opened])
+        if all(answer in _REFUSED for answer in answers):
+            self.works = False
+        absent, view = self._absent, self._view
+        for (number, fd, place, _, first, known), got in zip(opened, answers, strict=True):
+            _, offset, length = group[number]
+            start = offset - first
+            if got >= start + length:
+                cold = not length or absent(fd, offset, length)
+                found[number] = Fetched(known, cold, view[place + start : place + start + length])
+
+    def close(self) -> None:
+        self.expect(())
+        if self._reads is not None:
+            self._reads.close()
+            self._reads = None
+        self._view.release()
+        self._buffer.close()
+
+
+def _blocks(offset: int, length: int) -> tuple[int, int]:
+    """The range in whole blocks: (first byte, bytes)."""
+    if not length:
+        return offset, 0
+    first = offset - offset % ALIGN
+    return first, -(-(offset + length - first) // ALIGN) * ALIGN

@@ -1,0 +1,159 @@
+"""Which of BeeGFS' commands are there, and what they say of one folder."""
+
+from __future__ import annotations
+
+import os
+import re
+from typing import TYPE_CHECKING, Literal, NamedTuple
+
+from penstock.fs.beegfs import addresses, v7, v8
+from penstock.fs.beegfs.addresses import Addresses
+from penstock.fs.stores.asking import Asking
+from penstock.fs.stores.facts import Survey
+from penstock.host import command
+from penstock.host.mounts import mounts
+from penstock.host.proc import PROC
+
+if TYPE_CHECKING:
+    from penstock.fs.quotas import Quota
+    from penstock.fs.stores.facts import Pattern, Server, Target
+
+SYS = "/sys"
+CLIENT = addresses.CLIENT
+"""The type of its mounts, and the name of the kernel's module."""
+PROGRAMS = (v8.BEEGFS, v7.CTL)
+"""Any of these is enough."""
+
+
+class Tools(NamedTuple):
+    """The commands of one major version, for the file system of one folder."""
+
+    version: Literal[7, 8]
+    mount: tuple[str, ...] = ()
+    """The mount point, where several BeeGFS are mounted: each command then names the one that is meant."""
+    addresses: Addresses = Addresses()
+    """The paths by which version 8 is asked about a file or a folder."""
+
+    @property
+    def product(self) -> str:
+        return v7.PRODUCT if self.version == 7 else v8.PRODUCT
+
+    def set_pattern(self, folder: str, targets: int, now: Pattern | None) -> list[str]:
+        """The command that stripes new files of `folder` over so many targets. All else stays by itself as it
+        is `now`."""
+        del now
+        if self.version == 7:
+            return v7.set_pattern(folder, targets, self.mount)
+        return v8.set_pattern(self.addresses.of(folder), targets, self.addresses.mount)
+
+    def refused(self, answer: command.Answer) -> bool:
+        """Whether this answer to `set_pattern` says that the account has not the right to it."""
+        return (v7.refused if self.version == 7 else v8.refused)(answer.words)
+
+    def pattern(self, folder: str, budget: command.Budget | None = None) -> Pattern | None:
+        """What new files of `folder` get now; None where the commands do not say it."""
+        reads = v7.read_pattern if self.version == 7 else v8.read_pattern
+        return reads(command.run(self.entry_info(folder), budget).out)
+
+    def entry_info(self, folder: str) -> list[str]:
+        """The command that says how new files of `folder` are striped."""
+        if self.version == 7:
+            return v7.entry_info(folder, self.mount)
+        return v8.entry_info(self.addresses.of(folder), self.addresses.mount)
+
+    def survey(self, folder: str, uid: int, gid: int) -> Survey:
+        """What the commands say of the file system of `folder`, and of the quotas of its files' owner. A
+        question without an answer is a `Silence`; never raises."""
+        if self.version == 7:
+            return _survey_7(self, Asking(v7.management_away), folder, uid, gid)
+        return _survey_8(self, Asking(v8.management_away), folder, uid, gid)
+
+
+def find(proc: str | os.PathLike[str] = PROC, sys: str = SYS, point: str = "") -> Tools | None:
+    """The commands to use for the BeeGFS that is mounted at `point`; None where there are none.
+
+    | commands on PATH | the client's module | used |
+    |------------------|---------------------|------|
+    | `beegfs-ctl`     | any                 | 7    |
+    | `beegfs`         | any                 | 8    |
+    | both             | 7.x                 | 7    |
+    | both             | 8.x, or not known   | 8    |
+    | none             | any                 | none |
+    """
+    old, new = command.present(v7.CTL), command.present(v8.BEEGFS)
+    if not old and not new:
+        return None
+    version: Literal[7, 8] = 7 if old and (not new or client_version(sys).startswith("7.")) else 8
+    several = len({mount.number for mount in mounts(proc) if mount.type == CLIENT}) > 1
+    return Tools(version, (point,) if point and several else (), addresses.find(point, proc))
+
+
+def client_version(sys: str = SYS) -> str:
+    """The version of the kernel's client, such as `7.4.2` (MODULE_VERSION in its source); "" where it is not
+    known."""
+    try:
+        with open(f"{sys}/module/{CLIENT}/version", encoding="utf-8", errors="replace") as stream:
+            return stream.read().strip()
+    except OSError:
+        return ""
+
+
+def _survey_7(tools: Tools, asking: Asking, folder: str, uid: int, gid: int) -> Survey:
+    mount = tools.mount
+    targets: list[Target] = []
+    for role in ("metadata", "storage"):
+        # Whatever the exit status: where one target did not answer it is not 0, and the other rows count.
+        answer = asking.ask(f"{role} targets", v7.list_targets(role, mount), useful=v7.has_rows)
+        targets += v7.read_targets(role, answer.out)
+    if not any(target.role == "storage" for target in targets) and command.present(v7.DF):
+        # Releases before 7.0 have no storage pools, and refuse the option that shows them.
+        found = v7.read_df(asking.ask("targets", v7.df(mount), useful=v7.has_rows).out)
+        if found:
+            targets, asking.silences = found, []
+    servers: list[Server] = []
+    if command.present(v7.CHECK_SERVERS):
+        answer = asking.ask("servers", v7.check_servers(mount))
+        servers = v7.read_servers(answer.out)
+        if answer.code not in (0, None) and re.search(r"^Management\s*=+\s*\Z", answer.out.strip()):
+            # It asks the management service first, and ends where beegfs-ctl does not reach it.
+            asking.silences[-1] = asking.silences[-1]._replace(management=True)
+    pattern = v7.read_pattern(asking.ask("stripe pattern", tools.entry_info(folder)).out)
+    pool = pattern.pool if pattern else ""
+    quotas: list[Quota] = []
+    for scope, number in (("user", uid), ("group", gid)):
+        one: Literal["user", "group"] = "user" if scope == "user" else "group"
+        answer = asking.ask(f"quota of {scope} {number}", v7.get_quota(one, number, pool, mount))
+        quotas += v7.read_quotas(one, answer.out, pool)
+    return Survey(
+        tools.product, tuple(targets), tuple(servers), pattern, tuple(quotas), tuple(asking.silences)
+    )
+
+
+def _survey_8(tools: Tools, asking: Asking, folder: str, uid: int, gid: int) -> Survey:
+    mount = tools.mount
+    pools = v8.read_pools(asking.ask("storage pools", v8.list_pools(mount)).out)
+    targets = v8.read_targets(asking.ask("targets", v8.list_targets(mount)).out, pools)
+    nodes = asking.ask("servers", v8.list_nodes(mount), useful=v8.read_servers)
+    servers = v8.read_servers(nodes.out)
+    pattern = v8.read_pattern(asking.ask("stripe pattern", tools.entry_info(folder)).out)
+    root = os.geteuid() == 0
+    ids = (str(uid), str(gid)) if root else ("current", "current")
+    pool = pattern.pool if pattern else ""
+    quotas = v8.read_quotas(asking.ask("quotas", v8.list_usage(ids, pool, mount)).out, pools)
+    if not root and gid != os.getegid():
+        why = "it is not this process's group, and only root may ask for another's"
+        asking.silent(f"quota of group {gid}", v8.list_usage(ids, pool, mount), why)
+    owned = [
+        quota
+        for quota in quotas
+        if quota.id == (uid if quota.scope == "user" else gid) and quota.pool in ("", pool)
+    ]
+    return Survey(
+        tools.product,
+        tuple(targets),
+        tuple(servers),
+        pattern,
+        tuple(owned),
+        tuple(asking.silences),
+        tuple((number, name) for name, number in pools.items()),
+    )

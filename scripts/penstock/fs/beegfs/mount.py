@@ -1,0 +1,379 @@
+"""BeeGFS: the live configuration of its clients, which any account may read in
+/proc/fs/beegfs/<client>/config, and the line of the mount table. Formats: `ProcFsHelper_readV2_config`
+(client_module/source/filesystem) of 7.1 to 8.3, where switches are printed as 0 and 1; BeeOND: `mount -t
+beegfs beegfs_ondemand` of beeond/source/beeond.
+
+A mount does not say which client it is, so a mount takes the configurations that do not contradict what its
+options say. Where several are left, what is weakest among them holds.
+"""
+
+from __future__ import annotations
+
+import os
+from typing import TYPE_CHECKING, NamedTuple
+
+from penstock.core.checks import CheckResult
+from penstock.core.text import printable
+from penstock.fs.mount_proof import IN_WORDS, MountProof, weakest
+from penstock.fs.option_values import flag, number, one_of
+from penstock.host.proc import PROC
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from penstock.fs.mount_proof import Method
+    from penstock.host.mounts import Mount
+
+CONFIGS = "fs/beegfs"
+"""Below /proc; in it a folder for each client."""
+ON_DEMAND = "beegfs_ondemand"
+"""The device under which beeond mounts what it made for a job."""
+
+_METHODS: dict[str, Method] = {"buffered": "dropped", "native": "synced", "none": "any"}
+
+
+class Client(NamedTuple):
+    """One client's live configuration. None and "": the configuration does not say."""
+
+    name: str
+    """The client's id, the name of its folder in /proc."""
+    config_file: str = ""
+    management: str = ""
+    """`sysMgmtdHost`."""
+    cache: str = ""
+    """`tuneFileCacheType`: buffered, native or none."""
+    remote_fsync: bool | None = None
+    global_file_locks: bool | None = None
+    global_append_locks: bool | None = None
+    xattrs: bool | None = None
+    acls: bool | None = None
+    links_are_symlinks: bool | None = None
+    """`sysCreateHardlinksAsSymlinks`."""
+    ebusy_as_xdev: bool | None = None
+    """`sysRenameEbusyAsXdev`."""
+    quota: bool | None = None
+    rdma: bool | None = None
+    """`connUseRDMA`."""
+    rdma_buffers: int | None = None
+    rdma_buffer_size: int | None = None
+    """Bytes."""
+    retry_seconds: int | None = None
+    """`connCommRetrySecs`: how long a call waits for a server that is away; 0 is for ever."""
+    offline_seconds: int | None = None
+    """`sysTargetOfflineTimeoutSecs`: how long the client goes on without news of the management service."""
+    metadata_cache: bool | None = None
+    """Whether the long-lived metadata cache of 8.4 is on; None: the configuration has no such key."""
+
+    @property
+    def rdma_bytes(self) -> int | None:
+        """What all RDMA buffers of a connection hold, bytes."""
+        if self.rdma_buffers is None or self.rdma_buffer_size is None:
+            return None
+        return self.rdma_buffers * self.rdma_buffer_size
+
+
+class BeegfsMount(NamedTuple):
+    """One mount, with the clients that may be its own."""
+
+    point: str
+    device: str
+    config_file: str
+    """The mount option `cfgFile`; "" where the default holds."""
+    management: str
+    """The mount option `sysMgmtdHost`; "" where the configuration file says it."""
+    clients: tuple[Client, ...] = ()
+
+    @property
+    def on_demand(self) -> bool:
+        """Whether beeond made it: it ends with the job that it was made for.
+
+        | device            | a folder named beeond in mount point or `cfgFile` | on demand |
+        |-------------------|---------------------------------------------------|-----------|
+        | `beegfs_ondemand` | any                                               | yes       |
+        | another           | yes                                               | yes       |
+        | another           | no                                                | no        |
+        """
+        named = any(
+            "beeond" in part.lower() for path in (self.point, self.config_file) for part in path.split("/")
+        )
+        return self.device == ON_DEMAND or named
+
+
+def parse_config(text: str, name: str) -> Client:
+    """Of the lines `key = value`. Keys that are missing, and values that are not understood, are None."""
+    found: dict[str, str] = {}
+    for line in text.splitlines():
+        key, given, value = line.partition("=")
+        if given:
+            found[key.strip()] = value.strip()
+    cached = [
+        flag(value)
+        for key, value in found.items()
+        if "metacach" in key.lower() or "metadatacach" in key.lower()
+    ]
+    return Client(
+        name=name,
+        config_file=found.get("cfgFile", ""),
+        management=found.get("sysMgmtdHost", ""),
+        cache=found.get("tuneFileCacheType", "").lower(),
+        remote_fsync=flag(found.get("tuneRemoteFSync")),
+        global_file_locks=flag(found.get("tuneUseGlobalFileLocks")),
+        global_append_locks=flag(found.get("tuneUseGlobalAppendLocks")),
+        xattrs=flag(found.get("sysXAttrsEnabled")),
+        acls=flag(found.get("sysACLsEnabled")),
+        links_are_symlinks=flag(found.get("sysCreateHardlinksAsSymlinks")),
+        ebusy_as_xdev=flag(found.get("sysRenameEbusyAsXdev")),
+        quota=flag(found.get("quotaEnabled")),
+        rdma=flag(found.get("connUseRDMA")),
+        rdma_buffers=number(found.get("connRDMABufNum")),
+        rdma_buffer_size=number(found.get("connRDMABufSize")),
+        retry_seconds=number(found.get("connCommRetrySecs")),
+        offline_seconds=number(found.get("sysTargetOfflineTimeoutSecs")),
+        metadata_cache=any(cached) if cached else None,
+    )
+
+
+def with_file(client: Client, text: str) -> Client:
+    """With what the live configuration does not print, taken from the configuration file that it names: the
+    deadline without the management service, and 8.4's metadata cache. The file may have been changed since
+    the mount, so it is asked for nothing else."""
+    written = parse_config(text, client.name)
+    return client._replace(
+        offline_seconds=written.offline_seconds if client.offline_seconds is None else client.offline_seconds,
+        metadata_cache=written.metadata_cache if client.metadata_cache is None else client.metadata_cache,
+    )
+
+
+def live_clients(proc: str | os.PathLike[str] = PROC) -> list[Client]:
+    """Of all BeeGFS mounts of this node, by the clients' ids; those that cannot be read are left out. What
+    their live configuration does not print comes from the configuration file that it names, where that can be
+    read."""
+    folder = f"{proc}/{CONFIGS}"
+    try:
+        names = sorted(os.listdir(folder))
+    except OSError:
+        return []
+    clients = []
+    for name in names:
+        live = _text(f"{folder}/{name}/config")
+        if live is not None:
+            client = parse_config(live, name)
+            written = _text(client.config_file) if client.config_file.startswith("/") else None
+            clients.append(client if written is None else with_file(client, written))
+    return clients
+
+
+def _text(path: str) -> str | None:
+    """None where it cannot be read."""
+    try:
+        with open(path, encoding="utf-8", errors="surrogateescape") as stream:
+            return stream.read()
+    except OSError:
+        return None
+
+
+def proof_of(mount: Mount, proc: str | os.PathLike[str]) -> MountProof:
+    """As `mount_checks.Reader`."""
+    return proof(parse_mount(mount, live_clients(proc)))
+
+
+def check(mount: Mount, proc: str | os.PathLike[str], *, source: bool) -> list[CheckResult]:
+    """As `mount_checks.Reader`."""
+    return judge(parse_mount(mount, live_clients(proc)), source=source)
+
+
+def parse_mount(mount: Mount, clients: Iterable[Client]) -> BeegfsMount:
+    """The mount with those of `clients` that may be its own.
+
+    | the mount says             | a client says | it may be its own |
+    |----------------------------|---------------|-------------------|
+    | nothing                    | anything      | yes               |
+    | `cfgFile`, `sysMgmtdHost`  | the same      | yes               |
+    | `cfgFile`, `sysMgmtdHost`  | nothing       | yes               |
+    | `cfgFile` or `sysMgmtdHost`| another       | no                |
+    """
+    values = mount.values
+    config_file, management = one_of(values.get("cfgFile")), one_of(values.get("sysMgmtdHost"))
+    fitting = tuple(
+        one
+        for one in clients
+        if one.config_file in ("", config_file or one.config_file)
+        and one.management in ("", management or one.management)
+    )
+    return BeegfsMount(mount.point, mount.device, config_file, management, fitting)
+
+
+def proof(mount: BeegfsMount) -> MountProof:
+    """
+    | tuneFileCacheType | method    | why                                                                |
+    |-------------------|-----------|--------------------------------------------------------------------|
+    | none              | `any`     | reads and writes go to the servers                                 |
+    | buffered          | `dropped` | a buffer for each open file: one that is opened anew is read anew   |
+    | native            | `synced`  | the page cache, written back later                                 |
+    | another, not said | `direct`  | O_DIRECT means no caching in all modes (`beegfs_read_iter`)         |
+
+    | tuneRemoteFSync | an fsync ends                                    |
+    |-----------------|--------------------------------------------------|
+    | true, not said  | on the servers' disks, as is the default         |
+    | false           | in the servers' memory                           |
+    """
+    proofs = []
+    for one in mount.clients:
+        ends = "in the storage servers' memory (tuneRemoteFSync=false)" if one.remote_fsync is False else ""
+        proofs.append(MountProof(_METHODS.get(one.cache, "direct"), ends))
+    return weakest(proofs)
+
+
+def judge(mount: BeegfsMount, *, source: bool = False) -> list[CheckResult]:
+    """
+    | what is seen                             | verdict                                                  |
+    |------------------------------------------|----------------------------------------------------------|
+    | BeeOND                                   | warning                                                  |
+    | no client's configuration fits           | note                                                     |
+    | several fit                              | note that names them, then the rows below of each        |
+    | cache type known; not known              | ok; note                                                 |
+    | tuneRemoteFSync false                    | warning, as a target                                     |
+    | sysCreateHardlinksAsSymlinks true        | warning, as a target                                     |
+    | the metadata cache of 8.4 is on          | warning                                                  |
+    | connCommRetrySecs 0; else                | warning; ok                                              |
+    | sysRenameEbusyAsXdev true                | note, as a target                                        |
+    | quotaEnabled true                        | note, as a target: statvfs does not know quotas          |
+    | RDMA in use                              | by `judge_chunk`                                         |
+    | locks, xattrs, ACLs, offline deadline    | ok: they are facts that no decision here rests on        |
+    """
+    about = f"BeeGFS mount {printable(mount.point)}"
+    found = []
+    if mount.on_demand:
+        seen = "BeeOND: this file system was made for a job, and is removed with it"
+        mend = "stage while that job runs" if source else "name another `target.root` for releases that last"
+        found.append(CheckResult(about, seen, "warning", "a file system that lasts", mend))
+    if not mount.clients:
+        found.append(
+            CheckResult(
+                about,
+                f"no configuration in /proc/{CONFIGS} fits this mount: its cache type and its fsync are "
+                "not known",
+                "note",
+            )
+        )
+    elif len(mount.clients) > 1:
+        names = ", ".join(printable(one.name) for one in mount.clients)
+        found.append(
+            CheckResult(
+                about,
+                f"{len(mount.clients)} clients fit this mount ({names}); the weakest of each setting holds",
+                "note",
+            )
+        )
+    for one in mount.clients:
+        where = about if len(mount.clients) == 1 else f"{about}, client {printable(one.name)}"
+        found += _judge_client(where, one)
+        if not source:
+            found += _judge_target(where, one)
+    return found
+
+
+def _judge_client(about: str, one: Client) -> Iterable[CheckResult]:
+    if one.cache in _METHODS:
+        yield CheckResult(about, f"tuneFileCacheType={one.cache}: {IN_WORDS[_METHODS[one.cache]]}")
+    else:
+        yield CheckResult(
+            about,
+            f"tuneFileCacheType is {printable(one.cache) or 'not known'}: {IN_WORDS['direct']}",
+            "note",
+            ", ".join(sorted(_METHODS)),
+        )
+    if one.metadata_cache:
+        yield CheckResult(
+            about,
+            "the long-lived metadata cache is on: another node may see `current` name the earlier release "
+            "for longer than a second",
+            "warning",
+            "off",
+            "resolve `current` once in each job's batch script by `penstock path`; or have it switched off",
+        )
+    if one.retry_seconds == 0:
+        yield CheckResult(
+            about,
+            "connCommRetrySecs=0: a call waits for ever for a server that is away",
+            "warning",
+            "600 s, the default",
+            "have an administrator set connCommRetrySecs in the client's configuration",
+        )
+    elif one.retry_seconds is not None:
+        yield CheckResult(about, f"a call waits up to {one.retry_seconds} s for a server that is away")
+    if one.offline_seconds is not None:
+        yield CheckResult(
+            about,
+            f"without the management service targets count as offline after {one.offline_seconds} s "
+            "(sysTargetOfflineTimeoutSecs)",
+        )
+    if one.rdma:
+        yield judge_chunk(about, one)
+    kept = {
+        "tuneUseGlobalFileLocks": one.global_file_locks,
+        "tuneUseGlobalAppendLocks": one.global_append_locks,
+        "sysXAttrsEnabled": one.xattrs,
+        "sysACLsEnabled": one.acls,
+    }
+    texts = [f"{name}={'true' if value else 'false'}" for name, value in kept.items() if value is not None]
+    if texts:
+        yield CheckResult(about, ", ".join(texts))
+
+
+def _judge_target(about: str, one: Client) -> Iterable[CheckResult]:
+    if one.remote_fsync is False:
+        yield CheckResult(
+            about,
+            "tuneRemoteFSync=false: an fsync ends in the storage servers' memory, and a power cut there "
+            "loses what was reported as durable; seals say so",
+            "warning",
+            "tuneRemoteFSync=true",
+            "have an administrator set it in the client's configuration of all nodes",
+        )
+    if one.links_are_symlinks:
+        yield CheckResult(
+            about,
+            "sysCreateHardlinksAsSymlinks=true: a hard link becomes a symbolic one, so unchanged files are "
+            "copied again for each release",
+            "warning",
+            "sysCreateHardlinksAsSymlinks=false",
+            "have an administrator set it in the client's configuration of all nodes",
+        )
+    if one.ebusy_as_xdev:
+        yield CheckResult(
+            about, "sysRenameEbusyAsXdev=true: the rename of a file in use fails as if across devices", "note"
+        )
+    if one.quota:
+        yield CheckResult(
+            about, "quotas are on, and the free space that statvfs states knows none of them", "note"
+        )
+
+
+def judge_chunk(about: str, one: Client, chunk: int | None = None) -> CheckResult:
+    """Whether a stripe's chunk fits into the RDMA buffers of a connection: "the largest commonly used chunk
+    size should be < connRDMABufNum * connRDMABufSize" (beegfs-client.conf).
+
+    | buffers   | chunk       | verdict |
+    |-----------|-------------|---------|
+    | not known | any         | note    |
+    | known     | not known   | ok      |
+    | known     | below them  | ok      |
+    | known     | any larger  | warning |
+    """
+    room = one.rdma_bytes
+    if room is None:
+        return CheckResult(about, "RDMA is in use, and the size of its buffers is not known", "note")
+    buffers = f"{one.rdma_buffers} x {one.rdma_buffer_size} = {room} bytes of RDMA buffers a connection"
+    if chunk is None:
+        return CheckResult(about, f"{buffers}: chunks below {room >> 10} KiB fit")
+    if chunk < room:
+        return CheckResult(about, f"{buffers}, chunks of {chunk} bytes fit")
+    needed = chunk // max(1, one.rdma_buffer_size or 1) + 1
+    return CheckResult(
+        about,
+        f"{buffers}, and chunks of {chunk} bytes do not fit",
+        "warning",
+        f"buffers of more than {chunk} bytes in all",
+        f"a smaller chunk, or connRDMABufNum={needed} in the configuration of clients and servers",
+    )

@@ -1,0 +1,206 @@
+"""BeeGFS 7: `beegfs-ctl`, and `beegfs-check-servers`, which is a script around it.
+
+Neither has JSON. The table of targets differs between releases (`Pool` became `Cap. Pool`) and with the
+options given, so a line is read from its right end, where the figures are. A target that did not answer has
+zeros in the table and ` [ERROR from ...]` on standard error, and the exit status is 1 then; the other lines
+count.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import TYPE_CHECKING, Literal, cast
+
+from penstock.fs.quotas import Quota
+from penstock.fs.stores.facts import Pattern, Role, Server, Target
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from penstock.fs.stores.facts import Capacity, Consistency, Reachability
+
+PRODUCT = "BeeGFS 7"
+CTL = "beegfs-ctl"
+DF = "beegfs-df"
+CHECK_SERVERS = "beegfs-check-servers"
+GIB = 1 << 30
+MILLION = 10**6
+_ROW = re.compile(
+    r"^\s*(?P<id>\d+)(?P<words>(?:\s+\S+)*?)"
+    r"\s+(?P<total>[\d.]+)GiB\s+(?P<free>[\d.]+)GiB\s+\d+%\s+(?P<itotal>[\d.]+)M\s+(?P<ifree>[\d.]+)M\s+\d+%"
+    r"(?:\s+(?P<node>\S.*?))?\s*$"
+)
+_CAPACITY = {"normal", "low", "emergency"}
+_REACHABILITY = {"online", "probably-offline", "offline"}
+_CONSISTENCY = {"good", "needs-resync", "resyncing", "bad"}
+_SERVER = re.compile(
+    r"^(?P<name>.+?) \[ID: (?P<id>[^\]]+)\]: (?P<state>reachable at (?P<route>.*)|UNREACHABLE)\s*$"
+)
+_ROLES: dict[str, Role] = {"Management": "management", "Metadata": "metadata", "Storage": "storage"}
+_SUFFIX = {"": 1, "K": 1 << 10, "M": 1 << 20, "G": 1 << 30}
+
+
+def list_targets(role: Role, mount: tuple[str, ...] = ()) -> list[str]:
+    """What `beegfs-df` asks, with states, storage pools and nodes beside it."""
+    storage = role == "storage"
+    pools = ["--storagepools"] if storage else []
+    kind = "storage" if storage else "meta"
+    return [CTL, "--listtargets", "--longnodes", "--state", *pools, "--pools", "--spaceinfo",
+            f"--nodetype={kind}", *_mounted(mount)]  # fmt: skip
+
+
+def df(mount: tuple[str, ...] = ()) -> list[str]:
+    """The script around `list_targets`, without states, pools and nodes."""
+    return [DF, *(("-p", mount[0]) if mount else ())]
+
+
+def check_servers(mount: tuple[str, ...] = ()) -> list[str]:
+    return [CHECK_SERVERS, *(("-p", mount[0]) if mount else ())]
+
+
+def entry_info(folder: str, mount: tuple[str, ...] = ()) -> list[str]:
+    return [CTL, "--getentryinfo", *_mounted(mount), folder]
+
+
+def get_quota(
+    scope: Literal["user", "group"], number: int, pool: str, mount: tuple[str, ...] = ()
+) -> list[str]:
+    one = [f"--storagepoolid={pool}"] if pool.isdigit() else []
+    return [CTL, "--getquota", "--csv", *one, *_mounted(mount), "--uid" if scope == "user" else "--gid",
+            str(number)]  # fmt: skip
+
+
+def set_pattern(folder: str, targets: int, mount: tuple[str, ...] = ()) -> list[str]:
+    """The command that stripes new files of `folder` over so many targets; chunk, pool and kind of pattern
+    stay as they are."""
+    return [CTL, "--setpattern", f"--numtargets={targets}", *_mounted(mount), folder]
+
+
+def _mounted(mount: tuple[str, ...]) -> list[str]:
+    return [f"--mount={mount[0]}"] if mount else []
+
+
+def read_targets(role: Role, out: str) -> list[Target]:
+    """The targets of `list_targets`, of `beegfs-df`'s part for this role, and of older releases' tables.
+
+    Lines that are no row (headers, rules, warnings of libraries) are left out. A row of zeros is a target
+    that did not answer: its space is not known."""
+    return [target for line in out.splitlines() if (target := _target(role, line)) is not None]
+
+
+def has_rows(out: str) -> bool:
+    """Whether `out` has the row of any target."""
+    return bool(read_targets("storage", out))
+
+
+def read_df(out: str) -> list[Target]:
+    """The two tables of `beegfs-df`: metadata servers, then storage targets."""
+    head, _, tail = out.partition("STORAGE TARGETS:")
+    return [*read_targets("metadata", head), *read_targets("storage", tail)]
+
+
+def _target(role: Role, line: str) -> Target | None:
+    row = _ROW.match(line)
+    if row is None:
+        return None
+    words = [word.strip("[]").lower() for word in row["words"].split()]
+    total, free = _scaled(row["total"], GIB), _scaled(row["free"], GIB)
+    inodes, inodes_free = _scaled(row["itotal"], MILLION), _scaled(row["ifree"], MILLION)
+    pool = next((word for word in words if word.isdigit()), "")
+    return Target(
+        role=role,
+        id=row["id"],
+        node=_node(row["node"] or ""),
+        pool=pool if role == "storage" else "",
+        total_bytes=total or None,
+        free_bytes=free if total else None,
+        total_inodes=inodes or None,
+        free_inodes=inodes_free if inodes else None,
+        capacity=cast("Capacity", _one(words, _CAPACITY)),
+        reachability=cast("Reachability", _one(words, _REACHABILITY)),
+        consistency=cast("Consistency", _one(words, _CONSISTENCY)),
+    )
+
+
+def _scaled(figure: str, unit: int) -> int:
+    return int(float(figure) * unit)
+
+
+def _one(words: list[str], known: set[str]) -> str:
+    return next((word for word in words if word in known), "unknown")
+
+
+def _node(text: str) -> str:
+    """`storage01` of `beegfs-storage storage01 [ID: 1]`; a number alone stays one."""
+    named = re.match(r"(?:beegfs-\S+ )?(\S+) \[ID: ", text)
+    return named[1] if named else text
+
+
+def read_servers(out: str) -> list[Server]:
+    """The lines of `beegfs-check-servers`, under their headings."""
+    found: list[Server] = []
+    role: Role = "storage"
+    for line in out.splitlines():
+        role = _ROLES.get(line.strip(), role)
+        server = _SERVER.match(line.strip())
+        if server:
+            up = server["state"] != "UNREACHABLE"
+            found.append(Server(role, server["name"], server["id"], up, server["route"] or ""))
+    return found
+
+
+def read_pattern(out: str) -> Pattern | None:
+    """The pattern of `entry_info`; None where the text has none."""
+    kind = re.search(r"^\s*\+ Type: (.+?)\s*$", out, re.MULTILINE)
+    chunk = re.search(r"^\s*\+ Chunksize: (\d+)([KMG]?)\s*$", out, re.MULTILINE)
+    targets = re.search(r"^\s*\+ Number of (?:storage targets|\S.*?): desired: (\d+)", out, re.MULTILINE)
+    pool = re.search(r"^\s*\+ Storage Pool: (\d+)\s+\((.*)\)\s*$", out, re.MULTILINE)
+    if kind is None or chunk is None or targets is None:
+        return None
+    return Pattern(
+        kind="mirrored" if "mirror" in kind[1].lower() else kind[1].lower(),
+        chunk_bytes=int(chunk[1]) * _SUFFIX[chunk[2]],
+        targets=int(targets[1]),
+        pool=pool[1] if pool else "",
+        pool_name=pool[2] if pool else "",
+    )
+
+
+def read_quotas(scope: Literal["user", "group"], out: str, pool: str = "") -> list[Quota]:
+    """The rows of `get_quota --csv`: bytes and chunk files. Without a pool in the command there is one table
+    for each pool, under a line that names it."""
+    return list(_quotas(scope, out, pool))
+
+
+def _quotas(scope: Literal["user", "group"], out: str, pool: str) -> Iterator[Quota]:
+    for line in out.splitlines():
+        headed = re.match(r"Quota information for storage pool .*\(ID: (\d+)\):", line)
+        if headed:
+            pool = headed[1]
+        fields = [field.strip() for field in line.rsplit(",", 5)]
+        if len(fields) == 6 and fields[1].isdigit():
+            yield Quota(
+                scope,
+                int(fields[1]),
+                pool,
+                used=_count(fields[2]),
+                limit=_count(fields[3]),
+                used_files=_count(fields[4]),
+                file_limit=_count(fields[5]),
+            )
+
+
+def _count(field: str) -> int | None:
+    """`1024`, `0 Byte`, and `12+` (some disks count no inodes); None of `unlimited` and `-`."""
+    number = re.match(r"(\d+)(?: Byte|\+)?$", field)
+    return int(number[1]) if number else None
+
+
+def refused(words: str) -> bool:
+    """Whether beegfs-ctl's words on `set_pattern` say that the account has not the right to it."""
+    return bool(re.search(r"only root|permission|not allowed|not permitted|EPERM", words, re.IGNORECASE))
+
+
+def management_away(words: str) -> bool:
+    """Whether beegfs-ctl's words say that the management service was not reached."""
+    return bool(re.search(r"mgmtd|management", words, re.IGNORECASE))

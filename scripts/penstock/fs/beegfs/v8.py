@@ -1,0 +1,215 @@
+"""BeeGFS 8: `beegfs`, asked for lines of JSON in bytes (`--output ndjson --raw`).
+
+`--output json` prints several lists where there are more rows than a page, and `health df` prints headings
+between its tables: neither is used. Column names differ between 8.0 and 8.4 (`on node`, `pool`, `sfree` are
+`node`, `storage_pool`, `space_free` there): both are read.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from typing import TYPE_CHECKING, Any, Literal, cast
+
+from penstock.fs.quotas import Quota
+from penstock.fs.stores.facts import Pattern, Role, Server, Target
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from penstock.fs.stores.facts import Capacity, Consistency, Reachability
+
+PRODUCT = "BeeGFS 8"
+BEEGFS = "beegfs"
+LINES = ("--output", "ndjson", "--raw")
+UNLIMITED = 1 << 62
+"""A limit from here on is none: `set-limits unlimited` stores the largest number of 63 bits."""
+_ROLES: dict[str, Role] = {"meta": "metadata", "storage": "storage", "management": "management"}
+_CAPACITY = ("normal", "low", "emergency")
+_REACHABILITY = ("online", "probably-offline", "offline")
+_CONSISTENCY = ("good", "needs-resync", "bad")
+
+
+def list_targets(mount: tuple[str, ...] = ()) -> list[str]:
+    return [BEEGFS, "target", "list", "--state", "--capacity", *LINES, *_mounted(mount)]
+
+
+def list_nodes(mount: tuple[str, ...] = ()) -> list[str]:
+    """Its exit status is 5 where a node is not reached; the rows say which."""
+    return [BEEGFS, "node", "list", "--reachability-error", *LINES, *_mounted(mount)]
+
+
+def list_pools(mount: tuple[str, ...] = ()) -> list[str]:
+    return [BEEGFS, "pool", "list", *LINES, *_mounted(mount)]
+
+
+def entry_info(folder: str, mount: tuple[str, ...] = ()) -> list[str]:
+    return [BEEGFS, "entry", "info", *LINES, *_mounted(mount), folder]
+
+
+def list_usage(ids: tuple[str, str], pool: str = "", mount: tuple[str, ...] = ()) -> list[str]:
+    """`ids`: of users and of groups. Others than `current` are for root alone."""
+    one = ["--pool", pool] if pool else []
+    return [BEEGFS, "quota", "list-usage", "--uids", ids[0], "--gids", ids[1], *one, *LINES, *_mounted(mount)]
+
+
+def set_pattern(folder: str, targets: int, mount: tuple[str, ...] = ()) -> list[str]:
+    """As `v7.set_pattern`."""
+    return [BEEGFS, "entry", "set", f"--num-targets={targets}", *_mounted(mount), folder]
+
+
+def _mounted(mount: tuple[str, ...]) -> list[str]:
+    return ["--mount", mount[0]] if mount else []
+
+
+def rows(out: str) -> Iterator[dict[str, Any]]:
+    """The objects of `out`, one a line; also the objects of lists. Lines that are no JSON are left out:
+    remarks for people belong on standard error, and not all of them go there."""
+    for line in out.splitlines():
+        try:
+            value = json.loads(line) if line.strip() else None
+        except ValueError:
+            continue
+        for row in value if isinstance(value, list) else [value]:
+            if isinstance(row, dict):
+                yield {str(name).lower().replace(" ", "_"): one for name, one in row.items()}
+
+
+def read_targets(out: str, pools: dict[str, str] | None = None) -> list[Target]:
+    """The targets of `list_targets`. `pools` gives a pool's number by its alias (`read_pools`)."""
+    return [_target(row, pools or {}) for row in rows(out) if "id" in row]
+
+
+def _target(row: dict[str, Any], pools: dict[str, str]) -> Target:
+    number, kind = _identity(row["id"])
+    pool = _text(row, "storage_pool", "pool")
+    kind = _text(row, "type", "node_type") or kind or ("meta" if pool in ("", "n/a", "-") else "storage")
+    role = _ROLES.get(kind.lower(), "storage")
+    return Target(
+        role=role,
+        id=number,
+        alias=_text(row, "alias"),
+        node=_text(row, "node", "on_node"),
+        pool=pools.get(pool, pool) if role == "storage" else "",
+        total_bytes=_count(row, "space"),
+        free_bytes=_count(row, "space_free", "sfree"),
+        total_inodes=_count(row, "inodes") or None,
+        free_inodes=_count(row, "inodes_free", "ifree") if _count(row, "inodes") else None,
+        capacity=cast("Capacity", _one(_text(row, "cap_pool", "capacity_pool"), _CAPACITY)),
+        reachability=cast("Reachability", _one(_text(row, "reachability"), _REACHABILITY)),
+        consistency=cast("Consistency", _consistency(row)),
+    )
+
+
+def _consistency(row: dict[str, Any]) -> str:
+    state = _one(_text(row, "consistency"), _CONSISTENCY)
+    running = "resyncing" in (_text(row, "sync_state") + _text(row, "consistency")).lower()
+    return "resyncing" if running and state != "bad" else state
+
+
+def _identity(value: object) -> tuple[str, str]:
+    """Number and type of an `id`: `{"num_id": 1, "node_type": "storage"}`, `storage:1`, or a number."""
+    if isinstance(value, dict):
+        found = {str(name).lower().replace("_", ""): one for name, one in value.items()}
+        return str(found.get("numid", "")), str(found.get("nodetype", ""))
+    kind, _, number = str(value).rpartition(":")
+    return number, {"s": "storage", "m": "meta"}.get(kind, kind)
+
+
+def _text(row: dict[str, Any], *names: str) -> str:
+    return next((str(row[name]) for name in names if row.get(name) is not None), "")
+
+
+def _one(text: str, known: tuple[str, ...]) -> str:
+    return text.lower() if text.lower() in known else "unknown"
+
+
+def _count(row: dict[str, Any], *names: str) -> int | None:
+    number = re.match(r"(\d+)\b", _text(row, *names))
+    return int(number[1]) if number else None
+
+
+def read_pools(out: str) -> dict[str, str]:
+    """The number of each pool, by its alias."""
+    return {_text(row, "alias"): _identity(row["id"])[0] for row in rows(out) if "id" in row}
+
+
+def read_servers(out: str) -> list[Server]:
+    """The nodes of `list_nodes`: a node is reached by any of its addresses, which stand in lines of their
+    own. Clients are left out."""
+    found = []
+    for row in rows(out):
+        number, kind = _identity(row.get("id", ""))
+        role = _ROLES.get((_text(row, "type") or kind).lower())
+        if role is None:
+            continue
+        answers = _text(row, "reachable").split()
+        up = "yes" in answers if answers and "?" not in answers else None
+        found.append(Server(role, _text(row, "alias"), number, up))
+    return found
+
+
+def read_pattern(out: str) -> Pattern | None:
+    """The pattern of `entry_info`: `RAID0 (4x1048576)` with --raw, `RAID0 (4x1M)` without."""
+    for row in rows(out):
+        pattern = re.match(r"(.+?)\s*\((\d+)x(\d+)([KMG]?)i?B?\)", _text(row, "stripe_pattern"))
+        pool = re.match(r"(.*)\((\d+)\)$", _text(row, "storage_pool"))
+        if pattern:
+            scale = {"": 1, "K": 1 << 10, "M": 1 << 20, "G": 1 << 30}[pattern[4]]
+            return Pattern(
+                kind="mirrored" if "mirror" in pattern[1].lower() else pattern[1].lower(),
+                chunk_bytes=int(pattern[3]) * scale,
+                targets=int(pattern[2]),
+                pool=pool[2] if pool else "",
+                pool_name=pool[1].strip() if pool else "",
+            )
+    return None
+
+
+def read_quotas(out: str, pools: dict[str, str] | None = None) -> list[Quota]:
+    """The rows of `list_usage`: `used/limit`, with `?` for not known, the sign of infinity for no limit."""
+    found = []
+    for row in rows(out):
+        scope = _text(row, "type").lower()
+        number = _text(row, "id")
+        if scope not in ("user", "group") or not number.isdigit():
+            continue
+        used, limit = _used_of(_text(row, "space"))
+        used_files, file_limit = _used_of(_text(row, "inode", "inodes"))
+        pool = _text(row, "pool", "storage_pool")
+        found.append(
+            Quota(
+                cast("Literal['user', 'group']", scope),
+                int(number),
+                (pools or {}).get(pool, pool),
+                used,
+                limit,
+                used_files,
+                file_limit,
+            )
+        )
+    return found
+
+
+def _used_of(text: str) -> tuple[int | None, int | None]:
+    used, _, limit = text.partition("/")
+    most = int(limit) if limit.isdigit() else None
+    return (int(used) if used.isdigit() else None), (None if most is None or most >= UNLIMITED else most)
+
+
+def refused(words: str) -> bool:
+    """As `v7.refused`."""
+    return bool(
+        re.search(
+            r"only root|permission|not allowed|not permitted|only be (?:used|changed)|EPERM",
+            words,
+            re.IGNORECASE,
+        )
+    )
+
+
+def management_away(words: str) -> bool:
+    """As `v7.management_away`."""
+    return bool(
+        re.search(r"management|mgmtd|deadline exceeded|connection refused|unavailable", words, re.IGNORECASE)
+    )

@@ -1,0 +1,109 @@
+"""The file system of one folder, as it is now: its kind and what that can do (`kinds`), space, mount."""
+
+from __future__ import annotations
+
+import os
+import platform
+import re
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from penstock.fs import libc
+from penstock.fs.kinds import kind_of, named_kind
+from penstock.fs.mount_proof import MountProof
+from penstock.host.mounts import mount_of, mount_of_device, nearest
+from penstock.host.proc import PROC
+
+if TYPE_CHECKING:
+    from penstock.fs.kinds import Kind
+    from penstock.host.mounts import Mount
+
+
+@dataclass(frozen=True)
+class StorageFacts:
+    """Of the file system that holds one folder, as seen now by this user."""
+
+    traits: Kind
+    """What it can do: the row of the table."""
+    free_bytes: int
+    """That this user may fill (without the blocks reserved for root)."""
+    total_bytes: int
+    free_inodes: int | None
+    """None: unknown (0 of 0 is reported by BeeGFS and btrfs, always)."""
+    durability: str
+    """`fsync` or `syncfs`: how an element makes files durable here."""
+    read_only: bool
+    mount_point: str
+    mount_options: str
+    device: str
+    proof: MountProof
+    """What this mount, by its options, leaves of the proofs (`mount_proof`)."""
+
+    @property
+    def kind(self) -> str:
+        """Its name, for people."""
+        return self.traits.name
+
+    @property
+    def direct(self) -> bool:
+        """Whether O_DIRECT reads are known to pass this machine's caches."""
+        return self.traits.direct
+
+    @property
+    def passable(self) -> bool:
+        """Whether a read can be shown to pass all caches of this machine: a file's bytes are nowhere on it
+        but in the page cache, which can be emptied of them."""
+        return self.traits.one_cache
+
+
+def facts(path: Path, proc: str | os.PathLike[str] = PROC) -> StorageFacts:
+    """Facts of the nearest folder that exists at or above `path`. Raises OSError."""
+    real = nearest(Path(os.path.realpath(path)))
+    space = os.statvfs(real)
+    mount = mount_of(str(real), proc)
+    kind = kind_of(libc.statfs_type(str(real)), mount.type)
+    return StorageFacts(
+        traits=kind,
+        free_bytes=space.f_bavail * space.f_frsize,
+        total_bytes=space.f_blocks * space.f_frsize,
+        free_inodes=None if space.f_files == 0 and space.f_ffree == 0 else space.f_favail,
+        durability=durability_of(kind, platform.release()),
+        read_only=bool(space.f_flag & os.ST_RDONLY),
+        mount_point=mount.point,
+        mount_options=mount.options,
+        device=mount.device,
+        proof=_proof(kind, mount, proc),
+    )
+
+
+def _proof(kind: Kind, mount: Mount, proc: str | os.PathLike[str]) -> MountProof:
+    """By the client of this kind. Only those that have one load the clients: most nodes' workers need
+    none."""
+    if not kind.product:
+        return MountProof()
+    from penstock.fs.mount_checks import proof_of
+
+    return proof_of(kind, mount, proc)
+
+
+def traits_of_mount(path: str, proc: str | os.PathLike[str] = PROC) -> Kind:
+    """What the file system that holds a real path can do, by the mount table alone."""
+    return kind_of(-1, mount_of(path, proc).type)
+
+
+def traits_of_device(number: int, proc: str | os.PathLike[str] = PROC) -> Kind:
+    """What the file system of this device (`st_dev`) can do, by the mount table alone."""
+    return kind_of(-1, mount_of_device(number, proc).type)
+
+
+def passable(name: str) -> bool:
+    """`StorageFacts.passable`, by the kind's name."""
+    return named_kind(name).one_cache
+
+
+def durability_of(kind: Kind, release: str) -> str:
+    """`syncfs` or `fsync`, by the table; `release` is the kernel's (`uname -r`)."""
+    version = re.match(r"(\d+)\.(\d+)", release)
+    kernel = (int(version[1]), int(version[2])) if version else (0, 0)
+    return "syncfs" if kind.syncfs_reaches(kernel) else "fsync"

@@ -1,0 +1,250 @@
+"""Reads stored bytes back past this machine's caches, and reports how far that succeeded.
+
+| method  | what was done                                             | what it proves                       |
+|---------|-----------------------------------------------------------|--------------------------------------|
+| direct  | O_DIRECT on a file system known to honour it, and no page | the bytes came from device or servers|
+|         | of the range was in this kernel's page cache afterwards   | during this call                     |
+| dropped | the range was dropped from the page cache, and no page of | the same                             |
+|         | it was there when the read began, on a mount whose client |                                      |
+|         | is known to keep nothing else (`mount_proof`)             |                                      |
+| cached  | neither could be shown; always so where bytes may be in   | nothing of the disk                  |
+|         | other caches (`kinds.Kind.one_cache`)                     |                                      |
+
+A file system may take O_DIRECT and read through the page cache all the same (btrfs of Linux 6.18 does:
+measured by cachestat). The first read that leaves pages behind shows it; from then on each range is read as
+`dropped`.
+
+No method passes the memory of a storage server: a client cannot. To an account that neither owns a file nor
+may write it the kernel reports every page as cached: such a read counts as `cached`, never as more. The bytes
+must be durable before (by barrier or fsync): a page that is not written back cannot be dropped.
+"""
+
+from __future__ import annotations
+
+import errno
+import mmap
+import os
+import stat
+from typing import TYPE_CHECKING, NamedTuple, Self
+
+from penstock.core.errors import DamagedError
+from penstock.fs import libc
+from penstock.fs.batched_reads import ALIGN, FLAGS, Together, drop
+from penstock.fs.errno_map import printable, storage_error
+from penstock.fs.safe_open import Folders
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable
+    from pathlib import Path
+
+    from penstock.fs.batched_reads import Range
+    from penstock.fs.capabilities import StorageFacts
+
+BLOCK = 1 << 20
+_WINDOW = 1 << 30
+FOLDERS = 16
+"""Descriptors of folders that a reader keeps: many readers share a process's limit."""
+_cachestat_works = True
+
+
+class Seen(NamedTuple):
+    """How a range was read, and the file's fstat from BEFORE the read: a change during the read or after
+    it shows as another ctime in the closing walk."""
+
+    method: str
+    stat: os.stat_result
+
+
+class ColdReader:
+    """Reads files below `data`; for one thread."""
+
+    def __init__(self, data: Path, facts: StorageFacts) -> None:
+        self._root = os.open(data, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+        self._folders = Folders(self._root, FOLDERS)
+        self._parent: str | None = None
+        self._parent_fd = -1
+        self._direct = facts.direct
+        self._passable = facts.passable
+        self._drops_count = facts.proof.drops_count
+        self._buffer = mmap.mmap(-1, BLOCK)
+        self._view = memoryview(self._buffer)
+        self._leaves: bool | None = None
+        """Whether direct reads leave pages in the cache; None before the first."""
+        self._together = Together(self._folder, _absent) if self._direct else None
+
+    @property
+    def passes(self) -> bool:
+        """Whether direct reads work here: then a read that came out as `cached` may pass the caches when it
+        is repeated."""
+        return self._direct
+
+    def expect(self, ranges: Iterable[Range]) -> None:
+        """Announce the ranges that will be read next, in this order, so that small files can be read
+        together. The caller may read others, or none; each call replaces the announcement before."""
+        if self._together is not None:
+            self._together.expect(ranges)
+
+    def here(self, path: str, offset: int, length: int) -> tuple[Seen, memoryview] | None:
+        """How a range that `expect` announced was read, and its bytes, which are valid until the next call.
+        None where it was not read together with others: the caller then calls `read`, which raises the error
+        if there is one."""
+        fetched = self._together and not self._leaves and self._together.take((path, offset, length))
+        if not fetched:
+            return None
+        return Seen("direct" if fetched.cold else "cached", fetched.stat), fetched.data
+
+    def read(self, path: str, offset: int, length: int, consume: Callable[[memoryview], None]) -> Seen:
+        """Hand over exactly the bytes `[offset, offset + length)` in order, in blocks of at most 1 MiB
+        that are valid only during the call. Raises DamagedError when the file is missing, is no regular
+        file or ends early, else by `errno_map.storage_error` (a failed read is transient)."""
+        parent, _, name = path.rpartition("/")
+        fd = -1
+        try:
+            here = self.here(path, offset, length)
+            if here is not None:
+                if length:
+                    consume(here[1])
+                return here[0]
+            self._folder(parent)
+            fd, direct = self._open(name)
+            seen = os.fstat(fd)
+            if not stat.S_ISREG(seen.st_mode):
+                raise _broken("it is not a regular file", path)
+            if seen.st_size < offset + length:
+                raise _broken(f"it has {seen.st_size} bytes, not {offset + length}", path)
+            return Seen(self._pull(fd, direct, path, offset, length, consume), seen)
+        except OSError as error:
+            if error.errno in (errno.ENOENT, errno.ELOOP, errno.ENOTDIR):
+                raise _broken("it is not there, or a link stands in its place", path) from None
+            raise storage_error(error, "cannot read back", path) from None
+        finally:
+            if fd >= 0:
+                os.close(fd)
+
+    def close(self) -> None:
+        if self._together is not None:
+            self._together.close()
+            self._together = None
+        self._folders.close()
+        self._parent = None
+        if self._root >= 0:
+            fd, self._root = self._root, -1
+            os.close(fd)
+            self._view.release()
+            self._buffer.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def _folder(self, parent: str) -> int:
+        """The folder's descriptor, valid until the next call."""
+        if parent != self._parent:
+            self._parent_fd, self._parent = self._folders.get(parent), parent
+        return self._parent_fd
+
+    def _open(self, name: str) -> tuple[int, bool]:
+        if self._direct:
+            try:
+                return os.open(name, FLAGS | os.O_DIRECT, dir_fd=self._parent_fd), True
+            except OSError as error:
+                if error.errno != errno.EINVAL:
+                    raise
+                fd = os.open(name, FLAGS, dir_fd=self._parent_fd)
+                if stat.S_ISREG(os.fstat(fd).st_mode):
+                    self._direct = False
+                return fd, False
+        return os.open(name, FLAGS, dir_fd=self._parent_fd), False
+
+    def _pull(
+        self,
+        fd: int,
+        direct: bool,
+        path: str,
+        offset: int,
+        length: int,
+        consume: Callable[[memoryview], None],
+    ) -> str:
+        if not self._passable:
+            self._read(fd, path, offset, length, consume)
+            return "cached"
+        if length == 0:
+            return "direct" if direct else "dropped" if self._drops_count else "cached"
+        drop(fd, offset, length)
+        asked = self._drops_count and not (direct and self._leaves is False)
+        absent = asked and _absent(fd, offset, length)
+        if direct:
+            try:
+                self._read(fd, path, offset, length, consume)
+            except _NotDirectError as refused:
+                # The file system wants another alignment: read the rest through the cache, as `cached`.
+                self._direct = False
+                plain = os.open(f"/proc/self/fd/{fd}", os.O_RDONLY | os.O_CLOEXEC)
+                try:
+                    done = refused.done
+                    self._read(plain, path, offset + done, length - done, consume)
+                finally:
+                    os.close(plain)
+                return "cached"
+            if _absent(fd, offset, length):
+                self._leaves = bool(self._leaves)
+                return "direct"
+            if self._leaves is None:
+                self._leaves = absent
+        else:
+            self._read(fd, path, offset, length, consume)
+        if length >= BLOCK:
+            # The pages of a training job must not be evicted for bytes that nobody reads soon.
+            drop(fd, offset, length)
+        return "dropped" if absent else "cached"
+
+    def _read(
+        self, fd: int, path: str, offset: int, length: int, consume: Callable[[memoryview], None]
+    ) -> None:
+        view, position, end = self._view, offset, offset + length
+        while position < end:
+            start = position - position % ALIGN
+            wanted = min(BLOCK, -(-(end - start) // ALIGN) * ALIGN)
+            try:
+                count = os.preadv(fd, [view[:wanted]], start)
+            except OSError as error:
+                if error.errno == errno.EINVAL and self._direct:
+                    raise _NotDirectError(position - offset) from None
+                raise
+            upto = min(start + count, end)
+            if upto <= position:
+                raise _broken(f"it ended at byte {position} while it was read", path)
+            consume(view[position - start : upto - start])
+            position = upto
+
+
+class _NotDirectError(Exception):
+    """The file system refuses direct reads with this alignment; `done` bytes were read before."""
+
+    def __init__(self, done: int) -> None:
+        super().__init__(done)
+        self.done = done
+
+
+def _absent(fd: int, offset: int, length: int) -> bool:
+    """Whether no page of the range is in this kernel's page cache, as far as it tells this user."""
+    global _cachestat_works
+    if _cachestat_works:
+        try:
+            return libc.cached_pages(fd, offset, length) == 0
+        except OSError as error:
+            if error.errno == errno.ENOSYS:
+                _cachestat_works = False
+            elif error.errno not in (errno.EPERM, errno.EACCES, errno.EOPNOTSUPP):
+                raise
+    end = offset + length
+    return all(
+        libc.resident_pages(fd, start, min(_WINDOW, end - start)) == 0
+        for start in range(offset, end, _WINDOW)
+    )
+
+
+def _broken(why: str, path: str) -> DamagedError:
+    return DamagedError("a stored file is not as it was written", where=printable(path), why=why)

@@ -1,0 +1,180 @@
+"""Where the data of files is, known before any of them is opened.
+
+The problem: on a file system with an archive or a tier behind it (BeeGFS' stubs, Lustre's HSM, WEKA's object
+stores) a file can be listed whose bytes are elsewhere. Whoever opens or reads it has them fetched: an audit
+would bring a whole archive back, or wait for it.
+
+The way taken: sizes by lstat, which fetches nothing; then the vendor's command, for hundreds of files at a
+time (`states` of the kind's row); for files of which it said nothing, the hint of a size without blocks.
+penstock opens none of these files for it.
+
+Limits: what moves between the question and the reading is read. A stub that keeps blocks is known by the
+vendor's command alone. The file systems of this machine's disks are not asked (DMF on XFS is not known), nor
+is GPFS but by its blocks.
+"""
+
+from __future__ import annotations
+
+import os
+import stat
+from typing import TYPE_CHECKING, NamedTuple, Self
+
+from penstock.core.text import is_utf8, printable
+from penstock.fs.adaptive_threads import Calls
+from penstock.fs.stores.facts import DataState
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Mapping, Sequence
+    from pathlib import Path
+
+    from penstock.host.command import Answer
+
+    Ask = Callable[[Sequence[str]], "Said"]
+    """Asks a vendor's command of files, by their absolute paths."""
+
+PATHS = 500
+"""Files that one command is asked of at most."""
+LETTERS = 100_000
+"""Characters of their paths together at most: they may be arguments (Linux takes 2 MiB of those)."""
+DEADLINE = 20.0
+"""Seconds for one command."""
+PATIENCE = 20
+"""Single files in a row of which a command may say nothing, until it is asked no more."""
+INODE = 4096
+"""Bytes: a smaller file may lie in its inode (GPFS), and have no blocks for that."""
+HINT = DataState("offline", "it has a size and no blocks", hinted=True)
+
+
+class Said(NamedTuple):
+    """What a command said of some files."""
+
+    states: Mapping[str, DataState]
+    """By path, as it was asked; of some there may be no word."""
+    silence: str = ""
+    """Why there is no word of others."""
+    ended: bool = True
+    """False: the command could not be started, or did not end in time."""
+
+    @classmethod
+    def by(cls, answer: Answer, states: Mapping[str, DataState]) -> Self:
+        """These states were read of the command's output."""
+        return cls(states, answer.words, answer.code is not None)
+
+
+class DataStates:
+    """Asks of the files below one folder."""
+
+    def __init__(self, folder: Path, ask: Ask | None, *, stubs: bool) -> None:
+        """`stubs`: that a file has a size and no blocks is a hint here. Raises OSError of the folder."""
+        self._folder = os.path.realpath(folder)
+        self._command, self._stubs = ask, stubs
+        self._fd = os.open(self._folder, os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC)
+        self._calls = Calls()
+        self._spoke, self._mute = False, 0
+        self.silence = ""
+        """Why the vendor's command is asked no more; "" while it is."""
+
+    def close(self) -> None:
+        self._calls.close()
+        os.close(self._fd)
+
+    def away(self, paths: Sequence[str], *, hints: bool = True) -> dict[str, DataState]:
+        """Those files, by these paths below the folder, whose data is not here, or not all of it. What is not
+        there, is no file or is empty is never among them. `hints`: by their blocks, too.
+
+        | the command says   | blocks                    | the file's data is |
+        |--------------------|---------------------------|--------------------|
+        | local              | any                       | here               |
+        | tiered, or offline | any                       | so                 |
+        | nothing            | none, of a file beyond    | offline, `hinted`  |
+        |                    | INODE on a kind with      |                    |
+        |                    | `stubs`                   |                    |
+        | nothing            | some, or on other kinds   | here               |
+        """
+        found: dict[str, DataState] = {}
+        there = list(dict.fromkeys(paths))
+        seen = zip(there, self._calls.each(self._looks, there), strict=True)
+        empty = {path: without for path, without in seen if without is not None}
+        said = self._said([*empty])
+        for path, without in empty.items():
+            state = said.get(path)
+            if state is None and hints and self._stubs and without:
+                state = HINT
+            if state is not None and state.place != "local":
+                found[path] = state
+        return found
+
+    def _looks(self, paths: Sequence[str]) -> list[bool | None]:
+        """Of each file that has a size, whether it has no blocks and is beyond INODE; None for all else."""
+        answers: list[bool | None] = []
+        for path in paths:
+            try:
+                seen = os.stat(path, dir_fd=self._fd, follow_symlinks=False)
+            except OSError:
+                # It is missing, or cannot be read: that shows when it is opened.
+                answers.append(None)
+                continue
+            without = seen.st_blocks == 0 and seen.st_size > INODE
+            answers.append(without if stat.S_ISREG(seen.st_mode) and seen.st_size else None)
+        return answers
+
+    def _said(self, paths: Sequence[str]) -> dict[str, DataState]:
+        """What the vendor's command says, by path below the folder."""
+        if self._command is None:
+            return {}
+        # Commands take and print text: what is none is left to its blocks.
+        whole = {os.path.join(self._folder, path): path for path in paths if _is_text(path)}
+        states: dict[str, DataState] = {}
+        for some in _batches([*whole]):
+            if self.silence:
+                break
+            for path, state in self._ask(some).items():
+                if path in whole:
+                    states[whole[path]] = state
+        return states
+
+    def _ask(self, paths: Sequence[str]) -> dict[str, DataState]:
+        """The states of these. One file that vanished can make a command end: the others are then asked by
+        halves. A command that did not end in time, that never answered, or that says nothing of PATIENCE
+        single files in a row, is asked no more."""
+        if self.silence or self._command is None:
+            return {}
+        said = self._command(paths)
+        states = dict(said.states)
+        if states:
+            self._spoke, self._mute = True, 0
+        left = [path for path in paths if path not in states]
+        if not left:
+            return states
+        if len(paths) == 1:
+            self._mute += 1
+        if not said.ended or self._mute == (PATIENCE if self._spoke else 2):
+            self.silence = printable(said.silence) or "it gave no answer"
+        elif len(paths) > 1:
+            if not self._spoke:
+                # One file at the beginning and one at the end tell whether it answers at all.
+                left = [left[0], left[-1], *left[1:-1]] if len(left) > 1 else left
+                for path in left[:2]:
+                    states |= self._ask([path])
+                left = [path for path in left[2:] if path not in states]
+            middle = (len(left) + 1) // 2
+            for half in (left[:middle], left[middle:]):
+                states |= self._ask(half) if half else {}
+        return states
+
+
+def _is_text(path: str) -> bool:
+    return is_utf8(path) and "\0" not in path
+
+
+def _batches(paths: Sequence[str]) -> Iterator[list[str]]:
+    some: list[str] = []
+    letters = 0
+    for path in paths:
+        if some and (len(some) == PATHS or letters + len(path) > LETTERS):
+            yield some
+            some, letters = [], 0
+        some.append(path)
+        letters += len(path)
+    if some:
+        yield some

@@ -1,0 +1,245 @@
+"""Durable small files and the one durable rename.
+
+Guarantee: when a function of this module returns, what it did survives a power cut of this
+machine (on BeeGFS and NFS: of the client; their fsync reaches the servers' disks). On an error
+the old content is still there.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import json
+import os
+import re
+import secrets
+import stat
+from typing import TYPE_CHECKING, Any, Self
+
+from penstock.core.documents import bounded_json
+from penstock.fs import plain_files
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+NO_LINKS = frozenset({errno.EPERM, errno.EOPNOTSUPP, errno.ENOSYS, errno.EXDEV, errno.EMLINK})
+"""How file systems without hard links refuse one."""
+_STREAMS = re.compile(r"/proc/(self|[0-9]+)(/task/[0-9]+)?/fd(/|$)")
+"""Where the names of a process's open files lie; `/dev/stdout` is a link there."""
+
+
+def fsync_dir(path: Path | str, *, dir_fd: int | None = None) -> None:
+    """Make the names in a folder durable. BeeGFS answers with a success that does nothing: its
+    metadata servers have them already."""
+    fd = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC, dir_fd=dir_fd)
+    try:
+        os.fsync(fd)
+    finally:
+        os.close(fd)
+
+
+def rename(old: Path, new: Path) -> None:
+    """Rename within ONE folder, durably. Files and symlinks replace; folders never do."""
+    if old.parent != new.parent:
+        raise ValueError(f"rename across folders: {old} -> {new}")
+    os.rename(old, new)
+    fsync_dir(new.parent)
+
+
+def make_dirs(path: Path, mode: int = 0o700) -> None:
+    """Make a folder and its missing parents with `mode`, durably; umask does not apply."""
+    missing = []
+    while not path.is_dir():
+        missing.append(path)
+        path = path.parent
+    for folder in reversed(missing):
+        with contextlib.suppress(FileExistsError):
+            os.mkdir(folder, mode)
+            os.chmod(folder, mode)
+        fsync_dir(folder.parent)
+
+
+class Growing:
+    """A file below a temporary name that appears under its own, whole and durable, on `close`; left without
+    it, as a context, nothing of it stays and what stood there still does."""
+
+    def __init__(self, path: Path, *, mode: int = 0o600) -> None:
+        self._path = path
+        self._temporary = path.with_name(f".{secrets.token_hex(8)}.tmp")
+        flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
+        fd = os.open(self._temporary, flags, 0o600)
+        os.fchmod(fd, mode)
+        self.stream = os.fdopen(fd, "wb", buffering=1 << 20)
+
+    def close(self) -> None:
+        try:
+            self.stream.flush()
+            os.fsync(self.stream.fileno())
+            self.stream.close()
+            rename(self._temporary, self._path)
+        except BaseException:
+            self.abandon()
+            raise
+
+    def abandon(self) -> None:
+        with contextlib.suppress(OSError):
+            self.stream.close()
+        with contextlib.suppress(FileNotFoundError):
+            os.unlink(self._temporary)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        if not self.stream.closed:
+            self.abandon()
+
+
+def write_file(path: Path, content: bytes, *, mode: int = 0o600) -> None:
+    """Replace a file whole: a reader sees the old content or the new."""
+    with Growing(path, mode=mode) as file:
+        file.stream.write(content)
+        file.close()
+
+
+class _Passing:
+    """As `Growing`, of what is no file: what is written goes there as it comes."""
+
+    def __init__(self, path: Path) -> None:
+        self.stream = open(path, "wb", buffering=1 << 20)  # noqa: SIM115
+
+    def close(self) -> None:
+        self.stream.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        with contextlib.suppress(OSError):
+            self.stream.close()
+
+
+def is_file(path: Path) -> bool:
+    """Whether what a user names for a result is, or can become, a file.
+
+    | the path                                               | is a file |
+    |--------------------------------------------------------|-----------|
+    | a device, a FIFO, a socket: `/dev/null`                | no        |
+    | a stream of a process: `/dev/stdout`, `/dev/fd/3`      | no        |
+    | anything else, and what is not there                   | yes       |
+
+    A rename to the name of a device would take its place, for every process of the machine.
+    """
+    with contextlib.suppress(OSError):
+        if path.is_symlink() and _STREAMS.match(os.readlink(path)):
+            return False
+        if _STREAMS.match(os.path.realpath(path.parent)):
+            return False
+        kind = os.stat(path).st_mode
+        return stat.S_ISREG(kind) or stat.S_ISDIR(kind)
+    return True
+
+
+Output = Growing | _Passing
+
+
+def output(path: Path, *, mode: int = 0o644) -> Output:
+    """What a user named for a result, to be written: a file appears whole, as of `Growing`; what is none (see
+    `is_file`) is written as it stands. Raises OSError."""
+    return Growing(path, mode=mode) if is_file(path) else _Passing(path)
+
+
+def give_name(temporary: Path, path: Path) -> None:
+    """Give a file of the same folder a name that nothing has, whole; of several processes, on any nodes, one
+    does. Its temporary name may be left. Raises FileExistsError, and one of `NO_LINKS` where the file system
+    has no hard links.
+
+    BeeGFS can be set to make a symbolic link instead, silently (sysCreateHardlinksAsSymlinks). Making that
+    one is as exclusive, so who made it may replace it by the file: for a moment the name is a link to it.
+    """
+    os.link(temporary, path, follow_symlinks=False)
+    try:
+        target = os.readlink(path)
+    except OSError:
+        return  # it is the file itself
+    if os.path.basename(target) == temporary.name:
+        os.rename(temporary, path)
+
+
+def create_file(path: Path, content: bytes, *, mode: int = 0o600) -> bool:
+    """Create a file, whole; False when a file of that name with other content exists. Of several processes,
+    on any nodes, one creates it."""
+    temporary = path.with_name(f".{secrets.token_hex(8)}.tmp")
+    write_file(temporary, content, mode=mode)
+    try:
+        give_name(temporary, path)
+    except FileExistsError:
+        # NFS says so too when its first answer was lost.
+        try:
+            return plain_files.read(path) == content
+        except plain_files.NotPlainError:
+            return False
+    except OSError as error:
+        if error.errno not in NO_LINKS:
+            raise
+        # O_EXCL alone: the file is empty for a moment.
+        try:
+            fd = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC, mode)
+        except FileExistsError:
+            return False
+        os.close(fd)
+        os.rename(temporary, path)
+    finally:
+        with contextlib.suppress(FileNotFoundError):
+            os.unlink(temporary)
+    fsync_dir(path.parent)
+    return True
+
+
+def write_json(path: Path, value: Any, *, mode: int = 0o600) -> None:
+    """`write_file` of canonical JSON: sorted keys, one line feed at the end."""
+    write_file(path, _json(value), mode=mode)
+
+
+def write_result(path: Path, value: Any) -> None:
+    """`output` of the same, for everybody to read."""
+    with output(path) as file:
+        file.stream.write(_json(value))
+        file.close()
+
+
+def _json(value: Any) -> bytes:
+    return json.dumps(value, sort_keys=True, ensure_ascii=True, allow_nan=False, indent=1).encode() + b"\n"
+
+
+def read_json(path: Path) -> Any:
+    """The content of a file that `write_json` wrote. Raises FileNotFoundError, ValueError."""
+    return bounded_json.loads(plain_files.read(path))
+
+
+def json_line(value: Any) -> bytes:
+    """What `append_line` adds to a file whose last line is closed."""
+    return json.dumps(value, sort_keys=True, ensure_ascii=True, allow_nan=False).encode() + b"\n"
+
+
+def append_line(path: Path, value: Any, *, mode: int = 0o600) -> None:
+    """Append one JSON line durably. One writer at a time (the lock's holder). A line that a crash
+    left torn is closed first, so that it spoils itself alone. Raises OSError, NotPlainError."""
+    new = not path.exists()
+    flags = os.O_RDWR | os.O_CREAT | os.O_APPEND | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
+    try:
+        fd = plain_files.checked(os.open(path, flags, mode), path)
+    except OSError as error:
+        raise plain_files.refused(error, path) from None
+    try:
+        size = os.fstat(fd).st_size
+        torn = size > 0 and os.pread(fd, 1, size - 1) != b"\n"
+        line = json_line(value)
+        view = memoryview(b"\n" + line if torn else line)
+        while view:
+            view = view[os.write(fd, view) :]
+        os.fsync(fd)
+    finally:
+        os.close(fd)
+    if new:
+        fsync_dir(path.parent)

@@ -1,0 +1,152 @@
+"""Quotas that the kernel counts: of users, groups and projects on ext4, XFS and each other file system that
+answers quotactl(2).
+
+quotactl_fd (Linux 5.14) asks the file system of an open folder; before that quotactl asks by the device of
+the mount. `Q_GETQUOTA` is answered by XFS, too (`fs/quota/quota.c`: `quota_getquota`). It counts limits in
+KiB and what is used in bytes; a grace time is the second at which it ends. Whose quotas an account may see is
+the kernel's rule (`check_quotactl_permission`): its own, those of its groups, all as root; so a project's is
+not known to others, whose statvfs shows the project's room where the folder hands the project on
+(`xfs_qm_statvfs`, `ext4_statfs_project`). Of id 0 nothing is asked: its limits are not in force, and on XFS
+they are the defaults of others.
+
+Quotas of an NFS server are not asked (its rquota service): they show as EDQUOT when files are written.
+"""
+
+from __future__ import annotations
+
+import errno
+import fcntl
+import os
+import struct
+import time
+from typing import TYPE_CHECKING, NamedTuple
+
+from penstock.core.checks import CheckResult
+from penstock.fs import libc
+from penstock.fs.quotas import Quota, beside, judge, owner_of_new
+from penstock.host.mounts import mount_of, nearest
+from penstock.host.proc import PROC
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+    from pathlib import Path
+
+    from penstock.core.documents.promise import Promise
+    from penstock.fs.quotas import Scope
+
+TYPES: tuple[tuple[Scope, int], ...] = (("user", 0x02), ("group", 0x08), ("project", 0x20))
+"""In the order of the kernel's types (USRQUOTA, GRPQUOTA, PRJQUOTA), with the flag that says that its limits
+are in force (`FS_QUOTA_UDQ_ENFD` and its like, linux/dqblk_xfs.h)."""
+_GET_STATE = 0x5805
+"""Q_XGETQSTAT: whose limits are in force. Each account may ask it, of any file system that has quotas."""
+_GET_QUOTA = 0x800007
+_LIMIT_UNIT = 1024
+"""Of `dqb_bhardlimit` and `dqb_bsoftlimit`, bytes (QIF_DQBLKSIZE)."""
+_DQBLK = struct.Struct("=8Q")
+_FS_GET_XATTR = 0x801C581F
+"""FS_IOC_FSGETXATTR: flags, extent size and number, project id."""
+_HANDS_ON = 0x200
+"""FS_XFLAG_PROJINHERIT: new files of the folder get its project."""
+
+
+class KernelQuotas(NamedTuple):
+    """What the kernel counts for the owner of a folder's new files."""
+
+    enforced: frozenset[Scope] = frozenset()
+    """Whose limits are in force."""
+    quotas: tuple[Quota, ...] = ()
+    unknown: tuple[Quota, ...] = ()
+    """Those in force that this account may not see."""
+
+
+def ask(folder: str, uid: int, gid: int, device: str = "") -> KernelQuotas:
+    """The quotas that count new files of an existing `folder`, whose owner is given; `device` is its mount's.
+    Nothing where the kernel or the file system counts none. Never raises: a folder that cannot be opened has
+    none that is known."""
+    try:
+        fd = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    except OSError:
+        return KernelQuotas()
+    try:
+        return _ask(fd, (uid, gid, project_of(fd)), device)
+    finally:
+        os.close(fd)
+
+
+def _ask(fd: int, owner: tuple[int, int, int], device: str) -> KernelQuotas:
+    try:
+        state = libc.quotactl(fd, device, _GET_STATE << 8, 0)
+    except OSError:
+        return KernelQuotas()
+    (flags,) = struct.unpack_from("=H", state, 2)
+    enforced, quotas, unknown = set(), [], []
+    for kind, (scope, flag) in enumerate(TYPES):
+        if not flags & flag:
+            continue
+        enforced.add(scope)
+        number = owner[kind]
+        if not number:
+            continue
+        try:
+            answer = libc.quotactl(fd, device, _GET_QUOTA << 8 | kind, number)
+        except OSError as error:
+            # Others: nothing is counted for it yet (ENOENT), or no longer (ESRCH).
+            if error.errno in (errno.EPERM, errno.EACCES):
+                unknown.append(Quota(scope, number))
+            continue
+        quotas.append(read(scope, number, answer, time.time()))
+    return KernelQuotas(frozenset(enforced), tuple(quotas), tuple(unknown))
+
+
+def read(scope: Scope, number: int, answer: bytes, now: float) -> Quota:
+    """The quota of a `struct if_dqblk`; `now` in seconds of the epoch."""
+    hard, soft, used, file_limit, soft_file_limit, files, ends, files_end = _DQBLK.unpack_from(answer)
+    return Quota(
+        scope,
+        number,
+        used=used,
+        limit=hard * _LIMIT_UNIT or None,
+        used_files=files,
+        file_limit=file_limit or None,
+        soft_limit=soft * _LIMIT_UNIT or None,
+        soft_file_limit=soft_file_limit or None,
+        grace=ends - now if ends else None,
+        file_grace=files_end - now if files_end else None,
+    )
+
+
+def project_of(fd: int) -> int:
+    """The project that new files of an open folder get; 0 for none, and where it cannot be read."""
+    return project_known(fd) or 0
+
+
+def project_known(fd: int) -> int | None:
+    """The same; None where the file system does not say it."""
+    try:
+        answer = fcntl.ioctl(fd, _FS_GET_XATTR, bytes(28))
+    except OSError:
+        return None
+    flags, _, _, project = struct.unpack_from("=4I", answer)
+    return int(project) if flags & _HANDS_ON else 0
+
+
+def survey(path: Path, uid: int | None, gid: int | None, proc: str | os.PathLike[str] = PROC) -> KernelQuotas:
+    """The quotas of new files in the nearest folder at or above `path`; user and group as
+    `quotas.owner_of_new` has them. Raises OSError of the path itself."""
+    folder = nearest(path)
+    real = os.path.realpath(folder)
+    return ask(real, *owner_of_new(folder, uid, gid), mount_of(real, proc).device)
+
+
+def check(
+    seen: KernelQuotas, need: int = 0, files: int = 0, promised: Sequence[Promise] = ()
+) -> list[CheckResult]:
+    """Whether they take `need` bytes in whole blocks, and so many files and folders, beside what other runs
+    have promised; of 0 whether one is used up, or its grace runs. What is not known is a note."""
+    found = [
+        one
+        for quota in seen.quotas
+        for one in judge(f"quota of {quota.name}", beside(quota, promised), need, files)
+    ]
+    text = "not known: only root may ask for it; its limits are in force"
+    return found + [CheckResult(f"quota of {quota.name}", text, "note") for quota in seen.unknown]

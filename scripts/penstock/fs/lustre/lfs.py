@@ -1,0 +1,258 @@
+"""`lfs`, asked in KiB and whole numbers (never `-h`). It has no JSON.
+
+Formats are those of `lustre/utils/lfs.c` (`showdf`, `print_quota`) and `liblustreapi.c` (the layouts), of
+2.15 and later. What older releases print otherwise is read as well: a file system's name that is too long
+stands on a line of its own above its figures, and `none` is a grace that is over.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import TYPE_CHECKING, Literal, NamedTuple
+
+from penstock.fs.quotas import Quota
+from penstock.fs.stores.facts import Pattern, Target
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
+    from penstock.fs.quotas import Scope
+    from penstock.fs.stores.facts import Role
+
+PRODUCT = "Lustre"
+LFS = "lfs"
+KIB = 1 << 10
+CHUNK = 1 << 20
+"""The stripe size where the folder's is not said (0), bytes: the default of Lustre."""
+ALL = 0xFFFF
+"""As a number of targets: all that there are (`-1`)."""
+CLOSED = set("RNSI")
+"""States of a target on which no new objects are made (`obd_statfs_state_names` of lustre_user.h): read-only,
+no creation, no space, no inodes."""
+_ROW = re.compile(
+    r"^(?P<name>\S+)\s+(?P<total>\d+)\s+\d+\s+(?P<free>\d+)\s+\d+%\s+\S.*\[(?P<type>MDT|OST):\d+\]\s*(?P<state>\S*)\s*$"
+)
+_TROUBLE = re.compile(r"^(?P<name>\S*?(?P<type>MDT|OST)[0-9a-f]{4}\S*)\s*: (?P<why>.+?)\s*$")
+_LISTED = re.compile(r"^\d+: (?P<name>\S+) (?P<state>ACTIVE|INACTIVE)\s*$")
+_ROLES: dict[str, Role] = {"MDT": "metadata", "OST": "storage"}
+_FLAGS: dict[Scope, str] = {"user": "-u", "group": "-g", "project": "-p"}
+_TIMES = {"w": 604_800, "d": 86_400, "h": 3600, "m": 60, "s": 1}
+
+
+def df(folder: str, *, inodes: bool = False, pool: str = "") -> list[str]:
+    """`--lazy`: a target that is not connected is left out in place of being waited for. `-v`: inactive ones
+    are shown."""
+    return [
+        LFS,
+        "df",
+        "--lazy",
+        "-v",
+        *(["-i"] if inodes else []),
+        *(["--pool", pool] if pool else []),
+        folder,
+    ]
+
+
+def listed(role: Role, folder: str) -> list[str]:
+    """All targets of the role, whether they answer or not."""
+    return [LFS, "osts" if role == "storage" else "mdts", folder]
+
+
+def pool_list(what: str) -> list[str]:
+    """`what`: a folder, for the names of its file system's pools, or `<file system>.<pool>`, for the targets
+    of one."""
+    return [LFS, "pool_list", what]
+
+
+def quota(scope: Scope, number: int, folder: str) -> list[str]:
+    return [LFS, "quota", _FLAGS[scope], str(number), folder]
+
+
+def get_stripe(folder: str) -> list[str]:
+    """Of the folder itself: what its new files get."""
+    return [LFS, "getstripe", "-d", folder]
+
+
+def set_stripe(folder: str, targets: int, chunk: int, pool: str = "") -> list[str]:
+    """The command that gives a folder this plain layout, and nothing of what it had: `setstripe` replaces
+    all."""
+    pools = ["-p", pool] if pool else []
+    return [LFS, "setstripe", "-c", str(targets), "-S", size(chunk), *pools, folder]
+
+
+def size(count: int) -> str:
+    """`1G`, `4M`, `64K`: powers of 1024 (`llapi_parse_size`)."""
+    power, letter = next(
+        (at, letter) for at, letter in ((30, "G"), (20, "M"), (10, "K")) if count % (1 << at) == 0
+    )
+    return f"{count >> power}{letter}"
+
+
+def short(name: str) -> str:
+    """`lustre-OST0003` of `lustre-OST0003_UUID`."""
+    return name.removesuffix("_UUID")
+
+
+def read_targets(out: str) -> list[Target]:
+    """The rows of `lfs df` in KiB. The summary is none."""
+    return [target for line in out.splitlines() if (target := _target(line)) is not None]
+
+
+def _target(line: str) -> Target | None:
+    row = _ROW.match(line)
+    if row is not None:
+        return Target(
+            _ROLES[row["type"]],
+            short(row["name"]),
+            total_bytes=int(row["total"]) * KIB,
+            free_bytes=int(row["free"]) * KIB,
+            capacity="closed" if CLOSED & set(row["state"]) else "unknown",
+            reachability="online",
+        )
+    trouble = _TROUBLE.match(line)
+    if trouble is None:
+        return None
+    made = Target(_ROLES[trouble["type"]], short(trouble["name"]))
+    if trouble["why"] == "inactive device":
+        return made._replace(capacity="closed", reachability="inactive")
+    return made._replace(reachability="offline")
+
+
+def read_inodes(out: str) -> dict[str, tuple[int, int]]:
+    """(all, free) of each target, by `lfs df -i`."""
+    found = {}
+    for line in out.splitlines():
+        row = _ROW.match(line)
+        if row is not None:
+            found[short(row["name"])] = (int(row["total"]), int(row["free"]))
+    return found
+
+
+def read_listed(out: str) -> dict[str, bool]:
+    """Whether each target of `lfs osts` or `lfs mdts` is active."""
+    return {
+        short(row["name"]): row["state"] == "ACTIVE"
+        for line in out.splitlines()
+        if (row := _LISTED.match(line.strip())) is not None
+    }
+
+
+def read_pools(out: str) -> list[str]:
+    """`lustre.flash` and so on: the lines below `Pools from lustre:`."""
+    return [line.strip() for line in out.splitlines() if re.fullmatch(r"[^\s.:]+\.\S+", line.strip())]
+
+
+def read_members(out: str) -> list[str]:
+    """The targets below `Pool: lustre.flash`."""
+    return [short(line.strip()) for line in out.splitlines() if re.search(r"-OST[0-9a-f]{4}", line)]
+
+
+class Figures(NamedTuple):
+    """One of the two halves of a quota's line: bytes or files."""
+
+    used: int
+    soft: int
+    hard: int
+    grace: float | None
+    exact: bool
+
+
+def read_quota(scope: Scope, number: int, out: str) -> Quota | None:
+    """The first line of figures of `lfs quota`; None where there is none.
+
+    | figure or grace     | means                                                              |
+    |---------------------|--------------------------------------------------------------------|
+    | `123`               | exact                                                              |
+    | `123*`              | exact, a limit is passed                                           |
+    | `[123]`             | not exact: a target did not answer; what is used is not known then |
+    | 0 as a limit        | none                                                               |
+    | `-`                 | no grace is running                                                |
+    | `expired`, `none`   | it is over                                                         |
+    | `6d23h59m58s`       | what is left of it                                                 |
+    """
+    fields = _fields(out)
+    if fields is None:
+        return None
+    space, files = _figures(fields[:4]), _figures(fields[4:])
+    if space is None or files is None:
+        return None
+    return Quota(
+        scope,
+        number,
+        used=space.used * KIB if space.exact else None,
+        limit=space.hard * KIB or None,
+        used_files=files.used if files.exact else None,
+        file_limit=files.hard or None,
+        soft_limit=space.soft * KIB or None,
+        soft_file_limit=files.soft or None,
+        grace=space.grace,
+        file_grace=files.grace,
+    )
+
+
+def _fields(out: str) -> list[str] | None:
+    """The eight figures below the heading: behind the file system's name, or below it where that is long."""
+    lines = out.splitlines()
+    head = next((at for at, line in enumerate(lines) if line.split()[:1] == ["Filesystem"]), len(lines))
+    for line in lines[head + 1 : head + 3]:
+        words = line.split()
+        if len(words) >= 8:
+            return words[-8:]
+    return None
+
+
+def _figures(fields: Sequence[str]) -> Figures | None:
+    used, soft, hard = (re.fullmatch(r"(\[?)(\d+)(?:\*?\]?|\]\*)", field) for field in fields[:3])
+    if used is None or soft is None or hard is None:
+        return None
+    return Figures(int(used[2]), int(soft[2]), int(hard[2]), _grace(fields[3]), not used[1])
+
+
+def _grace(text: str) -> float | None:
+    if text in ("expired", "none"):
+        return 0.0
+    if re.fullmatch(r"(?:\d+[wdhms])+", text) is None:
+        return None
+    return float(sum(int(count) * _TIMES[unit] for count, unit in re.findall(r"(\d+)([wdhms])", text)))
+
+
+def read_pattern(out: str) -> Pattern | None:
+    """The layout of `get_stripe`. Of one with several components the widest counts, and none that lies on
+    metadata targets (`mdt`). None where the text has none."""
+    blocks = re.split(r"^\s*lcme_extent\.e_start:", out, flags=re.MULTILINE)
+    found = [one for block in blocks if (one := _component(block)) is not None]
+    if not found:
+        return None
+    targets, chunk = max(found, key=lambda one: one[0])
+    pool = re.search(r"\b(?:lmm_)?pool:\s+(\S+)", out)
+    copies = re.search(r"lcm_mirror_count:\s+(\d+)", out)
+    composite = len(blocks) > 2
+    kind = "mirrored" if copies and int(copies[1]) > 1 else "composite" if composite else "raid0"
+    name = pool[1] if pool else ""
+    # Each component but the first gets its objects with its first byte.
+    return Pattern(kind, chunk, targets, name, name, objects_of_empty=not composite)
+
+
+def _component(block: str) -> tuple[int, int] | None:
+    """Targets and bytes of a chunk."""
+    count = re.search(r"\b(?:lmm_)?stripe_count:\s+(-?\d+)", block)
+    chunk = re.search(r"\b(?:lmm_)?stripe_size:\s+(\d+)", block)
+    kind = re.search(r"\b(?:lmm_)?pattern:\s+(\S+)", block)
+    if count is None or chunk is None or (kind is not None and kind[1].startswith("mdt")):
+        return None
+    targets = int(count[1])
+    return ALL if targets < 0 else max(1, targets), int(chunk[1]) or CHUNK
+
+
+def states(names: dict[str, bool], targets: Sequence[Target], role: Role) -> Iterator[Target]:
+    """Targets that `lfs osts` names and `lfs df` has no row of: they did not answer."""
+    seen = {target.id for target in targets}
+    for name, active in names.items():
+        if name not in seen:
+            state: Literal["unknown", "inactive"] = "unknown" if active else "inactive"
+            yield Target(role, name, reachability=state, capacity="unknown" if active else "closed")
+
+
+def refused(words: str) -> bool:
+    """Whether lfs' words say that the account has not the right to it."""
+    return bool(re.search(r"permission denied|not permitted", words, re.IGNORECASE))

@@ -1,0 +1,93 @@
+"""Lustre: the mount options of its client, as the mount table has them (mount.lustre(8))."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, NamedTuple
+
+from penstock.core.checks import CheckResult
+from penstock.core.text import printable
+from penstock.fs.mount_proof import IN_WORDS, MountProof
+
+if TYPE_CHECKING:
+    from penstock.host.mounts import Mount
+
+
+class LustreMount(NamedTuple):
+    """One mount."""
+
+    point: str
+    servers: str
+    """The management servers, as the device names them."""
+    filesystem: str
+    locks: str
+    """Who sees flock(2): `nodes`, `machine`, or `nobody`: then flock(2) fails."""
+    user_xattr: bool
+    read_only: bool
+
+
+def parse_mount(mount: Mount) -> LustreMount:
+    """Of a line of the mount table.
+
+    | options        | locks     |
+    |----------------|-----------|
+    | `flock`        | `nodes`   |
+    | `localflock`   | `machine` |
+    | neither        | `nobody`  |
+    """
+    values = mount.values
+    servers, _, filesystem = mount.device.rpartition(":/")
+    return LustreMount(
+        point=mount.point,
+        servers=servers,
+        filesystem=filesystem,
+        locks="nodes" if "flock" in values else "machine" if "localflock" in values else "nobody",
+        user_xattr="user_xattr" in values,
+        read_only="ro" in values,
+    )
+
+
+def proof(_: LustreMount) -> MountProof:
+    """Its client keeps pages in the page cache alone, and writes them back later."""
+    return MountProof("synced")
+
+
+def proof_of(mount: Mount, _: object) -> MountProof:
+    """As `mount_checks.Reader`."""
+    return proof(parse_mount(mount))
+
+
+def check(mount: Mount, _: object, *, source: bool) -> list[CheckResult]:
+    """As `mount_checks.Reader`: a source is judged as a target is."""
+    del source
+    return judge(parse_mount(mount))
+
+
+def judge(mount: LustreMount) -> list[CheckResult]:
+    """
+    | what is seen                                | verdict                                               |
+    |---------------------------------------------|-------------------------------------------------------|
+    | the cache                                   | ok                                                    |
+    | flock                                       | ok                                                    |
+    | localflock, or neither                      | note: no lock of penstock rests on it, others' may    |
+    | user_xattr; without                         | ok; note                                              |
+    """
+    about = f"Lustre mount {printable(mount.point)}"
+    locks = {
+        "nodes": CheckResult(about, "flock: locks are seen by all nodes"),
+        "machine": CheckResult(
+            about,
+            "localflock: a lock is seen on its own node alone; no lock of penstock rests on flock",
+            "note",
+        ),
+        "nobody": CheckResult(
+            about,
+            "mounted without flock: programs that lock files fail; no lock of penstock rests on it",
+            "note",
+        ),
+    }[mount.locks]
+    xattrs = (
+        CheckResult(about, "user_xattr: files can have extended attributes")
+        if mount.user_xattr
+        else CheckResult(about, "mounted without user_xattr: users' extended attributes are refused", "note")
+    )
+    return [CheckResult(about, f"page cache: {IN_WORDS['synced']}"), locks, xattrs]

@@ -1,0 +1,116 @@
+"""What a mount says, by the `mount` module of its product (`kinds.Kind.product`)."""
+
+from __future__ import annotations
+
+import os
+from typing import TYPE_CHECKING, Protocol
+
+from penstock.core.checks import CheckResult
+from penstock.core.text import printable
+from penstock.fs import libc
+from penstock.fs.beegfs import mount as beegfs
+from penstock.fs.kinds import AUTO, kind_of, rules_of
+from penstock.fs.lustre import mount as lustre
+from penstock.fs.mount_proof import MountProof
+from penstock.fs.nfs import mount as nfs
+from penstock.fs.owners import mapping
+from penstock.fs.weka import mount as weka
+from penstock.host.mounts import mount_of
+from penstock.host.proc import PROC
+
+if TYPE_CHECKING:
+    from penstock.fs.kinds import Kind
+    from penstock.host.mounts import Mount
+
+
+class Reader(Protocol):
+    """The `mount` module of a product."""
+
+    def proof_of(self, mount: Mount, proc: str | os.PathLike[str], /) -> MountProof:
+        """Which reads come from the servers, and where an fsync ends."""
+        ...
+
+    def check(self, mount: Mount, proc: str | os.PathLike[str], /, *, source: bool) -> list[CheckResult]:
+        """What the mount says, judged as a target, or as the source of a dataset. Never raises OSError."""
+        ...
+
+
+READERS: dict[str, Reader] = {"beegfs": beegfs, "weka": weka, "lustre": lustre, "nfs": nfs}
+"""By `kinds.Kind.product`."""
+
+
+def check_mount(
+    path: str | os.PathLike[str],
+    proc: str | os.PathLike[str] = PROC,
+    *,
+    source: bool = False,
+) -> list[CheckResult]:
+    """What this node's mount of the nearest folder at or above `path` says, judged as a target, or as the
+    source of a dataset. [] for file systems that no client reads. Never
+    raises: what cannot be read is a result. Looks at /proc, and calls statfs(2) on the folder, which waits
+    where its servers are away."""
+    real = _nearest(path)
+    mount = mount_of(real, proc)
+    try:
+        mounted = _row(real, mount)
+    except OSError as error:
+        about = f"mount {printable(mount.point or real)}"
+        return [CheckResult(about, f"it does not answer: {error.strerror}", "warning")]
+    found = _judge(mounted, mount, proc, source=source)
+    if why := mapping(mount, proc):
+        text = f"{why}: owners and groups have other numbers here than elsewhere; audits compare them by name"
+        found.append(CheckResult(f"mount {printable(mount.point or real)}", text, "note"))
+    return found
+
+
+def check_chunk(
+    path: str | os.PathLike[str],
+    chunk: int,
+    proc: str | os.PathLike[str] = PROC,
+    *,
+    named: str = AUTO,
+) -> list[CheckResult]:
+    """Whether chunks of this size, bytes, suit the connections of this node's client. [] where no client of
+    this node uses RDMA, and for kinds whose files have no chunks. Raises OSError."""
+    real = _nearest(path)
+    mount = mount_of(real, proc)
+    if rules_of(_row(real, mount), named).product != "beegfs":
+        return []
+    about = f"chunks on the mount {printable(mount.point or real)}"
+    clients = beegfs.parse_mount(mount, beegfs.live_clients(proc)).clients
+    return list(dict.fromkeys(beegfs.judge_chunk(about, one, chunk) for one in clients if one.rdma))
+
+
+def directory_seconds(path: str | os.PathLike[str], proc: str | os.PathLike[str] = PROC) -> int:
+    """For how long this node may show a folder at `path` as it was, as the options of its mount say; 0 where
+    they say nothing of it (all kinds but NFS)."""
+    mount = mount_of(os.path.realpath(path), proc)
+    return nfs.parse_mount(mount).directory_seconds if kind_of(-1, mount.type).product == "nfs" else 0
+
+
+def _row(real: str, mount: Mount) -> Kind:
+    return kind_of(libc.statfs_type(real), mount.type)
+
+
+def proof_of(mounted: Kind, mount: Mount, proc: str | os.PathLike[str] = PROC) -> MountProof:
+    """Which reads come from the servers, and where an fsync ends, as this mount says. `mounted` is the
+    mount's own row."""
+    reader = READERS.get(mounted.product)
+    return MountProof() if reader is None else reader.proof_of(mount, proc)
+
+
+def _judge(row: Kind, mount: Mount, proc: str | os.PathLike[str], *, source: bool) -> list[CheckResult]:
+    reader = READERS.get(row.product)
+    # The number of statfs may be that of a mount which another one hides in the table: what BeeGFS' clients
+    # say in /proc counts even so.
+    hidden = mount.type not in (row.types or (row.name,))
+    if reader is None or (hidden and row.product != "beegfs"):
+        return []
+    return reader.check(mount, proc, source=source)
+
+
+def _nearest(path: str | os.PathLike[str]) -> str:
+    real = os.path.realpath(path)
+    while not os.path.lexists(real) and real != os.path.dirname(real):
+        real = os.path.dirname(real)
+    return real

@@ -1,0 +1,203 @@
+"""NFS: the mount options of the kernel's client, as the mount table has them (nfs(5))."""
+
+from __future__ import annotations
+
+import os
+from typing import TYPE_CHECKING, NamedTuple
+
+from penstock.core.checks import CheckResult
+from penstock.core.text import printable
+from penstock.fs.mount_proof import IN_WORDS, MountProof
+from penstock.fs.option_values import number, one_of
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from penstock.host.mounts import Mount
+
+GROUPS = 16
+"""Groups of an account that AUTH_SYS carries to the server (RFC 5531, appendix A)."""
+DIRECTORY_SECONDS = 60
+"""`acdirmax` where the mount does not say it."""
+
+
+class NfsMount(NamedTuple):
+    """One mount."""
+
+    point: str
+    server: str
+    export: str
+    version: str
+    """`3`, `4.2`, ...; "" where the mount does not say."""
+    security: str
+    """`sys`, `krb5`, `krb5i`, `krb5p`, ...; "" where the mount does not say."""
+    noatime: bool
+    read_only: bool
+    soft: bool
+    """A call fails after a while without an answer; else it waits for ever (`hard`)."""
+    local_lock: str
+    """Which locks stay on this node: `none`, `flock`, `posix`, `all`; "" where the mount does not say."""
+    local_cache: bool
+    """`fsc`: what was read is kept on a disk of this node, too."""
+    directory_seconds: int
+    """How long a folder may be seen as it was (`acdirmax`)."""
+
+
+def parse_mount(mount: Mount) -> NfsMount:
+    """Of a line of the mount table."""
+    values = mount.values
+    server, _, export = mount.device.rpartition(":/")
+    version = one_of(values.get("vers")) or one_of(values.get("nfsvers"))
+    seconds = number(one_of(values.get("acdirmax")))
+    return NfsMount(
+        point=mount.point,
+        server=server,
+        export=f"/{export}",
+        version=version or ("4" if mount.type == "nfs4" else ""),
+        security=one_of(values.get("sec")),
+        noatime="noatime" in values,
+        read_only="ro" in values,
+        soft="soft" in values or "softerr" in values,
+        local_lock=one_of(values.get("local_lock")),
+        local_cache="fsc" in values,
+        directory_seconds=0 if "noac" in values else DIRECTORY_SECONDS if seconds is None else seconds,
+    )
+
+
+def proof(mount: NfsMount) -> MountProof:
+    """
+    | fsc | method   | why                                                          |
+    |-----|----------|--------------------------------------------------------------|
+    | no  | `synced` | the page cache, written back later                           |
+    | yes | `direct` | pages that were dropped may come from this node's own disk   |
+    """
+    return MountProof("direct" if mount.local_cache else "synced")
+
+
+def proof_of(mount: Mount, _: object) -> MountProof:
+    """As `mount_checks.Reader`."""
+    return proof(parse_mount(mount))
+
+
+def check(mount: Mount, _: object, *, source: bool) -> list[CheckResult]:
+    """As `mount_checks.Reader`, for this process's account."""
+    groups, root = len(os.getgroups()), os.geteuid() == 0
+    return judge(parse_mount(mount), source=source, groups=groups, root=root)
+
+
+def judge(mount: NfsMount, *, source: bool = False, groups: int = 0, root: bool = False) -> list[CheckResult]:
+    """`groups`: how many groups this account is in; `root`: whether it is uid 0.
+
+    | what is seen                                    | as a source | as a target |
+    |-------------------------------------------------|-------------|-------------|
+    | the cache; fsc                                  | ok; note    | ok; note    |
+    | version 3 and older; 4 and newer; not known     | warning; ok; note | note; ok; note |
+    | neither noatime nor ro                          | note        |             |
+    | soft                                            | warning     | warning     |
+    | Kerberos (`sec=krb5...`)                        | note        | note        |
+    | AUTH_SYS, and more than 16 groups               | warning     | warning     |
+    | AUTH_SYS, and this account is root              | note        | note        |
+    | local_lock of anything                          |             | note        |
+    | folders seen late (`acdirmax` above 0)          |             | note        |
+    """
+    about = f"NFS mount {printable(mount.point)}"
+    method = proof(mount).method
+    found = [
+        CheckResult(
+            about,
+            f"{'fsc' if mount.local_cache else 'page cache'}: {IN_WORDS[method]}",
+            "note" if mount.local_cache else "ok",
+        )
+    ]
+    found += _judge_version(about, mount, source=source)
+    if source and not (mount.noatime or mount.read_only):
+        found.append(
+            CheckResult(about, "mounted without noatime", "note", "noatime,nodiratime", _remount(mount))
+        )
+    if mount.soft:
+        found.append(
+            CheckResult(
+                about,
+                "soft: a server that is slow becomes an error"
+                + ("" if source else ", and writes may be lost"),
+                "warning",
+                "hard",
+                _remount(mount),
+            )
+        )
+    found += _judge_security(about, mount, groups)
+    if root and not mount.security.startswith("krb5"):
+        found.append(
+            CheckResult(
+                about,
+                "this account is root: an export takes root for nobody unless it has no_root_squash; "
+                + (
+                    "files that others may not read cannot be read"
+                    if source
+                    else "what it writes belongs to nobody"
+                ),
+                "note",
+                mend="stage by an account of its own",
+            )
+        )
+    if not source:
+        found += _judge_target(about, mount)
+    return found
+
+
+def _judge_version(about: str, mount: NfsMount, *, source: bool) -> Iterable[CheckResult]:
+    if not mount.version:
+        yield CheckResult(about, "the protocol's version is not known", "note", "4.2")
+    elif number(mount.version.partition(".")[0]) in (2, 3):
+        yield CheckResult(
+            about,
+            f"version {printable(mount.version)} of the protocol",
+            "warning" if source else "note",
+            "4.2",
+            _remount(mount),
+        )
+    else:
+        yield CheckResult(about, f"version {printable(mount.version)} of the protocol")
+
+
+def _judge_security(about: str, mount: NfsMount, groups: int) -> Iterable[CheckResult]:
+    if mount.security.startswith("krb5"):
+        yield CheckResult(
+            about,
+            f"sec={printable(mount.security)}: each node needs a ticket of this account, from the "
+            "submission to the end of the run",
+            "note",
+            "",
+            "compare until when it can be renewed (`klist -f`) with the queue's wait and the run",
+        )
+    elif mount.security in ("", "sys") and groups > GROUPS:
+        yield CheckResult(
+            about,
+            f"AUTH_SYS carries {GROUPS} groups, and this account is in {groups}: the server may not see "
+            "the others",
+            "warning",
+            f"at most {GROUPS} groups, or groups that the server looks up (`--manage-gids`)",
+            "ask the server's administrator",
+        )
+
+
+def _judge_target(about: str, mount: NfsMount) -> Iterable[CheckResult]:
+    if mount.local_lock not in ("", "none"):
+        yield CheckResult(
+            about,
+            f"local_lock={printable(mount.local_lock)}: such locks are seen on their own node alone; no "
+            "lock of penstock rests on them",
+            "note",
+        )
+    if mount.directory_seconds:
+        yield CheckResult(
+            about,
+            f"other nodes may see `current` name the earlier release for up to {mount.directory_seconds} s "
+            "(acdirmax)",
+            "note",
+        )
+
+
+def _remount(mount: NfsMount) -> str:
+    options = "vers=4.2,noatime,nodiratime,hard" + (",ro" if mount.read_only else "")
+    return f"have an administrator mount {printable(mount.point)} with `-o {options}`"

@@ -1,0 +1,177 @@
+"""Trials of files' bytes: durability, direct reads, reservations, holes."""
+
+from __future__ import annotations
+
+import errno
+import mmap
+import os
+import threading
+from typing import TYPE_CHECKING
+
+from penstock.core.documents.probe_report import Seen
+from penstock.fs import libc
+from penstock.fs.probe.place import answered, valued, write_whole
+
+if TYPE_CHECKING:
+    from penstock.fs.probe.place import Place
+
+RESERVED = 1 << 20
+DIRECT = 64 << 10
+ALIGNMENTS = (1, 512, 4096, DIRECT)
+SYNCFS_WITHIN = 0.2
+"""Seconds. syncfs waits for whatever all users of the file system wrote."""
+
+
+def fsync_file(place: Place) -> Seen:
+    with place.file("file", b"x").open("rb") as stream:
+        os.fsync(stream.fileno())
+    return answered(True)
+
+
+def fsync_folder(place: Place) -> Seen:
+    """A success may mean that nothing was done: BeeGFS, whose servers have the names already."""
+    place.file("file")
+    fd = os.open(place.here, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    try:
+        os.fsync(fd)
+    finally:
+        os.close(fd)
+    return answered(True)
+
+
+def syncfs(place: Place) -> Seen:
+    """Whether the call succeeds. Whether it makes data durable cannot be seen: the table of file systems
+    states that."""
+    place.file("file", b"x")
+    fd = os.open(place.here, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    failed: list[OSError] = []
+
+    def call() -> None:
+        try:
+            libc.syncfs(fd)
+        except OSError as error:
+            failed.append(error)
+        finally:
+            os.close(fd)
+
+    caller = threading.Thread(target=call, name="syncfs", daemon=True)
+    caller.start()
+    caller.join(SYNCFS_WITHIN)
+    if caller.is_alive():
+        return Seen(why=f"it had not returned after {SYNCFS_WITHIN:g} s: others write, too")
+    if failed:
+        raise failed[0]
+    return answered(True)
+
+
+def direct_alignment(place: Place) -> Seen:
+    """The smallest of `ALIGNMENTS` with which a direct read brings the file's bytes."""
+    content = os.urandom(DIRECT)
+    path = place.file("file", content)
+    with path.open("rb") as stream:
+        os.fsync(stream.fileno())
+    fd = os.open(path, os.O_RDONLY | os.O_DIRECT | os.O_CLOEXEC)
+    buffer = mmap.mmap(-1, 2 * DIRECT)
+    view = memoryview(buffer)
+    try:
+        refused: OSError | None = None
+        for step in ALIGNMENTS:
+            # Offset, length and place in memory: each a multiple of `step`, and of nothing larger.
+            offset = step if step < DIRECT else 0
+            target = view[step : 2 * step] if step < DIRECT else view[:step]
+            try:
+                count = os.preadv(fd, [target], offset)
+            except OSError as error:
+                if error.errno != errno.EINVAL:
+                    raise
+                refused = error
+                continue
+            finally:
+                got = bytes(target)
+                target.release()
+            if got[:count] != content[offset : offset + count] or count != step:
+                return answered(False, f"a read of {step} bytes brought others than were written")
+            return valued(step)
+        if refused is None:
+            raise OSError(errno.EINVAL, os.strerror(errno.EINVAL))
+        raise refused
+    finally:
+        view.release()
+        buffer.close()
+        os.close(fd)
+
+
+def fallocate(place: Place) -> Seen:
+    with place.file("file").open("r+b") as stream:
+        libc.fallocate(stream.fileno(), RESERVED)
+        seen = os.fstat(stream.fileno())
+    if seen.st_size != RESERVED:
+        return answered(False, f"it succeeded, and the file has {seen.st_size} bytes")
+    taken = seen.st_blocks * 512
+    return answered(taken >= RESERVED, f"it succeeded, and {taken} of {RESERVED} bytes are reserved")
+
+
+def reflink(place: Place) -> Seen:
+    """Between two folders, as from one release to the next."""
+    old, new = place.file("file", b"x" * DIRECT), place.folder("to") / "file"
+    with old.open("rb") as first, new.open("xb") as second:
+        libc.reflink(second.fileno(), first.fileno())
+    if old.stat().st_ino == new.stat().st_ino:
+        return answered(False, "the two files are one inode")
+    return answered(new.read_bytes() == b"x" * DIRECT, "the content is another one")
+
+
+def tmpfile(place: Place) -> Seen:
+    fd = os.open(place.here, os.O_TMPFILE | os.O_RDWR | os.O_CLOEXEC, 0o600)
+    named = place.here / "named"
+    try:
+        write_whole(fd, b"x")
+        # A source relative to a folder: else Python calls link(2), which does not follow /proc's link.
+        root = os.open("/", os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC)
+        try:
+            os.link(f"{place.proc}/self/fd/{fd}", named, src_dir_fd=root, follow_symlinks=True)
+        finally:
+            os.close(root)
+    finally:
+        os.close(fd)
+    return answered(named.read_bytes() == b"x", "the named file has other content")
+
+
+def holes(place: Place) -> Seen:
+    """Of a file of 1 MiB with one block of data in its middle, on the disk."""
+    fd = _holed(place)
+    try:
+        os.fsync(fd)
+        taken = os.fstat(fd).st_blocks * 512
+        if taken >= RESERVED:
+            return answered(False, f"the file takes {taken} bytes")
+        first = os.lseek(fd, 0, os.SEEK_DATA)
+        return answered(0 < first <= RESERVED // 2, f"its data are said to begin at byte {first}")
+    finally:
+        os.close(fd)
+
+
+def holes_before_writeback(place: Place) -> Seen:
+    """The same before anything was written back. A file system that calls such bytes a hole would let a copy
+    leave them out."""
+    fd = _holed(place)
+    try:
+        first = os.lseek(fd, RESERVED // 2, os.SEEK_DATA)
+        return answered(first == RESERVED // 2, f"the bytes written are said to begin at {first}")
+    except OSError as error:
+        if error.errno != errno.ENXIO:
+            raise
+        return answered(False, "the bytes written are said to be a hole")
+    finally:
+        os.close(fd)
+
+
+def _holed(place: Place) -> int:
+    fd = os.open(place.here / "file", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+    try:
+        os.ftruncate(fd, RESERVED)
+        write_whole(fd, b"x" * 4096, RESERVED // 2)
+    except BaseException:
+        os.close(fd)
+        raise
+    return fd

@@ -1,0 +1,183 @@
+"""What follows from a probe: which abilities of the table's row are not used, and what people should know."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+from penstock.core.checks import VERDICTS, CheckResult
+from penstock.core.documents.probe_report import ABILITIES, ERROR, NO, NOT_TRIED, VALUE, YES
+from penstock.core.posix_acl import size
+from penstock.core.text import printable
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from penstock.core.checks import Verdict
+    from penstock.core.documents.probe_report import ProbeReport
+    from penstock.fs.capabilities import StorageFacts
+    from penstock.fs.kinds import Kind
+
+DIRECT_ALIGN = 4096
+"""Bytes: what penstock reads directly is aligned to this (`batched_reads.ALIGN`)."""
+NEEDED = {
+    "rename_over_file": "every small file of the state is replaced by such a rename",
+    "rename_over_symlink": "`current` leads to a release by such a rename",
+    "exclusive_create": "two runs could hold the dataset's lock at a time",
+    "fsync_file": "no file would be known to be on the disk",
+}
+"""Abilities without which no release can be staged, and why."""
+MISSED = {
+    "link_between_folders": "files that did not change are copied again, and take room in each release",
+    "inode_stable": "a staging folder that was replaced by another of its name is not noticed",
+    "chmod_kept": "files keep other modes than `permissions` asks for",
+    "owner_kept": "files of this account are shown as another's: root squash, or an id-mapped mount",
+}
+"""Abilities that a release is better with, and what happens without them."""
+
+
+def limited(seen: StorageFacts, report: ProbeReport) -> StorageFacts:
+    """The facts without the abilities that the probe saw refused. It adds none: that a call succeeds proves
+    neither durability nor that no cache holds the bytes.
+
+    | ability of the row  | taken away where the probe saw                  | then                        |
+    |---------------------|-------------------------------------------------|-----------------------------|
+    | durable by syncfs   | syncfs fail                                     | each file is synced         |
+    | blocks are reserved | fallocate refused, or that it reserved nothing  | files grow as they are      |
+    |                     |                                                 | written                     |
+    | read by O_DIRECT    | O_DIRECT refused, or aligned above 4,096, on    | files are read back after   |
+    |                     | the kind of file system that is seen now        | their pages were dropped    |
+    """
+    preallocate = seen.traits.preallocate and not report.refused("fallocate")
+    # Another kind (a gateway's mount, where the plan was made) says nothing of reads here.
+    direct = seen.traits.direct and not (report.kind == seen.kind and _refuses_direct(report))
+    return replace(
+        seen,
+        traits=seen.traits._replace(preallocate=preallocate, direct=direct),
+        durability="fsync" if report.refused("syncfs") else seen.durability,
+    )
+
+
+def links_work(report: ProbeReport) -> bool:
+    """Whether unchanged files may be linked from a release. Also True where it could not be tried (no room):
+    each link is checked when it is made."""
+    tried = (report["link_between_folders"], report["link_between_trees"])
+    return all(one.answer in (YES, NOT_TRIED) for one in tried)
+
+
+def reflinks_work(report: ProbeReport) -> bool:
+    """Whether a file may share its blocks with one of another release. What was not tried does not."""
+    return report["reflink"].answer == YES
+
+
+def differences(seen: StorageFacts, report: ProbeReport) -> list[CheckResult]:
+    """What people should know of a probe, the gravest first. `seen` are the facts by the table alone. A
+    result has no `wanted` where the row claims nothing.
+
+    | what the probe saw                                               | verdict   |
+    |------------------------------------------------------------------|-----------|
+    | an ability of `NEEDED` refused                                   | `stop`    |
+    | an ability of `MISSED` refused                                   | `warning` |
+    | an ability that `limited` takes away                             | `warning` |
+    | O_DIRECT refused, or aligned above 4,096, against the row        | `warning` |
+    | a link or rename refused between the two folders, not within one | `warning` |
+    | an errno that is no refusal                                      | `warning` |
+    | anything else than the row says                                  | `note`    |
+    | nothing could be tried                                           | `note`    |
+    """
+    if all(report[name].answer == NOT_TRIED for name in ABILITIES):
+        why = next((one.why for one in report.abilities.values()), "")
+        return [CheckResult("what the file system can do", f"not tried: {why}", "note")]
+    found: dict[str, CheckResult] = {}
+    for one in (*_wrong(seen, report), *_trees(report), *_failed(report), *_otherwise(seen.traits, report)):
+        found.setdefault(one.about, one)
+    return sorted(found.values(), key=lambda one: -VERDICTS.index(one.verdict))
+
+
+def acls(report: ProbeReport, named: int, mend: str) -> list[CheckResult]:
+    """Whether the ACLs of a release can be set, with `named` users and groups. `mend` as of `Kind.acls`.
+
+    | named | what the probe saw                                     | verdict   |
+    |-------|--------------------------------------------------------|-----------|
+    | 0     | anything                                               |           |
+    | some  | an ACL refused, or changed                             | `stop`    |
+    | some  | no room for a folder's two ACLs among its xattrs       | `stop`    |
+    | some  | a default ACL that new files do not inherit            | `warning` |
+    """
+    if not named:
+        return []
+    if report.refused("acl"):
+        why = f"{mend or 'mount it with POSIX ACLs'}; or take `permissions.acl` out"
+        return [_result(report, "acl", "stop", why, wanted=YES)]
+    room, need = report["xattr_bytes"], 2 * size(named)
+    if room.answer == VALUE and (room.value or 0) < need:
+        why = f"a folder's two ACLs with {named} entries take {need} bytes: name fewer users and groups"
+        return [_result(report, "xattr_bytes", "stop", why, wanted=f"at least {need}")]
+    if report.refused("acl_inherited"):
+        why = "the ACL of each file is set by a call of its own"
+        return [_result(report, "acl_inherited", "warning", why, wanted=YES)]
+    return []
+
+
+def _wrong(seen: StorageFacts, report: ProbeReport) -> Iterator[CheckResult]:
+    for name, why in NEEDED.items():
+        if report.refused(name):
+            mend = f"{why}: choose another file system for `target.root`"
+            yield _result(report, name, "stop", mend, wanted=YES)
+    row = seen.traits
+    unclaimed = {"link_between_folders": row.links != YES, "inode_stable": row.inodes != "stable"}
+    for name, why in MISSED.items():
+        if report.refused(name):
+            yield _result(report, name, "warning", why, wanted="" if unclaimed.get(name) else YES)
+    now = limited(seen, report)
+    if now.durability != seen.durability:
+        yield _result(report, "syncfs", "warning", "each file is synced by itself", wanted=YES)
+    if now.traits.preallocate != seen.traits.preallocate:
+        why = "large files are written without a reservation: a full disk shows later"
+        yield _result(report, "fallocate", "warning", why, wanted=YES)
+    if seen.direct and _refuses_direct(report):
+        why = "files are read back after their pages were dropped from the cache"
+        yield _result(report, "direct_alignment", "warning", why, wanted=f"at most {DIRECT_ALIGN}")
+
+
+def _trees(report: ProbeReport) -> Iterator[CheckResult]:
+    cloned = "share their blocks by reflinks" if reflinks_work(report) else "are copied again"
+    what = {
+        "link": f"files that did not change cannot be linked: they {cloned}",
+        "rename": "what another run staged is copied again",
+    }
+    for call, why in what.items():
+        beyond = f"{call}_between_trees"
+        if report.refused(beyond) and report[f"{call}_between_folders"].answer == YES:
+            mend = f"the two folders are of two quota trees, so {why}: give the dataset one quota tree"
+            yield _result(report, beyond, "warning", mend, wanted=YES)
+
+
+def _failed(report: ProbeReport) -> Iterator[CheckResult]:
+    for name in ABILITIES:
+        if report[name].answer == ERROR:
+            yield _result(report, name, "warning", "look at the mount and its servers")
+
+
+def _otherwise(row: Kind, report: ProbeReport) -> Iterator[CheckResult]:
+    """Where the row is wrong, and nothing rests on it here."""
+    says = {
+        "rename_over_empty_folder": {"empty folder": YES, "nothing": NO}.get(row.folder_over),
+        "flock": YES if row.flock == "machine" else None,
+        "holes": YES if row.holes_told else None,
+        "holes_before_writeback": YES if row.holes_told else None,
+    }
+    for name, wanted in says.items():
+        if wanted is not None and report[name].answer in (YES, NO) and report[name].answer != wanted:
+            yield _result(report, name, "note", wanted=f"{wanted}, by the table of file systems")
+
+
+def _result(
+    report: ProbeReport, name: str, verdict: Verdict, mend: str = "", *, wanted: str = ""
+) -> CheckResult:
+    return CheckResult(ABILITIES[name], printable(str(report[name])), verdict, wanted, mend)
+
+
+def _refuses_direct(report: ProbeReport) -> bool:
+    seen = report["direct_alignment"]
+    return report.refused("direct_alignment") or (seen.answer == VALUE and (seen.value or 0) > DIRECT_ALIGN)

@@ -1,0 +1,51 @@
+"""Where one trial works, and the small things that trials have in common."""
+
+from __future__ import annotations
+
+import os
+from typing import TYPE_CHECKING, NamedTuple
+
+from penstock.core.documents.probe_report import NO, VALUE, YES, Seen
+from penstock.host.proc import PROC
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+
+class Place(NamedTuple):
+    """Of one trial alone."""
+
+    here: Path
+    """An empty folder."""
+    there: Path | None = None
+    """An empty folder below the folder beside; None where none was given."""
+    proc: str = PROC
+
+    def file(self, name: str, content: bytes = b"") -> Path:
+        """A new file. Raises OSError."""
+        path = self.here / name
+        path.write_bytes(content)
+        return path
+
+    def folder(self, name: str) -> Path:
+        """A new folder. Raises OSError."""
+        path = self.here / name
+        path.mkdir()
+        return path
+
+
+def answered(does: bool, why: str = "") -> Seen:
+    """`yes`, or `no` with what was seen instead."""
+    return Seen(YES) if does else Seen(NO, why=why)
+
+
+def valued(value: int, why: str = "") -> Seen:
+    return Seen(VALUE, value, why=why)
+
+
+def write_whole(fd: int, content: bytes, offset: int = 0) -> None:
+    """Raises OSError; a write that takes only some of the bytes is continued."""
+    view = memoryview(content)
+    while view:
+        done = os.pwrite(fd, view, offset)
+        view, offset = view[done:], offset + done

@@ -1,0 +1,170 @@
+"""The probe: each ability tried in a folder of its own below a hidden one, which is removed at the end.
+
+It makes some 400 calls and writes less than 1 MiB: 0.05 to 0.3 s on a local disk, of which syncfs may take
+0.2. No file outside of the hidden folders is touched. The caller is the only one who probes this folder
+now: it holds the dataset's lock, or made the folder itself. So what lies there of an earlier probe is of
+one that was killed, and is removed.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import os
+import platform
+import shutil
+import time
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING
+
+from penstock.core.documents.probe_report import ABILITIES, ERROR, NO, YES, LinkCost, ProbeReport, Seen
+from penstock.core.layout import PROBE
+from penstock.fs.capabilities import facts
+from penstock.fs.errno_map import NO_SPACE
+from penstock.fs.probe import attributes, data, names
+from penstock.fs.probe.link_cost import link_cost
+from penstock.fs.probe.place import Place
+from penstock.host.job_environment import host_name
+from penstock.host.proc import PROC
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+    from pathlib import Path
+
+    Trial = Callable[[Place], Seen]
+
+TRIALS: Mapping[str, Trial] = {
+    name: getattr(module, name) for name in ABILITIES for module in (names, data, attributes)
+    if hasattr(module, name)
+}  # fmt: skip
+REFUSALS = frozenset(
+    {
+        errno.EOPNOTSUPP, errno.ENOSYS, errno.EINVAL, errno.EPERM, errno.EXDEV, errno.EMLINK, errno.EEXIST,
+        errno.ENOTEMPTY, errno.ENOTDIR, errno.EISDIR, errno.EBUSY, errno.EILSEQ, errno.ENAMETOOLONG,
+        errno.ENOTTY, errno.ENOLCK, errno.ENODATA, errno.E2BIG, errno.ERANGE,
+    }
+)  # fmt: skip
+SECONDS, MOST = 0.05, 100
+"""How long, and how many at most, a rate is measured."""
+_READ_ONLY = frozenset({errno.EROFS, errno.EACCES, errno.EPERM})
+
+
+def probe(
+    folder: Path, beside: Path | None = None, *, between: Callable[[], object] = bool, proc: str = PROC
+) -> ProbeReport:
+    """Try what the file system of `folder` does; links and renames also to `beside`, which may be of another
+    quota tree. Both are folders that this account may write: where it may not, where the file system is
+    read-only or full, each ability is `not tried`, and says why. `between` is called before each trial: it
+    may wait. Raises no OSError."""
+    began = time.monotonic()
+    found: dict[str, float] = {}
+    kind = ""
+    places: list[Path] = []
+    cost = LinkCost()
+    try:
+        kind = facts(folder, proc).kind
+        places = [place / PROBE for place in (folder, beside) if place is not None]
+        for place in places:
+            shutil.rmtree(place, ignore_errors=True)
+            place.mkdir(0o700)
+        abilities = {}
+        for name, trial in TRIALS.items():
+            between()
+            abilities[name] = _tried(trial, name, places, proc)
+        if abilities["link_between_folders"].answer == YES:
+            with contextlib.suppress(OSError):
+                (places[0] / "cost").mkdir(0o700)
+                cost = link_cost(places[0] / "cost", between)
+        between()
+        found = rates(places[0])
+    except OSError as error:
+        abilities = dict.fromkeys(ABILITIES, Seen(error=_name(error), why=_why_not(error)))
+    finally:
+        for place in places:
+            shutil.rmtree(place, ignore_errors=True)
+    return ProbeReport(
+        folder=str(folder),
+        beside=str(beside or ""),
+        kind=kind,
+        host=host_name(),
+        kernel=platform.release(),
+        at=datetime.now(UTC).isoformat(timespec="seconds"),
+        seconds=round(time.monotonic() - began, 3),
+        abilities=abilities,
+        link_cost=cost,
+        rates=found,
+    )
+
+
+def rates(place: Path) -> dict[str, float]:
+    """How many small files, and links to them, this process makes a second in a folder, one after another:
+    each for SECONDS, or MOST of them. Empty where that fails."""
+    folder = place / "rates"
+    try:
+        folder.mkdir(0o700)
+        made = _a_second(lambda number: _small_file(folder, number))
+        linked = _a_second(lambda number: os.link(folder / "0", folder / f"link{number}"))
+    except OSError:
+        return {}
+    return {"files": round(made, 1), "links": round(linked, 1)}
+
+
+def _a_second(do: Callable[[int], object]) -> float:
+    began, count = time.perf_counter(), 0
+    while count < MOST and (count == 0 or time.perf_counter() - began < SECONDS):
+        do(count)
+        count += 1
+    return count / max(time.perf_counter() - began, 1e-6)
+
+
+def _small_file(folder: Path, number: int) -> None:
+    temporary = folder / ".new"
+    with temporary.open("xb") as stream:
+        stream.write(b"penstock" * 512)
+    temporary.rename(folder / str(number))
+
+
+def _tried(trial: Trial, name: str, places: list[Path], proc: str) -> Seen:
+    """What came of one trial. Its folders are removed with the hidden one."""
+    try:
+        made = [place / name for place in places]
+        for folder in made:
+            folder.mkdir(0o700)
+        return trial(Place(made[0], made[1] if len(made) > 1 else None, proc))
+    except OSError as error:
+        return seen_error(error)
+
+
+def seen_error(error: OSError) -> Seen:
+    """What the error of a trial's call says.
+
+    | errno                                      | answer      |
+    |--------------------------------------------|-------------|
+    | ENOSPC EDQUOT                              | `not tried` |
+    | of `REFUSALS`                              | `no`        |
+    | any other (EIO ESTALE EACCES EROFS ...)    | `error`     |
+    """
+    if error.errno in NO_SPACE:
+        return Seen(error=_name(error), why=_why_not(error))
+    if error.errno in REFUSALS:
+        return Seen(NO, error=_name(error))
+    return Seen(ERROR, error=_name(error), why=_strerror(error))
+
+
+def _why_not(error: OSError) -> str:
+    if error.errno in NO_SPACE:
+        return "the quota is used up" if error.errno == errno.EDQUOT else "no space or no inodes left"
+    if error.errno in _READ_ONLY:
+        return f"this account cannot make a folder there: {_strerror(error)}"
+    return f"no folder can be made there: {_strerror(error)}"
+
+
+def _name(error: OSError) -> str:
+    # Python calls 95 by its other name.
+    if error.errno == errno.EOPNOTSUPP:
+        return "EOPNOTSUPP"
+    return errno.errorcode.get(error.errno or 0, f"errno {error.errno}")
+
+
+def _strerror(error: OSError) -> str:
+    return os.strerror(error.errno) if error.errno else str(error)

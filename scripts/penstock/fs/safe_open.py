@@ -1,0 +1,180 @@
+"""Paths below a folder, by descriptors: nothing below the configured root is trusted.
+
+Guarantee: no function of this module follows a symbolic link below the given descriptor or leaves it
+by `..`, whoever renames folders meanwhile. One openat2 (Linux 5.6) where the kernel and the sandbox
+allow it; else, and for paths longer than the kernel takes, one O_NOFOLLOW open for each component.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import os
+import resource
+import stat
+from collections import OrderedDict
+
+from penstock.fs import libc
+
+PATH_MAX = 4096
+OPEN_FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
+HOLD_FOLDER = os.O_PATH | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
+EXHAUSTED = frozenset({errno.EMFILE, errno.ENFILE})
+"""This process, or this machine, has too many files open."""
+MOST_KEPT = 256
+_STREAMS = 64
+_SPARE = 200
+"""Descriptors of a process that are for other things than folders."""
+_openat2_works = True
+
+
+def raise_limit() -> None:
+    """Let this process open as many files as its hard limit says: login shells hand a low one on."""
+    _, most = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))
+
+
+def folders_kept() -> int:
+    """How many descriptors of folders each of a process's streams may keep of its source, of its target and
+    of the release that it links from: many sites let a process have 1,024 files open."""
+    limit, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
+    return max(4, min(MOST_KEPT, (limit - _SPARE) // _STREAMS // 3))
+
+
+def open_beneath(root_fd: int, path: str, flags: int, mode: int = 0) -> int:
+    """Open `path` (relative, normalised) below `root_fd`; a link anywhere is ELOOP or ENOTDIR,
+    an empty, `.` or `..` component is EINVAL. Raises OSError."""
+    global _openat2_works
+    parts = _parts(path)
+    if _openat2_works and len(os.fsencode(path)) < PATH_MAX:
+        while True:
+            try:
+                return libc.openat2(root_fd, path, flags | os.O_NOFOLLOW, mode)
+            except OSError as error:
+                if error.errno in (errno.EAGAIN, errno.EINTR):
+                    continue
+                if error.errno not in (errno.ENOSYS, errno.EPERM):
+                    raise
+                if error.errno == errno.ENOSYS:
+                    _openat2_works = False
+                # EPERM may be a sandbox or the file itself: the walk tells which.
+                break
+    return _walk(root_fd, parts, flags, mode)
+
+
+def open_dir(root_fd: int, path: str) -> int:
+    """A descriptor of the folder `path` below `root_fd`; "" is the root itself."""
+    if not path:
+        return os.open(".", OPEN_FOLDER, dir_fd=root_fd)
+    return open_beneath(root_fd, path, OPEN_FOLDER)
+
+
+def make_dir(root_fd: int, path: str, mode: int, gid: int | None) -> int:
+    """Make the folder `path` and all that lead to it; returns its descriptor.
+
+    New folders have exactly `mode` (whatever the umask), the setgid bit too where they inherit it, and
+    the group `gid`, if one is given; those that are there stay as they are. Two processes may do it at
+    the same time.
+    """
+    fd = os.open(".", OPEN_FOLDER, dir_fd=root_fd)
+    try:
+        for part in _parts(path) if path else ():
+            made = False
+            try:
+                lower = os.open(part, OPEN_FOLDER, dir_fd=fd)
+            except FileNotFoundError:
+                with contextlib.suppress(FileExistsError):
+                    os.mkdir(part, mode & 0o777, dir_fd=fd)
+                    made = True
+                lower = os.open(part, OPEN_FOLDER, dir_fd=fd)
+            os.close(fd)
+            fd = lower
+            if made:
+                set_owner_mode(fd, mode | (os.fstat(fd).st_mode & stat.S_ISGID), gid)
+    except BaseException:
+        os.close(fd)
+        raise
+    return fd
+
+
+def set_owner_mode(fd: int, mode: int, gid: int | None) -> bool:
+    """Give an open file or folder its group, then its mode (a chown can clear mode bits), each only
+    where it differs. Returns whether anything changed."""
+    seen = os.fstat(fd)
+    changed = False
+    if gid is not None and seen.st_gid != gid:
+        os.fchown(fd, -1, gid)
+        changed = True
+    if changed or stat.S_IMODE(seen.st_mode) != mode:
+        os.fchmod(fd, mode)
+        changed = True
+    return changed
+
+
+def _parts(path: str) -> list[str]:
+    parts = path.split("/")
+    for part in parts:
+        if part in ("", ".", ".."):
+            raise OSError(errno.EINVAL, "not a normalised relative path", path)
+    return parts
+
+
+def _walk(root_fd: int, parts: list[str], flags: int, mode: int) -> int:
+    held = root_fd
+    try:
+        for part in parts[:-1]:
+            lower = os.open(part, HOLD_FOLDER, dir_fd=held)
+            if held != root_fd:
+                os.close(held)
+            held = lower
+        return os.open(parts[-1], flags | os.O_NOFOLLOW | os.O_CLOEXEC, mode, dir_fd=held)
+    finally:
+        if held != root_fd:
+            os.close(held)
+
+
+class Folders:
+    """Descriptors of recently used folders below one root, for one thread.
+
+    A descriptor is good until the next call: ask again instead of keeping it. At most `cap` are open, and
+    none but the one that is asked for where the process may open no more.
+    """
+
+    def __init__(self, root_fd: int, cap: int = MOST_KEPT) -> None:
+        self.root_fd = root_fd
+        self._cap = cap
+        self._open: OrderedDict[str, int] = OrderedDict()
+
+    def get(self, path: str) -> int:
+        """The folder's descriptor. Raises OSError (FileNotFoundError when it is not there)."""
+        fd = self._open.get(path)
+        if fd is not None:
+            self._open.move_to_end(path)
+            return fd
+        return self._keep(path, self._opened(path))
+
+    def _opened(self, path: str) -> int:
+        try:
+            return open_dir(self.root_fd, path)
+        except OSError as error:
+            if error.errno not in EXHAUSTED:
+                raise
+            self.close()
+            return open_dir(self.root_fd, path)
+
+    def make(self, path: str, mode: int, gid: int | None) -> int:
+        """`get`, after `make_dir` where the folder is missing."""
+        try:
+            return self.get(path)
+        except FileNotFoundError:
+            return self._keep(path, make_dir(self.root_fd, path, mode, gid))
+
+    def _keep(self, path: str, fd: int) -> int:
+        self._open[path] = fd
+        if len(self._open) > self._cap:
+            os.close(self._open.popitem(last=False)[1])
+        return fd
+
+    def close(self) -> None:
+        while self._open:
+            os.close(self._open.popitem()[1])

@@ -1,0 +1,198 @@
+"""What other packages call: preflight `check_target`, plan `check_plan`, then `stripe`; who is about to read
+files, `data_states`.
+
+A kind of file system names its product in the one table of kinds (`kinds`, `Kind.product`): a package
+beside this module, whose `commands` module finds the vendor's commands. A kind that names none has nothing to
+check, and costs nothing. Where the commands are not there, that is a note.
+"""
+
+from __future__ import annotations
+
+import os
+import shlex
+from importlib import import_module
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from penstock.core.checks import CheckResult
+from penstock.core.text import printable
+from penstock.fs.capabilities import facts
+from penstock.fs.data_states import DataStates
+from penstock.fs.kinds import AUTO, rules_of
+from penstock.fs.mount_checks import check_chunk
+from penstock.fs.quotas import owner_of_new, unnamed_group
+from penstock.fs.stores import health, placement, space, striping
+from penstock.fs.stores.placement import SizeClasses
+from penstock.fs.stores.striping import INHERIT
+from penstock.host import command
+from penstock.host.mounts import mount_of, nearest
+from penstock.host.proc import PROC
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+    from pathlib import Path
+
+    from penstock.core.documents.promise import Promise
+    from penstock.fs.kinds import Kind
+
+
+def has_tools(path: Path, named: str = AUTO) -> bool:
+    """Whether the vendor of the file system of `path` has commands that penstock can ask; `named` is
+    `target.filesystem`."""
+    return bool(rules_of(facts(path).traits, named).commands)
+
+
+def data_states(folder: Path, named: str = AUTO, proc: str | os.PathLike[str] = PROC) -> DataStates | None:
+    """Who is asked where the data of the files below `folder` is, before they are opened; to be closed. None
+    where the kind of file system has no place but one: nothing needs to be asked. Raises OSError of the
+    folder."""
+    kind = rules_of(facts(folder, proc).traits, named)
+    if not (kind.commands or kind.stubs):
+        return None
+    ask = None
+    if kind.commands:
+        point = mount_of(os.path.realpath(folder), proc).point
+        ask = import_module(f"penstock.fs.{kind.product}.states").find(point, proc)
+    return DataStates(folder, ask, stubs=kind.stubs)
+
+
+class PlanChecks(NamedTuple):
+    """What the vendor's commands say of a plan."""
+
+    results: list[CheckResult]
+    """Of space, metadata and quotas, as the files will be striped, and of how they will be striped."""
+    targets: int = 0
+    """Over how many `stripe` is to stripe a file; 0: nothing is to be set."""
+    pool: str = ""
+    """The storage pool that the files will lie in; "": not known."""
+    chunk_files: int = 0
+    """How many chunk files the files will be on all storage targets; 0: not known."""
+
+
+def check_target(
+    path: Path,
+    *,
+    gid: int | None = None,
+    wish: str = INHERIT,
+    named: str = AUTO,
+    proc: str | os.PathLike[str] = PROC,
+) -> list[CheckResult]:
+    """What the vendor's commands say of the file system that holds, or will hold, `path`: servers, targets,
+    and the quotas of this process's account and of the group that its files will have (None: as the folder
+    gives it). [] for kinds without such commands. Never raises but OSError of the path itself."""
+    kind = rules_of(facts(path, proc).traits, named)
+    tools, missing = _tools(kind, path, proc)
+    if tools is None:
+        return [*missing, *_unstriped(kind, wish)]
+    folder = nearest(path)
+    survey = tools.survey(str(folder), *owner_of_new(folder, None, gid))
+    none = SizeClasses()
+    chosen = striping.choose(wish, survey, none)
+    chunks: list[CheckResult] = []
+    if survey.pattern is not None:
+        chunks = check_chunk(path, survey.pattern.chunk_bytes, proc, named=named)
+    counted = any(one.scope == "group" and (one.limit or one.file_limit) for one in survey.quotas)
+    unnamed = unnamed_group(folder, enforced=True) if gid is None and counted else []
+    # That a folder hands its group on is said of all file systems alike, beside the kernel's quotas.
+    stops = [one for one in unnamed if one.verdict == "stop"]
+    return [*health.judge(survey), *space.quotas(survey, none), *stops, *chosen.results, *chunks]
+
+
+def check_plan(
+    path: Path,
+    sizes: SizeClasses,
+    folders: int,
+    *,
+    gid: int | None = None,
+    wish: str = INHERIT,
+    named: str = AUTO,
+    promised: Sequence[Promise] = (),
+    proc: str | os.PathLike[str] = PROC,
+) -> PlanChecks:
+    """Whether files of these sizes and so many folders fit into a folder that is made in `path`, striped as
+    wished, beside what other runs have promised to write: the targets of its pool, the metadata, the quotas
+    of their final owner. As `check_target` otherwise; what that said of servers is not repeated."""
+    kind = rules_of(facts(path, proc).traits, named)
+    tools, missing = _tools(kind, path, proc)
+    if tools is None:
+        return PlanChecks([*missing, *_unstriped(kind, wish)])
+    folder = nearest(path)
+    survey = tools.survey(str(folder), *owner_of_new(folder, None, gid))
+    chosen = striping.choose(wish, survey, sizes)
+    if survey.pattern is not None and chosen.targets:
+        survey = survey._replace(pattern=survey.pattern._replace(targets=chosen.targets))
+    survey = space.beside(survey, promised)
+    results = [
+        *space.placed(survey, sizes),
+        *space.metadata(survey, sizes, folders),
+        *space.files_allowed(survey, sizes, folders),
+        *space.quotas(survey, sizes, folders),
+        *health.silences(survey),
+        *chosen.results,
+    ]
+    if survey.pattern is None:
+        return PlanChecks(results)
+    pool = survey.pattern.pool or survey.pattern.pool_name
+    objects = placement.chunk_files(sizes, survey.pattern)
+    return PlanChecks(results, chosen.targets, pool, objects)
+
+
+def pool_of(path: Path, *, named: str = AUTO, proc: str | os.PathLike[str] = PROC) -> str:
+    """The storage pool that new files of this folder get, by one command of the vendor's; "" where no command
+    says it, or the folder cannot be asked about."""
+    try:
+        tools, _ = _tools(rules_of(facts(path, proc).traits, named), path, proc)
+        pattern = tools.pattern(str(nearest(path))) if tools is not None else None
+    except OSError:
+        return ""
+    return "" if pattern is None else pattern.pool_name or pattern.pool
+
+
+def chunk_files(
+    path: Path, sizes: SizeClasses, *, named: str = AUTO, proc: str | os.PathLike[str] = PROC
+) -> int:
+    """How many chunk files these files will be as the folder is striped, by one command: what a run promises
+    before it is checked. 0 where no command says it. `check_plan` says it exactly."""
+    tools, _ = _tools(rules_of(facts(path, proc).traits, named), path, proc)
+    pattern = tools.pattern(str(nearest(path))) if tools is not None else None
+    return 0 if pattern is None else placement.chunk_files(sizes, pattern)
+
+
+def stripe(
+    folder: Path, targets: int, *, named: str = AUTO, proc: str | os.PathLike[str] = PROC
+) -> list[CheckResult]:
+    """Set on `folder`, which holds nothing yet, over how many targets its new files are striped, 0 for as it
+    is; then read that back."""
+    if not targets:
+        return []
+    tools, missing = _tools(rules_of(facts(folder, proc).traits, named), folder, proc)
+    if tools is None:
+        return missing
+    now = tools.pattern(str(folder))
+    argv = tools.set_pattern(str(folder), targets, now)
+    answer = command.run(argv)
+    # Where an administrator is to do it, it holds for what comes later, below the folder above.
+    above = shlex.join(tools.set_pattern(str(folder.parent), targets, now))
+    if not answer.ok:
+        return [striping.failed(answer.words, above, refused=tools.refused(answer))]
+    return [striping.compared(targets, tools.pattern(str(folder)), shlex.join(argv))]
+
+
+def _unstriped(kind: Kind, wish: str) -> list[CheckResult]:
+    """Where nothing can be striped that was to be."""
+    if wish == INHERIT:
+        return []
+    text = f"nothing is striped on {printable(kind.name)}: penstock has no command for it here"
+    return [CheckResult(striping.KEY, text, "warning", mend=f"set {striping.KEY}: {INHERIT}")]
+
+
+def _tools(kind: Kind, path: Path, proc: str | os.PathLike[str]) -> tuple[Any, list[CheckResult]]:
+    """The vendor's commands; else what to say of it."""
+    if not kind.commands:
+        return None, []
+    module = import_module(f"penstock.fs.{kind.product}.commands")
+    found = module.find(proc, point=mount_of(os.path.realpath(nearest(path)), proc).point)
+    if found is not None:
+        return found, []
+    text = f"not there: {' or '.join(module.PROGRAMS)} on PATH; targets, pools and quotas are not known"
+    mend = "install the vendor's commands on this machine, or put them on PATH; the run does not need them"
+    return None, [CheckResult(f"commands of {printable(kind.name)}", text, "note", "on PATH", mend)]

@@ -1,0 +1,38 @@
+"""Asks the commands of one survey one after the other, within a budget of seconds, and keeps what got no
+answer."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from penstock.fs.stores.facts import Silence
+from penstock.host import command
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+BUDGET = 40.0
+"""Seconds for all commands of one survey."""
+
+
+class Asking:
+    """The questions of one survey. `away` says of a command's words whether the management service was not
+    reached."""
+
+    def __init__(self, away: Callable[[str], bool] = lambda _: False) -> None:
+        self._budget, self._away = command.Budget(BUDGET), away
+        self.silences: list[Silence] = []
+
+    def ask(
+        self, about: str, argv: Sequence[str], useful: Callable[[str], object] = lambda _: False
+    ) -> command.Answer:
+        """The answer, which counts where the exit status is 0, or where `useful` says so of its output: one
+        target that does not answer makes a whole table's command fail."""
+        answer = command.run(argv, self._budget)
+        if not (answer.ok or useful(answer.out)):
+            self.silent(about, argv, answer.words, management=self._away(answer.words))
+        return answer
+
+    def silent(self, about: str, argv: Sequence[str], why: str, *, management: bool = False) -> None:
+        """Keep that a question got no answer."""
+        self.silences.append(Silence(about, " ".join(argv), why, management))

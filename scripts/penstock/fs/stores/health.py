@@ -1,0 +1,141 @@
+"""Whether the servers and targets of a file system are in order, by what its commands say. Pure.
+
+| what                          | seen                            | verdict                             |
+|-------------------------------|---------------------------------|-------------------------------------|
+| storage or metadata server    | not reached from this machine   | stop, with its name                 |
+| management server             | not reached, or commands say so | warning, with the time that is left |
+| target that new files can get | offline, probably offline, bad  | stop, with its number               |
+|                               | in capacity pool `emergency`    | stop                                |
+|                               | needs resync, or resyncing      | warning                             |
+|                               | online, gave no figures         | warning                             |
+|                               | in capacity pool `low`          | warning                             |
+|                               | inactive, or takes no new files | warning                             |
+| target of another pool        | any of these                    | note                                |
+| a question that got no answer |                                 | note, with the command's own words  |
+| nothing of these              |                                 | ok: how many were looked at         |
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from penstock.core.checks import ADMINISTRATOR, CheckResult
+from penstock.core.text import printable
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from penstock.core.checks import Verdict
+    from penstock.fs.stores.facts import Server, Silence, Survey, Target
+
+OFFLINE_TIMEOUT = 900
+"""`sysTargetOfflineTimeoutSecs` of BeeGFS' servers and clients, in seconds, as it is shipped: after so long
+without the management service targets count as offline. Where data is mirrored it is 180."""
+
+
+def judge(survey: Survey) -> list[CheckResult]:
+    """One result for each thing that is not in order, and one for all that is."""
+    found = [*_servers(survey), *_targets(survey), *survey.found]
+    if not found:
+        found = [_in_order(survey)] if survey.targets or survey.servers else []
+    return [*found, *silences(survey)]
+
+
+def _in_order(survey: Survey) -> CheckResult:
+    counts = (
+        (len(survey.of_role("storage")), "storage targets"),
+        (len(survey.of_role("metadata")), "metadata targets"),
+        (len(survey.servers), "servers reached"),
+    )
+    parts = [f"{count:,} {noun}" for count, noun in counts if count]
+    return CheckResult(survey.product, ", ".join(parts) + ": all in order")
+
+
+def _servers(survey: Survey) -> Iterator[CheckResult]:
+    for server in survey.servers:
+        if server.reachable is False:
+            yield _server(survey.product, server)
+
+
+def _server(product: str, server: Server) -> CheckResult:
+    name = printable(f"{server.name} [ID: {server.id}]" if server.id else server.name)
+    if server.role == "management":
+        return _management(product, name, "not reached from this machine")
+    return CheckResult(
+        f"{product} {server.role} server {name}",
+        "not reached from this machine",
+        "stop",
+        "reached",
+        f"start the server, or mend its network: {ADMINISTRATOR}",
+    )
+
+
+def _management(product: str, name: str, found: str) -> CheckResult:
+    return CheckResult(
+        f"{product} management server" + (f" {name}" if name else ""),
+        f"{found}; data is still served, but no further client can mount, and after {OFFLINE_TIMEOUT} s "
+        f"(sysTargetOfflineTimeoutSecs={OFFLINE_TIMEOUT}, as shipped) targets count as offline",
+        "warning",
+        "reached",
+        f"have it started again before {OFFLINE_TIMEOUT} s have passed: {ADMINISTRATOR}",
+    )
+
+
+def _targets(survey: Survey) -> Iterator[CheckResult]:
+    used = {target.id for target in survey.in_pool()}
+    for target in survey.targets:
+        ours = target.role == "metadata" or target.id in used
+        for verdict, found, mend in _troubles(target):
+            yield CheckResult(
+                f"{survey.product} {printable(target.name)}",
+                found if ours else f"{found}; new files of this folder are not placed there",
+                verdict if ours else "note",
+                "online, good, capacity pool normal",
+                mend if ours else "",
+            )
+
+
+def _troubles(target: Target) -> Iterator[tuple[Verdict, str, str]]:
+    if target.reachability == "offline":
+        yield "stop", "offline", f"have it brought back: {ADMINISTRATOR}"
+    if target.reachability == "probably-offline":
+        yield "stop", "probably offline: writes to it wait", "wait until it is online or offline, then repeat"
+    if target.consistency == "bad":
+        yield "stop", "consistency state bad", f"have it repaired: {ADMINISTRATOR}"
+    if target.consistency in ("needs-resync", "resyncing"):
+        found = "needs a resync" if target.consistency == "needs-resync" else "is being resynced"
+        yield "warning", f"{found}: its mirror serves alone", "nothing; a second fault would stop the run"
+    if target.reachability == "inactive":
+        found = (
+            "inactive: taken out of use; files that lie on it cannot be read, new ones are not placed on it"
+        )
+        yield "warning", found, f"have it activated, if it is to be used: {ADMINISTRATOR}"
+    elif target.capacity == "closed":
+        yield "warning", "takes no new files: full, or read-only", f"have room made on it: {ADMINISTRATOR}"
+    if target.total_bytes is None and target.reachability in ("online", "unknown"):
+        yield "warning", "gave no figures of its space", f"see whether its server answers: {ADMINISTRATOR}"
+    if target.capacity == "emergency":
+        yield "stop", "nearly full: capacity pool emergency", f"have room made on it: {ADMINISTRATOR}"
+    if target.capacity == "low":
+        yield "warning", "little room: capacity pool low", f"have room made on it: {ADMINISTRATOR}"
+
+
+def silences(survey: Survey) -> Iterator[CheckResult]:
+    """A note for each question that got no answer; those that say that the management service was not reached
+    are one warning."""
+    management = next((one for one in survey.silences if one.management), None)
+    known = any(server.role == "management" and server.reachable is False for server in survey.servers)
+    if management is not None and not known:
+        yield _management(survey.product, "", f"`{printable(management.command)}`: {management.why}")
+    for silence in survey.silences:
+        if not silence.management:
+            yield _silence(survey.product, silence)
+
+
+def _silence(product: str, silence: Silence) -> CheckResult:
+    return CheckResult(
+        f"{product} {silence.about}",
+        f"not known: `{printable(silence.command)}`: {silence.why}",
+        "note",
+        mend="run the command by hand to see why; the run does not need it",
+    )

@@ -1,0 +1,275 @@
+"""Whether a plan fits: its storage targets, the metadata, the quotas of its owner. Pure.
+
+| what                          | seen                                                   | verdict |
+|-------------------------------|--------------------------------------------------------|---------|
+| a target that files can get   | more comes to it (`placement.load`) than it takes      | stop    |
+|                               | it has fewer inodes than chunk files come to it        | stop    |
+| metadata targets together     | less free than files and folders need                  | stop    |
+| a quota of the final owner    | by `fs.quotas.judge`                           |         |
+| free space of a target        | not known                                              | note    |
+"""
+
+from __future__ import annotations
+
+import math
+from typing import TYPE_CHECKING, NamedTuple
+
+from penstock.core.checks import ADMINISTRATOR, CheckResult
+from penstock.core.human import size as _size
+from penstock.core.text import printable
+from penstock.fs.quotas import beside as quotas_beside
+from penstock.fs.quotas import judge
+from penstock.fs.stores import placement
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
+    from penstock.core.documents.promise import Promise
+    from penstock.fs.quotas import Quota
+    from penstock.fs.stores.facts import Pattern, Rules, Survey, Target
+    from penstock.fs.stores.placement import Room, SizeClasses
+
+NAMED = 8
+"""Targets that results name; the others are counted."""
+MEND = (
+    "stage less, have the target's folder striped over fewer targets or in another pool, or have room made "
+    f"on these targets: {ADMINISTRATOR}"
+)
+
+
+class Placing(NamedTuple):
+    """How files come to lie on the targets among which their pattern chooses."""
+
+    pattern: Pattern
+    among: list[Target]
+    share: placement.Load
+    rules: Rules
+
+    @property
+    def wide(self) -> int:
+        """Over how many targets a file lies that is long enough."""
+        return min(self.pattern.targets, len(self.among))
+
+    def room(self, target: Target) -> Room | None:
+        """As `placement.room`."""
+        return placement.room(target, self.rules.storage_limits)
+
+
+def _placing(targets: Sequence[Target], pattern: Pattern, sizes: SizeClasses, rules: Rules) -> Placing:
+    among = placement.eligible(targets, pattern.targets)
+    return Placing(pattern, among, placement.load(sizes, pattern, len(among)), rules)
+
+
+def placed(survey: Survey, sizes: SizeClasses) -> list[CheckResult]:
+    """Whether the storage targets take these files, striped as the folder is now."""
+    pattern = survey.pattern
+    if pattern is None or not survey.of_role("storage"):
+        return []
+    placing = _placing(survey.in_pool(), pattern, sizes, survey.rules)
+    full = _overfilled(placing)
+    lacking = list(_lacking_inodes(survey.product, placing))
+    if not full:
+        return lacking or [_fits(survey.product, placing)]
+    found = [
+        CheckResult(
+            f"{survey.product} {printable(target.name)}",
+            f"about {_size(need)} ({need:,} bytes) of this plan come to lie on it ({placing.wide} of "
+            f"{len(placing.among)} targets a file), and it takes {_size(there)}"
+            f"{_until(placing.room(target))}: {need - there:,} bytes are missing",
+            "stop",
+            f"{_size(need)} of room",
+            MEND,
+        )
+        for target, need, there in full[:NAMED]
+    ]
+    if len(full) > NAMED:
+        there = sum(max(0, one) for *_, one in full)
+        text = (
+            f"{len(full) - NAMED} further targets take too little; {_size(there)} on all {len(full)} together"
+        )
+        found.append(CheckResult(f"{survey.product} storage targets", text, "stop", _size(sizes.bytes), MEND))
+    return [*found, *lacking]
+
+
+def beside(survey: Survey, promised: Sequence[Promise]) -> Survey:
+    """The file system as it will be when other runs have written what they promised. Pure.
+
+    | of the survey    | takes                                                   | of which promises   |
+    |------------------|---------------------------------------------------------|---------------------|
+    | storage target   | its even share of the chunk files and of the bytes      | of its pool         |
+    |                  | (twice where they are mirrored)                         |                     |
+    | metadata target  | its even share of what so many files need               | all                 |
+    | quota of a user  | all bytes and files                                     | of its uid and pool |
+    | quota of a group | all bytes and files                                     | of its gid and pool |
+
+    A pool that is not known counts as the same. Where quotas count chunk files, a promise counts with its
+    own number of them. One that says none (where the vendor's commands did not say how its files are
+    striped) counts one for each file, which is rather too few.
+    """
+    if not promised:
+        return survey
+    copies = survey.pattern.copies if survey.pattern else 1
+    of_role = {role: survey.of_role(role) for role in ("storage", "metadata")}
+
+    def filled(target: Target) -> Target:
+        size = files = 0
+        beside_it = of_role.get(target.role, [])
+        if target.role == "storage":
+            beside_it = [one for one in beside_it if one.pool == target.pool]
+            theirs = [one for one in promised if _same_pool(survey, one.pool, target.pool)]
+            size, files = copies * sum(one.bytes for one in theirs), sum(map(_chunk_files, theirs))
+        elif target.role == "metadata":
+            size, files = metadata_need(sum(one.files for one in promised), 0, survey.rules)
+        among = max(1, len(beside_it))
+        return target._replace(
+            free_bytes=_less(target.free_bytes, size / among),
+            free_inodes=_less(target.free_inodes, files / among),
+        )
+
+    def used(quota: Quota) -> Quota:
+        theirs = [one for one in promised if _same_pool(survey, one.pool, quota.pool)]
+        if survey.rules.quota_counts == survey.rules.objects:
+            theirs = [one._replace(files=_chunk_files(one)) for one in theirs]
+        return quotas_beside(quota, theirs, copies)
+
+    return survey._replace(targets=tuple(map(filled, survey.targets)), quotas=tuple(map(used, survey.quotas)))
+
+
+def _chunk_files(one: Promise) -> int:
+    return one.chunk_files or one.files
+
+
+def _same_pool(survey: Survey, one: str, other: str) -> bool:
+    """Pools go by number or by name."""
+    numbers = {name: number for number, name in survey.pools}
+    return "" in (one, other) or numbers.get(one, one) == numbers.get(other, other)
+
+
+def _less(there: int | None, taken: float) -> int | None:
+    return None if there is None else max(0, there - math.ceil(taken))
+
+
+class Overfilled(NamedTuple):
+    """A target that takes less than comes to it, in bytes."""
+
+    target: Target
+    need: int
+    takes: int
+
+
+def _overfilled(placing: Placing) -> list[Overfilled]:
+    """The one that lacks most first."""
+    need = placing.share.bytes
+    found = []
+    for target in placing.among:
+        there = placing.room(target)
+        if there is not None and need > there.bytes:
+            found.append(Overfilled(target, need, there.bytes))
+    return sorted(found, key=lambda one: one.takes - one.need)
+
+
+def _lacking_inodes(product: str, placing: Placing) -> Iterator[CheckResult]:
+    need = round(placing.share.chunk_files)
+    for target in placing.among:
+        if target.free_inodes is not None and need > target.free_inodes:
+            yield CheckResult(
+                f"{product} {printable(target.name)}",
+                f"about {need:,} {placing.rules.objects} come to it, and {target.free_inodes:,} inodes are "
+                "free",
+                "stop",
+                f"{need:,} inodes",
+                f"stripe over fewer targets, stage fewer files, or {ADMINISTRATOR}",
+            )
+
+
+def _until(there: Room | None) -> str:
+    limit = there.limit if there else 0
+    return f" until {_size(limit)} are left" if limit else " until it is full"
+
+
+def _fits(product: str, placing: Placing) -> CheckResult:
+    pattern, among, share, _ = placing
+    unknown = [target for target in among if placing.room(target) is None]
+    takes = {target: there.bytes for target in among if (there := placing.room(target)) is not None}
+    least = min(takes, key=takes.__getitem__, default=None)
+    found = (
+        f"a file lies on up to {placing.wide} of {len(among)} targets, in chunks of "
+        f"{_size(pattern.chunk_bytes)}; about {_size(share.bytes)} come to one"
+    )
+    if least is not None:
+        found += f", and {printable(least.name)} takes {_size(takes[least])}"
+    if unknown:
+        found += f"; the room of {len(unknown)} targets is not known"
+    return CheckResult(f"{product} placement", found, "note" if unknown else "ok")
+
+
+def metadata(survey: Survey, sizes: SizeClasses, folders: int) -> list[CheckResult]:
+    """Whether the metadata targets take these files and folders."""
+    targets = survey.of_role("metadata")
+    entries = sizes.files + folders
+    if not targets or not entries:
+        return []
+    rules = survey.rules
+    need, inodes = metadata_need(sizes.files, folders, rules)
+    about = f"{survey.product} metadata"
+    share = f", {100 * need / sizes.bytes:.2f} % of the data" if need < sizes.bytes else ""
+    needed = f"about {_size(need)}{share}" if rules.entry_bytes else f"{inodes:,} inodes"
+    found = f"{sizes.files:,} files and {folders:,} folders need {needed}"
+    rooms = [
+        there.bytes
+        for target in targets
+        if (there := placement.room(target, rules.metadata_limits)) is not None
+    ]
+    known = [target.free_inodes for target in targets if target.free_inodes is not None]
+    mend = f"stage fewer files, or have metadata targets enlarged: {ADMINISTRATOR}"
+    if len(rooms) == len(targets) and sum(rooms) < need:
+        missing = need - sum(rooms)
+        text = f"{found}; {_size(sum(rooms))} are left above the limits: {missing:,} bytes are missing"
+        return [CheckResult(about, text, "stop", _size(need), mend)]
+    if len(known) == len(targets) and sum(known) < inodes:
+        also = f" and {inodes:,} inodes" if rules.entry_bytes else ""
+        text = f"{found}{also}; {sum(known):,} are free"
+        return [CheckResult(about, text, "stop", f"{inodes:,} inodes", mend)]
+    seen = rooms if rules.entry_bytes else known
+    if len(seen) < len(targets):
+        return [CheckResult(about, f"{found}; what is free is not known of every target", "note")]
+    left = (
+        f"{_size(sum(rooms))} are left above the limits" if rules.entry_bytes else f"{sum(known):,} are free"
+    )
+    return [CheckResult(about, f"{found}; {left}")]
+
+
+def files_allowed(survey: Survey, sizes: SizeClasses, folders: int) -> list[CheckResult]:
+    """Whether the file system may have so many files at all. How many it has is not known."""
+    most, wanted = survey.max_files, sizes.files + folders
+    if most is None or wanted <= most:
+        return []
+    found = f"{sizes.files:,} files and {folders:,} folders, and the file system may have {most:,}"
+    mend = f"stage fewer files, or have its limit raised: {ADMINISTRATOR}"
+    return [CheckResult(f"{survey.product} files", found, "stop", f"{wanted:,} files", mend)]
+
+
+def metadata_need(files: int, folders: int, rules: Rules) -> tuple[int, int]:
+    """Bytes and inodes that so many files and folders take on metadata targets."""
+    return round((files + folders) * rules.entry_bytes), files + rules.folder_inodes * folders
+
+
+def quotas(survey: Survey, sizes: SizeClasses, folders: int = 0) -> list[CheckResult]:
+    """Whether the quotas of the files' final owner and group take them. Without a file: whether any is
+    passed already."""
+    pattern, rules = survey.pattern, survey.rules
+    copies = pattern.copies if pattern else 1
+    files = sizes.files + folders
+    if rules.quota_counts == rules.objects:
+        files = placement.chunk_files(sizes, pattern) if pattern else sizes.files
+    return [
+        result
+        for quota in survey.quotas
+        for result in judge(
+            f"{survey.product} quota of {printable(quota.name)}",
+            quota,
+            sizes.bytes * copies,
+            files,
+            rules.quota_counts,
+        )
+    ]

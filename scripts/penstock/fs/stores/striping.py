@@ -1,0 +1,91 @@
+"""Over how many targets new files are to be striped: `target.striping`. Pure.
+
+| `target.striping` | the folder has                         | what is set                                |
+|-------------------|----------------------------------------|--------------------------------------------|
+| `inherit`         | anything                               | nothing                                    |
+| `auto`            | the number of the table below          | nothing                                    |
+|                   | another number                         | that number, no more than there are        |
+|                   |                                        | targets with room; chunk and pool stay     |
+|                   | mirrored files, or a composite layout  | nothing                                    |
+|                   | what is not known                      | nothing, and a warning                     |
+
+For `auto` that class of sizes decides up to which half of all bytes lie, since one pattern holds for all
+files of a folder.
+
+| mean size of that class | targets |
+|-------------------------|---------|
+| below 16 MiB            | 1       |
+| below 1 GiB             | 4       |
+| from 1 GiB on           | 8       |
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, NamedTuple
+
+from penstock.core.checks import CheckResult
+from penstock.core.human import size as _size
+from penstock.core.text import printable
+from penstock.fs.stores import placement
+
+if TYPE_CHECKING:
+    from penstock.fs.stores.facts import Pattern, Survey
+    from penstock.fs.stores.placement import SizeClasses
+
+KEY = "target.striping"
+INHERIT, AUTO = "inherit", "auto"
+WIDTHS = ((16 << 20, 1), (1 << 30, 4))
+WIDEST = 8
+"""The widest stripe that is set."""
+
+
+class Choice(NamedTuple):
+    """What is to be set on a folder, and what is to be said of it."""
+
+    targets: int = 0
+    """Over how many a new file is to be striped; 0: nothing is to be set."""
+    results: tuple[CheckResult, ...] = ()
+
+
+def choose(wish: str, survey: Survey, sizes: SizeClasses) -> Choice:
+    """What to set on the surveyed folder, of whose new files these are the sizes. `wish` is
+    `target.striping`."""
+    if wish == INHERIT:
+        return Choice()
+    pattern = survey.pattern
+    if pattern is None:
+        text = "how the folder is striped is not known, so nothing is set"
+        mend = f"see whether the vendor's commands answer, or set {KEY}: {INHERIT}"
+        return Choice(results=(CheckResult(KEY, text, "warning", mend=mend),))
+    if not sizes.bytes or pattern.kind != "raid0":
+        return Choice()
+    there = len(placement.eligible(survey.in_pool(), 1))
+    typical = sizes.half_of_the_bytes()
+    wanted = next((targets for below, targets in WIDTHS if typical < below), WIDEST)
+    wanted = min(wanted, there) if there else wanted
+    if wanted == pattern.targets:
+        return Choice()
+    text = (
+        f"files are striped over {wanted} targets in place of {pattern.targets}: half of all bytes lie in "
+        f"files of up to {_size(typical)}"
+    )
+    return Choice(wanted, (CheckResult(KEY, text),))
+
+
+def compared(targets: int, pattern: Pattern | None, command: str) -> CheckResult:
+    """Whether a folder has, when it is read back, the number of targets that `command` set on it."""
+    if pattern is not None and pattern.targets == targets:
+        pool = f", pool {pattern.pool} ({pattern.pool_name})" if pattern.pool else ""
+        text = f"{targets} targets a file, chunks of {_size(pattern.chunk_bytes)}{pool}"
+        return CheckResult(KEY, printable(text))
+    seen = "nothing" if pattern is None else f"{pattern.targets} targets"
+    text = f"`{command}` ended well, and what is read back is {seen}"
+    return CheckResult(KEY, text, "warning", mend=f"run `{command}` by hand")
+
+
+def failed(words: str, command: str, *, refused: bool) -> CheckResult:
+    """The command that sets the pattern did not do it: files get what the folder gives."""
+    why = "this account has not the right" if refused else "the command failed"
+    text = f"not striped as wished: {why} ({printable(words)}); files are striped as the folder gives it"
+    mend = f"have an administrator run `{command}`, or set {KEY}: {INHERIT}"
+    return CheckResult(KEY, text, "warning", mend=mend)

@@ -1,0 +1,287 @@
+"""A folder tree in canonical order, by descriptors, fast on a local disk and on a file system that waits.
+
+Where calls are seen to wait (a network file system; see `adaptive_threads`), many are made at a time: the
+files of a folder in groups, and the next folders ahead of the walk. In a large tree scouts list the folders
+to come (see `readahead`). What is held ahead is bounded: in folders, and in names. Sources are listed by it,
+and stagings and releases are looked at (`walk`).
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+from collections import deque
+from functools import partial
+from time import perf_counter
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from penstock.fs.adaptive_threads import GROUP, Calls
+from penstock.fs.dir_stat import BELOW, BROKEN, FILE, LINK, Looked, columns, failed, look, names_of, part, row
+from penstock.fs.safe_open import OPEN_FOLDER, open_dir
+
+if TYPE_CHECKING:
+    from collections.abc import Generator, Iterator, Sequence
+    from concurrent.futures import Future
+
+    from penstock.fs.dir_stat import Row
+    from penstock.fs.readahead import Scouts, Ticket
+
+__all__ = ["BELOW", "BROKEN", "FILE", "LINK", "Level", "Met", "descend"]
+
+AHEAD = 32
+"""Folders listed ahead in one folder; OPENED in all."""
+OPENED = 128
+NAMES = 200_000
+"""Names held ahead in one folder, about: judged by the largest so far."""
+NAMES_AT_ONCE = 512
+DEPTH = 64
+"""Levels of which the folders are held open; those above are opened again where they are needed."""
+LARGE = 30_000
+"""Names after which scouts are worth their start, a few hundredths of a second; a tenth where calls wait."""
+
+
+_NOBODY: Row = (0,) * 10
+"""In place of the lstat of the top folder, which the walk does not report."""
+
+
+class Names(NamedTuple):
+    """One folder, listed."""
+
+    fd: int
+    """Of the folder; the caller closes it. -1: it was listed by another process."""
+    names: list[str]
+    kinds: bytes
+    looked: Looked | None
+    """Of the FILE names, when they were looked at ahead."""
+    error: OSError | None
+    """Listing ended early."""
+    row: Row
+    """Of the folder itself."""
+
+
+def load(parent: int, name: str, few: int = 0) -> Names | OSError:
+    """Open and list a folder; look at its files too when there are no more than `few`."""
+    try:
+        fd = os.open(name, OPEN_FOLDER, dir_fd=parent)
+    except OSError as error:
+        return error
+    try:
+        own = row(os.fstat(fd))
+    except OSError as error:
+        os.close(fd)
+        return error
+    names, kinds, ended = names_of(fd)
+    looked = None
+    if few and kinds.count(FILE) <= few:
+        looked = columns(look(fd, [item for item, kind in zip(names, kinds, strict=True) if kind == FILE]))
+    return Names(fd, names, kinds, looked, ended, own)
+
+
+class Loader(Calls):
+    """Opens folders and reads the lstat of their files: here, by threads or by scouts."""
+
+    def __init__(self, root: int, *, names_only: bool) -> None:
+        super().__init__()
+        self.root, self.names_only = root, names_only
+        self.few = 0 if names_only else GROUP
+        """Of folders opened ahead with so few files these are looked at too."""
+        self.opened = 0
+        """Folders that are listed ahead now."""
+        self.largest = 1
+        self.names = 0
+        self._scouts: Scouts | None = None
+
+    def came(self, names: int) -> None:
+        """One more folder, with so many names."""
+        self.names += names
+        self.largest = max(self.largest, names)
+
+    def enter(self, parent: int, name: str) -> Names | OSError:
+        """`load`, measured."""
+        began = perf_counter()
+        loaded = load(parent, name)
+        self.saw(perf_counter() - began)
+        return loaded
+
+    def scouts(self) -> Scouts | None:
+        """Once the tree is seen to be large."""
+        large = self.names >= (LARGE // 10 if self.waits else LARGE)
+        if self._scouts is None and large and not self.names_only:
+            # Not loaded by workers, which know of trees by their source.
+            from penstock.fs.readahead import Scouts
+
+            self._scouts = Scouts(self.root, waits=self.waits)
+        return self._scouts
+
+    def close(self) -> None:
+        super().close()
+        if self._scouts is not None:
+            self._scouts.close()
+
+
+class Level:
+    """One folder on the way down: its names in order, its files' times as they are needed."""
+
+    def __init__(self, loader: Loader, loaded: Names, prefix: str) -> None:
+        self.prefix = prefix
+        self.error = loaded.error
+        self._fd = loaded.fd
+        self._names, self._kinds, self._at = loaded.names, loaded.kinds, 0
+        self._loader = loader
+        loader.came(len(loaded.names))
+        self._folders: Sequence[str] = ()
+        if BELOW in loaded.kinds:
+            self._folders = [n for n, kind in zip(loaded.names, loaded.kinds, strict=True) if kind == BELOW]
+        self._looked, self._given = loaded.looked, 0
+        self._entered = 0
+        self._ahead: deque[Future[Names | OSError] | Ticket] = deque()
+
+    @property
+    def fd(self) -> int:
+        """The folder's descriptor, good until the walk goes on. Raises OSError where it has to be opened
+        again and is not there any more."""
+        if self._fd < 0:
+            self._fd = open_dir(self._loader.root, self.prefix[:-1])
+        return self._fd
+
+    def runs(self) -> Iterator[tuple[int, Sequence[str]]]:
+        """What is left, in order: (kind, names). Files and links come as neighbours, at most NAMES_AT_ONCE
+        at a time; a folder comes alone."""
+        names, kinds, end = self._names, self._kinds, len(self._names)
+        while self._at < end:
+            start = self._at
+            kind = kinds[start]
+            stop = start + 1
+            if kind != BELOW:
+                block = kinds[start : start + NAMES_AT_ONCE]
+                stop = start + len(block) - len(block.lstrip(bytes((kind,))))
+            self._at = stop
+            yield kind, names[start:stop]
+
+    def found(self, names: Sequence[str]) -> Looked:
+        """The lstat, or the error it met, of the next FILE names."""
+        if self._looked is not None:
+            given = self._given
+            self._given += len(names)
+            return part(self._looked, given, self._given)
+        try:
+            return columns(self._loader.each(partial(look, self.fd), names))
+        except OSError as error:
+            return columns([error] * len(names))
+
+    def enter(self, name: str) -> Names | OSError:
+        """The next BELOW name's folder."""
+        self._entered += 1
+        # Whatever keeps others from looking ahead is no news of this folder.
+        with contextlib.suppress(OSError):
+            self._look_ahead()
+        try:
+            loaded = self._next() if self._ahead else None
+            return self._loader.enter(self.fd, name) if loaded is None else loaded
+        except OSError as error:
+            return error
+
+    def _look_ahead(self) -> None:
+        """Have the next folders listed by threads or scouts, where that pays."""
+        loader, ahead = self._loader, self._ahead
+        start = self._entered - 1 + len(ahead)
+        folders = self._folders[start : start + AHEAD - len(ahead)]
+        room = min(NAMES // loader.largest - len(ahead), OPENED - loader.opened)
+        scouts = loader.scouts() if len(folders) + len(ahead) > 1 else None
+        for name in folders[: max(room, not ahead)]:
+            if scouts is not None and scouts.able:
+                if not scouts.takes(path := self.prefix + name):
+                    break
+                ahead.append(scouts.ask(path))
+            elif loader.waits:
+                ahead.append(loader.submit(load, self.fd, name, loader.few))
+            else:
+                break
+            loader.opened += 1
+
+    def _next(self) -> Names | OSError | None:
+        """Of the first folder that others were asked to list; None when they could not."""
+        self._loader.opened -= 1
+        loaded = self._ahead.popleft().result()
+        return loaded if loaded is None or isinstance(loaded, (Names, OSError)) else _names_read(loaded)
+
+    def rest(self) -> None:
+        """Close the descriptors; they are opened again when they are needed."""
+        while self._ahead:
+            self._loader.opened -= 1
+            first = self._ahead.popleft()
+            if not first.cancel():
+                loaded = first.result()
+                if isinstance(loaded, Names):
+                    os.close(loaded.fd)
+        if self._fd >= 0:
+            os.close(self._fd)
+        self._fd = -1
+
+
+def _names_read(answer: tuple[Any, ...]) -> Names | OSError:
+    """What a scout answered."""
+    if len(answer) == 1:
+        return failed(answer[0])
+    names, kinds, looked, ended, folder = answer
+    return Names(
+        -1,
+        names,
+        kinds,
+        None if looked is None else Looked(*looked),
+        failed(ended) if ended else None,
+        folder,
+    )
+
+
+class Met(NamedTuple):
+    """Neighbours of one folder."""
+
+    kind: int
+    level: Level
+    """Their folder, with its `prefix` ("" or ending in a slash)."""
+    names: Sequence[str]
+    """Of a BELOW one: it is entered next, unless it could not be opened. Of BROKEN none."""
+    row: Row | None = None
+    """Of a BELOW its own lstat, unless it could not be opened."""
+    error: OSError | None = None
+    """Why a BELOW could not be opened; of BROKEN what went wrong."""
+
+
+def descend(root: int, *, names_only: bool = False) -> Generator[Met]:
+    """Everything below the folder `root`, a descriptor that is closed at the end: in ascending byte order of
+    the paths, a folder counting as its name with "/" after it, and met before what it holds. `level.found`
+    gives the lstat of files; it is to be called once for each Met of FILE, or never (`names_only`). Links are
+    not followed.
+
+    At most DEPTH and OPENED descriptors are held. Memory grows with the largest folder (some dozen of
+    small ones where calls wait, or the tree is large).
+    """
+    with Loader(root, names_only=names_only) as loader:
+        inside, kinds, ended = names_of(root)
+        levels = [Level(loader, Names(root, inside, kinds, None, ended, _NOBODY), "")]
+        try:
+            while levels:
+                level = levels[-1]
+                if level.error is not None:
+                    error, level.error = level.error, None
+                    yield Met(BROKEN, level, (), None, error)
+                for kind, names in level.runs():
+                    if kind != BELOW:
+                        yield Met(kind, level, names)
+                        continue
+                    loaded = level.enter(names[0])
+                    if isinstance(loaded, OSError):
+                        yield Met(BELOW, level, names, None, loaded)
+                        continue
+                    levels.append(Level(loader, loaded, f"{level.prefix}{names[0]}/"))
+                    if len(levels) > DEPTH:
+                        # Never the first: the others are found from there.
+                        levels[-DEPTH].rest()
+                    yield Met(BELOW, level, names, loaded.row)
+                    break
+                else:
+                    levels.pop().rest()
+        finally:
+            for level in levels:
+                level.rest()

@@ -1,0 +1,183 @@
+"""`weka`, asked for JSON in bytes (`-J`, `--format json -R`).
+
+Keys are those of the REST API, which the command prints as they are (`weka/csi-wekafs`,
+`apiclient/filesystem.go`: `available_total`, `used_total`, `total_budget`); of quotas older releases print
+`hardLimitBytes` for `hard_limit_bytes`, so a key is compared without underlines and case. A figure may be a
+number or its digits.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from penstock.fs.quotas import Quota
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+PRODUCT = "WEKA"
+WEKA = "weka"
+UNLIMITED = 1 << 62
+"""A limit from here on is none: the CSI driver sets 2^64 - 4096 for it."""
+
+
+def status() -> list[str]:
+    return [WEKA, "status", "-J"]
+
+
+def file_systems() -> list[str]:
+    return [WEKA, "fs", "--format", "json", "-R"]
+
+
+def quotas(file_system: str) -> list[str]:
+    """All of them: without `--all` it lists those that are exceeded alone."""
+    return [WEKA, "fs", "quota", "list", file_system, "--all", "-f", "json"]
+
+
+class Part(NamedTuple):
+    """How many of a kind of things are active."""
+
+    noun: str
+    active: int
+    total: int
+
+
+class Cluster(NamedTuple):
+    """What `weka status` says. None and "" are not known."""
+
+    name: str = ""
+    io_status: str = ""
+    parts: tuple[Part, ...] = ()
+    unavailable_percent: float | None = None
+    rebuilding: bool = False
+    """Whether any data has lost a part of its redundancy."""
+    fill: str = ""
+    """How full the drives are, in WEKA's word: `Normal`."""
+    licence: str = ""
+    """The mode of the licence: `Classic`, `PAYG`, `Unlicensed`."""
+    may_start: bool | None = None
+    """Whether the licence allows that I/O is started."""
+
+
+class FileSystem(NamedTuple):
+    """One line of `weka fs`."""
+
+    name: str
+    ready: bool = True
+    available: int | None = None
+    max_files: int | None = None
+
+
+def read_status(out: str) -> Cluster | None:
+    """None where the text is no such object."""
+    try:
+        seen = json.loads(out)
+    except ValueError:
+        return None
+    if not isinstance(seen, dict) or "io_status" not in seen:
+        return None
+    rebuild, licence = _object(seen, "rebuild"), _object(seen, "licensing")
+    states = rebuild.get("protectionState")
+    failures = [one for one in states if isinstance(one, dict)] if isinstance(states, list) else []
+    kinds = (
+        ("drives", _object(seen, "drives")),
+        ("I/O processes", _object(seen, "io_nodes")),
+        ("servers", _object(_object(seen, "servers"), "backends")),
+    )
+    percent, eligible = rebuild.get("unavailablePercent"), licence.get("io_start_eligibility")
+    return Cluster(
+        name=str(seen.get("name", "")),
+        io_status=str(seen["io_status"]),
+        parts=tuple(
+            Part(noun, active, total)
+            for noun, one in kinds
+            if (active := _count(one, "active")) is not None and (total := _count(one, "total")) is not None
+        ),
+        unavailable_percent=float(percent) if isinstance(percent, int | float) else None,
+        rebuilding=any(_count(one, "numfailures") and _count(one, "mib") for one in failures),
+        fill=str(_object(seen, "buckets_info").get("reportedRaidFillLevelSeverity", "")),
+        licence=str(licence.get("mode", "")),
+        may_start=eligible if isinstance(eligible, bool) else None,
+    )
+
+
+def read_file_systems(out: str) -> list[FileSystem]:
+    """The file systems that this account may see."""
+    return [
+        FileSystem(
+            name=str(row["name"]),
+            ready=str(row.get("status", "READY")).upper() == "READY",
+            available=_count(row, "availabletotal"),
+            max_files=_count(row, "maxfiles"),
+        )
+        for row in rows(out)
+        if "name" in row
+    ]
+
+
+def read_quotas(out: str, file_system: str, folder: str) -> list[Quota]:
+    """The quotas of `folder`, which is given by its path in the file system, and of all folders above it.
+    Those of other folders are left out. How long a soft limit has been passed is not said."""
+    found = []
+    for row in rows(out):
+        name, _, path = str(row.get("path", "")).rpartition(":")
+        path = "/" + path.strip("/")
+        inside = folder == path or folder.startswith(path.rstrip("/") + "/")
+        if not row.get("path") or name not in ("", file_system) or not inside:
+            continue
+        found.append(
+            Quota(
+                "folder",
+                0,
+                path=path,
+                used=_count(row, "totalbytes", "usedbytes"),
+                limit=_limit(row, "hardlimitbytes"),
+                soft_limit=_limit(row, "softlimitbytes"),
+            )
+        )
+    return found
+
+
+def has_rows(out: str) -> bool:
+    """Whether `out` is a list, if an empty one."""
+    try:
+        return isinstance(json.loads(out), list)
+    except ValueError:
+        return False
+
+
+def rows(out: str) -> list[dict[str, Any]]:
+    """The objects of a list, by their keys in small letters without underlines."""
+    try:
+        value = json.loads(out)
+    except ValueError:
+        return []
+    found = value if isinstance(value, list) else []
+    return [
+        {str(key).lower().replace("_", ""): one for key, one in row.items()}
+        for row in found
+        if isinstance(row, dict)
+    ]
+
+
+def _object(value: Mapping[str, Any], key: str) -> Mapping[str, Any]:
+    found = value.get(key)
+    return found if isinstance(found, dict) else {}
+
+
+def _count(row: Mapping[str, Any], *names: str) -> int | None:
+    by_name = {str(key).lower().replace("_", ""): one for key, one in row.items()}
+    for name in names:
+        value = by_name.get(name)
+        if isinstance(value, int | float) and not isinstance(value, bool):
+            return int(value)
+        if isinstance(value, str) and re.fullmatch(r"\d+(?: ?B)?", value):
+            return int(value.removesuffix("B"))
+    return None
+
+
+def _limit(row: Mapping[str, Any], name: str) -> int | None:
+    most = _count(row, name)
+    return most if most and most < UNLIMITED else None

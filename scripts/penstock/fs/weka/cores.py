@@ -1,0 +1,141 @@
+"""Which cores WEKA's client holds on this machine, as any account can find out: asked in this order, and the
+first that answers counts for a container.
+
+| what is asked                     | who may ask         | what it says                                   |
+|-----------------------------------|---------------------|------------------------------------------------|
+| `weka local resources -C NAME -J` | root, on most sites | `core_id` of each process but the managing one |
+| mount options `core=`, `net=`     | all                 | what the mount asked for                       |
+| WEKA's processes                  | all, unless hidepid | the CPUs that their threads may run on         |
+| cpusets of WEKA's control groups  | all                 | the CPUs of all containers together            |
+
+All numbers are the kernel's. The last two say where WEKA may run, which can be more than it holds. Not run on
+WEKA: the keys of the command's JSON (`nodes`, by number, with `core_id`, `dedicate_core` and `roles`;
+`net_devices`) are those that WEKA's operator reads and writes (weka_runtime.py, resourcedoc.go), the paths of
+cpusets those of docs.weka.io.
+"""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from penstock.core import cpu_lists
+from penstock.core.documents.node_cores import HeldCores
+from penstock.core.text import printable
+from penstock.fs.weka import cli
+from penstock.fs.weka.mount import parse_mount
+from penstock.fs.weka.processes import cores_of_containers
+from penstock.host import command
+from penstock.host.mounts import mounts
+from penstock.host.proc import PROC, Root
+from penstock.host.setting_files import setting
+from penstock.host.topology import SYS
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    from penstock.core.documents.node_cores import FileValue
+    from penstock.fs.weka.mount import WekaMount
+    from penstock.host.command import Answer
+
+TYPE = "wekafs"
+SETTING = "isolate_cpusets"
+FILES = ("etc/wekaio/weka.conf", "etc/wekaio/service.conf")
+"""Where isolate_cpusets is said to stand: by Lenovo's brief on WEKA, and by WEKA's own documentation."""
+CPUSETS = (
+    "fs/cgroup/cpuset/{name}/cpuset.effective_cpus",
+    "fs/cgroup/cpuset/{name}/cpuset.cpus",
+    "fs/cgroup/{name}/cpuset.cpus.effective",
+)
+"""Below /sys, under cgroup v1 and v2; `name` begins with `weka`."""
+BUDGET = 6.0
+"""Seconds for all commands: the probe's job has a minute for everything."""
+
+
+def weka_mounts(proc: Root = PROC) -> list[WekaMount]:
+    """Of this machine."""
+    return [parse_mount(one) for one in mounts(proc) if one.type == TYPE]
+
+
+def held(
+    proc: Root = PROC, sys: Root = SYS, ask: Callable[[Sequence[str]], Answer] | None = None
+) -> list[HeldCores]:
+    """By container; [] where WEKA is not there, and where nothing is known. `ask` runs a command. Never
+    raises."""
+    mounted, running = weka_mounts(proc), cores_of_containers(proc)
+    if not mounted and not running:
+        return _cpusets(sys)
+    budget = command.Budget(BUDGET)
+    asked = ask or (lambda argv: command.run(argv, budget))
+    # Of several mounts of one container the first one made it: the others may leave its cores out.
+    by_name = {one.container: one for one in sorted(mounted, key=lambda one: one.cores is not None)}
+    names = sorted({*by_name, *running} - {""}) or [""]
+    found = []
+    for name in names:
+        mount = by_name.get(name) or (by_name.get("") if len(names) == 1 else None)
+        one = read_resources(asked(resources(name)).out, name)
+        if one is None and mount is not None and mount.cores is not None:
+            one = HeldCores(name, mount.cores, "mount options")
+        if one is None and (cpus := running.get(name) or (running.get("") if len(running) == 1 else "")):
+            one = HeldCores(name, cpu_lists.cpus(cpus), "its processes", sure=False)
+        if one is not None:
+            found.append(one._replace(net=one.net or (_devices(mount) if mount is not None else ())))
+    return found or _cpusets(sys)
+
+
+def resources(container: str) -> list[str]:
+    """The command that prints what a container holds; "" is the only one."""
+    return [cli.WEKA, "local", "resources", *(["-C", container] if container else []), "-J"]
+
+
+def read_resources(out: str, container: str = "") -> HeldCores | None:
+    """None where the text is not the JSON of `resources`, or names no core. A core that is chosen when the
+    container starts is no number, and is left out."""
+    try:
+        seen = json.loads(out)
+        nodes = seen["nodes"]
+        processes = list(nodes.values()) if isinstance(nodes, dict) else list(nodes)
+        devices = seen.get("net_devices") or []
+    except (ValueError, KeyError, TypeError, AttributeError):
+        return None
+    cores = set()
+    for one in processes:
+        if not isinstance(one, dict) or "MANAGEMENT" in (one.get("roles") or ()):
+            continue
+        core = one.get("core_id")
+        # 65535 and the like stand for "chosen at the start".
+        if isinstance(core, int) and not isinstance(core, bool) and 0 <= core < 0xFFFF:
+            cores.add(core)
+    if not cores:
+        return None
+    given = (one.get("name") or one.get("device") for one in devices if isinstance(one, dict))
+    net = tuple(printable(name) for name in given if isinstance(name, str))
+    return HeldCores(container, tuple(sorted(cores)), "weka local resources", net)
+
+
+def isolation(root: Root = "/") -> list[FileValue]:
+    """isolate_cpusets in both files."""
+    return [setting(Path(root, name), SETTING) for name in FILES]
+
+
+def is_there(proc: Root = PROC, root: Root = "/") -> bool:
+    """Whether WEKA is on this machine: a mount, an I/O process, or its configuration."""
+    return bool(weka_mounts(proc) or cores_of_containers(proc)) or Path(root, "etc/wekaio").is_dir()
+
+
+def _devices(mount: WekaMount) -> tuple[str, ...]:
+    """`net=ib0/10.0.0.1/24` names ib0."""
+    return tuple(printable(one.partition("/")[0]) for one in mount.net if one != "udp")
+
+
+def _cpusets(sys: Root) -> list[HeldCores]:
+    for pattern in CPUSETS:
+        for path in sorted(Path(sys).glob(pattern.format(name="weka*"))):
+            try:
+                cpus = cpu_lists.cpus(path.read_text(encoding="ascii"))
+            except (OSError, ValueError):
+                continue
+            if cpus:
+                return [HeldCores("", cpus, f"the cpuset {printable(path.parent.name)}", sure=False)]
+    return []

@@ -1,0 +1,83 @@
+"""Whether a WEKA cluster and one of its file systems are in order. Pure.
+
+| what                     | seen                                          | verdict |
+|--------------------------|-----------------------------------------------|---------|
+| I/O                      | not `STARTED`                                 | stop    |
+| data                     | a part of it is not available                 | stop    |
+|                          | a part of its redundancy is lost              | warning |
+| drives, servers          | fewer are active than there are               | warning |
+| fill level of the drives | not `Normal`                                  | warning |
+| licence                  | does not allow that I/O is started            | warning |
+|                          | `Unlicensed`                                  | note    |
+| the file system          | not ready                                     | stop    |
+| nothing of these         |                                               | ok      |
+
+An expired licence is a warning, not a stop: I/O goes on until it is started anew.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from penstock.core.checks import ADMINISTRATOR, CheckResult
+from penstock.core.text import printable
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from penstock.fs.weka.cli import Cluster, FileSystem
+
+PRODUCT = "WEKA"
+
+
+def judge(cluster: Cluster | None, file_system: FileSystem | None) -> list[CheckResult]:
+    """What is not in order, and one result for all that is. Nothing where neither is known."""
+    found = [*_file_system(file_system)]
+    if cluster is not None:
+        troubles = list(_cluster(cluster))
+        found += troubles
+        if all(one.verdict == "note" for one in found):
+            parts = ", ".join(f"{one.active:,} of {one.total:,} {one.noun}" for one in cluster.parts)
+            found.append(
+                CheckResult(_about(cluster), f"I/O is started; {parts} active" if parts else "I/O is started")
+            )
+    return found
+
+
+def _about(cluster: Cluster) -> str:
+    return printable(f"{PRODUCT} cluster {cluster.name}".strip())
+
+
+def _file_system(seen: FileSystem | None) -> Iterator[CheckResult]:
+    if seen is not None and not seen.ready:
+        about = f"{PRODUCT} file system {printable(seen.name)}"
+        yield CheckResult(about, "not ready", "stop", "READY", f"have it brought up: {ADMINISTRATOR}")
+
+
+def _cluster(seen: Cluster) -> Iterator[CheckResult]:
+    about = _about(seen)
+    if seen.io_status != "STARTED":
+        mend = f"have I/O started: {ADMINISTRATOR}"
+        yield CheckResult(about, f"I/O is not started: {printable(seen.io_status)}", "stop", "STARTED", mend)
+    if seen.unavailable_percent:
+        found = f"{seen.unavailable_percent:g} % of the data are not available"
+        yield CheckResult(about, found, "stop", "all of it", f"have it brought back: {ADMINISTRATOR}")
+    elif seen.rebuilding:
+        found = "a part of the data has lost some of its redundancy, and is rebuilt"
+        yield CheckResult(about, found, "warning", "", "nothing; a further fault could make data unavailable")
+    for part in seen.parts:
+        if part.active < part.total:
+            found = f"{part.active:,} of {part.total:,} {part.noun} active"
+            yield CheckResult(
+                about, found, "warning", "all", f"have the others brought back: {ADMINISTRATOR}"
+            )
+    if seen.fill not in ("", "Normal"):
+        found = f"the fill level of its drives is {printable(seen.fill)}"
+        yield CheckResult(about, found, "warning", "Normal", f"have room made: {ADMINISTRATOR}")
+    if seen.may_start is False:
+        found = (
+            f"its licence ({printable(seen.licence) or 'mode not known'}) does not allow that I/O is started"
+        )
+        yield CheckResult(f"{about}, licence", found, "warning", "", f"have it renewed: {ADMINISTRATOR}")
+    elif seen.licence == "Unlicensed":
+        yield CheckResult(f"{about}, licence", "Unlicensed", "note")

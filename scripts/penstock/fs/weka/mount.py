@@ -1,0 +1,232 @@
+"""WEKA: the mount options of wekafs, as the mount table has them. Formats: the fixtures of csi-wekafs
+(pkg/wekafs/utilities_test.go), options and modes: docs.weka.io 4.4, mounting filesystems."""
+
+from __future__ import annotations
+
+import types
+from typing import TYPE_CHECKING, NamedTuple
+
+from penstock.core.checks import CheckResult
+from penstock.core.human import counted
+from penstock.core.text import printable
+from penstock.fs.mount_proof import IN_WORDS, MountProof
+from penstock.fs.option_values import number, one_of
+from penstock.fs.weka.processes import cores_of_containers
+from penstock.host.mounts import mounts
+
+if TYPE_CHECKING:
+    import os
+    from collections.abc import Iterable, Mapping, Sequence
+
+    from penstock.fs.mount_proof import Method
+    from penstock.host.mounts import Mount
+
+METHODS: dict[str, Method] = {
+    "forcedirect": "any",
+    "readcache": "dropped",
+    "writecache": "synced",
+    "coherent": "direct",
+}
+"""The cache modes, exactly one of which a mount has, and how a read passes the cache of each. What `coherent`
+keeps on a node is in no present manual, so there O_DIRECT alone counts."""
+_MASKS = ("file_create_mask", "directory_create_mask", "force_file_mode", "force_directory_mode")
+
+
+class WekaMount(NamedTuple):
+    """One mount."""
+
+    point: str
+    filesystem: str
+    """Its name in the cluster."""
+    backends: str = ""
+    """What stands before the name in the device; "" where nothing does."""
+    modes: tuple[str, ...] = ()
+    """The cache modes that the options name."""
+    sync_on_close: bool = False
+    acl: bool = False
+    obs_direct: bool = False
+    masks: tuple[tuple[str, str], ...] = ()
+    """The options that change the modes of new files and folders, with their values."""
+    cores: tuple[int, ...] | None = None
+    """The node's cores that the client keeps (`core=`); None: the options do not name them."""
+    core_count: int | None = None
+    """How many it keeps (`num_cores=`, or those of `core=`); None: not known."""
+    net: tuple[str, ...] = ()
+    container: str = ""
+
+    @property
+    def mode(self) -> str:
+        """The cache mode; "" where the options name none or several."""
+        return self.modes[0] if len(self.modes) == 1 else ""
+
+
+def parse_mount(mount: Mount) -> WekaMount:
+    """Of a line of the mount table. Options that are not understood are left out."""
+    values = mount.values
+    backends, _, filesystem = mount.device.rpartition("/")
+    given = [number(core) for core in values.get("core", ())]
+    cores = tuple(core for core in given if core is not None) if given and None not in given else None
+    return WekaMount(
+        point=mount.point,
+        filesystem=filesystem,
+        backends=backends,
+        modes=tuple(mode for mode in METHODS if mode in values),
+        sync_on_close="sync_on_close" in values,
+        acl="acl" in values,
+        obs_direct="obs_direct" in values,
+        masks=tuple((name, one_of(values[name])) for name in _MASKS if name in values),
+        cores=cores,
+        core_count=len(cores) if cores else number(one_of(values.get("num_cores"))),
+        net=values.get("net", ()),
+        container=one_of(values.get("container_name")),
+    )
+
+
+def proof(mount: WekaMount) -> MountProof:
+    """
+    | cache mode       | method    | why                                                      |
+    |------------------|-----------|----------------------------------------------------------|
+    | forcedirect      | `any`     | neither reads nor writes use the page cache              |
+    | readcache        | `dropped` | reads alone use the page cache                           |
+    | writecache       | `synced`  | writes wait in the page cache until an fsync             |
+    | coherent         | `direct`  | what it keeps is in no present manual                    |
+    | none, or several | `direct`  | the mode is not known                                    |
+    """
+    return MountProof(METHODS.get(mount.mode, "direct"))
+
+
+def proof_of(mount: Mount, _: object) -> MountProof:
+    """As `mount_checks.Reader`."""
+    return proof(parse_mount(mount))
+
+
+def check(mount: Mount, proc: str | os.PathLike[str], *, source: bool) -> list[CheckResult]:
+    """As `mount_checks.Reader`, beside the node's further WEKA mounts and containers."""
+    # A bind mount is the same mount by another path: it has the same device number.
+    further = {one.number: one for one in mounts(proc) if one.type == mount.type}
+    further.pop(mount.number, None)
+    others = [parse_mount(one) for one in further.values()]
+    return judge(parse_mount(mount), others, source=source, cores=cores_of_containers(proc))
+
+
+def judge(
+    mount: WekaMount,
+    others: Sequence[WekaMount] = (),
+    *,
+    source: bool = False,
+    cores: Mapping[str, str] = types.MappingProxyType({}),
+) -> list[CheckResult]:
+    """`others` are the further WEKA mounts of this node, `cores` what the processes of its containers say
+    (`processes`).
+
+    | what is seen                                    | verdict                                           |
+    |-------------------------------------------------|---------------------------------------------------|
+    | exactly one cache mode; none, or several        | ok; note                                          |
+    | writecache, as a target                         | note: errors come with fsync; syncfs is unproven  |
+    | writecache with sync_on_close                   | ok                                                |
+    | another mount of the same file system           | warning: they are not coherent with each other    |
+    | masks or forced modes, as a target              | note                                              |
+    | no acl, as a target                             | note                                              |
+    | obs_direct                                      | note                                              |
+    | no cores, net=udp                               | note: UDP mode, by the kernel's network           |
+    | cores named by the options, or by processes     | ok                                                |
+    | cores not known                                 | note with the command for root                    |
+    | several containers on this node                 | note that names each, also those of no mount      |
+    """
+    about = f"WEKA mount {printable(mount.point)}"
+    found = []
+    if mount.mode:
+        found.append(CheckResult(about, f"{mount.mode}: {IN_WORDS[METHODS[mount.mode]]}"))
+    else:
+        named = " and ".join(mount.modes) or "no cache mode"
+        found.append(
+            CheckResult(
+                about, f"its options name {named}: {IN_WORDS['direct']}", "note", " or ".join(METHODS)
+            )
+        )
+    twins = [printable(one.point) for one in others if one.filesystem == mount.filesystem]
+    if twins:
+        found.append(
+            CheckResult(
+                about,
+                f"the same file system is mounted at {', '.join(twins)} too: the two are not coherent on "
+                "one node",
+                "warning",
+                "one mount of it on each node",
+                "name one of the mounts everywhere in the configuration",
+            )
+        )
+    if not source:
+        found += _judge_target(about, mount)
+    if mount.obs_direct:
+        found.append(
+            CheckResult(about, "obs_direct: what is written goes to the object store at once", "note")
+        )
+    found += _judge_cores(about, [mount, *others], cores)
+    return found
+
+
+def _judge_target(about: str, mount: WekaMount) -> Iterable[CheckResult]:
+    if mount.mode == "writecache" and mount.sync_on_close:
+        yield CheckResult(about, "sync_on_close: quota and write errors come with close and fsync")
+    elif mount.mode == "writecache":
+        yield CheckResult(
+            about,
+            "writecache: quota and write errors come with fsync alone, and whether syncfs reports them was "
+            "never tried on WEKA",
+            "note",
+            "an error for each file",
+            "the mount option `sync_on_close`",
+        )
+    if mount.masks:
+        texts = ", ".join(f"{name}={printable(value)}" for name, value in mount.masks)
+        yield CheckResult(about, f"{texts}: new files and folders get other modes than asked for", "note")
+    if not mount.acl:
+        yield CheckResult(about, "mounted without acl: POSIX ACLs have no effect here", "note")
+
+
+def _judge_cores(
+    about: str, mounts: Sequence[WekaMount], running: Mapping[str, str]
+) -> Iterable[CheckResult]:
+    named = {one.container for one in mounts if one.container}
+    # One container, of which the options do not have the name.
+    alone = next(iter(running.values())) if len(running) == 1 and not named else ""
+    beside = {name: cores for name, cores in running.items() if name not in named} if not alone else {}
+    several = len({one.container for one in mounts}) + len(beside) > 1
+    told = set()
+    for one in mounts:
+        if one.container in told:
+            continue
+        told.add(one.container)
+        name = f"container {printable(one.container)}" if one.container else "its container"
+        where = f"{about}, {name}" if several else about
+        if one.core_count == 0 and "udp" in one.net:
+            yield CheckResult(
+                where,
+                "no core of its own and net=udp: it runs by the kernel's network, far slower than with cores",
+                "note",
+                "1 or 2 cores",
+            )
+        elif one.cores is not None:
+            cores = ", ".join(map(str, one.cores))
+            net = f", net {', '.join(map(printable, one.net))}" if one.net else ""
+            yield CheckResult(where, f"{name} keeps core {cores}{net}", "note" if several else "ok")
+        elif by_process := running.get(one.container, alone if not one.container else ""):
+            text = f"{name} keeps core {printable(by_process)} (where its processes may run)"
+            yield CheckResult(where, text, "note" if several else "ok")
+        elif one.core_count is not None:
+            yield CheckResult(
+                where, f"{name} keeps {counted(one.core_count, 'core')}", "note" if several else "ok"
+            )
+        else:
+            yield CheckResult(
+                where,
+                f"which cores {name} keeps is not known",
+                "note",
+                "",
+                "as root on a node: `weka local resources -J`",
+            )
+    for container, cores in sorted(beside.items()):
+        name = f"container {printable(container)}" if container else "a container without a name"
+        text = f"{name} keeps core {printable(cores)} (where its processes may run); no mount names it"
+        yield CheckResult(f"{about}, {name}", text, "note")

@@ -1,0 +1,91 @@
+"""WEKA: how much of files lies on the SSDs, and how much in the object store alone (`weka fs tier location`).
+
+Reading a tiered file fetches it to the SSDs by itself. The command's table has the columns `PATH`, `FILE
+TYPE`, `FILE SIZE`, `CAPACITY IN SSD (WRITE-CACHE)`, `CAPACITY IN SSD (READ-CACHE)`, `CAPACITY IN OBJECT
+STORAGE` and `CAPACITY IN REMOTE STORAGE`; the reference of its command line names them `path`, `file_type`,
+`file_size`, `ssd_write_cache_bytes`, `ssd_read_cache_bytes`, `object_storage_bytes` and
+`remote_storage_bytes`. How the keys are written as JSON was not seen: both are read.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from typing import TYPE_CHECKING, Any
+
+from penstock.fs.data_states import DEADLINE, Said
+from penstock.fs.stores.facts import DataState
+from penstock.host import command
+
+if TYPE_CHECKING:
+    import os
+    from collections.abc import Sequence
+
+    from penstock.fs.data_states import Ask
+
+WEKA = "weka"
+
+
+def ask(paths: Sequence[str]) -> Said:
+    """As `data_states.Ask`."""
+    answer = command.run(argv(paths), deadline=DEADLINE)
+    return Said.by(answer, read(answer.out, paths))
+
+
+def argv(paths: Sequence[str]) -> list[str]:
+    """The command: JSON, and sizes in bytes."""
+    return [WEKA, "fs", "tier", "location", "--json", "--raw-units", *paths]
+
+
+def find(point: str, proc: str | os.PathLike[str]) -> Ask | None:  # noqa: ARG001 (it finds the mount itself)
+    """What asks the command; None where it is not there."""
+    return ask if command.present(WEKA) else None
+
+
+def read(out: str, paths: Sequence[str]) -> dict[str, DataState]:
+    """The states, by path. What is no JSON, or lacks a size, says nothing."""
+    try:
+        rows = json.loads(out)
+    except ValueError:
+        return {}
+    asked, found = frozenset(paths), {}
+    for row in rows if isinstance(rows, list) else [rows]:
+        if not isinstance(row, dict):
+            continue
+        cells = {re.sub(r"[^a-z]", "", str(name).lower()): value for name, value in row.items()}
+        sizes = [_bytes(cells, *names) for names in _SIZES]
+        path = str(cells.get("path", ""))
+        if path in asked and None not in sizes:
+            found[path] = state_of(*(size or 0 for size in sizes))
+    return found
+
+
+_SIZES = (
+    ("filesize",),
+    ("ssdwritecachebytes", "capacityinssdwritecache"),
+    ("ssdreadcachebytes", "capacityinssdreadcache"),
+    ("objectstoragebytes", "capacityinobjectstorage"),
+)
+
+
+def _bytes(cells: dict[str, Any], *names: str) -> int | None:
+    value = next((cells[name] for name in names if name in cells), None)
+    number = re.fullmatch(r"(\d+)(?: ?B)?", str(value).strip())
+    return int(number[1]) if number else None
+
+
+def state_of(size: int, written: int, cached: int, stored: int) -> DataState:
+    """The state by the file's size and the bytes of it in the SSDs' write cache, in their read cache and in
+    the object store.
+
+    | on SSDs, in both caches | in the object store | the data is                           |
+    |-------------------------|---------------------|---------------------------------------|
+    | all of it, or more      | any                 | local                                 |
+    | less                    | none                | local: holes take no room             |
+    | less                    | some                | tiered: the rest is fetched by a read |
+    """
+    if written + cached >= size or not stored:
+        return DataState("local")
+    return DataState(
+        "tiered", "in the object store" if not written + cached else "partly in the object store"
+    )

@@ -1,0 +1,142 @@
+"""What the kernel lets this process use: CPUs, and memory by the limits of its cgroups.
+
+A limit of a cgroup holds for everything below it, so a process has the least of the limits on the whole path
+from its own cgroup to the root. SLURM sets the memory limit of the job's cgroup; those of the step and the
+task below it say "no limit".
+
+| version of cgroups | memory limit of one cgroup, bytes                                |
+|--------------------|------------------------------------------------------------------|
+| 1                  | memory.limit_in_bytes; without a limit a number near 2^63        |
+| 2                  | the lesser of memory.max and memory.high; `max` where there is none |
+
+Above memory.high the kernel slows processes down until they fit. Both versions can be mounted side by side;
+each controller is in one of them. A limit of at least the machine's memory is none.
+
+The CPUs are those of Cpus_allowed_list in /proc/self/status: the kernel keeps them within the cpuset of the
+process's cgroup, of either version, and `sched_setaffinity` (SLURM's task/affinity) takes further ones away.
+
+`proc` is the folder to read: tests give one of their own.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import TYPE_CHECKING
+
+from penstock.core import cpu_lists
+from penstock.core.documents.granted import Granted
+from penstock.host.mounts import mounts
+from penstock.host.proc import PROC, Root
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
+    from penstock.host.mounts import Mount
+
+_FILES = {"cgroup": ("memory.limit_in_bytes",), "cgroup2": ("memory.max", "memory.high")}
+_PEAKS = {"cgroup": "memory.max_usage_in_bytes", "cgroup2": "memory.peak"}
+_ENDLESS = 1 << 62
+"""A limit from here on is none, where the machine's memory is not known."""
+
+
+def granted(proc: Root = PROC) -> Granted:
+    """What this process got. What cannot be read counts as not known."""
+    return Granted(cpu_lists.listed(allowed_cpus(proc)), memory_limit(proc))
+
+
+def allowed_cpus(proc: Root = PROC) -> frozenset[int]:
+    """The CPUs on which this process may run; empty where they cannot be read."""
+    found = re.search(r"^Cpus_allowed_list:\s*(\S+)$", _text(f"{proc}/self/status"), re.MULTILINE)
+    try:
+        return frozenset(cpu_lists.cpus(found[1])) if found else frozenset()
+    except ValueError:
+        return frozenset()
+
+
+def memory_limit(proc: Root = PROC) -> int | None:
+    """The least memory limit on the path of this process's cgroups, in bytes; None where there is none below
+    the machine's memory, or none can be read."""
+    total = re.search(r"^MemTotal:\s*(\d+) kB", _text(f"{proc}/meminfo"), re.MULTILINE)
+    least = min(_limits(proc), default=_ENDLESS)
+    return least if least < (int(total[1]) << 10 if total else _ENDLESS) else None
+
+
+def memory_peak(name: str, proc: Root = PROC) -> tuple[int, str]:
+    """The most memory that was ever charged to the cgroup of this name, one of those that this process is in,
+    in bytes, and the file that says so. Cached files are charged to it, too. (0, "") where no mount shows it,
+    and of version 2 before Linux 5.19."""
+    for mount, names in _counting("memory", proc):
+        if name in names:
+            file = _PEAKS[mount.type]
+            folder = "/".join([mount.point.rstrip("/"), *names[: names.index(name) + 1]])
+            peak = _text(f"{folder}/{file}").strip()
+            if peak.isdecimal():
+                return int(peak), file
+    return 0, ""
+
+
+def process_limits(proc: Root = PROC) -> list[tuple[int, int]]:
+    """Of each cgroup on this process's path that limits processes and threads (`pids.max`): the limit, and
+    how many there are."""
+    limits = []
+    for mount, names in _counting("pids", proc):
+        for folder in _folders_up(mount, names):
+            most, now = (_text(f"{folder}/pids.{name}").strip() for name in ("max", "current"))
+            if most.isdecimal() and now.isdecimal():
+                limits.append((int(most), int(now)))
+    return limits
+
+
+def _limits(proc: Root) -> Iterator[int]:
+    for mount, names in _counting("memory", proc):
+        yield from _limits_up(mount, names)
+
+
+def _counting(controller: str, proc: Root) -> Iterator[tuple[Mount, Sequence[str]]]:
+    """This process's cgroups that may count memory or pids (`controller`): a mount that shows them, and their
+    names below its top."""
+    # A later mount hides an earlier one.
+    latest = mounts(proc)[::-1]
+    for line in _text(f"{proc}/self/cgroup").splitlines():
+        _, _, named = line.partition(":")
+        controllers, found, path = named.partition(":")
+        kind = "cgroup" if controllers else "cgroup2"
+        if not found or (controllers and controller not in controllers.split(",")):
+            continue
+        # The hierarchy of version 1 that counts it is mounted with the controller's name as an option.
+        fitting = [
+            one for one in latest if one.type == kind and (not controllers or controller in one.values)
+        ]
+        ways = [(mount, names) for mount in fitting if (names := _below(mount.root, path)) is not None]
+        # Where no mount shows the process's own cgroup, its top is nearest to it that can be seen.
+        yield from [*ways, *((mount, []) for mount in fitting)][:1]
+
+
+def _limits_up(mount: Mount, names: Sequence[str]) -> Iterator[int]:
+    """The limits of a cgroup, by its names below the mount's top, and of all above it up to that top."""
+    for folder in _folders_up(mount, names):
+        for name in _FILES[mount.type]:
+            limit = _text(f"{folder}/{name}").strip()
+            if limit.isdecimal():
+                yield int(limit)
+
+
+def _folders_up(mount: Mount, names: Sequence[str]) -> list[str]:
+    return ["/".join([mount.point.rstrip("/"), *names[:depth]]) for depth in range(len(names), -1, -1)]
+
+
+def _below(root: str, path: str) -> list[str] | None:
+    """The names between the cgroup that a mount shows and that of a process; None where the process's does
+    not lie below it, as the kernel writes by `/..` of what is outside a cgroup namespace."""
+    if path != root and not path.startswith(root.rstrip("/") + "/"):
+        return None
+    names = [name for name in path.removeprefix(root.rstrip("/")).split("/") if name]
+    return None if ".." in names else names
+
+
+def _text(path: str) -> str:
+    try:
+        with open(path, encoding="utf-8", errors="surrogateescape") as stream:
+            return stream.read()
+    except OSError:
+        return ""

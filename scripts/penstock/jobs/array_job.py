@@ -1,0 +1,133 @@
+"""Jobs that make no release: audits, repairs, comparisons of a tree with a source.
+
+Each has a folder of its own that is laid out like a run's, so that its elements are run by the code that runs
+those of copy and verify:
+
+    run.json, plan.json, shards/, receipts/, outcomes/, progress/, arrays.jsonl, logs/: as in a run
+
+A new kind of job is a row of `core.step_table`; a call of `cut` with its rows, and one of `describe`; a row
+of `jobs.element_work`, what an element does with a shard; the folder of its jobs in `dataset.submission_log`;
+and in `dataset.receipts` what its receipts need besides, if anything.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from penstock.core.balance import Cut, Load, decide
+from penstock.core.documents import typed_json
+from penstock.core.documents.probe_report import PROBE_REPORT
+from penstock.core.errors import NewerFormatError
+from penstock.core.run_documents import RUN, PlanInfo, RunInfo
+from penstock.dataset import documents
+from penstock.dataset.run import Run
+from penstock.target import tree_removal
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping, Sequence
+
+    from penstock.core.layout import DatasetLayout, RunLayout
+    from penstock.dataset.context import Context
+    from penstock.tables.shards import ShardsWriter
+    from penstock.tables.tables import Form
+
+STALE = 7 * 86400
+"""Seconds after which what a job read or fetched is not used any more: it proves little by then."""
+
+
+def cut(
+    context: Context,
+    folder: RunLayout,
+    step: str,
+    load: Load,
+    write: Callable[[ShardsWriter], None],
+    *,
+    job: str,
+    release: str = "",
+    giants: int = 0,
+    part_bytes: int,
+    why: Sequence[str] = (),
+    form: Form,
+) -> PlanInfo:
+    """The plan of a job, which the caller writes down. `write` writes the rows, in order; the shards are
+    durable on return, and those of an attempt without a plan are removed first. `why`: sentences beside the
+    one that says why there are so many shards. Raises NoSpaceError."""
+    from penstock.tables.shards import ShardsWriter
+
+    limits = context.config.plan
+    decision = decide(
+        load,
+        shard_bytes=limits.shard_bytes,
+        shard_files=limits.shard_files,
+        slots=context.cluster.slots(step),
+        max_array=context.cluster.max_array(),
+    )
+    if (shards := folder.shard(0).parent).exists():
+        tree_removal.remove_tree(shards, context.spend)
+    with ShardsWriter(folder.shard, Cut(load.cost, decision.shards), form) as writer:
+        write(writer)
+        made = writer.close()
+    return PlanInfo(
+        run=job,
+        release=release,
+        base=None,
+        files=sum(shard.files for shard in made),
+        bytes=sum(shard.bytes for shard in made),
+        giants=giants,
+        unchanged=0,
+        unchanged_bytes=0,
+        shards=tuple(made),
+        part_bytes=part_bytes,
+        folders=0,
+        why=(decision.why, *why),
+    )
+
+
+def describe(
+    layout: DatasetLayout,
+    folder: RunLayout,
+    job: str,
+    release: str,
+    *,
+    created: str,
+    listing: str,
+    counts: tuple[int, int, int],
+    config: Mapping[str, object],
+    ignored: Mapping[str, int] = typed_json.NOTHING,
+    sources: Sequence[str] = (),
+    probed: RunLayout | None = None,
+) -> Run:
+    """Write `run.json`, which the job's elements read; anew by each call, since settings may have changed.
+    `created` is UTC, ISO 8601, `listing` the digest of the listing that the job goes by, `counts` are files,
+    bytes and objects scanned, `config` is as `run_config.freeze` makes it. `probed`: the run whose
+    `probe.json` is handed on, where it has one. Raises NoSpaceError, FailedError."""
+    files, size, scanned = counts
+    info = RunInfo(
+        run=job,
+        dataset=layout.dataset,
+        release=release,
+        created=created,
+        listing_digest=listing,
+        files=files,
+        bytes=size,
+        scanned=scanned,
+        root=str(layout.root),
+        state_root=str(layout.state_root) if layout.state_root else None,
+        config=config,
+        ignored=ignored,
+        sources=tuple(sources),
+    )
+    if probed is not None:
+        _hand_on_probe(probed, folder)
+    documents.write(RUN, folder.run_file, info)
+    return Run(layout, info, folder)
+
+
+def _hand_on_probe(published: RunLayout, folder: RunLayout) -> None:
+    """What plan saw of the file system. One that cannot be read is left out: then the table of file systems
+    counts alone."""
+    try:
+        report = documents.load(PROBE_REPORT, published.probe)
+    except (OSError, ValueError, NewerFormatError):
+        return
+    documents.write(PROBE_REPORT, folder.probe, report)

@@ -1,0 +1,402 @@
+"""What one call of `run_array` knows of its elements: the arrays that live, and each element's status.
+
+The states of an array come from one query; `tell` reports what changed.
+"""
+
+from __future__ import annotations
+
+import os
+import time
+from collections import Counter
+from dataclasses import dataclass, field
+from functools import partial
+from typing import TYPE_CHECKING, TypeVar
+
+from penstock.cluster.port import State, Status
+from penstock.core import events, human
+from penstock.core.documents.marks import Throttle
+from penstock.core.errors import TransientError
+from penstock.core.job_time import CLOCKS
+from penstock.dataset import throttle_mark
+from penstock.dataset.cancel_mark import CancelMark
+from penstock.dataset.element_progress import Progress
+from penstock.dataset.submission_log import ArrayBook
+from penstock.host import heartbeat
+from penstock.jobs import shard_assignment, wait_report
+from penstock.jobs.element_outcomes import Ends
+from penstock.jobs.node_failures import NodeFailures
+from penstock.jobs.queue_places import QueuePlaces
+from penstock.jobs.wait_report import EVERY, Element, WaitReport
+from penstock.target import pause
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping, Sequence
+
+    from penstock.core.documents.array_line import ArrayLine
+    from penstock.core.job_time import Estimate
+    from penstock.core.layout import RunLayout
+    from penstock.dataset.context import Context
+
+T = TypeVar("T")
+
+DOUBT = 3600.0
+"""Seconds for which an array that a cluster does not know counts as alive, at most: one that never forgets
+lost its state."""
+RECEIPT_GRACE = 30.0
+"""Seconds in which a receipt written on another node must become visible here, and in which the cluster has
+to say of an element with a receipt that it ended."""
+SLOW = 5.0
+"""Seconds for one query from which on a person hears of it: an answer usually takes 50 ms."""
+BETWEEN = 15.0
+"""Seconds, at most, between two looks at receipts and progress, however long the cluster's answers take."""
+
+
+@dataclass
+class WatchedArray:
+    """A submission that may have live elements."""
+
+    submission: ArrayLine
+    array: str
+    at_once: int
+    statuses: Mapping[int, Status] = field(default_factory=dict)
+    taken: Mapping[int, int] | None = None
+    """Which element took which shard, where elements share them out themselves (`shard_assignment`)."""
+
+    @property
+    def over(self) -> bool:
+        return bool(self.statuses) and all(s.state.ended for s in self.statuses.values())
+
+    def element_of(self, index: int) -> int | None:
+        """The element that does this shard; None while no element has taken the shard and one still may."""
+        if self.taken is None:
+            return index
+        return self.taken.get(index, index if self.over else None)
+
+    def of(self, index: int) -> Status | None:
+        """The status of that element."""
+        element = self.element_of(index)
+        return None if element is None else self.statuses.get(element)
+
+    @property
+    def starts(self) -> dict[int, float]:
+        """When the cluster last started the element of each shard, in seconds since the epoch, as far as it
+        says."""
+        seen = ((index, self.of(index)) for index in self.submission.indices)
+        return {index: status.started for index, status in seen if status is not None and status.started}
+
+    @property
+    def pending(self) -> int:
+        return sum(s.state is State.PENDING for s in self.statuses.values())
+
+    @property
+    def alive(self) -> int:
+        """How many of its elements wait or run."""
+        return sum(not s.state.ended for s in self.statuses.values())
+
+    @property
+    def used(self) -> int:
+        """The slots that it takes, or may take at any moment."""
+        return max(self.alive - self.pending, min(self.at_once, self.alive))
+
+
+@dataclass
+class Watch:
+    """What one call of `run_array` knows of its elements."""
+
+    context: Context
+    dataset: str
+    run: RunLayout
+    step: str
+    receipt_ok: Callable[[int], bool]
+    indices: Sequence[int]
+    command: Sequence[str]
+    cancelled: CancelMark
+    book: ArrayBook
+    ends: Ends
+    statuses: dict[int, Status] = field(default_factory=dict)
+    live: list[WatchedArray] = field(default_factory=list)
+    latest: dict[int, str] = field(default_factory=dict)
+    """The array in which this call submitted an index last: what earlier arrays say of the index is over."""
+    done: set[int] = field(default_factory=set)
+    tries: Counter[int] = field(default_factory=Counter)
+    late: dict[tuple[str, int], float] = field(default_factory=dict)
+    """When an element was first seen as DONE without its receipt."""
+    progress: Progress = field(default_factory=Progress)
+    report: WaitReport = field(default_factory=WaitReport)
+    asked_in_vain: float | None = None
+    """Since when the cluster has not answered; None: it does."""
+    complained: float = float("-inf")
+    """When that was said last."""
+    patient: bool = True
+    """Whether to wait for a cluster that does not answer."""
+    amounts: Callable[[int, int], None] | None = None
+    """Called with the files and bytes that are done."""
+    throttled: Throttle = field(default_factory=Throttle)
+    """What a person said last of how many elements run at once."""
+    widen: Callable[[int], None] = lambda _: None
+    """Called before more elements than ever run at once."""
+    unknown: dict[str, float] = field(default_factory=dict)
+    """When the cluster was first seen not to know an array, by its id or name."""
+    queue: QueuePlaces = field(default_factory=QueuePlaces)
+    doubted: dict[str, float] = field(default_factory=dict)
+    """When a submission without an answer was last made, by the array's name: a second one may appear."""
+    expected: Callable[[int], Estimate] | None = None
+    """How long the element of an index takes; None where nobody knows."""
+    limits: dict[int, int] = field(default_factory=dict)
+    """Time limits that were raised, in seconds."""
+    raises: Counter[int] = field(default_factory=Counter)
+    """How often in a row an element timed out without progress."""
+    judged: set[tuple[str, int]] = field(default_factory=set)
+    """Arrays and indices whose end was judged (`element_ends`)."""
+    failures: NodeFailures = field(default_factory=NodeFailures)
+    excluded: list[str] = field(default_factory=list)
+    """Nodes that no further array goes to."""
+    exclusion_tried: bool = False
+    """Whether nodes that an earlier controller excluded are still spared by the cluster was looked up."""
+    proven: set[int] = field(default_factory=set)
+    """Indices whose good receipt was read, whatever the cluster says of their elements."""
+    unproven_until: float = 0.0
+    """Until when no receipt is read again."""
+    proven_at: float | None = None
+    """When the last of all receipts was read."""
+    moved: dict[int, tuple[int, float]] = field(default_factory=dict)
+    """Of an element that the cluster lost: the time of its progress file, and when that was first read."""
+    superfluous: set[str] = field(default_factory=set)
+    """Arrays that were cancelled since all receipts are there, or since another one has the same elements."""
+    left: set[int] = field(default_factory=set)
+    """Indices that had no receipt when no element of theirs lived. None can come until one is submitted: of
+    20,000 elements most wait for an array of their own, and are not to cost a read at each look."""
+
+    def note(self, text: str) -> None:
+        self.context.emit(events.Noted(self.dataset, self.step, text))
+
+    def all_proven(self) -> bool:
+        """Whether every index has a good receipt: reads, of those that had none, the first, once a second."""
+        now = time.monotonic()
+        if now < self.unproven_until:
+            return False
+        for index in self.indices:
+            if index in self.proven or index in self.done:
+                continue
+            if index in self.left or not self.receipt_ok(index):
+                self.unproven_until = now + 1.0
+                return False
+            self.proven.add(index)
+        if self.proven_at is None:
+            self.proven_at = now
+        return True
+
+    def missing(self) -> list[int]:
+        """The indices without a good receipt, of which no element is under way."""
+        found = []
+        for index in self.indices:
+            if index in self.done:
+                continue
+            arrays = [a for a in self.live if index in a.statuses]
+            if any(self.under_way(a, index) for a in arrays):
+                continue
+            if index in self.proven or (index not in self.left and self.receipt_ok(index)):
+                self.done.add(index)
+                continue
+            if not arrays and not self.tries[index]:
+                self.left.add(index)
+            found.append(index)
+        return found
+
+    def under_way(self, live: WatchedArray, index: int) -> bool:
+        status = live.of(index)
+        if status is None or not status.state.ended:
+            return True
+        late = status.state is State.DONE and self.context.cluster.abilities.has_nodes
+        if not late or self.receipt_ok(index):
+            return False
+        now = time.monotonic()
+        return now - self.late.setdefault((live.array, index), now) <= RECEIPT_GRACE
+
+
+def watch_of(
+    context: Context,
+    dataset: str,
+    run: RunLayout,
+    step: str,
+    receipt_ok: Callable[[int], bool],
+    indices: Sequence[int] = (),
+    command: Sequence[str] = (),
+) -> Watch:
+    statuses: dict[int, Status] = {}
+    ends = Ends(run, step, context.config.cluster, statuses)
+    mark = CancelMark.of(context.layout(dataset), step)
+    said = throttle_mark.read(run)
+    book = ArrayBook(run.arrays)
+    return Watch(
+        context, dataset, run, step, receipt_ok, indices, command, mark, book, ends, statuses, throttled=said
+    )
+
+
+def ask(watch: Watch, *arrays: WatchedArray) -> None:
+    """The statuses of all their elements, by one query; waits until the cluster answers."""
+    patiently(watch, partial(_ask, watch, arrays))
+
+
+def look(watch: Watch) -> None:
+    """The statuses of all living elements, by one query. Where the cluster does not answer, they stay as they
+    were: receipts may end the step meanwhile."""
+    began = time.monotonic()
+    try:
+        _ask(watch, watch.live)
+    except TransientError as error:
+        _in_vain(watch, error)
+        return
+    _answered(watch)
+    now = time.monotonic()
+    if now - began >= SLOW and now - watch.complained >= EVERY:
+        watch.complained = now
+        took = f"the last query took {human.duration(now - began)}"
+        watch.note(f"the cluster answers slowly: {took}; receipts are read meanwhile")
+
+
+def _ask(watch: Watch, arrays: Sequence[WatchedArray]) -> None:
+    if not arrays:
+        return
+    cluster = watch.context.cluster
+    found = cluster.states_of({live.array: live.submission.numbers for live in arrays})
+    for live in arrays:
+        base, indices = live.submission.base, live.submission.indices
+        live.statuses = {number + base: status for number, status in found[live.array].items()}
+        if any(s.state is State.LOST for s in live.statuses.values()):
+            live.statuses = _not_yet_lost(watch, live)
+        else:
+            watch.unknown.pop(live.array, None)
+        if cluster.abilities.has_nodes and shard_assignment.shared_out(watch.step, indices):
+            live.taken = shard_assignment.taken(watch.run, live.submission.name, live.taken)
+
+
+def _not_yet_lost(watch: Watch, live: WatchedArray) -> Mapping[int, Status]:
+    """An array that the cluster does not know counts as alive until the cluster may have forgotten it: an
+    earlier answer comes from another controller, or from one that lost its state. An element at work counts
+    as alive after that, too: one whose array was renamed, say. One with a receipt is done.
+
+    | submitted, by the clock of who did       | unknown, by this process's clock | progress   | counts as |
+    |------------------------------------------|----------------------------------|------------|-----------|
+    | any                                      | any                              | `_moves`   | alive     |
+    | longer ago than it remembers, and CLOCKS | any                              | stands     | lost      |
+    | later                                    | longer than it remembers, DOUBT  | stands     | lost      |
+    | later                                    | less                             | any        | alive     |
+    """
+    if watch.context.cluster.abilities.elements_end_with_controller:
+        # Whether one of them may still write was judged when the array was met, by its processes.
+        return live.statuses
+    remembers = watch.context.cluster.remembers()
+    now = time.monotonic()
+    first = watch.unknown.setdefault(live.array, now)
+    age = time.time() - live.submission.at
+    young = remembers > 0 and now - first <= min(remembers, DOUBT) and age <= remembers + CLOCKS
+    unknown = Status(State.RUNNING, reason="not known to the cluster", unknown=True)
+
+    def alive(index: int) -> bool:
+        element = live.element_of(index)
+        # Read from the first look on, so that it is known at once when it stands still.
+        return _moves(watch, index if element is None else element) or young
+
+    def counts(index: int, status: Status) -> Status:
+        if status.state is not State.LOST:
+            return status
+        if index in watch.proven:
+            return Status(State.DONE, reason="by its receipt")
+        return unknown if alive(index) else status
+
+    return {index: counts(index, status) for index, status in live.statuses.items()}
+
+
+def _moves(watch: Watch, index: int) -> bool:
+    """Whether an element's progress file changed within `heartbeat.PATIENCE`, by this process's own clock: a
+    node's clock is trusted for no more than CLOCKS."""
+    try:
+        written = os.stat(watch.run.progress(watch.step, index)).st_mtime_ns
+    except OSError:
+        return False
+    if time.time() - written / 1e9 > heartbeat.PATIENCE + CLOCKS:
+        return False
+    now = time.monotonic()
+    before, since = watch.moved.get(index, (0, now))
+    if before != written:
+        watch.moved[index] = (written, now)
+        return True
+    return now - since <= heartbeat.PATIENCE
+
+
+def tell(watch: Watch) -> None:
+    elements = [
+        Element(live.array, index, status, (live.element_of(index) or 0) - live.submission.base)
+        for live in watch.live
+        for index in live.submission.indices
+        if (status := live.of(index)) is not None
+    ]
+    counts = {e.index: e.status for e in elements if watch.latest.get(e.index, e.array) == e.array}
+    for index, status in counts.items():
+        old = watch.statuses.get(index)
+        watch.statuses[index] = status
+        if old is None or (old.state, old.reason, old.node) != (status.state, status.reason, status.node):
+            _tell_change(watch, index, status)
+    files, size = tell_amounts(watch)
+    idle = f"no array is submitted, since the queue is full: {watch.queue.full}" if watch.queue.full else ""
+    if pause.standing() is not None:
+        idle = "no array is submitted while PAUSE stands at the root"
+    for text in watch.report.look(time.monotonic(), elements, (files, size), idle):
+        watch.note(text)
+
+
+def tell_amounts(watch: Watch) -> tuple[int, int]:
+    """Report the files and bytes that are done, as an event; returns both."""
+    begun = {index for index, s in watch.statuses.items() if s.state is not State.PENDING}
+    waiting = set(watch.indices) - begun
+    files, size, failed = watch.progress.total(watch.run, watch.step, watch.indices, waiting)
+    if watch.amounts is not None:
+        watch.amounts(files, size)
+    states = wait_report.states(watch.statuses)
+    watch.context.emit(events.Progressed(watch.dataset, watch.step, files, size, failed, states))
+    return files, size
+
+
+def _tell_change(watch: Watch, index: int, status: Status) -> None:
+    state, reason = status.state.value, status.reason
+    if status.state is State.FAILED and watch.ends.by_its_time(index):
+        # What follows from it is a line of its own (`element_ends`).
+        state, reason = "stopped", "its time ended"
+    watch.context.emit(events.ElementChanged(watch.dataset, watch.step, index, state, status.node, reason))
+
+
+def patiently(watch: Watch, ask: Callable[[], T]) -> T:
+    """Ask until the cluster answers; a controller that is down for hours ends nothing."""
+    begun = time.monotonic()
+    while True:
+        try:
+            answer = ask()
+        except TransientError as error:
+            _in_vain(watch, error)
+            watch.context.stop.wait(watch.context.cluster.interval(time.monotonic() - begun))
+            continue
+        _answered(watch)
+        return answer
+
+
+def _in_vain(watch: Watch, error: TransientError) -> None:
+    """Say that the cluster does not answer, once in EVERY seconds. Raises it where nobody waits."""
+    if not watch.patient:
+        raise error
+    now = time.monotonic()
+    if watch.asked_in_vain is None:
+        watch.asked_in_vain = now
+        text = f"the cluster does not answer, asking on: {error}"
+    elif now - watch.complained < EVERY:
+        return
+    else:
+        text = f"the cluster has not answered for {human.duration(now - watch.asked_in_vain)}: {error}"
+    watch.complained = now
+    watch.context.emit(events.Warned(watch.dataset, watch.step, text))
+
+
+def _answered(watch: Watch) -> None:
+    if watch.asked_in_vain is not None:
+        watch.asked_in_vain = None
+        watch.note("the cluster answers again")

@@ -1,0 +1,239 @@
+"""Where audits lie: `.penstock/audits/<id>/`, each laid out like a run, so that its elements are run by the
+code that runs those of copy and verify.
+
+    audit.json       what is read of which release, and why: written once
+    run.json, plan.json, shards/, receipts/audit/, arrays.jsonl: as in a run, gone when it ended
+    skipped.jsonl    at the end: what was not opened, since its data is not here
+    seen/NNNNN.json  what the elements saw so far, gone when it ended
+    shape.jsonl      what the tree's comparison found, gone when it ended
+    findings.jsonl, result.json: at the end; an audit without result.json is open
+
+An open audit is continued by the next audit with the same choice, unless nothing was done on it for a week:
+what was read so long ago proves little today. The newest KEPT audits stay. A look of `gate --mend` is never
+continued, and goes when a later one ended well.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import secrets
+from datetime import UTC, datetime
+from itertools import chain
+from typing import TYPE_CHECKING
+
+from penstock.core.audit_selection import Choice
+from penstock.core.documents import audit_description, skipped_file
+from penstock.core.documents.audit_description import Audit
+from penstock.core.documents.findings import Finding, from_json
+from penstock.core.layout import RunLayout
+from penstock.dataset import documents
+from penstock.fs import clock, durable
+from penstock.jobs import array_job
+from penstock.tables import json_lines
+from penstock.target import tree_removal
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator
+    from pathlib import Path
+
+    from penstock.core.documents.skipped_file import SkippedFile
+    from penstock.core.layout import DatasetLayout
+
+
+KEPT = 400
+"""Audits of a dataset that stay."""
+_LASTING = frozenset({"audit.json", "result.json", "findings.jsonl", "skipped.jsonl"})
+
+
+def findings(run: RunLayout) -> Path:
+    return run.folder / "findings.jsonl"
+
+
+def skipped(run: RunLayout) -> Path:
+    """The file of what was not opened; it is there only where there was any."""
+    return run.folder / "skipped.jsonl"
+
+
+def shape(run: RunLayout) -> Path:
+    """The file of findings about the tree's shape, until all findings are written."""
+    return run.folder / "shape.jsonl"
+
+
+def keep(path: Path, found: Iterable[Finding]) -> None:
+    """Write findings as they come, durably. Memory does not grow with their number."""
+    json_lines.write(path, found)
+
+
+def kept(path: Path) -> Iterator[Finding]:
+    """What `keep` wrote. Raises FailedError when the file is missing or damaged."""
+    return json_lines.read(path, from_json, "an audit's findings")
+
+
+def shape_here(run: RunLayout) -> Path:
+    """The findings of `shape`, without those of stubs."""
+    return run.folder / "shape-here.jsonl"
+
+
+def kept_skipped(path: Path) -> Iterator[SkippedFile]:
+    """What `keep_skipped` wrote. Raises FailedError when the file is damaged."""
+    if path.exists():
+        yield from json_lines.read(path, skipped_file.from_json, "what an audit skipped")
+
+
+def keep_skipped(path: Path, found: Iterable[SkippedFile]) -> None:
+    """Write what was not opened, as it comes, durably; no file where there is none."""
+    waiting = iter(found)
+    first = next(waiting, None)
+    if first is not None:
+        json_lines.write(path, chain((first,), waiting))
+
+
+def begin(
+    layout: DatasetLayout,
+    release: str,
+    seal: str,
+    choice: Choice,
+    limit: int | None,
+    *,
+    recall: int = 0,
+    filesystem: str = "auto",
+    look: bool = False,
+) -> Audit:
+    """A new audit, durable. Its name begins with the time by the file system's clock: audits are read in the
+    order in which they began, whatever the hosts' clocks said."""
+    now = datetime.fromtimestamp(clock.now(layout.state), UTC)
+    name = f"{now:%Y%m%dT%H%M%S.%fZ}-{release}-{secrets.token_hex(3)}"
+    if choice.kind == "sample" and not choice.seed:
+        choice = Choice("sample", choice.share, secrets.token_hex(8))
+    # What it reads is read later than that, whichever clock is wrong.
+    created = f"{datetime.fromtimestamp(clock.both(layout.state).earliest, UTC):%Y-%m-%dT%H:%M:%SZ}"
+    audit = Audit(name, layout.dataset, release, seal, created, choice, limit, recall, filesystem, look)
+    run = audit.layout(layout)
+    documents.write(audit_description.AUDIT, run.folder / "audit.json", audit)
+    return audit
+
+
+def described(run: RunLayout) -> Audit:
+    """What `begin` wrote. Raises FailedError when it is missing or damaged."""
+    path = run.folder / "audit.json"
+    hint = f"remove {run.folder}; other audits are not concerned"
+    return documents.need(audit_description.AUDIT, path, hint)
+
+
+def audits(layout: DatasetLayout, release: str | None = None) -> Iterator[tuple[Audit, bool]]:
+    """All audits that are there, or those of a release, newest first, each with whether it has ended."""
+    try:
+        names = sorted((p.name for p in layout.audits.iterdir()), reverse=True)
+    except FileNotFoundError:
+        return
+    for name in names:
+        if release not in (None, _release_of(name)):
+            continue
+        run = RunLayout(layout.audits / name)
+        if not (run.folder / "audit.json").exists():
+            continue
+        audit = described(run)
+        try:
+            yield audit, isinstance(durable.read_json(run.result), dict)
+        except (OSError, ValueError):
+            yield audit, False
+
+
+def open_audit(layout: DatasetLayout, release: str, seal: str, choice: Choice) -> Audit | None:
+    """The unfinished audit of the same release with the same choice, if there is one."""
+    for audit, ended in audits(layout):
+        same = (audit.release, audit.seal) == (release, seal) and _alike(audit.choice, choice)
+        if not ended and not audit.look and same and not _stale(audit.layout(layout)):
+            return audit
+    return None
+
+
+def next_turn(layout: DatasetLayout, turns: int) -> int:
+    """The slice after the last finished one of this rotation, whatever its release: a slice is a share
+    of the paths, so a dataset that gets new releases often is covered all the same."""
+    for audit, ended in audits(layout):
+        choice = audit.choice
+        if ended and (choice.kind, choice.turns) == ("slice", turns):
+            return (choice.turn + 1) % turns
+    return 0
+
+
+def tidy(layout: DatasetLayout) -> None:
+    """Remove working files of audits that have ended or were given up; keep their findings, and nothing of
+    the oldest ones, nor of those that were killed before they were described. To be called by who holds the
+    lock of audits."""
+    for name in os.listdir(layout.audits):
+        if not (layout.audits / name / "audit.json").exists():
+            tree_removal.remove_tree(layout.audits / name)
+    for number, (audit, ended) in enumerate(list(audits(layout))):
+        run = audit.layout(layout)
+        if number >= KEPT:
+            tree_removal.remove_tree(run.folder)
+        elif ended or _stale(run):
+            for name in os.listdir(run.folder):
+                path = run.folder / name
+                if path.is_dir():
+                    tree_removal.remove_tree(path)
+                elif name not in _LASTING:
+                    path.unlink()
+
+
+def forget(layout: DatasetLayout, release: str) -> None:
+    """Remove the audits of a release that was removed. The newest slice of each rotation stays: it says which
+    slice is next (`next_turn`), whatever its release."""
+    newest = set[int]()
+    for audit, ended in list(audits(layout)):
+        turns = audit.choice.turns if audit.choice.kind == "slice" and ended else None
+        if audit.release == release and (turns is None or turns in newest):
+            tree_removal.remove_tree(audit.layout(layout).folder)
+        if turns is not None:
+            newest.add(turns)
+    # What a kill left of such a removal has lost its description; the name says the release, too (`begin`).
+    with contextlib.suppress(FileNotFoundError):
+        for path in layout.audits.iterdir():
+            if _release_of(path.name) == release and not (path / "audit.json").exists():
+                tree_removal.remove_tree(path)
+
+
+def _release_of(name: str) -> str:
+    """Of an audit's name, as `begin` makes it."""
+    return name.partition("Z-")[2].rpartition("-")[0]
+
+
+def drop_looks(layout: DatasetLayout, release: str) -> None:
+    """Remove the looks of a release of which nothing is to be repaired any more, and all that were killed. To
+    be called by who makes looks, while nobody else does."""
+    for audit, ended in list(audits(layout)):
+        if audit.look and (audit.release == release or not ended):
+            tree_removal.remove_tree(audit.layout(layout).folder)
+
+
+def _touched(run: RunLayout) -> float:
+    """When anything was last written there, in seconds since the epoch."""
+    paths = [run.folder / "audit.json", *(run.folder / "seen").glob("*.json")]
+    return max((path.stat().st_mtime for path in paths), default=0.0)
+
+
+def _stale(run: RunLayout) -> bool:
+    return clock.now(run.folder) - _touched(run) >= array_job.STALE
+
+
+def since_whole(layout: DatasetLayout, release: str) -> list[Audit]:
+    """The finished audits of a release, newest first, back to the last one that read everything: one that
+    skipped what is not here did not. Their
+    findings together are what is known of the release."""
+    found = []
+    for audit, ended in audits(layout):
+        if ended and audit.release == release:
+            found.append(audit)
+            if audit.choice.kind == "whole" and not skipped(audit.layout(layout)).exists():
+                break
+    return found
+
+
+def _alike(old: Choice, new: Choice) -> bool:
+    if (old.kind, new.kind) == ("sample", "sample"):
+        # The open one keeps the seed that it drew.
+        return old.share == new.share
+    return old == new

@@ -1,0 +1,45 @@
+"""cancel: end what still runs of a dataset's arrays. What was copied stays and is resumed."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from penstock.dataset import cancel_mark, under_way
+from penstock.jobs.live_arrays import live_arrays, unanswered
+from penstock.jobs.ownership import promises
+from penstock.jobs.run_state import held_by
+from penstock.target import dataset_folders
+
+if TYPE_CHECKING:
+    from penstock.dataset.context import Context
+
+
+def run(context: Context, dataset: str) -> list[str]:
+    """What was ended, a line each: living arrays of every run and audit of the dataset, on whichever backend
+    they were submitted to, and the controller at work, which obeys a durable mark. Takes no lock: the
+    controller that holds it may be the one that hangs."""
+    layout = context.layout(dataset)
+    dataset_folders.check_owner(layout)
+    holder = held_by(layout)
+    # Before the arrays: a controller that sees them end must not submit them again.
+    cancel_mark.make(layout)
+    told = []
+    for one in live_arrays(context, dataset):
+        if one.elsewhere:
+            told.append(
+                f"NOT array {one.array} of {one.submission.step}: it is on cluster "
+                f"{one.submission.cluster}, and this is {one.elsewhere}; end it there"
+            )
+        else:
+            one.cluster.cancel(one.array)
+            told.append(f"array {one.array} of {one.submission.step}")
+    for submission, left in unanswered(context, dataset):
+        told.append(
+            f"NOT an array of {submission.step} that the cluster may yet take, since its submission had no "
+            f"answer ({submission.name}): give the same command again in {left:.0f} s"
+        )
+    promises.withdraw(layout)
+    under_way.forget(layout)
+    if holder:
+        told.append(f"its controller, which stops as soon as it sees that ({holder})")
+    return told

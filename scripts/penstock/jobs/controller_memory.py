@@ -1,0 +1,111 @@
+"""The memory of a submitted controller's job: what it asks for, and the end of a run that outgrows it.
+
+The job holds `penstock run`, Snakemake, and a step of as many datasets at once as Snakemake has cores
+(`--cores`, else profiles/default); elements are other jobs. So `needed` is CONTROLLER, and of the datasets
+that take most, as many as have a step at once,
+
+    STEP + files * FILE + min(files, RENAMES) * RENAMED
+
+where `files` is what the dataset's last listing counted. One that was never listed counts as FIRST files,
+none of them renamed, since no release is there to compare with.
+
+Measured, of S3 objects, MiB of a step's processes, shared pages counted in each (`python
+benchmarks/controller.py 100000 1000000`; `10000000 --until plan`; `300000 1000000 2000000 --changed`):
+
+| files                             | list | plan | permissions | publish |
+|-----------------------------------|------|------|-------------|---------|
+| 100,000                           | 142  | 150  | 50          | 271     |
+| 1,000,000                         | 180  | 160  | 57          | 209     |
+| 10,000,000                        | 178  | 160  |             |         |
+| 300,000, all in another version   | 140  | 367  |             |         |
+| 1,000,000, all in another version | 160  | 865  |             |         |
+| 2,000,000, all in another version | 168  | 439  |             |         |
+
+Plan compares what is new with what is left over of the current release, up to RENAMES files of either
+(`run.planning.renamed_rows`), and that is what grows: by 740 bytes a file with names of 30 characters.
+Nothing else does, up to ten million files; FILE is a margin for more. Snakemake takes 121 MiB with one
+dataset, and `penstock run` 37.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from penstock.core import human
+from penstock.core.errors import FailedError, PenstockError
+from penstock.dataset import run_store, seals
+from penstock.host import cgroups, job_environment
+from penstock.target import dataset_folders
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from penstock.core.layout import DatasetLayout
+    from penstock.dataset.context import Context
+    from penstock.dataset.run import Run
+
+LEAST = 1 << 30
+"""Bytes that the job asks for at least."""
+CONTROLLER, STEP = 192 << 20, 272 << 20
+FILE, RENAMED = 16, 1200
+RENAMES = 1_000_000
+"""`run.planning.renamed_rows.MOST`."""
+FIRST = 10_000_000
+AT_ONCE = 8
+"""Steps at once without `--cores`."""
+
+
+def needed(files: Sequence[int | None], at_once: int | None = None) -> int:
+    """The bytes of memory that a controller of these datasets asks for, by the files of each; None: it was
+    never listed."""
+    each = [_step(FIRST, released=False) if count is None else _step(count, released=True) for count in files]
+    return max(LEAST, CONTROLLER + sum(sorted(each, reverse=True)[: at_once or AT_ONCE]))
+
+
+def last_listing(layout: DatasetLayout) -> int | None:
+    """The files that the dataset's last listing counted, also where the run ended there (`refuse_outgrown`);
+    else those of the release that `current` names; None where neither can be read."""
+    try:
+        return run_store.open_run(layout).info.files
+    except PenstockError:
+        pass
+    try:
+        current = dataset_folders.current(layout)
+        stored = seals.find(layout, current) if current else None
+    except PenstockError:
+        return None
+    return stored.seal.files if stored else None
+
+
+def refuse_outgrown(context: Context, run: Run) -> None:
+    """Raises FailedError where the job that this controller is in has less memory than its listed files take.
+
+    | this process is in a job | elements have jobs of their own | the job's memory         | then      |
+    |--------------------------|---------------------------------|--------------------------|-----------|
+    | no                       | any                             | any                      | nothing   |
+    | yes                      | no                              | any                      | nothing   |
+    | yes                      | yes                             | not limited, or enough   | nothing   |
+    | yes                      | yes                             | less than this run takes | the error |
+
+    The listing stays as the run's: the next `run --submit` asks for what it counted.
+    """
+    job = job_environment.current()
+    if not job.proven or context.cluster.abilities.elements_end_with_controller:
+        return
+    limits = [limit for limit in (job.memory, cgroups.memory_limit()) if limit is not None]
+    files, released = run.info.files, dataset_folders.current(run.layout) is not None
+    takes = CONTROLLER + _step(files, released=released)
+    if limits and min(limits) < takes:
+        raise FailedError(
+            "the listing outgrows the memory of the controller's job",
+            where=run.dataset,
+            why=f"{human.counted(files, 'file')} were listed, for which {human.size(takes)} are needed; job "
+            f"{job.job} has {human.size(min(limits))}",
+            hint=f"`{context.program} run --submit {run.dataset}` asks for more now, by this listing; where "
+            "cluster.steps.submit.memory, or a job of your own, says how much: raise it",
+        )
+
+
+def _step(files: int, *, released: bool) -> int:
+    """Bytes for the steps of a dataset. `released`: there is a release to compare with."""
+    return STEP + files * FILE + (min(files, RENAMES) * RENAMED if released else 0)

@@ -1,0 +1,234 @@
+"""What an element does with its shard: one table, a row for each kind of job.
+
+A kind's work reads the shard's rows, goes on where earlier attempts stopped, and returns what became of the
+rows, and what the receipt says of this kind alone. A row that is not as it should be is a failure of copy and
+verify, which end with every row right, and a result of the other kinds, which end when every row was seen.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING, NamedTuple
+
+from penstock.core.documents.element_receipt import ElementReceipt
+from penstock.core.errors import FailedError
+from penstock.core.layout import DATA, MANIFEST
+from penstock.dataset import documents, history, receipts
+from penstock.fs import durable
+from penstock.host.job_environment import host_name
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+
+    from penstock.core.run_documents import ShardInfo
+    from penstock.dataset.context import Stop
+    from penstock.dataset.element_progress import Reporter
+    from penstock.dataset.run import Run
+    from penstock.engine.tasks import CopyTask, Outcome
+    from penstock.jobs.bandwidth.share import Share
+    from penstock.jobs.ownership.ops_share import OpsShare
+
+
+class Paces(NamedTuple):
+    """What an element goes by; None: nothing."""
+
+    ops: OpsShare | None
+    link: Share | None
+
+
+class Attempt(NamedTuple):
+    """One attempt at a shard."""
+
+    run: Run
+    shard: ShardInfo
+    name: str
+    reporter: Reporter
+    stop: Stop
+    paces: Paces
+
+    @property
+    def rows(self) -> Path:
+        return self.run.folder.shard(self.shard.index)
+
+    def part_of(self, recall: int) -> int:
+        """Of the bytes that all elements may have fetched back, this shard's."""
+        return recall * self.shard.bytes // max(1, self.run.plan.bytes)
+
+
+def _copy(attempt: Attempt) -> tuple[Outcome, ElementReceipt]:
+    from penstock.engine.copy_shard import copy_shard
+    from penstock.jobs.ownership import abandoned_stagings
+
+    run, folder = attempt.run, attempt.run.folder
+    data = _there(run.data, "the staging folder is not here", "plan again")
+    base = run.plan.base
+    task = replace(
+        _copy_task(attempt, data),
+        base=run.layout.release(base) / DATA if base else None,
+        way=run.plan.way,
+        moves=run.layout.intervals,
+        moved=history.moves_of(run.layout, run.release),
+        intervals=history.intervals(run.layout) if run.plan.carries else None,
+        stated=folder.stated if folder.stated.exists() else None,
+        stagings=abandoned_stagings.planned(run),
+        may_change=run.config.dataset.follow_limit.allowed(run.info.files),
+    )
+    outcome = copy_shard(task, attempt.reporter, attempt.stop.signalled, *attempt.paces)
+    return outcome, ElementReceipt(amended=outcome.amended, gone=outcome.gone)
+
+
+def _verify(attempt: Attempt) -> tuple[Outcome, ElementReceipt]:
+    from penstock.engine.reread_shard import reread_shard
+    from penstock.engine.tasks import RereadTask
+
+    run, index = attempt.run, attempt.shard.index
+    folder, config = run.folder, run.config
+    data = _there(run.data, "the staging folder is not here", "plan again")
+    copied_by = receipts.copied_by(folder, index)
+    records = folder.records(index)
+    durable.make_dirs(records.parent)
+    task = RereadTask(
+        shard=attempt.shard,
+        rows=attempt.rows,
+        journals=folder.journals(index),
+        data=data,
+        records=records,
+        engine=config.engine,
+        verify=config.verify,
+        run=run.id,
+        attempt=attempt.name,
+        host=host_name(),
+        follow=config.dataset.changed == "follow",
+        probe=run.probe,
+        named=config.filesystem,
+        recall=attempt.part_of(config.audit.recall),
+        damage=folder.linked_damage / f"{index:05d}",
+    )
+    # Where a linked file had other bytes all are read.
+    if (base := run.plan.base) and run.plan.carries and not folder.linked_damage.exists():
+        from penstock.jobs import counted_readings
+
+        task = replace(
+            task,
+            longest=config.verify.carries_for,
+            base_manifest=run.layout.release(base) / MANIFEST,
+            intervals=history.intervals(run.layout),
+            audited=counted_readings.of(run.layout, base),
+        )
+    if (adopted := folder.survey(index)).is_dir():
+        task = replace(task, adopted=adopted)
+    outcome = reread_shard(task, attempt.reporter, attempt.stop.signalled)
+    if outcome.failures:
+        return outcome, ElementReceipt()
+    return outcome, ElementReceipt(
+        copied_by=copied_by,
+        records=receipts.file_digest(records),
+        amended=outcome.amended,
+        gone=outcome.gone,
+        left_out=outcome.left_out,
+        carried=outcome.carried,
+    )
+
+
+def _repair(attempt: Attempt) -> tuple[Outcome, ElementReceipt]:
+    """A shard of a published release's damaged files. What it cannot fetch is no failure of the element."""
+    from penstock.core.documents import fetched_files
+    from penstock.engine.repair_shard import repair_shard
+
+    run = attempt.run
+    staging = run.layout.repair_staging(run.release) / DATA
+    task = _copy_task(attempt, _there(staging, "the repair's staging is not here", "run the repair again"))
+    release, named = run.layout.release(run.release) / DATA, run.config.filesystem
+    outcome, result = repair_shard(
+        task, release, attempt.reporter, attempt.stop.signalled, *attempt.paces, named=named
+    )
+    fetched = run.folder.fetched(attempt.shard.index)
+    documents.write(fetched_files.FETCHED_FILES, fetched, result)
+    left = sum(bool(file.why) for file in result.files)
+    return outcome, ElementReceipt(findings=left, seen=receipts.file_digest(fetched))
+
+
+def _audit(attempt: Attempt) -> tuple[Outcome, ElementReceipt]:
+    """A shard of a published release. What it finds is not a failure of the element."""
+    from penstock.engine.audit_shard import AuditTask, audit_shard
+    from penstock.jobs import audit_store
+
+    run, described = attempt.run, audit_store.described(attempt.run.folder)
+    task = AuditTask(
+        shard=attempt.shard,
+        rows=attempt.rows,
+        data=run.layout.release(run.release) / DATA,
+        seen=run.folder.seen(attempt.shard.index),
+        engine=run.config.engine,
+        probe=run.probe,
+        named=described.filesystem,
+        recall=attempt.part_of(described.recall),
+    )
+    durable.make_dirs(task.seen.parent)
+    outcome, seen = audit_shard(task, attempt.reporter, attempt.stop.signalled)
+    return outcome, ElementReceipt(findings=len(seen.bad), seen=receipts.file_digest(task.seen))
+
+
+def _adopt(attempt: Attempt) -> tuple[Outcome, ElementReceipt]:
+    """A shard of a listing beside a tree. What differs is not a failure of the element."""
+    from penstock.engine.survey_shard import SurveyTask, survey_shard
+    from penstock.jobs import adoption_store
+
+    run, config = attempt.run, attempt.run.config
+    described = adoption_store.described(run.folder)
+    task = SurveyTask(
+        shard=attempt.shard,
+        rows=attempt.rows,
+        data=Path(described.tree),
+        survey=run.folder.survey(attempt.shard.index),
+        dataset=config.dataset,
+        engine=config.engine,
+        verify=config.verify,
+        plan=config.plan,
+        host=host_name(),
+        read_source=described.read_source,
+        named=described.filesystem,
+        recall=attempt.part_of(described.recall),
+    )
+    durable.make_dirs(task.survey)
+    return survey_shard(task, attempt.reporter, attempt.stop.check, attempt.paces.link), ElementReceipt()
+
+
+WORK: Mapping[str, Callable[[Attempt], tuple[Outcome, ElementReceipt]]] = {
+    "copy": _copy,
+    "verify": _verify,
+    "audit": _audit,
+    "adopt": _adopt,
+    "repair": _repair,
+}
+"""By the names of `core.step_table.IN_ELEMENTS`."""
+
+
+def _there(data: Path, what: str, hint: str) -> Path:
+    """The folder into which is copied, or that is read back. Raises FailedError."""
+    if not data.is_dir():
+        raise FailedError(what, where=str(data), hint=hint)
+    return data
+
+
+def _copy_task(attempt: Attempt, data: Path) -> CopyTask:
+    """The copy of a shard's rows into `data`."""
+    from penstock.engine.tasks import CopyTask
+    from penstock.target import modes
+
+    run, config = attempt.run, attempt.run.config
+    return CopyTask(
+        shard=attempt.shard,
+        rows=attempt.rows,
+        journals=run.folder.journals(attempt.shard.index),
+        data=data,
+        dataset=config.dataset,
+        engine=config.engine,
+        run=run.id,
+        attempt=attempt.name,
+        host=host_name(),
+        verify=config.verify,
+        probe=run.probe,
+        gid=modes.group_id(config.dataset.permissions),
+    )

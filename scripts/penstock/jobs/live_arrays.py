@@ -1,0 +1,68 @@
+"""The arrays of a dataset that still live, of every run and audit, as their `arrays.jsonl` name them."""
+
+from __future__ import annotations
+
+import dataclasses
+import time
+from typing import TYPE_CHECKING, NamedTuple
+
+from penstock.cluster.abilities import abilities_of
+from penstock.cluster.registry import open_cluster
+from penstock.dataset.submission_log import books
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from penstock.cluster.port import Cluster
+    from penstock.core.documents.array_line import ArrayLine
+    from penstock.dataset.context import Context
+
+
+class LiveArray(NamedTuple):
+    """One array with elements that have not ended, as far as can be known here."""
+
+    array: str
+    submission: ArrayLine
+    cluster: Cluster
+    elsewhere: str = ""
+    """The name of this cluster, where the array is another's, which cannot be asked here; else ""."""
+
+
+def live_arrays(context: Context, dataset: str) -> Iterator[LiveArray]:
+    """Queries the backend that each array was submitted to, whatever the configuration names. Local elements
+    are left out, since they end with their controller. Writes nothing: only the holder of the lock may."""
+    clusters = {context.cluster.kind: context.cluster}
+    for submission in (one for book in books(context.layout(dataset)) for one in book.open()):
+        kind = submission.kind
+        if abilities_of(kind).elements_end_with_controller:
+            continue
+        if kind not in clusters:
+            clusters[kind] = open_cluster(dataclasses.replace(context.config.cluster, backend=kind))
+        cluster = clusters[kind]
+        here = cluster.name() if submission.cluster else ""
+        if submission.cluster != here:
+            yield LiveArray(submission.array or submission.name, submission, cluster, elsewhere=here)
+        else:
+            for array in _alive(cluster, submission):
+                yield LiveArray(array, submission, cluster)
+
+
+def _alive(cluster: Cluster, submission: ArrayLine) -> Iterator[str]:
+    """The ids of its arrays that have elements which have not ended."""
+    for array in [submission.array] if submission.array else cluster.find(submission.name):
+        cluster.recall(array, submission.name)
+        states = cluster.states(array, submission.numbers).values()
+        if not all(status.state.ended for status in states):
+            yield array
+
+
+def unanswered(context: Context, dataset: str) -> Iterator[tuple[ArrayLine, float]]:
+    """The submissions of which nobody knows the outcome, and whose array is not there: it may yet appear in
+    so many seconds."""
+    cluster = context.cluster
+    for submission in (one for book in books(context.layout(dataset)) for one in book.open()):
+        if submission.array or submission.kind != cluster.kind or cluster.find(submission.name):
+            continue
+        left = submission.at + cluster.appears_within(ended=False) - time.time()
+        if left > 0:
+            yield submission, left

@@ -1,0 +1,36 @@
+"""A promise of space that is lowered while elements write what was promised."""
+
+from __future__ import annotations
+
+import time
+from typing import TYPE_CHECKING
+
+from penstock.jobs.forecast import FILE_SYSTEM_BLOCK
+from penstock.jobs.ownership import promises
+
+if TYPE_CHECKING:
+    from penstock.core.layout import DatasetLayout
+
+EVERY = 60.0
+"""Seconds between two times that a promise is lowered."""
+
+
+class LoweredPromise:
+    """What a run (or a repair, `documents.promise.of_repair`) has promised to write, of `files` files and
+    folders and `size` bytes in all. To be called with the files and bytes that its elements have done."""
+
+    def __init__(self, layout: DatasetLayout, run: str, files: int, size: int) -> None:
+        self._layout, self._run = layout, run
+        self._files, self._bytes = files, size
+        self._at = time.monotonic()
+
+    def left(self, files: int, size: int) -> tuple[int, int]:
+        """Bytes and files that may still be written, when so many are done: rather too many, since files that
+        are linked or taken over count as if they were copied."""
+        left = max(0, self._files - files)
+        return max(0, self._bytes - size) + left * FILE_SYSTEM_BLOCK, left
+
+    def __call__(self, files: int, size: int) -> None:
+        if time.monotonic() - self._at >= EVERY:
+            self._at = time.monotonic()
+            promises.lower(self._layout, self._run, *self.left(files, size))

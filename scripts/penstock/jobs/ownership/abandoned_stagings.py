@@ -1,0 +1,386 @@
+"""Stagings of other runs of a dataset: runs that did not end, were overtaken, or whose source changed.
+
+| what is known of the other run                 | its rows             | its staging is removed        |
+|------------------------------------------------|----------------------|-------------------------------|
+| elements of it may live, here or elsewhere     | stay, with a note    | no                            |
+| no plan, a damaged one, or no source in common | are of no use        | once a newer run is published |
+| else                                           | may be taken over    | once a newer run is published |
+| its run's state is gone                        | are of no use        | by a person, after a note     |
+
+A run can have a staging of its own but no plan: plan was killed, or plan.json was damaged. Plan removes such
+a staging, with a note, before it plans again (`clear_own`).
+
+A run whose staging another run's plan uses is marked (`taken.json`) and never continued, since the other run
+may have moved files out of it. When the same listing comes again, the run starts from the beginning, and its
+old state is kept as `runs/<run>.<n>`, like any other run's. Where a release's name is configured, a staging
+of that name is renamed.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import stat
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from penstock.cluster.abilities import abilities_of
+from penstock.core import events, human
+from penstock.core.documents import marks
+from penstock.core.documents.marks import TakenMark
+from penstock.core.errors import (
+    FailedError,
+    InterruptedRunError,
+    LockedError,
+    NewerFormatError,
+    PenstockError,
+)
+from penstock.core.layout import DATA
+from penstock.dataset import adopted_trees, documents, history, run_claims, run_store, seals
+from penstock.dataset.element_progress import Progress
+from penstock.dataset.run import load
+from penstock.dataset.submission_log import ArrayBook
+from penstock.fs import clock, durable
+from penstock.jobs.ownership import liveness
+from penstock.jobs.ownership.invalid_runs import damage
+from penstock.target import tree_removal
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+    from penstock.core.documents.step_results import StagingStatus
+    from penstock.core.layout import DatasetLayout, RunLayout
+    from penstock.dataset.context import Context
+    from penstock.dataset.run import Run
+    from penstock.target.links import Abandoned
+
+_SUFFIX = ".staging"
+
+
+@dataclass(frozen=True)
+class Staging:
+    """The staging of another run, and which of its sources this run shares."""
+
+    key: str
+    """The name of the run's folder below `runs/`."""
+    name: str
+    """Of the staging, below `releases/`."""
+    data: Path
+    inode: int
+    """Of `data`."""
+    run: Run
+    sources: dict[int, int]
+    """Index of its sources to the index of the same source now."""
+    certain: bool
+    """Whether every process that wrote there is known to have ended. False: that is only likely."""
+
+
+def find(context: Context, run: Run) -> list[Staging]:
+    """The stagings whose rows the run may take over, the newest first. The caller holds the dataset's lock. A
+    staging that must stay because its run may live is reported by a note."""
+    found = []
+    for key, theirs in _others(run):
+        name = _name(theirs)
+        data = run.layout.releases / name / DATA
+        inode = _own(data)
+        if name == run.staging.name or not inode:
+            continue
+        with contextlib.suppress(PenstockError):
+            sources = common(theirs, run)
+            if sources and not damage(theirs.folder):
+                _ = theirs.plan  # raises for a plan that cannot be read: such a staging is of no use
+                certain = all(
+                    one.by is not None or not abilities_of(one.kind).elements_end_with_controller
+                    for one in ArrayBook(theirs.folder.arrays).open()
+                )
+                if alive := _alive(context, theirs):
+                    text = f"the staging of run {key} is not taken over: {alive}"
+                    context.emit(events.Noted(run.dataset, "plan", text=text))
+                    continue
+                found.append(Staging(key, name, data, inode, theirs, sources, certain))
+    return found[::-1]
+
+
+def common(theirs: Run, now: Run) -> dict[int, int]:
+    """Index of another run's sources to the index of the same source of this one: the same URL, folder in
+    the release, and store or file system (by its options, where a version did not note which it was).
+    Raises FailedError for a damaged description."""
+    noted = all(len(run.info.origins) == len(run.info.sources) for run in (theirs, now))
+
+    def identities(run: Run) -> list[tuple[str, str, str]]:
+        sources = run.config.dataset.sources
+        options = [str(sorted(source.storage_options.items())) for source in sources]
+        which = list(run.info.origins) if noted else options
+        return list(zip(run.info.sources, [source.into for source in sources], which, strict=True))
+
+    mine = {identity: index for index, identity in enumerate(identities(now))}
+    return {index: mine[one] for index, one in enumerate(identities(theirs)) if one in mine}
+
+
+def make_way(context: Context, run: Run) -> None:
+    """Rename a staging that another run made under the name of this run's release. On return no other run has
+    a staging of that name. Raises LockedError while elements of such a run may live."""
+    mine = run.staging
+    others = [
+        (key, theirs)
+        for key, theirs in _others(run)
+        if theirs.release == run.release and theirs.folder.plan.exists() and not _apart(theirs, mine)
+    ]
+    for _, theirs in others:
+        if alive := liveness.arrays_of(context, run.dataset, theirs.folder):
+            raise LockedError(
+                f"another run of release {run.release} may still write",
+                where=str(theirs.folder.folder),
+                why=alive,
+                hint=f"wait for them, or `penstock cancel {run.dataset}`: then the same command goes on",
+            )
+    context.assert_held()
+    for key, theirs in others:
+        _mark(theirs.folder, run.id, _aside(run.release, key))
+    # The run with the newest plan was the last to stage under this name: this run has no plan yet.
+    if others and mine.exists():
+        key, _ = max(others, key=lambda one: one[1].folder.plan.stat().st_mtime_ns)
+        context.assert_held()
+        durable.rename(mine, mine.parent / _aside(run.release, key))
+
+
+def clear_own(context: Context, run: Run) -> None:
+    """Remove what an earlier attempt of this run left without a plan: its journals and receipts, then its
+    staging. A note reports it. To be called after `make_way`, which leaves no other run's staging under this
+    name, by a holder of the dataset's lock. Raises LockedError for any other caller."""
+    context.assert_held()
+    # Journals would speak of files that are gone, so they go first.
+    run_store.drop_derived(run.folder)
+    if _holds_tree(run):
+        give_back(context, run, "no plan says what of it is good")
+    if run.staging.exists():
+        text = f"staging {run.staging.name} is removed and made anew: no plan says what of it is good"
+        context.emit(events.Noted(run.dataset, "plan", text=text))
+        # Right before: a terminal that takes no more output holds the note up.
+        context.assert_held()
+        remove_noting(context, run.layout, run.staging)
+
+
+def remove_noting(context: Context, layout: DatasetLayout, tree: Path) -> None:
+    """Remove a staging or a release; it is noted when, so that files are known again that others share with
+    it. Raises as `tree_removal.remove_tree`."""
+    with history.moving(layout, tree.name.strip(".").removesuffix(_SUFFIX)) as moved:
+        tree_removal.remove_tree(tree, context.spend, moved=moved)
+
+
+def _holds_tree(run: Run, data: Path | None = None) -> bool:
+    """Whether the run's staging, or the folder `data`, is a tree that penstock did not write."""
+    mark = adopted_trees.read(run.folder)
+    return mark is not None and adopted_trees.stands_in(mark, data or run.data)
+
+
+def give_back(context: Context, run: Run, why: str) -> None:
+    """Rename the adopted tree that is the run's staging back to where it stood: nothing of it is ever
+    deleted. To be called under the dataset's lock, while no element of the run lives. Raises FailedError
+    where something else stands there now."""
+    mark = adopted_trees.read(run.folder)
+    assert mark is not None
+    if os.path.lexists(mark.tree):
+        raise FailedError(
+            "an adopted tree can neither stay nor go back",
+            where=str(run.data),
+            why=f"{why}, and something else stands at {mark.tree}",
+            hint=f"move {mark.tree} away: then the same command goes on",
+        )
+    text = f"the adopted tree goes back to {mark.tree}: {why}"
+    context.emit(events.Warned(run.dataset, "plan", text=text))
+    context.assert_held()
+    from penstock.target.adopted_files import move_tree
+
+    move_tree(run.data, Path(mark.tree), mark.inode)
+    adopted_trees.write(run.folder, mark._replace(settled=False))
+
+
+def take(staging: Staging, run: str) -> None:
+    """Record durably that `run` may move files out of this staging from now on."""
+    _mark(staging.run.folder, run, staging.name)
+
+
+def retire(layout: DatasetLayout, folder: RunLayout) -> bool:
+    """Rename the folder of a run whose staging another run may have used (`taken.json`), so that the run
+    starts from the beginning. Returns whether it was renamed."""
+    if not folder.taken.exists():
+        return False
+    number = 1
+    while os.path.lexists(layout.runs / f"{folder.folder.name}.{number}"):
+        number += 1
+    durable.rename(folder.folder, layout.runs / f"{folder.folder.name}.{number}")
+    return True
+
+
+def clean(
+    context: Context,
+    run: Run,
+    before: int | None = None,
+    *,
+    step: str = "publish",
+    remove: Callable[[Path, Path], None] | None = None,
+) -> None:
+    """Remove stagings and state of runs that did not end, after a newer run was published. The caller holds
+    the lock. Runs that may live, stagings of unknown runs and, with a claim's number, runs that may have been
+    claimed at this number or later stay, and are reported. `remove(staging, state)` removes one, or gives it
+    to a removal; else its files are removed before this returns."""
+    known = {_name(theirs): (key, theirs) for key, theirs in _others(run)}
+    for name in abandoned(run.layout, run.release):
+        staging = run.layout.releases / name
+        if name not in known:
+            text = f"staging {staging} belongs to no known run: remove it by hand"
+            context.emit(events.Warned(run.dataset, step, text=text))
+            continue
+        key, theirs = known[name]
+        if _holds_tree(theirs, staging / DATA):
+            held = "it holds what is left of a tree that was adopted; move that away, or remove it by hand"
+            text = f"{staging} stays: {held}"
+            context.emit(events.Warned(run.dataset, step, text=text))
+            continue
+        if before is not None and run_claims.last(run.layout, theirs.id) >= before:
+            text = f"the staging of run {key} stays: it may be newer than release {run.release}"
+            context.emit(events.Noted(run.dataset, step, text=text))
+            continue
+        if alive := _alive(context, theirs, patient=False):
+            text = f"the staging of run {key} stays: {alive}"
+            context.emit(events.Warned(run.dataset, step, text=text))
+            continue
+        try:
+            if remove is not None:
+                remove(staging, theirs.folder.folder)
+            else:
+                context.assert_held()
+                remove_noting(context, run.layout, staging)
+                context.assert_held()
+                tree_removal.remove_tree(theirs.folder.folder, context.spend)
+        except PenstockError as error:
+            # The release is published: that an old staging stays does not make publish fail.
+            context.emit(events.Warned(run.dataset, step, text=f"the staging of run {key} stays: {error}"))
+            continue
+        text = f"the staging of run {key}, which did not end, was removed"
+        context.emit(events.Noted(run.dataset, step, text=text))
+
+
+def described(run: Run) -> list[StagingStatus]:
+    """{staging, run, files, bytes, idle_seconds} of each staging of another run: files and bytes as its
+    progress files count them, and the seconds since anything was written there. Keys whose value is not known
+    are left out."""
+    known = {_name(theirs): (key, theirs) for key, theirs in _others(run)}
+    found = []
+    for name in abandoned(run.layout, run.release):
+        one: StagingStatus = {"staging": name}
+        if name in known:
+            key, theirs = known[name]
+            one["run"] = key
+            if _holds_tree(theirs, run.layout.releases / name / DATA):
+                one["holds_tree"] = True
+            with contextlib.suppress(PenstockError):
+                files, size, _ = Progress().total(theirs.folder, "copy", theirs.indices)
+                one["files"], one["bytes"] = files, size
+            one["idle_seconds"] = round(clock.now(theirs.folder.folder) - _touched(theirs.folder))
+        found.append(one)
+    return found
+
+
+def sentence(one: StagingStatus) -> str:
+    """One sentence for people, from an item of `described`."""
+    text = f"{one['staging']} of run {one['run']}" if "run" in one else f"{one['staging']}, of no known run"
+    if "files" in one:
+        text += f": {human.counted(one['files'], 'file')}, {human.size(one['bytes'])}"
+    if "idle_seconds" in one:
+        text += f", last written {human.duration(one['idle_seconds'])} ago"
+    return text
+
+
+def _aside(release: str, key: str) -> str:
+    """The new name of a staging that is renamed because another run needs its name."""
+    return f".{release}.{key}{_SUFFIX}"
+
+
+def _apart(theirs: Run, mine: Path) -> bool:
+    """Whether the run's staging has a place of its own already. Its mark alone does not say so: it is
+    written before the rename."""
+    name = _name(theirs)
+    return name != mine.name and (mine.parent / name).is_dir()
+
+
+def abandoned(layout: DatasetLayout, release: str) -> list[str]:
+    """Names of staging folders of other releases than this one."""
+    try:
+        names = sorted(os.listdir(layout.releases))
+    except FileNotFoundError:
+        return []
+    mine = layout.staging(release).name
+    return [n for n in names if n.startswith(".") and n.endswith(_SUFFIX) and n != mine]
+
+
+def _others(run: Run) -> Iterator[tuple[str, Run]]:
+    """Other runs of the dataset that are not published, the oldest listing first; each with the name of its
+    folder below `runs/`."""
+    layout, found = run.layout, []
+    for key in sorted(os.listdir(layout.runs) if layout.runs.is_dir() else ()):
+        if key == run.id or key.startswith("."):
+            continue
+        try:
+            theirs = load(layout, layout.run(key))
+            if key != theirs.id or seals.of_run(theirs) is None:
+                found.append((_touched(theirs.folder), key, theirs))
+        except (FailedError, NewerFormatError):
+            continue
+    for _, key, theirs in sorted(found, key=lambda one: one[:2]):
+        yield key, theirs
+
+
+def _name(run: Run) -> str:
+    """The name of the run's staging, whether the staging is there or not."""
+    marked = documents.find_whole(marks.TAKEN_MARK, run.folder.taken)
+    return marked.staging if marked is not None and marked.staging else run.staging.name
+
+
+def _mark(folder: RunLayout, run: str, staging: str) -> None:
+    documents.write(marks.TAKEN_MARK, folder.taken, TakenMark(run, staging))
+
+
+def _own(data: Path) -> int:
+    """The inode of a staging's `data`, where both are plain folders of this account; else 0."""
+    inode = 0
+    for path in (data.parent, data):
+        try:
+            seen = os.lstat(path)
+        except OSError:
+            return 0
+        if not stat.S_ISDIR(seen.st_mode) or seen.st_uid != os.geteuid() or seen.st_mode & stat.S_IWOTH:
+            return 0
+        inode = seen.st_ino
+    return inode
+
+
+def planned(run: Run) -> dict[str, Abandoned]:
+    """The stagings that this run's plan takes files from, by run, as plan found them."""
+    from penstock.target.links import Abandoned
+
+    inodes = run.plan.staging_inodes
+    return {
+        theirs: Abandoned(run.layout.releases / name / DATA, inodes.get(theirs, 0))
+        for theirs, name in run.plan.stagings.items()
+    }
+
+
+def _alive(context: Context, run: Run, *, patient: bool = True) -> str:
+    """Names the arrays of this run that may still write; "" when all are known to have ended. Where that
+    cannot be found out, the reason."""
+    try:
+        # By the folder's name: the run may have been listed before its dataset was renamed.
+        return liveness.arrays_of(context, run.layout.dataset, run.folder, patient=patient)
+    except InterruptedRunError:
+        raise
+    except PenstockError as error:
+        return error.why or error.what
+
+
+def _touched(folder: RunLayout) -> float:
+    """When somebody last worked on the run, in seconds since the epoch."""
+    paths = [folder.run_file, folder.plan, *folder.folder.glob("progress/copy/*.json")]
+    return max((path.stat().st_mtime for path in paths if path.exists()), default=0.0)

@@ -1,0 +1,188 @@
+"""The dataset's lock for the time of one step, and the claim that the step's run needs."""
+
+from __future__ import annotations
+
+import contextlib
+from typing import TYPE_CHECKING
+
+from penstock.core import events
+from penstock.core.documents.promise import of_repair
+from penstock.core.errors import FailedError, InterruptedRunError, LockedError, PenstockError, PreflightError
+from penstock.core.step_table import OF_RUN
+from penstock.dataset import cancel_mark, last_end, run_claims
+from penstock.dataset.held_dataset import HeldDataset
+from penstock.dataset.run import read_plan, read_run
+from penstock.dataset.under_way import Notice
+from penstock.fs import durable
+from penstock.jobs.ownership import liveness
+from penstock.jobs.ownership.ops_share import OpsShare
+from penstock.jobs.ownership.promises import Kept
+from penstock.target import dataset_folders, state_marker
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+    from penstock.core.layout import DatasetLayout
+    from penstock.dataset.context import Context
+    from penstock.dataset.dataset_lock import DatasetLock
+
+
+def _nothing() -> None:
+    pass
+
+
+def claim(context: Context, held: HeldDataset, run: str) -> None:
+    """Claim the dataset for `run`: this step and all later ones work for that run. Raises LockedError while
+    another run that claimed it lives, and when another one was faster; NewerFormatError where a newer
+    penstock listed that run: what it holds is not known here."""
+    layout, above = held.layout, held.above
+    if above is not None and above.run:
+        with contextlib.suppress(FailedError, PreflightError):
+            read_run(layout.run(above.run))
+            read_plan(layout.run(above.run))
+    if above is not None and above.run != run:
+        if who := liveness.of_claim(context, layout, above):
+            raise LockedError(
+                f"dataset {layout.dataset} is being staged by run {above.run}",
+                where=str(layout.run(above.run).folder),
+                why=who,
+                hint="wait for it, or stop it; what the source holds by then is listed anew",
+            )
+        if above.run and not layout.run(above.run).receipt("publish").exists():
+            by = run_claims.made_by(above)
+            text = f"run {run} takes over from run {above.run}, which did not end ({by})"
+            context.emit(events.Noted(layout.dataset, "list", text))
+    standing = run_claims.highest(layout)
+    if standing is not None and standing.run != run and standing != above:
+        raise run_claims.overtaken(layout, run, standing)
+    held.assert_held()
+    held.number = run_claims.make(layout, run, above, context.controller).number
+    held.run = run
+
+
+@contextlib.contextmanager
+def holding(
+    context: Context, dataset: str, run: str, step: str, *, release: str = ""
+) -> Iterator[HeldDataset]:
+    """Hold the dataset's lock for a step of `run` ("" for list, and for a repair, which is of a `release`);
+    the promise of that run or repair, where it has one, says meanwhile that this process works for it. A
+    notice says so to other accounts (`dataset.under_way`), until the run is published or a step of it fails.
+    Raises LockedError (exit 7) that names the holder, or the run that overtook this one. Waiting and taking
+    over are reported by events. Raises FailedError where the workflow of this step was cancelled."""
+    layout = context.layout(dataset)
+    dataset_folders.check_owner(layout)
+    dataset_folders.need_state(layout)
+    promised = run or (of_repair(release) if release else "")
+    kept = Kept(layout, promised, context.controller) if promised else None
+    notice = Notice(layout, step, context.controller) if step in OF_RUN else None
+    signs = [sign.beat for sign in (kept, notice) if sign is not None]
+
+    def beat() -> None:
+        for sign in signs:
+            sign()
+
+    lock = lock_of(context, layout, run or release, step, beat=beat)
+    with lock:
+        hold = HeldDataset(layout, lock, run)
+        if run:
+            run_claims.check(layout, run)
+        cancel_mark.refuse(layout, step)
+        dataset_folders.sweep_leftovers(layout)
+        if step in OF_RUN:
+            last_end.begin(layout, reserve=bool(run))
+        before, context.hold = context.hold, hold
+        over = True
+        if notice:
+            notice.begin()
+        if kept:
+            kept.begin(step)
+        try:
+            with _paced(context, layout, promised) if kept else contextlib.nullcontext():
+                yield hold
+            if hold.run and step != "publish":
+                # What publish showed is done, whoever came after it.
+                run_claims.check(layout, hold.run)
+            over = bool(hold.run) and layout.run(hold.run).receipt("publish").exists()
+        except InterruptedRunError:
+            raise
+        except (PenstockError, OSError) as error:
+            raise _overtaken(hold) or error from None
+        finally:
+            context.hold = before
+            if kept:
+                kept.end()
+            if notice and over:
+                notice.end()
+
+
+@contextlib.contextmanager
+def _paced(context: Context, layout: DatasetLayout, run: str) -> Iterator[None]:
+    """Meanwhile `context.spend` holds while PAUSE stands, and waits for this process's share of `target.ops`,
+    where there is a budget."""
+    before, hold = context.spend, context.stop.hold
+    if not context.ops:
+        context.spend = lambda _: hold()
+        try:
+            yield
+        finally:
+            context.spend = before
+        return
+    from penstock.host.pacing import spending
+
+    wait = context.stop.event.wait
+    share = OpsShare(layout, run, context.ops, 1, wait=wait)
+    with spending(share, wait) as spend:
+
+        def held(operations: int) -> None:
+            hold()
+            spend(operations)
+
+        context.spend = held
+        try:
+            yield
+        finally:
+            context.spend = before
+
+
+def _overtaken(hold: HeldDataset) -> LockedError | None:
+    """Returns LockedError where the step was overtaken while it ran, to be raised instead of the step's own
+    error, since source or tree may belong to another run by now; else None."""
+    try:
+        hold.assert_held()
+    except LockedError as error:
+        return error
+    except PenstockError:
+        return None
+    return None
+
+
+def lock_of(
+    context: Context,
+    layout: DatasetLayout,
+    run: str,
+    command: str,
+    name: str = "lock",
+    beat: Callable[[], None] = _nothing,
+) -> DatasetLock:
+    """A lock of the dataset that waits by the context's clock and reports, as events, whom it waits for. It
+    is made when no PAUSE stands at the root. State that a purge took from a dataset whose releases stand is
+    made anew; a `target.state_root` without it may not be mounted: PreflightError."""
+    from penstock.dataset.dataset_lock import DatasetLock
+
+    context.stop.check()
+    if not layout.state.exists() and layout.releases.is_dir():
+        if layout.state_root is not None:
+            dataset_folders.need_state(layout)
+        durable.make_dirs(layout.state)
+    if layout.state.is_dir():
+        state_marker.mark_state(layout)
+    return DatasetLock(
+        layout.state / name,
+        layout.dataset,
+        run=run,
+        command=command,
+        holder_ended=lambda job, cluster: liveness.scheduler(context, job, cluster),
+        pause=context.stop.wait,
+        beat=beat,
+        tell=lambda text: context.emit(events.Warned(layout.dataset, command, text)),
+    )

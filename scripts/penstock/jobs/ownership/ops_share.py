@@ -1,0 +1,139 @@
+"""How many metadata operations a second this process may make below a root, of what `target.ops` allows all.
+
+Each run's promise (`promises`) says how many of its elements may run at once; 0 while none does; so
+does a repair's. The accounts that have living parts share the budget evenly, so that no account takes more
+than its share, however many parts its promises name. An element, and a step that removes a tree, sets modes
+or puts repaired files in their places, takes its account's share divided by the parts of this account's
+living runs, and its own. The smallest budget that one of this account's runs names counts; what another
+account names is its own.
+
+The promises are read again after EVERY seconds: a listing, and an open for each run. A run whose process dies
+on this machine loses its part within that time; one that dies elsewhere within PATIENCE (120 s) more. Until a
+run that just began was read by the others, for EVERY seconds, the sum would be beyond the budget: so a step
+posts its part, then reads, and where other living runs have parts it waits for SEEN seconds before its first
+operation (`begin` before an array, `OpsShare` with `wait` in a step's own process). Of two that begin at once
+each has posted before it reads, so at least one waits.
+
+Limits: what plan removes before it has posted its promise is not counted by others. A run that could not
+write a promise takes its part and is not counted by others. The parts of elements that wait in a queue are
+not used. Where folders are listed with a delay (NFS), the sum can be beyond the budget for that time. Audits
+and verify only read, and have no part.
+"""
+
+from __future__ import annotations
+
+import os
+import time
+from typing import TYPE_CHECKING
+
+from penstock.core import human
+from penstock.core.documents.promise import REMOVAL
+from penstock.core.text import printable
+from penstock.fs import clock
+from penstock.fs.owners import user_name
+from penstock.jobs.ownership import promises
+from penstock.jobs.ownership.promise_judgement import LIVING, verdict
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Iterator
+
+    from penstock.core.documents.promise import Promise
+    from penstock.core.layout import DatasetLayout
+    from penstock.dataset.context import Context
+    from penstock.jobs.ownership.promise_judgement import Seen
+
+EVERY = 5.0
+"""Seconds between two readings of the promises."""
+NAMED = 20
+"""Promises that `holders_of` names, each in LONGEST characters at most: what they say is not ours."""
+LONGEST = 300
+SEEN = EVERY + 1.0
+"""Seconds after which all living runs have read a part: they look at the clock several times a second."""
+
+
+def begin(context: Context, layout: DatasetLayout, run: str, parts: int) -> None:
+    """From the return on so many elements of the run (or repair) may be at work at once: where it has more
+    parts now, and there is a budget, other runs have read it. Raises InterruptedRunError."""
+    seen = promises.read_all(layout)
+    own = promises.own_of(seen, layout, run)
+    promises.at_once(context, layout, run, parts)
+    if context.ops and own and parts > own.promise.at_once:
+        seen = promises.read_all(layout)
+        own = promises.own_of(seen, layout, run)
+        if any(_others(layout, seen, own)):
+            context.stop.wait(SEEN)
+
+
+def _others(layout: DatasetLayout, seen: Iterable[Seen], own: Seen | None) -> Iterator[Promise]:
+    """Those of the living that have parts."""
+    now = own.made if own else clock.now(layout.promises)
+    for one in seen:
+        if one is not own and one.promise.at_once > 0 and verdict(one, now) == LIVING:
+            yield one.promise
+
+
+def holders_of(layout: DatasetLayout) -> list[str]:
+    """Who has parts of the budget now, in words: account, host, since when, how much; of more than NAMED the
+    rest is counted. None where the promises cannot be read."""
+    seen = promises.read_all(layout)
+    now = clock.now(layout.promises)
+    living = [one for one in seen if one.promise.at_once > 0 and verdict(one, now) == LIVING]
+    words = [_words(one) for one in living[:NAMED]]
+    return [*words, f"and {len(living) - NAMED} more"] if len(living) > NAMED else words
+
+
+def _words(one: Seen) -> str:
+    by = one.by
+    who = user_name(one.promise.uid) or f"uid {one.promise.uid}"
+    where = f" on {by.host} since {by.since}" if by else ""
+    work = "a removal" if one.promise.run == REMOVAL else human.counted(one.promise.at_once, "element")
+    return printable(f"{who}: {work} at once, dataset {one.promise.dataset}{where}"[:LONGEST])
+
+
+class OpsShare:
+    """Called for the share of now, in operations a second. For one thread, or where a lock is held."""
+
+    def __init__(
+        self,
+        layout: DatasetLayout,
+        run: str,
+        ops: int,
+        parts: int,
+        *,
+        wait: Callable[[float], object] | None = None,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        """`parts`: of this run, where it has no promise that says so. `wait` is called with SEEN when the
+        run's part is new to others; None: they have read it (`begin`)."""
+        self._layout, self._run = layout, run
+        self._ops, self._parts, self._clock = ops, max(1, parts), clock
+        self._wait, self._read = wait, float("-inf")
+        self._share = 0.0
+
+    def __call__(self) -> float:
+        now = self._clock()
+        if now - self._read >= EVERY:
+            self._read = now
+            self._share = self._reckoned()
+        return self._share
+
+    def _reckoned(self) -> float:
+        share, new = self._counted()
+        if new and self._wait is not None:
+            self._wait(SEEN)
+            share, _ = self._counted()
+        self._wait = None
+        return share
+
+    def _counted(self) -> tuple[float, bool]:
+        """The share, and whether this run's part is one beside others'."""
+        seen = promises.read_all(self._layout)
+        own = promises.own_of(seen, self._layout, self._run)
+        ops, parts = self._ops, own.promise.at_once or self._parts if own else self._parts
+        others = list(_others(self._layout, seen, own))
+        for one in others:
+            if one.uid == os.geteuid():
+                parts += one.at_once
+                ops = min(ops, one.ops or ops)
+        accounts = len({os.geteuid(), *(one.uid for one in others)})
+        return ops / accounts / parts, own is not None and bool(others)

@@ -1,0 +1,147 @@
+"""Which promises of space hold: what other runs below the same root will still write.
+
+A promise lives by the lock of its dataset. Another account cannot read that lock (its folder has mode 0700),
+so the promise says itself what the lock says: who holds it, and it is touched with the lock's heartbeat.
+`judged` takes this process's word for what it can see here, and no clock's for what it cannot: a promise
+whose step cannot be seen is void only when it was watched and stood still (`jobs.ownership.promises`).
+"""
+
+from __future__ import annotations
+
+import time
+from typing import TYPE_CHECKING, NamedTuple
+
+from penstock.core import human
+from penstock.core.documents.promise import PROMISE, RESTING, Promise
+from penstock.core.errors import PenstockError
+from penstock.core.text import brief
+from penstock.dataset import holder as holders
+from penstock.host.heartbeat import HEARTBEAT, PATIENCE
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from penstock.dataset.holder import Holder
+    from penstock.target.shared_files import Posting
+
+REST = 360 * HEARTBEAT
+"""Seconds (one hour) for which a promise holds after a step that a person called by hand."""
+LIVING, DOUBTFUL, VOID = "living", "doubtful", "void"
+_MOST_FILES = 1 << 48
+_MOST_PARTS = 1 << 16
+
+
+class Seen(NamedTuple):
+    """A promise as it lies there."""
+
+    name: str
+    made: float
+    """When it was last touched, in seconds since the epoch, by the file system's clock."""
+    promise: Promise
+
+    @property
+    def by(self) -> Holder | None:
+        return holders.from_json(dict(self.promise.by))
+
+    def __str__(self) -> str:
+        """One phrase for people: whose it is, how much, until when."""
+        one, by = self.promise, self.by
+        user = f"{brief(by.user)}, uid {one.uid}" if by else f"uid {one.uid}"
+        until = f"for {human.duration(REST)} after the last step" if one.state == RESTING else "while it runs"
+        who = f"repair of release {one.repairs}" if one.repairs else f"run {one.run}"
+        return (
+            f"{brief(who)} of dataset {brief(one.dataset)} ({user}): "
+            f"{human.size(one.bytes)} ({one.bytes:,} bytes) and {human.counted(one.files, 'file')}, {until}, "
+            f"last sign of life at {time.strftime('%H:%M:%S', time.localtime(self.made))}"
+        )
+
+
+def judged(
+    state: str, process: bool | None, controller: bool | None, age: float, *, stays: bool = False
+) -> str:
+    """What a promise is worth that was last touched `age` seconds ago, by the file system's own times.
+    `process` and `controller`: whether the step's process and the workflow above it live (None: it cannot be
+    seen from here, or there is none); `stays`: whether the run's elements go on without the step.
+
+    | state           | process | its elements | workflow | age            | verdict  |
+    |-----------------|---------|--------------|----------|----------------|----------|
+    | asked, working  | alive   |              |          |                | living   |
+    | asked, working  | dead    | end with it  |          |                | void     |
+    | asked, working  | dead    | go on        |          | up to PATIENCE | living   |
+    | asked, working  | dead    | go on        |          | more           | doubtful |
+    | asked, working  | unknown |              |          | up to PATIENCE | living   |
+    | asked, working  | unknown |              |          | more           | doubtful |
+    | resting         |         |              | alive    |                | living   |
+    | resting         |         |              | dead     |                | void     |
+    | resting         |         |              | unknown  | up to REST     | living   |
+    | resting         |         |              | unknown  | more           | void     |
+    """
+    if state == RESTING:
+        lives = age <= REST if controller is None else controller
+        return LIVING if lives else VOID
+    if process:
+        return LIVING
+    if process is False and not stays:
+        return VOID
+    return LIVING if age <= PATIENCE else DOUBTFUL
+
+
+def verdict(seen: Seen, now: float) -> str:
+    """`judged`, by what can be seen here. `now` is the file system's time."""
+    one, by = seen.promise, seen.by
+    process = holders.lives(by) if by else None
+    return judged(one.state, process, _controller(one, by), now - seen.made, stays=one.stays)
+
+
+def _controller(one: Promise, by: Holder | None) -> bool | None:
+    if by is None or not one.controller or not holders.is_here(by):
+        return None
+    return bool(controller_here(one.controller))
+
+
+def controller_here(controller: str) -> str:
+    """`controller` where that process lives on this machine; else ""."""
+    pid, _, start = controller.partition(".")
+    return controller if pid.isdecimal() and holders.start_time(int(pid)) == start else ""
+
+
+def read(postings: Iterable[Posting], capacity: int) -> tuple[list[Seen], list[str]]:
+    """The promises that can be true on a file system of `capacity` bytes, by name; and a phrase for people
+    about each file that is none.
+
+    | the file                                        | then                             |
+    |-------------------------------------------------|----------------------------------|
+    | is not whole: it is being written               | passed over: its run counts later|
+    | is no promise, or of a newer format             | named, not counted               |
+    | says another uid than its owner's               | named, not counted               |
+    | promises more than the file system can hold, or | named, not counted               |
+    | less than nothing                               |                                  |
+    | else                                            | counted, whoever made it         |
+    """
+    found: list[Seen] = []
+    refused: list[str] = []
+    for one in postings:
+        if one.value is None:
+            continue
+        try:
+            promise = PROMISE.from_value(one.value, one.name)
+        except (PenstockError, ValueError) as error:
+            refused.append(f"{human.printable(one.name)}, of uid {one.uid}: {brief(error, 300)}")
+            continue
+        if promise.uid != one.uid:
+            refused.append(f"{human.printable(one.name)}, of uid {one.uid}: it speaks for uid {promise.uid}")
+        elif not (
+            0 <= promise.bytes <= capacity
+            and 0 <= promise.files <= _MOST_FILES
+            and 0 <= promise.chunk_files <= _MOST_FILES
+            and 0 <= promise.at_once <= _MOST_PARTS
+            and promise.ops >= 0
+        ):
+            text = (
+                f"{promise.bytes:,} bytes and {promise.files:,} files ({promise.chunk_files:,} chunk files) "
+                f"by {promise.at_once:,} elements on {human.size(capacity)}"
+            )
+            refused.append(f"{human.printable(one.name)}, of uid {one.uid}: {text}")
+        else:
+            found.append(Seen(one.name, one.made, promise))
+    return found, refused

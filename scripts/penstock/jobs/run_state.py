@@ -1,0 +1,245 @@
+"""What the last run of a dataset is doing, or how it ended, as its owner can see it on the target.
+
+| who works for the run                 | the note (`last_end`) | `state`                                 |
+|---------------------------------------|-----------------------|-----------------------------------------|
+| a step that lives holds the lock      | any                   | `copying`, `verifying`, ..., by step    |
+| the same, and PAUSE stands            | any                   | `waiting`                               |
+| the same, and no element has started  | any                   | `waiting`, with the queue's reason      |
+| its controller lives, and the lock is | any                   | `waiting`, for that command             |
+| another command's                     |                       |                                         |
+| its controller lives, between steps   | any                   | `starting` the next step                |
+| its arrays alone                      | any                   | as the step: a run watches them again   |
+| nobody                                | of a signal, `cancel` | `stopped`                               |
+| nobody                                | of an error           | `failed`                                |
+| nobody                                | none                  | `stopped`, without a word: killed, or   |
+|                                       |                       | between two steps that a person calls   |
+| a process of another host, silent     | none                  | `unknown`                               |
+
+A run that came to its end has no state, unless a later command left a note.
+"""
+
+from __future__ import annotations
+
+import time
+from typing import TYPE_CHECKING, NamedTuple
+
+from penstock.cluster.abilities import abilities_of
+from penstock.cluster.port import State
+from penstock.core.errors import PenstockError, signal_name
+from penstock.core.step_table import OF_RUN
+from penstock.dataset import holder as holders
+from penstock.dataset import last_end, receipts, run_claims, run_store
+from penstock.dataset.element_progress import Progress
+from penstock.dataset.submission_log import ArrayBook
+from penstock.fs import plain_files
+from penstock.host.heartbeat import PATIENCE
+from penstock.jobs.ownership import liveness
+from penstock.target import pause
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from penstock.core.documents.marks import LastEnd
+    from penstock.core.documents.step_results import Counts, RunState
+    from penstock.core.layout import DatasetLayout
+    from penstock.dataset.context import Context
+    from penstock.dataset.holder import Holder
+    from penstock.dataset.run import Run
+
+DOING = {
+    "list": "listing", "plan": "planning", "copy": "copying", "permissions": "setting permissions",
+    "verify": "verifying", "publish": "publishing",
+}  # fmt: skip
+_REASONS = {5: "the source changed", 6: "no space"}
+"""By exit statuses that say more than that something failed."""
+SILENT = PATIENCE
+"""Seconds after which a heartbeat of another host counts as silent."""
+
+
+class Locked(NamedTuple):
+    """Who holds the dataset's lock."""
+
+    holder: Holder | None
+    """None: it is just being taken, or nobody can read it."""
+    lives: bool | None
+    """None: its host is another one, and its heartbeat stands still."""
+
+
+def locked(layout: DatasetLayout) -> Locked | None:
+    """Who holds the lock; None where nobody does, or this account may not look."""
+    try:
+        content, beaten = plain_files.read(layout.lock), layout.lock.stat().st_mtime
+    except OSError:
+        return None
+    holder = holders.parse(content)
+    lives = holders.lives(holder) if holder else None
+    if lives is None and abs(time.time() - beaten) < SILENT:
+        lives = True
+    return Locked(holder, lives)
+
+
+def note(layout: DatasetLayout, end: LastEnd) -> None:
+    """Leave a note of this end (`last_end`), unless another command is at work for the dataset: that one goes
+    on, and says how it ends."""
+    lock = locked(layout)
+    if lock is None or lock.lives is False:
+        last_end.note(layout, end)
+
+
+def of(context: Context, layout: DatasetLayout, run: Run | None) -> RunState:
+    """By the table above; {} of a run that came to its end, and where nothing was listed yet. Raises
+    FailedError where the run's state cannot be read."""
+    lock = locked(layout)
+    if run is None or run_store.published(run):
+        step = lock.holder.command if lock and lock.lives and lock.holder else ""
+        if step in DOING:
+            return _paused(context, layout, {"state": DOING[step], "step": step})
+        end = last_end.find(layout)
+        return _ended(layout, end) if end else {}
+    told = _reached(run)
+    return told | _now(context, layout, run, told["step"], lock)
+
+
+def _now(context: Context, layout: DatasetLayout, run: Run, step: str, lock: Locked | None) -> RunState:
+    command = lock.holder.command if lock and lock.holder else ""
+    if lock and lock.lives and (command in OF_RUN or not command):
+        step = command if command in DOING else step
+        waits = _queue(context, run, step)
+        if waits.reason:
+            return _paused(context, layout, {"state": "waiting", "why": f"for SLURM: {waits.reason}"})
+        return _paused(context, layout, {"state": DOING[step], "step": step})
+    claim = run_claims.highest(layout)
+    controller = liveness.controller_of(context, claim) if claim else ""
+    if controller and lock and lock.lives and lock.holder:
+        return {"state": "waiting", "why": f"for the dataset's lock: {lock.holder.describe()}"}
+    if controller:
+        return _paused(context, layout, {"state": "starting", "why": step})
+    waits = _queue(context, run, step)
+    if waits.arrays:
+        again = f"`penstock run {layout.dataset}` watches it again"
+        if waits.reason:
+            why = f"for SLURM: {waits.reason}; its controller has ended"
+            return {"state": "waiting", "why": why, "to_do": again}
+        why = f"array {', '.join(waits.arrays)} runs without its controller"
+        return {"state": DOING[step], "why": why, "to_do": again}
+    if end := last_end.find(layout):
+        return _ended(layout, end)
+    if lock and lock.lives is None and lock.holder:
+        why = f"no sign of life for {SILENT:.0f} s or more: {lock.holder.describe()}"
+        return {"state": "unknown", "why": why, "to_do": _goes_on(layout)}
+    by = holders.from_json(claim.by) if claim else None
+    if claim and by and claim.controller and not holders.is_here(by):
+        why = f"no step is at work; its controller, on {by.host}, cannot be seen from here"
+        return {"state": "unknown", "why": why, "to_do": _goes_on(layout)}
+    why = f"it ended without a word before {step} did: killed, or its machine went down"
+    if claim and not claim.controller:
+        why = f"no command is at work, and {step} has not ended"
+    return {"state": "stopped", "why": why, "to_do": _goes_on(layout)}
+
+
+def _paused(context: Context, layout: DatasetLayout, told: RunState) -> RunState:
+    stands = pause.look(context.config.target.root).pause
+    if stands is None:
+        return told
+    return {**told, "state": "waiting", "why": f"PAUSE stands at {layout.root}: {stands}"}
+
+
+def _ended(layout: DatasetLayout, end: LastEnd) -> RunState:
+    told: RunState = {"exit": end.exit}
+    told["at"] = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime(end.given.at))
+    if end.step:
+        told["step"] = end.step
+    if not end.stopped:
+        named = not end.step or end.why.startswith(f"{end.step}: ")
+        why = end.why if named else f"{end.step}: {end.why}"
+        why = f"{_REASONS[end.exit]}: {why}" if end.exit in _REASONS else why
+        return {**told, "state": "failed", "why": why, "to_do": _to_do(layout, end)}
+    told |= {"state": "stopped", "to_do": _goes_on(layout)}
+    if end.why.startswith("stopped by "):
+        return {**told, "signal": signal_name(end.exit - 128)}
+    return {**told, "why": end.why.removeprefix("stopped: ")}
+
+
+def _to_do(layout: DatasetLayout, end: LastEnd) -> str:
+    """
+    | exit status  | advice                               |
+    |--------------|--------------------------------------|
+    | 5            | list the source anew                 |
+    | 6            | make room                            |
+    | any other    | what the message said, then go on    |
+    """
+    again = _goes_on(layout)
+    if end.exit == 5:
+        return f"`penstock run {layout.dataset}` lists the source anew"
+    if end.exit == 6:
+        return f"make room (`penstock gc {layout.dataset}` removes old releases); then {again}"
+    # What a step's message calls the same command is the run here.
+    return again if not end.hint or "same command" in end.hint else f"{end.hint}; then {again}"
+
+
+def _goes_on(layout: DatasetLayout) -> str:
+    return f"`penstock run {layout.dataset}` goes on where it stopped"
+
+
+class _Queue(NamedTuple):
+    arrays: Sequence[str] = ()
+    """Those that live."""
+    reason: str = ""
+    """Why none of their elements has started, in the scheduler's words; "" where one has."""
+
+
+def _queue(context: Context, run: Run, step: str) -> _Queue:
+    """The scheduler's answer about the step's arrays, by one query for each; of local ones nothing."""
+    living, reasons, started = [], [], False
+    for submission in ArrayBook(run.folder.arrays).open(step):
+        if abilities_of(submission.kind).elements_end_with_controller or not submission.array:
+            continue
+        if submission.kind != context.cluster.kind:
+            return _Queue([submission.array])
+        try:
+            context.cluster.recall(submission.array, submission.name, submission.spec_cores)
+            found = context.cluster.states(submission.array, submission.numbers).values()
+        except PenstockError as error:
+            return _Queue([submission.array], f"it does not answer ({error.what})")
+        if any(not one.state.ended for one in found):
+            living.append(submission.array)
+        waiting = [one for one in found if one.state is State.PENDING]
+        started = started or len(waiting) < len(found)
+        reasons += [one.reason for one in waiting]
+    if started or not reasons:
+        return _Queue(living)
+    reason = max(set(reasons), key=reasons.count)
+    return _Queue(living, f"array {', '.join(living)}, {reason or 'without a reason'}")
+
+
+def _reached(run: Run) -> RunState:
+    """The step that has not come to its end, and how far those are that elements do."""
+    if not run.folder.plan.exists():
+        return {"step": "plan"}
+    told: RunState = {"copy": _elements(run, "copy"), "verify": _elements(run, "verify")}
+    counts = {"copy": told["copy"], "verify": told["verify"]}
+    step = next((name for name, one in counts.items() if one["done"] < one["elements"]), "publish")
+    if step != "copy" and not run.folder.receipt("permissions").exists():
+        step = "permissions"
+    told["step"] = step
+    whole, done = run.plan.bytes, counts[step]["bytes"] if step in counts else 0
+    if not whole:
+        whole, done = run.plan.files, counts[step]["files"] if step in counts else 0
+    if step in counts and whole:
+        told["percent"] = round(min(99.9, 100 * done / whole), 1)
+    return told
+
+
+def _elements(run: Run, step: str) -> Counts:
+    ok = receipts.held(run, step)
+    files, size, failed = Progress().total(run.folder, step, run.indices)
+    done = sum(map(ok, run.indices))
+    return {"elements": len(run.indices), "done": done, "files": files, "bytes": size, "failed": failed}
+
+
+def held_by(layout: DatasetLayout) -> str:
+    """Who holds the dataset's lock; "" where nobody does, or a process that has ended."""
+    lock = locked(layout)
+    if lock is None or lock.lives is False:
+        return ""
+    return lock.holder.describe() if lock.holder else "somebody who is just taking it"

@@ -1,0 +1,106 @@
+"""How the files of a plan come to lie on the target's stores, its metadata and quotas: by the commands of its
+file system's vendor, where it has any, and by the quotas that the kernel counts."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from penstock.core.errors import NoSpaceError
+from penstock.fs import kernel_quotas, store_checks
+from penstock.fs.quotas import owner_of_new
+from penstock.fs.stores.placement import SizeClasses
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+    from pathlib import Path
+
+    from penstock.config.settings import TargetConfig
+    from penstock.core.checks import CheckResult
+    from penstock.core.documents.promise import Promise
+    from penstock.core.layout import DatasetLayout
+    from penstock.jobs.forecast import Totals
+
+
+class TargetStores:
+    """The stores of one dataset's target. First `check`, before anything is made, then `stripe`."""
+
+    def __init__(self, layout: DatasetLayout, target: TargetConfig, gid: int | None) -> None:
+        self._layout, self._target, self._gid = layout, target, gid
+        self._checks = store_checks.PlanChecks([])
+        self._promised: Sequence[Promise] = ()
+
+    @property
+    def pool(self) -> str:
+        """The storage pool that the files will lie in, as `check` found it; "": not known."""
+        return self._checks.pool
+
+    @property
+    def chunk_files(self) -> int:
+        """How many chunk files the files will be, as `check` found it, or `stripe`; 0: not known."""
+        return self._checks.chunk_files
+
+    def expected_chunk_files(self, totals: Totals) -> int:
+        """The same before `check`: 0 where it is not known."""
+        if totals.to_place is None:
+            return 0
+        return store_checks.chunk_files(self._layout.releases, totals.to_place, named=self._target.filesystem)
+
+    @property
+    def gid(self) -> int:
+        """The group of the files."""
+        return owner_of_new(self._layout.releases, None, self._gid)[1]
+
+    @property
+    def sizes(self) -> SizeClasses | None:
+        """Where the files to be copied are to be counted; None where the vendor has no commands."""
+        there = store_checks.has_tools(self._layout.root, self._target.filesystem)
+        return SizeClasses() if there else None
+
+    def check(self, totals: Totals, promised: Sequence[Promise] = ()) -> list[CheckResult]:
+        """Whether these files fit beside what other runs have promised, striped as the configuration says.
+        Raises NoSpaceError where they do not."""
+        self._promised = promised
+        self._checks = store_checks.check_plan(
+            self._layout.releases,
+            totals.to_place or SizeClasses(),
+            totals.folders,
+            gid=self._gid,
+            wish=self._target.striping,
+            named=self._target.filesystem,
+            promised=promised,
+        )
+        counted = kernel_quotas.survey(self._layout.releases, None, self._gid)
+        results = [
+            *kernel_quotas.check(counted, totals.blocks, totals.new_inodes, promised),
+            *self._checks.results,
+        ]
+        self._refuse(results)
+        return results
+
+    def stripe(self, data: Path, totals: Totals) -> list[CheckResult]:
+        """Set on the staging folder `data`, in which nothing lies yet, what `check` found; where that was
+        refused, look whether the files fit as the folder gives it. Raises as `check`."""
+        results = store_checks.stripe(data, self._checks.targets, named=self._target.filesystem)
+        if any(result.verdict != "ok" for result in results):
+            sizes = totals.to_place or SizeClasses()
+            as_given = store_checks.check_plan(
+                data,
+                sizes,
+                totals.folders,
+                gid=self._gid,
+                named=self._target.filesystem,
+                promised=self._promised,
+            )
+            self._refuse(as_given.results)
+            self._checks = as_given
+        return results
+
+    def _refuse(self, results: list[CheckResult]) -> None:
+        stops = [result for result in results if result.verdict == "stop"]
+        if stops:
+            raise NoSpaceError(
+                "the target cannot take this run",
+                where=str(self._layout.root),
+                why="; ".join(f"{result.about}: {result.found}" for result in stops),
+                hint="; ".join(dict.fromkeys(result.mend for result in stops)) + "; nothing was copied",
+            )

@@ -1,0 +1,85 @@
+"""throttle: change how many elements of what is under way of a dataset run at once."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from typing import TYPE_CHECKING
+
+from penstock.core.errors import FailedError, PreflightError
+from penstock.core.layout import RunLayout
+from penstock.core.step_table import IN_ELEMENTS
+from penstock.dataset import run_store, throttle_mark
+from penstock.dataset.submission_log import books
+from penstock.jobs.array_throttle import shares
+from penstock.jobs.live_arrays import live_arrays
+from penstock.jobs.run_state import held_by
+from penstock.target import dataset_folders
+
+if TYPE_CHECKING:
+    from penstock.core.layout import DatasetLayout
+    from penstock.dataset.context import Context
+    from penstock.jobs.live_arrays import LiveArray
+
+
+def run(context: Context, dataset: str, at_once: int) -> list[str]:
+    """What was done, a line each. So many elements of each step may run at once from now on (0: as
+    `cluster.max_elements` says), in living arrays and in further ones of the same run, audit or repair. Takes
+    no lock: the controller at work reads a durable mark at its next look. The cluster gets a lower
+    number here and now, a higher one from the controller alone, once others have read the new shares of
+    `target.ops`.
+
+    Raises FailedError where nothing is under way, PreflightError for another account's dataset.
+    """
+    layout = context.layout(dataset)
+    dataset_folders.check_owner(layout)
+    folders = _under_way(layout)
+    if not folders:
+        raise FailedError(
+            "nothing is under way whose elements could be throttled",
+            where=dataset,
+            hint="cluster.max_elements says how many elements of a new run are at work at once",
+        )
+    for folder in folders:
+        throttle_mark.make(folder, at_once)
+    arrays: dict[str, list[LiveArray]] = defaultdict(list)
+    told: list[str] = []
+    for one in live_arrays(context, dataset):
+        if one.elsewhere:
+            told.append(
+                f"NOT array {one.array} of {one.submission.step}: it is on cluster {one.submission.cluster}"
+            )
+        elif one.submission.step in IN_ELEMENTS:
+            arrays[one.submission.step].append(one)
+    for step, living in arrays.items():
+        told += _lowered(step, living, at_once or living[0].cluster.slots(step))
+    holder = held_by(layout)
+    told.append(
+        f"its controller does the rest at its next look ({holder})"
+        if holder
+        else "no controller is at work: the next `penstock run` keeps to it"
+    )
+    return told
+
+
+def _under_way(layout: DatasetLayout) -> list[RunLayout]:
+    """The folders of the run that is not published, and of whatever has arrays that may live."""
+    found = {
+        book.folder: None for book in books(layout) if any(one.step in IN_ELEMENTS for one in book.open())
+    }
+    try:
+        current = run_store.open_run(layout)
+    except (PreflightError, FailedError):
+        return list(map(RunLayout, found))
+    if not run_store.published(current):
+        found[current.folder.folder] = None
+    return list(map(RunLayout, found))
+
+
+def _lowered(step: str, living: list[LiveArray], most: int) -> list[str]:
+    now = [one.submission.at_once or one.cluster.slots(step) for one in living]
+    told = []
+    for one, before, after in zip(living, now, shares(now, now, most), strict=True):
+        if after < before:
+            one.cluster.throttle(one.array, after)
+            told.append(f"array {one.array} of {step}: no more than {after} at once")
+    return told

@@ -1,0 +1,1 @@
+"""A published release compared with its manifest."""

@@ -1,0 +1,235 @@
+"""From a release's manifest to the shards of an audit; and whether manifest and seal are the published
+ones."""
+
+from __future__ import annotations
+
+import math
+import os
+from dataclasses import replace
+from functools import partial
+from os import fsdecode
+from typing import TYPE_CHECKING
+
+from penstock.config.serialization import to_json
+from penstock.core import run_documents
+from penstock.core.audit_selection import WHOLE, Choice
+from penstock.core.balance import Load
+from penstock.core.digests import Digest, of_hex, part_of
+from penstock.core.errors import FailedError, FindingsError, PreflightError
+from penstock.core.layout import EMPTY_FOLDERS, MANIFEST, MANIFEST_SHA256, MANIFEST_XXH, SEAL, SIGNATURE
+from penstock.core.model import Expected, Record
+from penstock.core.seal_tree import Tree, leaves
+from penstock.dataset import documents, history, receipts, release_signature, seals
+from penstock.fs import plain_files
+from penstock.jobs import array_job
+from penstock.jobs.sample_draw import drawn, takes
+from penstock.tables.manifest import read_files
+from penstock.tables.shards import EXPECTED
+
+if TYPE_CHECKING:
+    from collections.abc import Container, Iterator
+    from pathlib import Path
+
+    from penstock.core.documents.audit_description import Audit
+    from penstock.core.documents.seal import Seal, SealedManifest
+    from penstock.core.layout import DatasetLayout
+    from penstock.core.run_documents import PlanInfo
+    from penstock.dataset.context import Context
+    from penstock.dataset.run import Run
+    from penstock.tables.files import Files
+    from penstock.tables.shards import ShardsWriter
+
+READ_COST = 256 << 10
+"""What opening and cold reading one more file costs, in bytes read in the same time: a node that reads
+1 to 2 GB/s opens and reads some thousand files a second."""
+
+
+def read_seal(layout: DatasetLayout, release: str) -> seals.Stored:
+    """The seal and its `sha256:<hex>`. Raises FindingsError when it is missing or damaged."""
+    path = layout.release(release) / SEAL
+    try:
+        return seals.load(layout, release)
+    except PermissionError as error:
+        raise PreflightError(
+            "the release cannot be read by this account",
+            where=str(path),
+            why=str(error.strerror),
+            hint="ask the dataset's owner for the group that may read it",
+        ) from None
+    except (OSError, ValueError) as error:
+        raise FindingsError(
+            "the release's seal cannot be read",
+            where=str(path),
+            why=str(error),
+            hint="without its seal nothing about the release can be shown: stage the same content anew by "
+            f"`penstock run --new-release {layout.dataset}`",
+        ) from error
+
+
+def unsound(layout: DatasetLayout, release: str, seal: Seal, digest: str) -> list[str]:
+    """Reasons why the manifest or the seal is not the published one; empty when it is.
+
+    | looked at                      | compared with                                    |
+    |--------------------------------|--------------------------------------------------|
+    | the seal's bytes               | its digest in history.jsonl, off the release     |
+    | the seal's signature           | `target.signers`, where it is configured         |
+    | each manifest's bytes          | their digests in the seal                        |
+    | the records, one by one        | the root of the seal's tree; only where the      |
+    |                                | history does not have the seal's digest          |
+    """
+    why = []
+    known = history.published_seal(layout, release)
+    if known is not None and known != digest:
+        why.append(f"{SEAL}: it is not the one that was published ({known} in the history)")
+    stored = seals.Stored(seal, digest)
+    if unsigned := release_signature.problem(layout, release, stored):
+        why.append(f"{SIGNATURE}: {unsigned}")
+    folder = layout.release(release)
+    for name in (MANIFEST, MANIFEST_XXH, MANIFEST_SHA256, EMPTY_FOLDERS):
+        told = seal.manifests.get(name)
+        if told is None:
+            continue
+        try:
+            whole = _is_stored(folder / name, told)
+        except OSError as error:
+            why.append(f"{name}: {error.strerror}")
+            continue
+        if not whole:
+            why.append(f"{name}: its bytes are not those that were sealed")
+    if known == digest or any(line.startswith(MANIFEST) for line in why):
+        # The same bytes as were sealed hold the same records.
+        return why
+    tree = Tree()
+    fields = seal.records.fields
+    if unknown := set(fields) - set(Record._fields):
+        return [*why, f"{SEAL}: it seals fields that no record has: {', '.join(sorted(unknown))}"]
+    try:
+        for files in read_files(folder / MANIFEST):
+            tree.extend(leaves(files, fields))
+    except FailedError as error:
+        return [*why, f"{MANIFEST}: {error.why or error.what}"]
+    if (tree.root(), tree.count) != (seal.records.root, seal.records.count):
+        why.append(f"{MANIFEST}: its records are not those that were sealed")
+    return why
+
+
+def _is_stored(path: Path, sealed: SealedManifest) -> bool:
+    """`receipts.is_sealed` of what is stored, not of what this machine still has in memory."""
+    fd = plain_files.descriptor(path)
+    try:
+        os.posix_fadvise(fd, 0, 0, os.POSIX_FADV_DONTNEED)
+    finally:
+        os.close(fd)
+    return receipts.is_sealed(path, sealed)
+
+
+_COLUMNS = ("path", "size", "digest", "parts")
+FEW = 8
+"""Where fewer than one in so many rows is chosen, only their values become Python objects; else whole columns
+do, by one call."""
+
+
+def rows(choice: Choice, files: Files, also: Container[bytes] = ()) -> Iterator[list[Expected]]:
+    """The rows that an audit reads, a list a file: one row of each chosen file, and of a giant one row for
+    each chosen part. `also`: further paths, whose every byte is read."""
+    parts = files["parts"]
+    names = files.stored("path").to_pylist()
+    taken = drawn(choice, names)
+    if also:
+        taken = sorted({*taken, *(i for i, name in enumerate(names) if name in also)})
+    if len(taken) * FEW < len(files):
+        path, size, digest = (files.stored(name) for name in ("path", "size", "digest"))
+        chosen = {i: (fsdecode(path[i].as_py()), size[i].as_py(), fsdecode(digest[i].as_py())) for i in taken}
+    else:
+        columns = files["path"], files["size"], files["digest"]
+        chosen = {i: (columns[0][i], columns[1][i], columns[2][i]) for i in taken}
+    # Of a giant each part is chosen by itself, whether its path was or not.
+    giants = [i for i, of in enumerate(parts) if of] if parts.count(b"") < len(parts) else []
+    if giants:
+        for i in giants:
+            chosen[i] = files["path"][i], files["size"][i], files["digest"][i]
+        chosen = dict(sorted(chosen.items()))
+    for i, record in chosen.items():
+        if not parts[i]:
+            name, length, digest = record
+            yield [Expected(name, length, length=length, digest=digest)]
+        elif of := list(_parts(WHOLE if names[i] in also else choice, *record, parts[i])):
+            yield of
+
+
+def _parts(choice: Choice, path: str, size: int, digest: str, parts: bytes) -> Iterator[Expected]:
+    """Those parts of a giant that were chosen."""
+    step = Digest.parse(digest).part_bytes
+    for number, offset in enumerate(range(0, size, step)):
+        if takes(choice, path, number):
+            own = of_hex(part_of(parts, number).hex())
+            yield Expected(path, size, number, offset, min(step, size - offset), own)
+
+
+def load(seal: Seal, choice: Choice) -> Load:
+    """An estimate of how much an audit reads, from the seal's counts, to balance its shards."""
+    files, size = seal.files, seal.bytes
+    if seal.giants and seal.part_bytes:
+        files += size // seal.part_bytes
+    share = choice.detects(1)
+    found, read = math.ceil(files * share), math.ceil(size * share)
+    return Load(found * READ_COST + read, read, found)
+
+
+def plan(
+    context: Context, layout: DatasetLayout, audit: Audit, seal: Seal, also: Container[bytes] = ()
+) -> Run:
+    """Write the audit's shards, `plan.json` and `run.json`; `also` as for `rows`. A `plan.json` that is there
+    already, of an audit that is continued, is used as it is."""
+    folder = audit.layout(layout)
+    if folder.plan.exists():
+        made = documents.load(run_documents.PLAN, folder.plan)
+    else:
+        made = array_job.cut(
+            context,
+            folder,
+            "audit",
+            load(seal, audit.choice),
+            partial(_write, context, layout.release(audit.release) / MANIFEST, audit.choice, also),
+            job=audit.id,
+            release=audit.release,
+            giants=seal.giants,
+            part_bytes=seal.part_bytes or context.config.plan.part_bytes,
+            why=(audit.choice.promise(),),
+            form=EXPECTED,
+        )
+        documents.write(run_documents.PLAN, folder.plan, made)
+    return _describe(context, layout, audit, seal, made)
+
+
+def _write(
+    context: Context, manifest: Path, choice: Choice, also: Container[bytes], shards: ShardsWriter
+) -> None:
+    for files in read_files(manifest, columns=_COLUMNS):
+        context.stop.check()
+        chosen = list(rows(choice, files, also))
+        flat = [row for file in chosen for row in file]
+        first = [row is file[0] for file in chosen for row in file]
+        for shard, start, end in shards.runs([READ_COST + row.length for row in flat]):
+            # A giant counts where the first of its chosen parts is.
+            shard.add(flat[start:end], files=sum(first[start:end]))
+
+
+def _describe(context: Context, layout: DatasetLayout, audit: Audit, seal: Seal, made: PlanInfo) -> Run:
+    """Write `run.json`. The engine's settings are those of the configuration as it is now; `audit.limit`
+    (bytes per second) is divided by the elements that can run at once."""
+    engine = context.config.engine
+    if audit.limit:
+        at_once = max(1, min(len(made.shards), context.cluster.slots("audit")))
+        engine = replace(engine, limit=max(1, audit.limit // at_once))
+    return array_job.describe(
+        layout,
+        audit.layout(layout),
+        audit.id,
+        audit.release,
+        created=audit.created,
+        listing=seal.listing,
+        counts=(seal.files, seal.bytes, seal.scanned),
+        config={"engine": to_json(engine)},
+        probed=layout.run(seal.run),
+    )

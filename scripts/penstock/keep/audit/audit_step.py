@@ -1,0 +1,553 @@
+"""audit: a published release against its manifest, whole, by sample or by slice; resumable.
+
+Guarantees: it changes nothing of the release, and has nothing of it fetched from an archive or a tier beyond
+`audit.recall`: files whose data is not here are known before, not opened, and counted. An audit that was
+stopped is continued by the next audit with the same choice; one flipped bit in what was read is found, and
+named by part in a giant. What it claims is what was read: the result says how much, and how the caches were
+passed.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import stat
+import threading
+import time
+from collections import Counter
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
+from dataclasses import dataclass
+from itertools import chain, groupby, islice
+from typing import TYPE_CHECKING, Self
+
+from penstock.core import events, human
+from penstock.core.audit_selection import WHOLE, Choice
+from penstock.core.documents import typed_json
+from penstock.core.documents.findings import OF_A_FILE, Finding
+from penstock.core.documents.skipped_file import SkippedFile
+from penstock.core.documents.verdict import LastAudit
+from penstock.core.errors import ConfigError, FailedError, FindingsError, InterruptedRunError, PreflightError
+from penstock.core.grades import audit_grade
+from penstock.core.layout import DATA, EMPTY_FOLDERS, MANIFEST, MANIFEST_SHA256, MANIFEST_XXH, SEAL
+from penstock.dataset import history, own_state, receipts, reserve, verdicts
+from penstock.dataset.release_choice import check_stands, released, standing
+from penstock.engine.audit_shard import AuditedRows
+from penstock.fs import durable
+from penstock.fs.store_checks import data_states
+from penstock.jobs import audit_store
+from penstock.jobs.array_runner import run_array
+from penstock.jobs.forecast import element_time
+from penstock.jobs.ownership.dataset_hold import lock_of
+from penstock.keep.audit import audit_plan
+from penstock.keep.audit.audit_tree import look, without_data
+from penstock.tables.shards import read_expected
+from penstock.target import dataset_folders
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Iterator
+    from pathlib import Path
+
+    from penstock.core.documents.audit_description import Audit
+    from penstock.core.documents.seal import Seal
+    from penstock.core.documents.step_results import AuditResult, OverruleResult, SkippedJson
+    from penstock.core.layout import DatasetLayout, RunLayout
+    from penstock.core.run_documents import PlanInfo, ShardInfo
+    from penstock.dataset.context import Context
+    from penstock.dataset.dataset_lock import DatasetLock
+    from penstock.fs.data_states import DataStates
+
+STEP = "audit"
+SHOWN = 1000
+"""Findings that a result carries itself; all of them are in `findings.jsonl`."""
+
+
+NAMED = 10
+"""Files that were skipped of which a result carries the paths, of each kind."""
+TOUCHED_FILES, TOUCHED_BYTES = 10_000, 16 << 30
+"""How many files that somebody touched are read beside a sample; more are an error."""
+CONTROL = (SEAL, MANIFEST, MANIFEST_XXH, MANIFEST_SHA256, EMPTY_FOLDERS)
+
+
+@dataclass(frozen=True)
+class Request:
+    """What is asked for."""
+
+    release: str | None = None
+    """None: the one that `current` names."""
+    choice: Choice = WHOLE
+    rotate: int = 0
+    """Above 0: the next slice of that many."""
+    limit: int | None = None
+    into: Path | None = None
+    """Where the state of an audit lies that is of another account's dataset; None: in this account's home."""
+    times: bool = False
+    """Files that have another modification time than verify saw are read, too. Such an audit is never
+    continued: what it looked at before it was stopped may have changed since."""
+
+
+class Touched:
+    """Files that have another modification time than verify saw, as far as a look of seconds reads them."""
+
+    def __init__(self) -> None:
+        self.files = self.bytes = 0
+        self.paths: set[bytes] = set()
+
+    def add(self, path: str, size: int) -> None:
+        self.files += 1
+        self.bytes += size
+        if not self.too_many:
+            self.paths.add(os.fsencode(path))
+
+    @property
+    def too_many(self) -> bool:
+        return self.files > TOUCHED_FILES or self.bytes > TOUCHED_BYTES
+
+
+def run(context: Context, dataset: str, request: Request | None = None) -> AuditResult:
+    """Audit one release. Returns the result: {dataset, release, audit, status, findings, counts,
+    files, bytes, methods, promise, seconds, ...}; `status` is PASSED, PARTLY or FINDINGS.
+
+    Raises ConfigError where there is no such release, FindingsError when the seal cannot even be read,
+    LockedError when another audit of the dataset runs, FailedError, InterruptedRunError (go on by the same
+    command).
+    """
+    request = request or Request()
+    layout = context.layout(dataset)
+    release = released(context, layout, request.release, STEP)
+    if dataset_folders.owns(layout):
+        dataset_folders.check_owner(layout)
+        if request.into is not None:
+            raise ConfigError(
+                "--into is for an audit of another account's dataset",
+                where=dataset,
+                hint="this account stages the dataset: leave the option out",
+            )
+    else:
+        layout = _as_reader(context, layout, request.into)
+    return reserve.sparing(
+        context, layout, STEP, lambda: _run(context, layout, release, request), keep=reserve.KEPT
+    )
+
+
+def _run(context: Context, layout: DatasetLayout, release: str, request: Request) -> AuditResult:
+    dataset, began = layout.dataset, time.time()
+    with auditing(context, layout, release, STEP), standing(layout, release, STEP):
+        _control_files_are_here(context, layout, release)
+        seal, digest = audit_plan.read_seal(layout, release)
+        choice = request.choice
+        if request.rotate:
+            choice = Choice("slice", turn=audit_store.next_turn(layout, request.rotate), turns=request.rotate)
+        audit = None if request.times else audit_store.open_audit(layout, release, digest, choice)
+        if audit is None:
+            audit = audit_store.begin(
+                layout,
+                release,
+                digest,
+                choice,
+                request.limit,
+                recall=context.config.audit.recall,
+                filesystem=context.config.target.filesystem,
+                look=request.times,
+            )
+        else:
+            audit = audit._replace(limit=request.limit)
+            context.emit(events.Noted(dataset, STEP, f"going on with audit {audit.id}"))
+        result = _audit(context, layout, audit, seal, digest, began, times=request.times)
+        audit_store.tidy(layout)
+    context.emit(events.Ended(dataset, STEP, {k: v for k, v in result.items() if k != "findings"}))
+    return result
+
+
+def _control_files_are_here(context: Context, layout: DatasetLayout, release: str) -> None:
+    """Nothing can be judged without the seal and the manifest. Raises PreflightError."""
+    folder = layout.release(release)
+    with _states(context, folder) as states:
+        away = states.away(CONTROL) if states else {}
+    for name, state in away.items():
+        raise PreflightError(
+            "the release's own description is not here, and an audit restores nothing",
+            where=str(folder / name),
+            why=f"{state.place}: {state.why}",
+            hint="have the file restored by the file system's own command, then audit again",
+        )
+
+
+@contextmanager
+def _states(context: Context, folder: Path) -> Iterator[DataStates | None]:
+    """Who is asked where the data of the files below `folder` is; None where nothing needs to be asked."""
+    states = data_states(folder, context.config.target.filesystem)
+    try:
+        yield states
+    finally:
+        if states is not None:
+            states.close()
+
+
+def _as_reader(context: Context, layout: DatasetLayout, into: Path | None) -> DatasetLayout:
+    """Of another account's dataset: what an audit sees lies with who made it, and decides nothing at the
+    gate. What this account may not read is a finding; which pages stay in memory the kernel hides from it, so
+    it claims `reread` at most."""
+    own = own_state.beside(layout, "this audit", into)
+    text = f"another account stages this dataset: what is found stands in {own.audits}, and not at the gate"
+    context.emit(events.Noted(layout.dataset, STEP, text))
+    return own
+
+
+def auditing(context: Context, layout: DatasetLayout, release: str, command: str) -> DatasetLock:
+    """The lock of audits and repairs: one of them at a time for each dataset. It is not the dataset's:
+    an audit changes nothing that a run does."""
+    return lock_of(context, layout, release, command, "audit.lock")
+
+
+def _audit(
+    context: Context,
+    layout: DatasetLayout,
+    audit: Audit,
+    seal: Seal,
+    digest: str,
+    began: float,
+    *,
+    times: bool,
+) -> AuditResult:
+    dataset, release, folder = layout.dataset, audit.release, audit.layout(layout)
+    manifest = [
+        Finding("manifest", line.partition(": ")[0], line.partition(": ")[2])
+        for line in audit_plan.unsound(layout, release, seal, digest)
+    ]
+    if any(finding.path == MANIFEST for finding in manifest):
+        # Nothing can be judged by a manifest that is not the published one.
+        return _close(layout, audit, seal, None, iter(manifest), began, Counter())
+    if not _is_folder(layout.release(release) / DATA):
+        gone = without_data(layout, release, seal)
+        return _close(layout, audit, seal, None, chain(manifest, gone), began, Counter())
+    shape, touched = audit_store.shape(folder), Touched()
+
+    def compare(stop: Callable[[], None]) -> None:
+        found = look(layout, release, seal, stop, touched.add if times else None)
+        audit_store.keep(shape, found)
+
+    if times:
+        compare(context.stop.check)
+        _not_too_many(layout, release, touched)
+    run = audit_plan.plan(context, layout, audit, seal, touched.paths)
+    plan, indices = run.plan, run.indices
+    context.emit(events.Started(dataset, STEP, files=_rows(plan), bytes=plan.bytes, elements=len(indices)))
+    methods: Counter[str] = Counter()
+    resumed = sum(AuditedRows.read(folder.seen(i), run.shards[i]).files for i in indices)
+    with _Aside((lambda _: None) if times else compare, context.stop.check) as aside:
+        if indices:
+            expected = element_time(layout, run.shards, copies=False)
+            run_array(context, dataset, folder, STEP, indices, receipts.held(run, STEP), expected=expected)
+        aside.wait()
+    audit_store.keep_skipped(audit_store.skipped(folder), _skipped(folder, plan))
+    with _states(context, layout.release(release) / DATA) as states:
+        here = audit_store.shape_here(folder)
+        audit_store.keep(here, _no_stubs(audit_store.kept(shape), states))
+    read = _unsaid(_read(folder, plan, methods), audit_store.kept(here))
+    found = chain(manifest, audit_store.kept(here), read)
+    result = _close(layout, audit, seal, plan, found, began, methods, resumed)
+    return {**result, "touched": touched.files} if times else result
+
+
+def _not_too_many(layout: DatasetLayout, release: str, touched: Touched) -> None:
+    """Raises FindingsError."""
+    if touched.too_many:
+        raise FindingsError(
+            f"{touched.files:,} files of {human.size(touched.bytes)} have other modification times than "
+            "published",
+            where=str(layout.release(release)),
+            why=f"at most {TOUCHED_FILES} files, or {TOUCHED_BYTES >> 30} GiB of them, are read in a look",
+            hint=f"run `penstock audit {layout.dataset}`, which reads them all",
+        )
+
+
+def _unsaid(read: Iterator[Finding], shaped: Iterator[Finding]) -> Iterator[Finding]:
+    """The elements' findings, without those of files whose shape is wrong as well: these cannot have the
+    right bytes, and have a finding already. Both come in the manifest's order, so neither needs to be kept in
+    memory."""
+    files = (os.fsencode(finding.path) for finding in shaped if finding.kind in OF_A_FILE)
+    said = next(files, None)
+    for finding in read:
+        path = os.fsencode(finding.path)
+        while said is not None and said < path:
+            said = next(files, None)
+        if said != path:
+            yield finding
+
+
+def _no_stubs(shaped: Iterator[Finding], states: DataStates | None) -> Iterator[Finding]:
+    """The findings, without those of files that have another size than was published, since they are stubs
+    now. Only the vendor's command can say so: a file of another size may have no blocks for other reasons."""
+    if states is None:
+        yield from shaped
+        return
+    while some := list(islice(shaped, SHOWN)):
+        away = states.away([one.path for one in some if one.kind == "changed"], hints=False)
+        yield from (one for one in some if one.kind != "changed" or one.path not in away)
+
+
+def _skipped(folder: RunLayout, plan: PlanInfo) -> Iterator[SkippedFile]:
+    """What the elements did not open, a file once for each reason: of a giant, its parts together."""
+
+    def rows() -> Iterator[SkippedFile]:
+        for shard in plan.shards:
+            away = _seen(folder, shard).away
+            if not away:
+                continue
+            entries = chain.from_iterable(read_expected(folder.shard(shard.index)))
+            for row, entry in enumerate(entries):
+                length = entry.size if entry.part < 0 else entry.length
+                for (place, why), left in away.items():
+                    if left[row]:
+                        yield SkippedFile(place, entry.path, length, why)
+
+    for _, same in groupby(rows(), key=lambda one: (one.kind, one.path, one.why)):
+        parts = list(same)
+        yield parts[0]._replace(bytes=sum(part.bytes for part in parts))
+
+
+class _Aside:
+    """Work in a thread beside the elements; left early, the thread is stopped and awaited."""
+
+    def __init__(self, work: Callable[[Callable[[], None]], None], stop: Callable[[], None]) -> None:
+        self._left = threading.Event()
+        self._stop = stop
+        self._pool = ThreadPoolExecutor(1)
+        self._future = self._pool.submit(work, self._check)
+
+    def _check(self) -> None:
+        self._stop()
+        if self._left.is_set():
+            raise InterruptedRunError(signal.SIGTERM)
+
+    def wait(self) -> None:
+        self._future.result()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._left.set()
+        self._pool.shutdown()
+
+
+def _is_folder(path: Path) -> bool:
+    try:
+        return stat.S_ISDIR(path.lstat().st_mode)
+    except FileNotFoundError:
+        return False
+
+
+def _rows(plan: PlanInfo) -> int:
+    """Files and, of giants, parts."""
+    return sum(shard.rows for shard in plan.shards)
+
+
+def _read(folder: RunLayout, plan: PlanInfo, methods: Counter[str]) -> Iterator[Finding]:
+    """What the elements found, by file: the damaged parts of a giant are one finding."""
+    held: Finding | None = None
+    for shard in plan.shards:
+        seen = _seen(folder, shard)
+        methods.update(seen.methods)
+        for finding in _named(folder, shard.index, seen):
+            if held is not None and held.path == finding.path:
+                held = held._replace(parts=(*held.parts, *finding.parts))
+                continue
+            if held is not None:
+                yield held
+            held = finding
+    if held is not None:
+        yield held
+
+
+def _seen(folder: RunLayout, shard: ShardInfo) -> AuditedRows:
+    """What the elements saw of a shard, all of it, as the last one left it."""
+    path = folder.seen(shard.index)
+    receipt = receipts.element(folder, STEP, shard.index)
+    seen = AuditedRows.read(path, shard)
+    if seen.left or receipt is None or receipts.file_digest(path) != receipt.seen:
+        receipts.drop(folder.receipt(STEP, shard.index))
+        raise FailedError(
+            "what an element saw is not what it wrote",
+            where=str(path),
+            hint="the same command reads it again",
+        )
+    return seen
+
+
+def _named(folder: RunLayout, index: int, seen: AuditedRows) -> Iterator[Finding]:
+    if not seen.bad:
+        return
+    bad = {one.row: one for one in seen.bad}
+    row = 0
+    for batch in read_expected(folder.shard(index)):
+        for entry in batch:
+            found = bad.get(row)
+            row += 1
+            if found is not None:
+                parts = (entry.part,) if entry.part >= 0 else ()
+                yield Finding("unread" if found.unread else "changed", entry.path, found.why, parts)
+
+
+def _close(
+    layout: DatasetLayout,
+    audit: Audit,
+    seal: Seal,
+    plan: PlanInfo | None,
+    found: Iterable[Finding],
+    began: float,
+    methods: Counter[str],
+    resumed: int = 0,
+) -> AuditResult:
+    folder = audit.layout(layout)
+    read = [receipts.element(folder, STEP, shard.index) for shard in plan.shards] if plan else []
+    counts: Counter[str] = Counter()
+    shown: list[Finding] = []
+
+    def counted() -> Iterator[Finding]:
+        for finding in found:
+            counts[finding.kind] += 1
+            if len(shown) < SHOWN:
+                shown.append(finding)
+            yield finding
+
+    audit_store.keep(audit_store.findings(folder), counted())
+    check_stands(layout, audit.release, STEP)
+    skipped = _amounts(audit_store.kept_skipped(audit_store.skipped(folder)))
+    unopened = sum(one["files"] for one in skipped.values())
+    files = plan.files - unopened if plan else 0
+    proven = not skipped and not (plan and seal.files and not _rows(plan))
+    result: AuditResult = {
+        "dataset": layout.dataset,
+        "release": audit.release,
+        "audit": audit.id,
+        "status": "FINDINGS" if counts else "PASSED" if proven else "PARTLY",
+        "counts": dict(counts),
+        "findings": shown,
+        "all_findings": str(audit_store.findings(folder)),
+        "skipped": skipped,
+        "all_skipped": str(audit_store.skipped(folder)) if skipped else "",
+        "grade": audit_grade(
+            methods, whole=audit.choice.kind == "whole" and not skipped, owner=dataset_folders.owns(layout)
+        ),
+        "files": files,
+        "of_files": seal.files,
+        "rows": _rows(plan) if plan else 0,
+        "resumed": resumed,
+        "bytes": plan.bytes - sum(one["bytes"] for one in skipped.values()) if plan else 0,
+        "elements": len(plan.shards) if plan else 0,
+        "methods": dict(methods),
+        "choice": audit.choice.kind,
+        "owner": dataset_folders.owns(layout),
+        "promise": _promise(audit, plan, unopened) if plan else "no file was read",
+        "began": audit.created,
+        "moved_bytes": receipts.moved(filter(None, read), began),
+        "seconds": round(time.time() - began, 3),
+    }
+    _tell(layout, audit, result, compared=plan is not None)
+    # Last: an audit with a result has ended, and what it said stands at the gate.
+    durable.write_json(folder.result, typed_json.plain(result))
+    return result
+
+
+def _promise(audit: Audit, plan: PlanInfo, unopened: int) -> str:
+    promise = audit.choice.promise()
+    if not _rows(plan) and audit.choice.kind != "whole":
+        which = "this slice" if audit.choice.kind == "slice" else "this sample"
+        return f"{which} holds no file: nothing is proven of their bytes, all else was compared; {promise}"
+    if not unopened:
+        return promise
+    return f"nothing is known of the {unopened} files that were not read; of the others: {promise}"
+
+
+def _amounts(found: Iterable[SkippedFile]) -> dict[str, SkippedJson]:
+    """What was skipped, by kind."""
+    amounts: dict[str, SkippedJson] = {}
+    paths: dict[str, list[tuple[str, str]]] = {}
+    last = ""
+    for one in found:
+        amount = amounts.setdefault(
+            one.kind, {"files": 0, "bytes": 0, "paths": paths.setdefault(one.kind, [])}
+        )
+        amount["bytes"] += one.bytes
+        # Parts of one giant can be skipped for several reasons.
+        if one.path != last:
+            amount["files"] += 1
+            if len(paths[one.kind]) < NAMED:
+                paths[one.kind].append((one.path, one.why))
+        last = one.path
+    return amounts
+
+
+def _tell(layout: DatasetLayout, audit: Audit, result: AuditResult, *, compared: bool) -> None:
+    """Write the result where the gate reads it, and append it to the history of audits; only where the
+    dataset's owner audits. An audit that is stopped between the two may append its line twice."""
+    if not result["owner"]:
+        return
+    last = LastAudit(
+        audit=audit.id,
+        began=audit.created,
+        choice=audit.choice.kind,
+        status=result["status"],
+        counts=result["counts"],
+        files=result["files"],
+        of_files=result["of_files"],
+        bytes=result["bytes"],
+        seconds=result["seconds"],
+        promise=result["promise"],
+        ended=verdicts.now(),
+        by=history.user(),
+        skipped={kind: one["files"] for kind, one in result["skipped"].items()},
+        grade=result["grade"],
+    )
+    known = history.published_seal(layout, audit.release) or audit.seal
+    before = verdicts.read(layout, audit.release)
+    if before is None or before.seal != known:
+        before = verdicts.new(layout, audit.release, known)
+    verdicts.write(layout, verdicts.audited(before, last, audit.choice, compared=compared))
+    kept = ("dataset", "release", "audit", "choice", "status", "counts", "files", "bytes", "began", "seconds")
+    line: dict[str, object] = {key: told for key, told in result.items() if key in kept}
+    if last.skipped:
+        line["skipped"] = last.skipped
+    durable.append_line(
+        layout.audit_history, {"event": STEP, "at": verdicts.now(), **line, **history.this_author()._asdict()}
+    )
+
+
+def overrule(context: Context, dataset: str, why: str, release: str | None = None) -> OverruleResult:
+    """Overrule the findings that stand against a release, on its owner's word. Returns {dataset, release,
+    status, counts, why}; `counts` are those that stood. Raises FailedError, LockedError."""
+    layout = context.layout(dataset)
+    dataset_folders.check_owner(layout)
+    release = released(context, layout, release, STEP)
+    with auditing(context, layout, release, STEP), standing(layout, release, STEP):
+        before = verdicts.read(layout, release)
+        counts = verdicts.standing(before)
+        result: OverruleResult = {
+            "dataset": dataset, "release": release, "status": "OVERRULED", "counts": counts, "why": why,
+        }  # fmt: skip
+        if before is not None and counts:
+            verdicts.write(layout, verdicts.overruled(before, why, history.user()))
+            line = {"event": "overrule", "at": verdicts.now(), **result, **history.this_author()._asdict()}
+            durable.append_line(layout.audit_history, line)
+    return result
+
+
+def findings_of(layout: DatasetLayout, audit: Audit) -> Iterator[Finding]:
+    """All findings of a finished audit. Raises FailedError when their file is damaged."""
+    return audit_store.kept(audit_store.findings(audit.layout(layout)))
+
+
+def judge(result: AuditResult) -> None:
+    """Raises FindingsError (exit 4) when there are findings. What was skipped is none."""
+    if result["status"] == "FINDINGS":
+        advice = "tell the account that stages the dataset"
+        if result["owner"]:
+            advice = verdicts.advice(result["dataset"], result["counts"])
+        raise FindingsError(
+            "the audit found deviations",
+            where=f"{result['dataset']}/{result['release']}",
+            why=verdicts.told(result["counts"]),
+            hint=f"they are listed in {result['all_findings']}; {advice}",
+        )

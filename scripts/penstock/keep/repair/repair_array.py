@@ -1,0 +1,220 @@
+"""The array of a repair: its plan, its elements, and the files that they fetched, each put in its place.
+
+Guarantee: a file that stands in the release is replaced by one that read back as published, or not at all. A
+repair that was killed goes on with what it fetched; one that went by other audits is ended and removed.
+"""
+
+from __future__ import annotations
+
+import os
+import time
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from functools import partial
+from typing import TYPE_CHECKING
+
+from penstock.core import events
+from penstock.core.documents import fetched_files
+from penstock.core.documents.promise import of_repair
+from penstock.core.errors import NoSpaceError, PenstockError
+from penstock.core.layout import DATA
+from penstock.dataset import documents, receipts
+from penstock.jobs.array_runner import run_array, still_alive
+from penstock.jobs.array_throttle import slots
+from penstock.jobs.bandwidth.overview import cap_now
+from penstock.jobs.forecast import element_time, least_rate
+from penstock.jobs.lowered_promise import LoweredPromise
+from penstock.jobs.ownership import ops_share, promises
+from penstock.keep.repair import repair_plan, repair_room
+from penstock.keep.repair.published_files import inode_of, mender_of
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+    from pathlib import Path
+
+    from penstock.core.documents.audit_description import Audit
+    from penstock.core.documents.fetched_files import FetchedFile, FetchedFiles
+    from penstock.core.documents.findings import Finding
+    from penstock.core.documents.seal import Seal
+    from penstock.core.layout import DatasetLayout
+    from penstock.core.model import Record
+    from penstock.dataset.context import Context
+    from penstock.dataset.run import Run
+    from penstock.keep.repair.shared_damage import SharedDamage
+    from penstock.target.file_replacement import Mender
+
+STEP = "repair"
+STREAMS = 8
+"""Files that are put in their places at once."""
+ALREADY = "it was right already"
+
+
+@dataclass(frozen=True)
+class Done:
+    """What became of one path."""
+
+    path: str
+    how: str = ""
+    why: str = ""
+    """Why it could not be repaired; "" when it was."""
+
+
+def planned(
+    context: Context,
+    layout: DatasetLayout,
+    audits: Sequence[Audit],
+    sealed: tuple[Seal, str],
+    records: Sequence[Record],
+    wanted: dict[str, Finding],
+    done: list[Done],
+) -> Run | None:
+    """The repair of these files, begun anew or continued; None when there is nothing to fetch. `done` gets
+    the files whose source is not configured any more. Raises NoSpaceError where they do not fit."""
+    seal, digest = sealed
+    release = audits[0].release
+    known = repair_plan.sources(context, layout.dataset, seal) if records else {}
+    done += [Done(r.path, why=repair_plan.UNKNOWN) for r in records if r.source not in known]
+    files = [
+        repair_plan.rows(record, wanted[record.path], known[record.source])
+        for record in records
+        if record.source in known
+    ]
+    name = repair_plan.name(audits, digest, files)
+    plan = repair_plan.standing(layout, release, name)
+    if plan is None:
+        _end_other(context, layout, release)
+        repair_plan.clear(context, layout, release)
+        if not files:
+            return None
+        repair_room.take(context, layout, release, files, None)
+        plan = repair_plan.begin(context, layout, release, name, files)
+    else:
+        context.emit(events.Noted(layout.dataset, STEP, f"going on with repair {name}"))
+        repair_room.take(context, layout, release, files, plan)
+    return repair_plan.describe(context, layout, seal, plan)
+
+
+def _end_other(context: Context, layout: DatasetLayout, release: str) -> None:
+    """End the elements of a repair that went by other audits."""
+    folder = layout.repair(release)
+    began = time.monotonic()
+    while alive := still_alive(context, layout.dataset, folder, STEP):
+        if not context.cluster.abilities.elements_end_with_controller:
+            for array in alive:
+                context.cluster.cancel(array)
+        context.stop.wait(context.cluster.interval(time.monotonic() - began))
+
+
+def fetch(
+    context: Context,
+    run: Run,
+    seal: Seal,
+    records: Sequence[Record],
+    done: list[Done],
+    sizes: list[int],
+    others: SharedDamage,
+) -> None:
+    """Have elements fetch what is damaged, and put it in its place, there and in the other releases that
+    share the damaged file; also what they fetched until they were stopped. `done` gets the files, `sizes` the
+    bytes that each element fetched."""
+
+    ok = receipts.held(run, STEP)
+    for index in filter(ok, run.indices):
+        if any(_lost(run, one) for one in _fetched(run, index).files):
+            receipts.drop(run.folder.receipt(STEP, index))
+    plan = run.plan
+    context.emit(
+        events.Started(run.dataset, STEP, files=plan.files, bytes=plan.bytes, elements=len(run.indices))
+    )
+    times = {record.path: record.mtime_ns for record in records}
+
+    def put(stop: Callable[[], None]) -> None:
+        with (
+            mender_of(context, run.layout, seal, run.release) as mender,
+            others,
+            ThreadPoolExecutor(STREAMS) as pool,
+        ):
+            for index in filter(ok, run.indices):
+                found = _fetched(run, index)
+                sizes.append(found.bytes)
+                done.extend(
+                    pool.map(
+                        partial(_place, run, times=times, mender=mender, others=others, stop=stop),
+                        found.files,
+                    )
+                )
+
+    who = of_repair(run.release)
+    left = sum(not ok(index) for index in run.indices)
+    elements = min(slots(context, run.folder, STEP), left)
+    ops_share.begin(context, run.layout, who, max(1, elements))
+    lowered = LoweredPromise(run.layout, who, plan.files, plan.bytes)
+
+    def widen(at_once: int) -> None:
+        nonlocal elements
+        elements = min(at_once, left)
+        ops_share.begin(context, run.layout, who, max(1, elements))
+
+    try:
+        rate = least_rate(run.config.engine.limit, cap_now(context.config.bandwidth).rate, elements)
+        expected = element_time(run.layout, run.shards, rate, copies=True)
+        run_array(
+            context, run.dataset, run.folder, STEP, run.indices, ok, amounts=lowered, expected=expected,
+            widen=widen,
+        )  # fmt: skip
+    except BaseException:
+        stays = not context.cluster.abilities.elements_end_with_controller
+        promises.at_once(context, run.layout, who, 1 + stays * elements)
+        put(lambda: None)
+        raise
+    promises.lower(run.layout, who, 0, 0)
+    # This process is the one part that is left.
+    promises.at_once(context, run.layout, who, 1)
+    put(context.stop.check)
+
+
+def _fetched(run: Run, index: int) -> FetchedFiles:
+    return documents.load(fetched_files.FETCHED_FILES, run.folder.fetched(index))
+
+
+def _staged(run: Run, one: FetchedFile) -> Path:
+    return run.layout.repair_staging(run.release) / DATA / one.path
+
+
+def _in_place(run: Run, one: FetchedFile) -> bool:
+    seen = inode_of(run.layout, run.release, one.path)
+    return seen is not None and seen.st_ino == one.inode and not os.path.lexists(_staged(run, one))
+
+
+def _lost(run: Run, one: FetchedFile) -> bool:
+    """Whether a repair was killed right when the file went from staging to its folder: it was swept there."""
+    return one.inode > 0 and not os.path.lexists(_staged(run, one)) and not _in_place(run, one)
+
+
+def _place(
+    run: Run,
+    one: FetchedFile,
+    *,
+    times: dict[str, int],
+    mender: Mender,
+    others: SharedDamage,
+    stop: Callable[[], None],
+) -> Done:
+    stop()
+    new = _staged(run, one)
+    if one.why:
+        return Done(one.path, why=one.why)
+    if not one.inode:
+        return Done(one.path, ALREADY)
+    try:
+        # A repair that was killed may have put it there.
+        if not _in_place(run, one):
+            if one.path in others.names:
+                mender.dress(one.path, times[one.path], new)
+                others.mend(one.path, new)
+            mender.replace(one.path, times[one.path], new)
+    except PenstockError as error:
+        if isinstance(error, NoSpaceError):
+            raise
+        return Done(one.path, why=str(error).partition("\n")[0])
+    return Done(one.path, one.how)

@@ -1,0 +1,104 @@
+"""Whether a repair has the space that it needs: that of the damaged files once more, until each is replaced.
+
+It is promised and counted as a plan's. What lies in the repair's staging by now, since an earlier attempt
+fetched it, is not counted again.
+"""
+
+from __future__ import annotations
+
+import os
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+from penstock.core import events
+from penstock.core.checks import told
+from penstock.core.documents.promise import of_repair
+from penstock.core.errors import NoSpaceError
+from penstock.engine.records import journal
+from penstock.fs.capabilities import facts
+from penstock.fs.stores.striping import INHERIT
+from penstock.jobs import forecast
+from penstock.jobs.forecast import Totals
+from penstock.jobs.ownership import promises
+from penstock.jobs.ownership.promises import SpacePromise
+from penstock.jobs.ownership.repair_promise import STEP
+from penstock.jobs.target_stores import TargetStores
+from penstock.tables.shards import read_shard
+from penstock.target import modes
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator, Sequence
+
+    from penstock.core.layout import DatasetLayout
+    from penstock.core.model import Entry
+    from penstock.core.run_documents import PlanInfo
+    from penstock.dataset.context import Context
+
+
+def take(
+    context: Context,
+    layout: DatasetLayout,
+    release: str,
+    files: Iterable[Sequence[Entry]],
+    standing: PlanInfo | None,
+) -> None:
+    """Promise the space for these files of a release, each as its rows; then count. `standing`: the plan of
+    the attempt that is continued. Where elements of it may be at work, what they need was counted.
+
+    Raises NoSpaceError, with the runs that take the room, when it does not fit."""
+    who, target = of_repair(release), context.config.target
+    gid = modes.group_id(context.dataset(layout.dataset).permissions)
+    stores = TargetStores(layout, replace(target, striping=INHERIT), gid)
+    totals = _totals(files if standing is None else _left(layout, release, standing), stores)
+    need = totals.blocks, totals.files + totals.folders
+    if standing is not None and promises.alive(context, layout, who):
+        promises.again(context, layout, who, STEP, *need, stores.gid)
+        return
+    keep = target.kept(facts(layout.root).total_bytes)
+    promise = SpacePromise(context, layout, who, STEP)
+    try:
+        promise.ask(*need, stores.gid, stores.expected_chunk_files(totals))
+        _, results = promise.admitted(
+            lambda others: (forecast.room(layout, totals, keep, others), stores.check(totals, others))
+        )
+        promise.keep(stores.pool, stores.chunk_files)
+    except NoSpaceError as error:
+        promise.drop()
+        raise NoSpaceError(
+            f"the target has too little room for the repair of release {release}",
+            where=error.where,
+            why=error.why,
+            hint=f"the damaged files need their space once more until they are replaced; {error.hint}",
+        ) from None
+    except BaseException:
+        promise.drop()
+        raise
+    for result in results:
+        if result.verdict == "warning":
+            context.emit(events.Warned(layout.dataset, STEP, text=told(result)))
+
+
+def _totals(files: Iterable[Sequence[Entry]], stores: TargetStores) -> Totals:
+    totals = Totals(to_place=stores.sizes)
+    folders: set[str] = set()
+    for rows in files:
+        totals.add([sum(row.length for row in rows)])
+        folder = os.path.dirname(rows[0].path)
+        while folder and folder not in folders:
+            folders.add(folder)
+            folder = os.path.dirname(folder)
+    totals.folders = len(folders)
+    return totals
+
+
+def _left(layout: DatasetLayout, release: str, plan: PlanInfo) -> Iterator[list[Entry]]:
+    """Of each file the rows that no attempt has recorded."""
+    folder = layout.repair(release)
+    for shard in plan.shards:
+        done = journal.replay(folder.journals(shard.index), shard.digest)
+        left: dict[str, list[Entry]] = {}
+        entries = (entry for batch in read_shard(folder.shard(shard.index)) for entry in batch)
+        for row, entry in enumerate(entries):
+            if row not in done:
+                left.setdefault(entry.path, []).append(entry)
+        yield from left.values()

@@ -1,0 +1,352 @@
+"""repair: replaces the files that audits found damaged, from the same pinned source, and nothing else.
+
+Elements of an array fetch the files into a staging beside the release, and prove them there; this process
+puts each in its place. Guarantees: the manifest and the seal never change; a file is replaced whole, by bytes
+that have the published digest and read back so, or it stays as it is and is named unrepairable. Empty folders
+that the release lists are made again. A repair that was killed is continued by the next one. What was done is
+a line of the dataset's history.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import stat
+import time
+from types import MappingProxyType
+from typing import TYPE_CHECKING
+
+from penstock.core import events, human
+from penstock.core.documents.findings import EMPTY_FOLDER, REPAIRABLE, Finding, also_in, also_repaired
+from penstock.core.documents.history_line import Repair, RepairCounts
+from penstock.core.errors import FailedError, FindingsError, NoSpaceError, PenstockError
+from penstock.core.layout import DATA, EMPTY_FOLDERS, MANIFEST
+from penstock.dataset import history, receipts, reserve, verdicts
+from penstock.dataset.release_choice import released, standing
+from penstock.fs import clock
+from penstock.fs.errno_map import printable, storage_error
+from penstock.jobs import audit_store
+from penstock.jobs.ownership.dataset_hold import holding
+from penstock.jobs.ownership.repair_promise import promised
+from penstock.keep.audit import audit_plan, text_manifests
+from penstock.keep.audit.audit_step import auditing, findings_of
+from penstock.keep.repair import repair_plan
+from penstock.keep.repair.published_files import NAMED, mender_of
+from penstock.keep.repair.repair_array import ALREADY, STEP, Done, fetch, planned
+from penstock.keep.repair.shared_damage import SharedDamage
+from penstock.tables import empty_folders
+from penstock.tables.manifest import read_manifest
+from penstock.target import dataset_folders
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping, Sequence
+    from pathlib import Path
+
+    from penstock.core.documents.audit_description import Audit
+    from penstock.core.documents.element_receipt import ElementReceipt
+    from penstock.core.documents.step_results import RepairResult
+    from penstock.core.layout import DatasetLayout
+    from penstock.core.model import Record
+    from penstock.dataset.context import Context
+    from penstock.dataset.run import Run
+    from penstock.target.file_replacement import Mender
+
+SHOWN = 20
+NO_RELEASE: Mapping[str, str] = MappingProxyType({})
+NOTHING = "NOTHING"
+"""The status of a repair for which the audits left nothing to do."""
+
+
+def run(
+    context: Context, dataset: str, release: str | None = None, *, spared: Mapping[str, str] = NO_RELEASE
+) -> RepairResult:
+    """Repair a release by its audits, back to the last whole one; not the other releases `spared` that share
+    damage with it, each with why. Returns {dataset, release, audit, status,
+    repaired, unrepairable, left, fetched_bytes, ...}; `status` is REPAIRED, PARTLY when something
+    stays as it was (for `judge`), NOTHING when nothing was found.
+
+    Raises ConfigError where there is no such release, FailedError when there is no audit to go by,
+    FindingsError when the manifest itself is damaged, LockedError.
+    """
+    layout = context.layout(dataset)
+    dataset_folders.check_owner(layout)
+    release = released(context, layout, release, STEP)
+    audits = audit_store.since_whole(layout, release)
+    if not audits:
+        raise FailedError(
+            "there is no finished audit to go by",
+            where=f"{dataset}/{release}",
+            hint=f"run `penstock audit {dataset}` first: it tells what is damaged",
+        )
+
+    def repair() -> RepairResult:
+        with (
+            auditing(context, layout, release, STEP),
+            standing(layout, release, STEP),
+            holding(context, dataset, "", STEP, release=release),
+            promised(context, layout, release),
+        ):
+            return _repair(context, layout, audits, spared)
+
+    return reserve.sparing(context, layout, STEP, repair, keep=reserve.KEPT)
+
+
+def clear_ended(context: Context, dataset: str, release: str) -> None:
+    """Remove what a repair that ended left, where it was killed while it removed its state. The caller knows
+    that nothing of the release is to be repaired: what a repair fetched is of no use to another one."""
+    layout = context.layout(dataset)
+    if layout.repair(release).folder.exists() or layout.repair_staging(release).exists():
+        with auditing(context, layout, release, STEP), holding(context, dataset, "", STEP, release=release):
+            repair_plan.clear(context, layout, release)
+
+
+def _repair(
+    context: Context, layout: DatasetLayout, audits: Sequence[Audit], spared: Mapping[str, str]
+) -> RepairResult:
+    began, audit = time.time(), audits[0]
+    dataset = layout.dataset
+    seal, digest = audit_plan.read_seal(layout, audit.release)
+    remade = text_manifests.remake(layout, audit.release, seal)
+    damaged = audit_plan.unsound(layout, audit.release, seal, digest)
+    if damaged:
+        raise FindingsError(
+            "the manifest or the seal is damaged: nothing can be repaired by it",
+            where=str(layout.release(audit.release)),
+            why="; ".join(damaged),
+            hint=f"stage the same content as a new release: `{context.program} run --new-release {dataset}`",
+        )
+    findings = _together(layout, audits)
+    wanted = {f.path: f for f in findings if f.kind in REPAIRABLE}
+    folders = [f.path for f in findings if f.kind == EMPTY_FOLDER]
+    data = layout.release(audit.release) / DATA
+    _refuse_other_than_folder(data)
+    done = [Done(f"../{name}", "made again from the manifest") for name in remade]
+    left: list[str] = []
+    again = "made again" if not os.path.lexists(data) else ALREADY
+    if wanted.pop(".", None):
+        # The mender makes it.
+        done.append(Done(".", again))
+    dark = [path for path, finding in wanted.items() if finding.kind == "unread" and _is_folder(data, path)]
+    records = _records(layout, audit, wanted, dark)
+    shared = SharedDamage.of(context, layout, audit.release, records, spared)
+    named = {record.path for record in records}
+    done += [
+        Done(p, why="no record of the manifest names it") for p in wanted if p not in named and p not in dark
+    ]
+    sizes: list[int] = []
+    run: Run | None = None
+    try:
+        with mender_of(context, layout, seal, audit.release) as mender:
+            _others(findings, mender, done, left)
+            done += [_readable(data, path) for path in dark]
+            _folders(layout, audit, folders, mender, done)
+            records = [record for record in records if _may_be_replaced(record, mender, done)]
+        run = planned(context, layout, audits, (seal, digest), records, wanted, done)
+        if run is not None:
+            fetch(context, run, seal, records, done, sizes, shared)
+    except PenstockError:
+        # What was done until it was stopped was done.
+        ends = receipts.fsync_ends(_elements(run))
+        _note(layout, audit, done, sum(sizes), ends)
+        shared.note(audit, ends)
+        raise
+    except OSError as error:
+        raise storage_error(error, "the release cannot be repaired", str(data)) from error
+    kinds = {path: finding.kind for path, finding in wanted.items()} | dict.fromkeys(folders, EMPTY_FOLDER)
+    result = _close(context, layout, audit, done, left, kinds, shared, sum(sizes), began, run)
+    repair_plan.clear(context, layout, audit.release)
+    return result
+
+
+def _together(layout: DatasetLayout, audits: Sequence[Audit]) -> list[Finding]:
+    """The findings of several audits, once each: of a giant, all the parts that any of them named."""
+    found: dict[tuple[bool, bool, str], Finding] = {}
+    for audit in audits:
+        for finding in findings_of(layout, audit):
+            place = (finding.kind in REPAIRABLE, finding.kind == EMPTY_FOLDER, finding.path)
+            known = found.setdefault(place, finding)
+            if known.parts != finding.parts:
+                # No part named: it is wrong as a whole.
+                parts = {*known.parts, *finding.parts} if known.parts and finding.parts else ()
+                found[place] = known._replace(parts=tuple(sorted(parts)))
+    return list(found.values())
+
+
+def _may_be_replaced(record: Record, mender: Mender, done: list[Done]) -> bool:
+    """Whether something else stands in the file's way is known before anything is fetched. It also closes
+    a folder that a killed repair left open."""
+    try:
+        mender.check(record.path)
+    except PenstockError as error:
+        if isinstance(error, NoSpaceError):
+            raise
+        done.append(Done(record.path, why=str(error).partition("\n")[0]))
+        return False
+    return True
+
+
+def _others(findings: Sequence[Finding], mender: Mender, done: list[Done], left: list[str]) -> None:
+    """Modes are set again, leftovers of a killed repair removed; other extra things are left."""
+    for finding in findings:
+        if finding.kind == "extra":
+            if mender.sweep(finding.path):
+                done.append(Done(finding.path, "removed"))
+            elif mender.holds(finding.path):
+                left.append(finding.path)
+    for finding in findings:
+        if finding.kind == "mode":
+            try:
+                mender.set_mode(finding.path)
+                done.append(Done(finding.path, "mode"))
+            except PenstockError as error:
+                done.append(Done(finding.path, why=str(error).partition("\n")[0]))
+
+
+def _folders(
+    layout: DatasetLayout, audit: Audit, missing: Iterable[str], mender: Mender, done: list[Done]
+) -> None:
+    """Empty folders that the release lists are made again."""
+    listed = set(empty_folders.read(layout.release(audit.release) / EMPTY_FOLDERS))
+    for path in missing:
+        if path not in listed:
+            done.append(Done(path, why=f"{EMPTY_FOLDERS} does not name it"))
+            continue
+        try:
+            done.append(Done(path, "made again" if mender.make(path) else ALREADY))
+        except PenstockError as error:
+            if isinstance(error, NoSpaceError):
+                raise
+            done.append(Done(path, why=str(error).partition("\n")[0]))
+
+
+def _refuse_other_than_folder(data: Path) -> None:
+    """Raises FindingsError where a link or a file stands in the place of a release's data: it would be
+    followed, or is not ours to remove."""
+    with contextlib.suppress(FileNotFoundError):
+        if not stat.S_ISDIR(data.lstat().st_mode):
+            raise FindingsError(
+                "something else stands in the place of the release's data folder",
+                where=str(data),
+                hint="nothing is deleted that penstock did not write: move it away, and run the same again",
+            )
+
+
+def _is_folder(data: Path, path: str) -> bool:
+    try:
+        return stat.S_ISDIR((data / path).lstat().st_mode)
+    except OSError:
+        return False
+
+
+def _readable(data: Path, folder: str) -> Done:
+    """What became of a folder that the audit could not read; its mode is set by now."""
+    try:
+        os.close(os.open(data / folder, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC))
+    except OSError as error:
+        return Done(folder, why=f"the folder cannot be read: {os.strerror(error.errno or 0)}")
+    return Done(folder, ALREADY)
+
+
+def _records(
+    layout: DatasetLayout, audit: Audit, wanted: dict[str, Finding], dark: Sequence[str]
+) -> list[Record]:
+    """Those of the damaged files. No audit compared what is below the folders `dark`, which could not be
+    read: their files become `wanted`, too, so that each is read, and fetched where it is not right."""
+    manifest, below = layout.release(audit.release) / MANIFEST, tuple(f"{folder}/" for folder in dark)
+    found = []
+    for batch in read_manifest(manifest):
+        for record in batch:
+            if below and record.path.startswith(below):
+                wanted.setdefault(record.path, Finding("unread", record.path, "its folder could not be read"))
+            if record.path in wanted:
+                found.append(record)
+    return found
+
+
+def _close(
+    context: Context,
+    layout: DatasetLayout,
+    audit: Audit,
+    done: list[Done],
+    left: list[str],
+    kinds: dict[str, str],
+    shared: SharedDamage,
+    fetched: int,
+    began: float,
+    run: Run | None,
+) -> RepairResult:
+    """`kinds`: what was found of each path that was to be made anew; of others their mode was.
+    `run`: what fetched files; None where nothing was fetched."""
+    failed = [[d.path, d.why] for d in done if d.why]
+    elements = _elements(run)
+    ends = receipts.fsync_ends(elements)
+    result: RepairResult = {
+        "dataset": layout.dataset,
+        "release": audit.release,
+        "audit": audit.id,
+        "status": "PARTLY" if failed or left else "REPAIRED" if done else NOTHING,
+        "repaired": [[d.path, d.how] for d in done if not d.why],
+        "unrepairable": failed,
+        "left": left,
+        "also_repaired": {name: sorted(paths) for name, paths in sorted(shared.mended.items())},
+        "also_in": {name: len(paths) for name, paths in sorted(shared.failed.items())},
+        "fetched_bytes": fetched,
+        "moved_bytes": receipts.moved(elements, began),
+        "seconds": round(time.time() - began, 3),
+    }
+    if ends:
+        result["fsync_ends"] = ends
+    for name, paths in result["also_repaired"].items():
+        context.emit(events.Noted(layout.dataset, STEP, also_repaired(name, len(paths))))
+    for name, failed_there in sorted(shared.failed.items()):
+        hint = f"`penstock audit {layout.dataset} --release {name}`, then repair it"
+        why = "; ".join(sorted(set(failed_there.values())))
+        text = f"{also_in(name, len(failed_there))} ({why}): {hint}"
+        context.emit(events.Warned(layout.dataset, STEP, text))
+    _note(layout, audit, done, fetched, ends)
+    shared.note(audit, ends)
+    standing = [kinds.get(path, "mode") for path, _ in failed] + ["extra"] * len(left)
+    before = verdicts.read(layout, audit.release) or verdicts.new(layout, audit.release, audit.seal)
+    verdicts.write(layout, verdicts.repaired(before, audit.id, standing, sum(not d.why for d in done)))
+    context.emit(events.Ended(layout.dataset, STEP, result))
+    return result
+
+
+def _elements(run: Run | None) -> list[ElementReceipt]:
+    """Of what fetched files."""
+    return receipts.of_elements(run, STEP) if run is not None else []
+
+
+def _note(layout: DatasetLayout, audit: Audit, done: Sequence[Done], fetched: int, ends: str) -> None:
+    """A line of the dataset's history. A long list is cut: the audit's findings have all."""
+    repaired = [d.path for d in done if not d.why and d.how != ALREADY]
+    failed = [(d.path, d.why) for d in done if d.why]
+    if not repaired and not failed:
+        return
+    line = Repair(
+        at=clock.stamp(layout.releases),
+        dataset=layout.dataset,
+        release=audit.release,
+        author=history.this_author(),
+        audit=audit.id,
+        repaired=repaired[:NAMED],
+        unrepairable=failed[:NAMED],
+        counts=RepairCounts(len(repaired), len(failed)),
+        fetched_bytes=fetched,
+        fsync_ends=ends,
+    )
+    history.append(layout, line)
+
+
+def judge(result: RepairResult) -> None:
+    """Raises FindingsError (exit 4) when something could not be repaired."""
+    if result["unrepairable"] or result["left"]:
+        lines = [f"{printable(path)}: {why}" for path, why in result["unrepairable"]]
+        lines += [f"{printable(path)}: not published, left for you to remove" for path in result["left"]]
+        more = [f"and {len(lines) - SHOWN} more"] if len(lines) > SHOWN else []
+        raise FindingsError(
+            f"{human.counted(len(lines), 'finding')} could not be repaired",
+            where=f"{result['dataset']}/{result['release']}",
+            why="\n  ".join(["", *lines[:SHOWN], *more]),
+            hint="they stay as they are; staging the dataset as a new release replaces them",
+        )

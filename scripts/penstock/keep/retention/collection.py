@@ -1,0 +1,353 @@
+"""gc and remove of one dataset: decide, say what it frees, mark, look again, rename, then remove the files.
+
+without a lock        survey, decision, forecast: all that a dry run does
+the dataset's lock    what was killed before is settled; survey and decision again (a release is removed
+                      only where both say so); mark; wait (`settling`); pins and `current` again; rename
+                      and of stagings that are removed, too
+the lock `gc.lock`    the files, within the pace of removals (`removal_share`)
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+from functools import partial
+from typing import TYPE_CHECKING, NamedTuple
+
+from penstock.core import events
+from penstock.core.documents.history_line import Unpinning
+from penstock.core.errors import (
+    FailedError,
+    InterruptedRunError,
+    LockedError,
+    NewerFormatError,
+    NoSpaceError,
+    PenstockError,
+    PreflightError,
+)
+from penstock.dataset import history, pins, reserve, run_store
+from penstock.fs import clock
+from penstock.jobs.ownership import abandoned_stagings, liveness
+from penstock.jobs.ownership.dataset_hold import holding, lock_of
+from penstock.keep.retention import freeing, interrupted, removals, survey
+from penstock.keep.retention.removal_share import paced
+from penstock.target import dataset_folders, shared_files
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Collection, Sequence
+    from pathlib import Path
+
+    from penstock.core.documents.marks import RemovalMark
+    from penstock.core.documents.step_results import Frees
+    from penstock.core.layout import DatasetLayout
+    from penstock.dataset.context import Context
+    from penstock.dataset.pins import Pin
+    from penstock.dataset.run import Run
+    from penstock.keep.retention.decision import Decision
+    from penstock.keep.retention.survey import Survey
+
+GC_LOCK = "gc.lock"
+"""Held while files without a name are removed."""
+
+
+class Staging(NamedTuple):
+    """The staging of a run that did not end."""
+
+    path: Path
+    state: Path | None
+    """That of its run; None: of no known run."""
+    words: str
+    stays: str
+    """Why gc leaves it; "": it is removed."""
+
+
+class Plan(NamedTuple):
+    """What is to be done."""
+
+    decisions: Sequence[Decision]
+    stagings: Sequence[Staging]
+    left: Sequence[Path]
+    """What an interrupted removal left."""
+    ended: Sequence[str]
+    """Pins that stand no more, in words."""
+    freed: Frees
+    folders: Sequence[Path]
+    """What all of it is about: releases, stagings, and what was left."""
+
+    @property
+    def doomed(self) -> list[Decision]:
+        return [one for one in self.decisions if not one.held_by]
+
+
+class Done(NamedTuple):
+    """What was done."""
+
+    decisions: Sequence[Decision]
+    """As they were taken under the lock."""
+    cleared: int
+    """Folders of which all files are removed."""
+    waits: str
+    """Why files are left, "" where none are: another process removes them."""
+
+
+def plan(
+    context: Context,
+    layout: DatasetLayout,
+    decide: Callable[[Survey], list[Decision]],
+    *,
+    unpinned: Collection[str] = (),
+    stagings: bool = True,
+) -> Plan:
+    """What gc or remove would do now; it changes nothing, and takes no lock. Raises PreflightError for
+    whoever is not the dataset's owner, where releases are there and the dataset's state is not, and where
+    there is no pin of a name in `unpinned`."""
+    dataset_folders.check_owner(layout)
+    if dataset_folders.releases(layout):
+        dataset_folders.need_state(layout)
+    for name in unpinned:
+        _pin_named(context, layout, name)
+    seen = survey.look(context, layout, unpinned)
+    decisions = decide(seen)
+    found = _stagings(context, layout) if stagings else []
+    left = removals.left(layout)
+    doomed = [layout.release(one.known.release) for one in decisions if not one.held_by]
+    folders = [*doomed, *(one.path for one in found if not one.stays), *left]
+    freed = freeing.forecast([*folders, *_states(layout, decisions, found)], context.stop.check)
+    ended = [f"{name}: {why}" for name, why in sorted(seen.ended.items())]
+    return Plan(decisions, found, left, ended, freed, folders)
+
+
+def carry_out(
+    context: Context,
+    layout: DatasetLayout,
+    planned: Plan,
+    decide: Callable[[Survey], list[Decision]],
+    step: str,
+    *,
+    unpinned: Collection[str] = (),
+) -> Done:
+    """Do what was planned, as far as it still holds. Raises LockedError while a run holds the dataset.
+
+    Where no space is left for what has to be written, files that lost their name already go first, then the
+    dataset's reserve; then it begins again with what is left. What was renamed and could not be noted in the
+    history has its mark, by which the line is written then (`removals.settle`).
+    """
+    gone: dict[str, Decision] = {}
+    waiting = list(unpinned)
+    cleared = 0
+
+    def rounds() -> Done:
+        nonlocal cleared
+        while True:
+            full: PenstockError | OSError | None = None
+            decisions: Sequence[Decision] = ()
+            try:
+                decisions = _named_away(context, layout, planned, decide, step, waiting, gone)
+            except (PenstockError, OSError) as error:
+                if not reserve.is_full(error):
+                    raise
+                full = error
+            more, waits = _clear(context, layout, step)
+            cleared += more
+            if full is None:
+                stay = {one.known.release for one in decisions}
+                return Done(
+                    [*(one for name, one in gone.items() if name not in stay), *decisions], cleared, waits
+                )
+            if not more:
+                raise full
+
+    return reserve.sparing(context, layout, step, rounds, removal=True)
+
+
+def _named_away(
+    context: Context,
+    layout: DatasetLayout,
+    planned: Plan,
+    decide: Callable[[Survey], list[Decision]],
+    step: str,
+    unpinned: list[str],
+    gone: dict[str, Decision],
+) -> list[Decision]:
+    """All that needs the dataset's lock. What has lost its name is in `gone` from then on, also where this
+    raises, and what was taken back of pins is in `unpinned` no more."""
+    with holding(context, layout.dataset, "", step):
+        interrupted.settle(context, layout)
+        while unpinned:
+            take_back(context, layout, unpinned[0])
+            unpinned.pop(0)
+        seen = survey.look(context, layout)
+        agreed = {one.known.release for one in planned.doomed}
+        decisions = [
+            one
+            if one.held_by or one.known.release in agreed
+            else one._replace(held_by=("changed: it was held when this command began",))
+            for one in decide(seen)
+        ]
+        decisions = _removed(context, layout, decisions, gone)
+        for name in seen.ended:
+            with contextlib.suppress(OSError):
+                shared_files.withdraw(layout.pins, name)
+        run = _latest(layout) if any(not one.stays for one in planned.stagings) else None
+        if run is not None:
+            abandoned_stagings.clean(context, run, step=step, remove=partial(removals.set_aside, context))
+    return decisions
+
+
+def _pin_named(context: Context, layout: DatasetLayout, name: str) -> Pin:
+    """Raises PreflightError where there is none of that name."""
+    same = [there for there in pins.names(layout, name) if there == name]
+    found = next(iter(pins.read(layout, same)), None)
+    if found is None:
+        raise PreflightError(
+            f"there is no pin {name}",
+            where=str(layout.pins),
+            hint=f"`{context.program} releases {layout.dataset}` shows those that there are",
+        )
+    return found
+
+
+def take_back(context: Context, layout: DatasetLayout, name: str) -> Pin:
+    """Remove a reader's pin, with a line in the history. By the dataset's owner, under its lock. Raises as
+    `_pin_named`."""
+    found = _pin_named(context, layout, name)
+    line = Unpinning(
+        at=clock.stamp(layout.releases),
+        dataset=layout.dataset,
+        release=found.release,
+        pin=name,
+        of=found.uid,
+        told=found.words(),
+        author=history.this_author(),
+    )
+    context.assert_held()
+    history.append(layout, line)
+    shared_files.withdraw(layout.pins, name)
+    return found
+
+
+def _removed(
+    context: Context, layout: DatasetLayout, decisions: Sequence[Decision], gone: dict[str, Decision]
+) -> list[Decision]:
+    """Take the names of those that nothing holds; where no space is left for all marks, of those that are
+    marked, before it raises. Returns the decisions with what was seen at the last look."""
+    marked: dict[str, RemovalMark] = {}
+    full: NoSpaceError | None = None
+    try:
+        for one in decisions:
+            if not one.held_by:
+                try:
+                    marked[one.known.release] = removals.mark(layout, one.known, "no rule holds it")
+                except NoSpaceError as error:
+                    full = error
+                    break
+        if marked and (seconds := settling(context)):
+            text = f"{len(marked)} releases are marked; their readers have {seconds:.0f} s to be seen"
+            context.emit(events.Noted(layout.dataset, "gc", text))
+            context.stop.wait(seconds)
+        found = []
+        for one in decisions:
+            mark = marked.get(one.known.release)
+            held = survey.holders_now(context, layout, one.known.release) if mark else []
+            if mark and dataset_folders.current(layout) == mark.release:
+                held.append("current: somebody led it there meanwhile")
+            if mark and held:
+                removals.unmark(layout, marked.pop(mark.release))
+                one = one._replace(held_by=held)
+            elif mark:
+                removals.take_name(context, layout, mark)
+                gone[mark.release] = one
+                removals.conclude(context, layout, mark)
+                marked.pop(mark.release)
+            found.append(one)
+    except BaseException:
+        for mark in marked.values():
+            with contextlib.suppress(PenstockError, OSError):
+                removals.give_up(layout, mark)
+        raise
+    if full is not None:
+        raise full
+    return found
+
+
+def settling(context: Context) -> float:
+    """Seconds between mark and last look: twice the time for which a client may show what was before."""
+    from penstock.fs.capabilities import facts
+    from penstock.fs.kinds import rules_of
+    from penstock.fs.mount_checks import directory_seconds
+
+    if context.config.gc.settle is not None:
+        return context.config.gc.settle
+    target = context.config.target
+    mounted = facts(target.root).traits
+    late = max(mounted.names_late, rules_of(mounted, target.filesystem).names_late)
+    return 2 * max(late, directory_seconds(target.root))
+
+
+def _clear(context: Context, layout: DatasetLayout, step: str) -> tuple[int, str]:
+    folders = removals.left(layout)
+    if not folders:
+        return 0, ""
+    try:
+        with contextlib.ExitStack() as held:
+            # Where no space is left for this lock, files go without it: of two that remove each goes on.
+            with contextlib.suppress(NoSpaceError):
+                held.enter_context(lock_of(context, layout, "", step, GC_LOCK))
+            held.enter_context(paced(context, layout))
+            removals.clear(context, layout, folders)
+    except LockedError as error:
+        return 0, f"the files are being removed already: {error.why or error.what}"
+    return len(folders), ""
+
+
+def _latest(layout: DatasetLayout) -> Run | None:
+    """The run that the dataset was listed for last, where it is published; else None."""
+    try:
+        run = run_store.open_run(layout)
+        return run if run_store.published(run) else None
+    except (PreflightError, FailedError, NewerFormatError):
+        return None
+
+
+def _states(layout: DatasetLayout, decisions: Sequence[Decision], stagings: Sequence[Staging]) -> list[Path]:
+    """The state that goes with what is removed: of runs, and of repairs with what they fetched. None where
+    it lies on another file system: other quotas count that."""
+    found = [one.state for one in stagings if one.state is not None and not one.stays]
+    for one in decisions:
+        if not one.held_by:
+            release, run = one.known.release, one.known.run
+            found += [layout.run(run).folder] if run else []
+            found += [layout.repair(release).folder, layout.repair_staging(release)]
+    there = [one for one in dict.fromkeys(found) if one.is_dir()]
+    return [one for one in there if one.stat().st_dev == layout.releases.stat().st_dev]
+
+
+def _stagings(context: Context, layout: DatasetLayout) -> list[Staging]:
+    try:
+        run = run_store.open_run(layout)
+    except (PreflightError, FailedError, NewerFormatError):
+        return []
+    resumed = "" if run_store.published(run) else f"run {run.id} has not ended, and may take it over"
+    found = []
+    for one in abandoned_stagings.described(run):
+        path = layout.releases / one["staging"]
+        stays = resumed
+        if "run" not in one:
+            stays = "it is of no known run: remove it by hand"
+        elif one.get("holds_tree"):
+            stays = "it holds what is left of a tree that was adopted: move that away, or remove it by hand"
+        elif not stays:
+            stays = _alive(context, layout, one["run"])
+        if os.path.lexists(path):
+            state = layout.run(one["run"]).folder if "run" in one else None
+            found.append(Staging(path, state, abandoned_stagings.sentence(one), stays))
+    return found
+
+
+def _alive(context: Context, layout: DatasetLayout, key: str) -> str:
+    try:
+        return liveness.arrays_of(context, layout.dataset, layout.run(key), patient=False)
+    except InterruptedRunError:
+        raise
+    except PenstockError as error:
+        return error.why or error.what

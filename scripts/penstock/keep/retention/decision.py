@@ -1,0 +1,113 @@
+"""Which releases of a dataset stay, and why: pure.
+
+| the release                                                       | stays, since it is held by          |
+|-------------------------------------------------------------------|-------------------------------------|
+| is the one that `current` names                                   | `current`                           |
+| is of a dataset whose `current` leads nowhere                     | `current`: nobody knows what it was |
+| is pinned, the base of a run that has not ended, being audited    | that pin, run or audit              |
+| is held by an administrator (`target.hold`)                       | HOLD                                |
+| has a seal of a format that this version does not read            | newer                               |
+| left `current` less than the grace ago                            | grace                               |
+| is of a dataset without `retention`                               | no rule: gc removes what rules say  |
+| is among the `last` ones, by when they were published             | last                                |
+| was published `within` this time                                  | within                              |
+| has a name of its own, and `named` is true                        | named                               |
+| has no time of publication, by history and seal                   | unknown                             |
+| else                                                              | nothing: gc removes it              |
+
+`remove`, which names a release, asks the first six alone; `remove --all` those that `with_dataset` says.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, NamedTuple
+
+from penstock.core import human
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from penstock.config.settings import RetentionConfig
+
+
+class Known(NamedTuple):
+    """What is known of one release. Times are in seconds since the epoch."""
+
+    release: str
+    published: float | None
+    """When it was published last; None: not known."""
+    left: float | None
+    """When it left `current`; None: it is current, or `current` leads nowhere."""
+    named: bool
+    """Its name was configured, and not made of date and content."""
+    held: Sequence[str] = ()
+    """Pins, runs, audits and HOLD, and that a newer version sealed it, in words."""
+    files: int = 0
+    bytes: int = 0
+    run: str = ""
+
+
+class Decision(NamedTuple):
+    """What becomes of one release."""
+
+    known: Known
+    held_by: Sequence[str]
+    """In words, each beginning with the name of the rule; none: it is removed."""
+
+
+def by_rules(
+    known: Sequence[Known], current: str | None, rules: RetentionConfig | None, grace: float, now: float
+) -> list[Decision]:
+    """What gc does with each, by the table, in the order of `known`. Of two that were published in the same
+    second the later one in `known` is the newer one."""
+    dated = [one for one in known if one.published is not None]
+    ranked = [one.release for one in sorted(dated, key=lambda one: one.published or 0.0)][::-1]
+    found = []
+    for one in known:
+        held = _always(one, current, grace, now)
+        if rules is None:
+            held.append("no rule: the dataset has no `retention`")
+        elif one.published is None:
+            held.append("unknown: neither history nor seal says when it was published")
+        else:
+            rank = ranked.index(one.release) + 1
+            if rules.last is not None and rank <= rules.last:
+                held.append(f"last: {rank} of {rules.last}")
+            age = now - one.published
+            if rules.within is not None and age <= rules.within:
+                held.append(f"within {human.duration(rules.within)}: published {_ago(age)}")
+            if rules.named and one.named:
+                held.append("named")
+        found.append(Decision(one, held))
+    return found
+
+
+def by_name(one: Known, current: str | None, grace: float, now: float) -> Decision:
+    """What `remove` does with a release that it names."""
+    return Decision(one, _always(one, current, grace, now))
+
+
+def with_dataset(one: Known, current: str | None, grace: float, now: float) -> Decision:
+    """What becomes of a release where all of its dataset is to go: neither `current` holds it, nor a run that
+    has not ended and that nobody works on. `current` had readers until now: all of its grace is to come."""
+    asked = one._replace(held=[words for words in one.held if not words.startswith("base: ")])
+    held = [words for words in _always(asked, current or "", grace, now) if words != "current"]
+    if one.release == current and grace:
+        held.append(f"grace: `current` names it, and {human.duration(grace)} are waited for its readers")
+    return Decision(one, held)
+
+
+def _always(one: Known, current: str | None, grace: float, now: float) -> list[str]:
+    held = []
+    if current is None:
+        held.append("current: it leads to no release, so nobody knows which one is read")
+    elif one.release == current:
+        held.append("current")
+    held += one.held
+    if one.left is not None and now - one.left < grace:
+        held.append(f"grace: it left `current` {_ago(now - one.left)}, {human.duration(grace)} are waited")
+    return held
+
+
+def _ago(seconds: float) -> str:
+    return f"{human.duration(max(0.0, seconds))} ago"

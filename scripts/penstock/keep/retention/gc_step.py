@@ -1,0 +1,164 @@
+"""gc and remove: releases that nothing holds lose their names by one rename each, then their files."""
+
+from __future__ import annotations
+
+import os
+from functools import partial
+from typing import TYPE_CHECKING
+
+from penstock.core import events, human
+from penstock.core.documents.history_line import Removal
+from penstock.core.errors import PreflightError
+from penstock.dataset import history, missing_releases
+from penstock.keep.retention import collection, dataset_removal, decision, freeing, survey
+from penstock.keep.retention.collection import Plan
+from penstock.target import dataset_folders
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Collection, Sequence
+
+    from penstock.core.documents.step_results import Collected
+    from penstock.core.layout import DatasetLayout
+    from penstock.dataset.context import Context
+    from penstock.keep.retention.decision import Decision
+    from penstock.keep.retention.survey import Survey
+
+
+def gc(context: Context, dataset: str, *, dry_run: bool, unpinned: Collection[str] = ()) -> Collected:
+    """Remove what no rule, reader or run of the dataset holds. Raises LockedError while a run holds it,
+    PreflightError for whoever is not its owner."""
+    layout = context.layout(dataset)
+    decide = partial(_by_rules, context, dataset)
+    planned = collection.plan(context, layout, decide, unpinned=unpinned)
+    return _done(context, layout, planned, decide, "gc", dry_run=dry_run, unpinned=unpinned)
+
+
+def remove(
+    context: Context,
+    dataset: str,
+    releases: Sequence[str],
+    *,
+    dry_run: bool,
+    now: bool = False,
+    unpinned: Collection[str] = (),
+) -> Collected:
+    """Remove these releases, whatever the rules say. With `now` the grace is not waited for. Raises
+    ConfigError for a release that was never there, PreflightError where one is held; then none is removed."""
+    layout = context.layout(dataset)
+    dataset_folders.check_owner(layout)
+    there = dataset_folders.releases(layout)
+    wanted = [one for one in dict.fromkeys(releases) if one in there or not _was_removed(layout, one)]
+    unknown = [one for one in wanted if one not in there]
+    if unknown:
+        raise missing_releases.no_release(layout, unknown, there, "`penstock releases` lists the names")
+    decide = partial(_by_name, context, wanted, now)
+    planned = collection.plan(context, layout, decide, unpinned=unpinned, stagings=False)
+    if not dry_run:
+        leads = f"`{context.program} rollback {dataset}` leads `current` elsewhere; "
+        _refuse_held(layout, planned.decisions, leads if dataset_folders.current(layout) in wanted else "")
+    return _done(context, layout, planned, decide, "remove", dry_run=dry_run, unpinned=unpinned)
+
+
+def remove_all(
+    context: Context, dataset: str, *, dry_run: bool, now: bool = False, unpinned: Collection[str] = ()
+) -> Collected:
+    """Remove the dataset with all of its releases and its state. With `now` the grace is not waited for.
+    Raises PreflightError where something holds a release, or is at work; then nothing is removed."""
+    layout = context.layout(dataset)
+    dataset_folders.check_owner(layout)
+    decide = partial(_with_dataset, context, now=now)
+    there, left = os.path.lexists(layout.folder), dataset_removal.left(layout)
+    freed = freeing.forecast([layout.folder, *left] if there else left, context.stop.check)
+    planned = Plan([], [], left, [], freed, left)
+    if there:
+        found = collection.plan(context, layout, decide, unpinned=unpinned, stagings=False)
+        planned = found._replace(freed=freed, left=left)
+    decisions, cleared = planned.decisions, 0
+    if not dry_run:
+        _refuse_held(layout, decisions)
+        if there:
+            decisions = dataset_removal.take_name(context, layout, decide, "remove", unpinned)
+            _refuse_held(layout, decisions)
+        cleared = dataset_removal.clear(context, layout)
+    gone = "" if any(one.held_by for one in decisions) else str(layout.folder)
+    planned = planned._replace(decisions=decisions)
+    told = _done(context, layout, planned, decide, "remove", dry_run=True, unpinned=unpinned)
+    return {**told, "dry_run": dry_run, "cleared": cleared, "gone": gone}
+
+
+def _refuse_held(layout: DatasetLayout, decisions: Sequence[Decision], hint: str = "") -> None:
+    lines = [f"{one.known.release}: {why}" for one in decisions for why in one.held_by]
+    if lines:
+        raise PreflightError(
+            "a release is held, and nothing was removed",
+            where=str(layout.releases),
+            why="\n  ".join(["", *lines]),
+            hint=f"{hint}`--now` does not wait for the grace; `--unpin NAME` takes a reader's pin back",
+        )
+
+
+def _with_dataset(context: Context, seen: Survey, *, now: bool) -> list[Decision]:
+    grace = 0.0 if now else survey.grace(context)
+    return [decision.with_dataset(one, seen.current, grace, seen.now) for one in seen.known]
+
+
+def _by_rules(context: Context, dataset: str, seen: Survey) -> list[Decision]:
+    rules = context.dataset(dataset).retention
+    return decision.by_rules(seen.known, seen.current, rules, survey.grace(context), seen.now)
+
+
+def _by_name(context: Context, wanted: Collection[str], now: bool, seen: Survey) -> list[Decision]:
+    grace = 0.0 if now else survey.grace(context)
+    named = [one for one in seen.known if one.release in wanted]
+    return [decision.by_name(one, seen.current, grace, seen.now) for one in named]
+
+
+def _was_removed(layout: DatasetLayout, release: str) -> bool:
+    return any(isinstance(line, Removal) and line.release == release for line in history.lines(layout))
+
+
+def _done(
+    context: Context,
+    layout: DatasetLayout,
+    planned: Plan,
+    decide: Callable[[Survey], list[Decision]],
+    step: str,
+    *,
+    dry_run: bool,
+    unpinned: Collection[str],
+) -> Collected:
+    decisions, cleared, waits = planned.decisions, 0, ""
+    stagings = planned.stagings
+    if not dry_run and layout.state.is_dir():
+        if planned.folders:
+            told = "; ".join(line.strip() for line in planned.freed.in_words("will free"))
+            text = f"to be removed: {human.counted(len(planned.folders), 'folder')}; {told}"
+            context.emit(events.Noted(layout.dataset, step, text))
+        done = collection.carry_out(context, layout, planned, decide, step, unpinned=unpinned)
+        decisions, cleared, waits = done
+        # By what is there now: another command may have taken one over meanwhile.
+        stagings = [
+            one._replace(stays="it stays, as said above") if not one.stays and one.path.exists() else one
+            for one in stagings
+        ]
+    return {
+        "dataset": layout.dataset,
+        "dry_run": dry_run,
+        "releases": [
+            {
+                "release": one.known.release,
+                "removed": not one.held_by,
+                "held_by": list(one.held_by),
+                "files": one.known.files,
+                "bytes": one.known.bytes,
+            }
+            for one in decisions
+        ],
+        "stagings": [{"staging": one.words, "removed": not one.stays, "why": one.stays} for one in stagings],
+        "interrupted": [path.name for path in planned.left],
+        "ended_pins": list(planned.ended),
+        "unpinned": list(unpinned),
+        "frees": planned.freed,
+        "cleared": cleared,
+        "waits": waits,
+    }

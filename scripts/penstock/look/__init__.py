@@ -1,0 +1,2 @@
+"""What people see: what lies below a target's root, as any account may read it, and how it is shown. Changes
+nothing."""

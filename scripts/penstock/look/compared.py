@@ -1,0 +1,194 @@
+"""`penstock diff`: two releases of a dataset compared by their manifests, or a release with its sources as
+they are now. Nothing is written below the target's root: what does not fit into memory lies in TMPDIR."""
+
+from __future__ import annotations
+
+import contextlib
+import stat
+import tempfile
+from pathlib import Path
+from typing import TYPE_CHECKING, NamedTuple
+
+from penstock.core import events
+from penstock.core.errors import LOOK_AT_FILE, FindingsError, PreflightError
+from penstock.core.layout import MANIFEST, SEAL
+from penstock.dataset import receipts, seals
+from penstock.fs.errno_map import storage_error
+from penstock.fs.owners import group_number
+from penstock.look.details import named, unreadable
+from penstock.look.difference import KINDS, Difference
+from penstock.look.judges import ByDigest, ByToken
+from penstock.look.reading import Folder
+from penstock.look.sorted_rows import BATCH, together
+from penstock.tables.listing_file import FORM as LISTING_FORM
+from penstock.tables.manifest import FORM as MANIFEST_FORM
+from penstock.tables.tables import read_batches
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
+    import pyarrow as pa
+
+    from penstock.config.settings import PermissionsConfig
+    from penstock.core.documents.catalogue_rows import DiffResult
+    from penstock.core.documents.seal import Seal, SealedPermissions
+    from penstock.core.layout import DatasetLayout
+    from penstock.dataset.context import Context
+
+
+class Compared(NamedTuple):
+    """What was found. `found` is open: whoever asked closes it."""
+
+    found: Difference
+    result: DiffResult
+
+
+class _Held(NamedTuple):
+    """A release whose manifest is the one that was sealed."""
+
+    release: str
+    seal: Seal
+    manifest: Path
+
+    def rows(self, columns: Sequence[str]) -> Iterator[pa.RecordBatch]:
+        return together(read_batches(self.manifest, MANIFEST_FORM, batch=BATCH, names=columns))
+
+
+def releases(layout: DatasetLayout, one: str, two: str | None) -> Compared:
+    """`one` compared with `two`, by default the release that `current` names. Raises ConfigError for a
+    release that is not there, FindingsError for one whose seal or manifest is damaged, PreflightError,
+    NewerFormatError, FailedError."""
+    former, latter = _held(layout, one), _held(layout, two)
+    judge = ByDigest()
+    found = Difference(judge.keys)
+    with _closed_on_error(found):
+        found.meet(judge, former.rows(judge.columns), latter.rows(judge.columns), str(layout.folder))
+    told = _permissions(former.seal.permissions, latter.seal.permissions)
+    return Compared(found, _result(layout, former.release, latter.release, (), found, told))
+
+
+def with_source(context: Context, dataset: str, one: str | None) -> Compared:
+    """`one`, by default the release that `current` names, compared with a new listing of the dataset's
+    sources. Raises as `releases`, and what listing raises."""
+    from penstock.listing.collection import apart, gather, open_sources, ordered
+    from penstock.listing.listers import reach
+
+    config, layout = context.dataset(dataset), context.layout(dataset)
+    held = _held(layout, one)
+    sources = open_sources(config, context.config.engine.timeout)
+    apart(layout, sources)
+    for source_config, source in zip(config.sources, sources, strict=True):
+        reach(source_config, source, context.waiting(dataset, "list", source.url))
+    urls = [source.url for source in sources]
+    judge = ByToken(held.seal.sources, urls)
+    found = Difference(judge.keys)
+    try:
+        with _closed_on_error(found), tempfile.TemporaryDirectory(prefix="penstock-diff-") as folder:
+            listing = Path(folder) / "listing.parquet"
+            context.emit(events.Started(dataset, "list"))
+            gathered = gather(context, config, ordered(config, sources), listing)
+            context.emit(events.Ended(dataset, "list", {"files": gathered.files, "bytes": gathered.bytes}))
+            now = together(read_batches(listing, LISTING_FORM, batch=BATCH, names=judge.listed))
+            found.meet(judge, held.rows(judge.columns), now, str(layout.folder))
+    except OSError as error:
+        raise storage_error(error, "the listing cannot be kept", tempfile.gettempdir()) from error
+    told = _policy(held.seal.permissions, config.permissions)
+    return Compared(found, _result(layout, held.release, "", urls, found, told))
+
+
+def _held(layout: DatasetLayout, release: str | None) -> _Held:
+    try:
+        with Folder(layout.folder) as folder:
+            name, _ = named(folder, layout, release)
+            path = f"{layout.releases.name}/{name}"
+            seal = seals.of_content(folder.read(f"{path}/{SEAL}"), layout.release(name) / SEAL).seal
+            if not stat.S_ISREG(folder.lstat(f"{path}/{MANIFEST}").st_mode):
+                raise ValueError(f"{MANIFEST} is no plain file")
+    except PermissionError as error:
+        raise unreadable(layout, error) from None
+    except FileNotFoundError as error:
+        if not layout.folder.exists():
+            raise unreadable(layout, error) from None
+        raise _broken(layout, release, "its seal or its manifest is missing") from None
+    except ValueError as error:
+        raise _broken(layout, release, str(error)) from None
+    except OSError as error:
+        raise unreadable(layout, error) from None
+    manifest = layout.release(name) / MANIFEST
+    sealed = seal.manifests.get(MANIFEST)
+    try:
+        if not receipts.is_sealed(manifest, sealed):
+            raise _broken(layout, name, f"{MANIFEST} is not the one that was sealed")
+    except OSError as error:
+        raise PreflightError(
+            "a manifest cannot be read", where=str(manifest), why=str(error.strerror), hint=LOOK_AT_FILE
+        ) from None
+    return _Held(name, seal, manifest)
+
+
+def _broken(layout: DatasetLayout, release: str | None, why: str) -> FindingsError:
+    return FindingsError(
+        "a release cannot be compared",
+        where=str(layout.release(release) if release else layout.current),
+        why=why,
+        hint="`penstock audit` says what else is damaged",
+    )
+
+
+@contextlib.contextmanager
+def _closed_on_error(found: Difference) -> Iterator[None]:
+    try:
+        yield
+    except BaseException:
+        found.__exit__()
+        raise
+
+
+def _result(
+    layout: DatasetLayout, before: str, after: str, urls: Sequence[str], found: Difference, permissions: str
+) -> DiffResult:
+    return {
+        "kind": "summary",
+        "dataset": layout.dataset,
+        "before": before,
+        "after": after,
+        "source": list(urls),
+        "equal": found.equal,
+        "counts": {kind: found.counts[kind] for kind in KINDS},
+        "permissions": permissions,
+    }
+
+
+def _permissions(before: SealedPermissions, after: SealedPermissions) -> str:
+    """How two releases differ in what every file has, in one line."""
+    told = [
+        f"{what} {one:04o} -> {two:04o}"
+        for what, one, two in (
+            ("files", before.file_mode, after.file_mode),
+            ("folders", before.dir_mode, after.dir_mode),
+        )
+        if one != two
+    ]
+    for what, number, name in (("group", "gid", "group"), ("owner", "uid", "user")):
+        one, two = getattr(before, number), getattr(after, number)
+        if one != two:
+            names = (getattr(side, name) or getattr(side, number) for side in (before, after))
+            told.append(f"{what} {' -> '.join(map(str, names))}")
+    told += ["modes by path"] * (tuple(before.modes) != tuple(after.modes))
+    told += ["ACL"] * (sorted(before.acl) != sorted(after.acl))
+    return ", ".join(told)
+
+
+def _policy(before: SealedPermissions, now: PermissionsConfig) -> str:
+    """How a release differs from what the configuration says of modes and group, in one line."""
+    told = [
+        f"{what} {one:04o} -> {two:04o}"
+        for what, one, two in (
+            ("files", before.file_mode, now.file_mode),
+            ("folders", before.dir_mode, now.dir_mode),
+        )
+        if one != two
+    ]
+    if now.group is not None and before.gid not in (None, group_number(now.group)):
+        told.append(f"group {before.group or before.gid} -> {now.group}")
+    return ", ".join(told)

@@ -1,0 +1,152 @@
+"""`penstock du`: the areas of one dataset (its releases, what lies hidden beside them, its state, the rest),
+and how much room they take (`dataset.disk_use`)."""
+
+from __future__ import annotations
+
+import os
+import time
+from contextlib import ExitStack, suppress
+from typing import TYPE_CHECKING, NamedTuple
+
+from penstock.core.layout import DATA
+from penstock.dataset.disk_use import Use, owned
+from penstock.fs.dir_stat import row as row_of
+from penstock.fs.kernel_quotas import project_known
+from penstock.fs.safe_open import OPEN_FOLDER, open_beneath
+from penstock.fs.store_checks import pool_of
+from penstock.look.holders import nobody
+from penstock.look.reading import Folder
+from penstock.look.releases import dataset_row
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Sequence
+
+    from penstock.core.documents.catalogue_rows import DatasetRow
+    from penstock.core.documents.disk_use import AreaUse, DiskUse
+    from penstock.core.layout import DatasetLayout
+    from penstock.dataset.disk_use import Area
+
+EVERY = 0.2
+"""Seconds between two reports of progress."""
+
+
+class Place(NamedTuple):
+    """Where an area lies, and what it is called."""
+
+    kind: str
+    name: str
+    state: str
+    folder: int
+    """A descriptor of the folder in which `names` lie; closed by the caller."""
+    names: Sequence[str]
+    """Paths below it that belong to the area."""
+    pool: str = ""
+    tops: Sequence[str] = ()
+    """Folders below it of which only they themselves belong to the area; "" is the folder itself."""
+
+
+def used(
+    layout: DatasetLayout,
+    spend: Callable[[int], None],
+    progress: Callable[[int, int], None],
+    *,
+    filesystem: str = "auto",
+) -> DiskUse:
+    """What a walk of the dataset's folder finds. `spend(n)` is called before n calls to the file system, and
+    may raise to end the walk; `progress(files, bytes)` now and then. Raises no OSError: what cannot be opened
+    is said, or counted."""
+    began = time.monotonic()
+    found: DiskUse = {
+        "dataset": layout.dataset, "path": str(layout.folder), "problem": "", "areas": [], "shared_files": 0,
+        "shared_bytes": 0, "outside_files": 0, "outside_bytes": 0, "files": 0, "folders": 0, "bytes": 0,
+        "owners": [], "seconds": 0.0,
+    }  # fmt: skip
+    try:
+        with ExitStack() as opened, Use() as use:
+            folder = opened.enter_context(Folder(layout.folder))
+            shown = began
+
+            def spent(count: int) -> None:
+                nonlocal shown
+                spend(count)
+                if time.monotonic() - shown >= EVERY:
+                    shown = time.monotonic()
+                    progress(use.files, use.bytes)
+
+            row = dataset_row(layout, nobody)
+            found["problem"] = row["problem"]
+            places = list(_places(layout, folder, row, opened, filesystem))
+            areas = [_walked(use, place, spent) for place in places]
+            sums = use.ended()
+            found["areas"] = [_shown(place, *area) for place, area in zip(places, areas, strict=True)]
+            found["owners"] = sums.owners()
+            found["shared_files"], found["shared_bytes"] = sums.shared
+            found["outside_files"], found["outside_bytes"] = sums.outside
+    except FileNotFoundError:
+        found["problem"] = "nothing is published or staged here yet"
+    except OSError as error:
+        found["problem"] = str(error.strerror)
+    found["folders"] = sum(one["folders"] for one in found["areas"])
+    found["files"] = sum(one["files"] for one in found["owners"]) - found["folders"]
+    found["bytes"] = sum(one["bytes"] for one in found["owners"])
+    found["seconds"] = round(time.monotonic() - began, 3)
+    return found
+
+
+def _walked(use: Use, place: Place, spend: Callable[[int], None]) -> tuple[Area, int | None]:
+    """The area, and the project of its first folder; None where the file system does not say it."""
+    area, project = use.area(), None
+    for name in place.tops:
+        with suppress(OSError):
+            top = os.stat(name or ".", dir_fd=place.folder, follow_symlinks=False)
+            area.add_folder(row_of(top), 0)
+    for name in place.names:
+        try:
+            fd = open_beneath(place.folder, name, OPEN_FOLDER)
+        except NotADirectoryError:
+            use.add_names(area, place.folder, [name], 0)
+        except FileNotFoundError:
+            continue
+        except OSError:
+            area.unreadable += 1
+        else:
+            project = project_known(fd) if project is None else project
+            use.add_tree(area, fd, spend)
+    return area, project
+
+
+def _shown(place: Place, area: Area, project: int | None) -> AreaUse:
+    return {
+        "kind": place.kind,
+        "name": place.name,
+        "state": place.state,
+        "files": area.all_files,
+        "folders": area.folders.total(),
+        "bytes": area.all_bytes,
+        "unique_files": area.files.total(),
+        "unique_bytes": area.bytes.total(),
+        "frees": owned(area.files + area.folders, area.bytes),
+        "project": project,
+        "pool": place.pool,
+        "unreadable": area.unreadable,
+    }
+
+
+def _places(
+    layout: DatasetLayout, folder: Folder, row: DatasetRow, opened: ExitStack, filesystem: str
+) -> Iterator[Place]:
+    above = layout.releases.name
+    for release in row["releases"]:
+        name, state = release["release"], "current" if release["current"] else ""
+        pool = pool_of(layout.release(name) / DATA, named=filesystem)
+        yield Place("release", name, state, folder.fd, [f"{above}/{name}"], pool)
+    for one in row["stagings"]:
+        yield Place(one["kind"], one["name"], one["state"], folder.fd, [f"{above}/{one['name']}"])
+    if layout.state_root is None:
+        yield Place("state", layout.state.name, "", folder.fd, [layout.state.name])
+    elif layout.state.is_dir():
+        state_folder = opened.enter_context(Folder(layout.state.parent))
+        yield Place("state", str(layout.state), "", state_folder.fd, [layout.state.name])
+    listed = {layout.releases.name} | ({layout.state.name} if layout.state_root is None else set())
+    rest = [name for name in sorted(os.listdir(folder.fd)) if name not in listed]
+    yield Place("other", ", ".join(rest), "", folder.fd, rest, "", ["", above])

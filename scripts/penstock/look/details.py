@@ -1,0 +1,175 @@
+"""One release in detail: what its seal, its verdict, the history and the audits' history say of it."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING
+
+from penstock.core.documents import seal as seal_document
+from penstock.core.documents import verdict as verdict_document
+from penstock.core.errors import ConfigError, FindingsError, PenstockError, PreflightError
+from penstock.core.grades import EVIDENCE_GRADES, SOURCE_GRADES
+from penstock.core.layout import SIGNATURE
+from penstock.dataset import gate, release_signature, verdicts
+from penstock.look import past
+from penstock.look.reading import Folder
+from penstock.look.releases import release_row
+from penstock.target import dataset_folders
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from penstock.core.documents.catalogue_rows import (
+        Amount,
+        HistoryRow,
+        ReleaseShown,
+        ShownManifest,
+    )
+    from penstock.core.documents.seal import Amount as SealedAmount
+    from penstock.core.documents.seal import Seal
+    from penstock.core.layout import DatasetLayout
+    from penstock.dataset.seals import Stored
+    from penstock.look.holders import Holders
+    from penstock.look.releases import Read
+
+
+def shown(
+    layout: DatasetLayout,
+    release: str | None,
+    holders: Holders,
+    now: datetime | None = None,
+    *,
+    owners: Sequence[str] | None = None,
+) -> ReleaseShown:
+    """The release, or the one that `current` names, judged as in `dataset_row`. Raises ConfigError for a
+    release that is not there, PreflightError where nothing is published, FindingsError for a pointer to
+    nowhere and for damaged folders."""
+    now = now or datetime.now(UTC)
+    try:
+        with Folder(layout.folder) as folder:
+            name, current = named(folder, layout, release)
+            held = holders(layout).get(name)
+            read = release_row(layout, name, current, held, now, owners=owners)
+            manifests = _manifests(folder, layout, read)
+    except OSError as error:
+        raise unreadable(layout, error) from None
+    lines = past.history(layout)
+    stored, verdict = read.judgement.stored, read.judgement.verdict
+    findings = read.row["findings"]
+    since = verdicts.read_since(verdict, stored.seal) if stored else None
+    return {
+        "dataset": layout.dataset,
+        "row": read.row,
+        "owner": read.owner,
+        "seal": seal_document.RELEASE_SEAL.to_json(stored.seal) if stored else None,
+        "seal_digest": stored.digest if stored else "",
+        "seal_in_history": _in_history(
+            lines["lines"], name, stored.digest if stored else "", lines["problem"]
+        ),
+        "signature": _signature(layout, name, stored) if stored else "",
+        "source_evidence": _amounts(SOURCE_GRADES, stored.seal.evidence.source) if stored else [],
+        "storage_evidence": _amounts(EVIDENCE_GRADES, stored.seal.evidence.storage) if stored else [],
+        "manifests": manifests,
+        "read_back": since.strftime("%Y-%m-%dT%H:%M:%SZ") if since else None,
+        "verdict": verdict_document.VERDICT.to_json(verdict) if verdict else None,
+        "advice": verdicts.advice(layout.dataset, findings) if findings else "",
+        "history": _of(lines["lines"], name),
+        "audits": _of(past.audits(layout)["lines"], name),
+    }
+
+
+def named(folder: Folder, layout: DatasetLayout, release: str | None) -> tuple[str, str | None]:
+    """The release that is meant, and the one that `current` names. Raises as `shown`, and OSError."""
+    dataset_folders.check_shape(layout)
+    try:
+        current = gate.current(layout)
+    except gate.NothingPublishedError as error:
+        if release is None:
+            raise PreflightError(
+                error.what,
+                where=error.where,
+                why=error.why,
+                hint=f"name a release: `penstock releases {layout.dataset}` lists them",
+            ) from None
+        current = None
+    except (FindingsError, PreflightError):
+        if release is None:
+            raise
+        current = None
+    if release is None:
+        return str(current), current
+    if "/" in release or release.startswith("."):
+        raise ConfigError(
+            "this is no release's name", where=release, hint="`penstock releases` lists the names"
+        )
+    try:
+        folder.lstat(f"{layout.releases.name}/{release}")
+    except FileNotFoundError:
+        raise ConfigError(
+            f"{layout.dataset} has no such release",
+            where=release,
+            hint=f"`penstock releases {layout.dataset}` lists them",
+        ) from None
+    return release, current
+
+
+def unreadable(layout: DatasetLayout, error: OSError) -> ConfigError | PreflightError:
+    """What to raise where the dataset's folder cannot be opened or looked into."""
+    if isinstance(error, FileNotFoundError):
+        return ConfigError(
+            f"there is no dataset {layout.dataset}",
+            where=str(layout.folder),
+            hint="`penstock releases` lists those that are there",
+        )
+    return PreflightError(
+        "the dataset cannot be read by this account",
+        where=str(layout.folder),
+        why=str(error.strerror),
+        hint="ask its owner for the group that may read it",
+    )
+
+
+def _in_history(lines: Sequence[HistoryRow], release: str, digest: str, problem: str) -> str:
+    if problem == past.OWNERS_ALONE:
+        return "unreadable"
+    for one in lines:
+        if one["event"] == "publish" and one["release"] == release:
+            return "same" if one["line"].get("seal") == digest else "differs"
+    return "none"
+
+
+def _signature(layout: DatasetLayout, release: str, stored: Stored) -> str:
+    if layout.signing.signers is None:
+        there = os.path.lexists(layout.release(release) / SIGNATURE)
+        return f"{SIGNATURE} is there, and not verified: that needs `target.signers`" if there else ""
+    try:
+        why = release_signature.problem(layout, release, stored)
+    except (PenstockError, OSError) as error:
+        return f"not verified: {error}"
+    return f"DOES NOT HOLD: {why}" if why else "holds, by `target.signers`"
+
+
+def _of(lines: Sequence[HistoryRow], release: str) -> list[HistoryRow]:
+    """The lines that name the release."""
+    about = ("release", "from", "previous")
+    return [one for one in lines if release in (one["line"].get(key) for key in about)]
+
+
+def _amounts(order: Sequence[str], amounts: Mapping[str, SealedAmount]) -> list[Amount]:
+    """Strongest first; grades that this version does not know come last."""
+    known = [grade for grade in reversed(order) if grade in amounts]
+    grades = known + sorted(set(amounts) - set(known))
+    return [{"grade": one, "files": amounts[one].files, "bytes": amounts[one].bytes} for one in grades]
+
+
+def _manifests(folder: Folder, layout: DatasetLayout, read: Read) -> list[ShownManifest]:
+    seal: Seal | None = read.judgement.stored.seal if read.judgement.stored else None
+    found: list[ShownManifest] = []
+    for name, sealed in (seal.manifests if seal else {}).items():
+        size = None
+        with contextlib.suppress(OSError):
+            size = folder.lstat(f"{layout.releases.name}/{read.row['release']}/{name}").st_size
+        found.append({"name": name, "bytes": size, "sha256": sealed.sha256})
+    return found

@@ -1,0 +1,155 @@
+"""Two listings of files compared: what came, went, changed, or has another path now, counted, and kept as
+rows to be listed.
+
+| row is in                     | its proof of content              | kind        |
+|-------------------------------|-----------------------------------|-------------|
+| both, by path                 | equal                             | `unchanged` |
+| both, by path                 | differs                           | `changed`   |
+| both, by path                 | none on both sides that fit       | `unproven`  |
+| one of each, by another path  | equal                             | `renamed`   |
+| the former alone              |                                   | `removed`   |
+| the latter alone              |                                   | `added`     |
+"""
+
+from __future__ import annotations
+
+from contextlib import ExitStack
+from typing import TYPE_CHECKING, Protocol, Self
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from penstock.core.documents.catalogue_rows import DiffCount, DiffRow
+from penstock.look.renames import alone, flags, paired, renamed
+from penstock.look.sorted_rows import merged
+from penstock.tables.spilled_rows import SpilledRows
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator, Sequence
+
+    from penstock.look.renames import Pairs
+
+UNCHANGED, CHANGED, UNPROVEN = "unchanged", "changed", "unproven"
+RENAMED, REMOVED, ADDED = "renamed", "removed", "added"
+KINDS = (UNCHANGED, CHANGED, UNPROVEN, RENAMED, REMOVED, ADDED)
+LISTED = (CHANGED, UNPROVEN, RENAMED, REMOVED, ADDED)
+"""Kinds whose rows are kept."""
+
+
+class Judge(Protocol):
+    """How two listings are compared. Batches have `path` (binary) and `size` at least."""
+
+    keys: Sequence[str]
+    """Names of the columns that prove a rename, the best first (`renames.paired`)."""
+
+    def unlike(self, before: pa.RecordBatch, after: pa.RecordBatch) -> tuple[pa.Array, pa.Array]:
+        """Of rows of the same paths: which changed, and which cannot be compared (booleans). The others are
+        unchanged."""
+
+    def before_keys(self, rows: pa.RecordBatch) -> Sequence[pa.Array]:
+        """The columns `keys` of rows of the former listing."""
+
+    def after_keys(self, rows: pa.RecordBatch) -> Sequence[pa.Array]:
+        """The same of the latter."""
+
+
+class Difference:
+    """What a comparison found. A context manager: its rows are gone at its end."""
+
+    def __init__(self, keys: Sequence[str], in_memory: int | None = None) -> None:
+        kept = {} if in_memory is None else {"in_memory": in_memory}
+        self._files = ExitStack()
+        single = pa.schema(
+            [("path", pa.binary()), ("size", pa.int64()), *((key, pa.binary()) for key in keys)]
+        )
+        both = pa.schema([("path", pa.binary()), ("size", pa.int64()), ("before", pa.int64())])
+        self.rows_of = {
+            kind: self._files.enter_context(SpilledRows(schema, **kept))
+            for kind, schema in ((REMOVED, single), (ADDED, single), (CHANGED, both), (UNPROVEN, both))
+        }
+        self.counts = dict.fromkeys(KINDS, DiffCount())
+        self._pairs: Pairs | None = None
+        self._keys = keys
+
+    @property
+    def equal(self) -> bool:
+        """Whether every file is known to be the same."""
+        return not any(self.counts[kind].files for kind in LISTED)
+
+    def meet(
+        self, judge: Judge, before: Iterable[pa.RecordBatch], after: Iterable[pa.RecordBatch], where: str
+    ) -> Self:
+        """Compare two streams to their ends. Raises FailedError, by `merged`."""
+        for met in merged(before, after, where):
+            self._both(judge, met.before, met.after)
+            self._one(REMOVED, met.removed, judge.before_keys)
+            self._one(ADDED, met.added, judge.after_keys)
+        for rows in self.rows_of.values():
+            rows.finish()
+        self._pair()
+        return self
+
+    def _both(self, judge: Judge, before: pa.RecordBatch, after: pa.RecordBatch) -> None:
+        if not before.num_rows:
+            return
+        changed, unproven = judge.unlike(before, after)
+        alike = pc.invert(pc.or_(changed, unproven))
+        sizes = after["size"]
+        self.counts[UNCHANGED] += DiffCount(
+            alike.true_count, _sum(sizes.filter(alike)), _sum(sizes.filter(alike))
+        )
+        for kind, which in ((CHANGED, changed), (UNPROVEN, unproven)):
+            if which.true_count:
+                columns = [after["path"], sizes, before["size"]]
+                rows = pa.record_batch([one.filter(which) for one in columns], ["path", "size", "before"])
+                self.rows_of[kind].add(rows)
+                self.counts[kind] += DiffCount(rows.num_rows, _sum(rows["size"]), _sum(rows["before"]))
+
+    def _one(self, kind: str, rows: pa.RecordBatch, keys: object) -> None:
+        if rows.num_rows:
+            columns = [rows["path"], rows["size"], *keys(rows)]  # type: ignore[operator]
+            self.rows_of[kind].add(pa.record_batch(columns, ["path", "size", *self._keys]))
+            size = _sum(rows["size"])
+            self.counts[kind] += DiffCount(rows.num_rows, size, size if kind == REMOVED else 0)
+
+    def _pair(self) -> None:
+        """Make renames of what was removed and added."""
+        removed, added = self.rows_of[REMOVED], self.rows_of[ADDED]
+        self._pairs = pairs = paired(removed, added, self._keys)
+        size = 0
+        if pairs.count:
+            for start, chunk in added.chunks():
+                came = pc.equal(flags(pairs.came, start, chunk.num_rows), 1)
+                size += _sum(chunk["size"].filter(came))
+        self.counts[RENAMED] = DiffCount(pairs.count, size, size)
+        self.counts[REMOVED] += DiffCount(-pairs.count, -size, -size)
+        self.counts[ADDED] += DiffCount(-pairs.count, -size)
+
+    def rows(self, kind: str) -> Iterator[DiffRow]:
+        """The rows of one kind of LISTED, in the order of the paths (of renamed files the new ones)."""
+        assert self._pairs is not None
+        if kind == RENAMED:
+            for was, path, size in renamed(self.rows_of[REMOVED], self.rows_of[ADDED], self._pairs):
+                yield DiffRow(kind, path, was, size, size)
+        elif kind == REMOVED:
+            for path, size in alone(self.rows_of[REMOVED], self._pairs.left):
+                yield DiffRow(kind, path, None, None, size)
+        elif kind == ADDED:
+            for path, size in alone(self.rows_of[ADDED], self._pairs.came):
+                yield DiffRow(kind, path, None, size, None)
+        else:
+            for _, chunk in self.rows_of[kind].chunks():
+                for path, size, before in zip(
+                    *(chunk[name].to_pylist() for name in chunk.schema.names), strict=True
+                ):
+                    yield DiffRow(kind, path, None, size, before)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._files.close()
+
+
+def _sum(sizes: pa.Array) -> int:
+    return pc.sum(sizes).as_py() or 0

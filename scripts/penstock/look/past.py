@@ -1,0 +1,156 @@
+"""The lines of a dataset's history (`history.jsonl`), and of its audits (`audits.jsonl`), for people.
+
+A line of an event, or of a format, that this version does not know is shown by the event's name and its own
+fields: newer versions may write more than this one can explain.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from penstock.core import human
+from penstock.core.documents import bounded_json, history_line, typed_json
+from penstock.core.documents.history_line import (
+    CtimeInterval,
+    Publication,
+    Removal,
+    Repair,
+    Rollback,
+    Signing,
+    Unpinning,
+)
+from penstock.core.errors import NewerFormatError
+from penstock.fs import plain_files
+from penstock.look.reading import Folder
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+    from pathlib import Path
+
+    from penstock.core.documents.catalogue_rows import History, HistoryRow
+    from penstock.core.documents.history_line import HistoryLine
+    from penstock.core.layout import DatasetLayout
+
+_SHOWN_APART = frozenset({"format", "event", "at", "dataset", "release", "by", "uid", "host", "user"})
+"""Fields that have a column of their own, or say nothing to people."""
+MOST = 50_000
+"""Lines."""
+OWNERS_ALONE = "it is readable for the dataset's owner alone"
+
+
+def history(layout: DatasetLayout) -> History:
+    """The lines of `history.jsonl`, newest first, but the intervals, which tell people nothing. A history
+    that is missing or cannot be read has none, and `problem` says why."""
+    return _lines(layout, layout.history)
+
+
+def audits(layout: DatasetLayout) -> History:
+    """The same of `audits.jsonl`."""
+    return _lines(layout, layout.audit_history)
+
+
+def _lines(layout: DatasetLayout, path: Path) -> History:
+    found: History = {"dataset": layout.dataset, "path": str(path), "problem": "", "lines": [], "damaged": 0}
+    try:
+        with Folder(layout.state) as folder:
+            content = folder.read(path.name)
+        bounded_json.check(content)
+    except FileNotFoundError:
+        found["problem"] = "nothing was written there yet"
+        return found
+    except NotADirectoryError:
+        found["problem"] = "it lies below a `target.state_root` that is not configured here"
+        return found
+    except PermissionError:
+        found["problem"] = OWNERS_ALONE
+        return found
+    except ValueError as error:  # what is no plain file, too
+        found["problem"] = str(error)
+        return found
+    except OSError as error:
+        found["problem"] = str(error.strerror)
+        return found
+    rows: list[HistoryRow] = []
+    for raw in plain_files.backwards(content):
+        if len(rows) + found["damaged"] == MOST:
+            found["problem"] = f"only its last {MOST} lines are shown"
+            break
+        try:
+            line = typed_json.loads(raw)
+        except ValueError:
+            found["damaged"] += 1
+            continue
+        if line.get("event") != CtimeInterval.event:
+            rows.append(_row(raw, line, path))
+    found["lines"] = rows
+    return found
+
+
+def _row(raw: bytes, line: Mapping[str, object], path: Path) -> HistoryRow:
+    def text(*names: str) -> str:
+        value = next((line[name] for name in names if line.get(name) is not None), "")
+        return value if isinstance(value, str) else str(value)
+
+    event = text("event") or "?"
+    try:
+        # A line of `audits.jsonl` has no format.
+        told = _AUDITS[event](line) if event in _AUDITS else _told(history_line.from_json(raw, path))
+    except (NewerFormatError, ValueError):
+        told = None
+    return {
+        "at": text("at"),
+        "event": event,
+        "release": text("release"),
+        "by": text("by", "user"),
+        "host": text("host"),
+        "text": _fields(line) if told is None else told,
+        "known": told is not None,
+        "line": line,
+    }
+
+
+def _told(line: HistoryLine) -> str | None:
+    """What was done, in words; None for an event that this version does not know."""
+    if isinstance(line, Publication):
+        amount = f"{human.counted(line.files, 'file')}, {human.size(line.bytes)}"
+        renamed = f", {human.count(line.renamed)} of them renamed" if line.renamed else ""
+        return f"{amount}{renamed}"
+    if isinstance(line, Rollback):
+        return f"from {line.left}" if line.left else "from another release"
+    if isinstance(line, Repair):
+        repaired = line.counts.repaired or len(line.repaired)
+        left = line.counts.unrepairable or len(line.unrepairable)
+        told = f"{human.counted(repaired, 'file')} repaired"
+        told += f", {human.count(left)} could not be" if left else ""
+        return f"{told}; {human.size(line.fetched_bytes)} fetched"
+    if isinstance(line, Removal):
+        return f"{human.counted(line.files, 'file')}, {human.size(line.bytes)}: {line.why}"
+    if isinstance(line, Unpinning):
+        return line.told or line.pin
+    if isinstance(line, Signing):
+        return "its seal was signed"
+    return None
+
+
+def _fields(line: Mapping[str, object]) -> str:
+    """The fields of a line that this version cannot explain, by name."""
+    told = [f"{name}: {value}" for name, value in line.items() if name not in _SHOWN_APART and _says(value)]
+    return ", ".join(told)
+
+
+def _says(value: object) -> bool:
+    return value not in (None, "", [], {}) and not isinstance(value, (list, dict))
+
+
+def _audit(line: Mapping[str, object]) -> str:
+    counts = line.get("counts")
+    found = counts if isinstance(counts, dict) else {}
+    told = ", ".join(f"{count} {kind}" for kind, count in sorted(found.items()))
+    return f"{line.get('choice', '')}: {line.get('status', '')}".strip(": ") + (f" ({told})" if told else "")
+
+
+def _overruled(line: Mapping[str, object]) -> str:
+    return f"findings overruled: {line.get('why', '')}"
+
+
+_AUDITS = {"audit": _audit, "overrule": _overruled}

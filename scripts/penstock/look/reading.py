@@ -1,0 +1,54 @@
+"""Reads small files of a dataset's folder that may be another account's, damaged, or put there to deceive: no
+link is followed, nothing waits for a writer, nothing large is held."""
+
+from __future__ import annotations
+
+import os
+from typing import TYPE_CHECKING, Self
+
+from penstock.fs import plain_files
+from penstock.fs.safe_open import OPEN_FOLDER, open_beneath
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+
+class Folder:
+    """A folder, by its descriptor: a context manager."""
+
+    def __init__(self, path: Path) -> None:
+        """Raises OSError, NotADirectoryError for a link too."""
+        self.path = path
+        self.fd = os.open(path, OPEN_FOLDER)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        os.close(self.fd)
+
+    def names(self, below: str) -> list[str]:
+        """The names in a folder below. Raises OSError."""
+        fd = open_beneath(self.fd, below, OPEN_FOLDER)
+        try:
+            return sorted(os.listdir(fd))
+        finally:
+            os.close(fd)
+
+    def lstat(self, below: str) -> os.stat_result:
+        """Of what has this path; a link on the way is followed nowhere. Raises OSError."""
+        above, _, name = below.rpartition("/")
+        fd = open_beneath(self.fd, above, OPEN_FOLDER) if above else os.dup(self.fd)
+        try:
+            return os.stat(name, dir_fd=fd, follow_symlinks=False)
+        finally:
+            os.close(fd)
+
+    def read(self, below: str) -> bytes:
+        """The bytes of a document. Raises OSError, `plain_files.NotPlainError` among them."""
+        path = self.path / below
+        try:
+            fd = open_beneath(self.fd, below, plain_files.FLAGS)
+        except OSError as error:
+            raise plain_files.refused(error, path) from None
+        return plain_files.content(fd, path=path)

@@ -1,0 +1,225 @@
+"""A dataset's releases as rows, each with the judgement of `dataset.gate`. A release that cannot be shown in
+full is one row that says why; the others are not touched by it."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import re
+import stat
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING, NamedTuple
+
+from penstock.core.errors import PenstockError
+from penstock.dataset import gate, run_claims, verdicts
+from penstock.dataset.run import read_run
+from penstock.fs.owners import user_name
+from penstock.look.reading import Folder
+from penstock.target import hold, pause
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+    from pathlib import Path
+
+    from penstock.core.documents.catalogue_rows import DatasetRow, OwnerJson, ReleaseRow, StagingRow
+    from penstock.core.layout import DatasetLayout
+    from penstock.dataset.gate import Judgement
+    from penstock.dataset.pins import Held
+    from penstock.dataset.seals import Stored
+    from penstock.look.holders import Holders
+
+_HIDDEN = re.compile(r"\.(?P<release>.+)\.(?P<kind>staging|repair)")
+_EMPTY = "nothing is published or staged here yet"
+_STARTS = {".removed-": "removed", ".removing-": "removing"}
+
+
+class Read(NamedTuple):
+    """One release: its row, and the judgement that the row was made of."""
+
+    row: ReleaseRow
+    owner: OwnerJson | None
+    judgement: Judgement
+
+
+def dataset_row(
+    layout: DatasetLayout,
+    holders: Holders,
+    now: datetime | None = None,
+    *,
+    owners: Sequence[str] | None = None,
+) -> DatasetRow:
+    """The dataset, its releases (the newest first) and the hidden folders beside them, judged as `gate` does
+    for these `owners`; None: the owner of the dataset's folder is trusted. Raises nothing for
+    what lies there, whatever it is."""
+    now = now or datetime.now(UTC)
+    owner = _owner(layout.folder)
+    trusted = _trusted(owner, owners)
+    whole = gate.judged(layout, trusted)
+    row: DatasetRow = {
+        "dataset": layout.dataset,
+        "path": str(layout.folder),
+        "owner": owner,
+        "current": whole.release or None,
+        "state": whole.state,
+        "problem": whole.problem if whole.state != gate.NOTHING else "",
+        "pause": pause.words(layout.root),
+        "hold": hold.warning(layout.root),
+        "releases": [],
+        "files": 0,
+        "bytes": 0,
+        "stagings": [],
+    }
+    try:
+        with Folder(layout.folder) as folder:
+            names = folder.names(layout.releases.name)
+            row["stagings"] = list(_stagings(folder, layout, names, now))
+        if not names:
+            row["problem"] = row["problem"] or _EMPTY
+        # Of damaged folders nobody knows who pinned what.
+        held = holders(layout) if whole.shaped else {}
+    except FileNotFoundError:
+        row["problem"] = row["problem"] or _EMPTY
+        return row
+    except OSError as error:
+        row["problem"] = row["problem"] or _why(error)
+        return row
+    if whole.shaped and whole.release in names:
+        row["problem"] = ""  # its own row says so
+    found = []
+    for name in names:
+        if not name.startswith("."):
+            one = whole if name == whole.release else gate.judged(layout, trusted, release=name)
+            found.append(_row(one, row["current"], held.get(name), now))
+    # Of two that were sealed in one second the current one is the newer.
+    row["releases"] = sorted(
+        found,
+        key=lambda one: (one["sealed"] or "", one["release"] == whole.release, one["release"]),
+        reverse=True,
+    )
+    row["files"] = sum(one["files"] or 0 for one in found)
+    row["bytes"] = sum(one["bytes"] or 0 for one in found)
+    return row
+
+
+def release_row(
+    layout: DatasetLayout,
+    name: str,
+    current: str | None,
+    held: Held | None,
+    now: datetime,
+    *,
+    owners: Sequence[str] | None = None,
+) -> Read:
+    """One release below the dataset's folder, judged as in `dataset_row`."""
+    trusted = _trusted(_owner(layout.folder), owners)
+    judgement = gate.judged(layout, trusted, release=None if name == current else name)
+    return Read(_row(judgement, current, held, now), _owner(layout.release(name)), judgement)
+
+
+def _trusted(owner: OwnerJson | None, owners: Sequence[str] | None) -> Sequence[str]:
+    if owners is None and owner is not None:
+        return (str(owner["uid"]),)
+    return owners or ()
+
+
+def _owner(path: Path) -> OwnerJson | None:
+    try:
+        return owner_of(path.lstat())
+    except OSError:
+        return None
+
+
+def _row(judgement: Judgement, current: str | None, held: Held | None, now: datetime) -> ReleaseRow:
+    last = verdicts.last(judgement.verdict)
+    row: ReleaseRow = {
+        "release": judgement.release,
+        "path": str(judgement.data),
+        "current": judgement.release == current,
+        "state": judgement.state,
+        "problem": judgement.problem,
+        "files": None,
+        "bytes": None,
+        "sealed": None,
+        "age": None,
+        "source_grade": "",
+        "storage_grade": "",
+        "base": None,
+        "unchanged": 0,
+        "last_audit": last,
+        "audit_age": age_of(last.audit.ended, now) if last else None,
+        "findings": judgement.findings,
+        "held_by": list(held.words) if held else [],
+        "pins_unopened": held.unopened if held else 0,
+    }
+    if judgement.stored is not None:
+        _fill(row, judgement.stored, now)
+    return row
+
+
+def _fill(row: ReleaseRow, stored: Stored, now: datetime) -> None:
+    seal = stored.seal
+    row |= {
+        "files": seal.files,
+        "bytes": seal.bytes,
+        "sealed": seal.sealed or None,
+        "age": age_of(seal.sealed, now),
+        "source_grade": seal.evidence.weakest_source,
+        "storage_grade": seal.evidence.weakest_storage,
+        "base": seal.base,
+        "unchanged": seal.unchanged,
+    }
+
+
+def _stagings(
+    folder: Folder, layout: DatasetLayout, names: Sequence[str], now: datetime
+) -> Iterator[StagingRow]:
+    hidden = [name for name in names if name.startswith(".")]
+    running = _running(layout) if hidden else None
+    for name in hidden:
+        match = _HIDDEN.fullmatch(name)
+        kind = next((kind for start, kind in _STARTS.items() if name.startswith(start)), "other")
+        kind = match["kind"] if match else kind
+        state = "unknown"
+        if running is not None and kind == "staging":
+            state = "under way" if match and match["release"] == running else "left"
+        age = None
+        with contextlib.suppress(OSError):
+            seen = folder.lstat(f"{layout.releases.name}/{name}")
+            age = max(0.0, now.timestamp() - seen.st_mtime)
+            if kind == "removed" and not stat.S_ISDIR(seen.st_mode):
+                state = "taken back"
+        yield {"name": name, "kind": kind, "state": state, "age": age}
+
+
+def _running(layout: DatasetLayout) -> str | None:
+    """The release that the run makes which the dataset is claimed for; "" where there is no such run, None
+    where this account cannot know."""
+    try:
+        os.listdir(layout.state)
+        claim = run_claims.highest(layout)
+        return read_run(layout.run(claim.run)).release if claim and claim.run else ""
+    except (OSError, PenstockError):
+        return None
+
+
+def owner_of(seen: os.stat_result) -> OwnerJson:
+    return {"uid": seen.st_uid, "user": user_name(seen.st_uid)}
+
+
+def account(owner: OwnerJson) -> str:
+    """The account's name, or its number where it has none."""
+    return owner["user"] or f"uid {owner['uid']}"
+
+
+def age_of(text: str, now: datetime) -> float | None:
+    """Seconds since a time in UTC, ISO 8601; None for what is none, 0 for one to come."""
+    try:
+        then = datetime.fromisoformat(text)
+    except ValueError:
+        return None
+    then = then if then.tzinfo else then.replace(tzinfo=UTC)
+    return max(0.0, (now - then).total_seconds())
+
+
+def _why(error: OSError) -> str:
+    return str(error.strerror or error)

@@ -1,0 +1,119 @@
+"""status: what is published, under way and left of a dataset, from its state on the target alone. Takes no
+lock and reads no source. What readers get is judged as `gate` judges it (`dataset.gate`); what the last run
+does is said to the dataset's owner (`jobs.run_state`)."""
+
+from __future__ import annotations
+
+import os
+from functools import partial
+from typing import TYPE_CHECKING, cast
+
+from penstock.cluster.abilities import abilities_of
+from penstock.core.errors import FindingsError, PenstockError, PreflightError
+from penstock.core.text import brief
+from penstock.dataset import gate, pins, run_store, under_way, verdicts
+from penstock.dataset.submission_log import ArrayBook
+from penstock.jobs import run_state
+from penstock.jobs.ownership import abandoned_stagings, liveness, ops_share
+from penstock.target import accounts, dataset_folders, hold, pause
+
+if TYPE_CHECKING:
+    from penstock.core.documents.step_results import StatusResult
+    from penstock.core.layout import DatasetLayout
+    from penstock.dataset.context import Context
+    from penstock.dataset.gate import Judgement
+    from penstock.dataset.run import Run
+
+
+def run(context: Context, dataset: str) -> StatusResult:
+    """The dataset's row (`StatusResult`), whatever lies there; keys without a value are left out. `state` is
+    that of `gate`, unless nothing stands against what is published and a run is not at its end: then it is
+    the run's."""
+    layout, target = context.layout(dataset), context.config.target
+    found = gate.judged(layout, target.owners)
+    answer: StatusResult = {"dataset": dataset, "state": found.state}
+    if found.error is not None and found.state != gate.NOTHING:
+        answer |= {"why": found.problem, "to_do": found.error.hint}
+    answer["pause"] = pause.words(layout.root)
+    answer["hold"] = hold.warning(layout.root)
+    answer["current"] = found.release or None
+    answer["lock"] = run_state.held_by(layout)
+    if found.error is None:
+        answer["path"] = str(found.data)
+    if context.ops:
+        answer["ops"] = ops_share.holders_of(layout)
+    answer |= _published(found)
+    if found.shaped and found.state != gate.OLDER:
+        try:
+            answer["releases"] = dataset_folders.releases(layout)
+            answer["pins"] = _pins(context, layout)
+            answer |= _work(context, layout, found)
+        except FindingsError as error:
+            # Of the owner's own folders: readers get what they got.
+            answer["work"] = {"state": gate.DAMAGED, "why": error.why, "to_do": error.hint}
+        except (PenstockError, OSError) as error:
+            answer["problem"] = str(error)
+    return cast("StatusResult", {key: value for key, value in answer.items() if value})
+
+
+def _published(found: Judgement) -> StatusResult:
+    answer: StatusResult = {"findings": found.findings}
+    if found.stored is not None:
+        seal = found.stored.seal
+        answer |= {"files": seal.files, "bytes": seal.bytes, "sealed": seal.sealed}
+    answer["last_audit"] = verdicts.last(found.verdict)
+    return answer
+
+
+def _pins(context: Context, layout: DatasetLayout) -> list[str]:
+    longest = context.config.gc.longest_pin
+    pinned = pins.shown(layout, longest, partial(liveness.scheduler, context))
+    words = [f"{brief(release)}: {pin}" for release, held in pinned.items() for pin in held.words]
+    unopened = sum(held.unopened for held in pinned.values())
+    more = max(0, len(words) - pins.NAMED) + unopened
+    counted = f"and {'up to ' if unopened else ''}{more:,} more pins"
+    return [*words[: pins.NAMED], *([counted] if more else [])]
+
+
+def _work(context: Context, layout: DatasetLayout, found: Judgement) -> StatusResult:
+    """What the dataset's owner sees of its last run."""
+    if not os.path.lexists(layout.folder):
+        return {"to_do": found.error.hint if found.error else ""}
+    if not dataset_folders.owns(layout):
+        who = accounts.told([str(layout.folder.lstat().st_uid)])
+        visible: StatusResult = {
+            "seen": f"what is published alone: another account, {who}, stages this dataset"
+        }
+        if staging := under_way.find(layout):
+            visible["under_way"] = str(staging)
+        if found.state == gate.NOTHING and found.error is not None:
+            visible["to_do"] = found.error.hint
+        return visible
+    last = _last_run(layout)
+    work = run_state.of(context, layout, last)
+    told: StatusResult = {"work": work}
+    if last is not None:
+        told |= {"run": last.id, "release": last.release}
+        told["arrays"] = [
+            one.array or one.name
+            for one in ArrayBook(last.folder.arrays).open()
+            if not abilities_of(one.kind).elements_end_with_controller
+        ]
+        told["abandoned"] = list(map(abandoned_stagings.sentence, abandoned_stagings.described(last)))
+    if found.state not in (gate.PUBLISHED, gate.NOTHING):
+        return told
+    if work:
+        told |= {"state": work["state"], "why": work.get("why", ""), "to_do": work.get("to_do", "")}
+    elif last is not None and found.release and found.release != last.release:
+        told["why"] = f"{last.release} is published, current is {found.release}"
+    elif found.state == gate.NOTHING:
+        told["to_do"] = found.error.hint if found.error else ""
+    return told
+
+
+def _last_run(layout: DatasetLayout) -> Run | None:
+    """The run that list made or met last; None where nothing was listed yet."""
+    try:
+        return run_store.open_run(layout)
+    except PreflightError:
+        return None

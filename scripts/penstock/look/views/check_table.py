@@ -1,0 +1,73 @@
+"""What checks saw, as a table: verdict, what was looked at, what was found; below a row that is not in order
+what is wanted, and what to do.
+
+Guarantee: every text is escaped. Plain text has at most COLUMNS columns, but for a long path or command,
+which is never broken. Colours only on a terminal, and not under NO_COLOR.
+"""
+
+from __future__ import annotations
+
+import os
+from collections import Counter
+from itertools import zip_longest
+from typing import TYPE_CHECKING
+
+from penstock.core import human
+from penstock.core.checks import VERDICTS
+from penstock.core.text import printable
+from penstock.look.views.text_block import wrapped
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+    from typing import TextIO
+
+    from penstock.core.checks import CheckResult
+
+COLUMNS = 80
+MOST_ABOUT = 34
+"""Columns for what was looked at; a longer text is wrapped."""
+VERDICT = max(map(len, VERDICTS)) + 2
+STYLES = {"ok": "green", "note": "cyan", "warning": "yellow", "stop": "bold red"}
+
+
+def plain(title: str, results: Sequence[CheckResult], columns: int = COLUMNS) -> str:
+    """The table as lines; ends in a line feed."""
+    return "".join(f"{start}{rest}".rstrip() + "\n" for start, rest, _ in _lines(title, results, columns))
+
+
+def show(stream: TextIO, title: str, results: Sequence[CheckResult]) -> None:
+    """Write the table: as wide as the terminal and with colours where the stream is one, else plain. Raises
+    OSError."""
+    if not stream.isatty() or os.environ.get("TERM", "dumb") == "dumb":
+        stream.write(plain(title, results))
+        return
+    from rich.console import Console
+    from rich.text import Text
+
+    console = Console(file=stream, highlight=False, soft_wrap=True)
+    for start, rest, style in _lines(title, results, max(COLUMNS, console.width)):
+        console.print(Text.assemble((start, style), rest))
+
+
+def _lines(title: str, results: Sequence[CheckResult], columns: int) -> Iterator[tuple[str, str, str]]:
+    """(start, rest, style of the start) of each line."""
+    about = min(MOST_ABOUT, max([len("LOOKED AT"), *(len(printable(one.about)) for one in results)]))
+    room = columns - 4 - VERDICT - about
+    yield printable(title), "", "bold"
+    yield f"  {'VERDICT':<{VERDICT}}", f"{'LOOKED AT':<{about}}  FOUND", "dim"
+    for one in results:
+        found = wrapped(one.found, room)
+        if one.verdict != "ok":
+            found += wrapped(f"wanted: {one.wanted}", room) if one.wanted else []
+            found += wrapped(f"to do: {one.mend}", room) if one.mend else []
+        verdict: str = one.verdict
+        for left, right in zip_longest(wrapped(one.about, about), found, fillvalue=""):
+            yield f"  {verdict:<{VERDICT}}", f"{left:<{about}}  {right}", STYLES[one.verdict]
+            verdict = ""
+    counts = Counter(one.verdict for one in results)
+    parts = [_counted(counts[verdict], verdict) for verdict in VERDICTS if counts[verdict]]
+    yield f"  {', '.join(parts) or 'nothing was looked at'}", "", ""
+
+
+def _counted(count: int, verdict: str) -> str:
+    return f"{count} ok" if verdict == "ok" else human.counted(count, verdict)

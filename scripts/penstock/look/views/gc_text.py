@@ -1,0 +1,52 @@
+"""What gc and remove would do, or did, as lines for people."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from penstock.core import human
+from penstock.look.views import text_block
+
+if TYPE_CHECKING:
+    from penstock.core.documents.step_results import Collected
+
+
+PINS = 20
+"""That stand no more, and are named."""
+
+
+def collected(found: Collected, columns: int = 0) -> str:
+    """One block for a dataset; lines longer than `columns` go on below themselves (0: they do not)."""
+    gone = [one for one in found["releases"] if one["removed"]]
+    would = found["dry_run"]
+    verb = "would remove" if would else "removed"
+    lines = [f"{found['dataset']}: {verb} {len(gone)} of {human.counted(len(found['releases']), 'release')}"]
+    for one in found["releases"]:
+        amount = f"{human.size(one['bytes'])} in {human.counted(one['files'], 'file')}"
+        mark, why = ("-", "nothing holds it") if one["removed"] else ("=", "; ".join(one["held_by"]))
+        lines.append(f"  {mark} {human.printable(one['release'])}  {amount}: {human.printable(why)}")
+    for staging in found["stagings"]:
+        why = f": stays, {staging['why']}" if staging["why"] else ""
+        lines.append(f"  {'=' if why else '-'} {human.printable(staging['staging'])}{human.printable(why)}")
+    if found["interrupted"]:
+        what = human.counted(len(found["interrupted"]), "folder")
+        lines.append(f"  {what} of an interrupted removal {'would be' if would else 'were'} removed, too")
+    lines += [f"  pin {human.printable(one)}" for one in found["ended_pins"][:PINS]]
+    if len(found["ended_pins"]) > PINS:
+        lines.append(f"  and {len(found['ended_pins']) - PINS:,} more pins that stand no more")
+    done = "would be" if would else "was"
+    lines += [f"  pin {human.printable(name)} {done} taken back" for name in found["unpinned"]]
+    if gone or found["interrupted"] or any(one["removed"] for one in found["stagings"]):
+        lines += found["frees"].in_words("would free" if would else "freed, as counted before")
+    if folder := found.get("gone"):
+        lines.append(f"  the dataset {'would go' if would else 'is gone'}, {human.printable(folder)}")
+    if found["waits"]:
+        lines.append(f"  {human.printable(found['waits'])}")
+    return "".join(f"{part}\n" for line in lines for part in _wrapped(line, columns))
+
+
+def _wrapped(line: str, columns: int) -> list[str]:
+    if not columns or len(line) <= columns:
+        return [line]
+    below = " " * (len(line) - len(line.lstrip()) + 2)
+    return text_block.wrapped(line, columns, below=below)

@@ -1,0 +1,268 @@
+"""The report: one HTML page that needs no other file and makes no request.
+
+Guarantee: self-contained, without scripts, and its policy forbids any request; every text out of
+a source or a cluster is escaped, also where it would deceive the eye; the result itself is in the
+page as JSON, safely. The file appears whole.
+
+This module chooses what is shown and in which words; `templates/report.html.j2` is the page, `plots`
+computes the drawings. Jinja2 is imported when a page is rendered, not with this module.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, NamedTuple
+
+from penstock.core import human, step_table
+from penstock.core.documents import typed_json
+from penstock.core.element_use import Usage
+from penstock.core.grades import EVIDENCE_GRADES, SOURCE_GRADES
+from penstock.fs import durable
+from penstock.look.views import plots, summary, usage_text
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from jinja2 import Template
+
+    from penstock.look.views.keys import ElementResult, Result, StepResult
+
+MEANINGS = {
+    "full": "a checksum of the whole object, stated by the source, held",
+    "composite": "the source's checksum over its parts' checksums held",
+    "etag-md5": "the etag was the MD5 of the bytes",
+    "size": "the source states nothing: size and version alone",
+    "cold-other-node": "read back past the caches, on a node that did not write it",
+    "cold": "read back past the caches of the node that wrote it",
+    "reread": "read back; caches could not be ruled out",
+    "carried": "linked and not read for this release; read earlier, unchanged by all that a stat shows",
+    "written": "written durably, not read back",
+    "direct": "by direct I/O, past the page cache",
+    "dropped": "after the page cache was seen to be empty of it",
+    "cached": "through the page cache",
+    "unread": "not at all",
+}
+SHOWN_FAILURES = 500
+SHOWN_REASONS = 4
+
+
+class StepRow(NamedTuple):
+    """A line of the table of steps, as text; what is not known is ""."""
+
+    name: str
+    status: str
+    time: str
+    files: str
+    size: str
+    rate: str
+    elements: str
+    why: str
+
+
+def write(path: Path, data: Result) -> None:
+    """Render `data` (`look.views.keys.Result`) to `path`, durably; a link that stands there is replaced, not
+    followed; a device is written as it stands. Raises OSError; an older page stays then."""
+    page = render(data).encode()
+    with durable.output(path) as file:
+        file.stream.write(page)
+        file.close()
+
+
+def has_neighbours(path: Path) -> bool:
+    """Whether a table may lie beside the page; not where that goes into a device or a stream."""
+    return durable.is_file(path)
+
+
+def render(data: Result) -> str:
+    """The page. The same `data` gives the same page."""
+    elements = data.get("elements") or ()
+    lanes = plots.lanes(elements)
+    usage = data.get("usage", Usage())
+    table = usage_text.rows(usage)
+    failures, more = _failures(data)
+    return _template().render(
+        result=typed_json.plain(data),
+        dataset=data.get("dataset", ""),
+        status=data.get("status", "FAILED"),
+        release=data.get("release"),
+        why=data.get("why"),
+        path=data.get("path"),
+        figures=_figures(data),
+        throughput=plots.throughput(data.get("throughput") or ()),
+        histogram=plots.histogram(data.get("histogram") or ()),
+        evidence=_evidence(data.get("evidence")),
+        carried=data.get("carried"),
+        steps=[_step(step) for step in data.get("steps") or ()],
+        usage=table,
+        usage_nodes=any(line.node_hours for line in table),
+        usage_worst=usage_text.worst(usage),
+        usage_sources=usage_text.sources(usage),
+        queue=plots.queue(elements),
+        lanes=lanes,
+        lanes_legend=_legend(lanes, elements) if lanes else [],
+        failures=failures,
+        failures_more=more,
+        warnings=data.get("warnings"),
+        details=_details(data),
+        version=data.get("version", ""),
+    )
+
+
+@functools.cache
+def _template() -> Template:
+    """The page's template. A name that `render` does not give is an error, not an empty text."""
+    import jinja2
+
+    environment = jinja2.Environment(
+        loader=jinja2.PackageLoader("penstock.look.views"),
+        autoescape=True,
+        undefined=jinja2.StrictUndefined,
+        finalize=_printable,
+        trim_blocks=True,
+        lstrip_blocks=True,
+        keep_trailing_newline=True,
+    )
+    environment.filters["px"] = _px
+    # `tojson` writes <, >, & and ' as escapes: no name in the JSON can end its script element.
+    environment.policies["json.dumps_kwargs"] = {"sort_keys": True, "default": str}
+    return environment.get_template("report.html.j2")
+
+
+def _printable(value: object) -> object:
+    """What a template's `{{ ... }}` shows, before it is escaped for HTML: text without characters that
+    deceive the eye. HTML that a macro or filter has escaped already stays."""
+    return value if hasattr(value, "__html__") else human.printable(str(value))
+
+
+def _px(value: float) -> str:
+    """A coordinate in a drawing: a tenth is as fine as anybody sees."""
+    return f"{value:.1f}".removesuffix(".0")
+
+
+def _figures(data: Result) -> list[tuple[str, str]]:
+    """[(value, what it is), ...]: the large numbers at the top."""
+    copied = data.get("copied") or {}
+    figures: list[tuple[str, str]] = []
+    if data.get("files") is not None:
+        figures.append((human.count(data["files"]), "files in the release"))
+    if data.get("bytes") is not None:
+        figures.append((human.size(data["bytes"]), "in the release"))
+    if data.get("seconds") is not None:
+        figures.append((human.duration(data["seconds"]), "time of the steps"))
+    if speed := summary.rate(copied):
+        figures.append((speed, "copied"))
+    labels = {
+        "unchanged": "unchanged, not fetched",
+        "renamed": "of them renamed, known by their checksums",
+        "taken": "taken over from a run that did not end",
+        "copied": "copied",
+        "verified": "verified",
+    }
+    for key, label in labels.items():
+        value = data.get(key)
+        always = key in ("copied", "verified")
+        if isinstance(value, Mapping) and (value.get("files") or (always and "files" in value)):
+            figures.append((human.count(value["files"]), f"files {label}"))
+    if data.get("giants"):
+        figures.append((human.count(data["giants"]), "giants, split in parts"))
+    if data.get("failed") is not None:
+        figures.append((human.count(data["failed"]), "files failed"))
+    return figures
+
+
+def _evidence(evidence: object) -> list[tuple[str, str, str, str, str]]:
+    """[(evidence, grade, its meaning, files, bytes), ...], strongest first within each evidence."""
+    if not isinstance(evidence, Mapping):
+        return []
+    return [
+        (title, grade, MEANINGS.get(grade, ""), human.count(files), human.size(size))
+        for title, key, order in (
+            ("Source's checksum", "source", SOURCE_GRADES),
+            ("Stored bytes", "storage", EVIDENCE_GRADES),
+            ("Read back", "methods", ()),
+        )
+        for grade, files, size in summary.graded(evidence.get(key), order)
+    ]
+
+
+def _step(step: StepResult) -> StepRow:
+    seconds, size = step.get("seconds"), step.get("bytes")
+    moves = step.get("step") in step_table.MOVES_BYTES
+    return StepRow(
+        name=str(step.get("step", "")),
+        status=str(step.get("status", "")),
+        time=human.duration(seconds) if seconds is not None else "",
+        files=human.count(step["files"]) if step.get("files") is not None else "",
+        size=human.size(size) if size is not None else "",
+        rate=summary.rate(step) if moves else "",
+        elements=human.count(step["elements"]) if step.get("elements") else "",
+        why=str(step.get("why", "")),
+    )
+
+
+def _legend(lanes: plots.Plot, elements: Sequence[ElementResult]) -> list[tuple[str, str]]:
+    """[(class of the style sheet, what it stands for), ...] of the bars of `lanes`."""
+    steps = dict.fromkeys(str(element.get("step")) for element in elements)
+    legend = [(step_table.colour(step), step) for step in steps]
+    if any(bar.style == plots.FAILED for bar in lanes.bars):
+        legend.append((plots.FAILED, "failed or lost"))
+    return legend
+
+
+def _failures(data: Result) -> tuple[list[tuple[str, str]], str]:
+    """[(path, why), ...], and how many of how many these are where there are more."""
+    failures = list(data.get("failures") or ())
+    shown = [(item.get("path", ""), item.get("why", "")) for item in failures[:SHOWN_FAILURES]]
+    total = max(int(data.get("failed") or 0), len(failures))
+    return shown, f"first {len(shown)} of {human.count(total)}" if total > len(shown) else ""
+
+
+def _details(data: Result) -> list[tuple[str, str]]:
+    """[(label, value), ...] of what is known."""
+    rows: list[tuple[str, str]] = [("Source", url) for url in data.get("sources") or ()]
+    for label, key in (
+        ("Target", "target"),
+        ("File system", "file_system"),
+        ("Durability", "durability"),
+        ("Pointer", "current"),
+        ("Run", "run"),
+        ("Seal", "seal"),
+        ("Listing", "listing_digest"),
+        ("Started", "started"),
+        ("Ended", "ended"),
+    ):
+        if value := data.get(key):
+            rows.append((label, str(value)))
+    for label, key, noun in (("Scanned", "scanned", "object"), ("Resumed", "resumed", "file")):
+        text = summary.amount(data.get(key), noun)
+        if text:
+            rows.append((label, text))
+    rows += [("Left out", kind) for kind in human.of_kinds(data.get("ignored") or {})]
+    if links := summary.hard_links(data.get("hard_links")):
+        rows.append(("Hard links", links))
+    if moving := summary.moving(data.get("amended")):
+        rows.append(("Moving source", moving))
+    for label, moved in (("Read from source", data.get("bytes_in")), ("Written", data.get("bytes_out"))):
+        if moved is not None:
+            rows.append((label, human.size(moved)))
+    if data.get("retries"):
+        rows.append(("Retries", human.count(data["retries"])))
+    if table := data.get("usage", Usage()).file:
+        rows.append(("Elements", table))
+    reasons = dict.fromkeys(element.get("why") for element in data.get("elements") or ())
+    rows += [("Engine", str(why)) for why in list(reasons)[:SHOWN_REASONS] if why]
+    grants = dict.fromkeys(map(_granted, data.get("elements") or ()))
+    rows += [("Granted", text) for text in list(grants)[:SHOWN_REASONS] if text]
+    return rows
+
+
+def _granted(element: ElementResult) -> str:
+    """What its node let an element of a job use; "" where that is not known."""
+    granted = element.get("granted") or {}
+    cores, memory = granted.get("cores"), granted.get("memory")
+    if not cores or not element.get("job"):
+        return ""
+    many = "," in cores or "-" in cores
+    text = f"{element.get('node', '')}: core{'s' if many else ''} {cores}"
+    return f"{text}, {human.size(memory) if memory else 'no limit'} of memory"

@@ -1,0 +1,253 @@
+"""Plain lines and JSON lines: for logs, pipes and programs.
+
+A step costs one line at its start, one each INTERVAL seconds in which something moved, and one at its
+end, or where the command ended before it. Warnings repeat never, of preflight not even for another dataset;
+past WARNINGS of them a step's further ones are only counted.
+"""
+
+from __future__ import annotations
+
+import json
+import threading
+import time
+from typing import TYPE_CHECKING, TextIO
+
+from penstock.core import events, human
+from penstock.core.documents import typed_json
+from penstock.core.events import ElementChanged, Ended, Noted, Progressed, Started, Warned
+from penstock.core.step_table import MOVES_BYTES
+from penstock.core.text import printable_lines
+from penstock.look.views.event_totals import Tally, Task
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    from penstock.core.events import Event
+
+INTERVAL = 10.0
+JSON_INTERVAL = 1.0
+JSON_SHARE = 1e-4
+"""Of a step's time so far: the least that is between two of its lines of progress, so that days of copying
+leave some 50,000 lines and not a million."""
+WARNINGS = 20
+PREFLIGHT = "preflight"
+BAD_STATES = ("failed", "cancelled", "lost")
+
+
+class _Writer:
+    """Writes whole lines until the stream fails once; then it is silent."""
+
+    def __init__(self, stream: TextIO) -> None:
+        self._stream: TextIO | None = stream
+
+    def write(self, line: str) -> None:
+        if self._stream is None:
+            return
+        try:
+            self._stream.write(line + "\n")
+            self._stream.flush()
+        except (OSError, ValueError):
+            self._stream = None
+
+
+class Warnings:
+    """Chooses the warnings to be shown: each text once, at most WARNINGS for a step."""
+
+    def __init__(self) -> None:
+        self._seen: dict[tuple[str, str], set[str]] = {}
+        self._more: dict[tuple[str, str], int] = {}
+
+    def show(self, event: Warned) -> bool:
+        step = (event.dataset, event.step)
+        # Preflight warns of target and cluster, which datasets share.
+        seen = self._seen.setdefault(("", event.step) if event.step == PREFLIGHT else step, set())
+        text = event.text
+        if text in seen:
+            return False
+        if len(seen) >= WARNINGS:
+            self._more[step] = self._more.get(step, 0) + 1
+            return False
+        seen.add(text)
+        return True
+
+    def more(self, event: Event) -> int:
+        """How many were not shown since this was last asked for the step."""
+        return self._more.pop((event.dataset, event.step), 0)
+
+
+class Silent:
+    """Shows nothing of events."""
+
+    def __init__(self, stream: TextIO, clock: Callable[[], float] = time.monotonic) -> None:
+        self._writer, self._clock = _Writer(stream), clock
+        self._lock = threading.Lock()
+
+    def __call__(self, event: Event) -> None: ...
+
+    def say(self, text: str) -> None:
+        """Lines that are no event: of Snakemake, or of a library."""
+        with self._lock:
+            self._writer.write(printable_lines(text))
+
+    def failed(
+        self,
+        dataset: str,  # noqa: ARG002  others know its steps
+        text: str,
+        how: str = events.FAILED,  # noqa: ARG002  others show it
+    ) -> None:
+        """A step of the dataset ended with this message, which names the dataset; "" without one. `how`: one
+        of the three words of `core.events`."""
+        if text:
+            self.say(text)
+
+    def close(self) -> None:
+        """Nothing is held back."""
+
+
+class Lines(Silent):
+    """See the module."""
+
+    def __init__(self, stream: TextIO, clock: Callable[[], float] = time.monotonic) -> None:
+        super().__init__(stream, clock)
+        self._tally, self._warnings = Tally(), Warnings()
+        self._shown: dict[tuple[str, str], tuple[float, str]] = {}
+
+    def __call__(self, event: Event) -> None:
+        with self._lock:
+            now = self._clock()
+            task = self._tally.take(event, now)
+            for text in self._texts(event, task, now):
+                self._write(event.dataset, event.step, text)
+
+    def failed(self, dataset: str, text: str, how: str = events.FAILED) -> None:
+        with self._lock:
+            self._left_off(self._tally.broken_off(dataset, self._clock()))
+        super().failed(dataset, text, how)
+
+    def close(self) -> None:
+        """Print how far steps came that did not end, since they were stopped or failed."""
+        with self._lock:
+            self._left_off(self._tally.unended())
+
+    def _left_off(self, tasks: Sequence[Task]) -> None:
+        for task in tasks:
+            if text := left_off(task):
+                self._write(task.dataset, task.step, text)
+
+    def _write(self, dataset: str, step: str, text: str) -> None:
+        name = " ".join(filter(None, (dataset, step)))
+        self._writer.write(f"{time.strftime('%H:%M:%S')} {human.printable(name)}: {text}")
+
+    def _texts(self, event: Event, task: Task, now: float) -> list[str]:
+        key = (event.dataset, event.step)
+        if isinstance(event, Started):
+            self._shown[key] = (now, "")
+            return [started(task)]
+        if isinstance(event, Progressed):
+            last, before = self._shown.setdefault(key, (now, ""))
+            text = task.amount() + task.elements_text()
+            if now - last < INTERVAL or text == before:
+                return []
+            self._shown[key] = (now, text)
+            return [moving(task, now)]
+        if isinstance(event, Ended):
+            more = self._warnings.more(event)
+            return [*([f"{more} more warnings were not shown"] if more else []), finished(task)]
+        if isinstance(event, Warned):
+            return [f"warning: {human.printable(event.text)}"] if self._warnings.show(event) else []
+        if isinstance(event, Noted):
+            return [human.printable(event.text)]
+        text = element(event) if isinstance(event, ElementChanged) else ""
+        return [text] if text else []
+
+
+class JsonLines(Silent):
+    """Every event as one line of JSON, ASCII alone; progress of a step at most each second, and less often in
+    a step of hours (JSON_SHARE)."""
+
+    def __init__(self, stream: TextIO, clock: Callable[[], float] = time.monotonic) -> None:
+        super().__init__(stream, clock)
+        self._shown: dict[tuple[str, str], tuple[float, float]] = {}
+        """When the first line of a step's progress was written, and when the last."""
+
+    def __call__(self, event: Event) -> None:
+        with self._lock:
+            key, now = (event.dataset, event.step), self._clock()
+            if isinstance(event, Progressed):
+                first, last = self._shown.get(key, (now, -JSON_INTERVAL))
+                if now - last < max(JSON_INTERVAL, (now - first) * JSON_SHARE):
+                    return
+                self._shown[key] = first, now
+            at, data = round(time.time(), 3), typed_json.plain(event.data)
+            line = {"at": at, "kind": event.kind, "dataset": event.dataset, "step": event.step, "data": data}
+            self._writer.write(json.dumps(line, default=str))
+
+
+def started(task: Task) -> str:
+    parts = []
+    if task.total_files:
+        parts.append(human.counted(task.total_files, "file"))
+    if task.total_bytes:
+        parts.append(human.size(task.total_bytes))
+    if task.elements:
+        parts.append(human.counted(task.elements, "element"))
+    return "started" + (": " + ", ".join(parts) if parts else "")
+
+
+def moving(task: Task, now: float) -> str:
+    """`45%, 9,000 of 20,002 files, 1.50 of 3.42 GiB, 153 MiB/s, 13 s left; 2 elements: 2 running`."""
+    parts = []
+    share, left = task.share(), task.seconds_left(now)
+    if share is not None:
+        parts.append(f"{share:.0%}")
+    parts.append(task.amount() or "under way")
+    by_bytes, by_files = task.rates(now)
+    if by_bytes:
+        parts.append(human.rate(by_bytes))
+    elif by_files:
+        parts.append(f"{by_files:.0f} files/s")
+    if left is not None:
+        parts.append(f"{human.duration(left)} left")
+    if task.failed:
+        parts.append(f"{human.count(task.failed)} FAILED")
+    elements = task.elements_text()
+    return ", ".join(parts) + (f"; {elements}" if elements else "")
+
+
+def finished(task: Task) -> str:
+    """`done: 20,002 files, 3.42 GiB in 23 s (153 MiB/s)`; of what verify carried over:
+    `done: 29 files, 1.10 MiB in 1.7 s (663 KiB/s); 2,970 linked files carried over unread`; of a step that
+    went on with what was done before: `done: 100 files, 80 MiB, of them 48 MiB now in 6 s (8 MiB/s)`."""
+    taken = task.seconds if task.seconds is not None else (task.ended or task.begun) - task.begun
+    files, size = task.files - task.carried_files, task.bytes - task.carried_bytes
+    parts = []
+    if files:
+        parts.append(human.counted(files, "file"))
+    if size:
+        parts.append(human.size(size))
+    if task.moved is not None and task.moved[0] < size:
+        size, taken = task.moved
+        if size:
+            parts.append(f"of them {human.size(size)} now")
+    text = f"{', '.join(parts)} in {human.duration(taken)}".strip().removeprefix("in ")
+    if size and taken >= 0.1 and task.step in MOVES_BYTES:
+        text += f" ({human.speed(size, taken)})"
+    if task.carried_files:
+        text += f"; {human.counted(task.carried_files, 'linked file')} carried over unread"
+    return f"{human.count(task.failed)} FAILED, {text}" if task.failed else f"done: {text}"
+
+
+def left_off(task: Task) -> str:
+    """`left off at 9,000 of 20,002 files, 1.50 of 3.42 GiB`, of a step that did not end; "" where nothing
+    was done."""
+    return f"left off at {task.amount()}" if task.files or task.bytes else ""
+
+
+def element(event: ElementChanged) -> str:
+    """One line for an element that ended badly; "" for all the others."""
+    if event.state not in BAD_STATES:
+        return ""
+    text = f"element {event.index} {event.state}"
+    text += f" on {event.node}" if event.node else ""
+    text += f": {event.reason}" if event.reason else ""
+    return human.printable(text)

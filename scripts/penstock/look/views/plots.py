@@ -1,0 +1,290 @@
+"""The report's plots as shapes: throughput over time, sizes, elements by node, elements in the queue.
+
+Each plot is None when there is nothing to plot. `templates/plots.svg.j2` draws them as inline SVG; texts
+are as they came, the template escapes them.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, ClassVar
+
+from penstock.core import human, step_table
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from penstock.look.views.keys import ElementResult
+
+WIDTH, HEIGHT = 480, 230
+LEFT, RIGHT, TOP, BOTTOM = 74, 10, 12, 30
+BUCKETS = 120
+MAX_LANES = 64
+MAX_BARS = 4000
+
+
+FAILED = "f"
+"""The class, in the style sheet, of an element that failed or was lost."""
+
+
+@dataclass(frozen=True, slots=True)
+class Line:
+    """A horizontal line of the grid."""
+
+    shape: ClassVar[str] = "line"
+    x1: float
+    x2: float
+    y: float
+
+
+@dataclass(frozen=True, slots=True)
+class Label:
+    """Text at a point. `anchor`: which end of the text stands there (`start`, `middle`, `end`)."""
+
+    shape: ClassVar[str] = "label"
+    x: float
+    y: float
+    text: str
+    anchor: str = "start"
+
+
+@dataclass(frozen=True, slots=True)
+class Bar:
+    """A rectangle from its upper left corner. `style` is a class of the style sheet, `title` is shown
+    under the mouse."""
+
+    shape: ClassVar[str] = "bar"
+    style: str
+    x: float
+    y: float
+    width: float
+    height: float
+    radius: int
+    title: str
+
+
+@dataclass(frozen=True, slots=True)
+class Curve:
+    """A line through two or more points from left to right, and the area from it down to `base`."""
+
+    shape: ClassVar[str] = "curve"
+    points: list[tuple[float, float]]
+    base: float
+
+
+Mark = Line | Label | Bar | Curve
+
+
+@dataclass(frozen=True, slots=True)
+class Plot:
+    """A drawing of `width` times `height` units, x to the right and y down. Later marks cover earlier."""
+
+    title: str
+    width: int
+    height: int
+    marks: list[Mark]
+
+    @property
+    def bars(self) -> list[Bar]:
+        return [mark for mark in self.marks if isinstance(mark, Bar)]
+
+
+def throughput(samples: Sequence[Sequence[float]]) -> Plot | None:
+    """Rate over time, out of cumulative [seconds, bytes, ...] samples."""
+    points = rates(samples)
+    if len(points) < 2:
+        return None
+    end, most = points[-1][0], max(rate for _, rate in points)
+    top, step = scale(most)
+    if not top or end <= 0:
+        return None
+    plot_width, plot_height = WIDTH - LEFT - RIGHT, HEIGHT - TOP - BOTTOM
+
+    def place(at: float, rate: float) -> tuple[float, float]:
+        return LEFT + at / end * plot_width, TOP + (1 - rate / top) * plot_height
+
+    marks: list[Mark] = []
+    for index in range(round(top / step) + 1):
+        y = place(0, index * step)[1]
+        marks.append(Line(LEFT, WIDTH - RIGHT, y))
+        marks.append(Label(LEFT - 8, y + 4, human.rate(index * step) if index else "0", "end"))
+    marks.append(Curve([place(*point) for point in points], base=TOP + plot_height))
+    for share, anchor in ((0.0, "start"), (0.5, "middle"), (1.0, "end")):
+        label = human.duration(share * end) if share else "0"
+        marks.append(Label(LEFT + share * plot_width, HEIGHT - 8, label, anchor))
+    return Plot("Throughput over time", WIDTH, HEIGHT, marks)
+
+
+def rates(samples: Sequence[Sequence[float]]) -> list[tuple[float, float]]:
+    """[(seconds, bytes a second)] of at most BUCKETS + 1 points; steps backwards are dropped."""
+    clean: list[tuple[float, float]] = []
+    for sample in samples:
+        at, count = float(sample[0]), float(sample[1])
+        if not (math.isfinite(at) and math.isfinite(count)):
+            continue
+        if not clean or (at > clean[-1][0] and count >= clean[-1][1]):
+            clean.append((at, count))
+    if len(clean) < 2:
+        return []
+    begin, end = clean[0][0], clean[-1][0]
+    width = (end - begin) / min(BUCKETS, len(clean) - 1)
+    points: list[tuple[float, float]] = []
+    last = clean[0]
+    for at, count in clean[1:]:
+        if at - last[0] >= width * 0.999 or at == end:
+            rate = (count - last[1]) / (at - last[0])
+            if not points:
+                points.append((0.0, rate))
+            points.append((at - begin, rate))
+            last = (at, count)
+    return points
+
+
+def scale(most: float) -> tuple[float, float]:
+    """(top, step) of an axis of three to five round steps in binary units."""
+    if most <= 0 or not math.isfinite(most):
+        return 0.0, 0.0
+    unit = 1024.0 ** max(0, math.floor(math.log(most, 1024)))
+    for step in (0.25, 0.5, 1, 2, 2.5, 5, 10, 20, 25, 50, 100, 200, 250):
+        if most <= step * unit * 5:
+            return math.ceil(most / (step * unit)) * step * unit, step * unit
+    return math.ceil(most / unit / 256) * 256 * unit, 256 * unit
+
+
+def histogram(rows: Sequence[Sequence[int]]) -> Plot | None:
+    """Files, and beside them bytes, by size; each as a share of its own total."""
+    used = [index for index, (_, number, _) in enumerate(rows) if number]
+    if not used:
+        return None
+    rows = rows[used[0] : used[-1] + 1]
+    files, total = sum(number for _, number, _ in rows), max(sum(size for *_, size in rows), 1)
+    most = max(max(number / files, size / total) for _, number, size in rows)
+    plot_height = HEIGHT - TOP - BOTTOM - 8
+    left = 10
+    slot = (WIDTH - left - RIGHT) / len(rows)
+    bar = min(slot * 0.36, 34)
+    base = TOP + 8 + plot_height
+    marks: list[Mark] = [Line(left, WIDTH - RIGHT, base)]
+    for index, (upper, number, size) in enumerate(rows):
+        middle = left + (index + 0.5) * slot
+        bound = human.size(upper).replace(".00 ", " ").replace(".0 ", " ")
+        for share, x, style, text in (
+            (number / files, middle - bar - 1, "a", human.counted(number, "file")),
+            (size / total, middle + 1, "b", human.size(size)),
+        ):
+            height = max(share / most * plot_height, 1.5 if share else 0)
+            title = f"up to {bound}: {text} ({share:.1%})"
+            marks.append(Bar(style, x, base - height, bar, height, 2, title))
+        marks.append(Label(middle, HEIGHT - 10, bound.replace(" ", "").replace("iB", ""), "middle"))
+    return Plot("Sizes of the files", WIDTH, HEIGHT, marks)
+
+
+def queue(elements: Sequence[ElementResult]) -> Plot | None:
+    """How many elements were at work, and on top of them how many were in the queue, over time: the mean
+    number in each of BUCKETS spans. Of an element that was started several times, all of its wait lies right
+    before its last start. None where no element waited for a second."""
+    timed = [
+        (float(element["begun"]) - wait, float(element["begun"]), float(element["ended"]))
+        for element in elements
+        if (wait := element.get("queue_wait")) is not None
+        and element.get("begun")
+        and float(element.get("ended") or 0) >= float(element["begun"])
+    ]
+    if len(timed) < 2 or max(start - submitted for submitted, start, _ in timed) < 1:
+        return None
+    begin, end = min(one[0] for one in timed), max(one[2] for one in timed)
+    width = (end - begin) / BUCKETS
+    running, waiting = [0.0] * BUCKETS, [0.0] * BUCKETS
+    for submitted, start, stop in timed:
+        _spread(waiting, (submitted - begin) / width, (start - begin) / width)
+        _spread(running, (start - begin) / width, (stop - begin) / width)
+    top = math.ceil(max(map(sum, zip(running, waiting, strict=True))) - 1e-6)
+    full, left, height = 1000, 40, 170
+    base, scale_y, slot = height - BOTTOM, (height - TOP - BOTTOM) / top, (full - left - RIGHT) / BUCKETS
+    marks: list[Mark] = [Line(left, full - RIGHT, TOP), Line(left, full - RIGHT, base)]
+    marks += [Label(left - 8, TOP + 4, human.count(top), "end"), Label(left - 8, base + 4, "0", "end")]
+    for index, (work, wait) in enumerate(zip(running, waiting, strict=True)):
+        title = f"{work:.1f} at work, {wait:.1f} in the queue"
+        y = float(base)
+        for style, number in (("a", work), ("d", wait)):
+            if number >= 0.005:
+                y -= number * scale_y
+                x = left + index * slot
+                marks.append(Bar(style, x, y, slot, number * scale_y, 0, title))
+    marks.append(Label(left, height - 8, "0"))
+    marks.append(Label(full - RIGHT, height - 8, human.duration(end - begin), "end"))
+    return Plot("Elements in the queue and at work", full, height, marks)
+
+
+def _spread(buckets: list[float], first: float, last: float) -> None:
+    """Add to each bucket the share of it that lies between these two places."""
+    for index in range(max(0, int(first)), min(len(buckets), math.ceil(last))):
+        buckets[index] += max(0.0, min(last, index + 1) - max(first, index))
+
+
+def lanes(elements: Sequence[ElementResult]) -> Plot | None:
+    """One lane a node (more where its elements overlapped), one bar an attempt of an element."""
+    timed = [
+        element
+        for element in elements
+        if element.get("started") and float(element.get("ended") or 0) >= float(element["started"])
+    ][:MAX_BARS]
+    if not timed:
+        return None
+    begin = min(float(element["started"]) for element in timed)
+    end = max(float(element["ended"]) for element in timed)
+    rows = _rows(timed)
+    more = len(rows) - MAX_LANES
+    rows = rows[:MAX_LANES]
+    width, left, lane = 1000, 150, 22
+    height = TOP + len(rows) * lane + BOTTOM
+    span = max(end - begin, 1e-3)
+    marks: list[Mark] = []
+    previous = ""
+    for index, (node, found) in enumerate(rows):
+        y = TOP + index * lane
+        if node != previous:
+            marks.append(Label(0, y + 15, node[:22]))
+        previous = node
+        for element in found:
+            x = left + (float(element["started"]) - begin) / span * (width - left - RIGHT)
+            long = (float(element["ended"]) - float(element["started"])) / span * (width - left - RIGHT)
+            good = str(element.get("state", "done")) in ("done", "running")
+            style = step_table.colour(str(element.get("step"))) if good else FAILED
+            marks.append(Bar(style, x, y + 2, max(long, 2), lane - 5, 3, _about(element)))
+    y = height - 8
+    marks.append(Label(left, y, "0"))
+    marks.append(Label(width - RIGHT, y, human.duration(span), "end"))
+    if more > 0:
+        marks.append(Label(0, y, f"and {human.counted(more, 'more lane')}"))
+    return Plot("Elements by node", width, height, marks)
+
+
+def _rows(elements: Sequence[ElementResult]) -> list[tuple[str, list[ElementResult]]]:
+    """Elements in lanes, sorted by node: each goes to the first lane of its node that is free."""
+    by_node: dict[str, list[list[ElementResult]]] = {}
+    for element in sorted(elements, key=lambda element: float(element["started"])):
+        free = by_node.setdefault(str(element.get("node") or "this host"), [])
+        for row in free:
+            if float(row[-1]["ended"]) <= float(element["started"]):
+                row.append(element)
+                break
+        else:
+            free.append([element])
+    return [(node, row) for node in sorted(by_node) for row in by_node[node]]
+
+
+def _about(element: ElementResult) -> str:
+    seconds = float(element["ended"]) - float(element["started"])
+    text = f"{element.get('step', '')} {element.get('index', '')}"
+    if element.get("attempt"):
+        text += f", attempt {element['attempt']}"
+    text += f": {element.get('state', 'done')}, {human.duration(seconds)}"
+    if element.get("bytes"):
+        text += f", {human.size(element['bytes'])}"
+        moved = element.get("moved_bytes", element["bytes"])
+        if moved < element["bytes"]:
+            text += f", of them {human.size(moved)} by this attempt"
+        text += f", {human.speed(moved, seconds)}" if moved else ""
+    return text

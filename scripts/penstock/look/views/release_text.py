@@ -1,0 +1,35 @@
+"""What releases, show and history have in common as text. Guarantee: every name is escaped; lines have at
+most so many columns as asked for, but for a path, a digest or a URL, which is never broken."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from penstock.core import human
+from penstock.core.text import TEXT, brief
+from penstock.look.views import text_block
+from penstock.look.views.styled_lines import Line
+
+if TYPE_CHECKING:
+    from penstock.core.documents.catalogue_rows import OwnerJson, ReleaseRow
+
+
+def problem(row: ReleaseRow) -> str:
+    state = "HELD" if row["state"] == "held" else row["state"]
+    return row["problem"] if state == "published" else f"{state}: {row['problem']}"
+
+
+def said(text: str, indent: int, columns: int, style: str) -> list[Line]:
+    wrapped = text_block.wrapped(brief(text, TEXT), columns - indent - 2)
+    return [Line(" " * (indent + 2 * (number > 0)) + part, style) for number, part in enumerate(wrapped)]
+
+
+def moment(text: object) -> str:
+    """`2026-03-14 12:03:11Z`."""
+    return str(text or human.UNKNOWN).replace("T", " ", 1)
+
+
+def account(owner: OwnerJson | None) -> str:
+    if owner is None:
+        return human.UNKNOWN
+    return owner["user"] or f"uid {owner['uid']}"

@@ -1,0 +1,53 @@
+"""What a dry run would do, as text; and the block of titled rows that list and plan print, too. Guarantee:
+every name is escaped."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from penstock.core import human
+from penstock.look.views import text_block
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from penstock.core.documents.step_results import (
+        DryRunResult,
+        Preview,
+    )
+
+COLUMNS = 80
+"""A line has no more, but for a long path or URL."""
+
+
+def preview(result: DryRunResult, step: str = "run") -> str:
+    """Of `run.dry_run`: a block a dataset, and what a dry run does not do."""
+    datasets = result["datasets"]
+    verb = "read back" if step == "audit" else "staged"
+    lines = [f"Dry run: {human.counted(len(datasets), 'dataset')} would be {verb}. No source was listed, "]
+    lines[0] += "nothing was changed."
+    return "\n".join(lines) + "\n" + "".join(_would(found) for found in datasets.values())
+
+
+def _would(found: Preview) -> str:
+    amount = ""
+    if found.get("current") and "files" in found:
+        amount = f": {human.counted(found['files'], 'file')}, {human.size(found.get('bytes', 0))}"
+    rows = [
+        *(("Source", url) for url in found["sources"]),
+        ("Target", f"{found['target']} ({found['backend']} elements)"),
+        ("Current", f"{found['current']}{amount}" if found.get("current") else "none"),
+        ("State", found.get("state", "")),
+        ("Locked", found.get("lock", "")),
+        ("Would", found.get("would", "")),
+        ("Problem", " ".join(found.get("problem", "").split())),
+    ]
+    return block(found["dataset"], rows)
+
+
+def block(dataset: str, rows: Sequence[tuple[str, str]]) -> str:
+    """The dataset, and its rows of title and text, wrapped; rows without a text are left out."""
+    lines = [dataset]
+    for title, text in rows:
+        lines += text_block.field(title, text, COLUMNS) if text else []
+    return "\n".join(lines) + "\n"

@@ -1,0 +1,161 @@
+"""The end of a run of several datasets: a row each, and one sentence.
+
+Guarantee: at most `columns` columns but for commands and paths, every name escaped; `!` before rows that need
+a person. A figure that is not known is `-`, and a column without a figure is left out.
+"""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING, NamedTuple
+
+from penstock.core import human
+from penstock.core.grades import CARRIED, EVIDENCE_GRADES
+from penstock.core.text import brief
+from penstock.look.views import aligned_table, text_block
+from penstock.look.views.aligned_table import Column
+from penstock.look.views.styled_lines import Line
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from penstock.core.documents.seal import Seal
+
+READY, FAILED, DAMAGED, STOPPED = "ready", "failed", "damaged", "stopped"
+KINDS = (READY, FAILED, DAMAGED, STOPPED)
+NAMED = 5
+"""Datasets that the sentence names for one reason; it counts all."""
+REASONS = 3
+"""That it gives of one kind."""
+REASON = 50
+"""Characters of a reason in the sentence."""
+_COLUMNS = (
+    Column("  DATASET", least=18),
+    Column("RESULT", least=12),
+    Column("COPIED", right=True),
+    Column("CARRIED", right=True),
+    Column("TIME", right=True),
+    Column("PROOF", least=12),
+)
+
+
+class Row(NamedTuple):
+    """What became of one dataset in this run."""
+
+    dataset: str
+    kind: str
+    """One of KINDS; all but READY need a person."""
+    result: str
+    """In a word: `published`, `unchanged`, `FAILED`."""
+    why: str = ""
+    """In a few words, of what is not READY."""
+    copied: int | None = None
+    """Bytes; None: none were, or nobody knows."""
+    carried: int | None = None
+    """Bytes of the release that were not copied, since they lay on the target."""
+    seconds: float | None = None
+    """How long the steps of this run worked."""
+    proof: str = ""
+
+
+def proof(seal: Seal, now: float, *, fresh: bool) -> str:
+    """By what a release is proven: the weakest of what was read back for it, and of what was carried over how
+    old the oldest reading is; of one that stood before this run (not `fresh`), when it was published.
+
+    `cold`, `cold, another node; carried: oldest 19 d`, `of 14 Nov`
+    """
+    if not fresh:
+        return f"of {_day(seal.sealed, now)}"
+    seen = {grade for grade, amount in seal.evidence.storage.items() if amount.files}
+    grades = [grade for grade in EVIDENCE_GRADES if grade in seen - {CARRIED}]
+    parts = [grades[0].replace("cold-other-node", "cold, another node")] if grades else []
+    if seal.carried is not None and seal.carried.files:
+        age = human.age(now - _moment(seal.carried.oldest_read).timestamp())
+        parts.append(f"carried: oldest {age}")
+    return "; ".join(parts)
+
+
+def table(rows: Sequence[Row], columns: int = aligned_table.COLUMNS) -> list[Line]:
+    """Those that need a person first."""
+    order = sorted(rows, key=lambda row: row.kind == READY)
+    cells = [_cells(row) for row in order]
+    # A column of nothing but `-` is one without a cell that says anything.
+    empty = [all(row[index] == human.UNKNOWN for row in cells) for index in range(len(_COLUMNS))]
+    shown = [["" if empty[index] else cell for index, cell in enumerate(row)] for row in cells]
+    head, *blocks = aligned_table.lines(_COLUMNS, shown, columns=columns)
+    lines = [Line(text, "bold") for text in head]
+    for row, block in zip(order, blocks, strict=True):
+        style = "" if row.kind == READY else "bold red"
+        lines += [Line(text, style) for text in block]
+    return lines
+
+
+def sentence(rows: Sequence[Row], code: int) -> str:
+    """`3 of 4 are ready, 1 failed: c (there is no such bucket). Exit status 3.`
+
+    Datasets that failed for one reason stand together: `3 failed: b, e (no space is left), c (busy)`.
+    """
+    ready = sum(row.kind == READY for row in rows)
+    parts = [f"{human.count(ready)} of {human.count(len(rows))} {'is' if ready == 1 else 'are'} ready"]
+    for kind in KINDS[1:]:
+        if names := [row for row in rows if row.kind == kind]:
+            verb = ("is " if len(names) == 1 else "are ") if kind == DAMAGED else ""
+            kept = " (what was done is kept)" if kind == STOPPED else ""
+            parts.append(f"{human.count(len(names))} {verb}{kind}{kept}: {_named(names)}")
+    return ", ".join(parts) + "." + (f" Exit status {code}." if code else "")
+
+
+def ending(
+    rows: Sequence[Row], code: int, *, again: str, report: str, columns: int = aligned_table.COLUMNS
+) -> list[Line]:
+    """The table, the sentence, and below it the command that tries the failed ones again and where the
+    reports are, each "" where there is none."""
+    closing = text_block.wrapped(sentence(rows, code), columns)
+    lines = [*table(rows, columns), Line(""), *(Line(text, "bold") for text in closing)]
+    if again:
+        lines.append(Line(f"again:  {human.printable(again)}"))
+    if report:
+        lines.append(Line(f"report: {human.printable(report)}"))
+    return lines
+
+
+def _cells(row: Row) -> list[str]:
+    mark = "  " if row.kind == READY else "! "
+    return [
+        mark + row.dataset,
+        row.result,
+        human.size(row.copied) if row.copied is not None else human.UNKNOWN,
+        human.size(row.carried) if row.carried is not None else human.UNKNOWN,
+        _duration(row.seconds) if row.seconds is not None else human.UNKNOWN,
+        row.proof or human.UNKNOWN,
+    ]
+
+
+def _duration(seconds: float) -> str:
+    """`51 s`, `14 min`, `3 h 07 min`."""
+    return f"{round(seconds / 60)} min" if 59.5 <= seconds < 3570 else human.duration(seconds)
+
+
+def _named(rows: Sequence[Row]) -> str:
+    """`b, e (no space is left), c (busy), and 12 for other reasons`."""
+    by_reason: dict[str, list[str]] = {}
+    for row in rows:
+        by_reason.setdefault(row.why, []).append(row.dataset)
+    shown, left = [], len(rows)
+    for why, names in list(by_reason.items())[:REASONS]:
+        named = ", ".join(names[:NAMED])
+        left -= len(names)
+        more = f" and {human.count(len(names) - NAMED)} more" if len(names) > NAMED else ""
+        shown.append(f"{named}{more} ({brief(why, REASON)})" if why else f"{named}{more}")
+    return ", ".join([*shown, *([f"and {human.count(left)} for other reasons"] if left else [])])
+
+
+def _moment(text: str) -> datetime:
+    return datetime.strptime(text, "%Y-%m-%dT%H:%M:%SZ").replace(tzinfo=UTC)
+
+
+def _day(text: str, now: float) -> str:
+    """`14 Nov`; in another year than this `14 Nov 2025`."""
+    moment = _moment(text)
+    year = "" if moment.year == datetime.fromtimestamp(now, UTC).year else f" {moment.year}"
+    return f"{moment.day} {moment:%b}{year}"

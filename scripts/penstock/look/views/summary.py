@@ -1,0 +1,186 @@
+"""The closing summary of a run: what was scanned, unchanged, copied, verified, and the STATUS.
+
+Guarantee: plain text, at most 80 columns but for paths and URLs, every name escaped, no colour.
+A figure that is not known is left out, never shown as 0; so is what a run had none of (unchanged files,
+giants, failures).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING
+
+from penstock.core import human
+from penstock.core.grades import EVIDENCE_GRADES, SOURCE_GRADES
+from penstock.look.views import findings_text, text_block, usage_text
+
+if TYPE_CHECKING:
+    from penstock.look.views.keys import AmendedFiles, Result, StepResult, TimedAmount
+
+SHOWN_FAILURES = 10
+
+
+def render(result: Result) -> str:
+    """The text for one dataset (what `result` holds stands in `look.views.keys`); ends in a line feed."""
+    lines = [(human.printable(str(result.get("dataset", "penstock"))), "")]
+    lines += _amounts(result)
+    lines += _evidence(result.get("evidence"))
+    if result.get("carried"):
+        lines.append(("Carried over", human.printable(str(result["carried"]))))
+    current = result.get("current_release")
+    places = {
+        "Release": result.get("release"),
+        "Current": current if current != result.get("release") else "",
+    }
+    places |= {"Path": result.get("path"), "Report": result.get("report")}
+    lines += [(title, human.printable(str(value))) for title, value in places.items() if value]
+    if result.get("last_audit"):
+        lines.append(("Last audit", findings_text.last(result["last_audit"])))
+    lines += [("Warning", human.printable(str(text))) for text in result.get("warnings") or ()]
+    lines += _failures(result)
+    status = str(result.get("status") or "FAILED")
+    why = human.printable(str(result.get("why") or ""))
+    lines.append(("STATUS", f"{status} ({why})" if why else status))
+    text = [lines[0][0], *(line for title, value in lines[1:] for line in text_block.field(title, value))]
+    return "\n".join(text) + "\n"
+
+
+def amount(value: object, noun: str = "file") -> str:
+    """`18,801 files, 3.30 GiB in 23 s`, of a TimedAmount or a plain count; "" when unknown."""
+    if isinstance(value, int):
+        return human.counted(value, noun)
+    if not isinstance(value, Mapping) or "files" not in value:
+        return ""
+    text = human.counted(int(value["files"]), noun)
+    if value.get("bytes") is not None:
+        text += f", {human.size(value['bytes'])}"
+    moved = value.get("moved_bytes")
+    if moved is not None and moved < value.get("bytes", 0):
+        now = f", of them {human.size(moved)} by the last command in {human.duration(value['moved_seconds'])}"
+        text += now if moved else ""
+    elif value.get("seconds"):
+        text += f" in {human.duration(value['seconds'])}"
+    return text
+
+
+def hard_links(counts: object) -> str:
+    """What `RunInfo.hard_links` says, in a few words; "" for none."""
+    if not isinstance(counts, Mapping) or not counts.get("files"):
+        return ""
+    others = human.counted(int(counts["of"]), "other")
+    verb = "is a link" if counts["files"] == 1 else "are links"
+    more = human.size(int(counts["bytes"]))
+    return f"{human.counted(int(counts['files']), 'file')} {verb} of {others}, {more} more"
+
+
+def _amounts(result: Result) -> list[tuple[str, str]]:
+    left_out = human.printable(", ".join(human.of_kinds(result.get("ignored") or {})))
+    giants = result.get("giants")
+    parts = f" in {human.counted(result['parts'], 'part')}" if giants and result.get("parts") else ""
+    rows = [
+        ("Scanned", amount(result.get("scanned"), "object")),
+        ("Left out", left_out),
+        ("Hard links", hard_links(result.get("hard_links"))),
+        ("Moving source", moving(result.get("amended"))),
+        ("Unchanged", _some(result.get("unchanged"))),
+        ("Renamed", _some(result.get("renamed"))),
+        ("Taken over", _some(result.get("taken"))),
+        ("Copied", _some(result.get("copied"))),
+        ("Resumed", _resumed(result.get("resumed"))),
+        ("Verified", _some(result.get("verified"))),
+        ("Giants", human.count(giants) + parts if giants else ""),
+        ("Failed", human.counted(result["failed"], "file") if result.get("failed") else ""),
+        ("Retries", human.count(result["retries"]) if result.get("retries") else ""),
+        *_speeds(result),
+        ("Steps took", _steps_took(result)),
+        *usage_text.summary_lines(result.get("usage")),
+    ]
+    return [(title, value) for title, value in rows if value]
+
+
+def moving(amended: AmendedFiles | None) -> str:
+    """Of a release whose source changed while it was copied, "" of any other: it holds no one moment of it.
+    `amended`: the seal's account."""
+    if not amended:
+        return ""
+    changed = human.counted(amended["changed"], "file")
+    span = f"{amended['from']} to {amended['until']}"
+    return f"{changed} newer than listed, {human.count(amended['gone'])} gone; no one moment: {span}"
+
+
+def _resumed(files: TimedAmount | None) -> str:
+    """What the rows above count, too: it comes to nothing more."""
+    return f"{_some(files)} of these, done by commands before" if _some(files) else ""
+
+
+def _steps_took(result: Result) -> str:
+    """The steps' own time, without the start of each; of a step that was resumed, the last command's."""
+    if result.get("seconds") is None:
+        return ""
+    resumed = " since the run was resumed" if (result.get("resumed") or {}).get("files") else ""
+    return human.duration(result["seconds"]) + resumed
+
+
+def rate(moved: TimedAmount | StepResult) -> str:
+    """Of a TimedAmount or a step: what one command moved itself over the time that it took; "" where nothing
+    was moved, or nobody knows."""
+    size = moved.get("moved_bytes", moved.get("bytes"))
+    seconds = moved.get("moved_seconds", moved.get("seconds"))
+    return human.speed(size, seconds) if size and seconds else ""
+
+
+def _some(value: TimedAmount | None) -> str:
+    return amount(value) if (value or {}).get("files") else ""
+
+
+def _speeds(result: Result) -> list[tuple[str, str]]:
+    """In: read from the source. Out: written to the target. Of the same bytes it is one speed."""
+    speeds = [_speed(result.get(key), result.get("copied")) for key in ("bytes_in", "bytes_out")]
+    if speeds[0] == speeds[1]:
+        return [("Speed", speeds[0])]
+    return list(zip(("Speed in", "Speed out"), speeds, strict=True))
+
+
+def _speed(count: object, copied: object) -> str:
+    """By the command that copied last, over the time that its copy took."""
+    seconds = copied.get("moved_seconds", copied.get("seconds")) if isinstance(copied, Mapping) else None
+    if not isinstance(count, int) or not seconds:
+        return ""
+    return f"{human.speed(count, seconds)} ({human.size(count)})"
+
+
+def _evidence(evidence: object) -> list[tuple[str, str]]:
+    if not isinstance(evidence, Mapping):
+        return []
+    rows = []
+    for title, key, order in (("Source", "source", SOURCE_GRADES), ("Storage", "storage", EVIDENCE_GRADES)):
+        grades = graded(evidence.get(key), order)
+        text = ", ".join(f"{grade} {human.count(files)}" for grade, files, _ in grades)
+        if text:
+            rows.append((f"{title} proof", text))
+    return rows
+
+
+def graded(grades: object, order: tuple[str, ...] = ()) -> list[tuple[str, int, int]]:
+    """(grade, files, bytes), strongest first; empty grades are left out."""
+    if not isinstance(grades, Mapping):
+        return []
+    rows = []
+    for grade, value in grades.items():
+        files = value.get("files", 0) if isinstance(value, Mapping) else int(value)
+        size = value.get("bytes", 0) if isinstance(value, Mapping) else 0
+        if files:
+            rows.append((str(grade), int(files), int(size)))
+    return sorted(rows, key=lambda row: -order.index(row[0]) if row[0] in order else 1)
+
+
+def _failures(result: Result) -> list[tuple[str, str]]:
+    failures = list(result.get("failures") or ())
+    rows = []
+    for failure in failures[:SHOWN_FAILURES]:
+        path, why = (human.printable(str(failure.get(key, ""))) for key in ("path", "why"))
+        rows.append(("", f"{path}: {why}"))
+    more = max(int(result.get("failed") or 0), len(failures)) - len(rows)
+    if more > 0 and rows:
+        rows.append(("", f"and {human.count(more)} more, in the report"))
+    return rows

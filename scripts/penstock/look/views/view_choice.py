@@ -1,0 +1,62 @@
+"""The views of a running command: a live display, plain lines, JSON lines, or nothing.
+
+Guarantee: a view is a Sink. It never raises (a closed or broken stream silences it), may be
+called from any thread, and after `close()` the terminal is as it was. Names out of a source are
+shown escaped. Colours only on a terminal, and not under NO_COLOR.
+"""
+
+from __future__ import annotations
+
+import os
+from typing import TYPE_CHECKING, Protocol, TextIO
+
+from penstock.look.views.line_view import JsonLines, Lines, Silent
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from penstock.core.events import Event
+
+KINDS = ("auto", "rich", "lines", "json", "off")
+
+
+class View(Protocol):
+    """A sink that has an end, and lines beside the events."""
+
+    def __call__(self, event: Event) -> None: ...
+
+    def say(self, text: str) -> None: ...
+
+    def failed(self, dataset: str, text: str, how: str = ...) -> None: ...
+
+    def close(self) -> None: ...
+
+
+def open_view(kind: str, stream: TextIO, datasets: Sequence[str] = ()) -> View:
+    """The view of that kind (one of KINDS); `auto` is `rich` on a terminal that can, else `lines`. Of a run
+    of several datasets `rich` is a table with a line each."""
+    if kind == "auto":
+        kind = "rich" if _is_terminal(stream) and os.environ.get("TERM", "dumb") != "dumb" else "lines"
+    if kind == "rich":
+        # rich takes 50 ms: only who shows it pays
+        if len(datasets) > 1:
+            from penstock.look.views.live_table import LiveTable
+
+            return LiveTable(stream, datasets)
+        from penstock.look.views.live_view import LiveView
+
+        return LiveView(stream)
+    if kind == "lines":
+        return Lines(stream)
+    if kind == "json":
+        return JsonLines(stream)
+    if kind == "off":
+        return Silent(stream)
+    raise ValueError(f"no such view: {kind}")
+
+
+def _is_terminal(stream: TextIO) -> bool:
+    try:
+        return stream.isatty()
+    except (OSError, ValueError):
+        return False

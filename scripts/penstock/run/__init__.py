@@ -1,0 +1,1 @@
+"""A run: list, plan, copy, permissions, verify, publish, report, a module each."""

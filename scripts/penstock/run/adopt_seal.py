@@ -1,0 +1,339 @@
+"""adopt --seal: a compared tree becomes a release, without a copy of what is right.
+
+Guarantees: nothing of the tree is changed before all of it is compared and the intention is noted durably.
+The tree moves by one rename of its top folder; what the release does not hold is moved aside; nothing is
+deleted. What is missing or wrong is fetched by an ordinary copy. The same command goes on after a kill
+anywhere.
+"""
+
+from __future__ import annotations
+
+import os
+import stat
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from penstock.core import events, human
+from penstock.core.documents.differences import NOT_LISTED, TO_FETCH, UNREAD
+from penstock.core.documents.marks import AdoptedTree
+from penstock.core.errors import FailedError, FindingsError, PreflightError
+from penstock.core.layout import STATE, DatasetLayout
+from penstock.core.text import in_quotes
+from penstock.dataset import adopted_trees, run_store, seals
+from penstock.dataset.run import load
+from penstock.jobs import adoption_store
+from penstock.jobs.ownership import liveness
+from penstock.jobs.ownership.abandoned_stagings import give_back
+from penstock.jobs.ownership.dataset_hold import holding
+from penstock.run import copy_step, list_step, permissions_step, plan_step, publish_step, verify_step
+from penstock.target import adopted_files, dataset_folders, modes
+
+if TYPE_CHECKING:
+    from penstock.core.documents.step_results import AdoptionResult, SealingResult
+    from penstock.dataset.context import Context
+    from penstock.dataset.run import Run
+
+STEP = "adopt"
+ASIDE = ".not-adopted"
+"""What the folder's name ends with that gets what the release does not hold."""
+_LEFT = NOT_LISTED - {"folder"}
+"""Kinds that keep a tree from becoming a release, unless they may be left out."""
+
+
+def prepare(context: Context, dataset: str, tree: Path) -> None:
+    """Raises PreflightError where this tree cannot become a release of the dataset: before it is read."""
+    layout = context.layout(dataset)
+    dataset_folders.check_owner(layout)
+    dataset_folders.check_root(layout.root)
+    dataset_folders.prepare(layout)
+    mine, theirs = os.path.realpath(layout.root), str(tree)
+    if os.path.commonpath([os.path.realpath(layout.folder), theirs]) in (
+        os.path.realpath(layout.folder),
+        theirs,
+    ):
+        raise PreflightError(
+            "the tree and the dataset's folder lie in one another",
+            where=theirs,
+            why=f"the dataset's folder is {layout.folder}",
+            hint="choose another `target.root`, such as a folder beside the tree",
+        )
+    if os.path.commonpath([mine, theirs]) == theirs:
+        raise PreflightError(
+            "the target lies in the tree",
+            where=theirs,
+            why=f"`target.root` is {mine}",
+            hint="choose a root beside it",
+        )
+    if os.path.commonpath([os.path.realpath(layout.state), theirs]) == theirs:
+        raise PreflightError(
+            "the dataset's state lies in the tree",
+            where=theirs,
+            why=f"`target.state_root` is {layout.state_root}",
+            hint="choose a state root beside the tree",
+        )
+    if (holding_it := _dataset_at_or_above(tree)) is not None:
+        raise PreflightError(
+            "the tree is of a dataset that penstock staged",
+            where=theirs,
+            why=f"{holding_it} holds releases; taking the tree away would destroy them",
+            hint="copy it to a folder of its own first; without --seal it is compared where it is",
+        )
+    seen = tree.stat()
+    if seen.st_uid != os.geteuid():
+        raise PreflightError(
+            "the tree is another account's",
+            where=theirs,
+            why=f"it is of uid {seen.st_uid}, this is uid {os.geteuid()}",
+            hint="only its owner can hand it over: let that account run this, or chown the tree",
+        )
+    adopted_files.try_move(tree, layout.releases, Path(aside_of(theirs)))
+
+
+def _dataset_at_or_above(tree: Path) -> Path | None:
+    """The dataset's folder that the tree is, or lies in."""
+    for folder in (tree, *tree.parents):
+        there = DatasetLayout(folder.parent, folder.name)
+        if there.state.is_dir() or (there.current.is_symlink() and there.releases.is_dir()):
+            return folder
+    return None
+
+
+def under_way(context: Context, dataset: str, tree: Path) -> Run | None:
+    """The run that has taken this tree; else None. A run that only intends to is not under way: what stands
+    at the tree's place is compared again first. Raises PreflightError for another account than the dataset's
+    owner."""
+    layout = context.layout(dataset)
+    dataset_folders.check_owner(layout)
+    if not layout.runs.is_dir():
+        return None
+    for name in sorted(os.listdir(layout.runs)):
+        folder = layout.run(name)
+        mark = adopted_trees.read(folder) if folder.run_file.exists() else None
+        if mark is not None and mark.tree == str(tree):
+            run = load(layout, folder)
+            # A tree that came later to the same place is another one.
+            if not os.path.lexists(tree) or (
+                seals.of_run(run) is None and adopted_trees.stands_in(mark, run.data)
+            ):
+                return run
+    return None
+
+
+def refuse(result: AdoptionResult, *, leave_extra: bool) -> None:
+    """Raises FindingsError (exit 4) for what has to be decided or corrected first."""
+    counts = result["counts"]
+    left = {kind: one["files"] for kind, one in counts.items() if kind in _LEFT}
+    if "source" in counts:
+        raise FindingsError(
+            "objects changed at the source, or cannot be read there",
+            where=result["tree"],
+            why=f"{counts['source']['files']:,} of them",
+            hint=f"they are listed in {result['all_differences']}; the same command compares again",
+        )
+    if left and not leave_extra:
+        told = ", ".join(f"{count:,} {kind}" for kind, count in left.items())
+        raise FindingsError(
+            "the tree holds what the release will not",
+            where=result["tree"],
+            why=told,
+            hint=f"they are listed in {result['all_differences']}; `--leave-extra` moves them to "
+            f"{aside_of(result['tree'])} when the tree becomes the release",
+        )
+    _refuse_unread(result)
+    _refuse_folders(result)
+
+
+def _refuse_unread(result: AdoptionResult) -> None:
+    """Raises PreflightError for folders that cannot be read: nobody knows what lies in them."""
+    kept = adoption_store.kept(adoption_store.of_result(result))
+    dark = [one.path for one in kept if one.kind == UNREAD and one.path.endswith("/")]
+    if dark:
+        raise PreflightError(
+            f"{human.counted(len(dark), 'folder')} of the tree cannot be read",
+            where=result["tree"],
+            why=", ".join(map(in_quotes, dark[:5])),
+            hint="give this account the rights to read them (chmod u+rx): the same command compares again",
+        )
+
+
+def _refuse_folders(result: AdoptionResult) -> None:
+    """Raises PreflightError for folders of other accounts, whose modes nobody else may set, and for datasets
+    of penstock in the tree."""
+    others = []
+    for path, uid, _ in adoption_store.kept_folders(adoption_store.of_result(result)):
+        if os.path.basename(path) == STATE:
+            raise PreflightError(
+                "a dataset that penstock staged lies in the tree",
+                where=result["tree"],
+                why=f"{in_quotes(path)} is the state of one",
+                hint="move that dataset out of the tree first",
+            )
+        if uid != os.geteuid():
+            others.append(path)
+    if others:
+        raise PreflightError(
+            f"{len(others)} folders of the tree are other accounts'",
+            where=result["tree"],
+            why=", ".join(map(in_quotes, others[:5])),
+            hint="chown them to this account first",
+        )
+
+
+def _refuse_groups(context: Context, dataset: str, result: AdoptionResult) -> None:
+    """Raises PreflightError for folders that would not keep the setgid bit: the kernel drops it, without an
+    error, where their group is none of this account's."""
+    policy, mine = context.dataset(dataset).permissions, {os.getegid(), *os.getgroups()}
+    setgid = modes.dir_mode(policy) & stat.S_ISGID
+    if os.geteuid() == 0 or not setgid or modes.group_id(policy) is not None:
+        return
+    others = [] if os.stat(result["tree"]).st_gid in mine else ["."]
+    kept = adoption_store.kept_folders(adoption_store.of_result(result))
+    others += [path for path, _, gid in kept if gid not in mine]
+    if others:
+        raise PreflightError(
+            f"{human.counted(len(others), 'folder')} of the tree with a group that this account is not in",
+            where=result["tree"],
+            why=f"{', '.join(map(in_quotes, others[:5]))}: the mode {policy.dir_mode:o} is not kept there",
+            hint="set `permissions.group` to a group of this account, or chgrp them",
+        )
+
+
+def aside_of(tree: str) -> str:
+    return f"{tree.rstrip('/')}{ASIDE}"
+
+
+def intended(context: Context, dataset: str, result: AdoptionResult) -> list[str]:
+    """What will be done, a sentence each."""
+    layout, counts = context.layout(dataset), result["counts"]
+    fetch = sum(one["files"] for kind, one in counts.items() if kind in TO_FETCH)
+    size = sum(one["bytes"] for kind, one in counts.items() if kind in TO_FETCH)
+    aside = sum(one["files"] for kind, one in counts.items() if kind in NOT_LISTED)
+    wrong = sum(one["files"] for kind, one in counts.items() if kind in TO_FETCH and kind != "missing")
+    moves = f"{result['tree']} becomes a release of {dataset} below {layout.releases}, by one rename"
+    told = [
+        f"{moves}; nothing is found at its old place then",
+        f"{fetch:,} files, {size:,} bytes, are fetched from the source",
+    ]
+    if aside or wrong:
+        told.append(f"{aside + wrong:,} things are moved to {aside_of(result['tree'])}; nothing is deleted")
+    by_size = sum(one["files"] for one in result["same"] if one["how"] == "size")
+    if by_size:
+        told.append(f"{by_size:,} files are taken by their size alone: the release says so (grade `size`)")
+    undo = adoption_store.undo(adoption_store.of_result(result))
+    told.append(f"modes, times and places as they were are kept in {undo}")
+    return told
+
+
+def mark(context: Context, dataset: str, result: AdoptionResult) -> Run:
+    """List, and note durably that this run adopts the tree. Raises FailedError where the source is not what
+    it was compared with, PreflightError where its release stands."""
+    _refuse_groups(context, dataset, result)
+    listed = list_step.run(context, dataset)
+    layout = context.layout(dataset)
+    if listed["published"]:
+        raise PreflightError(
+            "a release holds already what the source holds",
+            where=f"{dataset}/{listed['release']}",
+            why="a tree cannot become a release that stands",
+            hint="compare them by `penstock adopt`, without --seal; or stage anew by `--new-release`",
+        )
+    run = run_store.open_run(layout, listed["run"])
+    folder = adoption_store.of_result(result)
+    adoption = adoption_store.described(folder)
+    if run.info.listing_digest != adoption.listing:
+        raise FailedError(
+            "the source changed since the tree was compared with it",
+            where=dataset,
+            hint="the same command compares with what it holds now, and reads only what may differ",
+        )
+    with holding(context, dataset, run.id, STEP):
+        _withdraw(run)
+        at = f"{datetime.now(UTC):%Y-%m-%dT%H:%M:%SZ}"
+        tree = AdoptedTree(
+            run.id,
+            adoption.id,
+            str(folder.folder),
+            adoption.tree,
+            adoption.device,
+            adoption.inode,
+            aside_of(adoption.tree),
+            at,
+        )
+        adopted_trees.write(run.folder, tree)
+    return run
+
+
+def _withdraw(run: Run) -> None:
+    """Take back an intention to adopt that changed nothing yet, with the plan that was made for it. Raises
+    PreflightError where the run has a plan without a tree, or has taken another tree already."""
+    known = adopted_trees.read(run.folder)
+    if known is not None and adopted_trees.stands_in(known, run.data):
+        raise PreflightError(
+            "another tree became the staging of this release before",
+            where=known.tree,
+            hint=f"`penstock adopt {run.dataset} {known.tree} --seal` ends that; this tree stays as it is",
+        )
+    if known is not None:
+        run_store.drop_derived(run.folder)
+    elif run.folder.plan.exists():
+        raise PreflightError(
+            "a run of the dataset is under way without the tree",
+            where=str(run.folder.folder),
+            hint=f"end it by `penstock run {run.dataset}`, or remove {run.staging} and this folder",
+        )
+
+
+def go_on(context: Context, dataset: str, begun: Run | None = None) -> SealingResult:
+    """All steps of the run that is marked; what was done is not done again. `begun`: the run of an earlier
+    command, as `under_way` found it. Returns the result. Raises FailedError, after the tree went back to its
+    place, where the source changed before its files were taken over."""
+    listed = list_step.run(context, dataset)
+    layout = context.layout(dataset)
+    run = run_store.open_run(layout, listed["run"])
+    if adopted_trees.read(run.folder) is None:
+        if begun is not None:
+            _undo_rename(context, dataset, run, begun)
+        text = "the source changed since: what is the same is taken over from the run that adopted the tree"
+        context.emit(events.Warned(dataset, STEP, text))
+    plan_step.run(context, dataset)
+    copy_step.run(context, dataset)
+    permissions_step.run(context, dataset)
+    verify_step.run(context, dataset)
+    published = publish_step.run(context, dataset)
+    # By the plan: a command before this one may have fetched some, and been killed.
+    fetched = run.plan.files - run.plan.taken
+    return sealed(layout, run, fetched, str(published["path"]))
+
+
+def _undo_rename(context: Context, dataset: str, run: Run, begun: Run) -> None:
+    """Raises FailedError where there was a rename to undo."""
+    mark = adopted_trees.read(begun.folder)
+    if mark is None or mark.settled or not adopted_trees.stands_in(mark, begun.data):
+        return
+    with holding(context, dataset, run.id, STEP):
+        if not (alive := liveness.arrays_of(context, dataset, begun.folder)):
+            give_back(context, begun, "the source changed before its files were taken over")
+    raise FailedError(
+        "the source changed since the tree was compared with it",
+        where=dataset,
+        why=alive or f"the tree is back at {mark.tree}",
+        hint="the same command compares with what it holds now, and reads only what may differ",
+    )
+
+
+def sealed(layout: DatasetLayout, run: Run, fetched: int, path: str) -> SealingResult:
+    """What the command says of a release that was made of a tree."""
+    tree = adopted_trees.read(run.folder)
+    moved = []
+    if tree is not None and os.path.isdir(tree.aside):
+        moved = [tree.aside]
+    return {
+        "dataset": layout.dataset,
+        "release": run.release,
+        "path": path,
+        "current": dataset_folders.current(layout),
+        "fetched": fetched,
+        "aside": moved,
+        "undo": str(Path(tree.folder) / "undo") if tree is not None else "",
+    }

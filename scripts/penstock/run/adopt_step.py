@@ -1,0 +1,435 @@
+"""adopt: a tree that penstock did not write, compared with a dataset's source; resumable.
+
+Guarantees: nothing of the tree is changed, and nothing of it is fetched from an archive or a tier beyond
+`audit.recall`. A comparison that was stopped is continued by the same command. What is said to be the same
+was read in full, stood at the end as it was read, and is named by what it was compared with.
+"""
+
+from __future__ import annotations
+
+import os
+import secrets
+import time
+from collections import Counter
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from penstock.config import run_config
+from penstock.core import events, run_documents
+from penstock.core.documents import typed_json
+from penstock.core.documents.adoption_description import Adoption
+from penstock.core.documents.differences import CHECKSUM, KINDS, SIZE, TOLD
+from penstock.core.errors import FindingsError, PreflightError
+from penstock.core.grades import SIZE_ONLY
+from penstock.core.layout import EMPTY_FOLDERS, RunLayout
+from penstock.dataset import documents, own_state, receipts
+from penstock.engine.checksums import combine, compose, judge_giant, listed
+from penstock.fs import durable
+from penstock.fs.errno_map import storage_error
+from penstock.jobs import adoption_store, array_job
+from penstock.jobs.array_runner import run_array
+from penstock.jobs.forecast import element_time
+from penstock.jobs.ownership.dataset_hold import lock_of
+from penstock.listing.collection import folder_of, gather, open_sources, ordered
+from penstock.listing.giant_checksums import GiantClaims
+from penstock.listing.key_filter import Filter
+from penstock.listing.listers import reach
+from penstock.run import adopt_seal
+from penstock.run.adoption import survey_plan, surveyed_files
+from penstock.run.adoption.closing_walk import ClosingWalk, Proven, Rules, proven_by
+from penstock.tables import empty_folders
+from penstock.target import dataset_folders, tree_removal
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Sequence
+
+    from penstock.config.settings import DatasetConfig
+    from penstock.core.documents.differences import Difference
+    from penstock.core.documents.step_results import AdoptionResult, Amount
+    from penstock.core.layout import DatasetLayout
+    from penstock.core.model import Surveyed
+    from penstock.dataset.context import Context
+    from penstock.fs.path_walk import Found
+    from penstock.run.adoption.surveyed_files import File
+    from penstock.sources.port import Source
+
+STEP = "adopt"
+LOCK = "adopt.lock"
+SHOWN = 1000
+"""Differences that a result carries itself; all of them are in `differences.jsonl`."""
+ROUNDS = 3
+"""How often files that were touched since they were read are read again, before they count as moving."""
+
+
+@dataclass(frozen=True)
+class Request:
+    """What is asked for."""
+
+    tree: Path
+    read_source: bool = False
+    """Read the source where it states no checksum."""
+    seal: bool = False
+    """The tree is to become a release: the comparison's state lies with the dataset."""
+
+
+def run(context: Context, dataset: str, request: Request) -> AdoptionResult:
+    """Compare the tree with the dataset's source. Returns the result; `status` is SAME, PARTLY or DIFFERS.
+
+    Raises PreflightError for a tree or a source that cannot be read, LockedError when another comparison of
+    the dataset is at work, FailedError, InterruptedRunError (go on by the same command).
+    """
+    tree, seen = _tree(request.tree)
+    if request.seal:
+        adopt_seal.prepare(context, dataset, tree)
+    layout = _layout(context, dataset)
+    config = context.dataset(dataset)
+    sources = open_sources(config, context.config.engine.timeout)
+    for one, source in zip(config.sources, sources, strict=True):
+        _apart(tree, source)
+        reach(one, source, context.waiting(dataset, STEP, source.url))
+        _not_the_same(tree, source)
+    context.emit(events.Started(dataset, STEP))
+    durable.make_dirs(layout.adoptions)
+    with lock_of(context, layout, "", STEP, LOCK):
+        began = time.time()
+        folder, adoption = _meet(context, config, layout, sources, tree, seen, request)
+        comparison = _Comparison(context, config, layout, folder, adoption, sources)
+        result = comparison.run(began)
+        adoption_store.tidy(layout, adoption.id)
+    context.emit(events.Ended(dataset, STEP, {k: v for k, v in result.items() if k != "differences"}))
+    return result
+
+
+def _layout(context: Context, dataset: str) -> DatasetLayout:
+    """The dataset's own state where this account stages it, else a folder of this account."""
+    layout = context.layout(dataset)
+    if os.path.lexists(layout.folder) and dataset_folders.owns(layout):
+        dataset_folders.check_owner(layout)
+        if layout.state.is_dir():
+            return layout
+    own = own_state.beside(layout, "this comparison")
+    context.emit(events.Noted(dataset, STEP, f"what is seen is kept in {own.adoptions}"))
+    return own
+
+
+def _tree(path: Path) -> tuple[Path, os.stat_result]:
+    """The tree's top folder without links, and its stat. Raises PreflightError."""
+    tree = Path(os.path.realpath(path))
+    try:
+        seen = tree.stat()
+        os.close(os.open(tree, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC))
+    except OSError as error:
+        raise PreflightError(
+            "the tree cannot be read",
+            where=str(path),
+            why=str(error.strerror),
+            hint="name its top folder: what lies in it is compared with the source",
+        ) from None
+    return tree, seen
+
+
+def _apart(tree: Path, source: Source) -> None:
+    """Raises PreflightError where the tree is the source itself, or one lies in the other."""
+    folder = folder_of(source)
+    if folder is None:
+        return
+    mine, theirs = str(tree), os.path.realpath(folder)
+    if os.path.commonpath([mine, theirs]) in (mine, theirs):
+        raise PreflightError(
+            "the tree and the source lie in one another",
+            where=source.url,
+            why=f"the tree is {mine}",
+            hint="name the copy as the tree, and the original as the dataset's source",
+        )
+
+
+def _not_the_same(tree: Path, source: Source) -> None:
+    """As `_apart`, where a bind mount gives one folder two paths."""
+    folder = folder_of(source)
+    if folder is None:
+        return
+
+    def with_above(path: Path) -> list[tuple[int, int]]:
+        seen = [one.stat() for one in (path, *path.parents)]
+        return [(one.st_dev, one.st_ino) for one in seen]
+
+    mine, theirs = with_above(tree), with_above(Path(os.path.realpath(folder)))
+    if mine[0] in theirs or theirs[0] in mine:
+        raise PreflightError(
+            "the tree and the source are one folder, by two paths",
+            where=source.url,
+            why=f"the tree is {tree}, of the same device and inode, or one lies in the other",
+            hint="name the copy as the tree, and the original as the dataset's source",
+        )
+
+
+def _places(layout: DatasetLayout) -> set[Path]:
+    """Where comparisons of the dataset lie that this account made."""
+    return {layout.adoptions, own_state.layout_of(layout).adoptions}
+
+
+def _meet(
+    context: Context,
+    config: DatasetConfig,
+    layout: DatasetLayout,
+    sources: list[Source],
+    tree: Path,
+    seen: os.stat_result,
+    request: Request,
+) -> tuple[RunLayout, Adoption]:
+    """The comparison of this tree with what the source holds now: one that is there already, or a new one."""
+    spool = layout.adoptions / f"{adoption_store.NEW}{secrets.token_hex(8)}"
+    try:
+        os.mkdir(spool, 0o700)
+        context.emit(events.Started(layout.dataset, "list"))
+        gathered = gather(context, config, ordered(config, sources), spool / "listing.parquet")
+        listed_now = {"files": gathered.files, "bytes": gathered.bytes}
+        context.emit(events.Ended(layout.dataset, "list", listed_now))
+        if gathered.empty_folders:
+            empty_folders.write(spool / EMPTY_FOLDERS, gathered.empty_folders)
+        named = adoption_store.identity(tree, seen, gathered.digest, context.config.plan)
+        adoption = Adoption(
+            named,
+            layout.dataset,
+            str(tree),
+            seen.st_dev,
+            seen.st_ino,
+            f"{datetime.now(UTC):%Y-%m-%dT%H:%M:%SZ}",
+            gathered.digest,
+            gathered.files,
+            gathered.bytes,
+            gathered.scanned,
+            dict(gathered.ignored),
+            request.read_source,
+            context.config.target.filesystem,
+            context.config.audit.recall,
+        )
+        folder = adoption.layout(layout)
+        if adoption_store.description(folder).exists():
+            created = adoption_store.described(folder).created
+            adoption = adoption._replace(created=created)
+            context.emit(
+                events.Noted(layout.dataset, STEP, f"going on with comparison {named}, begun {created}")
+            )
+        else:
+            if folder.folder.exists():
+                tree_removal.remove_tree(folder.folder, context.spend)
+            if layout.state_root == context.config.target.state_root:
+                theirs, mine = adoption.layout(own_state.layout_of(layout)), RunLayout(spool)
+                if adoption_store.bring(theirs, mine):
+                    plan = documents.load(run_documents.PLAN, mine.plan)
+                    survey_plan.mark_differed(mine, plan, adoption, _places(layout))
+            durable.rename(spool, folder.folder)
+        adoption_store.describe(folder, adoption)
+    except OSError as error:
+        raise storage_error(error, "the comparison's state cannot be kept", str(layout.adoptions)) from error
+    finally:
+        if spool.exists():
+            tree_removal.remove_tree(spool, context.spend)
+    return folder, adoption
+
+
+class _Comparison:
+    def __init__(
+        self,
+        context: Context,
+        config: DatasetConfig,
+        layout: DatasetLayout,
+        folder: RunLayout,
+        adoption: Adoption,
+        sources: Sequence[Source],
+    ) -> None:
+        self._context, self._config = context, config
+        self._folder, self._adoption = folder, adoption
+        self._tree = Path(adoption.tree)
+        self._urls = [source.url for source in sources]
+        self._run = array_job.describe(
+            layout,
+            folder,
+            adoption.id,
+            "",
+            created=adoption.created,
+            listing=adoption.listing,
+            counts=(adoption.files, adoption.bytes, adoption.scanned),
+            config=run_config.freeze(context.config, config),
+            ignored=adoption.ignored,
+            sources=self._urls,
+        )
+        survey_plan.make(context, folder, adoption, self._urls, _places(layout))
+        self._claims = GiantClaims(context, self._run)
+        self._judged: dict[tuple[str, tuple[str, ...]], Proven] = {}
+        """By path and the parts' proofs: a file that was touched is read again."""
+
+    def run(self, began: float) -> AdoptionResult:
+        if self._folder.result.exists():
+            # Another look at a tree that was compared to the end: only what may have changed is read.
+            again = self._walk(again=True, last=False, since=began)
+            for _ in again.differences(surveyed_files.read(self._folder, self._run.plan)):
+                self._context.stop.check()
+            self._folder.result.unlink()
+            self._reread(again.stale)
+        run, plan = self._run, self._run.plan
+        self._context.emit(
+            events.Started(
+                run.dataset,
+                STEP,
+                files=sum(shard.rows for shard in plan.shards),
+                bytes=plan.bytes,
+                elements=len(plan.shards),
+            )
+        )
+        held, expected = receipts.held(run, STEP), element_time(run.layout, run.shards, copies=False)
+        for attempt in range(ROUNDS + 1):
+            run_array(self._context, run.dataset, run.folder, STEP, run.indices, held, expected=expected)
+            folders = adoption_store.FolderList(self._folder)
+            try:
+                walk = self._walk(again=False, last=attempt == ROUNDS, since=began, folder=folders.add)
+                counted = _Counted()
+                found = walk.differences(surveyed_files.read(self._folder, self._run.plan))
+                adoption_store.keep(self._folder, counted.pass_on(found, self._context))
+                folders.close()
+            except BaseException:
+                folders.abandon()
+                raise
+            if not walk.stale:
+                break
+            rows = sum(map(len, walk.stale.values()))
+            text = f"{rows:,} files were touched since they were read, and are read again"
+            self._context.emit(events.Warned(self._adoption.dataset, STEP, text))
+            self._reread(walk.stale)
+        return self._close(walk, counted, began)
+
+    def _reread(self, stale: dict[int, list[Surveyed]]) -> None:
+        """Have these rows, by shard, read again by the next elements."""
+        surveyed_files.mark_stale(self._folder, stale)
+        for shard in stale:
+            receipts.drop(self._folder.receipt(STEP, shard))
+
+    def _walk(
+        self, *, again: bool, last: bool, since: float, folder: Callable[[Found], None] = lambda _: None
+    ) -> ClosingWalk:
+        config, urls = self._config, self._urls
+        folders = self._run.folder.empty_folders
+        rules = Rules(
+            wants=_wants(config),
+            links_left_out=bool(self._adoption.ignored.get("links")),
+            times=all(url.startswith("file://") for url in urls),
+            read_source=self._adoption.read_source,
+            last=last,
+        )
+        kept = empty_folders.read(folders) if folders.exists() else ()
+        return ClosingWalk(self._tree, rules, self._judge, kept, again=again, since=since, folder=folder)
+
+    def _judge(self, file: File) -> Proven:
+        """What a giant's parts prove together. Raises IntegrityError where they contradict the source."""
+        entry, how = file.entry, proven_by([row.how for row in file.rows])
+        if how != CHECKSUM:
+            return Proven(how, SIZE_ONLY)
+        proofs = tuple(row.source_proof for row in file.rows)
+        judged = self._judged.get((entry.path, proofs))
+        if judged is None:
+            lengths = [entry.length] * (len(file.rows) - 1)
+            lengths.append(entry.size - sum(lengths))
+            offsets = [entry.length * number for number in range(len(proofs))]
+            together = combine(zip(proofs, lengths, strict=True)) or compose(
+                zip(proofs, offsets, lengths, strict=True)
+            )
+            grade = SIZE_ONLY
+            if together is not None:
+                whole = entry._replace(part=-1, offset=0, length=entry.size)
+                claims = (*self._claims(whole), *listed(whole))
+                grade, _ = judge_giant(entry.key, [together], claims, entry.token)
+            judged = Proven(CHECKSUM if grade != SIZE_ONLY else SIZE, grade)
+            self._judged[entry.path, proofs] = judged
+        return judged
+
+    def _close(self, walk: ClosingWalk, counted: _Counted, began: float) -> AdoptionResult:
+        adoption = self._adoption
+        differs = any(kind not in TOLD for kind in counted.files)
+        by_size = any(one.how == SIZE and walk.same_bytes[one] for one in walk.same)
+        partly = by_size or "away" in counted.files
+        result: AdoptionResult = {
+            "dataset": adoption.dataset,
+            "tree": adoption.tree,
+            "adoption": adoption.id,
+            "status": "DIFFERS" if differs else "PARTLY" if partly else "SAME",
+            "same": [
+                {"how": one.how, "grade": one.grade, "files": files, "bytes": walk.same_bytes[one]}
+                for one, files in sorted(walk.same.items())
+            ],
+            "counts": counted.amounts(),
+            "differences": counted.shown,
+            "all_differences": str(adoption_store.differences(self._folder)),
+            "files": adoption.files,
+            "bytes": adoption.bytes,
+            "scanned": adoption.scanned,
+            "ignored": dict(adoption.ignored),
+            "sources": self._urls,
+            "read_source": adoption.read_source,
+            "methods": dict(walk.methods),
+            "earlier": walk.earlier,
+            "elements": len(self._run.plan.shards),
+            "began": adoption.created,
+            "moved_bytes": receipts.moved(receipts.of_elements(self._run, STEP), began),
+            "seconds": round(time.time() - began, 3),
+        }
+        durable.write_json(self._folder.result, typed_json.plain(result))
+        return result
+
+
+class _Counted:
+    """Differences by kind, and the first of them."""
+
+    def __init__(self) -> None:
+        self.files: Counter[str] = Counter()
+        self.bytes: Counter[str] = Counter()
+        self.shown: list[Difference] = []
+
+    def pass_on(self, found: Iterator[Difference], context: Context) -> Iterator[Difference]:
+        for one in found:
+            context.stop.check()
+            self.files[one.kind] += 1
+            self.bytes[one.kind] += one.size
+            if len(self.shown) < SHOWN:
+                self.shown.append(one)
+            yield one
+
+    def amounts(self) -> dict[str, Amount]:
+        return {
+            kind: {"files": self.files[kind], "bytes": self.bytes[kind]}
+            for kind in KINDS
+            if kind in self.files
+        }
+
+
+def _wants(config: DatasetConfig) -> Callable[[str], bool]:
+    """Whether the dataset's patterns let a path belong to it."""
+    filtered = Filter(config.include, config.exclude)
+    if filtered.everything:
+        return lambda _: True
+    prefixes = [f"{source.into}/" if source.into else "" for source in config.sources]
+
+    def wants(path: str) -> bool:
+        return any(path.startswith(prefix) and filtered.accepts(path[len(prefix) :]) for prefix in prefixes)
+
+    return wants
+
+
+def differences(result: AdoptionResult) -> Iterator[Difference]:
+    """All differences of a comparison that has ended. Raises FailedError when their file is damaged."""
+    return adoption_store.kept(adoption_store.of_result(result))
+
+
+def judge(result: AdoptionResult) -> None:
+    """Raises FindingsError (exit 4) when the tree differs. What is only told is no difference."""
+    if result["status"] != "DIFFERS":
+        return
+    told = ", ".join(f"{one['files']:,} {kind}" for kind, one in result["counts"].items() if kind not in TOLD)
+    raise FindingsError(
+        "the tree is not what the source holds",
+        where=result["tree"],
+        why=told,
+        hint=f"all differences are listed in {result['all_differences']}",
+    )

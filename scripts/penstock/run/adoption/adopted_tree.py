@@ -1,0 +1,370 @@
+"""A tree that penstock did not write and that becomes a release: rows that plan takes over, and how they are.
+
+Plan takes over each file that a comparison (`penstock adopt`) found to be the same as in the source. Before
+the copy begins the tree becomes the staging's `data` by one rename, what the release will not hold is moved
+aside, and each file gets its final mode, group and time if it is still the one that was read. Such a file is
+recorded in the journals; the copy fetches the others. How the files stand then is kept in the run's survey:
+verify reads no file again that nobody has touched since.
+
+| killed                   | the next copy                                                               |
+|--------------------------|-----------------------------------------------------------------------------|
+| before the rename        | renames                                                                     |
+| after it                 | sees the tree in its place by its inode                                     |
+| while files are settled  | settles those without a journal line; where such a file has its mode        |
+|                          | already nobody can say that only penstock touched it, so verify reads it    |
+"""
+
+from __future__ import annotations
+
+import os
+from dataclasses import dataclass, field
+from functools import partial
+from itertools import chain, groupby
+from pathlib import Path
+from typing import TYPE_CHECKING, NamedTuple
+
+from penstock.core import events, human
+from penstock.core.delta import merge, taken
+from penstock.core.digests import DIGEST_BYTES, of_hex
+from penstock.core.documents.differences import NOT_LISTED, SAME, TO_FETCH
+from penstock.core.errors import FailedError
+from penstock.core.grades import SIZE_ONLY
+from penstock.core.layout import RunLayout
+from penstock.core.model import Copied, Entry, Reuse, Surveyed
+from penstock.core.row_codec import reused_line
+from penstock.core.text import in_quotes
+from penstock.dataset import adopted_trees
+from penstock.dataset.run import read_plan
+from penstock.engine.records import journal
+from penstock.fs.adaptive_threads import Calls
+from penstock.fs.capabilities import facts
+from penstock.host.job_environment import host_name
+from penstock.jobs import adoption_store
+from penstock.run.adoption import surveyed_files
+from penstock.tables import survey_file
+from penstock.tables.shards import as_columns, as_rows, read_shard
+from penstock.target import dataset_folders, modes, tree_removal
+from penstock.target.adopted_files import AdoptedFiles, move_tree
+from penstock.target.barrier import Barrier
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator, Sequence
+
+    import pyarrow as pa
+
+    from penstock.core.documents.marks import AdoptedTree
+    from penstock.core.run_documents import ShardInfo
+    from penstock.dataset.context import Context
+    from penstock.dataset.run import Run
+    from penstock.jobs.ownership.abandoned_stagings import Staging
+    from penstock.run.adoption.surveyed_files import File
+    from penstock.target.adopted_files import Settled
+
+GROUP = 16_384
+"""Rows that are recorded together: what a kill can make verify read again."""
+
+
+class _Lying(NamedTuple):
+    path: str
+    file: File
+
+
+class AdoptedRows:
+    """In place of `takeover.TakeOver`: the rows that a plan takes over from a tree. Each pass over the
+    listing gives the same rows."""
+
+    def __init__(self, mark: AdoptedTree, run: Run, *, reflinks: bool) -> None:
+        """`reflinks`: whether a copy on the target shares its blocks."""
+        self.mark, self._plan, self._reflinks = mark, run.config.plan, reflinks
+        self.own_sizes: list[int] = []
+        """Of the files that cannot be the release's own, and are copied beside what is moved aside."""
+        self.stagings: Sequence[Staging] = ()
+        self.used: set[str] = set()
+        self.giants: dict[str, tuple[str, int, dict[int, Reuse]]] = {}
+        """Always empty: giants come with the tree."""
+        self._parts: dict[str, dict[int, Reuse]] = {}
+
+    def __bool__(self) -> bool:
+        return True
+
+    def over(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        """Rows of shards, with `reuse` set where the tree has the file."""
+        rows: Iterator[list[Entry]] = map(as_rows, batches)
+        self.own_sizes = []
+        lying = (_Lying(file.entry.path, file) for file in good_files(self.mark))
+        return chain.from_iterable(map(as_columns, merge(rows, lying, self._reused)))
+
+    def parts(self, rows: Iterable[Entry]) -> Iterator[Entry]:
+        """A giant's rows, with `reuse` where the tree has the part."""
+        for row in rows:
+            there = self._parts.get(row.path, {}).get(row.part)
+            yield row._replace(reuse=there) if there else row
+
+    def _reused(self, entry: Entry, lying: _Lying) -> Reuse | None:
+        file = lying.file
+        if not self._reflinks and not _is_alone(file):
+            self.own_sizes.append(entry.size)
+        giant = entry.size >= max(self._plan.giant_bytes, self._plan.part_bytes + 1)
+        if giant:
+            self._parts[entry.path] = {n: taken(one, self.mark.key) for n, one in _parts_of(file)}
+            return None
+        (row,) = file.rows
+        return taken(_copied(row), self.mark.key)
+
+
+def _copied(row: Surveyed) -> Copied:
+    """Who wrote it is not known."""
+    return Copied(row.row, row.digest, row.source_grade or SIZE_ONLY, row.source_proof, linked=True)
+
+
+def _parts_of(file: File) -> Iterator[tuple[int, Copied]]:
+    """Of a giant that was read in parts; or as a whole, with digests of its parts."""
+    if len(file.rows) > 1 or not file.rows[0].parts:
+        yield from enumerate(map(_copied, file.rows))
+        return
+    parts = file.rows[0].parts
+    for number in range(len(parts) // DIGEST_BYTES):
+        digest = parts[number * DIGEST_BYTES : (number + 1) * DIGEST_BYTES]
+        yield number, Copied(0, of_hex(digest.hex()), SIZE_ONLY, "", linked=True)
+
+
+def good_files(mark: AdoptedTree) -> Iterator[File]:
+    """The files of the comparison that are the same as in the source, in order."""
+    folder = RunLayout(Path(mark.folder))
+    bad = {one.path for one in adoption_store.kept(folder) if one.kind in TO_FETCH or one.kind == "source"}
+    for files in surveyed_files.read(folder, read_plan(folder)):
+        for file in files:
+            if file.entry.path not in bad and all(row.state == SAME for row in file.rows):
+                yield file
+
+
+def _is_alone(file: File) -> bool:
+    """Whether it was this account's, with one name, when it was read."""
+    seen = file.rows[0]
+    return seen.uid == os.geteuid() and seen.links == 1
+
+
+def sentence(mark: AdoptedTree, files: int) -> str:
+    return (
+        f"{files:,} files are taken over from the tree {mark.tree}, which becomes the release by one rename"
+    )
+
+
+def settle(context: Context, run: Run) -> None:
+    """Have the adopted tree, where the run has one, as the staging's `data`, and record what is taken over.
+    To be called under the dataset's lock, before any element of copy lives. What was done is not done
+    again."""
+    mark = adopted_trees.read(run.folder)
+    if mark is None or mark.settled:
+        return
+    context.assert_held()
+    folder = RunLayout(Path(mark.folder))
+    _move(run, mark, folder)
+    policy = run.config.dataset.permissions
+    gid, rules = modes.group_id(policy), modes.access_rules(policy)
+    dataset_folders.open_staging(run.layout, run.release, modes.dir_mode(policy), gid, rules)
+    tree_removal.open_folders(run.data)
+    with AdoptedFiles(
+        run.data,
+        Path(mark.aside),
+        file_mode=modes.file_mode(policy),
+        gid=gid,
+        keep_mtime=policy.mtime == "keep",
+        fsync=facts(run.data).durability == "fsync",
+        rules=rules,
+        note=partial(adoption_store.note_aside, folder),
+        spend=context.spend,
+    ) as adopted:
+        _Settling(context, run, mark, adopted).all()
+    adopted_trees.write(run.folder, mark._replace(settled=True))
+
+
+def _move(run: Run, mark: AdoptedTree, folder: RunLayout) -> None:
+    here = run.data if adopted_trees.stands_in(mark, run.data) else Path(mark.tree)
+    if not adopted_trees.stands_in(mark, here):
+        raise FailedError(
+            "the tree is neither where it was nor in the staging",
+            where=mark.tree,
+            why=f"no folder of inode {mark.inode} is there or at {run.data}",
+            hint=f"move it back to {mark.tree}; where another tree stands there now, `penstock adopt "
+            f"{run.dataset} {mark.tree} --seal` compares that one; without a tree, remove "
+            f"{run.folder.folder}: `penstock run {run.dataset}` fetches all then",
+        )
+    adoption_store.note_tree(folder, mark.tree, str(run.data), os.lstat(here))
+    move_tree(Path(mark.tree), run.data, mark.inode)
+
+
+class _Row(NamedTuple):
+    row: int
+    entry: Entry
+    reuse: Reuse
+    file: File
+
+
+@dataclass
+class _Settling:
+    context: Context
+    run: Run
+    mark: AdoptedTree
+    adopted: AdoptedFiles
+    giants: dict[str, Settled] = field(default_factory=dict)
+    """What became of each giant: its parts may lie in several shards."""
+    copied: list[tuple[str, str]] = field(default_factory=list)
+    """Each file that was not this account's alone, and why."""
+
+    def all(self) -> None:
+        folder = RunLayout(Path(self.mark.folder))
+        for one in adoption_store.kept(folder):
+            if one.kind in NOT_LISTED or (one.kind in TO_FETCH and one.kind != "missing"):
+                self.adopted.set_aside(one.path)
+        files = _Files(good_files(self.mark))
+        for shard in self.run.plan.shards:
+            self._shard(shard, files)
+        if self.copied:
+            first, why = self.copied[0]
+            count = human.counted(len(self.copied), "file")
+            text = (
+                f"copied on the target, and moved aside unchanged: {count}, such as {in_quotes(first)}: {why}"
+            )
+            self.context.emit(events.Noted(self.run.dataset, "copy", text))
+
+    def _own(self, row: _Row, settled: Settled) -> Settled:
+        """A copy of a file that is not this account's alone, in its place. Verify reads it back."""
+        path, seen = row.entry.path, row.file.rows[0]
+        inode = self.adopted.own(path, inode=seen.inode, size=row.entry.size)
+        if not inode:
+            return settled
+        self.copied.append((path, settled.why))
+        done = self.adopted.settle(
+            path,
+            inode=inode,
+            size=row.entry.size,
+            mtime_ns=seen.mtime_ns,
+            ctime_ns=0,
+            wanted_ns=row.entry.modified_ns,
+        )
+        if path in self.giants:
+            self.giants[path] = done
+        return done
+
+    def _instead(self, path: str, why: str) -> None:
+        """The file is fetched anew."""
+        text = f"{in_quotes(path)} is fetched anew: {why}"
+        self.context.emit(events.Warned(self.run.dataset, "copy", text))
+        self.adopted.set_aside(path)
+
+    def _shard(self, shard: ShardInfo, files: _Files) -> None:
+        journals = self.run.folder.journals(shard.index)
+        done = set(journal.replay(journals, shard.digest))
+        writer = journal.Journal(
+            journals, shard_digest=shard.digest, run=self.run.id, attempt="adopt", host=host_name()
+        )
+        try:
+            for number, rows in enumerate(_grouped(_met(self.run, shard, self.mark, files))):
+                self.context.stop.check()
+                self.context.assert_held()
+                left = [row for row in rows if row.row not in done]
+                if left:
+                    self._group(shard, number, left, writer)
+        finally:
+            writer.close()
+
+    def _group(self, shard: ShardInfo, number: int, rows: Sequence[_Row], writer: journal.Journal) -> None:
+        files = [list(same) for _, same in groupby(rows, lambda row: row.entry.path)]
+        before = (_before(same[0].file) for same in files)
+        name = f"{shard.index:05d}-{number:05d}"
+        adoption_store.note_files(RunLayout(Path(self.mark.folder)), name, before)
+        with Barrier(self.run.data) as barrier, Calls() as calls:
+            settled = calls.each(lambda some: [self._settle(same[0]) for same in some], files)
+            settled = [
+                self._own(same[0], one) if one.others else one
+                for same, one in zip(files, settled, strict=True)
+            ]
+            barrier.wait()
+        stands: list[Surveyed] = []
+        lines: list[str] = []
+        for same, one in zip(files, settled, strict=True):
+            if one.why:
+                self._instead(same[0].entry.path, one.why)
+                continue
+            for row in same:
+                lines.append(reused_line(row.row, row.reuse))
+                if one.certain and not adoption_store.too_old(row.file.rows[0].seen_ns):
+                    seen = row.file.rows[min(max(row.entry.part, 0), len(row.file.rows) - 1)]
+                    stands.append(
+                        seen._replace(
+                            row=row.row, digest=row.reuse.digest, mtime_ns=one.mtime_ns,
+                            ctime_ns=one.ctime_ns, parts=b"",
+                        )
+                    )  # fmt: skip
+        if stands:
+            survey_file.put(self.run.folder.survey(shard.index), iter([stands]))
+        writer.append("".join(lines).encode())
+        writer.sync()
+
+    def _settle(self, row: _Row) -> Settled:
+        if row.entry.path in self.giants:
+            return self.giants[row.entry.path]
+        seen = row.file.rows[0]
+        settled = self.adopted.settle(
+            row.entry.path,
+            inode=seen.inode,
+            size=row.entry.size,
+            mtime_ns=seen.mtime_ns,
+            ctime_ns=seen.ctime_ns,
+            wanted_ns=row.entry.modified_ns,
+        )
+        if row.entry.part >= 0:
+            self.giants[row.entry.path] = settled
+        return settled
+
+
+def _before(file: File) -> dict[str, object]:
+    """What the undo list has of a file, as it was when it was read."""
+    seen = file.rows[0]
+    return {
+        "path": file.entry.path, "mode": seen.mode & 0o7777, "uid": seen.uid, "gid": seen.gid,
+        "mtime_ns": seen.mtime_ns,
+    }  # fmt: skip
+
+
+class _Files:
+    """Files in the order of their paths, each given as long as it is asked for: the parts of a giant may lie
+    in several shards."""
+
+    def __init__(self, files: Iterator[File]) -> None:
+        self._files, self._now = files, next(files, None)
+
+    def of(self, path: str) -> File:
+        """Paths are asked for in order. Raises FailedError for one that is not there."""
+        while self._now is not None and self._now.entry.path != path:
+            self._now = next(self._files, None)
+        if self._now is None:
+            raise FailedError(
+                "the comparison of an adopted tree has lost a file",
+                where=path,
+                hint="compare it again: `penstock adopt`",
+            )
+        return self._now
+
+
+def _met(run: Run, shard: ShardInfo, mark: AdoptedTree, files: _Files) -> Iterator[_Row]:
+    """The shard's rows that are taken over, each with its file. The shards come in the order of the paths."""
+    row = -1
+    for group in read_shard(run.folder.shard(shard.index)):
+        for entry in group:
+            row += 1
+            if entry.reuse and entry.reuse.staging == mark.key:
+                yield _Row(row, entry, entry.reuse, files.of(entry.path))
+
+
+def _grouped(rows: Iterator[_Row]) -> Iterator[list[_Row]]:
+    """GROUP rows at a time, the parts of one giant together."""
+    some: list[_Row] = []
+    for row in rows:
+        if len(some) >= GROUP and row.entry.path != some[-1].entry.path:
+            yield some
+            some = []
+        some.append(row)
+    if some:
+        yield some

@@ -1,0 +1,292 @@
+"""The tree walked beside listing and survey: what differs, and which files were touched since they were read.
+
+One pass over all three, in the order of the paths; memory grows with what is stale alone. A file counts as
+compared when inode, size, mtime and ctime are still those of the moment when it was read.
+"""
+
+from __future__ import annotations
+
+import os
+import stat
+from collections import Counter, defaultdict
+from functools import partial
+from typing import TYPE_CHECKING, NamedTuple
+
+from penstock.core.documents.differences import (
+    AWAY,
+    CHECKSUM,
+    OTHER,
+    READ,
+    SAME,
+    SIZE,
+    SOURCE,
+    UNREAD,
+    Difference,
+)
+from penstock.core.errors import IntegrityError
+from penstock.fs.path_walk import Cursor
+from penstock.jobs.adoption_store import too_old
+from penstock.run.adoption import surveyed_files
+from penstock.tables.empty_folders import Kept
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Iterator, Sequence
+    from pathlib import Path
+
+    from penstock.core.model import Entry, Surveyed
+    from penstock.fs.dir_stat import Looked
+    from penstock.fs.path_walk import Found
+    from penstock.run.adoption.surveyed_files import File
+
+SECOND = 10**9
+
+
+class Proven(NamedTuple):
+    """What a file that is the same was compared by."""
+
+    how: str
+    """One of `differences.PROOFS`."""
+    grade: str
+    """One of `core.grades.SOURCE_GRADES`."""
+
+
+class Rules(NamedTuple):
+    """What decides of a thing in the tree that no listed file is."""
+
+    wants: Callable[[str], bool]
+    """Whether the dataset's `include` and `exclude` let a path belong to it."""
+    links_left_out: bool
+    """Whether links and special files of the source are left out of the listing."""
+    times: bool
+    """Whether the listing's times are those of files, so that another one is worth a word."""
+    read_source: bool
+    """Whether files that only their size was compared of have to be read at the source."""
+    last: bool
+    """Whether a file that was touched counts as moving, since it was read often enough."""
+
+
+class ClosingWalk:
+    """Call `differences` once, to the end; then the totals hold."""
+
+    def __init__(
+        self,
+        tree: Path,
+        rules: Rules,
+        judge: Callable[[File], Proven],
+        folders: Iterable[str] = (),
+        *,
+        again: bool = False,
+        since: float = 0.0,
+        folder: Callable[[Found], None] = lambda _: None,
+    ) -> None:
+        """`judge`: what a giant's parts prove together; raises IntegrityError where they contradict the
+        source. `folders`: empty ones that the dataset keeps. `again`: whatever did not come out as the same
+        is stale, and what is too old. `since`: seconds since the epoch. `folder` is
+        called with each folder of the tree."""
+        self._path, self._rules, self._judge, self._again = tree, rules, judge, again
+        self._folder = folder
+        self._since = int(since * SECOND)
+        self._tree = Cursor(tree, unreadable=self._unreadable)
+        self._kept = Kept(folders)
+        self._dark: list[Difference] = []
+        self._unlisted = ""
+        """The last folder in which no listed file lies, and that lies in no other one."""
+        self.stale: dict[int, list[Surveyed]] = defaultdict(list)
+        """Rows to be read again, by shard."""
+        self.same: Counter[Proven] = Counter()
+        self.same_bytes: Counter[Proven] = Counter()
+        self.methods: Counter[str] = Counter()
+        """Rows that are the same, by how the caches were passed."""
+        self.earlier = 0
+        """Rows that are the same and were read before `since`."""
+
+    def differences(self, files: Iterator[list[File]]) -> Iterator[Difference]:
+        """All of them, in the order of the paths."""
+        for some in files:
+            yield from self._group(some)
+        for found in self._tree.rest():
+            yield from self._newly_dark()
+            yield from self._beside(found, "")
+        yield from self._newly_dark()
+        for folder in self._kept.missing():
+            yield Difference("missing", f"{folder}/", 0, "an empty folder of the source")
+
+    def _group(self, some: Sequence[File]) -> Iterator[Difference]:
+        paths = [file.entry.path for file in some]
+        plain = list(map(self._is_plain, some))
+        apart: set[int] = set()
+        for index, found, own in self._tree.against(paths, partial(self._as_read, some, plain)):
+            yield from self._newly_dark()
+            if not own:
+                if found is not None:
+                    yield from self._beside(found, paths[index])
+                continue
+            for one in self._own(some[index], found):
+                if one is _STALE:
+                    apart.add(index)
+                    continue
+                if one.kind != "time":
+                    apart.add(index)
+                yield one
+        for index, file in enumerate(some):
+            if index not in apart:
+                self._count(file)
+
+    def _is_plain(self, file: File) -> bool:
+        """Whether nothing is to be said of the file if it stands as it was read."""
+        if len(file.rows) > 1:
+            return False
+        (seen,) = file.rows
+        if seen.state != SAME or (self._again and too_old(seen.seen_ns)):
+            return False
+        return seen.how != SIZE or not (self._rules.read_source or self._other_time(file))
+
+    def _other_time(self, file: File) -> bool:
+        if not self._rules.times:
+            return False
+        return file.entry.modified_ns // SECOND != file.rows[0].mtime_ns // SECOND
+
+    def _as_read(self, some: Sequence[File], plain: Sequence[bool], looked: Looked, start: int) -> bool:
+        stop = start + len(looked.mode)
+        if not all(plain[start:stop]):
+            return False
+        files = some[start:stop]
+        rows = [file.rows[0] for file in files]
+        return (
+            looked.size == [file.entry.size for file in files]
+            and looked.mtime_ns == [row.mtime_ns for row in rows]
+            and looked.ctime_ns == [row.ctime_ns for row in rows]
+            and looked.inode == [row.inode for row in rows]
+            and all(map(stat.S_ISREG, set(looked.mode)))
+        )
+
+    def _own(self, file: File, found: Found | None) -> Iterator[Difference]:
+        """What is to be said of a listed file; `_STALE` where it has to be read again."""
+        entry = file.entry
+        states = {row.state for row in file.rows}
+        if found is None:
+            yield self._absent(file, states)
+        elif found.kind != "file":
+            yield _of(
+                entry, "replaced", f"a {'special file' if found.kind == 'other' else found.kind} stands there"
+            )
+        elif found.size != entry.size:
+            yield _of(entry, "size", f"it has {found.size} bytes, not {entry.size}")
+        elif states == {SAME} and all(
+            (row.inode, row.mtime_ns, row.ctime_ns) == (found.inode, found.mtime_ns, found.ctime_ns)
+            for row in file.rows
+        ):
+            yield from self._as_it_was(file)
+        elif self._again:
+            yield self._is_stale(file)
+        elif OTHER in states:
+            row = next(row for row in file.rows if row.state == OTHER)
+            yield _of(entry, "content", row.why, row.how)
+        elif states - {SAME} and states <= {SAME, UNREAD, SOURCE, AWAY}:
+            row = next(row for row in file.rows if row.state != SAME)
+            yield _of(entry, row.state, row.why)
+        elif self._rules.last:
+            yield _of(entry, "moving", "it was written to or touched whenever it was read")
+        else:
+            yield self._is_stale(file)
+
+    def _as_it_was(self, file: File) -> Iterator[Difference]:
+        """A file that stands as it was read, and whose rows are, each by itself, the source's."""
+        if self._again and any(too_old(row.seen_ns) for row in file.rows):
+            yield self._is_stale(file)
+            return
+        if self._rules.read_source and any(row.how == SIZE for row in file.rows):
+            yield self._is_stale(file)
+            return
+        if len(file.rows) > 1:
+            try:
+                self._judge(file)
+            except IntegrityError as error:
+                yield _of(file.entry, "content", error.reason, CHECKSUM)
+                return
+        if {row.how for row in file.rows} == {SIZE} and self._other_time(file):
+            yield _of(file.entry, "time", "same size, another time; its bytes were not compared")
+
+    def _is_stale(self, file: File) -> Difference:
+        differed = self._differed(file)
+        for shard, row in file.places:
+            self.stale[shard].append(surveyed_files.stale(row, differed=differed))
+        return _STALE
+
+    def _differed(self, file: File) -> bool:
+        """Whether the file's bytes were other ones when they were read last. Such a file is the same again
+        when its bytes are compared and are the source's, and not because its size is right."""
+        if any(row.state != SAME and row.how for row in file.rows):
+            return True
+        if len(file.rows) == 1 or any(row.state != SAME for row in file.rows):
+            return False
+        try:
+            self._judge(file)
+        except IntegrityError:
+            return True
+        return False
+
+    def _absent(self, file: File, states: set[str]) -> Difference:
+        entry = file.entry
+        try:
+            mode = os.lstat(self._path / entry.path).st_mode
+        except PermissionError as error:
+            return _of(entry, UNREAD, error.strerror or "")
+        except OSError:
+            return _of(entry, "missing", "it is not there")
+        if stat.S_ISDIR(mode):
+            self._unlisted = entry.path
+            return _of(entry, "replaced", "a folder stands there")
+        if states == {UNREAD}:
+            return _of(entry, UNREAD, file.rows[0].why)
+        return _of(entry, "moving", "it came while the tree was walked")
+
+    def _beside(self, found: Found, path: str) -> Iterator[Difference]:
+        """Of something that no listed file is; `path` is the next listed file's."""
+        if found.kind == "dir":
+            self._folder(found)
+            if self._kept.meet(found.path) or found.holds(path):
+                return
+            if not f"{found.path}/".startswith(f"{self._unlisted}/") or not self._unlisted:
+                self._unlisted = found.path
+                yield Difference("folder", f"{found.path}/", 0, "no file of the source lies in it")
+        elif not self._rules.wants(found.path):
+            yield Difference("excluded", found.path, found.size, "`include` and `exclude` leave it out")
+        elif found.kind == "file":
+            yield Difference("extra", found.path, found.size, "the source does not have it")
+        elif self._rules.links_left_out:
+            yield Difference(
+                "unlinked", found.path, 0, "links and special files are left out at the source, too"
+            )
+        elif found.kind == "link":
+            yield Difference("link", found.path, 0, "a symbolic link that the source does not have")
+        else:
+            yield Difference("special", found.path, 0, "a FIFO, socket or device")
+
+    def _unreadable(self, folder: str, error: OSError) -> None:
+        why = f"the folder cannot be read: {os.strerror(error.errno or 0)}"
+        self._dark.append(Difference(UNREAD, f"{folder}/", 0, why))
+
+    def _newly_dark(self) -> Iterator[Difference]:
+        while self._dark:
+            yield self._dark.pop(0)
+
+    def _count(self, file: File) -> None:
+        row = file.rows[0]
+        proven = self._judge(file) if len(file.rows) > 1 else Proven(row.how, row.source_grade)
+        self.same[proven] += 1
+        self.same_bytes[proven] += file.entry.size
+        self.methods.update(one.method for one in file.rows)
+        self.earlier += sum(one.seen_ns < self._since for one in file.rows)
+
+
+_STALE = Difference("moving", "", 0, "")
+
+
+def _of(entry: Entry, kind: str, why: str, how: str = "") -> Difference:
+    return Difference(kind, entry.path, entry.size, why, how)
+
+
+def proven_by(rows: Sequence[str]) -> str:
+    """What a giant was compared by, from its parts: the weakest."""
+    return SIZE if SIZE in rows else READ if READ in rows else CHECKSUM

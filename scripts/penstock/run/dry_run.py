@@ -1,0 +1,67 @@
+"""What a run would do, from the configuration and the datasets' own state. No source is listed, no cluster is
+queried, nothing is changed."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, cast
+
+from penstock.cluster.registry import open_cluster
+from penstock.core.errors import PenstockError
+from penstock.dataset.context import Context
+from penstock.look import status_report
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from penstock.config.settings import Config
+    from penstock.core.documents.step_results import DryRunResult, Preview, StatusResult
+
+
+def run(config: Config, datasets: Sequence[str], step: str = "run") -> DryRunResult:
+    """{"datasets": {name: {sources, target, backend, state, ...}}} for `run`, or for `audit`. What cannot
+    be read of one dataset stands in its `problem`."""
+    context = Context(config, open_cluster(config.cluster))
+    return {"datasets": {name: _one(context, name, step) for name in datasets}}
+
+
+def _one(context: Context, name: str, step: str) -> Preview:
+    dataset = context.dataset(name)
+    told: Preview = {
+        "dataset": name,
+        "sources": [source.url for source in dataset.sources],
+        "target": str(context.layout(name).folder),
+        "backend": context.config.cluster.backend,
+    }
+    try:
+        found = status_report.run(context, name)
+    except (PenstockError, OSError) as error:
+        return {**told, "problem": str(error)}
+    kept = ("state", "current", "files", "bytes", "lock")
+    seen = {key: value for key, value in found.items() if key in kept}
+    if why := found.get("why"):
+        seen["state"] = f"{found['state']}: {why}"
+    return cast("Preview", {**told, **seen, "would": _would(found, step)})
+
+
+def _would(found: StatusResult, step: str) -> str:
+    """
+    | command | published | a run is under way | then                                         |
+    |---------|-----------|--------------------|----------------------------------------------|
+    | audit   | no        |                    | there is nothing to audit                    |
+    | audit   | yes       |                    | read `current` back                          |
+    | run     | no        | no                 | list, and stage all of it                    |
+    | run     | yes       | no                 | list, and stage what changed                 |
+    | run     | any       | yes                | list, and go on where the source is the same |
+
+    Where another account stages the dataset, a run by this one would do nothing.
+    """
+    current, following = found.get("current"), found.get("work", {}).get("step")
+    if step == "audit":
+        return f"read release {current} back and compare it" if current else "nothing: no release to audit"
+    if found.get("seen"):
+        return "nothing: another account stages this dataset, and a run by this one is refused"
+    if following:
+        return f"list the source; if it is unchanged, go on with {following}, else begin a new release"
+    if current:
+        return f"list the source; if it changed, stage a new release that links what {current} has"
+    return "list the source, and copy, verify and publish all of it"

@@ -1,0 +1,376 @@
+"""list: the sources' listings, frozen in the paths' byte order, and the run that they make.
+
+Guarantees: every key that cannot be a path is refused before a byte moves, all of them at once,
+and then nothing was created on the target. The same sources and configuration meet the same run,
+whose name and listing never change. Memory is bounded, whatever the number of objects.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import json
+import os
+import secrets
+from dataclasses import replace
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING
+
+from penstock.config import run_config
+from penstock.config.deciding_keys import deciding
+from penstock.core import events, human, run_documents
+from penstock.core.errors import FindingsError, PreflightError
+from penstock.core.layout import EMPTY_FOLDERS
+from penstock.core.text import in_quotes
+from penstock.dataset import cancel_mark, current_pointer, documents, history, reserve, run_store, seals
+from penstock.dataset.run import Run, read_run
+from penstock.fs import durable
+from penstock.fs.errno_map import storage_error
+from penstock.jobs import controller_memory
+from penstock.jobs.ownership import abandoned_stagings, published_state
+from penstock.jobs.ownership.dataset_hold import claim, holding
+from penstock.jobs.ownership.invalid_runs import drop_stale
+from penstock.keep.retention import interrupted
+from penstock.listing.collection import Gathered, apart, gather, open_sources, ordered
+from penstock.listing.evidence import short
+from penstock.listing.listers import reach
+from penstock.sources.origin import origin
+from penstock.sources.web.folder_page import PAGE_LINKS
+from penstock.tables import empty_folders
+from penstock.target import dataset_folders, state_marker, tree_removal
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping
+    from pathlib import Path
+
+    from penstock.config.settings import Config, DatasetConfig
+    from penstock.core.documents.step_results import ListResult
+    from penstock.core.layout import DatasetLayout, RunLayout
+    from penstock.dataset.context import Context
+    from penstock.dataset.held_dataset import HeldDataset
+    from penstock.sources.port import Source
+
+STEP = "list"
+_NEW = ".new-"
+
+
+def run(context: Context, dataset: str) -> ListResult:
+    """List the sources and meet or make their run. Returns the receipt:
+    {dataset, run, release, files, bytes, scanned, listing_digest, ignored, hard_links, published,
+    current}.
+
+    `published`: the run's release stands sealed, so nothing is left to do; an unchanged source
+    does not move `current` forward again after a rollback. Raises PreflightError for what
+    cannot be staged, LockedError, NoSpaceError.
+    """
+    config, layout = context.dataset(dataset), context.layout(dataset)
+    dataset_folders.check_owner(layout)
+    dataset_folders.check_root(layout.root)
+    sources = open_sources(config, context.config.engine.timeout)
+    apart(layout, sources)
+    for one, source in zip(config.sources, sources, strict=True):
+        reach(one, source, context.waiting(dataset, STEP, source.url))
+    made = [folder for folder in _folders(layout) if not os.path.lexists(folder)]
+    context.emit(events.Started(dataset, STEP))
+    try:
+        dataset_folders.prepare(layout)
+        with holding(context, dataset, "", STEP) as hold:
+            cancel_mark.clear(layout)
+            interrupted.settle(context, layout)
+            receipt = _list(context, config, layout, sources, hold)
+            reserve.fill(layout)
+    except BaseException:
+        _undo(layout, made)
+        raise
+    context.emit(events.Ended(dataset, STEP, receipt))
+    return receipt
+
+
+def _list(
+    context: Context, config: DatasetConfig, layout: DatasetLayout, sources: list[Source], hold: HeldDataset
+) -> ListResult:
+    durable.make_dirs(layout.runs)
+    for name in os.listdir(layout.runs):
+        if name.startswith(_NEW):
+            tree_removal.remove_tree(layout.runs / name, context.spend)
+    spool = layout.runs / f"{_NEW}{secrets.token_hex(8)}"
+    try:
+        os.mkdir(spool, 0o700)
+        gathered = _gathered(context, config, layout, sources, spool)
+        urls = [source.url for source in sources]
+        _tell(context, config.name, gathered.ignored)
+        kept = empty_folders.digest(gathered.empty_folders)
+        if kept:
+            empty_folders.write(spool / EMPTY_FOLDERS, gathered.empty_folders)
+        run_id = run_of(context.config, config, layout, urls, gathered.digest, kept)
+        stands, old = _stands(layout, run_id) if context.new_release else "", run_id
+        if stands:
+            run_id = run_of(context.config, config, layout, urls, gathered.digest, kept, without=old)
+        claim(context, hold, run_id)
+        if stands:
+            hold.assert_held()
+            run_store.replace(layout, old)
+            text = f"release {stands} stays as it is; the same content is staged as a new one"
+            context.emit(events.Noted(layout.dataset, STEP, text))
+        origins = [origin(one, source) for one, source in zip(config.sources, sources, strict=True)]
+        run = _meet(context, config, layout, run_id, urls, origins, gathered, spool)
+    except OSError as error:
+        raise storage_error(error, "the listing cannot be kept", str(layout.runs)) from error
+    finally:
+        if spool.exists():
+            tree_removal.remove_tree(spool, context.spend)
+    info = run.info
+    if run_store.sealed_run(layout, info.release) not in (None, info.run):
+        raise FindingsError(
+            f"release {info.release} stands without a seal of its run",
+            where=str(layout.release(info.release)),
+            why="its release.json is missing, damaged or another's",
+            hint="bring that file back, or stage the same content as a new release, which leaves this one "
+            f"as it is: `{context.program} run --new-release {info.dataset}`",
+        )
+    published = run_store.published(run)
+    _refuse_short(context, run)
+    if not published:
+        controller_memory.refuse_outgrown(context, run)
+    if not published and (why := drop_stale(context, run)):
+        context.emit(events.Noted(info.dataset, STEP, text=f"{why}: it is made anew"))
+    if published:
+        # What publish was to remove and did not; a run that began since may be gone on with.
+        abandoned_stagings.clean(context, run, before=history.claim_of(layout, info.run))
+        published_state.prune(context, layout)
+    if published and (kept := current_pointer.kept(run)):
+        context.emit(events.Noted(info.dataset, STEP, text=kept))
+    # A release that followed its source holds other files than its run listed.
+    held = seals.of_run(run) if published else None
+    return {
+        "dataset": info.dataset,
+        "run": info.run,
+        "release": info.release,
+        "files": held.seal.files if held else info.files,
+        "bytes": held.seal.bytes if held else info.bytes,
+        "scanned": info.scanned,
+        "listing_digest": info.listing_digest,
+        "ignored": dict(info.ignored),
+        "hard_links": dict(info.hard_links),
+        "published": published,
+        "current": dataset_folders.current(layout),
+    }
+
+
+def _gathered(
+    context: Context, config: DatasetConfig, layout: DatasetLayout, sources: list[Source], spool: Path
+) -> Gathered:
+    """The listing, in `spool`. What is kept to go on with a listing that is broken off is removed at its
+    end."""
+    try:
+        placed = ordered(config, sources)
+        gathered = gather(context, config, placed, spool / "listing.parquet", resume=True)
+    except PreflightError:
+        _forget(context, layout)
+        raise
+    _forget(context, layout)
+    return gathered
+
+
+def _forget(context: Context, layout: DatasetLayout) -> None:
+    if layout.segments.exists():
+        tree_removal.remove_tree(layout.segments, context.spend)
+
+
+def run_of(
+    config: Config,
+    dataset: DatasetConfig,
+    layout: DatasetLayout,
+    urls: list[str],
+    listing_digest: str,
+    folders: str = "",
+    without: str = "",
+) -> str:
+    """The id of the run whose release holds, or will hold, what was just listed. `without`: a run that is
+    about to be replaced by `--new-release`.
+
+    A release that followed its source holds another listing than its run froze: its seal has both.
+
+    | what was listed is                            | run                                      |
+    |-----------------------------------------------|------------------------------------------|
+    | what such a release holds                     | that release's                           |
+    | what the run of such a release froze          | a new one: the release holds other bytes |
+    | what a run froze that was replaced            | a new one: its release is not trusted    |
+    | anything else                                 | by `identity`                            |
+    """
+    held, replaced = run_store.amended(layout), run_store.replaced(layout) | {without}
+
+    def chain(digest: str) -> Iterator[str]:
+        """The runs that froze this listing, one after another; the last has no such release yet."""
+        run = identity(config, dataset, urls, digest, folders=folders)
+        while run in held or run in replaced:
+            yield run
+            run = identity(config, dataset, urls, digest, after=run, folders=folders)
+        yield run
+
+    for run, (frozen, amended) in held.items():
+        if amended == listing_digest and run not in replaced and run in chain(frozen):
+            return run
+    *_, last = chain(listing_digest)
+    return last
+
+
+def _tell(context: Context, dataset: str, ignored: Mapping[str, int]) -> None:
+    """Warn, when a source is listed, of what it holds and no release will hold."""
+    for what, objects in ignored.items():
+        if what.startswith("archived"):
+            context.emit(
+                events.Warned(dataset, STEP, f"left out: {human.counted(objects, 'object')}, {what}")
+            )
+    links = {what: count for what, count in ignored.items() if what.startswith(PAGE_LINKS)}
+    for left_out in human.of_kinds(links):
+        context.emit(events.Warned(dataset, STEP, f"left out: {left_out}"))
+    if count := ignored.get("empty folders"):
+        folders = human.counted(count, "empty folder")
+        text = f"{folders} of the source left out: a release is its files"
+        context.emit(events.Noted(dataset, STEP, text))
+
+
+def identity(
+    config: Config,
+    dataset: DatasetConfig,
+    urls: list[str],
+    listing_digest: str,
+    *,
+    after: str = "",
+    folders: str = "",
+) -> str:
+    """The run's id: 16 hex of what decides the release's content, and of nothing else (not how
+    many workers copy it, not where it is run from, not by which endpoint the source is reached).
+    `after`: the run that froze the same listing and published another. `folders`: the digest of the empty
+    folders that are kept."""
+    decides = deciding(config, dataset)
+    decides |= {
+        "format": 1,
+        "dataset": decides.pop("name"),
+        "listing": listing_digest,
+        "sources": [[url, source.into] for url, source in zip(urls, dataset.sources, strict=True)],
+    }
+    if after:
+        decides["after"] = after
+    if folders:
+        decides["empty_folders"] = folders
+    text = json.dumps(decides, sort_keys=True, ensure_ascii=True)
+    return hashlib.sha256(text.encode()).hexdigest()[:16]
+
+
+def _stands(layout: DatasetLayout, run: str) -> str:
+    """The name of this run's release if that is published, whole or not; else ""."""
+    folder = layout.run(run)
+    if folder.run_file.exists():
+        release = read_run(folder).release
+        return release if os.path.lexists(layout.release(release)) else ""
+    # Its state was removed.
+    return next(
+        (one for one in dataset_folders.releases(layout) if run_store.sealed_run(layout, one) == run), ""
+    )
+
+
+def _refuse_short(context: Context, run: Run) -> None:
+    """Raises FindingsError for a published release whose evidence is less than the configuration requires
+    now."""
+    stored = seals.of_run(run)
+    lacking = short(stored.seal.evidence, context.config.verify) if stored else ""
+    if lacking:
+        raise FindingsError(
+            "the release that stands is proven too weakly for what is asked now",
+            where=f"{run.dataset}/{run.release}",
+            why=f"it has {lacking}",
+            hint=f"give `datasets.{run.dataset}.release` a new name: what is proven is linked, the rest is "
+            "read again; or lower `verify.source_checksum` or `verify.minimum_grade`",
+        )
+
+
+def _meet(
+    context: Context,
+    dataset: DatasetConfig,
+    layout: DatasetLayout,
+    run_id: str,
+    urls: list[str],
+    origins: list[str],
+    gathered: Gathered,
+    spool: Path,
+) -> Run:
+    """The run that exists already for this listing, or a new one."""
+    folder = layout.run(run_id)
+    frozen, root = run_config.freeze(context.config, dataset), str(layout.root)
+    state_root = None if layout.state_root is None else str(layout.state_root)
+    if _goes_on(layout, folder) and folder.listing.exists():
+        run_store.replace_archived(spool, folder)
+    if _goes_on(layout, folder) and not abandoned_stagings.retire(layout, folder):
+        info = read_run(folder)
+        # What decides the content is part of the id and so the same; how to do it may change, and
+        # where: a root is moved, mounted elsewhere, or copied with all that is in it.
+        met = replace(info, config=frozen, origins=tuple(origins), root=root, state_root=state_root)
+        if met != info:
+            info = met
+            documents.write(run_documents.RUN, folder.run_file, info)
+        return Run(layout, info, folder)
+    now = datetime.now(UTC)
+    release = f"{now:%Y%m%d}-{run_id[:8]}" if dataset.release == "auto" else dataset.release
+    if run_id != identity(context.config, dataset, urls, gathered.digest) and dataset.release != "auto":
+        release = f"{dataset.release}-{run_id[:8]}"  # the name itself is another release's
+    sealed = run_store.sealed_run(layout, release)
+    if sealed is not None and sealed != run_id:
+        raise PreflightError(
+            f"release {in_quotes(release)} exists already, with other content",
+            where=str(layout.release(release)),
+            hint="a release never changes: choose another name, or `release: auto`",
+        )
+    info = run_documents.RunInfo(
+        run=run_id,
+        dataset=dataset.name,
+        release=release,
+        created=f"{now:%Y-%m-%dT%H:%M:%SZ}",
+        listing_digest=gathered.digest,
+        files=gathered.files,
+        bytes=gathered.bytes,
+        scanned=gathered.scanned,
+        root=root,
+        state_root=state_root,
+        config=frozen,
+        histogram=gathered.histogram,
+        ignored=gathered.ignored,
+        hard_links=gathered.hard_links,
+        sources=urls,
+        origins=origins,
+    )
+    documents.write(run_documents.RUN, spool / "run.json", info)
+    if folder.folder.exists():
+        tree_removal.remove_tree(folder.folder, context.spend)
+    durable.rename(spool, folder.folder)
+    return Run(layout, info, folder)
+
+
+def _goes_on(layout: DatasetLayout, folder: RunLayout) -> bool:
+    """Whether the run of this folder can be continued. A published run keeps no listing; where its release
+    was removed since, the run is made anew."""
+    if not folder.run_file.exists():
+        return False
+    published = folder.receipt("publish").exists()
+    return folder.listing.exists() or (
+        published and os.path.lexists(layout.release(read_run(folder).release))
+    )
+
+
+def _folders(layout: DatasetLayout) -> list[Path]:
+    """What this step may create, innermost first."""
+    folders = [layout.runs, layout.state, layout.releases, layout.folder, layout.root]
+    if layout.state_root is not None:
+        folders[2:2] = [layout.state.parent, layout.state_root]
+    return folders
+
+
+def _undo(layout: DatasetLayout, made: list[Path]) -> None:
+    """Remove the folders that this call created, if they are empty."""
+    for folder in made:
+        with contextlib.suppress(OSError):
+            if folder == layout.state:
+                state_marker.drop_state(layout)
+            else:
+                folder.rmdir()

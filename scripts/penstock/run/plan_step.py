@@ -1,0 +1,447 @@
+"""plan: the listing becomes shards, balanced and durable, after space, inodes and quota were checked.
+
+Guarantees: `plan.json` is written last, and its presence means that the shards and the staging
+are there. Nothing is created in `releases/` when the target has no room. Two passes over the
+listing, in bounded memory.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import time
+from itertools import chain, starmap
+from os import fsdecode
+from typing import TYPE_CHECKING
+
+from penstock.core import events, human, run_documents
+from penstock.core.balance import Cut, Load, decide, parts
+from penstock.core.checks import told
+from penstock.core.errors import PenstockError
+from penstock.core.layout import DATA
+from penstock.dataset import adopted_trees, documents, run_store, seals
+from penstock.fs import durable
+from penstock.fs.capabilities import facts
+from penstock.jobs import forecast
+from penstock.jobs.bandwidth.overview import cap_now
+from penstock.jobs.forecast import Totals
+from penstock.jobs.ownership import abandoned_stagings
+from penstock.jobs.ownership.dataset_hold import holding
+from penstock.jobs.ownership.invalid_runs import drop_stale
+from penstock.jobs.ownership.promises import SpacePromise
+from penstock.jobs.target_stores import TargetStores
+from penstock.look.views import summary
+from penstock.run.adoption import adopted_tree
+from penstock.run.adoption.adopted_tree import AdoptedRows
+from penstock.run.planning import carrying, plan_refusals, row_sums
+from penstock.run.planning import previous_release as bases
+from penstock.run.planning.archived_objects import ArchivedObjects
+from penstock.run.planning.held_files import HeldFiles
+from penstock.run.planning.renamed_rows import MOST, RenamedRows
+from penstock.run.planning.reuse_choice import COPY, LINK, NONE, REFLINK
+from penstock.run.planning.source_recall import SourceRecall
+from penstock.run.planning.sparse_files import SparseFiles
+from penstock.run.planning.takeover import TakeOver
+from penstock.run.planning.target_probe import TargetProbe
+from penstock.run.planning.unchanged_rows import Rules
+from penstock.sources.registry import may_be_split
+from penstock.tables import empty_folders
+from penstock.tables.shards import ShardsWriter, as_columns, as_rows
+from penstock.target import dataset_folders, modes, tree_removal
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator, Sequence
+
+    import pyarrow as pa
+
+    from penstock.core.checks import CheckResult
+    from penstock.core.documents.step_results import PlanResult
+    from penstock.core.run_documents import PlanInfo, RunInfo, ShardInfo
+    from penstock.dataset.context import Context
+    from penstock.dataset.run import Run
+    from penstock.jobs.ownership.abandoned_stagings import Staging
+
+STEP = "plan"
+SHOWN_EVERY = 0.2
+
+
+def run(context: Context, dataset: str) -> PlanResult:
+    """Plan the run that list made or met. Returns the receipt:
+    {dataset, run, release, published, files, bytes, giants, unchanged, unchanged_bytes, taken, taken_bytes,
+    shards (their number), base, folders, why}. Raises NoSpaceError with the figures, and PreflightError for
+    files that can never be proven as required, before anything moves.
+    """
+    run = run_store.open_run(context.layout(dataset), context.run)
+    context.emit(events.Started(dataset, STEP, files=run.info.files, bytes=run.info.bytes))
+    if seals.of_run(run) is not None:
+        receipt = _receipt(run, _published_plan(run), published=True)
+    else:
+        with holding(context, dataset, run.id, STEP):
+            plan_refusals.check(context, run)
+            why = drop_stale(context, run)
+            if why:
+                context.emit(events.Noted(dataset, STEP, text=f"{why}: it is made anew"))
+            if not run.folder.plan.exists():
+                _plan(context, run)
+            # Whoever overtakes this run once the lock is free removes its plan.
+            receipt = _receipt(run, run.plan, published=False)
+    context.emit(events.Ended(dataset, STEP, receipt))
+    return receipt
+
+
+def _receipt(run: Run, plan: PlanInfo, *, published: bool) -> PlanResult:
+    return {
+        "dataset": run.dataset,
+        "run": run.id,
+        "release": run.release,
+        "published": published,
+        "files": plan.files,
+        "bytes": plan.bytes,
+        "giants": plan.giants,
+        "unchanged": plan.unchanged,
+        "unchanged_bytes": plan.unchanged_bytes,
+        "renamed": plan.renamed,
+        "taken": plan.taken,
+        "taken_bytes": plan.taken_bytes,
+        "shards": len(plan.shards),
+        "base": plan.base,
+        "folders": plan.folders,
+        "why": list(plan.why),
+    }
+
+
+def _published_plan(run: Run) -> PlanInfo:
+    """The plan of a published run; where its file was removed or is damaged, the counts that the run's
+    description holds."""
+    with contextlib.suppress(PenstockError):
+        return run.plan
+    info = run.info
+    why = (f"release {info.release} is published already",)
+    return run_documents.PlanInfo(
+        info.run, info.release, None, info.files, info.bytes, 0, 0, 0, (), 0, 0, why
+    )
+
+
+class _Planner:
+    def __init__(self, context: Context, run: Run, gid: int | None) -> None:
+        self.context, self.run, self.info, self.folder, self.gid = context, run, run.info, run.folder, gid
+        self.dataset, self.plan = run.config.dataset, run.config.plan
+        self.base = bases.none("")
+        self.over: TakeOver | AdoptedRows = TakeOver((), run, proven=False)
+        self.rules = Rules({}, 0, True, False)
+        self.renamed = RenamedRows(self.rules)
+        self.stores = TargetStores(run.layout, context.config.target, gid)
+        self.sparse = SparseFiles(run, kept=False)
+        self.require = run.config.verify.source_checksum == "require"
+        self.recall = ""
+        """What copying will have fetched from an archive; "" where it is nothing."""
+
+    def files(self) -> Iterator[tuple[pa.RecordBatch, list[int]]]:
+        """The listing as rows of a shard, its giants still whole; and their sizes in bytes."""
+        shown, files, size = 0.0, 0, 0
+        batches = self.base.files(self.folder.listing, self.over, self.rules, self.renamed)
+        for batch in batches:
+            self.context.stop.check()
+            sizes = batch["size"].to_pylist()
+            yield batch, sizes
+            files += len(sizes)
+            size += sum(sizes)
+            if time.monotonic() - shown >= SHOWN_EVERY:
+                shown = time.monotonic()
+                self.context.emit(events.Progressed(self.info.dataset, STEP, files=files, bytes=size))
+
+    def rows(self, batch: pa.RecordBatch, sizes: list[int]) -> Iterator[pa.RecordBatch]:
+        """The rows of these files: runs of whole files as they are, between them each giant's parts."""
+        start = 0
+        for index in self._giants(batch, sizes):
+            yield batch.slice(start, index - start)
+            (giant,) = as_rows(batch.slice(index, 1))
+            rows = parts(giant, self.plan.giant_bytes, self.plan.part_bytes)
+            yield from as_columns(self.over.parts(rows))
+            start = index + 1
+        yield batch.slice(start)
+
+    def count(self) -> Totals:
+        """Raises PreflightError where copying would have more fetched from an archive than is allowed, or
+        would read objects that must be restored first."""
+        self.rules = Rules(
+            self.base.sources or {},
+            self.plan.giant_bytes,
+            self.dataset.permissions.mtime == "keep",
+            self.require,
+        )
+        self.renamed = RenamedRows(self.rules)
+        archived = ArchivedObjects(self.run)
+        with SourceRecall(self.run) as recall:
+            totals = self._count(recall, archived)
+        held = HeldFiles(self.run.layout.release(self.base.release or "") / DATA, self.context.stop.check)
+        if self.renamed.match(held.md5):
+            archived = ArchivedObjects(self.run)
+            with SourceRecall(self.run) as recall:
+                totals = self._count(recall, archived)
+            totals.renamed, totals.renamed_bytes = self.renamed.files, self.renamed.bytes
+            if self.base.way == LINK:
+                totals.copy_here(self.renamed.own_sizes)
+        if isinstance(self.over, AdoptedRows):
+            totals.copy_here(self.over.own_sizes)
+        recall.check()
+        archived.check()
+        self.recall = recall.sentence()
+        return totals
+
+    def _count(self, recall: SourceRecall, archived: ArchivedObjects) -> Totals:
+        totals = Totals(to_place=self.stores.sizes)
+        before = b""
+        for batch, sizes in self.files():
+            recall.add(batch, sizes)
+            archived.add(batch, sizes)
+            parts = row_sums.divided(batch, sizes)
+            sparse = self.sparse.taking(batch, sizes)
+            totals.add(*parts, sparse=[(sizes[index], less) for index, less in sparse.items()])
+            if self.base.way == COPY:
+                totals.copy_here(row_sums.linked_sizes(batch))
+            elif self.base.way == REFLINK:
+                totals.own_files += parts.linked.files
+            for giant in (giants := self._giants(batch, sizes)):
+                totals.add_giant(self._lying(batch, giant), sparse=giant in sparse)
+            totals.giants += len(giants)
+            for rows in self.rows(batch, sizes):
+                totals.rows += rows.num_rows
+                totals.cost += row_sums.cost(rows)
+            for folder in row_sums.folders(batch):
+                totals.folders += _new_folders(before, folder)
+                before = folder
+        return totals
+
+    def shards(self, totals: Totals, wanted: int) -> list[ShardInfo]:
+        if self.folder.shard(0).parent.exists():
+            tree_removal.remove_tree(self.folder.shard(0).parent, self.context.spend)
+        cut = Cut(totals.cost, wanted)
+        with ShardsWriter(self.folder.shard, cut) as shards:
+            shards.at(0)  # also of an empty listing
+            for rows in chain.from_iterable(starmap(self.rows, self.files())):
+                for index, start, end in _runs(cut, rows):
+                    shards.at(index).add_columns(rows.slice(start, end - start))
+            return shards.close()
+
+    def _lying(self, batch: pa.RecordBatch, index: int) -> int:
+        """Bytes of a giant that another run's staging holds."""
+        (giant,) = as_rows(batch.slice(index, 1))
+        rows = self.over.parts(parts(giant, self.plan.giant_bytes, self.plan.part_bytes))
+        return sum(row.length for row in rows if row.reuse)
+
+    def _giants(self, batch: pa.RecordBatch, sizes: list[int]) -> list[int]:
+        """Where the files are that are split. None of them is linked; each is pinned by its token, or its
+        parts could be of different versions."""
+        least = max(self.plan.giant_bytes, self.plan.part_bytes + 1)
+        if max(sizes, default=0) < least:
+            return []
+        return [
+            index
+            for index, size in enumerate(sizes)
+            if size >= least
+            and may_be_split(
+                self.info.sources[batch["source"][index].as_py()], fsdecode(batch["token"][index].as_py())
+            )
+        ]
+
+
+def _runs(cut: Cut, rows: pa.RecordBatch) -> list[tuple[int, int, int]]:
+    """(shard, start, end) of each run of these rows that share a shard."""
+    shard = cut.together(row_sums.cost(rows))
+    return cut.runs(row_sums.each_cost(rows)) if shard is None else [(shard, 0, rows.num_rows)]
+
+
+def _plan(context: Context, run: Run) -> None:
+    layout, info = run.layout, run.info
+    gid = modes.group_id(run.config.dataset.permissions)
+    planner = _Planner(context, run, gid)
+    abandoned_stagings.make_way(context, run)
+    tried = TargetProbe(run)
+    tried.check()
+    planner.sparse = SparseFiles(run, kept=tried.holes)
+    for result in tried.results:
+        said = events.Warned if result.verdict == "warning" else events.Noted
+        context.emit(said(info.dataset, STEP, text=told(result)))
+    mark = adopted_trees.read(run.folder)
+    if mark is not None:
+        planner.base = bases.none(f"the tree {mark.tree} is adopted")
+        planner.over = AdoptedRows(mark, run, reflinks=tried.reflinks)
+    else:
+        planner.base = bases.find(run, tried, copy_unchanged=context.copy_unchanged)
+    if mark is None and planner.plan.reuse != NONE:
+        found = abandoned_stagings.find(context, run)
+        distrust = bool(run_store.replaced(layout))
+        planner.over = TakeOver(found, run, proven=planner.require, distrust=distrust)
+    try:
+        totals = planner.count()
+    except bases.UnreadableError as error:
+        planner.base = bases.none(str(error))
+        totals = planner.count()
+    plan_refusals.refuse_doubling(context, run, planner.base, totals)
+    keep, stores = context.config.target.kept(facts(layout.root).total_bytes), planner.stores
+    promise = SpacePromise(context, layout, run.id, STEP)
+    try:
+        files, objects = totals.new_inodes, stores.expected_chunk_files(totals)
+        promise.ask(max(0, totals.blocks), files, stores.gid, objects)
+        enough, seen = promise.admitted(
+            lambda others: (forecast.room(layout, totals, keep, others), stores.check(totals, others))
+        )
+        kept = stores.chunk_files
+        promise.keep(stores.pool, kept)
+        _make(context, planner, totals, tried, enough, seen)
+        if stores.chunk_files != kept:  # the staging folder could not be striped as wished
+            promise.keep(stores.pool, stores.chunk_files)
+    except BaseException:
+        promise.drop()
+        raise
+
+
+def _make(
+    context: Context,
+    planner: _Planner,
+    totals: Totals,
+    tried: TargetProbe,
+    enough: str,
+    seen: list[CheckResult],
+) -> None:
+    """Shards, staging and plan of a run that has room."""
+    run, info, folder, layout = planner.run, planner.info, planner.folder, planner.run.layout
+    policy, gid = planner.dataset.permissions, planner.gid
+    rules = modes.access_rules(policy)
+    slots = context.cluster.slots("copy")
+    # Verify takes the same shards.
+    most = max(slots, context.cluster.slots("verify"))
+    decision = decide(
+        Load(totals.cost, totals.to_copy[1], totals.rows),
+        shard_bytes=planner.plan.shard_bytes,
+        shard_files=planner.plan.shard_files,
+        slots=most,
+        max_array=context.cluster.max_array(),
+    )
+    if links := _links_sentence(info):
+        context.emit(events.Noted(info.dataset, STEP, text=links))
+    abandoned_stagings.clear_own(context, run)
+    tried.keep()
+    used = [one for one in planner.over.stagings if one.key in planner.over.used]
+    for one in used:
+        abandoned_stagings.take(one, info.run)
+    data = dataset_folders.open_staging(layout, info.release, policy.dir_mode, gid, rules)
+    try:
+        seen += planner.stores.stripe(data, totals)
+    except PenstockError:
+        tree_removal.remove_tree(data.parent, context.spend)
+        raise
+    _warn(context, info, seen)
+    for name in empty_folders.read(folder.empty_folders):
+        durable.make_dirs(data / name)
+    shards = planner.shards(totals, decision.shards)
+    cap = cap_now(context.config.bandwidth).rate
+    limit, at_once = run.config.engine.limit, min(slots, len(shards))
+    takes = forecast.copy_time(layout, totals, at_once, cap, limit=limit, tried=tried.rates)
+    carries, linked = carrying.decide(run, planner.base, totals, stable=tried.keeps_inodes)
+    if linked:
+        context.emit(events.Noted(info.dataset, STEP, text=linked))
+    plan = run_documents.PlanInfo(
+        run=info.run,
+        release=info.release,
+        base=planner.base.release if totals.unchanged else None,
+        way=planner.base.way if totals.unchanged else LINK,
+        files=totals.files,
+        bytes=totals.bytes,
+        giants=totals.giants,
+        unchanged=totals.unchanged,
+        unchanged_bytes=totals.unchanged_bytes,
+        renamed=totals.renamed,
+        renamed_bytes=totals.renamed_bytes,
+        shards=tuple(shards),
+        part_bytes=planner.plan.part_bytes,
+        folders=totals.folders,
+        taken=totals.taken,
+        taken_bytes=totals.taken_bytes,
+        stagings={one.key: one.name for one in used},
+        staging_inodes={one.key: one.inode for one in used},
+        carries=carries,
+        giants_taken=[[run, path, str(size)] for path, (run, size, _) in sorted(planner.over.giants.items())],
+        why=(
+            f"{human.counted(len(shards), 'shard')}: {decision.why}",
+            _adopted_sentence(planner.over, totals) or _reuse_sentence(planner.base, totals, tried.link_cost),
+            *([text] if (text := _renamed_sentence(planner, totals)) else []),
+            *([_taken_sentence(totals, used)] if used else []),
+            *([links] if links else []),
+            *([planner.recall] if planner.recall else []),
+            *tried.sentences(),
+            f"{takes}; verify reads it once more",
+            *([linked] if linked else []),
+            enough,
+            *map(told, seen),
+        ),
+    )
+    documents.write(run_documents.PLAN, folder.plan, plan)
+
+
+def _warn(context: Context, info: RunInfo, results: Iterable[CheckResult]) -> None:
+    for result in results:
+        if result.verdict == "warning":
+            context.emit(events.Warned(info.dataset, STEP, text=told(result)))
+
+
+def _reuse_sentence(base: bases.Base, totals: Totals, link_cost: str) -> str:
+    if base.release is None:
+        return f"everything is copied: {base.why}"
+    linked = "are linked" + (f" (calls on a linked file take here: {link_cost})" if link_cost else "")
+    are = {
+        REFLINK: "share their blocks with it (reflinks)",
+        COPY: f"are copied on the target: {human.size(totals.own_bytes)} are stored once more",
+    }
+    return (
+        f"{totals.unchanged:,} of {human.counted(totals.files, 'file')} are unchanged since release "
+        f"{base.release} and {are.get(base.way, linked)}"
+    )
+
+
+def _adopted_sentence(over: TakeOver | AdoptedRows, totals: Totals) -> str:
+    return adopted_tree.sentence(over.mark, totals.taken) if isinstance(over, AdoptedRows) else ""
+
+
+def _renamed_sentence(planner: _Planner, totals: Totals) -> str:
+    if planner.renamed.too_many and totals.to_copy[0]:
+        return f"no renamed files are looked for: more than {MOST:,} are new, or left over of the release"
+    if not totals.renamed:
+        return ""
+    text = (
+        f"{human.counted(totals.renamed, 'file')} of them, {human.size(totals.renamed_bytes)}, lie there "
+        "under another name and are known by their checksums"
+    )
+    own = planner.renamed.own_sizes if planner.base.way == LINK else []
+    if own:
+        text += (
+            f"; {human.counted(len(own), 'file')}, {human.size(sum(own))}, of another time are copied there"
+        )
+    return text
+
+
+def _taken_sentence(totals: Totals, used: Sequence[Staging]) -> str:
+    runs = ", ".join(f"run {one.key} ({one.name})" for one in used)
+    whole = human.counted(totals.taken, "file")
+    return (
+        f"{whole}, {human.size(totals.taken_bytes)}, taken over from what did not end: {runs}; they are read "
+        "back again"
+    )
+
+
+def _links_sentence(info: RunInfo) -> str:
+    text = summary.hard_links(info.hard_links)
+    return text and f"hard links of the source become files of their own: {text}"
+
+
+def _new_folders(before: bytes, folder: bytes) -> int:
+    """How many folders `folder` adds to those above and at `before`, in byte order."""
+    if not folder:
+        return 0
+    mine, theirs = folder.split(b"/"), before.split(b"/") if before else []
+    shared = 0
+    for one, two in zip(mine, theirs, strict=False):
+        if one != two:
+            break
+        shared += 1
+    return len(mine) - shared

@@ -1,0 +1,73 @@
+"""Objects that would have to be read although they are archived. Plan counts them before a byte moves, by the
+class that the source's last listing stated, and stops.
+
+Files that are linked from a release, or taken over, are read at no source: they are not counted.
+"""
+
+from __future__ import annotations
+
+import os
+from collections import Counter
+from typing import TYPE_CHECKING
+
+from penstock.core import human
+from penstock.core.errors import NAMED_FILES, PreflightError
+from penstock.fs.errno_map import printable
+from penstock.run.planning import row_sums
+from penstock.tables import archived_objects
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    import pyarrow as pa
+
+    from penstock.dataset.run import Run
+
+
+class ArchivedObjects:
+    """Of one pass over a run's files, in the order of the listing."""
+
+    def __init__(self, run: Run) -> None:
+        self._dataset = run.dataset
+        self._archived = archived_objects.read(run.folder.archived)
+        self._next = next(self._archived, None)
+        self._files: Counter[str] = Counter()
+        self._bytes: Counter[str] = Counter()
+        self._named: list[str] = []
+
+    def add(self, batch: pa.RecordBatch, sizes: Sequence[int]) -> None:
+        """Count those of these rows of the plan that are to be copied and are archived."""
+        if self._next is None:
+            return
+        columns = (batch["path"].to_pylist(), sizes, row_sums.lying(batch))
+        for path, size, lies in zip(*columns, strict=True):
+            if self._next is None:
+                return
+            # What a plan lacks of its listing (`changed: follow`) is passed over.
+            while self._next is not None and os.fsencode(self._next[0]) < path:
+                self._next = next(self._archived, None)
+            if self._next is not None and os.fsencode(self._next[0]) == path and not lies:
+                self._count(*self._next, size)
+
+    def _count(self, path: str, stored: str, size: int) -> None:
+        self._files[stored] += 1
+        self._bytes[stored] += size
+        if len(self._named) < NAMED_FILES:
+            self._named.append(f"{printable(path)}: {stored}, {human.size(size)}")
+
+    def check(self) -> None:
+        """Raises PreflightError where there are any."""
+        if not self._files:
+            return
+        counts = "; ".join(
+            f"{human.counted(count, 'object')}, {human.size(self._bytes[stored])}, {stored}"
+            for stored, count in sorted(self._files.items())
+        )
+        more = self._files.total() - len(self._named)
+        raise PreflightError(
+            "objects of the source are archived and cannot be read",
+            where=self._dataset,
+            why="\n  ".join([f"{counts}:", *self._named, *([f"and {more:,} more"] if more else [])]),
+            hint="have them restored at the store and run the same command; or leave all archived objects "
+            "out by `archived: skip` of the source, or some by `exclude`",
+        )

@@ -1,0 +1,61 @@
+"""Files with holes of sources that are folders: what they take on a target that keeps holes, since the copy
+leaves a hole where its source has one. Large files alone are looked at: the small ones count whole."""
+
+from __future__ import annotations
+
+import os
+from typing import TYPE_CHECKING
+
+from penstock.config.source_kinds import FOLDER_SCHEMES, scheme
+from penstock.core.errors import PenstockError
+from penstock.run.planning import row_sums
+from penstock.sources.port import SparseReader
+from penstock.sources.registry import open_source
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    import pyarrow as pa
+
+    from penstock.dataset.run import Run
+    from penstock.sources.port import Reader
+
+LEAST = 256 << 20
+"""Bytes of the smallest file that is looked at: each look opens it."""
+
+
+class SparseFiles:
+    """Of one run's plan."""
+
+    def __init__(self, run: Run, *, kept: bool) -> None:
+        """`kept`: whether the target keeps holes; else every file counts whole."""
+        self._dataset = run.config.dataset
+        self._folders = {
+            number for number, url in enumerate(run.info.sources) if kept and scheme(url) in FOLDER_SCHEMES
+        }
+        self._readers: dict[int, Reader] = {}
+
+    def taking(self, batch: pa.RecordBatch, sizes: Sequence[int]) -> Mapping[int, int]:
+        """Of those of these rows of the plan that are to be copied: the index of each file with holes, and
+        how many bytes it takes."""
+        if not self._folders or max(sizes, default=0) < LEAST:
+            return {}
+        lying = row_sums.lying(batch)
+        taking: dict[int, int] = {}
+        for index, size in enumerate(sizes):
+            source = batch["source"][index].as_py() if size >= LEAST and not lying[index] else -1
+            if source in self._folders:
+                taken = self._data_bytes(source, os.fsdecode(batch["key"][index].as_py()), size)
+                if taken < size:
+                    taking[index] = taken
+        return taking
+
+    def _data_bytes(self, source: int, key: str, size: int) -> int:
+        """A file that cannot be looked at counts whole: the copy reports what is wrong with it."""
+        try:
+            if source not in self._readers:
+                self._readers[source] = open_source(self._dataset.sources[source], self._dataset).reader()
+            reader = self._readers[source]
+            return reader.data_bytes(key, size) if isinstance(reader, SparseReader) else size
+        except PenstockError:
+            return size

@@ -1,0 +1,162 @@
+"""Files that another run has staged already and that this run takes over, so that they are not copied again.
+Plan finds them; giants are moved before the copy begins.
+
+A row keeps its source proof from the other run. Verify reads every such file back in this run, whatever
+`verify.reread` says, and copies the file from the source when its digest differs. Whole files are linked or
+moved by the elements (`target.links.Links.take_over`). Giants are moved by the copy step itself before any
+element begins, because elements on several nodes then write the missing parts into the same file.
+"""
+
+from __future__ import annotations
+
+from functools import partial
+from itertools import chain
+from typing import TYPE_CHECKING
+
+from penstock.core.delta import alike, grouped, merge, taken
+from penstock.core.errors import InterruptedRunError, PenstockError
+from penstock.core.grades import is_proven
+from penstock.engine.records import journal
+from penstock.engine.records.amendments import Amendments
+from penstock.host.job_environment import host_name
+from penstock.jobs.ownership import abandoned_stagings
+from penstock.sources.origin import same_bytes
+from penstock.target import modes
+from penstock.target.staging_writer import StagingWriter
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator, Sequence
+
+    import pyarrow as pa
+
+    from penstock.core.delta import Held
+    from penstock.core.model import Copied, Entry, Reuse
+    from penstock.dataset.run import Run
+    from penstock.jobs.ownership.abandoned_stagings import Staging
+
+
+class TakeOver:
+    """The rows that a plan takes over. Each pass over the listing gives the same rows."""
+
+    def __init__(
+        self,
+        stagings: Sequence[Staging],
+        run: Run,
+        *,
+        proven: bool,
+        distrust: bool = False,
+    ) -> None:
+        """`proven`: only rows that their source's checksum proved, or that verify's reading will prove.
+        `distrust`: only rows whose bytes the other run read from the source itself, not those that it linked
+        from a release."""
+        self._distrust = distrust
+        self.stagings, self._info, self._plan, self._proven = stagings, run.info, run.config.plan, proven
+        self._keep_mtime = run.config.dataset.permissions.mtime == "keep"
+        self.giants: dict[str, tuple[str, int, dict[int, Reuse]]] = {}
+        """By the path of a giant: the run whose staging holds parts of it, its size, and the `Reuse` of each
+        part."""
+        self.used: set[str] = set()
+        """Runs of which rows are taken over."""
+
+    def __bool__(self) -> bool:
+        return bool(self.stagings)
+
+    def over(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        """Rows of shards, with `reuse` set where a staging has the file and no release does."""
+        from penstock.tables.shards import as_columns, as_rows
+
+        rows: Iterator[list[Entry]] = map(as_rows, batches)
+        for staging in self.stagings:
+            rows = merge(rows, grouped(_rows(staging, self._distrust)), partial(self._reused, staging))
+        return chain.from_iterable(map(as_columns, rows))
+
+    def parts(self, rows: Iterable[Entry]) -> Iterator[Entry]:
+        """A giant's rows, with `reuse` where a staging has the part."""
+        for row in rows:
+            *_, held = self.giants.get(row.path, ("", 0, {}))
+            there = held.get(row.part)
+            yield row._replace(reuse=there) if there else row
+
+    def _reused(self, staging: Staging, entry: Entry, held: Held) -> Reuse | None:
+        same = alike(
+            entry,
+            held.entry,
+            sources=staging.sources,
+            keep_mtime=self._keep_mtime,
+            certain=lambda one: same_bytes(self._info.sources[one.source], one.token),
+        )
+        if not same:
+            return None
+        giant = entry.size >= max(self._plan.giant_bytes, self._plan.part_bytes + 1)
+        if held.copied is not None and not giant:
+            if self._lacks_proof(entry, held.copied):
+                return None
+            self.used.add(staging.key)
+            return taken(held.copied, staging.key)
+        # A late process of the other run can only rename a whole file into place, but writes into a giant
+        # itself: giants are taken only where every such process is known to have ended.
+        if giant and staging.certain and entry.path not in self.giants:
+            self._giant(staging, entry, held)
+        return None
+
+    def _giant(self, staging: Staging, entry: Entry, held: Held) -> None:
+        step = self._plan.part_bytes
+        parts = {
+            number: taken(copied, staging.key)
+            for number, (part, copied) in held.parts.items()
+            if (part.offset, part.length) == (number * step, min(step, entry.size - number * step))
+        }
+        if parts:
+            self.giants[entry.path] = staging.key, entry.size, parts
+            self.used.add(staging.key)
+
+    def _lacks_proof(self, entry: Entry, copied: Copied) -> bool:
+        if is_proven(copied.source_grade) or copied.owed:
+            return False
+        return self._proven and entry.size > 0
+
+
+def _rows(staging: Staging, distrust: bool) -> Iterator[tuple[Entry, Copied]]:
+    """The rows that the other run copied, in order, each in the version that was copied; with `distrust` only
+    those that it read from the source. Stops at the first shard whose journals cannot be read: the rows after
+    it are copied."""
+    from penstock.tables.shards import read_shard
+
+    for shard in staging.run.plan.shards:
+        journals = staging.run.folder.journals(shard.index)
+        try:
+            copied = journal.replay(journals, shard.digest)
+            amended = Amendments.read(journals, shard.digest, copied)
+        except InterruptedRunError:
+            raise
+        except PenstockError:
+            return
+        entries = chain.from_iterable(amended.rows(read_shard(staging.run.folder.shard(shard.index))))
+        for row, entry in enumerate(entries):
+            known = copied.get(row)
+            if known is not None and not amended.left_out(row) and not (distrust and known.linked):
+                yield entry, known
+
+
+def move_giants(run: Run) -> None:
+    """Move the giants that the plan takes over into this run's staging, unless that was done. To be called
+    before any element of copy lives. Raises by `errno_map.storage_error`."""
+    taken_over = run.plan.giants_taken
+    if not taken_over:
+        return
+    policy = run.config.dataset.permissions
+    with StagingWriter(
+        run.data,
+        file_mode=policy.file_mode,
+        dir_mode=policy.dir_mode,
+        gid=modes.group_id(policy),
+        durability="fsync",
+        attempt=host_name(),
+        keep_mtime=policy.mtime == "keep",
+        rules=modes.access_rules(policy),
+    ) as writer:
+        there = abandoned_stagings.planned(run)
+        for theirs, path, size in taken_over:
+            writer.move(there[theirs], path, int(size), None)
+        writer.settle()
+    modes.unseal(run.data, (path for _, path, _ in taken_over))

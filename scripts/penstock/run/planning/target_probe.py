@@ -1,0 +1,85 @@
+"""The probe of a target, as plan uses it: what stops a run, what people should know, what elements read."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from penstock.core.checks import told
+from penstock.core.documents import probe_report
+from penstock.core.documents.probe_report import PROBE_REPORT
+from penstock.core.errors import PreflightError
+from penstock.dataset import documents
+from penstock.fs.capabilities import facts
+from penstock.fs.probe.judgement import acls, differences, links_work, reflinks_work
+from penstock.target import dataset_folders
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from penstock.core.checks import CheckResult
+    from penstock.dataset.run import Run
+
+
+class TargetProbe:
+    """Tries the target of a run; the caller holds the dataset's lock."""
+
+    def __init__(self, run: Run) -> None:
+        self._folder = run.folder
+        self._report = dataset_folders.probe(run.layout)
+        self._at = str(run.layout.folder)
+        seen = facts(run.layout.folder)
+        entries = run.config.dataset.permissions.acl
+        self.results: Sequence[CheckResult] = [
+            *acls(self._report, len(entries), seen.traits.acls),
+            *differences(seen, self._report),
+        ]
+        """Where it is not as the table of file systems, or the dataset's ACL, would have it."""
+
+    @property
+    def links(self) -> bool:
+        """Whether unchanged files may be linked from a release."""
+        return links_work(self._report)
+
+    @property
+    def reflinks(self) -> bool:
+        """Whether a file may share its blocks with a release's."""
+        return reflinks_work(self._report)
+
+    @property
+    def holes(self) -> bool:
+        """Whether a file with holes takes less than its size."""
+        return self._report["holes"].answer == probe_report.YES
+
+    @property
+    def link_cost(self) -> str:
+        """What calls on a linked file take here; "" where it was not measured."""
+        return str(self._report.link_cost) if self._report.link_cost else ""
+
+    @property
+    def rates(self) -> Mapping[str, float]:
+        """Small files and links a second, as the probe made them."""
+        return self._report.rates
+
+    @property
+    def keeps_inodes(self) -> bool:
+        """Whether a file has one inode number always."""
+        return not self._report.refused("inode_stable")
+
+    def check(self) -> None:
+        """Raises PreflightError where the file system cannot hold a release."""
+        stops = [one for one in self.results if one.verdict == "stop"]
+        if stops:
+            raise PreflightError(
+                "no release can be staged on the target's file system",
+                where=self._at,
+                why="; ".join(f"{one.about}: {one.found}" for one in stops),
+                hint="; ".join(dict.fromkeys(one.mend for one in stops)),
+            )
+
+    def keep(self) -> None:
+        """Write `probe.json`: elements read it, and do not try again. Raises OSError."""
+        documents.write(PROBE_REPORT, self._folder.probe, self._report)
+
+    def sentences(self) -> list[str]:
+        """Those of the plan: the warnings."""
+        return [told(one) for one in self.results if one.verdict == "warning"]

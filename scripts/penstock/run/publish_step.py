@@ -1,0 +1,292 @@
+"""publish: what was verified becomes a release, sealed, revealed by one rename, then pointed at.
+
+Guarantees: nothing is revealed unless listing, records and tree are the same in every file, as verify saw it.
+Each step is durable before the next, and the same command after a crash anywhere ends the same way. A release
+that `current` was led away from, by `penstock rollback` or by hand, is not made current again while the
+source holds what it held (`current_pointer`). A run that was overtaken moves nothing: right before each of
+the two renames it checks that the lock and the dataset's claim are its own.
+"""
+
+from __future__ import annotations
+
+import time
+from typing import TYPE_CHECKING, TypedDict, cast
+
+from penstock.core import events
+from penstock.core.documents import typed_json
+from penstock.core.documents.history_line import Publication
+from penstock.core.errors import FailedError, FindingsError
+from penstock.core.layout import DATA
+from penstock.dataset import (
+    current_pointer,
+    history,
+    pins,
+    receipts,
+    release_signature,
+    reserve,
+    run_store,
+    seals,
+    verdicts,
+)
+from penstock.engine.records import journal
+from penstock.extras import beside as description
+from penstock.fs import clock
+from penstock.fs.errno_map import storage_error
+from penstock.host.job_environment import host_name
+from penstock.jobs.ownership import abandoned_stagings, promises, published_state
+from penstock.jobs.ownership.dataset_hold import holding
+from penstock.keep.retention import interrupted
+from penstock.run.release.sealing import RecordsError, seal_staging
+from penstock.run.step_chain import ensure_verified
+from penstock.tables.shards import read_shard
+from penstock.target import dataset_folders, reveal, tree_removal
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping
+
+    from penstock.config.settings import VerifyConfig
+    from penstock.core.documents.step_results import PublishReceipt, StepReceipt
+    from penstock.core.layout import DatasetLayout
+    from penstock.dataset.context import Context
+    from penstock.dataset.run import Run
+
+STEP = "publish"
+ROUNDS = 3
+"""How often files that were touched after verify are verified again before publish fails."""
+
+
+def run(context: Context, dataset: str) -> PublishReceipt:
+    """Publish. Returns the receipt: {dataset, run, release, path, current, files, bytes, seal, ...}.
+
+    Raises FailedError for deviations, FindingsError (exit 4) for too little evidence, LockedError.
+    """
+    run = run_store.open_run(context.layout(dataset), context.run)
+    if run_store.published(run):
+        return _receipt(run, receipts.step(run.folder, STEP))
+    with holding(context, dataset, run.id, STEP):
+        return _publish(context, run)
+
+
+def _publish(context: Context, run: Run) -> PublishReceipt:
+    started = time.time()
+    layout, info, dataset = run.layout, run.info, run.dataset
+    context.emit(events.Started(dataset, STEP, files=info.files, bytes=info.bytes))
+    fresh = seals.of_run(run) is None
+    if fresh:
+        _seal(context, run)
+        _describe(context, run)
+        _sign(run)
+        verdicts.forget(layout, info.release)
+        # Of an earlier release of this name, which is gone: it would end this publication before its line.
+        receipts.drop(run.folder.receipt(STEP))
+    context.stop.check()
+    # Also for what an attempt revealed that died before it could say so: it may not be durable.
+    reveal.reveal(layout, info.release, context.assert_held)
+    pins.make_folder(context, layout, info.release)
+    stored = seals.of_run(run)
+    if stored is None:
+        context.assert_held()
+        raise FailedError(
+            "the release is not the one that was sealed",
+            where=str(layout.release(info.release)),
+            hint="`penstock audit` says what is damaged; `penstock run --new-release` stages it anew",
+        )
+    seal = stored.seal
+    interrupted.settle(context, layout)
+    context.assert_held()
+    history.note_intervals(layout)
+    before = dataset_folders.current(layout)
+    told = current_pointer.settled(run)
+    if not told:
+        _demand_signature(layout, stored)
+        reveal.point(layout, info.release, context.assert_held)
+    if not told or _seal_is_unnamed(run, stored):
+        context.assert_held()
+        line = Publication(
+            at=clock.stamp(layout.releases),
+            dataset=info.dataset,
+            release=info.release,
+            run=info.run,
+            claim=context.hold.number if context.hold else 0,
+            author=history.this_author(),
+            seal=stored.digest,
+            root=seal.records.root,
+            files=seal.files,
+            bytes=seal.bytes,
+            previous=before if before != info.release else None,
+            renamed=seal.renamed,
+        )
+        history.append(layout, line)
+        if not fresh and not told:
+            text = f"the source holds again what release {info.release} was published of: `current` names it"
+            context.emit(events.Noted(dataset, STEP, text=text))
+    if told and (kept := current_pointer.kept(run)):
+        context.emit(events.Noted(dataset, STEP, text=kept))
+    receipt: PublishReceipt = {
+        **receipts.head(run, STEP, started),
+        **_facts(stored),
+        "previous": before,
+        "moved": before != info.release and not told,
+        **_now(run),
+    }
+    receipts.write_step(run.folder, receipt)
+    abandoned_stagings.clean(context, run)
+    published_state.tidy(context, run)
+    reserve.fill(layout)
+    promises.withdraw(layout, lambda one: not one.repairs)
+    receipt["published"] = True
+    context.emit(events.Ended(dataset, STEP, receipt))
+    return receipt
+
+
+def _seal(context: Context, run: Run) -> None:
+    """Staging is complete and sealed on return. What was touched since verify is verified again."""
+    dataset = run.dataset
+    for attempt in range(ROUNDS + 1):
+        ensure_verified(context, run)
+        try:
+            # Once more is tried to pass the pages that a job keeps in memory; a mapped file's never go.
+            deviations = seal_staging(context, run, in_memory=attempt > 0, overdue=attempt == 0)
+        except RecordsError as error:
+            if attempt == ROUNDS:
+                raise
+            text = f"{error.what}, it is verified again: {error.where}"
+            context.emit(events.Warned(dataset, STEP, text))
+            continue
+        if not deviations:
+            return
+        lines = "\n  ".join(["", *deviations.lines()])
+        if deviations.extra:
+            raise FailedError(
+                f"staging holds {deviations.counts['extra']} things that were not listed: not published",
+                where=str(run.data),
+                why=lines,
+                hint="nobody but penstock writes there: find out who did, remove them, and publish again",
+            )
+        if deviations.leftover:
+            tree_removal.sweep_temporaries(run.data)
+        for index in deviations.shards:
+            receipts.drop(run.folder.receipt("verify", index))
+        for path, holding_it in deviations.wrong.items():
+            take_back(run, path, holding_it)
+        if attempt == ROUNDS or (set(deviations.counts) == {"weak"} and not _may_grow(run.config.verify)):
+            break
+        seen = "; ".join(deviations.lines())
+        text = f"staging is not as verify should see it, its shards are verified again: {seen}"
+        context.emit(events.Warned(dataset, STEP, text))
+    if set(deviations.counts) == {"weak"}:
+        raise FindingsError(
+            f"{deviations.counts['weak']} files are proven too weakly to be published",
+            where=dataset,
+            why=lines,
+            hint="lower `verify.minimum_grade` or `verify.source_checksum`, or verify on another node",
+        )
+    if set(deviations.counts) == {"contradicted"}:
+        raise FailedError(
+            "the source contradicts its own checksums, however often it is read; nothing was published",
+            where=dataset,
+            why=lines,
+            hint="the data or the checksum is wrong at the source: have it corrected there",
+        )
+    raise FailedError(
+        "staging is not as verify saw it; nothing was published",
+        where=dataset,
+        why=lines,
+        hint=f"run `penstock step verify {dataset}` again, and find out what writes there",
+    )
+
+
+def _describe(context: Context, run: Run) -> None:
+    """Before the reveal, and not sealed: a description names the seal's digest."""
+    try:
+        description.write(run.staging, context.dataset(run.dataset).describe)
+    except OSError as error:
+        raise storage_error(error, "the release cannot be described", str(run.staging)) from error
+
+
+def _sign(run: Run) -> None:
+    try:
+        release_signature.write(run.staging, run.layout.signing)
+    except OSError as error:
+        raise storage_error(error, "the release cannot be signed", str(run.staging)) from error
+
+
+def _demand_signature(layout: DatasetLayout, stored: seals.Stored) -> None:
+    """Where this account signs: readers who verify would refuse an unsigned release as `current`. One that
+    was published before may be unsigned. Raises FindingsError."""
+    if layout.signing.key is None:
+        return
+    release_signature.demand(layout, stored.seal.release, stored)
+
+
+def _seal_is_unnamed(run: Run, stored: seals.Stored) -> bool:
+    """Whether the history has the seal of an earlier release of this name alone, which is gone, since this
+    publication was not noted. After a publication that came to its end another seal is a forged one."""
+    known = history.published_seal(run.layout, run.release)
+    return known not in (None, stored.digest) and not run.folder.receipt(STEP).exists()
+
+
+def take_back(run: Run, path: str, shards: Iterable[int]) -> None:
+    """Durably take back the journal's lines of this giant's parts, whose bytes contradict the source."""
+    folder = run.folder
+    for shard in (run.shards[index] for index in shards):
+        journals = folder.journals(shard.index)
+        entries = (entry for batch in read_shard(folder.shard(shard.index)) for entry in batch)
+        rows = {row for row, entry in enumerate(entries) if entry.path == path}
+        journal.take_back(journals, shard.digest, rows, run=run.id, host=host_name())
+        receipts.drop(folder.receipt("copy", shard.index))
+
+
+def _may_grow(verify: VerifyConfig) -> bool:
+    """Whether another reading may prove more: when the grade asked for is the one that this file
+    system can give, and only a page that somebody kept in memory stood in the way."""
+    return verify.minimum_grade in ("auto", "cold", "reread") and verify.source_checksum != "require"
+
+
+class _Now(TypedDict):
+    """The release's path, and the release that `current` names."""
+
+    path: str
+    current: str | None
+
+
+class _Facts(TypedDict):
+    """What a receipt says of the seal."""
+
+    files: int
+    bytes: int
+    giants: int
+    seal: str
+    root: str
+    evidence: Mapping[str, object]
+    manifests: Mapping[str, object]
+
+
+def _facts(stored: seals.Stored) -> _Facts:
+    seal, digest = stored
+    return {
+        "files": seal.files,
+        "bytes": seal.bytes,
+        "giants": seal.giants,
+        "seal": digest,
+        "root": seal.records.root,
+        "evidence": typed_json.plain(seal.evidence),
+        "manifests": typed_json.plain(seal.manifests),
+    }
+
+
+def _receipt(run: Run, kept: StepReceipt | None) -> PublishReceipt:
+    """What the command answers: the receipt that is kept, with what is true now."""
+    stored = None if kept else seals.of_run(run)
+    receipt = {
+        **(kept or receipts.head(run, STEP, time.time())),
+        **(_facts(stored) if stored else {}),
+        **_now(run),
+        "published": True,
+    }
+    return cast("PublishReceipt", receipt)
+
+
+def _now(run: Run) -> _Now:
+    path = str(run.layout.release(run.release) / DATA)
+    return {"path": path, "current": dataset_folders.current(run.layout)}

@@ -1,0 +1,120 @@
+"""The work of verify: every stored file read back and compared, by elements of a second array.
+
+Guarantee: on return every shard has records of what was seen of each file on the target. A file that reads
+back with other bytes is copied and read again, a bounded number of times.
+"""
+
+from __future__ import annotations
+
+import time
+from collections import Counter
+from typing import TYPE_CHECKING
+
+from penstock.core import events, human
+from penstock.core.errors import PenstockError
+from penstock.dataset import outcomes, receipts
+from penstock.jobs.array_runner import run_array
+from penstock.jobs.forecast import element_time
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Mapping, Sequence
+
+    from penstock.core.documents.step_results import VerifyReceipt
+    from penstock.core.layout import RunLayout
+    from penstock.dataset.context import Context
+    from penstock.dataset.run import Run
+
+STEP = "verify"
+SHOWN = 5
+"""Files that a warning names."""
+ROUNDS = 2
+"""How often damaged files are copied again within one run before verify fails."""
+
+
+def read_back(context: Context, run: Run, copy_again: Callable[[], None]) -> VerifyReceipt:
+    """Read back and compare, for a holder of the dataset's lock. `copy_again` copies what lacks its receipt
+    and closes staging; it is called after the receipts of damaged shards were dropped."""
+    started = time.time()
+    folder, ok = run.folder, receipts.held(run, STEP)
+    plan = run.plan
+    context.emit(
+        events.Started(run.dataset, STEP, files=plan.files, bytes=plan.bytes, elements=len(run.indices))
+    )
+    again: Counter[int] = Counter()
+    expected = element_time(run.layout, run.shards, copies=False)
+    while True:
+        for index in run.indices:
+            if not ok(index):
+                receipts.drop(folder.receipt(STEP, index))
+        try:
+            run_array(context, run.dataset, folder, STEP, run.indices, ok, expected=expected)
+            break
+        except PenstockError:
+            damaged = [index for index in run.indices if _damaged(folder, index)]
+            if not damaged or any(again[index] >= ROUNDS for index in damaged):
+                raise
+        again.update(damaged)
+        _take_back(context, run, damaged)
+        copy_again()
+    told = receipts.of_elements(run, STEP)
+    receipt: VerifyReceipt = {
+        **receipts.head(run, STEP, started),
+        "files": plan.files,
+        "bytes": plan.bytes,
+        "elements": len(run.indices),
+        "grades": _summed(one.grades for one in told),
+        "methods": _summed(one.methods for one in told),
+        "copied_again": sorted(again),
+        "hosts": sorted({one.host for one in told}),
+        "slurm_api": context.cluster.way,
+        "carried_files": sum(one.carried[0] for one in told),
+        "carried_bytes": sum(one.carried[1] for one in told),
+    }
+    receipts.keep(run, receipt, told)
+    context.emit(events.Ended(run.dataset, STEP, receipt))
+    return receipt
+
+
+def _damaged(folder: RunLayout, index: int) -> bool:
+    """Whether the element ended its reading and found rows that are not what was copied: it took
+    them back from the journal, and its outcome names them."""
+    outcome = outcomes.find(folder, STEP, index)
+    return outcome is not None and bool(outcome.failures)
+
+
+def _take_back(context: Context, run: Run, damaged: Sequence[int]) -> None:
+    """Drop the copy's receipts of these shards, and say why."""
+    shards = human.counted(len(damaged), "shard")
+    text = f"{shards} with files that do not read back as copied: those files are copied again"
+    context.emit(events.Warned(run.dataset, STEP, text=text))
+    base = run.plan.base
+    if base and (linked := _linked_failures(run.folder, damaged)):
+        context.emit(events.Warned(run.dataset, STEP, text=_base_damaged(run.dataset, base, linked)))
+    for index in damaged:
+        receipts.drop(run.folder.receipt("copy", index))
+        receipts.drop(run.folder.outcome(STEP, index))
+
+
+def _linked_failures(folder: RunLayout, damaged: Sequence[int]) -> list[tuple[str, str]]:
+    """(path, why) of files that these elements found wrong and that are linked."""
+    found = (outcomes.find(folder, STEP, index) for index in damaged)
+    return [one for outcome in found if outcome for one in outcome.linked_failures]
+
+
+def _base_damaged(dataset: str, base: str, linked: list[tuple[str, str]]) -> str:
+    """The warning about a release whose linked files read back with other bytes than it states."""
+    named = "; ".join(f"{path}: {why}" for path, why in linked[:SHOWN])
+    more = f"; and {len(linked) - SHOWN} more" if len(linked) > SHOWN else ""
+    return (
+        f"release {base} holds {human.counted(len(linked), 'file')} that cannot be linked: {named}{more}. "
+        f"They are copied from the source here; release {base} stays as it is: audit it "
+        f"with `penstock audit {dataset} --release {base}`, repair it with "
+        f"`penstock repair {dataset} --release {base}`"
+    )
+
+
+def _summed(counts: Iterable[Mapping[str, int]]) -> dict[str, int]:
+    total: Counter[str] = Counter()
+    for some in counts:
+        total.update(some)
+    return dict(total)

@@ -1,0 +1,203 @@
+"""The listing that a release holds when its source changed during the copy (`changed: follow`).
+
+Elements write amendments into their journals. This module merges them into one listing: the frozen one, with
+each object in the version that lies in staging, and without objects that left the source. The frozen listing
+and the run's id do not change.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import dataclass
+from itertools import groupby
+from operator import attrgetter
+from typing import TYPE_CHECKING
+
+from penstock.core.documents.seal import SealedAmendment
+from penstock.core.errors import IMPOSSIBLE, FailedError
+from penstock.core.model import Listed
+from penstock.core.text import in_quotes
+from penstock.dataset import outcomes, receipts
+from penstock.engine.change_following import beyond
+from penstock.engine.records import journal
+from penstock.engine.records.amendments import Amendments
+from penstock.target import tree_removal
+
+if TYPE_CHECKING:
+    from collections.abc import Collection, Iterator, Sequence
+    from pathlib import Path
+
+    from penstock.core.documents.element_receipt import ElementReceipt
+    from penstock.core.layout import RunLayout
+    from penstock.core.model import Entry, Pin
+    from penstock.dataset.run import Run
+
+
+@dataclass(frozen=True)
+class Amended:
+    """The listing that a release holds, where it differs from the frozen one."""
+
+    path: Path
+    digest: str
+    files: int
+    bytes: int
+    changed: int
+    """Files that are of another version than the listed one."""
+    gone: int
+
+    def sealed(self, began: str, until: str) -> SealedAmendment:
+        """For the seal. The files were read between these times, UTC in ISO 8601."""
+        return SealedAmendment(self.digest, self.changed, self.gone, began, until)
+
+
+def check_limits(run: Run, told: Sequence[ElementReceipt]) -> None:
+    """Raises SourceChangedError where more files changed or left the source than `FollowLimit` allows.
+    `told`: the receipts of all elements of copy."""
+    allowed = run.config.dataset.follow_limit.allowed(run.info.files)
+    for what, found, most in zip(("changed", "gone"), totals(told), allowed, strict=True):
+        if found > most:
+            raise beyond(what, found, most)
+
+
+def totals(told: Sequence[ElementReceipt]) -> tuple[int, int]:
+    """How many files were pinned anew, and how many are gone, by the receipts of a step's elements."""
+    return sum(one.amended for one in told), sum(one.gone for one in told)
+
+
+def join_giants(run: Run, host: str) -> list[str]:
+    """Turn giants whose object changed during the copy into files that one element copies whole, and take
+    back the records of their parts. Returns their paths."""
+    paths: set[str] = set()
+    for shard in run.plan.shards:
+        outcome = outcomes.find(run.folder, "copy", shard.index)
+        rows = set(outcome.split) if outcome else set()
+        if rows:
+            paths |= {entry.path for row, entry in _rows(run.folder, shard.index) if row in rows}
+    _join(run, host, paths)
+    return sorted(paths)
+
+
+def complete_joins(run: Run, host: str) -> list[str]:
+    """Finish a `join_giants` that was killed between two shards: it left giants of which some parts are
+    joined and others are not, which could never become whole. Returns the paths of such giants.
+    """
+    left: Counter[str] = Counter()
+    for shard in run.plan.shards:
+        whole, void = journal.joined(run.folder.journals(shard.index), shard.digest)
+        if not (whole or void):
+            continue
+        for row, entry in _rows(run.folder, shard.index):
+            if row in whole or row in void:
+                # Bytes of the giant whose parts are not joined: none, unless `join_giants` was killed.
+                left.setdefault(entry.path, entry.size)
+                left[entry.path] -= entry.length
+    paths = {path for path, size in left.items() if size > 0}
+    _join(run, host, paths)
+    return sorted(paths)
+
+
+def _join(run: Run, host: str, paths: Collection[str]) -> None:
+    """Turn these giants into files that are copied whole: from now on the first row of each stands for all of
+    it."""
+    seen: set[str] = set()
+    for shard in run.plan.shards if paths else ():
+        whole: list[int] = []
+        void: list[int] = []
+        for row, entry in _rows(run.folder, shard.index):
+            if entry.part >= 0 and entry.path in paths:
+                (void if entry.path in seen else whole).append(row)
+                seen.add(entry.path)
+        if whole or void:
+            # Before the journal: no receipt may ever cover rows that do not count any more.
+            receipts.drop(run.folder.receipt("copy", shard.index))
+            journals = run.folder.journals(shard.index)
+            journal.join(journals, shard.digest, whole, void, run=run.id, host=host)
+
+
+def remove_empty_folders(run: Run, told: Sequence[ElementReceipt]) -> None:
+    """Remove folders of staging that are empty because all their objects left the source. No element may
+    run."""
+    paths = [
+        path
+        for shard, receipt in zip(run.plan.shards, told, strict=True)
+        if receipt.gone
+        for path, pin in _amendments(run.folder, shard.index, shard.digest)
+        if pin is None
+    ]
+    if paths:
+        tree_removal.remove_empty(run.data, paths)
+
+
+def write(run: Run) -> Amended | None:
+    """Write the amended listing of a run that was verified; None where nothing was amended. Raises
+    FailedError when an amended object is not in the frozen listing."""
+    from penstock.tables.listing_file import ListingWriter, read_listing
+
+    told = receipts.of_elements(run, "verify")
+    if not any(totals(told)):
+        return None
+    overlay = _Overlay(
+        one
+        for shard, receipt in zip(run.plan.shards, told, strict=True)
+        if receipt.amended or receipt.gone
+        for one in _amendments(run.folder, shard.index, shard.digest)
+    )
+    with ListingWriter(run.folder.amended) as writer:
+        for batch in read_listing(run.folder.listing):
+            for source, group in groupby(overlay.laid(batch), attrgetter("source")):
+                some = list(group)
+                writer.add(list(map(_listed, some)), paths=[entry.path for entry in some], source=source)
+        overlay.end()
+        digest, files, size = writer.close()
+    return Amended(run.folder.amended, digest, files, size, overlay.changed, overlay.gone)
+
+
+class _Overlay:
+    """Amendments, in the order of the paths, merged into a listing in the same order."""
+
+    def __init__(self, amendments: Iterator[tuple[str, Pin | None]]) -> None:
+        self._amendments = amendments
+        self._next = next(amendments, None)
+        self.changed = self.gone = 0
+
+    def laid(self, batch: Sequence[Entry]) -> Sequence[Entry]:
+        if self._next is None:
+            return batch
+        out: list[Entry] = []
+        for entry in batch:
+            if self._next is None or self._next[0] != entry.path:
+                out.append(entry)
+                continue
+            pin = self._next[1]
+            self._next = next(self._amendments, None)
+            if pin is None:
+                self.gone += 1
+            else:
+                self.changed += 1
+                out.append(pin.of(entry))
+        return out
+
+    def end(self) -> None:
+        if self._next is not None:
+            raise FailedError(
+                "an amended object was not listed", where=in_quotes(self._next[0]), hint=IMPOSSIBLE
+            )
+
+
+def _amendments(run: RunLayout, index: int, digest: str) -> Iterator[tuple[str, Pin | None]]:
+    """Paths of a shard whose object is of another version than the listed one, or gone (None), in order."""
+    journals = run.journals(index)
+    changes = Amendments.read(journals, digest, journal.replay(journals, digest))
+    for row, entry in _rows(run, index) if changes.pins else ():
+        if row in changes.pins:
+            yield entry.path, changes.pins[row]
+
+
+def _rows(run: RunLayout, index: int) -> Iterator[tuple[int, Entry]]:
+    from penstock.tables.shards import read_shard
+
+    return enumerate(entry for batch in read_shard(run.shard(index)) for entry in batch)
+
+
+def _listed(entry: Entry) -> Listed:
+    return Listed(entry.key, entry.size, entry.token, entry.modified_ns, entry.version, entry.checksum)

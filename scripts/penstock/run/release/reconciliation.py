@@ -1,0 +1,278 @@
+"""The closing walk: listing = records = tree, in one pass over three streams in the same order.
+
+Memory holds deviations alone. A giant's parts become one record here. Whole files are compared column by
+column; single rows are compared only where columns differ.
+"""
+
+from __future__ import annotations
+
+from functools import partial
+from operator import lt
+from os import fsencode
+from typing import TYPE_CHECKING
+
+from penstock.core.columns import joined
+from penstock.core.digests import Digest
+from penstock.core.digests import listed as digests_of
+from penstock.core.errors import IMPOSSIBLE, FailedError, IntegrityError
+from penstock.core.grades import SIZE_ONLY, storage_rank
+from penstock.core.model import Claim, Record
+from penstock.core.text import in_quotes
+from penstock.engine.checksums import combine, compose, judge_giant, listed, tree_digest
+from penstock.run.release.tree_comparison import Standing
+from penstock.tables.files import Files
+from penstock.tables.listing_file import entries
+from penstock.tables.row_cursor import RowCursor
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Iterator, Sequence
+    from pathlib import Path
+
+    import pyarrow as pa
+
+    from penstock.core.model import Entry
+    from penstock.core.run_documents import PlanInfo
+    from penstock.run.release.tree_comparison import Deviations
+    from penstock.tables.records import SeenRow
+
+    Joined = tuple[Files, tuple[int, ...]]
+    """Files, and the shards that hold their rows."""
+
+
+def _taken_for_granted(_: Entry, __: Claim) -> bool:
+    return True
+
+
+def close(
+    plan: PlanInfo,
+    listing: Iterator[pa.RecordBatch],
+    rows: Iterator[tuple[int, Files | list[SeenRow]]],
+    data: Path,
+    ask: Callable[[Entry], Sequence[Claim]],
+    deviations: Deviations,
+    as_assumed: Callable[[Entry, Claim], bool] = _taken_for_granted,
+    folders: Iterable[str] = (),
+) -> Iterator[Joined]:
+    """The records of all files, in order, each compared with its listed entry and with the tree.
+
+    Raises FailedError when the records are not those of the listing. What deviates on the target is added to
+    `deviations`, and records are still given: they are valid only if nothing was added by the end. `ask`
+    gives the source's claims on a giant. `as_assumed` says whether the giant was uploaded in parts of the
+    size that a composite claim assumes, and is called only where such a claim does not hold. `folders`: those
+    that the tree holds though they are empty.
+    """
+    planned, standing = _Listed(listing), Standing(data, deviations, folders)
+    before, files, size = "", 0, 0
+    for some, shards in _joined(plan, rows, planned, partial(_judged, ask, as_assumed), deviations):
+        before = _in_order(before, some["path"])
+        files += len(some)
+        size += sum(some["size"])
+        standing.compare(some, shards)
+        yield some, shards
+    planned.end()
+    standing.end()
+    if (files, size) != (plan.files, plan.bytes):
+        raise FailedError(
+            "the records are not those of the plan",
+            why=f"{files} files of {size} bytes; planned: {plan.files} of {plan.bytes}",
+            hint=IMPOSSIBLE,
+        )
+
+
+def _in_order(before: str, paths: Sequence[str]) -> str:
+    """The last path; raises FailedError where they do not ascend, by bytes."""
+    row = [before, *paths]
+    if not all(map(str.isascii, row)):
+        raw = list(map(fsencode, row))
+        ascend = list(map(lt, raw, raw[1:]))
+    else:
+        ascend = list(map(lt, row, row[1:]))
+    if not all(ascend):
+        raise FailedError(
+            "the records are not in order", where=in_quotes(paths[ascend.index(False)]), hint=IMPOSSIBLE
+        )
+    return row[-1]
+
+
+class _Listed:
+    """The listing as a stream, which `compare` and `entry` consume."""
+
+    SAME = ("path", "key", "size", "token")
+
+    def __init__(self, batches: Iterator[pa.RecordBatch]) -> None:
+        self._cursor = RowCursor(batches)
+
+    def compare(self, files: Files) -> None:
+        """Raises FailedError unless these files are the next entries of the listing."""
+        start = 0
+        while start < len(files):
+            here = self._next(len(files) - start, files["path"][start])
+            count = here.num_rows
+            if not all(here[name].equals(files.stored(name).slice(start, count)) for name in self.SAME):
+                raise _unlike(entries(here), files.records()[start : start + count])
+            start += count
+
+    def entry(self, records: Sequence[Record]) -> Entry:
+        """The next entry, that of the giant whose parts these records are. Raises FailedError where it is
+        another."""
+        (entry,) = entries(self._next(1, records[0].path))
+        for record in records:
+            if (entry.path, *_stated(entry)) != (record.path, *_stated(record)):
+                raise _unlike([entry], [record])
+        return entry
+
+    def _next(self, most: int, path: str) -> pa.RecordBatch:
+        """Up to so many rows; `path` is the record that waits for the first of them."""
+        if self._cursor.rows is None:
+            why = "the listing has no further entry"
+            raise FailedError("listing and records differ", where=in_quotes(path), why=why, hint=IMPOSSIBLE)
+        return self._cursor.take(most)
+
+    def end(self) -> None:
+        """Raises FailedError when something is left."""
+        if self._cursor.rows is not None:
+            (entry,) = entries(self._cursor.take(1))
+            raise FailedError("a listed object has no record", where=in_quotes(entry.path), hint=IMPOSSIBLE)
+
+
+def _stated(one: Entry | Record) -> tuple[str, int, str]:
+    return one.key, one.size, one.token
+
+
+def _unlike(planned: Sequence[Entry], records: Sequence[Record]) -> FailedError:
+    """The message about the first row that differs between the two."""
+    for entry, record in zip(planned, records, strict=True):
+        if entry.path != record.path:
+            why = f"the listing has {in_quotes(entry.path)}"
+            return FailedError(
+                "listing and records differ", where=in_quotes(record.path), why=why, hint=IMPOSSIBLE
+            )
+        if _stated(entry) != _stated(record):
+            return FailedError(
+                "a record differs from its entry in the listing",
+                where=in_quotes(record.path),
+                hint=IMPOSSIBLE,
+            )
+    return FailedError("listing and records differ", where=in_quotes(records[0].path), hint=IMPOSSIBLE)
+
+
+def _joined(
+    plan: PlanInfo,
+    rows: Iterator[tuple[int, Files | list[SeenRow]]],
+    planned: _Listed,
+    judge: Callable[[Entry, Sequence[Claim]], tuple[str, str]],
+    deviations: Deviations,
+) -> Iterator[Joined]:
+    """Whole files as they come; a giant when all its parts have come."""
+    parts: list[tuple[int, SeenRow]] = []
+    for shard, some in rows:
+        if isinstance(some, Files):
+            _complete(parts)
+            planned.compare(some)
+            yield some, (shard,)
+            continue
+        for row in some:
+            if parts and row.record.path != parts[0][1].record.path:
+                _complete(parts)
+            if row.part != len(parts) or row.offset != sum(p.length for _, p in parts):
+                raise FailedError(
+                    "a giant's parts are not in order", where=in_quotes(row.record.path), hint=IMPOSSIBLE
+                )
+            parts.append((shard, row))
+            if row.offset + row.length == row.record.size:
+                entry = planned.entry([one.record for _, one in parts])
+                shards = tuple(sorted({shard for shard, _ in parts}))
+                yield Files.of([_giant(plan, entry, parts, judge, deviations, shards)]), shards
+                parts = []
+    _complete(parts)
+
+
+def _complete(parts: Sequence[tuple[int, SeenRow]]) -> None:
+    if parts:
+        raise FailedError(
+            "a giant's parts are not complete", where=in_quotes(parts[0][1].record.path), hint=IMPOSSIBLE
+        )
+
+
+def _giant(
+    plan: PlanInfo,
+    entry: Entry,
+    parts: Sequence[tuple[int, SeenRow]],
+    judge: Callable[[Entry, Sequence[Claim]], tuple[str, str]],
+    deviations: Deviations,
+    shards: tuple[int, ...],
+) -> Record:
+    """One record for a giant, with the weakest storage grade of its parts and a digest over their digests.
+    The parts' sums are combined and compared with what the source states of the object."""
+    rows = [row for _, row in parts]
+    records = [row.record for row in rows]
+    digests = b"".join(bytes.fromhex(Digest.parse(r.digest).value) for r in records)
+    tree = tree_digest(plan.part_bytes, digests)
+    whole = _whole_digests(entry, records[-1].digests, tree, deviations, shards)
+    grade, proof = SIZE_ONLY, ""
+    known = _known(rows, whole)
+    try:
+        if known:
+            grade, proof = judge(entry, known)
+    except IntegrityError as error:
+        deviations.add("contradicted", str(error), shards)
+        deviations.wrong[entry.path] = shards
+    weakest = min(records, key=lambda r: storage_rank(r.storage_grade))
+    # Verify starts when copy has ended: where its parts were read at different times of the file, it was
+    # touched.
+    times = {(r.mtime_ns, r.ctime_ns) for r in records}
+    if len(times) > 1:
+        deviations.add(
+            "touched", f"{in_quotes(entry.path)}: its parts were verified at different states", shards
+        )
+    return Record(
+        **{
+            **joined(records, Record._fields),
+            "digest": str(tree),
+            "parts": digests,
+            "digests": whole,
+            "source_grade": grade,
+            "source_proof": proof,
+            "storage_grade": weakest.storage_grade,
+            "method": weakest.method,
+        }
+    )
+
+
+def _judged(
+    ask: Callable[[Entry], Sequence[Claim]],
+    as_assumed: Callable[[Entry, Claim], bool],
+    entry: Entry,
+    known: Sequence[Claim],
+) -> tuple[str, str]:
+    """(source grade, proof) of a giant. Raises IntegrityError when it contradicts its source."""
+    try:
+        return judge_giant(entry.key, known, (*ask(entry), *listed(entry)), entry.token)
+    except IntegrityError:
+        if known[0].kind != "composite" or as_assumed(entry, known[0]):
+            raise
+    return SIZE_ONLY, ""
+
+
+def _known(rows: Sequence[SeenRow], whole: str) -> list[Claim]:
+    """Checksums of all bytes of a giant, to be compared with what its source states: the sums of its parts
+    from the copy, combined; else the digests of one reading from front to end."""
+    proofs = [(row.record.source_proof, row.offset, row.length) for row in rows]
+    together = combine((proof, length) for proof, _, length in proofs) or compose(proofs)
+    if together is not None:
+        return [together]
+    return [Claim(one.algorithm, "full", one.value) for one in digests_of(whole)]
+
+
+def _whole_digests(
+    entry: Entry, told: str, tree: Digest, deviations: Deviations, shards: tuple[int, ...]
+) -> str:
+    """What one reading from front to end gave for all of a giant, unless its parts, each read by
+    itself, say otherwise."""
+    found = digests_of(told)
+    digests = [one for one in found if not one.part_bytes]
+    if digests and tree not in found:
+        deviations.add(
+            "touched", f"{in_quotes(entry.path)}: read as a whole it is not what its parts are", shards
+        )
+    return " ".join(map(str, digests))

@@ -1,0 +1,251 @@
+"""Manifests and seal, written into staging in the same pass as the closing walk."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+from dataclasses import replace
+from datetime import UTC, datetime
+from functools import cache
+from typing import TYPE_CHECKING
+
+import penstock
+from penstock.core import events
+from penstock.core.digests import XXH3
+from penstock.core.documents.seal import (
+    RELEASE_SEAL,
+    Seal,
+    SealedManifest,
+    SealedModes,
+    SealedPermissions,
+    SealedRecords,
+    SealedSource,
+)
+from penstock.core.errors import IMPOSSIBLE, FailedError
+from penstock.core.layout import EMPTY_FOLDERS, MANIFEST, MANIFEST_SHA256, MANIFEST_XXH, SEAL
+from penstock.core.linked_reading import Now, is_overdue
+from penstock.core.seal_tree import CARRYING_FIELDS, SEALED_FIELDS, Tree, leaves
+from penstock.core.text import in_quotes
+from penstock.dataset import receipts
+from penstock.fs import clock, durable, owners
+from penstock.fs.capabilities import facts
+from penstock.fs.errno_map import storage_error
+from penstock.listing.evidence import required
+from penstock.listing.giant_checksums import GiantClaims
+from penstock.run.release import amended_listing
+from penstock.run.release.reconciliation import close
+from penstock.run.release.tree_comparison import Deviations
+from penstock.tables import empty_folders
+from penstock.tables.listing_file import read_columns
+from penstock.tables.manifest import ChecksumFile, ManifestWriter, checksums
+from penstock.tables.records import read_records
+from penstock.target import dataset_folders, modes
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+    from penstock.core.documents.step_results import StepReceipt
+    from penstock.dataset.context import Context
+    from penstock.dataset.run import Run
+    from penstock.tables.files import Files
+    from penstock.tables.records import SeenRow
+
+
+class RecordsError(FailedError):
+    """A shard's records are not those that verify wrote. Its receipt was taken back: verify it again."""
+
+
+SHOWN_EVERY = 8192
+MOST_LINES = 1_000_000
+"""Files from which on a release has no text for `xxhsum -c` beside its manifest."""
+
+
+def seal_staging(context: Context, run: Run, *, in_memory: bool = False, overdue: bool = True) -> Deviations:
+    """Write the manifests and the seal into staging, durably; nothing is sealed when the answer
+    holds deviations. `in_memory`: with the grade that `auto` asks for, a linked file may have less, since a
+    job that reads or maps it through another release keeps its pages in memory; the seal says `reread` of
+    it. `overdue`: a file that was carried over and whose last reading is by now older than `verify.linked` is
+    a deviation. What an earlier attempt sealed is replaced only under the lock, file by file, and
+    never missing meanwhile: that attempt may be about to reveal it. Raises FailedError, RecordsError."""
+    dataset_folders.close_staging(run.layout, run.release)
+    try:
+        return _seal(context, run, in_memory, overdue)
+    except OSError as error:
+        raise storage_error(error, "the release cannot be sealed", str(run.staging)) from error
+
+
+def _seal(context: Context, run: Run, in_memory: bool, overdue: bool) -> Deviations:
+    info, folder, plan, staging = run.info, run.folder, run.plan, run.staging
+    verify = run.config.verify
+    evidence = required(verify, direct=facts(run.data).direct)
+    evidence.fsync_ends = receipts.fsync_ends(receipts.of_elements(run, "copy"))
+    deviations, tree = Deviations(), Tree()
+    verified = receipts.of_elements(run, "verify")
+    fields = CARRYING_FIELDS if any(one.carried[0] for one in verified) else SEALED_FIELDS
+    late = _late(context, run) if overdue else None
+    giants = shown = kept = 0
+    with contextlib.ExitStack() as stack:
+        parquet = stack.enter_context(ManifestWriter(staging / MANIFEST))
+        amended = amended_listing.write(run)
+        if amended:
+            plan = replace(plan, files=amended.files, bytes=amended.bytes)
+        sums = [(MANIFEST_XXH, XXH3)] if plan.files < MOST_LINES else []
+        if "sha256" in verify.digests:
+            sums.append((MANIFEST_SHA256, "sha256"))
+        texts = {
+            name: stack.enter_context(ChecksumFile(staging / name, algorithm=algorithm))
+            for name, algorithm in sums
+        }
+        rows = _rows(run)
+        ask = GiantClaims(context, run)
+        listing = read_columns(amended.path if amended else folder.listing)
+        folders = empty_folders.read(folder.empty_folders)
+        joined = close(plan, listing, rows, run.data, ask, deviations, ask.as_assumed, folders)
+        for files, shards in joined:
+            context.stop.check()
+            for path, why, held in evidence.add(files):
+                if path in deviations.wrong:
+                    continue
+                if in_memory and held and os.lstat(run.data / path).st_nlink > 1:
+                    kept += 1
+                else:
+                    deviations.add("weak", f"{in_quotes(path)}: {why}", shards)
+            for path in late(files) if late else ():
+                why = "it was last read longer ago than `verify.linked`"
+                deviations.add("overdue", f"{in_quotes(path)}: {why}", shards)
+            tree.extend(leaves(files, fields))
+            giants += len(files) - files["parts"].count(b"")
+            for text in texts.values():
+                text.add(checksums(files, text.algorithm))
+            parquet.add(files)
+            if tree.count - shown >= SHOWN_EVERY:
+                shown = tree.count
+                context.emit(events.Progressed(run.dataset, "publish", files=tree.count))
+        if deviations:
+            return deviations
+        context.assert_held()
+        if folders:
+            empty_folders.write(staging / EMPTY_FOLDERS, folders)
+        else:
+            (staging / EMPTY_FOLDERS).unlink(missing_ok=True)
+        manifests = {
+            MANIFEST: SealedManifest(
+                parquet.finish(), records=tree.count, bytes=(staging / MANIFEST).stat().st_size
+            )
+        }
+        if folders:
+            digest = receipts.file_digest(staging / EMPTY_FOLDERS)
+            manifests[EMPTY_FOLDERS] = SealedManifest(digest, folders=len(folders))
+        for name, text in texts.items():
+            text.close()
+            manifests[name] = SealedManifest(
+                receipts.file_digest(staging / name),
+                lines=text.lines,
+                escaped=text.escaped,
+                left_out=tree.count - text.lines,
+            )
+    for name in (MANIFEST_XXH, MANIFEST_SHA256):
+        if name not in texts:
+            (staging / name).unlink(missing_ok=True)
+    config = run.config.dataset
+    gid = modes.group_id(config.permissions)
+    seal = Seal(
+        dataset=info.dataset,
+        release=info.release,
+        run=info.run,
+        sealed=datetime.fromtimestamp(context.clock(), UTC).strftime("%Y-%m-%dT%H:%M:%SZ"),
+        penstock=penstock.__version__,
+        files=plan.files,
+        bytes=plan.bytes,
+        giants=giants,
+        part_bytes=plan.part_bytes if giants else None,
+        sources=[
+            SealedSource(url, source.into) for url, source in zip(info.sources, config.sources, strict=True)
+        ],
+        listing=info.listing_digest,
+        include=config.include,
+        exclude=config.exclude,
+        scanned=info.scanned,
+        ignored=info.ignored,
+        hard_links=info.hard_links,
+        base=plan.base,
+        unchanged=plan.unchanged,
+        renamed=plan.renamed,
+        permissions=SealedPermissions(
+            file_mode=config.permissions.file_mode,
+            dir_mode=config.permissions.dir_mode,
+            gid=gid,
+            uid=os.geteuid(),
+            user=owners.user_name(os.geteuid()),
+            group="" if gid is None else owners.group_name(gid),
+            modes=[SealedModes(rule.match, rule.file, rule.dir) for rule in config.permissions.modes],
+            acl=modes.access_rules(config.permissions).entries,
+        ),
+        records=SealedRecords(tree.root(), tree.count, fields),
+        manifests=manifests,
+        evidence=evidence.sealed(),
+        carried=evidence.carried(),
+        amended=amended.sealed(info.created, _ended(receipts.step(folder, "copy"))) if amended else None,
+    )
+    durable.write_json(staging / SEAL, RELEASE_SEAL.to_json(seal))
+    if kept:
+        told = (
+            f"{kept} linked files were in memory at each reading, as another release's readers keep them: "
+            "they are right, and proven as `reread`, not `cold`"
+        )
+        context.emit(events.Warned(run.dataset, "publish", told))
+    return deviations
+
+
+def _late(context: Context, run: Run) -> Callable[[Files], list[str]] | None:
+    """What names the files that were carried over and are overdue by now. None where none can be."""
+    longest = run.config.verify.carries_for
+    if longest is None:
+        return None
+    seen, here = clock.both(run.folder.folder), context.clock()
+    now = Now(min(seen.earliest, here), max(seen.latest, here))
+
+    @cache
+    def overdue(read_at: int) -> bool:
+        return is_overdue(read_at, now, longest)
+
+    def late(files: Files) -> list[str]:
+        if not any(files["carried"]):
+            return []
+        rows = zip(files["path"], files["carried"], files["read_at"], strict=True)
+        return [path for path, carried, read_at in rows if carried and overdue(read_at)]
+
+    return late
+
+
+def _ended(receipt: StepReceipt | None) -> str:
+    """When a step ended, UTC in ISO 8601; "" when its receipt does not say."""
+    ended = receipt.get("ended") if receipt else None
+    return datetime.fromtimestamp(ended, UTC).strftime("%Y-%m-%dT%H:%M:%SZ") if ended else ""
+
+
+def _rows(run: Run) -> Iterator[tuple[int, Files | list[SeenRow]]]:
+    """All rows of all shards in order, with their shard: whole, and as verify wrote them."""
+    folder = run.folder
+    for shard in run.plan.shards:
+        path = folder.records(shard.index)
+        verified = receipts.element(folder, "verify", shard.index)
+        if verified is None or receipts.file_digest(path) != verified.records:
+            receipts.drop(folder.receipt("verify", shard.index))
+            raise RecordsError(
+                "a shard's records are not those that verify wrote",
+                where=str(path),
+                hint="the same command verifies this shard again",
+            )
+        count = 0
+        for some in read_records(path):
+            count += len(some)
+            yield shard.index, some
+        expected = shard.rows - verified.left_out
+        if count != expected:
+            raise FailedError(
+                "a shard's records are not complete",
+                where=str(path),
+                why=f"{count} of {expected} rows",
+                hint=IMPOSSIBLE,
+            )

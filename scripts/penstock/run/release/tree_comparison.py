@@ -1,0 +1,124 @@
+"""Compares a staging's tree with verify's records, and collects what deviates."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from functools import partial
+from stat import S_ISREG
+from typing import TYPE_CHECKING
+
+from penstock.core.errors import NAMED_FILES
+from penstock.core.key_paths import TEMPORARY
+from penstock.core.text import in_quotes
+from penstock.fs.path_walk import Cursor
+from penstock.tables.empty_folders import Kept
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+    from pathlib import Path
+
+    from penstock.core.model import Record
+    from penstock.fs.dir_stat import Looked
+    from penstock.fs.path_walk import Found
+    from penstock.tables.files import Files
+
+
+@dataclass
+class Deviations:
+    """The deviations that the closing walk found; at most `NAMED_FILES` of each kind by name."""
+
+    extra: list[str] = field(default_factory=list)
+    leftover: list[str] = field(default_factory=list)
+    """Temporary files of an attempt of copy that lived on when nobody knew of it: they are swept."""
+    missing: list[str] = field(default_factory=list)
+    touched: list[str] = field(default_factory=list)
+    """Size, kind or times are not those that verify saw."""
+    contradicted: list[str] = field(default_factory=list)
+    """Giants whose parts contradict the source's own checksum."""
+    wrong: dict[str, tuple[int, ...]] = field(default_factory=dict)
+    """Their paths, and the shards that hold their parts: to be copied again."""
+    weak: list[str] = field(default_factory=list)
+    """Read back, but with less evidence than this file system can give: a page stayed in a cache."""
+    overdue: list[str] = field(default_factory=list)
+    """Carried over, and last read longer ago than `verify.linked` by now."""
+    shards: set[int] = field(default_factory=set)
+    """Shards of what is missing, touched, contradicted, weak or overdue."""
+    counts: dict[str, int] = field(default_factory=dict)
+
+    def add(self, kind: str, text: str, shards: Iterable[int] = ()) -> None:
+        self.counts[kind] = self.counts.get(kind, 0) + 1
+        named: list[str] = getattr(self, kind)
+        if len(named) < NAMED_FILES:
+            named.append(text)
+        self.shards.update(shards)
+
+    def __bool__(self) -> bool:
+        return bool(self.counts)
+
+    def lines(self) -> list[str]:
+        out = []
+        for kind, count in sorted(self.counts.items()):
+            named: list[str] = getattr(self, kind)
+            out += [f"{kind}: {text}" for text in named]
+            if count > len(named):
+                out.append(f"{kind}: and {count - len(named)} more")
+        return out
+
+
+class Standing:
+    """The entries of the tree, in order, as far as they were compared."""
+
+    def __init__(self, data: Path, deviations: Deviations, folders: Iterable[str] = ()) -> None:
+        """`folders`: those that stand empty there."""
+        self._tree, self._deviations, self._folders = Cursor(data), deviations, Kept(folders)
+
+    def compare(self, files: Files, shards: tuple[int, ...]) -> None:
+        """Compare the next entries with these records; each difference becomes a deviation."""
+        paths = files["path"]
+        for index, found, own in self._tree.against(paths, partial(_as_seen, files)):
+            if own:
+                self._one(found, files.record(index), shards)
+            elif found is not None and not found.holds(paths[index]):
+                self._extra(found)
+
+    def _one(self, found: Found | None, record: Record, shards: tuple[int, ...]) -> None:
+        if found is None:
+            self._deviations.add("missing", in_quotes(record.path), shards)
+        elif why := _touched(found, record):
+            self._deviations.add("touched", f"{in_quotes(record.path)}: {why}", shards)
+
+    def end(self) -> None:
+        """End of the comparison: entries that are left were never listed, and an expected empty folder that
+        did not come is missing."""
+        for beside in self._tree.rest():
+            self._extra(beside)
+        for folder in self._folders.missing():
+            self._deviations.add("missing", f"{in_quotes(folder)} (an empty folder)")
+
+    def _extra(self, beside: Found) -> None:
+        if beside.kind == "dir" and self._folders.meet(beside.path):
+            return
+        temporary = beside.kind == "file" and TEMPORARY.fullmatch(beside.path.rpartition("/")[2])
+        self._deviations.add(
+            "leftover" if temporary else "extra", f"{in_quotes(beside.path)} ({beside.kind})"
+        )
+
+
+def _as_seen(files: Files, looked: Looked, start: int) -> bool:
+    stop = start + len(looked.mode)
+    return (
+        looked.size == files["size"][start:stop]
+        and looked.mtime_ns == files["mtime_ns"][start:stop]
+        and looked.ctime_ns == files["ctime_ns"][start:stop]
+        and all(map(S_ISREG, set(looked.mode)))
+    )
+
+
+def _touched(found: Found, record: Record) -> str:
+    if found.kind != "file":
+        return f"it is a {found.kind} now"
+    if found.size != record.size:
+        return f"it has {found.size} bytes, not {record.size}"
+    if (found.mtime_ns, found.ctime_ns) != (record.mtime_ns, record.ctime_ns):
+        return "it was changed or touched after verify"
+    return ""

@@ -1,0 +1,390 @@
+"""report: gathers a run's receipts into one result (`views.keys.Result`) and writes the page, and beside it
+`elements.parquet`.
+
+Takes no lock and changes nothing but these files: for a run that failed the page shows how far it came, and
+what failed.
+"""
+
+from __future__ import annotations
+
+import time
+from collections import Counter
+from typing import TYPE_CHECKING, cast
+
+import penstock
+from penstock.core import element_use, events
+from penstock.core.documents import typed_json
+from penstock.core.element_use import StepUse, Usage
+from penstock.core.errors import FindingsError
+from penstock.core.step_table import RUN_IN_ELEMENTS, WITH_RECEIPT
+from penstock.dataset import gate, outcomes, receipts, run_store, seals, verdicts
+from penstock.fs.capabilities import facts
+from penstock.jobs import element_accounts
+from penstock.jobs.element_accounts import ElementAccounts
+from penstock.look.views import linked_text
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping, Sequence
+    from pathlib import Path
+
+    from penstock.core.documents.element_receipt import ElementReceipt
+    from penstock.core.documents.step_results import StepReceipt
+    from penstock.core.element_columns import ElementRow
+    from penstock.core.layout import RunLayout
+    from penstock.core.run_documents import PlanInfo
+    from penstock.dataset.context import Context
+    from penstock.dataset.gate import Judgement
+    from penstock.dataset.run import Run
+    from penstock.look.views.keys import (
+        AmendedFiles,
+        ElementResult,
+        EvidenceAmounts,
+        Failed,
+        Result,
+        StepResult,
+        TimedAmount,
+    )
+
+SHOWN = 100
+POINTS = 400
+
+
+def run(context: Context, dataset: str, *, html: Path | None = None) -> Result:
+    """The result of the dataset's last run; `html` is where the page goes, if anywhere. Raises OSError,
+    NoSpaceError and FailedError where page or table cannot be written."""
+    result, accounts = _gathered(context, run_store.open_run(context.layout(dataset), context.run))
+    if html is not None:
+        from penstock.look.views import html_report
+
+        if accounts.rows and html_report.has_neighbours(html):
+            from penstock.tables import elements_file
+
+            table = elements_path(html)
+            elements_file.write(table, accounts.rows)
+            result["usage"] = result["usage"]._replace(file=str(table.absolute()))
+        result["report"] = str(html.absolute())
+        html_report.write(html, result)
+    context.emit(events.Ended(dataset, "report", {"status": result["status"]}))
+    return result
+
+
+def elements_path(html: Path) -> Path:
+    """The table of elements beside a page. Pages of other names have tables of other names: several may
+    stand in one folder.
+
+    >>> from pathlib import Path
+    >>> elements_path(Path("a/report.html")), elements_path(Path("a/mine.html"))
+    (PosixPath('a/elements.parquet'), PosixPath('a/mine.elements.parquet'))
+    """
+    return html.with_name("elements.parquet" if html.stem == "report" else f"{html.stem}.elements.parquet")
+
+
+def gather(context: Context, run: Run) -> Result:
+    """Everything that is known of a run. Figures that are not known are left out."""
+    return _gathered(context, run)[0]
+
+
+def _gathered(context: Context, run: Run) -> tuple[Result, ElementAccounts]:
+    layout, info, folder = run.layout, run.info, run.folder
+    plan = run.plan if folder.plan.exists() else None
+    done = {step: receipts.step(folder, step) for step in WITH_RECEIPT}
+    elements = list(_elements(folder, plan)) if plan else []
+    accounts = element_accounts.gather(context, run, elements) if plan else ElementAccounts((), ())
+    stored = seals.of_run(run)
+    published = stored is not None and run_store.published(run)
+    failures, failed = _failures(folder, plan)
+    result: Result = {
+        "dataset": info.dataset,
+        "status": "PASSED" if published else "FAILED",
+        "why": "" if published else _why(folder, plan, done),
+        "run": info.run,
+        "release": info.release,
+        "sources": list(info.sources),
+        "target": str(layout.root),
+        "listing_digest": info.listing_digest,
+        "created": info.created,
+        "started": info.created,
+        "files": info.files,
+        "bytes": info.bytes,
+        "scanned": {"files": info.scanned},
+        "ignored": dict(info.ignored),
+        "hard_links": dict(info.hard_links),
+        "histogram": [list(row) for row in info.histogram],
+        "failed": failed,
+        "failures": failures,
+        "version": penstock.__version__,
+    }
+    if layout.folder.is_dir():
+        result["file_system"] = facts(layout.folder).kind
+    if plan is not None:
+        result |= _amounts(plan, elements, done)
+        rows = {(row.step, row.element): row for row in accounts.rows}
+        result["elements"] = [_shown(e, rows.get((e.step, e.index))) for e in elements]
+        result["throughput"] = throughput([e for e in elements if e.step == "copy"])
+        moved = {"copy": result.get("copied"), "verify": result.get("verified")}
+        result["steps"] = [_step(name, receipt, moved.get(name)) for name, receipt in done.items() if receipt]
+        result["node_hours"] = round(sum(max(0.0, e.ended - e.started) for e in elements) / 3600, 4)
+    if accounts.rows:
+        result["usage"] = _usage(accounts)
+    if published and stored is not None:
+        seal = stored.seal
+        result |= {
+            "evidence": cast("EvidenceAmounts", typed_json.plain(seal.evidence)),
+            "seal": seal.records.root,
+            "giants": seal.giants,
+        }
+        if seal.carried is not None:
+            result["carried"] = linked_text.words(seal.carried._asdict())
+        if seal.amended is not None:
+            amended = cast("AmendedFiles", typed_json.plain(seal.amended))
+            result |= {"amended": amended, "files": seal.files, "bytes": seal.bytes}
+        target = context.config.target
+        found = gate.judged(layout, target.owners)
+        result["current"] = str(layout.current) if found.release else ""
+        if found.release != info.release:
+            result["why"] = f"published, but `current` was moved to {found.release}"
+        result |= judged(found)
+    ended = max((r["ended"] for r in done.values() if r), default=0.0)
+    if ended:
+        result["ended"] = _iso(ended)
+        # Of the steps, not of the days between a failure and the command that went on.
+        result["seconds"] = round(sum(step["seconds"] for step in result.get("steps", ())), 3)
+    return result, accounts
+
+
+def judged(found: Judgement) -> Result:
+    """What the judgement of a dataset adds to the result of its run: what readers get by `current`, the last
+    audit, and where the gate is closed {status, why, findings}."""
+    last = verdicts.last(found.verdict)
+    told: Result = {"last_audit": last} if last else {}
+    if found.release:
+        told |= {"current_release": found.release, "path": str(found.data)}
+    if found.error is not None:
+        problem = f"held: {found.problem}" if found.state == gate.HELD else found.problem
+        why = f"{problem}; {found.error.hint}" if found.error.hint else problem
+        status = "FINDINGS" if isinstance(found.error, FindingsError) else "FAILED"
+        told |= {"status": status, "why": why, "findings": found.findings}
+    return told
+
+
+def _amounts(
+    plan: PlanInfo, elements: Sequence[ElementReceipt], done: Mapping[str, StepReceipt | None]
+) -> Result:
+    copies = [e for e in elements if e.step == "copy"]
+    verified = [e for e in elements if e.step == "verify"]
+    linked, taken = reused(plan.unchanged, {shard.index: shard.reused for shard in plan.shards}, copies)
+    # As planned; a giant's parts are rows, and it is one file.
+    all_taken = taken == sum(shard.reused for shard in plan.shards) - plan.unchanged
+    taken_files = plan.taken if all_taken else taken
+    whole = len(copies) == len(plan.shards)
+    amounts: Result = {
+        "giants": plan.giants,
+        "parts": sum(s.rows for s in plan.shards) - plan.files + plan.giants if plan.giants else 0,
+        "unchanged": {"files": plan.unchanged, "bytes": plan.unchanged_bytes},
+        "retries": sum(e.retries for e in elements),
+    }
+    if plan.renamed:
+        amounts["renamed"] = {"files": plan.renamed, "bytes": plan.renamed_bytes}
+    if taken:
+        amounts["taken"] = {"files": taken_files, **({"bytes": plan.taken_bytes} if all_taken else {})}
+    if copies:
+        read = sum(e.bytes for e in copies) - plan.unchanged_bytes * (linked == plan.unchanged)
+        read -= plan.taken_bytes * all_taken
+        amounts["copied"] = {
+            "files": plan.files - linked - taken_files if whole else sum(e.files for e in copies),
+            "bytes": read,
+            "seconds": _wall(done.get("copy"), copies),
+        }
+        resumed: TimedAmount = {
+            "files": sum(e.files - e.done_files for e in copies),
+            "bytes": sum(e.bytes - e.done_bytes for e in copies),
+        }
+        amounts["resumed"] = resumed
+        amounts["copied"] |= _moved(done.get("copy"), copies)
+        now = amounts["copied"]["moved_bytes"]
+        amounts |= {"bytes_in": now, "bytes_out": now}
+        amounts["durability"] = next((e.durability for e in copies if e.durability), "")
+        if ends := receipts.fsync_ends(copies):
+            amounts["durability"] += f", which ended {ends}"
+    if verified:
+        whole = len(verified) == len(plan.shards)
+        carried = [e.carried for e in verified]
+        amounts["verified"] = {
+            "files": (plan.files if whole else sum(e.files for e in verified)) - sum(c[0] for c in carried),
+            "bytes": sum(e.bytes for e in verified) - sum(c[1] for c in carried),
+            "seconds": _wall(done.get("verify"), verified),
+            **_moved(done.get("verify"), verified),
+        }
+    return amounts
+
+
+def reused(unchanged: int, planned: Mapping[int, int], copies: Sequence[ElementReceipt]) -> tuple[int, int]:
+    """The rows that were linked, and those that were taken over, by all attempts. `planned`: rows of each
+    shard that are reused, `unchanged` of which in all are linked.
+
+    A receipt counts what its own attempt reused. Attempts before it reused what they could before they copied
+    anything: so what they did is what was planned, as far as their rows go.
+    """
+    before = sum(min(e.files - e.done_files, planned.get(e.index, 0) - e.linked) for e in copies)
+    rows = sum(e.linked for e in copies) + before
+    if before and rows == sum(planned.values()):
+        return unchanged, rows - unchanged
+    taken = sum(e.taken for e in copies)
+    return rows - taken, taken
+
+
+def _moved(receipt: StepReceipt | None, elements: Sequence[ElementReceipt]) -> TimedAmount:
+    """What the last command moved itself that moved any; before the step's end, what the attempts moved that
+    finished its shards."""
+    if receipt is not None and "moved_bytes" in receipt:
+        return {"moved_bytes": receipt["moved_bytes"], "moved_seconds": receipt["moved_seconds"]}
+    return {"moved_bytes": receipts.moved(elements), "moved_seconds": _wall(receipt, elements)}
+
+
+def _wall(receipt: StepReceipt | None, elements: Iterable[ElementReceipt]) -> float:
+    """Wall time of a step: its own, or from its first element's start to its last one's end."""
+    if receipt and receipt.get("seconds"):
+        return receipt["seconds"]
+    spans = [(e.started, e.ended) for e in elements]
+    wall = max(end for _, end in spans) - min(start for start, _ in spans)
+    return round(wall, 3)
+
+
+def _elements(folder: RunLayout, plan: PlanInfo) -> Iterable[ElementReceipt]:
+    for step in RUN_IN_ELEMENTS:
+        for shard in plan.shards:
+            receipt = receipts.element(folder, step, shard.index)
+            if receipt is not None and receipt.shard == shard.digest:
+                yield receipt
+
+
+def _usage(accounts: ElementAccounts) -> Usage:
+    rows = accounts.rows
+    sources = {
+        "queue_wait": Counter(row.queue_wait_by for row in rows if row.queue_wait_by),
+        "hours": Counter(row.hours_by for row in rows if row.hours_by),
+    }
+    return Usage(
+        [_rounded(line) for line in element_use.by_step(rows)],
+        element_use.worst(rows),
+        {name: counts for name, counts in sources.items() if counts},
+        accounts.notes,
+    )
+
+
+def _rounded(line: StepUse) -> StepUse:
+    """Without the digits that divisions add."""
+    return StepUse._make(round(value, 6) if isinstance(value, float) else value for value in line)
+
+
+def _shown(receipt: ElementReceipt, row: ElementRow | None) -> ElementResult:
+    more: ElementResult = {}
+    if row is not None:
+        known = ("queue_wait", "cpu_efficiency", "memory_peak", "attempts")
+        found = {"begun": row.started, **{name: getattr(row, name) for name in known}}
+        more = cast("ElementResult", {k: v for k, v in found.items() if v is not None})
+    return more | {
+        "step": receipt.step,
+        "index": receipt.index,
+        "attempt": receipt.attempt,
+        "node": receipt.host,
+        "started": receipt.started,
+        "ended": receipt.ended,
+        "files": receipt.files,
+        "bytes": receipt.bytes,
+        "moved_bytes": receipts.moved([receipt]),
+        "state": "done",
+        "restarts": receipt.restarts,
+        "job": receipt.job,
+        "seconds": receipt.seconds,
+        "cpu_seconds": receipt.cpu_seconds,
+        "cpus": receipt.cpus,
+        "granted": {"cores": receipt.granted.cores, "memory": receipt.granted.memory},
+        "workers": receipt.workers,
+        "streams": receipt.streams,
+        "why": receipt.why,
+    }
+
+
+def throughput(copies: Sequence[ElementReceipt]) -> list[list[float]]:
+    """[[seconds since the copy began, bytes so far, files so far], ...] over all elements.
+
+    >>> from penstock.core.documents.element_receipt import ElementReceipt
+    >>> throughput([ElementReceipt(started=5.0, done_bytes=9, done_files=1, bytes=9, files=1,
+    ...                            samples=((0.0, 0, 0), (2.0, 9, 1)))])
+    [[0.0, 0, 0], [2.0, 9, 1]]
+    """
+    if not copies:
+        return []
+    begin = min(e.started for e in copies)
+    steps = []
+    for element in copies:
+        # What an earlier attempt had done was not done in this element's time.
+        files, size = element.files - element.done_files, element.bytes - element.done_bytes
+        for seconds, many, much in element.samples:
+            many, much = max(many, files), max(much, size)
+            steps.append((element.started - begin + seconds, much - size, many - files))
+            files, size = many, much
+    steps.sort()
+    curve: list[list[float]] = []
+    total_files = total_bytes = 0
+    for seconds, much, many in steps:
+        total_bytes += much
+        total_files += many
+        if curve and curve[-1][0] == round(seconds, 2):
+            curve[-1][1:] = [total_bytes, total_files]
+        else:
+            curve.append([round(seconds, 2), total_bytes, total_files])
+    every = max(1, len(curve) // POINTS)
+    return [*curve[:-1:every], curve[-1]] if len(curve) > 1 else curve
+
+
+def _failures(folder: RunLayout, plan: PlanInfo | None) -> tuple[list[Failed], int]:
+    shown: list[Failed] = []
+    failed = 0
+    for step in RUN_IN_ELEMENTS if plan else ():
+        for shard in plan.shards if plan else ():
+            outcome = outcomes.find(folder, step, shard.index)
+            if outcome is None or receipts.element(folder, step, shard.index) is not None:
+                continue
+            failed += outcome.failed
+            head: Failed = {"step": step, "exit_code": outcome.exit_code, "retry": outcome.retry}
+            named: list[Failed] = [{**head, "path": path, "why": why} for path, why in outcome.failures]
+            shown += named[: SHOWN - len(shown)]
+    return shown, failed
+
+
+def _why(folder: RunLayout, plan: PlanInfo | None, done: Mapping[str, StepReceipt | None]) -> str:
+    if plan is None:
+        return "it was not planned yet"
+    for step in RUN_IN_ELEMENTS:
+        for shard in plan.shards:
+            if receipts.element(folder, step, shard.index) is not None:
+                continue
+            outcome = outcomes.find(folder, step, shard.index)
+            if outcome and outcome.error:
+                return f"{step}: {outcome.error.partition(chr(10))[0]}"
+            if outcome and outcome.failures:
+                path, why = outcome.failures[0]
+                return f"{step}: {path}: {why}"
+    missing = next((step for step in WITH_RECEIPT if not done.get(step)), "publish")
+    return f"{missing} has not ended"
+
+
+def _step(name: str, receipt: StepReceipt, moved: TimedAmount | None) -> StepResult:
+    """`moved`: what the step copied or read itself, without what was linked or carried over."""
+    out: StepResult = {
+        "step": name,
+        "status": "done",
+        "started": _iso(receipt["started"]),
+        "ended": _iso(receipt["ended"]),
+        "seconds": receipt.get("seconds") or round(receipt["ended"] - receipt["started"], 3),
+    }
+    known = cast("StepResult", {k: receipt[k] for k in ("files", "bytes", "elements") if k in receipt})
+    if moved is not None:
+        known |= cast("StepResult", {name: amount for name, amount in moved.items() if name != "seconds"})
+    return out | known
+
+
+def _iso(seconds: float) -> str:
+    return time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime(seconds)) if seconds else ""

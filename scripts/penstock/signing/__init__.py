@@ -1,1 +1,0 @@
-"""Signatures by OpenSSH keys: `ssh-keygen -Y` makes and verifies them."""

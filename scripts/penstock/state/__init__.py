@@ -1,1 +1,0 @@
-"""What lies on the target about a dataset's runs: plans, receipts, claims, history, findings."""

@@ -1,0 +1,123 @@
+"""The intervals in which penstock itself moved the ctimes of files that releases share.
+
+The problem: a file that was read back is known again by its inode, size and times. But each link and each
+unlink moves the ctime of all names of a file, and so does penstock itself, each night. So a process that
+links or unlinks writes down from when to when it did, as one interval: a ctime that lies inside says nothing
+about the bytes.
+
+Both ends are ctimes that the file system gave to what was linked or unlinked, so no host's clock matters. An
+interval is written after what it excuses: there is none that has begun and not ended, and what a kill leaves
+out of it is read back. Each process writes a file of its own, `intervals/<name>`, as it is to stand in the
+history; the next command that writes there under the dataset's lock makes a line of it (`dataset.history`).
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import secrets
+import time
+from bisect import bisect_right
+from dataclasses import replace
+from datetime import UTC, datetime
+from itertools import pairwise
+from threading import Lock
+from typing import TYPE_CHECKING
+
+from penstock.core.documents import history_line
+from penstock.core.documents.history_line import CtimeInterval
+from penstock.core.errors import NewerFormatError, PenstockError
+from penstock.fs import durable, plain_files
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+    from pathlib import Path
+
+EVERY = 2.0
+"""Seconds of links or unlinks that a kill leaves out of the interval at most."""
+LINES = 4
+"""Of the history, for one release and one command that makes lines of intervals."""
+SUFFIX = ".json"
+
+
+class Recorder:
+    """Widens an interval by each ctime that it gets, from any thread, and writes it down now and then, and at
+    the end."""
+
+    def __init__(self, folder: Path, line: CtimeInterval) -> None:
+        """`line`: what dataset, release and account it is about; its ends are not looked at."""
+        self._path = folder / f"{secrets.token_hex(8)}{SUFFIX}"
+        self._line = line
+        self._lock = Lock()
+        self._ends: tuple[int, int] | None = None
+        self._written: tuple[int, int] | None = None
+        self._since = time.monotonic()
+
+    def __call__(self, ctime_ns: int) -> None:
+        with self._lock:
+            first, last = self._ends or (ctime_ns, ctime_ns)
+            self._ends = min(first, ctime_ns), max(last, ctime_ns)
+            if time.monotonic() - self._since >= EVERY:
+                self._write()
+
+    def close(self) -> None:
+        """The interval is durable. Where it cannot be written, on a full file system, there is none: then
+        files are read that it would have excused."""
+        with self._lock:
+            self._write()
+
+    def _write(self) -> None:
+        self._since = time.monotonic()
+        if self._ends is None or self._ends == self._written:
+            return
+        first, last = self._written = self._ends
+        at = datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+        line = replace(self._line, at=at, first_ns=first, last_ns=last)
+        with contextlib.suppress(OSError, PenstockError):
+            durable.make_dirs(self._path.parent)
+            durable.write_json(self._path, history_line.to_json(line))
+
+
+def pending(folder: Path) -> dict[Path, CtimeInterval]:
+    """The intervals that no line of the history holds yet, by their files. What cannot be read counts as
+    none."""
+    found: dict[Path, CtimeInterval] = {}
+    with contextlib.suppress(OSError):
+        for name in sorted(name for name in os.listdir(folder) if name.endswith(SUFFIX)):
+            with contextlib.suppress(OSError, ValueError, NewerFormatError):
+                path = folder / name
+                line = history_line.from_json(plain_files.read(path), path)
+                if isinstance(line, CtimeInterval):
+                    found[path] = line
+    return found
+
+
+class Intervals:
+    """Some intervals, to be searched."""
+
+    def __init__(self, intervals: Iterable[tuple[int, int]]) -> None:
+        """First and last nanosecond of each."""
+        joined = merged(intervals)
+        self._starts = [first for first, _ in joined]
+        self._ends = [last for _, last in joined]
+
+    def __contains__(self, ctime_ns: int) -> bool:
+        place = bisect_right(self._starts, ctime_ns) - 1
+        return place >= 0 and ctime_ns <= self._ends[place]
+
+
+def merged(intervals: Iterable[tuple[int, int]], most: int | None = None) -> list[tuple[int, int]]:
+    """The same instants, in order, by as few intervals as can be. Of more than `most` those are joined that
+    lie nearest to each other, with the time between."""
+    joined: list[tuple[int, int]] = []
+    for first, last in sorted(intervals):
+        if joined and first <= joined[-1][1]:
+            joined[-1] = joined[-1][0], max(last, joined[-1][1])
+        elif first <= last:
+            joined.append((first, last))
+    if most is None or len(joined) <= most:
+        return joined
+    gaps = [after[0] - before[1] for before, after in pairwise(joined)]
+    kept = sorted(sorted(range(len(gaps)), key=gaps.__getitem__)[len(gaps) - most + 1 :])
+    starts, ends = [0, *(gap + 1 for gap in kept)], [*kept, len(joined) - 1]
+    return [(joined[first][0], joined[last][1]) for first, last in zip(starts, ends, strict=True)]

@@ -1,0 +1,58 @@
+"""`elements.parquet` beside a report: a row for each element of the run, by `core.element_columns`."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, NamedTuple
+
+import pyarrow as pa
+
+from penstock.core import element_columns
+from penstock.core.element_columns import COLUMNS, REAL, TEXT, TIME, WHOLE, YES_NO, ElementRow
+from penstock.tables.tables import TableWriter
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+    from pathlib import Path
+
+_TYPES = {
+    TEXT: pa.string(),
+    WHOLE: pa.int64(),
+    REAL: pa.float64(),
+    YES_NO: pa.bool_(),
+    TIME: pa.timestamp("ms", tz="UTC"),
+}
+
+
+class _Form(NamedTuple):
+    """As `tables.Form`, of rows that are no files'."""
+
+    kind: str
+    schema: pa.Schema
+    options: dict[str, object]
+
+
+def _schema() -> pa.Schema:
+    return pa.schema(
+        [
+            pa.field(
+                one.name,
+                _TYPES[one.kind],
+                metadata={"means": one.means, **({"unit": one.unit} if one.unit else {})},
+            )
+            for one in COLUMNS
+        ]
+    )
+
+
+def write(path: Path, rows: Sequence[ElementRow]) -> None:
+    """Durable on return, for everybody to read. Raises NoSpaceError, FailedError."""
+    form = _Form(f"elements {element_columns.FORMAT}", _schema(), {})
+    columns = []
+    for one in COLUMNS:
+        values = [getattr(row, one.name) for row in rows]
+        if one.kind == TIME:
+            values = [None if value is None else round(value * 1000) for value in values]
+        columns.append(pa.array(values, _TYPES[one.kind]))
+    with TableWriter(path, form, mode=0o644) as writer:
+        writer.write(columns)
+        writer.close()

@@ -1,0 +1,61 @@
+"""The folders of a source that hold nothing (`core.documents.marks.EmptyFolders`): read and compared."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+from typing import TYPE_CHECKING
+
+from penstock.core.documents.marks import EMPTY_FOLDERS, EmptyFolders
+from penstock.core.errors import STATE_ANEW, FailedError
+from penstock.fs import durable, plain_files
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Sequence
+    from pathlib import Path
+
+
+def write(path: Path, folders: Sequence[str], *, mode: int = 0o600) -> None:
+    """Durably; raises OSError."""
+    durable.write_json(path, EMPTY_FOLDERS.to_json(EmptyFolders(folders)), mode=mode)
+
+
+def read(path: Path) -> tuple[str, ...]:
+    """The paths; () where the file is missing, since such a release keeps no empty folders. Raises
+    FailedError for a file that cannot be read, NewerFormatError."""
+    try:
+        return tuple(EMPTY_FOLDERS.from_json(plain_files.read(path), path).folders)
+    except FileNotFoundError:
+        return ()
+    except (OSError, ValueError) as error:
+        raise FailedError(
+            "the list of empty folders cannot be read", where=str(path), why=str(error), hint=STATE_ANEW
+        ) from None
+
+
+def digest(folders: Iterable[str]) -> str:
+    """Tells one list from another; "" for none."""
+    text = b"\0".join(map(os.fsencode, folders))
+    return f"sha256:{hashlib.sha256(text).hexdigest()}" if text else ""
+
+
+class Kept:
+    """The listed empty folders of a tree, ticked off while the tree is walked."""
+
+    def __init__(self, folders: Iterable[str]) -> None:
+        self._missing = set(folders)
+        self._known = set(self._missing)
+        for folder in self._missing:
+            above = folder.rpartition("/")[0]
+            while above and above not in self._known:
+                self._known.add(above)
+                above = above.rpartition("/")[0]
+
+    def meet(self, folder: str) -> bool:
+        """Tick off this folder, if it is listed. Returns whether it is listed, or holds a listed one."""
+        self._missing.discard(folder)
+        return folder in self._known
+
+    def missing(self) -> list[str]:
+        """The listed folders that were not ticked off, in byte order."""
+        return sorted(self._missing, key=os.fsencode)

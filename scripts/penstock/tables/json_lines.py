@@ -1,0 +1,36 @@
+"""Files of JSON lines that appear whole and are read as a stream: memory does not grow with their number."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, TypeVar
+
+from penstock.core.documents import typed_json
+from penstock.core.errors import STATE_ANEW, FailedError
+from penstock.fs import durable, plain_files
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Iterator
+    from pathlib import Path
+
+T = TypeVar("T")
+
+
+def write(path: Path, lines: Iterable[object]) -> None:
+    """Write documents (`typed_json`) as they come, durably; the file has its name when all are in it."""
+    with durable.Growing(path) as file:
+        for line in lines:
+            file.stream.write(durable.json_line(typed_json.plain(line)))
+        file.close()
+
+
+def read(path: Path, parse: Callable[[bytes], T], what: str) -> Iterator[T]:
+    """The lines, each as `parse` has it, which raises ValueError for a damaged one. Raises FailedError where
+    the file is damaged or missing: `what` cannot be read."""
+    try:
+        with plain_files.opened(path) as stream:
+            for line in plain_files.lines(stream):
+                yield parse(line)
+    except (OSError, ValueError, KeyError) as error:
+        raise FailedError(
+            f"{what} cannot be read", where=str(path), why=str(error), hint=STATE_ANEW
+        ) from error

@@ -1,0 +1,234 @@
+"""Lists of keys that somebody made: one key a line, keys between NULs, CSV with a header, Parquet.
+
+The bytes of keys are kept as they are. In memory are one batch of rows and one line. A list may be compressed
+by gzip.
+
+| column     | also called                      | what it states                                  |
+|------------|----------------------------------|-------------------------------------------------|
+| `key`      | `path`                           | the key, relative to the source                 |
+| `size`     | `bytes`                          | bytes                                           |
+| `etag`     | `token`                          | the version, as the source's listing states it  |
+| `modified` | `last_modified`, `mtime`         | time of the last change, RFC 3339               |
+| `version`  | `version_id`                     | the id of the version                           |
+| `checksum` |                                  | `<algorithm>:<hex>` of all bytes                |
+
+Columns of other names are passed over.
+"""
+
+from __future__ import annotations
+
+import csv
+import gzip
+import io
+import os
+from typing import IO, TYPE_CHECKING, Any
+
+from penstock.core.errors import PreflightError
+from penstock.core.model import Claim, Listed
+from penstock.core.text import in_quotes
+from penstock.core.timestamps import nanoseconds
+from penstock.tables.inventory_tables import canonical
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator, Mapping, Sequence
+    from pathlib import Path
+
+BATCH = 4096
+BLOCK = 1 << 20
+LONGEST = 64 << 10
+"""Bytes between two keys, at most: what has more is no list of keys."""
+UNKNOWN = -1
+"""The size of an object whose size the list does not state."""
+COLUMNS: Mapping[str, str] = {
+    "key": "key", "path": "key", "size": "size", "bytes": "size", "etag": "token", "token": "token",
+    "modified": "modified", "lastmodified": "modified", "lastmodifieddate": "modified", "mtime": "modified",
+    "version": "version", "versionid": "version", "checksum": "checksum",
+}  # fmt: skip
+"""The field of each column's canonical name."""
+_LENGTHS = {
+    "crc32": 8, "crc32c": 8, "crc64nvme": 16, "md5": 32, "sha1": 40, "sha256": 64, "sha512": 128,
+    "xxh3_128": 32, "xxh64": 16,
+}  # fmt: skip
+"""Hex digits of each checksum that is computed."""
+_HEX = frozenset("0123456789abcdef")
+_KINDS = "its name says what it is (.csv, .csv.gz, .parquet); any other list is lines, or keys between NULs"
+_HINT = "the columns of a list are key, size, etag, modified, version and checksum"
+
+
+class _NoListError(ValueError):
+    """What is wrong with a list, without its name."""
+
+
+def read(path: Path, where: str) -> Iterator[Sequence[Listed]]:
+    """The rows of a list, in its own order; `UNKNOWN` and "" stand for what it does not state. What the list
+    is, its name `where` and NULs in its first MiB tell. Raises PreflightError."""
+    try:
+        kind = _kind(path, where)
+        if kind == "parquet":
+            yield from map(_rows, _parquet(path))
+        elif kind == "csv":
+            yield from map(_rows, _csv(path))
+        else:
+            for keys in _keys(path, b"\0" if kind == "nul" else b"\n"):
+                yield [Listed(os.fsdecode(key), UNKNOWN, "", 0) for key in keys]
+    except (
+        OSError,
+        EOFError,
+        ValueError,
+        csv.Error,
+    ) as error:  # pyarrow's errors are ValueErrors or OSErrors
+        raise PreflightError(
+            "a list of keys cannot be read",
+            where=where,
+            why=str(error).partition("\n")[0],
+            hint=_HINT if isinstance(error, _NoListError) else _KINDS,
+        ) from error
+
+
+def _kind(path: Path, name: str) -> str:
+    """What a list is, by its name; else by its content."""
+    plain = name.lower().removesuffix(".gz")
+    for suffix in ("csv", "parquet"):
+        if plain.endswith(f".{suffix}"):
+            return suffix
+    with _opened(path) as file:
+        start = file.read(BLOCK)
+    # The first key of another list may be these four letters.
+    if start.startswith(b"PAR1") and start[4:5] not in (b"", b"\0", b"\n", b"\r"):
+        return "parquet"
+    return "nul" if b"\0" in start else "lines"
+
+
+def _opened(path: Path) -> IO[bytes]:
+    with open(path, "rb") as file:
+        compressed = file.read(2) == b"\x1f\x8b"
+    return gzip.open(path, "rb") if compressed else open(path, "rb")  # type: ignore[return-value]
+
+
+def _keys(path: Path, end: bytes) -> Iterator[Sequence[bytes]]:
+    rest = b""
+    with _opened(path) as file:
+        while block := file.read(BLOCK):
+            *whole, rest = (rest + block).split(end)
+            if len(rest) > LONGEST or max(map(len, whole), default=0) > LONGEST:
+                raise _NoListError(f"more than {LONGEST} bytes without an end: this is no such list")
+            keys = [key for key in whole if key]
+            for at in range(0, len(keys), BATCH):
+                yield keys[at : at + BATCH]
+    if rest:
+        yield [rest]
+
+
+def _csv(path: Path) -> Iterator[Mapping[str, Sequence[Any]]]:
+    with _opened(path) as raw, io.TextIOWrapper(raw, "utf-8", "surrogateescape", newline="") as text:
+        lines = csv.reader(text, strict=True)
+        header = next(lines, [])
+        names = _fields([name.removeprefix("\ufeff").strip() for name in header])
+        rows: list[list[str]] = []
+        for row in lines:
+            if not row:
+                continue
+            if len(row) != len(header):
+                raise _NoListError(f"line {lines.line_num} has {len(row)} values, the header {len(header)}")
+            rows.append(row)
+            if len(rows) == BATCH:
+                yield _picked(names, rows)
+                rows = []
+        if rows:
+            yield _picked(names, rows)
+
+
+def _picked(names: Mapping[str, int], rows: Sequence[Sequence[str]]) -> Mapping[str, Sequence[Any]]:
+    return {field: [row[at] for row in rows] for field, at in names.items()}
+
+
+def _parquet(path: Path) -> Iterator[Mapping[str, Sequence[Any]]]:
+    import pyarrow.parquet as pq
+
+    from penstock.tables.inventory_tables import plain_times, plain_values
+
+    with open(path, "rb") as file, pq.ParquetFile(file, pre_buffer=False) as table:
+        there = table.schema_arrow.names
+        names = _fields(there)
+        columns = [there[at] for at in names.values()]
+        for batch in table.iter_batches(batch_size=BATCH, columns=columns, use_threads=False):
+            yield {
+                field: (plain_times if field == "modified" else plain_values)(batch[there[at]])
+                for field, at in names.items()
+            }
+
+
+def _fields(header: Sequence[str]) -> Mapping[str, int]:
+    """The place of each field that a list's columns state."""
+    found: dict[str, int] = {}
+    for at, name in enumerate(header):
+        field = COLUMNS.get(canonical(name))
+        if field is None:
+            continue
+        if field in found:
+            raise _NoListError(
+                f"two columns state the {field}: {in_quotes(header[found[field]])} and {in_quotes(name)}"
+            )
+        found[field] = at
+    if "key" not in found:
+        raise _NoListError(f"no column `key`; its columns are {', '.join(header[:20]) or 'none'}")
+    return found
+
+
+def _rows(columns: Mapping[str, Sequence[Any]]) -> Sequence[Listed]:
+    count = len(columns["key"])
+    nothing: Iterable[Any] = [None] * count
+    others = ("size", "token", "modified", "version", "checksum")
+    rows = zip(columns["key"], *(columns.get(name, nothing) for name in others), strict=True)
+    return [
+        Listed(
+            _key(key), _size(size, key), _text(token).strip('"'), _time(modified, key), _text(version),
+            _claim(checksum, key),
+        )
+        for key, size, token, modified, version, checksum in rows
+    ]  # fmt: skip
+
+
+def _text(value: object) -> str:
+    return "" if value is None else str(value)
+
+
+def _key(value: object) -> str:
+    if not isinstance(value, str) or not value:
+        raise _NoListError("a row has no key")
+    return value
+
+
+def _size(value: object, key: object) -> int:
+    if value is None or value == "":
+        return UNKNOWN
+    if isinstance(value, str) and value.isascii() and value.isdecimal():
+        value = int(value)
+    if not isinstance(value, int) or value < 0:
+        raise _NoListError(f"{in_quotes(key)} has the size {in_quotes(value)}")
+    return value
+
+
+def _time(value: object, key: object) -> int:
+    if value is None or value == "":
+        return 0
+    if isinstance(value, int):
+        return value
+    try:
+        return nanoseconds(str(value))
+    except ValueError:
+        raise _NoListError(
+            f"{in_quotes(key)} has the time {in_quotes(value)}, which is not as 2026-01-31T12:00:00Z"
+        ) from None
+
+
+def _claim(value: object, key: object) -> str:
+    if value is None or value == "":
+        return ""
+    algorithm, _, digits = str(value).lower().partition(":")
+    if _LENGTHS.get(algorithm) != len(digits) or not _HEX.issuperset(digits):
+        known = ", ".join(_LENGTHS)
+        raise _NoListError(
+            f"{in_quotes(key)} has the checksum {in_quotes(value)}, which is not <algorithm>:<hex> of {known}"
+        )
+    return str(Claim(algorithm, "full", digits))

@@ -1,0 +1,103 @@
+"""The frozen listing: every object of the sources that is to be copied, in the paths' byte order.
+
+Its digest says what was listed, whatever the sizes of the pages it came in: SHA-256 over the
+line `penstock listing 1\\n`, then, for each group of 65,536 rows (the last may be shorter), the
+number of rows as a little-endian 64-bit integer and then the columns in the order of `FORM`:
+a number column as little-endian 64-bit integers, a text column as its rows + 1 running offsets
+(little-endian, 32 bit, from 0) followed by its bytes. These are Arrow's own buffers, so that
+hashing costs no copy.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from typing import TYPE_CHECKING, Any
+
+from penstock.core import columns
+from penstock.core.model import EARLIEST, LATEST, Entry, Listed, nearest_time
+from penstock.core.row_codec import by_field, filled
+from penstock.tables.tables import GROUP, Form, OnTable, TableWriter, read_batches, stored, values
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+    from pathlib import Path
+
+    import pyarrow as pa
+
+
+FORM = Form(columns.LISTING, Entry._fields)
+
+
+class ListingWriter(OnTable):
+    """Takes batches of any size; the file appears whole when it is closed."""
+
+    def __init__(self, path: Path) -> None:
+        self._table = TableWriter(path, FORM)
+        self._waiting: list[list[Any]] = [[] for _ in FORM.columns]
+        self._sha = hashlib.sha256(f"penstock {FORM.kind}\n".encode())
+        self._count = 0
+        self._bytes = 0
+
+    def add(self, batch: Sequence[Listed], *, paths: Sequence[str] | None = None, source: int = 0) -> None:
+        """Append objects, in ascending byte order of their paths (the keys, if none are given). Sizes are
+        below 2**63; a time that no row can hold becomes the nearest one."""
+        if not batch:
+            return
+        listed = by_field(Listed, batch)
+        if min(listed["modified_ns"]) < EARLIEST or max(listed["modified_ns"]) > LATEST:
+            listed["modified_ns"] = list(map(nearest_time, listed["modified_ns"]))
+        self._count += len(batch)
+        self._bytes += sum(listed["size"])
+        listed |= {"path": paths or listed["key"], "source": [source] * len(batch)}
+        for column, waiting in zip(FORM.columns, self._waiting, strict=True):
+            waiting.extend(listed[column.name])
+        while len(self._waiting[0]) >= GROUP:
+            self._flush(GROUP)
+
+    def close(self) -> tuple[str, int, int]:
+        """The file is whole and durable. Returns its digest (`sha256:<hex>`, of the rows, not of the
+        file), the number of rows and the sum of their sizes in bytes."""
+        if self._waiting[0]:
+            self._flush(len(self._waiting[0]))
+        self._table.close()
+        return f"sha256:{self._sha.hexdigest()}", self._count, self._bytes
+
+    def _flush(self, rows: int) -> None:
+        arrays = []
+        self._sha.update(rows.to_bytes(8, "little"))
+        for column, waiting in zip(FORM.columns, self._waiting, strict=True):
+            array = stored(column, waiting[:rows])
+            del waiting[:rows]
+            for part in _canonical(array, rows, text=column.kind.text):
+                self._sha.update(part)
+            arrays.append(array)
+        self._table.write(arrays)
+
+
+def _canonical(array: pa.Array, rows: int, *, text: bool) -> Iterator[pa.Buffer]:
+    _, *buffers = array.buffers()
+    if not text:
+        yield buffers[0].slice(0, rows * 8)
+        return
+    offsets, content = buffers
+    yield offsets.slice(0, (rows + 1) * 4)
+    if array.total_values_length:
+        yield content.slice(0, array.total_values_length)
+
+
+def read_listing(path: Path) -> Iterator[list[Entry]]:
+    """The listing as whole entries, in order, in batches of at most 8,192. Raises FailedError."""
+    return map(entries, read_columns(path))
+
+
+def read_columns(path: Path) -> Iterator[pa.RecordBatch]:
+    """The same, as it is stored: the columns of `FORM`."""
+    return read_batches(
+        path, FORM, hint=f"if it is damaged, remove {path.parent}: `penstock run` makes it anew"
+    )
+
+
+def entries(batch: pa.RecordBatch) -> list[Entry]:
+    """Rows of a listing: of whole files of which nothing is linked."""
+    listed = values(batch)
+    return filled(Entry, {**listed, "length": listed["size"]}, batch.num_rows)

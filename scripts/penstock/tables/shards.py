@@ -1,0 +1,160 @@
+"""A shard: the rows of one element, a contiguous run of the planned rows in the paths' order.
+
+A row is an `Entry`: a whole file, or one part of a giant. A row's index is its running number
+in the file. The file's SHA-256 is the shard's identity: journals and receipts name it.
+"""
+
+from __future__ import annotations
+
+from itertools import islice
+from typing import TYPE_CHECKING, Self
+
+import pyarrow as pa
+
+from penstock.core import columns
+from penstock.core.model import Entry, Expected
+from penstock.core.row_codec import by_field, filled
+from penstock.core.row_codec import rows as rows_of
+from penstock.core.run_documents import ShardInfo
+from penstock.tables.tables import BATCH, GROUP, Form, OnTable, TableWriter, default, read_batches, values
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Iterator, Sequence
+    from pathlib import Path
+
+    from penstock.core.balance import Cut
+
+FORM = Form(columns.SHARD, Entry._fields)
+EXPECTED = Form(columns.AUDIT_SHARD, Expected._fields)
+"""The shard of an audit: what must lie in a release, by its manifest."""
+
+
+class ShardWriter(OnTable):
+    """Takes rows in order; the file appears whole when it is closed."""
+
+    def __init__(self, path: Path, index: int, form: Form = FORM) -> None:
+        self._table = TableWriter(path, form)
+        self._form = form
+        self._index = index
+        self._rows = self._files = self._bytes = self._reused = 0
+
+    def add(self, rows: Iterable[Entry] | Iterable[Expected], files: int | None = None) -> None:
+        """Rows in the file's order, taken in bounded memory. `files`: how many files count here; None: those
+        that end in these rows. Raises NoSpaceError, FailedError."""
+        before = self._files
+        for batch in as_columns(rows, self._form):
+            self.add_columns(batch)
+        if files is not None:
+            self._files = before + files
+
+    def add_columns(self, batch: pa.RecordBatch) -> None:
+        """The same, of rows as they are stored."""
+        parts, lengths = batch["part"].to_pylist(), batch["length"].to_pylist()
+        whole = parts.count(-1)
+        self._rows += len(parts)
+        self._files += whole
+        self._bytes += sum(lengths)
+        if whole != len(parts):
+            offsets, sizes = batch["offset"].to_pylist(), batch["size"].to_pylist()
+            places = zip(parts, offsets, lengths, sizes, strict=True)
+            self._files += sum(part >= 0 and offset + length == size for part, offset, length, size in places)
+        self._reused += count_reused(batch) if self._form is FORM else 0
+        self._table.add(batch)
+
+    def close(self) -> ShardInfo:
+        """The file is whole and durable."""
+        digest = self._table.close()
+        return ShardInfo(self._index, self._rows, self._files, self._bytes, self._reused, digest)
+
+
+class ShardsWriter:
+    """Writes the shards of a plan, one after another, as a `Cut` places their rows. As a context manager: an
+    error on the way leaves no part of a shard behind."""
+
+    def __init__(self, path: Callable[[int], Path], cut: Cut, form: Form = FORM) -> None:
+        """`path`: of a shard's file, by its index."""
+        self._path, self._cut, self._form = path, cut, form
+        self._writer: ShardWriter | None = None
+        self._index = -1
+        self._made: list[ShardInfo] = []
+
+    def runs(self, costs: Sequence[int]) -> Iterator[tuple[ShardWriter, int, int]]:
+        """(writer, start, end) of each run of the next rows that share a shard, by what each row costs."""
+        for index, start, end in self._cut.runs(costs):
+            yield self.at(index), start, end
+
+    def at(self, index: int) -> ShardWriter:
+        """The writer of this shard; the shard before it is closed."""
+        if self._writer is None or index != self._index:
+            self.close()
+            self._writer, self._index = ShardWriter(self._path(index), index, self._form), index
+        return self._writer
+
+    def close(self) -> list[ShardInfo]:
+        """All shards so far, which are whole and durable."""
+        if self._writer is not None:
+            self._made.append(self._writer.close())
+            self._writer = None
+        return self._made
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, kind: object, error: object, trace: object) -> None:
+        if self._writer is not None:
+            self._writer.abandon()
+
+
+def read_shard(path: Path) -> Iterator[list[Entry]]:
+    """The rows in order, in batches of at most 8,192. Raises FailedError."""
+    return map(as_rows, read_batches(path, FORM))
+
+
+def read_expected(path: Path) -> Iterator[list[Expected]]:
+    """The rows of an audit's shard, as `read_shard`."""
+    for batch in read_batches(path, EXPECTED):
+        yield filled(Expected, values(batch), batch.num_rows)
+
+
+def numbered(path: Path) -> Iterator[tuple[Sequence[int], pa.RecordBatch]]:
+    """The rows as they are stored, in groups as they are written, with their numbers. Raises FailedError."""
+    row = 0
+    for batch in read_batches(path, FORM, batch=GROUP):
+        yield range(row, row + batch.num_rows), batch
+        row += batch.num_rows
+
+
+def ends(path: Path) -> tuple[bytes, bytes]:
+    """The first and the last path of a shard; two empty ones where it has no row. Raises FailedError."""
+    first = last = b""
+    for batch in read_batches(path, FORM, batch=GROUP, names=("path",)):
+        paths = batch["path"]
+        first = first or paths[0].as_py()
+        last = paths[len(paths) - 1].as_py()
+    return first, last
+
+
+def as_rows(batch: pa.RecordBatch) -> list[Entry]:
+    """Rows of a shard that are stored like this."""
+    return rows_of(Entry, values(batch))
+
+
+def as_columns(rows: Iterable[Entry] | Iterable[Expected], form: Form = FORM) -> Iterator[pa.RecordBatch]:
+    """Rows as a shard stores them, in batches of at most 8,192."""
+    left = iter(rows)
+    while some := list(islice(left, BATCH)):
+        yield pa.record_batch(form.arrays(by_field(type(some[0]), some)), schema=form.schema)
+
+
+def whole_files(listed: pa.RecordBatch) -> pa.RecordBatch:
+    """Rows of a listing as a shard stores them, each a whole file of which nothing is reused."""
+    count = listed.num_rows
+    have = dict(zip(listed.schema.names, listed.columns, strict=True)) | {"length": listed["size"]}
+    arrays = [have[name] if name in have else default(FORM, name, count) for name in FORM.schema.names]
+    return pa.record_batch(arrays, schema=FORM.schema)
+
+
+def count_reused(batch: pa.RecordBatch) -> int:
+    """Of how many rows that are stored like this `reuse` holds something."""
+    nothing: int = batch["reuse"].null_count
+    return int(batch.num_rows) - nothing

@@ -1,0 +1,125 @@
+"""Rows that are kept in the order in which they came: in memory, and beyond so many in a temporary file.
+
+The file has no name from its first moment on, so that nothing is left of it however the process ends. It lies
+in TMPDIR, never on the target.
+"""
+
+from __future__ import annotations
+
+import os
+import tempfile
+from typing import IO, TYPE_CHECKING, Self
+
+import pyarrow as pa
+
+from penstock.core.errors import FailedError
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+CHUNK = 1 << 16
+"""Rows of each chunk but the last."""
+IN_MEMORY = 1 << 19
+"""Rows that are kept in memory: some 100 MB of paths and digests."""
+
+
+class SpilledRows:
+    """Rows of one schema. A context manager; what was read lives as long as it."""
+
+    def __init__(self, schema: pa.Schema, in_memory: int = IN_MEMORY) -> None:
+        self._schema, self._most = schema, in_memory
+        self._waiting: list[pa.RecordBatch] = []
+        self._rows = 0
+        self._chunks: list[pa.RecordBatch] = []
+        self._file: IO[bytes] | None = None
+        self._writer: pa.RecordBatchFileWriter | None = None
+        self._reader: pa.RecordBatchFileReader | None = None
+        self._last: tuple[int, pa.RecordBatch] | None = None
+        self.count = 0
+
+    def __len__(self) -> int:
+        return self.count
+
+    def add(self, batch: pa.RecordBatch) -> None:
+        """Append rows. Raises FailedError where the temporary file cannot be written."""
+        if not batch.num_rows:
+            return
+        self._waiting.append(batch)
+        self._rows += batch.num_rows
+        self.count += batch.num_rows
+        if self._rows >= CHUNK:
+            rows = pa.concat_batches(self._waiting)
+            whole = rows.num_rows - rows.num_rows % CHUNK
+            for start in range(0, whole, CHUNK):
+                self._keep(rows.slice(start, CHUNK))
+            # A copy, since a slice keeps all of its batch alive.
+            rest = rows.slice(whole)
+            self._waiting = [pa.concat_batches([rest])] if rest.num_rows else []
+            self._rows = rest.num_rows
+
+    def finish(self) -> Self:
+        """To be called once, when all rows were added."""
+        if self._rows:
+            self._keep(pa.concat_batches(self._waiting))
+        self._waiting, self._rows = [], 0
+        if self._writer is not None and self._file is not None:
+            try:
+                self._writer.close()
+                self._file.flush()
+            except OSError as error:
+                raise _no_room(error) from error
+            self._reader = pa.ipc.open_file(pa.memory_map(f"/proc/self/fd/{self._file.fileno()}"))
+        return self
+
+    def chunks(self) -> Iterator[tuple[int, pa.RecordBatch]]:
+        """The number of its first row, and the rows of each chunk. Of a file its pages are read as they are
+        needed, and may be dropped again."""
+        for index in range(-(-self.count // CHUNK)):
+            yield index * CHUNK, self._chunk(index)
+
+    def row(self, number: int, column: str) -> object:
+        """A value of one row; fast where the next one asked for lies nearby."""
+        index, place = divmod(number, CHUNK)
+        if self._last is None or self._last[0] != index:
+            self._last = index, self._chunk(index)
+        return self._last[1][column][place].as_py()
+
+    def _chunk(self, index: int) -> pa.RecordBatch:
+        return self._chunks[index] if self._reader is None else self._reader.get_batch(index)
+
+    def _keep(self, chunk: pa.RecordBatch) -> None:
+        if self._writer is None and (len(self._chunks) + 1) * CHUNK <= max(self._most, CHUNK):
+            # Compacted: it may be a slice of a large batch.
+            self._chunks.append(pa.concat_batches([chunk]))
+            return
+        try:
+            if self._writer is None:
+                self._file = tempfile.TemporaryFile(prefix="penstock-rows-")  # noqa: SIM115 (closed by `close`)
+                self._writer = pa.ipc.new_file(self._file, self._schema)
+                for one in self._chunks:
+                    self._writer.write_batch(one)
+                self._chunks = []
+            self._writer.write_batch(chunk)
+        except OSError as error:
+            raise _no_room(error) from error
+
+    def close(self) -> None:
+        self._reader = self._last = None
+        if self._file is not None:
+            self._file.close()
+            self._file = None
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+
+def _no_room(error: OSError) -> FailedError:
+    return FailedError(
+        "rows cannot be kept on disk",
+        where=tempfile.gettempdir(),
+        why=os.strerror(error.errno) if error.errno else str(error),
+        hint="set TMPDIR to a folder with more room",
+    )

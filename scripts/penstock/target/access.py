@@ -1,0 +1,92 @@
+"""Group, mode and ACL of one file or folder: compared with what they are to be, and set.
+
+In as few calls as there can be, since on BeeGFS a chown and an ACL cost a round to its servers each:
+
+| what differs                    | calls that change it, in this order                                   |
+|---------------------------------|-----------------------------------------------------------------------|
+| the group                       | chown (which can clear mode bits)                                     |
+| what the ACL allows             | setxattr (which sets the nine bits of the mode, and can clear setgid) |
+| the mode, after these           | chmod (its group bits are the ACL's mask: the ACL allows what it did) |
+| the default ACL of a folder     | setxattr                                                              |
+
+So it ends the same whether somebody changed the mode after the ACL or before. ACLs are compared by what they
+allow: one that was inherited with wider entries and a narrower mask is right, and costs no round. Without an
+ACL in the policy none is read.
+"""
+
+from __future__ import annotations
+
+import os
+import stat
+from typing import TYPE_CHECKING, NamedTuple
+
+from penstock.core import posix_acl
+from penstock.fs import acl_xattrs
+
+if TYPE_CHECKING:
+    from penstock.config.access_rules import Access
+    from penstock.core.posix_acl import Acl
+    from penstock.fs.acl_xattrs import Place
+
+
+class Seen(NamedTuple):
+    """What one file or folder has."""
+
+    mode: int
+    gid: int
+    links: int
+    kind: int
+    """As stat.S_IFMT says it."""
+    acl: Acl | None
+    """None: none, or not looked at, since none is wanted. `default` likewise."""
+    default: Acl | None
+
+    def told(self, wanted: Access) -> str:
+        """For people."""
+        text = f"mode {self.mode:04o} and group {self.gid}"
+        if wanted.acl is not None:
+            text += f", ACL {posix_acl.told(self.acl)}"
+        if wanted.default is not None:
+            text += f", default ACL {posix_acl.told(self.default)}"
+        return text
+
+
+def look(place: Place, wanted: Access, *, follow: bool = True) -> Seen:
+    """One stat, and a getxattr for each ACL that is wanted. Raises OSError."""
+    seen = os.stat(place) if isinstance(place, int) else os.stat(place, follow_symlinks=follow)
+    acl = None if wanted.acl is None else acl_xattrs.read(place, follow=follow)
+    default = None if wanted.default is None else acl_xattrs.read(place, acl_xattrs.DEFAULT, follow=follow)
+    mode = seen.st_mode
+    return Seen(stat.S_IMODE(mode), seen.st_gid, seen.st_nlink, stat.S_IFMT(mode), acl, default)
+
+
+def right(seen: Seen, wanted: Access, gid: int | None) -> bool:
+    """Whether nothing differs; without `gid` any group is right."""
+    return (
+        seen.mode == wanted.mode
+        and (gid is None or seen.gid == gid)
+        and acl_xattrs.allows(seen.acl, wanted.acl)
+        and acl_xattrs.allows(seen.default, wanted.default)
+    )
+
+
+def give(place: Place, seen: Seen, wanted: Access, gid: int | None) -> None:
+    """Set what differs from `seen`; nothing is read back. Raises OSError."""
+    mode, changed = seen.mode, False
+    if gid is not None and seen.gid != gid:
+        os.chown(place, -1, gid)
+        changed = True
+    if wanted.acl is not None and not acl_xattrs.allows(seen.acl, wanted.acl):
+        acl_xattrs.write(place, wanted.acl)
+        changed = True
+    if changed:
+        mode = stat.S_IMODE(os.stat(place).st_mode)
+    if mode != wanted.mode:
+        os.chmod(place, wanted.mode)
+    if wanted.default is not None and not acl_xattrs.allows(seen.default, wanted.default):
+        acl_xattrs.write(place, wanted.default, acl_xattrs.DEFAULT)
+
+
+def put_right(place: Place, wanted: Access, gid: int | None) -> None:
+    """`look`, then `give` what differs. Raises OSError."""
+    give(place, look(place, wanted), wanted, gid)

@@ -1,0 +1,382 @@
+"""Takes a tree that penstock did not write into staging: one rename of its top folder, then file by file.
+
+Guarantees: nothing is deleted. What the release is not to hold is moved aside, to a folder beside the place
+where the tree stood. A file is changed (mode, group, time, ACL) only when it is still the one that was read:
+the same inode, size and modification time, one name, this account's, and nobody has it open for writing. Of
+one that is right but for the last three the release gets a copy, and it is moved aside as it is.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import fcntl
+import os
+import secrets
+import signal
+import stat
+from typing import TYPE_CHECKING, NamedTuple, Self
+
+from penstock.config.access_rules import FILE_BITS, NO_RULES
+from penstock.core.errors import FailedError, PreflightError
+from penstock.core.layout import ADOPT_TRIAL
+from penstock.fs.durable import fsync_dir
+from penstock.fs.errno_map import printable, storage_error
+from penstock.fs.owners import account
+from penstock.fs.safe_open import OPEN_FOLDER, open_beneath
+from penstock.host.mounts import mounts
+from penstock.target import access
+from penstock.target.budget import unlimited
+from penstock.target.dataset_folders import ADOPT_TRIALS, sweep_old
+from penstock.target.file_replacement import copy_range
+from penstock.target.links import keeps
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from pathlib import Path
+
+    from penstock.config.access_rules import AccessRules
+
+_READ = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
+_MAKE = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
+_HOLD = os.O_PATH | os.O_NOFOLLOW | os.O_CLOEXEC
+OPERATIONS = 4
+"""Metadata operations that settling a file costs at most."""
+
+
+def try_move(tree: Path, releases: Path, aside: Path) -> None:
+    """Rename an empty folder from beside the tree to `releases` and remove it; such folders beside the tree
+    that killed commands of this account left are removed when they are old. Raises PreflightError where
+    the tree could not be renamed like this, where a mount lies in it, and where nothing could be moved to
+    `aside`."""
+    _refuse_mounts(tree)
+    _refuse_aside(aside)
+    sweep_old(tree.parent, ADOPT_TRIALS)
+    name = f"{ADOPT_TRIAL}{secrets.token_hex(8)}"
+    beside, there = tree.parent / name, releases / name
+    try:
+        os.mkdir(beside, 0o700)
+        try:
+            os.rename(beside, there)
+        except BaseException:
+            os.rmdir(beside)
+            raise
+        os.rmdir(there)
+    except OSError as error:
+        raise _immovable(tree, releases, error) from None
+
+
+def _refuse_mounts(tree: Path) -> None:
+    """A rename takes the mounts in a folder along until the machine starts anew, and other machines never
+    see them: what lies there would be missing in the release."""
+    inside = sorted(mount.point for mount in mounts() if f"{mount.point}/".startswith(f"{tree}/"))
+    if inside:
+        raise PreflightError(
+            "the tree cannot become a release by a rename",
+            where=str(tree),
+            why=", ".join(f"{printable(point)} is a mount" for point in inside[:5]),
+            hint="unmount it, and compare again; or stage the dataset by `penstock run`, which copies it",
+        )
+
+
+def _refuse_aside(aside: Path) -> None:
+    why = ""
+    try:
+        seen = os.lstat(aside)
+        if not stat.S_ISDIR(seen.st_mode):
+            why = "something that is no folder stands there"
+        elif seen.st_uid != os.geteuid():
+            why = f"that folder is of {account(seen.st_uid)}"
+        elif seen.st_dev != os.stat(aside.parent).st_dev:
+            why = "that folder is on another file system"
+    except FileNotFoundError:
+        return
+    except OSError as error:
+        why = error.strerror or str(error)
+    if why:
+        raise PreflightError(
+            "what the release will not hold cannot be moved aside",
+            where=str(aside),
+            why=why,
+            hint="rename what stands there, or give the tree another name",
+        )
+
+
+def _immovable(tree: Path, releases: Path, error: OSError) -> PreflightError:
+    why = error.strerror or str(error)
+    if error.errno == errno.EXDEV:
+        why = f"they are not on one file system, or in two quota trees ({why})"
+    elsewhere = "choose a `target.root` on the tree's own file system and quota tree"
+    if error.errno in (errno.EACCES, errno.EPERM):
+        why = f"{account(os.geteuid())} has to write in {tree.parent} and in {releases} for that ({why})"
+        elsewhere = "ask for that permission"
+    return PreflightError(
+        "the tree cannot become a release by a rename",
+        where=str(tree),
+        why=f"to {releases}: {why}",
+        hint=f"{elsewhere}, or stage the dataset by `penstock run`, which copies it",
+    )
+
+
+def move_tree(tree: Path, data: Path, inode: int) -> None:
+    """Make the folder `tree`, of this inode, the folder `data`, by one rename; done already where `data` is
+    it. Durable on return. Raises PreflightError where it cannot be renamed, FailedError where it is in
+    neither place."""
+    if _inode(data) != inode:
+        if _inode(tree) != inode:
+            raise FailedError(
+                "the tree is neither where it was nor in the staging",
+                where=str(tree),
+                why=f"no folder of inode {inode} is there or at {data}",
+                hint="find out who moved it; nothing else was changed",
+            )
+        try:
+            # Not replaced by the rename: BeeGFS renames no folder over another.
+            with contextlib.suppress(FileNotFoundError):
+                os.rmdir(data)
+            try:
+                os.rename(tree, data)
+            except BaseException:
+                with contextlib.suppress(OSError):
+                    os.mkdir(data, 0o700)
+                raise
+        except OSError as error:
+            if error.errno in (errno.EXDEV, errno.EBUSY):
+                raise _immovable(tree, data.parent, error) from None
+            raise storage_error(error, "cannot rename", str(tree)) from None
+    for folder in {tree.parent, data.parent}:
+        with contextlib.suppress(FileNotFoundError):
+            fsync_dir(folder)
+
+
+def _inode(path: Path) -> int:
+    try:
+        seen = os.lstat(path)
+    except FileNotFoundError:
+        return 0
+    return seen.st_ino if stat.S_ISDIR(seen.st_mode) else 0
+
+
+class Settled(NamedTuple):
+    """What became of a file of an adopted tree."""
+
+    why: str
+    """Why it is not taken over; "" where it is."""
+    mtime_ns: int = 0
+    ctime_ns: int = 0
+    """As they are now."""
+    certain: bool = False
+    """Nothing touched it between its reading and this."""
+    others: bool = False
+    """It is the file that was read, but not this account's alone: `AdoptedFiles.own` may help."""
+
+
+class AdoptedFiles:
+    """Takes files of a tree over that penstock did not write and that is a staging's `data` now."""
+
+    def __init__(
+        self,
+        data: Path,
+        aside: Path,
+        *,
+        file_mode: int,
+        gid: int | None,
+        keep_mtime: bool,
+        fsync: bool,
+        rules: AccessRules = NO_RULES,
+        note: Callable[[str, str], None] = lambda _path, _to: None,
+        spend: Callable[[int], None] = unlimited,
+    ) -> None:
+        """What the release is not to hold goes to `aside`. `note` gets each path that is about to be moved
+        there, and its new place. `spend` waits for metadata operations (`budget`)."""
+        self._note = note
+        self._mode, self._gid, self._keep_mtime, self._fsync = file_mode & FILE_BITS, gid, keep_mtime, fsync
+        self._rules, self._spend, self._aside, self._data = rules, spend, aside, data
+        self._uid, self._leases = os.geteuid(), True
+        try:
+            # The kernel tells of another opener by this signal, which would end the process.
+            signal.signal(signal.SIGIO, signal.SIG_IGN)
+        except ValueError:
+            self._leases = False
+        try:
+            self._root = os.open(data, OPEN_FOLDER)
+        except OSError as error:
+            raise storage_error(error, "cannot open the staging folder", str(data)) from None
+
+    def settle(
+        self, path: str, *, inode: int, size: int, mtime_ns: int, ctime_ns: int, wanted_ns: int
+    ) -> Settled:
+        """Give a file its final mode, group, ACL and, where times are kept, the time `wanted_ns`, if it is
+        still the one that was read, which had the rest. For several threads, on different paths."""
+        self._spend(OPERATIONS)
+        try:
+            fd, readable = self._open(path)
+        except OSError as error:
+            if error.errno in (errno.ENOENT, errno.ENOTDIR, errno.ELOOP):
+                return Settled("it is not there, or a link stands in its place")
+            raise storage_error(error, "cannot open", path) from None
+        try:
+            return self._settled(fd, path, readable, inode, size, mtime_ns, ctime_ns, wanted_ns)
+        except OSError as error:
+            raise storage_error(error, "cannot set the permissions of", path) from None
+        finally:
+            os.close(fd)
+
+    def _open(self, path: str) -> tuple[int, bool]:
+        try:
+            return open_beneath(self._root, path, _READ), True
+        except PermissionError:
+            return open_beneath(self._root, path, _HOLD), False
+
+    def _settled(
+        self,
+        fd: int,
+        path: str,
+        readable: bool,
+        inode: int,
+        size: int,
+        mtime_ns: int,
+        ctime_ns: int,
+        wanted_ns: int,
+    ) -> Settled:
+        seen = os.fstat(fd)
+        set_before = self._keep_mtime and keeps(seen.st_mtime_ns, wanted_ns)
+        if not stat.S_ISREG(seen.st_mode) or (seen.st_ino, seen.st_size) != (inode, size):
+            return Settled("another file stands in its place")
+        if seen.st_mtime_ns != mtime_ns and not set_before:
+            return Settled("it was written to since it was read")
+        if seen.st_nlink != 1:
+            return Settled(f"it has {seen.st_nlink} names", others=True)
+        if seen.st_uid != self._uid:
+            return Settled(f"it is of the account {seen.st_uid}", others=True)
+        if readable and self._is_being_written(fd):
+            return Settled("it is open for writing", others=True)
+        certain = (seen.st_mtime_ns, seen.st_ctime_ns) == (mtime_ns, ctime_ns)
+        wanted = self._rules.file(path, self._mode)
+        held = f"/proc/self/fd/{fd}"
+        had = access.look(held, wanted)
+        if not access.right(had, wanted, self._gid):
+            access.give(held, had, wanted, self._gid)
+        if self._keep_mtime and not set_before:
+            os.utime(held, ns=(wanted_ns, wanted_ns))
+        if self._fsync and readable:
+            os.fsync(fd)
+        now = os.fstat(fd)
+        if now.st_size != size or not (
+            now.st_mtime_ns == seen.st_mtime_ns or (self._keep_mtime and keeps(now.st_mtime_ns, wanted_ns))
+        ):
+            return Settled("it was written to while it was taken over")
+        return Settled("", now.st_mtime_ns, now.st_ctime_ns, certain)
+
+    def _is_being_written(self, fd: int) -> bool:
+        """Whether any process of this machine, or of the file system where it asks its clients, has the file
+        open for writing: a lease to read is refused then. False where the file system knows no leases."""
+        if not self._leases:
+            return False
+        try:
+            fcntl.fcntl(fd, fcntl.F_SETLEASE, fcntl.F_RDLCK)
+            fcntl.fcntl(fd, fcntl.F_SETLEASE, fcntl.F_UNLCK)
+        except OSError as error:
+            if error.errno in (errno.EAGAIN, errno.EBUSY):
+                return True
+            self._leases = False
+        return False
+
+    def own(self, path: str, *, inode: int, size: int) -> int:
+        """Have a file of the same bytes, of this account alone, in the place of the one with this inode,
+        which is moved aside; by reference where the file system shares blocks. Durable on return. Returns its
+        inode; 0 where the file cannot be read, and then nothing is changed. Nothing is compared: whoever
+        calls has it read back."""
+        parent, _, name = path.rpartition("/")
+        temporary = f".p.{secrets.token_hex(8)}"
+        with contextlib.ExitStack() as stack:
+            try:
+                old = open_beneath(self._root, path, _READ)
+                stack.callback(os.close, old)
+                seen = os.fstat(old)
+                if not stat.S_ISREG(seen.st_mode) or (seen.st_ino, seen.st_size) != (inode, size):
+                    return 0
+            except OSError:
+                return 0
+            try:
+                above = open_beneath(self._root, parent, OPEN_FOLDER) if parent else os.dup(self._root)
+                stack.callback(os.close, above)
+                new = os.open(temporary, _MAKE, 0o600, dir_fd=above)
+                stack.callback(os.close, new)
+                try:
+                    os.ftruncate(new, size)
+                    if not copy_range(old, new, 0, size):
+                        os.unlink(temporary, dir_fd=above)
+                        return 0
+                    os.utime(new, ns=(seen.st_mtime_ns, seen.st_mtime_ns))
+                    os.fsync(new)
+                    self.set_aside(path)
+                except BaseException:
+                    os.unlink(temporary, dir_fd=above)
+                    raise
+                os.rename(temporary, name, src_dir_fd=above, dst_dir_fd=above)
+                os.fsync(above)
+                return os.fstat(new).st_ino
+            except OSError as error:
+                raise storage_error(error, "cannot copy", path) from None
+
+    def set_aside(self, path: str) -> str:
+        """Move what is there out of the release, under its path below another folder; the new place, "" where
+        nothing is there. Durable on return; nothing is replaced."""
+        parent, _, name = path.rstrip("/").rpartition("/")
+        try:
+            above = open_beneath(self._root, parent, OPEN_FOLDER) if parent else os.dup(self._root)
+        except OSError as error:
+            if error.errno in (errno.ENOENT, errno.ENOTDIR, errno.ELOOP):
+                return ""
+            raise storage_error(error, "cannot open the folder of", path) from None
+        try:
+            if not _is_there(name, above):
+                return ""
+            folder = self._aside / parent
+            _make_folders(folder)
+            there = os.open(folder, OPEN_FOLDER)
+            try:
+                free, number = name, 1
+                while _is_there(free, there):
+                    free, number = f"{name}.{number}", number + 1
+                self._note(path, str(folder / free))
+                os.rename(name, free, src_dir_fd=above, dst_dir_fd=there)
+                os.fsync(there)
+                os.fsync(above)
+            finally:
+                os.close(there)
+        except OSError as error:
+            raise storage_error(error, "cannot move aside", path) from None
+        finally:
+            os.close(above)
+        return printable(str(folder / free))
+
+    def close(self) -> None:
+        os.close(self._root)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+
+def _is_there(name: str, folder: int) -> bool:
+    try:
+        os.stat(name, dir_fd=folder, follow_symlinks=False)
+    except FileNotFoundError:
+        return False
+    return True
+
+
+def _make_folders(folder: Path) -> None:
+    """Make it and what is missing above, for this account alone. Raises OSError, also where a link stands in
+    a folder's place."""
+    missing: list[Path] = []
+    while not os.path.lexists(folder):
+        missing.append(folder)
+        folder = folder.parent
+    for one in reversed(missing):
+        os.mkdir(one, 0o700)
+        fsync_dir(one.parent)

@@ -1,0 +1,54 @@
+"""The durability barrier of file systems that syncfs reaches: ext4, XFS, btrfs, WEKA."""
+
+from __future__ import annotations
+
+import os
+from typing import TYPE_CHECKING, Self
+
+from penstock.core.errors import FailedError
+from penstock.fs import libc
+from penstock.fs.errno_map import NO_SPACE, storage_error
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+
+class Barrier:
+    """One durability barrier for everything below `data` that is written after this was made.
+
+    The descriptor is opened by the constructor: the kernel reports a failed write-back only to
+    descriptors that were open when it failed. Where syncfs does not reach the servers (BeeGFS, NFS, Lustre)
+    the writer must use `fsync`.
+    """
+
+    def __init__(self, data: Path) -> None:
+        self._data = data
+        self._fd = os.open(data, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+
+    def wait(self) -> None:
+        """One syncfs. Raises NoSpaceError of a full target, FailedError for any other error: what was written
+        since is to be written anew, never synced again."""
+        try:
+            libc.syncfs(self._fd)
+        except OSError as error:
+            if error.errno in NO_SPACE:
+                raise storage_error(
+                    error, "the written data did not reach the disk", str(self._data)
+                ) from None
+            raise FailedError(
+                "the written data did not reach the disk",
+                where=str(self._data),
+                why=error.strerror or str(error),
+                hint="the same command writes it anew",
+            ) from None
+
+    def close(self) -> None:
+        if self._fd >= 0:
+            fd, self._fd = self._fd, -1
+            os.close(fd)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()

@@ -1,0 +1,543 @@
+"""A dataset's folders on the target: made with their modes, checked to belong to one account; and what its
+releases and `current` are.
+
+Whoever owns `<root>/<dataset>` is the one account that stages the dataset; everybody else is refused
+before anything changes. The root itself is the operator's: it may be a link and may be anybody's.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import grp
+import json
+import os
+import pwd
+import re
+import secrets
+import stat
+from typing import TYPE_CHECKING
+
+from penstock.config.access_rules import NO_RULES
+from penstock.core.documents import marks
+from penstock.core.documents.marks import StatePointer, StateRoot
+from penstock.core.errors import FailedError, FindingsError, PenstockError, PreflightError
+from penstock.core.layout import ADOPT_TRIAL, ANSWER, DATA, PROBE
+from penstock.fs import acl_xattrs, clock, plain_files
+from penstock.fs.capabilities import traits_of_mount
+from penstock.fs.durable import create_file, fsync_dir
+from penstock.fs.errno_map import printable, storage_error
+from penstock.fs.owners import account
+from penstock.fs.safe_open import OPEN_FOLDER, set_owner_mode
+from penstock.target.state_marker import check_marker, mark_state
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+    from pathlib import Path
+
+    from penstock.config.access_rules import AccessRules
+    from penstock.core.documents.probe_report import ProbeReport
+    from penstock.core.layout import DatasetLayout
+
+_POINTER = re.compile(r"releases/([^/]+)")
+_NEXT_POINTER = re.compile(r"\.current\.[0-9a-f]{16}")
+LEFT_AFTER = 3600.0
+"""Seconds after which a temporary name is of a killed command: live ones last for moments, an answer until
+preflight, which waits for some minutes, has read it."""
+ADOPT_TRIALS = re.compile(rf"{re.escape(ADOPT_TRIAL)}[0-9a-f]{{16}}")
+_ANSWERS = re.compile(rf"{re.escape(ANSWER)}\d.*")
+_LEFT = re.compile(rf"\.try-[0-9a-f]{{16}}.*|{plain_files.UNFINISHED.pattern}")
+_KINDS = {
+    stat.S_IFREG: "a file", stat.S_IFLNK: "a link", stat.S_IFIFO: "a FIFO", stat.S_IFSOCK: "a socket",
+}  # fmt: skip
+
+
+def check_root(root: Path) -> None:
+    """Changes nothing. Raises PreflightError unless `root` is a folder that this account may write, or
+    can be made in a parent that is one."""
+    where = root if os.path.lexists(root) else root.parent
+    if not where.is_dir():
+        why = "it is not a folder" if os.path.lexists(where) else f"neither it nor {where} exists"
+        raise PreflightError(
+            "the target cannot be used",
+            where=str(root),
+            why=why,
+            hint="create the folder, or correct `target.root`",
+        )
+    traits = traits_of_mount(os.path.realpath(where))
+    if not traits.holds_files:
+        raise PreflightError(
+            "the target cannot be used",
+            where=str(root),
+            why=f"{where} is of the kernel ({traits.name}): no file can be kept there",
+            hint="name a folder on the parallel file system",
+        )
+    if not os.access(where, os.W_OK | os.X_OK, effective_ids=True):
+        raise PreflightError(
+            "the target cannot be used",
+            where=str(root),
+            why=f"{account(os.geteuid())} may not write in {where}",
+            hint="ask its owner for write permission, or correct `target.root`",
+        )
+
+
+def check_owner(layout: DatasetLayout) -> None:
+    """Changes nothing. Raises PreflightError when the dataset's folders are not plain folders of this
+    account, could be changed by everybody, or could be replaced by others while a step is at work, or by
+    `check_state`; FindingsError by `check_shape`; OlderVersionError and NewerFormatError where another
+    version made the dataset's state."""
+    for root in (layout.root, layout.state_root):
+        if root is not None:
+            _check_names_stay(root)
+    away = layout.state == layout.state_file and _pointed(layout) is not None  # `check_state` says it
+    for path in (layout.folder, layout.releases, *(() if away else (layout.state.parent, layout.state))):
+        try:
+            seen = os.lstat(path)
+        except (FileNotFoundError, NotADirectoryError):
+            # What is above it says so, or is no folder, as `check_root` says.
+            continue
+        except OSError as error:
+            raise PreflightError(
+                "the target cannot be used",
+                where=str(path),
+                why=f"{error.strerror}, for {account(os.geteuid())}",
+                hint="ask the owner of the folder above it, or correct `target.root`",
+            ) from None
+        _check_own(path, seen)
+        if path == layout.folder:
+            check_shape(layout)
+            _check_folders(layout, () if away else layout.folders_of_owner)
+    check_state(layout)
+    check_marker(layout)
+
+
+def check_shape(layout: DatasetLayout) -> None:
+    """Changes nothing. Raises FindingsError where the dataset's folder, or one in it that readers look into,
+    is something else than a folder. What this account may not look at is passed over."""
+    _check_folders(layout, (layout.folder, *layout.folders_of_readers))
+
+
+def _check_folders(layout: DatasetLayout, folders: Iterable[Path]) -> None:
+    for path in folders:
+        try:
+            mode = os.lstat(path).st_mode
+        except (FileNotFoundError, NotADirectoryError, PermissionError):
+            continue
+        if not stat.S_ISDIR(mode):
+            name = path.relative_to(layout.folder.parent) if layout.state_root is None else path
+            raise FindingsError(
+                "the dataset is damaged",
+                where=printable(str(path)),
+                why=f"{printable(str(name))} is {_KINDS.get(stat.S_IFMT(mode), 'a device')}, and must be a "
+                "folder (links are not followed below the root)",
+                hint="move it away, and put back the folder that belongs there; where that is lost, "
+                f"`penstock run {layout.dataset}` makes it anew",
+            )
+
+
+def _check_names_stay(root: Path) -> None:
+    """Raises PreflightError where others than the root's owner may rename what lies in it: a dataset's folder
+    could become a link to anywhere between two calls of a step.
+
+    | may write in the root          | sticky | answer                                    |
+    |--------------------------------|--------|-------------------------------------------|
+    | its owner alone                |        | used                                      |
+    | a group, everybody             | yes    | used: names belong to those who made them |
+    | the owner's own group, without | no     | used: umask 002 gives it to each folder   |
+    | other members                  |        |                                           |
+    | another group, everybody       | no     | PreflightError                            |
+    """
+    try:
+        seen = os.stat(root)
+    except OSError:
+        return
+    if not stat.S_ISDIR(seen.st_mode):
+        return
+    others = seen.st_mode & stat.S_IWOTH
+    group = seen.st_mode & stat.S_IWGRP and not _is_own_group(seen)
+    if (others or group) and not seen.st_mode & stat.S_ISVTX:
+        raise PreflightError(
+            "the target's root is open to others",
+            where=str(root),
+            why=f"{'everybody' if others else 'its group'} may rename the datasets' folders in it "
+            f"(mode {stat.S_IMODE(seen.st_mode):04o})",
+            hint=f"`chmod +t {root}` keeps each name with who made it; or take the write permission away",
+        )
+
+
+def _is_own_group(seen: os.stat_result) -> bool:
+    """Whether the group is that of the owner alone: it carries the owner's name, by custom, and has no other
+    member."""
+    try:
+        group, owner = grp.getgrgid(seen.st_gid), pwd.getpwuid(seen.st_uid).pw_name
+        return group.gr_name == owner and set(group.gr_mem) <= {owner}
+    except KeyError:
+        return False
+
+
+def owns(layout: DatasetLayout) -> bool:
+    """Whether this account is the one that stages the dataset, or nobody has yet. Others read what is
+    published, and nothing else."""
+    try:
+        return os.lstat(layout.folder).st_uid == os.geteuid()
+    except OSError:
+        return not os.path.lexists(layout.folder) and os.access(layout.root, os.X_OK, effective_ids=True)
+
+
+def _unreadable(path: Path, error: OSError) -> PreflightError:
+    return PreflightError(
+        "the dataset cannot be read by this account",
+        where=str(path),
+        why=f"{error.strerror}, for {account(os.geteuid())}",
+        hint="ask its owner for the group that may read it",
+    )
+
+
+def prepare(layout: DatasetLayout) -> None:
+    """Make the dataset's folders where they are missing: `<dataset>` and `releases` 0755, `.penstock`
+    0700, durably and whatever the umask. Raises PreflightError by `check_root` and `check_owner`."""
+    # First: to whoever does not own the dataset, write permission in its root would be of no use.
+    check_owner(layout)
+    check_root(layout.root)
+    if layout.state_root is not None:
+        check_root(layout.state_root)
+    for path, mode in (
+        (layout.root, 0o755),
+        (layout.folder, 0o755),
+        (layout.releases, 0o755),
+        (layout.state.parent.parent, 0o755),
+        (layout.state.parent, 0o755),
+        (layout.state, 0o700),
+    ):
+        _make(path, mode)
+    for path in (layout.folder, layout.releases, layout.state.parent, layout.state):
+        _check_own(path, os.lstat(path))
+    _with_mode(layout.state, 0o700)
+    mark_state(layout)
+    if layout.state_root is not None:
+        _bind_state(layout)
+
+
+def open_staging(
+    layout: DatasetLayout, release: str, dir_mode: int, gid: int | None, rules: AccessRules = NO_RULES
+) -> Path:
+    """The `data` folder of a release's staging, made where it is missing.
+
+    Staging itself is closed (0700) until it is revealed; `data` carries the setgid bit, the group and the
+    default ACL, so that everything made below it has them. Raises FailedError when the release is published
+    already.
+    """
+    if os.path.lexists(layout.release(release)):
+        raise FailedError(
+            "this release is published already", where=str(layout.release(release)), hint="name another one"
+        )
+    staging = layout.staging(release)
+    _make(staging, 0o700)
+    _check_own(staging, os.lstat(staging))
+    _with_mode(staging, 0o700)
+    data = staging / DATA
+    _make(data, 0o700)
+    _check_own(data, os.lstat(data))
+    wanted = rules.folder("", dir_mode)
+    open_mode = wanted.mode | (0o700 if gid is None else 0o2700)
+    _with_mode(data, open_mode, gid)
+    if wanted.default is not None:
+        try:
+            acl_xattrs.write(data, wanted.default, acl_xattrs.DEFAULT)
+        except OSError as error:
+            raise storage_error(error, "cannot set the default ACL", str(data)) from None
+    return data
+
+
+def close_staging(layout: DatasetLayout, release: str) -> None:
+    """Set a staging's mode to 0700. A publish that was killed between opening the staging to readers and the
+    rename left it without a write bit. Raises by `errno_map.storage_error`."""
+    try:
+        _with_mode(layout.staging(release), 0o700)
+    except OSError as error:
+        raise storage_error(error, "cannot close the staging", str(layout.staging(release))) from None
+
+
+def releases(layout: DatasetLayout) -> list[str]:
+    """The names of the published releases, sorted; [] when there are none."""
+    try:
+        with os.scandir(layout.releases) as entries:
+            return sorted(
+                e.name for e in entries if not e.name.startswith(".") and e.is_dir(follow_symlinks=False)
+            )
+    except FileNotFoundError:
+        return []
+    except PermissionError as error:
+        raise _unreadable(layout.releases, error) from None
+
+
+def current(layout: DatasetLayout) -> str | None:
+    """The release that `current` names, or None before the first. Raises FailedError when `current` is
+    anything but a link into `releases/`, PreflightError when this account may not look."""
+    try:
+        text = os.readlink(layout.current)
+    except FileNotFoundError:
+        return None
+    except PermissionError as error:
+        raise _unreadable(layout.current, error) from None
+    except OSError:
+        raise FailedError(
+            "`current` is not a symbolic link",
+            where=str(layout.current),
+            why="something else has its name",
+            hint=f"move it away: `penstock run {layout.dataset}` makes the link anew",
+        ) from None
+    match = _POINTER.fullmatch(text)
+    if match is None or match[1].startswith("."):
+        raise FailedError(
+            "`current` does not lead to a release",
+            where=str(layout.current),
+            why=f"it names {printable(text)}",
+            hint="link it to releases/<release>, or remove it: "
+            f"`penstock run {layout.dataset}` makes it anew",
+        )
+    return match[1]
+
+
+def leads(layout: DatasetLayout) -> bool:
+    """Whether readers reach a release by `current`. Raises FailedError by `current`."""
+    named = current(layout)
+    return named is not None and layout.release(named).is_dir()
+
+
+def _pointed(layout: DatasetLayout) -> StatePointer | None:
+    """None where the dataset's folder names no state elsewhere. Raises FailedError for a damaged file."""
+    try:
+        kind = os.lstat(layout.state_file).st_mode
+        # Without a state root it is the state's folder, and what else stands there is `_check_own`'s.
+        if stat.S_ISREG(kind) or (layout.state_root is not None and not stat.S_ISDIR(kind)):
+            return marks.STATE_POINTER.from_json(plain_files.read(layout.state_file), layout.state_file)
+    except (FileNotFoundError, NotADirectoryError):
+        return None
+    except ValueError as error:
+        raise FailedError(
+            "a state file is damaged",
+            where=str(layout.state_file),
+            why=str(error),
+            hint="put the file back, or remove it: `penstock run` makes it anew",
+        ) from None
+    return None
+
+
+def _bind_state(layout: DatasetLayout) -> None:
+    """Let the state below `target.state_root` and the dataset's folder name each other: of two nodes that
+    make a dataset's first state at once, of which one does not see the state root, one goes on. Raises
+    PreflightError."""
+    known = _pointed(layout)
+    made = StateRoot(known.id if known else secrets.token_hex(8), str(layout.root.absolute()))
+    create_file(layout.root_file, json.dumps(marks.STATE_ROOT.to_json(made)).encode() + b"\n")
+    pointer = StatePointer(str(layout.state_root), _id_of_state(layout) or "")
+    content = json.dumps(marks.STATE_POINTER.to_json(pointer)).encode() + b"\n"
+    create_file(layout.state_file, content, mode=0o644)
+    check_state(layout)
+
+
+def check_state(layout: DatasetLayout) -> None:
+    """Raises PreflightError where the dataset's state is not here, or is not the one that belongs to it: two
+    nodes must never work on one staging by two states.
+
+    | `.penstock` in the   | `target.    | `.penstock` below it      | answer                            |
+    | dataset's folder     | state_root` |                           |                                   |
+    |----------------------|-------------|---------------------------|-----------------------------------|
+    | a folder, or nothing | none        |                           | used                              |
+    | a file               | none        |                           | refused: set `target.state_root`  |
+    | a folder             | set         |                           | refused: two states               |
+    | a file               | set         | names the same id, or was | used                              |
+    |                      |             | made by hand              |                                   |
+    | a file               | set         | names another id or root  | refused: another's                |
+    | a file               | set         | missing                   | refused: not mounted, or lost     |
+    | nothing, and         | set         | missing                   | refused: not mounted, or lost     |
+    | a release            |             |                           |                                   |
+    | nothing, no release  | set         | missing                   | the first run                     |
+    | nothing              | set         | is there                  | used (killed before it was bound) |
+    """
+    known = _pointed(layout)
+    if layout.state_root is None:
+        if known is not None:
+            raise PreflightError(
+                "the dataset's state lies elsewhere",
+                where=str(layout.state_file),
+                why=f"it lies below {printable(known.state_root)}, and `target.state_root` is not set",
+                hint=f"set `target.state_root: {printable(known.state_root)}`",
+            )
+        return
+    if layout.state_file.is_dir():
+        raise PreflightError(
+            "the dataset has a state in its own folder",
+            where=str(layout.state_file),
+            why=f"`target.state_root` is {layout.state_root}",
+            hint=f"leave `target.state_root` out, or move the state: `mv {layout.state_file} "
+            f"{layout.state.parent}/` where there is none, while nothing is at work",
+        )
+    if not layout.state.is_dir():
+        if known is not None or releases(layout):
+            need_state(layout)
+        return
+    there = _id_of_state(layout)
+    if known is not None and there is not None and there != known.id:
+        raise PreflightError(
+            "this state folder is not the dataset's",
+            where=str(layout.state),
+            why=f"the dataset was staged with another one, below {printable(known.state_root)}",
+            hint="mount it, or correct `target.state_root`; this one was made where it was not mounted",
+        )
+
+
+def need_state(layout: DatasetLayout) -> None:
+    """Raises PreflightError where the dataset's state is not there."""
+    if layout.state.is_dir():
+        return
+    made = f"`mkdir -p -m 700 {layout.state}`, and " if layout.state_root is not None else ""
+    raise PreflightError(
+        "the dataset's state is missing",
+        where=str(layout.state),
+        why="its lock and its history lie there: without it nobody knows what is at work, and nothing was "
+        "changed",
+        hint=f"mount it, or correct `target.state_root`; where it is lost, {made}"
+        f"`penstock step list {layout.dataset}` makes it anew",
+    )
+
+
+def _id_of_state(layout: DatasetLayout) -> str | None:
+    """The id that the state below `target.state_root` has; None where a person made the folder, or unbound
+    it. Raises PreflightError where it is the state of another root: journals of that root would be taken for
+    this one's."""
+    try:
+        known = marks.STATE_ROOT.from_json(plain_files.read(layout.root_file), layout.root_file)
+    except FileNotFoundError:
+        return None
+    except (OSError, ValueError) as error:
+        raise FailedError(
+            "a state file is damaged",
+            where=str(layout.root_file),
+            why=str(error),
+            hint="put the file back, or remove it: `penstock run` makes it anew",
+        ) from None
+    if known.root != str(layout.root.absolute()):
+        raise PreflightError(
+            "this state folder is another root's",
+            where=str(layout.state),
+            why=f"it belongs to {printable(known.root)}, and the target's root is {layout.root}",
+            hint="give each root a `target.state_root` of its own; where the root itself was moved here, "
+            f"remove {layout.root_file}",
+        )
+    return known.id
+
+
+def probe(layout: DatasetLayout) -> ProbeReport:
+    """What the dataset's file system does, tried in hidden folders of the dataset's folder and of `releases`,
+    which are gone on return; by a caller that holds the lock. Raises no OSError."""
+    from penstock.fs.probe import trials
+
+    return trials.probe(layout.folder, beside=layout.releases)
+
+
+def sweep_leftovers(layout: DatasetLayout) -> None:
+    """Remove what killed commands of this account left in the dataset's folders and at the root; by a caller
+    that holds the lock.
+
+    | name                     | left by                               | removed                         |
+    |--------------------------|---------------------------------------|---------------------------------|
+    | `.penstock-probe`        | a probe: by the lock's holder alone   | at once                         |
+    | `.current.<hex>`         | a move of `current`: by the same      | at once                         |
+    | `.try-<hex>`             | preflight, without the lock           | after `LEFT_AFTER`, by its time |
+    | `.<hex>.tmp`             | a document that was being written     | the same                        |
+    | `.penstock-adopt-<hex>`  | an adoption, without the lock         | the same                        |
+    | `.penstock-probe-<job>`  | preflight's jobs, without the lock    | the same                        |
+
+    What cannot be removed stays until the next command: nothing reads it. Raises no error."""
+    from penstock.target.tree_removal import remove_tree
+
+    for folder in (layout.folder, layout.releases):
+        with contextlib.suppress(PenstockError):
+            if os.path.lexists(folder / PROBE):
+                remove_tree(folder / PROBE)
+    with contextlib.suppress(OSError):
+        sweep_pointers(layout)
+    for folder in (layout.folder, layout.verdict("").parent, layout.state.parent, layout.state):
+        sweep_old(folder, _LEFT)
+    sweep_old(layout.releases, ADOPT_TRIALS)
+    sweep_old(layout.root, _ANSWERS)
+
+
+def sweep_pointers(layout: DatasetLayout) -> None:
+    """Remove the links that others were about to rename to `current`: what they renamed by now, they have.
+    Durable on return. Raises OSError."""
+    with os.scandir(layout.folder) as entries:
+        old = [e.path for e in entries if _NEXT_POINTER.fullmatch(e.name) and e.is_symlink()]
+    for path in old:
+        with contextlib.suppress(FileNotFoundError):
+            os.unlink(path)
+    if old:
+        fsync_dir(layout.folder)
+
+
+def sweep_old(folder: Path, names: re.Pattern[str]) -> None:
+    """Remove files and empty folders of this account, of such names, that were not changed for `LEFT_AFTER`.
+    Raises no error."""
+    with contextlib.suppress(OSError), os.scandir(folder) as entries:
+        left = [entry for entry in entries if names.fullmatch(entry.name)]
+        before = clock.now(folder) - LEFT_AFTER if left else 0.0
+        for entry in left:
+            with contextlib.suppress(OSError):
+                seen = entry.stat(follow_symlinks=False)
+                if seen.st_uid != os.geteuid() or max(seen.st_mtime, seen.st_ctime) >= before:
+                    continue
+                if stat.S_ISREG(seen.st_mode):
+                    os.unlink(entry.path)
+                elif stat.S_ISDIR(seen.st_mode):
+                    os.rmdir(entry.path)
+
+
+def _open(path: Path) -> int:
+    return os.open(path, OPEN_FOLDER)
+
+
+def _make(path: Path, mode: int) -> None:
+    """One folder, durably, with `mode`."""
+    try:
+        with contextlib.suppress(FileExistsError):
+            os.mkdir(path, mode & 0o777)
+            _with_mode(path, mode)
+            fsync_dir(path.parent)
+    except OSError as error:
+        raise PreflightError(
+            "cannot create a folder",
+            where=str(path),
+            why=str(error.strerror),
+            hint="let this account write there, or name another target.root",
+        ) from None
+
+
+def _with_mode(path: Path, mode: int, gid: int | None = None) -> None:
+    """Set `mode`, and keep a setgid bit that is there: by it new folders get the group of a project's
+    folder."""
+    fd = _open(path)
+    try:
+        set_owner_mode(fd, mode | (os.fstat(fd).st_mode & stat.S_ISGID), gid)
+    except OSError as error:
+        raise storage_error(error, f"cannot set mode {mode:04o} or group {gid}", str(path)) from None
+    finally:
+        os.close(fd)
+
+
+def _check_own(path: Path, seen: os.stat_result) -> None:
+    why = ""
+    if not stat.S_ISDIR(seen.st_mode):
+        why = "it is not a folder (links are not followed below the root)"
+    elif seen.st_uid != os.geteuid():
+        why = f"it belongs to {account(seen.st_uid)}, and this is {account(os.geteuid())}"
+    elif seen.st_mode & stat.S_IWOTH:
+        why = "everybody may write in it"
+    if why:
+        raise PreflightError(
+            "the dataset's folder cannot be used",
+            where=str(path),
+            why=why,
+            hint="one account owns a dataset, and no other changes it: run this as its owner; to stage data "
+            "of your own, choose another name or root",
+        )

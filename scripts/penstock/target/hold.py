@@ -1,0 +1,125 @@
+"""`<root>/HOLD`: closes the gates of datasets and of releases at once, for the night on which their owner
+sleeps. Whose file counts is as `root_files` has it.
+
+    # storage target 17 lost bytes, ticket 4711
+    imagenet                 read again first
+    coco/20260314-5f0c2a91   the same
+
+| a line                                                     | holds                                     |
+|------------------------------------------------------------|-------------------------------------------|
+| `dataset reason`                                           | the dataset: each release, also those to  |
+|                                                            | come                                      |
+| `dataset/release reason`                                   | that release                              |
+| is empty, or begins with `#`                               | nothing                                   |
+| any other                                                  | every dataset below the root: nobody      |
+|                                                            | knows what it was meant to close          |
+| a file that counts, and cannot be read, or has more than   | the same                                  |
+| LONGEST bytes                                              |                                           |
+
+Nothing is kept between two looks: without its line, or without the file, a gate opens at once.
+"""
+
+from __future__ import annotations
+
+import os
+from typing import TYPE_CHECKING, NamedTuple
+
+from penstock.core.layout import DATASET_NAME, RELEASE_NAME, DatasetLayout
+from penstock.core.text import brief, in_quotes
+from penstock.target import root_files
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+
+    from penstock.target.root_files import RootFile
+
+NAME = "HOLD"
+LONGEST = 64 << 10
+"""Bytes of the file: some thousand lines."""
+NAMED = 10
+"""Lines that are named in one warning."""
+LONGEST_REASON = 500
+"""Characters that are shown of one."""
+
+
+class Hold(NamedTuple):
+    """One line of a HOLD that counts."""
+
+    line: int
+    dataset: str
+    """"" holds every dataset."""
+    release: str
+    """"" holds each release."""
+    reason: str
+    by: str
+    """The account that the file belongs to."""
+
+    @property
+    def name(self) -> str:
+        return f"{self.dataset}/{self.release}" if self.release else self.dataset
+
+    def covers(self, release: str) -> bool:
+        """Whether a release of its dataset is held by it; "": all of them."""
+        return self.release in ("", release)
+
+    def __str__(self) -> str:
+        return f"{self.reason} (by {self.by})"
+
+
+def of_dataset(layout: DatasetLayout) -> list[Hold]:
+    """What holds the dataset, or releases of it. Raises OSError where the root does not answer."""
+    file = root_files.look(layout.root, NAME, LONGEST)
+    return [hold for hold in _holds(file) if hold.dataset in ("", layout.dataset)]
+
+
+def standing(layout: DatasetLayout, release: str = "") -> Hold | None:
+    """What holds this release; without one, what holds all of the dataset. Raises as `of_dataset`."""
+    return next((hold for hold in of_dataset(layout) if hold.covers(release)), None)
+
+
+def warning(root: Path) -> str:
+    """What a HOLD at this root may be meant to do, and does not; "" where there is nothing to say, or the
+    root does not answer."""
+    try:
+        file = root_files.look(root, NAME, LONGEST)
+        if file is not None and file.ignored:
+            return f"not obeyed: {file.ignored}"
+        lost = [f"line {one.line}: {one.name}" for one in _holds(file) if not _is_there(root, one)]
+    except OSError:
+        return ""
+    more = f" and {len(lost) - NAMED:,} more" if len(lost) > NAMED else ""
+    return f"it names what is not below this root: {', '.join(lost[:NAMED])}{more}" if lost else ""
+
+
+def _holds(file: RootFile | None) -> Iterator[Hold]:
+    if file is None or file.ignored:
+        return
+    if file.unread:
+        yield Hold(0, "", "", f"nobody can say what HOLD closes: {file.unread}", file.by)
+        return
+    for number, line in enumerate(file.text.splitlines(), start=1):
+        words = line.split(None, 1)
+        if not words or words[0].startswith("#"):
+            continue
+        dataset, slash, release = words[0].partition("/")
+        if DATASET_NAME.fullmatch(dataset) and (RELEASE_NAME.fullmatch(release) or not slash):
+            reason = brief(words[1].strip(), LONGEST_REASON) if len(words) > 1 else "without a reason"
+            yield Hold(number, dataset, release, reason, file.by)
+        else:
+            name = in_quotes(brief(words[0]))
+            why = f"line {number} of HOLD names neither dataset nor dataset/release: {name}"
+            yield Hold(number, "", "", why, file.by)
+
+
+def _is_there(root: Path, hold: Hold) -> bool:
+    if not hold.dataset:
+        return True
+    layout = DatasetLayout(root, hold.dataset)
+    try:
+        os.lstat(layout.release(hold.release) if hold.release else layout.folder)
+    except (FileNotFoundError, NotADirectoryError):
+        return False
+    except OSError:
+        pass  # this account may not look there
+    return True

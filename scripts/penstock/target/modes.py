@@ -1,0 +1,282 @@
+"""Final modes, group and ACLs of a release: checked, and set where they differ.
+
+Files come with their final mode and group already (`staging_writer`), and inherit their ACL from their folder
+where the file system hands it down; this module sets those of giants and folders, and of files that a file
+system changed on its own. Folders lose their write bit from the deepest up, which also keeps late attempts
+out (of accounts other than root).
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import stat
+from functools import partial
+from itertools import groupby
+from typing import TYPE_CHECKING
+
+from penstock.config.access_rules import DIR_BITS, FILE_BITS, Access, AccessRules
+from penstock.core.errors import FailedError, PreflightError
+from penstock.core.layout import DATA
+from penstock.core.posix_acl import USER, parse, told
+from penstock.core.text import in_quotes
+from penstock.fs.adaptive_threads import Calls
+from penstock.fs.errno_map import printable, storage_error
+from penstock.fs.owners import group_number, user_number
+from penstock.fs.path_walk import walk
+from penstock.fs.safe_open import OPEN_FOLDER, Folders, open_beneath
+from penstock.target import access
+from penstock.target.barrier import Barrier
+from penstock.target.budget import unlimited
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Iterator, Sequence
+    from pathlib import Path
+
+    from penstock.config.settings import PermissionsConfig
+    from penstock.core.documents.step_results import ModesSet
+    from penstock.core.posix_acl import NamedEntry
+    from penstock.fs.path_walk import Found
+
+TOGETHER = 4096
+"""Files or folders that are changed together."""
+_HOLD = os.O_PATH | os.O_NOFOLLOW | os.O_CLOEXEC
+
+
+def file_mode(policy: PermissionsConfig) -> int:
+    """The mode that files get: never for all to write, never setuid, setgid or sticky."""
+    return policy.file_mode & FILE_BITS
+
+
+def dir_mode(policy: PermissionsConfig) -> int:
+    """The mode that folders get: never for all to write, never setuid or sticky."""
+    return policy.dir_mode & DIR_BITS
+
+
+def group_id(policy: PermissionsConfig) -> int | None:
+    """The configured group's number; None when none is configured. Raises PreflightError."""
+    if policy.group is None:
+        return None
+    number = group_number(policy.group)
+    if number is None:
+        raise PreflightError(
+            f"there is no group {in_quotes(policy.group)} on this machine",
+            where="permissions.group",
+            hint="name a group that every node knows, or its number",
+        )
+    return number
+
+
+def access_rules(policy: PermissionsConfig) -> AccessRules:
+    """What the policy says beside one mode for files and one for folders, users and groups by number. Raises
+    PreflightError for one that this machine does not know, ConfigError for a pattern that cannot be used."""
+    named: dict[tuple[int, str], NamedEntry] = {}
+    for text in policy.acl:
+        entry = parse(text)
+        entry = entry._replace(who=str(_number(entry.tag, entry.who, text)))
+        if named.setdefault((entry.tag, entry.who), entry) is not entry:
+            raise PreflightError(
+                "two entries are of the same user or group",
+                where="permissions.acl",
+                why=f"{text} has the number {entry.who}, as one before it",
+                hint="leave one of them",
+            )
+    return AccessRules(policy.modes, list(named.values()))
+
+
+def _number(tag: int, who: str, text: str) -> int:
+    number = user_number(who) if tag == USER else group_number(who)
+    if number is None:
+        kind = "user" if tag == USER else "group"
+        raise PreflightError(
+            f"there is no {kind} {in_quotes(who)} on this machine",
+            where="permissions.acl",
+            why=f"the entry {text} names it",
+            hint=f"name a {kind} that every node knows, or its number",
+        )
+    return number
+
+
+def set_permissions(
+    staging: Path, policy: PermissionsConfig, gid: int | None, spend: Callable[[int], None] = unlimited
+) -> ModesSet:
+    """Give everything in a staging's `data`, and `data` itself, its final mode, group and ACL, each
+    folder before the one that holds it. Only what differs is touched, and looked at again. Returns counts.
+    `spend` waits for metadata operations (`budget`).
+
+    Idempotent. Raises FailedError that names the first thing that cannot be set, that does not keep what
+    was set, or that is neither a file nor a folder, or a file with further links that would have to be
+    changed.
+    """
+    data = staging / DATA
+    rules, modes = access_rules(policy), {"file": file_mode(policy), "dir": dir_mode(policy)}
+    counts = {"files": 0, "folders": 0, "changed_files": 0, "changed_folders": 0}
+    files: list[str] = []
+    above: list[tuple[str, bool]] = []
+    left: list[str] = []
+    with Barrier(data) as barrier, _opened(data) as root, Calls() as calls:
+        fixed = None if rules else {kind: Access(mode) for kind, mode in modes.items()}
+
+        def wanted(kind: str, path: str) -> Access:
+            if fixed is not None:
+                return fixed[kind]
+            return (rules.folder if kind == "dir" else rules.file)(path, modes[kind])
+
+        operations = (1 if gid is None else 2) + (2 if rules.has_acl else 0)
+
+        def change(paths: list[str], kind: str) -> int:
+            def some_changed(some: Sequence[str]) -> list[bool]:
+                changed = []
+                for path in some:
+                    spend(operations)
+                    changed.append(_set(root, path, wanted(kind, path), gid))
+                return changed
+
+            return sum(calls.each(some_changed, paths))
+
+        def close_left(most: int) -> None:
+            """Folders that the walk has left, so all that they hold was left before."""
+            if len(left) > most:
+                for _, together in groupby(sorted(left, key=_depth, reverse=True), _depth):
+                    counts["changed_folders"] += change(list(together), "dir")
+                left.clear()
+
+        for found in walk(data):
+            differs = _differs(data, found, partial(wanted, found.kind), gid) or rules.has_acl
+            while above and not found.path.startswith(above[-1][0] + "/"):
+                path, changes = above.pop()
+                if changes:
+                    left.append(path)
+            close_left(TOGETHER)
+            if found.kind == "dir":
+                counts["folders"] += 1
+                above.append((found.path, differs))
+                continue
+            counts["files"] += 1
+            if differs:
+                files.append(found.path)
+                if len(files) == TOGETHER:
+                    counts["changed_files"] += change(files, "file")
+                    files.clear()
+        counts["changed_files"] += change(files, "file")
+        left += [path for path, changes in above if changes]
+        close_left(0)
+        counts["changed_folders"] += change([""], "dir")
+        barrier.wait()
+    return {
+        "files": counts["files"],
+        "folders": counts["folders"],
+        "changed_files": counts["changed_files"],
+        "changed_folders": counts["changed_folders"],
+        "file_mode": f"{modes['file']:04o}",
+        "dir_mode": f"{modes['dir']:04o}",
+        "gid": gid,
+        "acl": rules.entries,
+    }
+
+
+def unseal(data: Path, paths: Iterable[str]) -> None:
+    """Give these files of a staging their owner's write bit again: giants, of which parts are written
+    anew in place. What is no regular file any more is removed; what is missing is made anew anyway."""
+    with _opened(data) as root:
+        folders = Folders(root, 64)
+        try:
+            for path in paths:
+                try:
+                    parent, _, name = path.rpartition("/")
+                    above = folders.get(parent)
+                    seen = os.stat(name, dir_fd=above, follow_symlinks=False)
+                    if not stat.S_ISREG(seen.st_mode):
+                        os.unlink(name, dir_fd=above)
+                    elif not seen.st_mode & stat.S_IWUSR:
+                        mode = stat.S_IMODE(seen.st_mode) | stat.S_IRUSR | stat.S_IWUSR
+                        _set(root, path, Access(mode), None)
+                except FileNotFoundError:
+                    continue
+                except OSError as error:
+                    what = "cannot open a file for writing again"
+                    raise storage_error(error, what, str(data / path)) from None
+        finally:
+            folders.close()
+
+
+@contextlib.contextmanager
+def _opened(data: Path) -> Iterator[int]:
+    root = os.open(data, OPEN_FOLDER)
+    try:
+        yield root
+    finally:
+        os.close(root)
+
+
+def _differs(data: Path, found: Found, wanted: Callable[[str], Access], gid: int | None) -> bool:
+    """Whether it needs another mode or group. Raises FailedError where it must not be changed."""
+    if found.kind not in ("file", "dir"):
+        raise FailedError(
+            "staging holds something that is neither a file nor a folder",
+            where=printable(found.path),
+            why="penstock makes none (a source's links go by the dataset's `links`)",
+            hint=f"find out who did, and remove {printable(str(data / found.path))}",
+        )
+    if found.mode == wanted(found.path).mode and (gid is None or found.gid == gid):
+        return False
+    if found.kind == "file" and found.links != 1:
+        raise _shared(found.path, f"mode {found.mode:04o}, group {found.gid}, {found.links} links")
+    return True
+
+
+def _shared(path: str, why: str) -> FailedError:
+    return FailedError(
+        "a file that is shared with another release has other permissions",
+        where=printable(path),
+        why=why,
+        hint="stage under another release name with `penstock run --copy-unchanged`",
+    )
+
+
+def _depth(path: str) -> int:
+    return path.count("/")
+
+
+def _set(root: int, path: str, wanted: Access, gid: int | None) -> bool:
+    """Set what differs, and look whether it stays. The thing is held by a descriptor that needs no right to
+    read it and follows no link."""
+    try:
+        fd = open_beneath(root, path, _HOLD) if path else os.open(".", _HOLD, dir_fd=root)
+        try:
+            if stat.S_ISLNK(os.fstat(fd).st_mode):
+                raise FailedError(
+                    "a file was replaced by a link",
+                    where=printable(path),
+                    hint="see who else writes into the staging; then the same command goes on",
+                )
+            held = f"/proc/self/fd/{fd}"
+            seen = access.look(held, wanted)
+            if access.right(seen, wanted, gid):
+                return False
+            if wanted.acl is not None and seen.kind == stat.S_IFREG and seen.links != 1:
+                raise _shared(path, f"{seen.told(wanted)}, {seen.links} links")
+            access.give(held, seen, wanted, gid)
+            seen = access.look(held, wanted)
+        finally:
+            os.close(fd)
+    except OSError as error:
+        raise FailedError(
+            f"cannot set {_told(wanted, gid)}",
+            where=printable(path or "."),
+            why=str(error.strerror),
+            hint="only a member of the group can give it; only the owner can set modes and ACLs",
+        ) from None
+    if not access.right(seen, wanted, gid):
+        raise FailedError(
+            "a file or folder does not keep the permissions that were set",
+            where=printable(path or "."),
+            why=f"it has {seen.told(wanted)} again; set were {_told(wanted, gid).removeprefix('mode ')}",
+            hint="the file system forces modes or groups: look at its mount options",
+        )
+    return True
+
+
+def _told(wanted: Access, gid: int | None) -> str:
+    text = f"mode {wanted.mode:04o}" + ("" if gid is None else f" and group {gid}")
+    return text if wanted.acl is None else f"{text}, ACL {told(wanted.acl)}"

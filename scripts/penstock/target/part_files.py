@@ -1,0 +1,210 @@
+"""Parts of one file, written by several streams, attempts and nodes.
+
+A giant's parts go into one file under its final name. Those of any other large file go into one temporary
+file, which is named in the journal, so that the next attempt goes on with it; it gets the final name only
+with all its bytes.
+
+Guarantees. Parts lie at disjoint offsets, so their order does not matter, and an attempt that was
+given up and writes on can only replace bytes by the same bytes.
+"""
+
+from __future__ import annotations
+
+import os
+import stat
+from typing import TYPE_CHECKING
+
+from penstock.core.errors import FailedError
+from penstock.fs.errno_map import printable, storage_error
+from penstock.fs.safe_open import open_dir
+from penstock.target.pending_file import Pending
+from penstock.target.staging_folder import OPEN_FOLDER_OR_LINK, split
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from penstock.target.staging_folder import StagingFolder
+
+_RANGE = os.O_RDWR | os.O_NOFOLLOW | os.O_CLOEXEC
+_PART = _RANGE | os.O_CREAT
+
+
+class Parts:
+    """Writes parts of giants, and of other large files."""
+
+    def __init__(self, staging: StagingFolder) -> None:
+        self._staging = staging
+
+    def begin_part(self, path: str, size: int, offset: int, length: int) -> Pending:
+        """A giant's file under its final name, `size` long, to be written from `offset`.
+
+        It can be written by its owner until the permissions step ran; other parts may be written at the
+        same time, on other nodes. What lies there longer than planned is cut: each part's bytes are written
+        or read back anyway. Raises FailedError for what is no file, or another release's too.
+        """
+        if offset < 0 or length < 0 or offset + length > size:
+            raise ValueError(f"part [{offset}, {offset + length}) of {size} bytes")
+        self._staging.before(path, 1)
+        self._staging.look()
+        parent, name = split(path)
+        fd = -1
+        try:
+            folder = self._staging.enter(parent, make=True)
+            fd = os.open(name, _PART, self._staging.file_mode(path) | 0o600, dir_fd=folder)
+            pending = Pending(fd, path, parent, name, "", size, True, offset)
+            seen = os.fstat(fd)
+            if not stat.S_ISREG(seen.st_mode) or seen.st_nlink > 1:
+                raise FailedError(
+                    "a giant's place is taken by something else",
+                    where=printable(path),
+                    why=f"{seen.st_nlink} links" if stat.S_ISREG(seen.st_mode) else "it is no file",
+                    hint=f"remove {printable(str(self._staging.data / path))}: the same command goes on",
+                )
+            self._staging.alive(pending)
+            if seen.st_size != size:
+                os.ftruncate(fd, size)
+            if self._staging.chown:
+                self._staging.dress(fd, 0)
+        except BaseException as error:
+            if fd >= 0:
+                os.close(fd)
+            if isinstance(error, PermissionError):
+                raise self._staging.fenced(path, "the file cannot be written any more") from None
+            if isinstance(error, OSError):
+                self._staging.relieved(error)
+                raise storage_error(error, "cannot create", path) from None
+            raise
+        return pending
+
+    def finish_part(self, pending: Pending, mtime_ns: int | None = None) -> None:
+        """Durability (by mode), then the time, close. Every part sets the same time after its own last
+        write, so that the last of them leaves it, whichever it is."""
+        self._staging.before(pending.path, 1)
+        fd = pending.fd
+        try:
+            if self._staging.fsync:
+                os.fsync(fd)
+                if not pending.temporary:
+                    self._staging.touched.add(pending.parent)
+            if mtime_ns is not None and self._staging.keep_mtime:
+                os.utime(fd, ns=(mtime_ns, mtime_ns))
+            pending.fd = -1
+            os.close(fd)
+        except BaseException as error:
+            self._staging.discard(pending)
+            if isinstance(error, OSError):
+                raise storage_error(error, "cannot complete", pending.path) from None
+            raise
+
+    def begin_shared(self, path: str, temporary: str, size: int) -> None:
+        """Make the temporary file of a large one, in the folder of `path`, `size` long and with blocks
+        reserved where the file system can; its owner may write it until the permissions step ran. On an
+        error it is gone."""
+        self._staging.before(path, 1)
+        self._staging.look()
+        parent, name = split(path)
+        fd = -1
+        try:
+            folder = self._staging.enter(parent, make=True)
+            fd = os.open(temporary, _PART, self._staging.file_mode(path) | 0o600, dir_fd=folder)
+            self._staging.touched.add(parent)
+            self._staging.dress(fd, size if self._staging.preallocate else 0)
+            os.ftruncate(fd, size)
+            os.close(fd)
+        except BaseException as error:
+            self._staging.discard(Pending(fd, path, parent, name, temporary, size, False, 0))
+            if isinstance(error, OSError):
+                self._staging.relieved(error)
+                raise storage_error(error, "cannot create", path) from None
+            raise
+
+    def begin_range(self, path: str, temporary: str, size: int, offset: int) -> Pending | None:
+        """The temporary file of `begin_shared`, to be written from `offset`; None when it is not there:
+        another attempt has given it its name. To be ended by `finish_part`, without a time."""
+        self._staging.before(path, 1)
+        parent, name = split(path)
+        try:
+            fd = os.open(temporary, _RANGE, dir_fd=self._staging.enter(parent, make=False))
+        except FileNotFoundError:
+            return None
+        except PermissionError:
+            raise self._staging.fenced(path, "the file cannot be written any more") from None
+        except OSError as error:
+            self._staging.relieved(error)
+            raise storage_error(error, "cannot write", path) from None
+        pending = Pending(fd, path, parent, name, temporary, size, True, offset)
+        try:
+            self._staging.alive(pending)
+        except BaseException:
+            self._staging.discard(pending)
+            raise
+        return pending
+
+    def finish_shared(self, path: str, temporary: str, size: int, mtime_ns: int) -> bool:
+        """Time, durability and the final name of a temporary file that has all its bytes. Where it is
+        gone and a file of this size has the name, another attempt did the same. False: neither is there."""
+        self._staging.before(path, 1 + self._staging.naming)
+        parent, name = split(path)
+        fd = -1
+        try:
+            folder = self._staging.enter(parent, make=False)
+            try:
+                fd = os.open(temporary, _RANGE, dir_fd=folder)
+            except FileNotFoundError:
+                return self._named(folder, parent, name, size)
+            if os.fstat(fd).st_size != size:
+                return False
+            if self._staging.keep_mtime:
+                os.utime(fd, ns=(mtime_ns, mtime_ns))
+            if self._staging.fsync:
+                os.fsync(fd)
+                self._staging.touched.add(parent)
+            os.rename(temporary, name, src_dir_fd=folder, dst_dir_fd=folder)
+        except FileNotFoundError:
+            # Between the two calls.
+            return self._named(folder, parent, name, size)
+        except PermissionError:
+            raise self._staging.fenced(path, "the file cannot be written any more") from None
+        except OSError as error:
+            raise storage_error(error, "cannot complete", path) from None
+        finally:
+            if fd >= 0:
+                os.close(fd)
+        return True
+
+    def _named(self, folder: int, parent: str, name: str, size: int) -> bool:
+        """Whether another attempt gave the file its name; it may have died before that was durable."""
+        stands = _stands(folder, name, size)
+        if stands and self._staging.fsync:
+            self._staging.touched.add(parent)
+        return stands
+
+    def drop_shared(self, path: str, temporary: str) -> None:
+        """Remove a temporary file that nothing of this attempt writes any more."""
+        self._staging.before(path, 1)
+        parent, name = split(path)
+        self._staging.discard(Pending(-1, path, parent, name, temporary, 0, False, 0))
+
+
+def shared_stands(data: Path, path: str, temporary: str, size: int) -> bool:
+    """Whether the temporary file that an earlier attempt made by `Parts.begin_shared` is there."""
+    root = os.open(data, OPEN_FOLDER_OR_LINK)
+    try:
+        folder = open_dir(root, path.rpartition("/")[0])
+    except OSError:
+        return False
+    finally:
+        os.close(root)
+    try:
+        return _stands(folder, temporary, size)
+    finally:
+        os.close(folder)
+
+
+def _stands(folder: int, name: str, size: int) -> bool:
+    """Whether a file of one name and this size has this name. Its bytes are proven when it is read back."""
+    try:
+        seen = os.stat(name, dir_fd=folder, follow_symlinks=False)
+    except FileNotFoundError:
+        return False
+    return stat.S_ISREG(seen.st_mode) and seen.st_nlink == 1 and seen.st_size == size

@@ -1,0 +1,176 @@
+"""Revealing a release and moving the pointer: the only two steps that a reader can see.
+
+Both are durable on return and idempotent: after a crash at any point the same call ends the same way.
+A reader that resolves `current` meets a complete release before, between and after.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import secrets
+import stat
+from typing import TYPE_CHECKING
+
+from penstock.core.errors import IMPOSSIBLE, FailedError
+from penstock.core.layout import CURRENT, DATA, MANIFEST, SEAL
+from penstock.fs import acl_xattrs
+from penstock.fs.durable import fsync_dir, rename
+from penstock.fs.errno_map import printable, storage_error
+from penstock.fs.plain_files import UNFINISHED
+from penstock.fs.safe_open import set_owner_mode
+from penstock.target import dataset_folders
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from pathlib import Path
+
+    from penstock.core.layout import DatasetLayout
+    from penstock.core.posix_acl import Acl
+
+
+def reveal(layout: DatasetLayout, release: str, assert_held: Callable[[], None]) -> None:
+    """Give a complete staging its release's name, by one rename within `releases/`.
+
+    Its top folder takes the mode, group and ACL of its `data` (already final), the manifests and the seal
+    beside it the same group and the read bits of both. Never replaces anything: rename(2) would silently
+    replace an empty folder, so the name must be free. `assert_held` is called right before the rename, and
+    raises where this run was overtaken. Raises FailedError.
+    """
+    staging, final = layout.staging(release), layout.release(release)
+    try:
+        if _is_folder(final):
+            if os.path.lexists(staging):
+                raise FailedError(
+                    "both a release and its staging are there",
+                    where=str(final),
+                    hint=f"a published release is never replaced: remove {staging}, or name another release",
+                )
+            fsync_dir(layout.releases)
+            return
+        if not _is_folder(staging):
+            raise FailedError(
+                "there is no staging to publish", where=str(staging), hint="`penstock run` stages it anew"
+            )
+        _sealed(staging)
+        open_to_readers(staging)
+        assert_held()
+        rename(staging, final)
+    except OSError as error:
+        raise storage_error(error, "cannot publish", str(final)) from None
+
+
+def point(layout: DatasetLayout, release: str, assert_held: Callable[[], None]) -> None:
+    """Make `current` a relative link to the release, replacing the old one in one step.
+
+    The new link is made first, then `assert_held` is called, then the link is renamed: whoever overtakes
+    this run claims the dataset and then removes such links (`sweep`), so that a run which was frozen
+    between its look and its rename has nothing to rename any more; one that made its link later removes it
+    itself. Temporary links of dead attempts are
+    swept. The caller holds the dataset's lock. Raises FailedError when there is no such release, or when
+    something that is not a link stands in the way.
+    """
+    try:
+        if not _is_folder(layout.release(release)):
+            raise FailedError(
+                "there is no such release",
+                where=str(layout.release(release)),
+                hint="`penstock releases` lists the names",
+            )
+        _sealed(layout.release(release))
+        if dataset_folders.current(layout) != release:
+            temporary = layout.folder / f".{CURRENT}.{secrets.token_hex(8)}"
+            os.symlink(f"{layout.releases.name}/{release}", temporary)
+            try:
+                assert_held()
+                rename(temporary, layout.current)
+            except BaseException as error:
+                with contextlib.suppress(FileNotFoundError):
+                    os.unlink(temporary)
+                if isinstance(error, FileNotFoundError):
+                    assert_held()
+                raise
+        else:
+            fsync_dir(layout.folder)
+        dataset_folders.sweep_pointers(layout)
+    except OSError as error:
+        raise storage_error(error, "cannot move the pointer", str(layout.current)) from None
+
+
+def _is_folder(path: Path) -> bool:
+    """Raises FailedError for anything else that has this name."""
+    try:
+        mode = os.lstat(path).st_mode
+    except FileNotFoundError:
+        return False
+    if not stat.S_ISDIR(mode):
+        raise FailedError(
+            "a folder's name is taken by something else",
+            where=printable(str(path)),
+            hint="move it away; then the same command goes on",
+        )
+    return True
+
+
+def _sealed(folder: Path) -> None:
+    """Raises FailedError for a staging without a seal, which is not complete."""
+    for name in (SEAL, MANIFEST):
+        try:
+            if stat.S_ISREG(os.lstat(folder / name).st_mode):
+                continue
+        except FileNotFoundError:
+            pass
+        raise FailedError(
+            "the release is not sealed", where=str(folder), why=f"it holds no {name}", hint=IMPOSSIBLE
+        )
+
+
+def open_to_readers(staging: Path) -> None:
+    """Give the folder of a release, and all files beside its `data`, the group, ACL and read bits of `data`.
+    Raises OSError, FailedError."""
+    seen = os.lstat(staging / DATA)
+    if not stat.S_ISDIR(seen.st_mode):
+        raise FailedError(
+            "the staging holds no data folder", where=str(staging), hint="`penstock run` stages it anew"
+        )
+    mode, acl = stat.S_IMODE(seen.st_mode), _acl(staging / DATA)
+    with os.scandir(staging) as entries:
+        names = sorted(e.name for e in entries if e.name != DATA)
+    for name in names:
+        if UNFINISHED.fullmatch(name):  # of a durable write that was killed
+            os.unlink(staging / name)
+            continue
+        fd = os.open(staging / name, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
+        try:
+            if not stat.S_ISREG(os.fstat(fd).st_mode):
+                raise FailedError(
+                    "the staging holds something unknown",
+                    where=printable(str(staging / name)),
+                    hint="move it away; then the same command goes on",
+                )
+            set_owner_mode(fd, mode & 0o444, seen.st_gid)
+            if acl is not None:
+                acl_xattrs.write(fd, tuple(entry._replace(bits=entry.bits & 4) for entry in acl))
+            os.fsync(fd)
+        finally:
+            os.close(fd)
+    fd = os.open(staging, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)
+    try:
+        set_owner_mode(fd, mode, seen.st_gid)
+        if acl is not None:
+            acl_xattrs.write(fd, acl)
+            # It can clear the setgid bit.
+            set_owner_mode(fd, mode, seen.st_gid)
+        os.fsync(fd)
+    finally:
+        os.close(fd)
+
+
+def _acl(data: Path) -> Acl | None:
+    """None where there is none, or can be none."""
+    try:
+        return acl_xattrs.read(data, follow=False)
+    except OSError as error:
+        if error.errno in acl_xattrs.NONE_KEPT:
+            return None
+        raise

@@ -1,0 +1,56 @@
+"""The one reader of files by which an administrator speaks to all that works below a root: `<root>/PAUSE`
+(`target.pause`) and `<root>/HOLD` (`target.hold`).
+
+| `<root>/<name>`                                           | counts                                  |
+|-----------------------------------------------------------|-----------------------------------------|
+| is not there, or there is no root                         | no                                      |
+| a plain file with one name, of uid 0 or the root's owner  | yes, also where its text cannot be read |
+| the same, of another account                              | no, and is said                         |
+| a link, a folder, a FIFO, a file with more names          | no, and is said                         |
+"""
+
+from __future__ import annotations
+
+import stat
+from typing import TYPE_CHECKING, NamedTuple
+
+from penstock.fs import plain_files
+from penstock.fs.owners import account
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+
+class RootFile(NamedTuple):
+    """A file of that name, as it stands at the root."""
+
+    by: str = ""
+    """The account that it belongs to."""
+    text: str = ""
+    """Its first bytes."""
+    unread: str = ""
+    """Why `text` is not all of it; "" where it is."""
+    ignored: str = ""
+    """Why it does not count; "" where it does."""
+
+
+def look(root: Path, name: str, most: int) -> RootFile | None:
+    """The file, of its text at most so many bytes; None where there is none. Raises OSError where the root
+    does not answer."""
+    path = root / name
+    try:
+        seen, owner = path.lstat(), root.stat().st_uid
+    except (FileNotFoundError, NotADirectoryError):
+        return None
+    if not stat.S_ISREG(seen.st_mode) or seen.st_nlink != 1:
+        return RootFile(ignored="it is no plain file with one name")
+    by = account(seen.st_uid)
+    if seen.st_uid not in (0, owner):
+        return RootFile(by, ignored=f"it belongs to {by}, and not to the root's owner or to root")
+    try:
+        with plain_files.opened(path) as file:
+            content = file.read(most + 1)
+    except OSError as error:
+        return RootFile(by, unread=f"it cannot be read by this account: {error.strerror}")
+    unread = f"it has more than {most} bytes" if len(content) > most else ""
+    return RootFile(by, content[:most].decode("utf-8", "replace"), unread)

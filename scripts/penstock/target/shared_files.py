@@ -1,0 +1,254 @@
+"""Small JSON files that other accounts than a dataset's owner read or write: one rule for all of them.
+
+| file                   | lies in                  | written by  | who reads it obeys            | mode |
+|------------------------|--------------------------|-------------|-------------------------------|------|
+| a notice: what the     | beside the releases, in  | the owner   | it, whichever account wrote   | 0644 |
+| last audit said        | a folder of mode 0755    |             | it                            |      |
+| a posting: one         | a folder that many may   | any account | as it likes: the posting says | 0644 |
+| account's word to all  | write, sticky (1777)     |             | whose it is                   |      |
+
+A notice is trusted because nobody but its folder's owner and root can make one there. The account of the file
+itself is not compared: after a restore by root, or a partial chown for a new owner, a gate must neither close
+nor forget the findings that the file holds.
+
+Whose word a posting is, the kernel says (`st_uid` of the open file), never its name or its content. A posting
+is made by O_EXCL, so of several accounts one has a name; nobody but its maker can change, rename or remove
+it (the folder is sticky). What is no plain file with one name, or too long, is none, and counted. A
+posting whose content is not whole (its maker is just writing it, or died) still holds its name: its `value`
+is None. Promises of space are postings (`ownership.promises`), and so are readers' pins (`dataset.pins`).
+
+What these files say is for people, and for decisions that cost little when they are wrong: quota and modes
+enforce, files ask. A folder's listing may be some seconds old on another node, O_EXCL never is.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import json
+import os
+import stat
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from penstock.core.documents import bounded_json
+from penstock.core.errors import FailedError
+from penstock.fs import acl_xattrs, durable, plain_files
+from penstock.fs.errno_map import PASSING, printable
+from penstock.fs.safe_open import EXHAUSTED, OPEN_FOLDER, set_owner_mode
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+    from pathlib import Path
+
+    from penstock.core.posix_acl import Acl
+
+READABLE = 0o644
+FOLDER_OF_OWNER = 0o755
+FOLDER_OF_ALL = 0o1777
+OF_OTHERS = stat.S_IWGRP | stat.S_IWOTH
+LONGEST = 1 << 16
+"""Bytes of a posting."""
+UNANSWERED = (PASSING | EXHAUSTED) - {errno.EAGAIN, errno.EBUSY}
+"""A posting may be there all the same. An account can make its own one answer EAGAIN (by a lease)."""
+_NEW = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
+
+
+class Posting(NamedTuple):
+    """One account's word to all others."""
+
+    name: str
+    uid: int
+    """Who made it."""
+    made: float
+    """Its modification time, in seconds since the epoch, by the file system's clock."""
+    value: Any
+    """None: it is not whole."""
+
+
+class Postings(NamedTuple):
+    """What lies in a folder that many may write."""
+
+    posted: list[Posting]
+    """By name."""
+    others: int
+    """Names of what is no plain file, or too long."""
+
+
+def write_notice(path: Path, value: Any) -> None:
+    """Replace a notice, whole and durably; its folder is made where it is missing. By the owner alone."""
+    durable.make_dirs(path.parent, FOLDER_OF_OWNER)
+    durable.write_json(path, value, mode=READABLE)
+
+
+def read_notice(path: Path) -> bytes:
+    """The content of a notice, whichever account wrote it. Raises FileNotFoundError, OSError; FailedError for
+    what is no plain file, or too large."""
+    try:
+        return plain_files.read(path)
+    except plain_files.NotPlainError as error:
+        raise FailedError(
+            "a file for readers cannot be read",
+            where=printable(str(path)),
+            why=str(error),
+            hint="move it away; the owner's next audit writes it anew",
+        ) from None
+
+
+def forget_notice(path: Path) -> None:
+    """Remove a notice, durably. One that is not there is forgotten."""
+    if os.path.lexists(path):
+        path.unlink()
+        durable.fsync_dir(path.parent)
+
+
+def make_folder_of_all(path: Path) -> None:
+    """Make a folder in which every account may post, and change its own postings alone. Raises OSError;
+    FailedError where something stands there that others may empty."""
+    _make_folder(path, FOLDER_OF_ALL)
+
+
+def make_folder_as_above(path: Path) -> None:
+    """As `make_folder_of_all`, for those accounts alone that may write in the folder above: with its mode and
+    group, and sticky where its group or others may write (so 1777 in a folder like /tmp)."""
+    above = stat.S_IMODE(path.parent.stat().st_mode) & (stat.S_ISGID | FOLDER_OF_ALL)
+    _make_folder(path, above | stat.S_ISVTX if above & OF_OTHERS else above)
+
+
+def make_folder_for_readers(path: Path, like: Path) -> None:
+    """Make a folder in which those may post who may read the folder `like`: its owner, its group, everybody,
+    and the users and groups that its ACL names, each where that may read; or give the folder that stands
+    there these rights. Sticky: each changes its own postings alone. Raises OSError; FailedError for what is
+    no folder of this account."""
+    durable.make_dirs(path, 0o700)
+    seen, acl = like.stat(), _acl(like)
+    # With an ACL the group bits of the mode are its mask.
+    mode = 0o1700 | sum(7 * bit for bit in (0o010, 0o001) if seen.st_mode & (bit << 2))
+    fd = os.open(path, OPEN_FOLDER)
+    try:
+        there = os.fstat(fd)
+        if there.st_uid != os.geteuid():
+            raise FailedError(
+                "a folder for readers is another account's", where=printable(str(path)), hint="move it away"
+            )
+        setgid = there.st_mode & stat.S_ISGID
+        changed = set_owner_mode(fd, mode | setgid, seen.st_gid)
+        if acl is not None:
+            wanted = tuple(one._replace(bits=7 if one.bits & 4 else 0) for one in acl)
+            if acl_xattrs.read(fd) != wanted:
+                acl_xattrs.write(fd, wanted)
+                set_owner_mode(fd, os.fstat(fd).st_mode & 0o777 | 0o1000 | setgid, None)
+                changed = True
+        if changed:
+            os.fsync(fd)
+    finally:
+        os.close(fd)
+
+
+def _acl(folder: Path) -> Acl | None:
+    try:
+        return acl_xattrs.read(folder)
+    except OSError as error:
+        if error.errno in acl_xattrs.NONE_KEPT:
+            return None
+        raise
+
+
+def _make_folder(path: Path, mode: int) -> None:
+    durable.make_dirs(path, mode)
+    seen = path.lstat()
+    alone = not seen.st_mode & OF_OTHERS
+    if not stat.S_ISDIR(seen.st_mode) or not (alone or seen.st_mode & stat.S_ISVTX):
+        raise FailedError(
+            "a folder of many accounts is not safe",
+            where=printable(str(path)),
+            why=f"mode {stat.S_IMODE(seen.st_mode):04o}: others may remove what this account makes in it",
+            hint=f"chmod {FOLDER_OF_ALL:o} {path}, as its owner",
+        )
+
+
+def post(folder: Path, name: str, value: Any) -> bool:
+    """Have a name that nobody has; False where somebody, of whatever account, has it. Durable on return; on
+    an error the name is free again. Raises OSError."""
+    try:
+        fd = os.open(folder / name, _NEW, READABLE)
+    except FileExistsError:
+        return False
+    try:
+        with os.fdopen(fd, "wb") as file:
+            os.fchmod(fd, READABLE)
+            file.write(json.dumps(value, sort_keys=True, allow_nan=False).encode() + b"\n")
+            file.flush()
+            os.fsync(fd)
+        durable.fsync_dir(folder)
+    except BaseException:
+        with contextlib.suppress(FileNotFoundError):
+            os.unlink(folder / name)
+        raise
+    return True
+
+
+def repost(folder: Path, name: str, value: Any) -> None:
+    """Replace the content of a posting of this account, whole and durably. Raises FileNotFoundError where
+    there is none of that name, OSError."""
+    (folder / name).lstat()
+    durable.write_json(folder / name, value, mode=READABLE)
+
+
+def beat(folder: Path, name: str) -> None:
+    """Set a posting's time to now, by the file system's clock. Raises FileNotFoundError, OSError."""
+    os.utime(folder / name, follow_symlinks=False)
+
+
+def withdraw(folder: Path, name: str) -> None:
+    """Give a name back that this account has. Raises OSError, for another's too."""
+    with contextlib.suppress(FileNotFoundError):
+        os.unlink(folder / name)
+    durable.fsync_dir(folder)
+
+
+def sweep_unfinished(folder: Path, before: float) -> None:
+    """Remove what processes of this account left that were killed while they changed a posting: last written
+    before this time, by the file system's clock. Raises OSError."""
+    for name in os.listdir(folder):
+        if plain_files.UNFINISHED.fullmatch(name):
+            with contextlib.suppress(FileNotFoundError):
+                seen = (folder / name).lstat()
+                if stat.S_ISREG(seen.st_mode) and seen.st_uid == os.geteuid() and seen.st_mtime < before:
+                    os.unlink(folder / name)
+
+
+def posting_names(folder: Path) -> list[str]:
+    """The names of all accounts' postings, in order, none of them opened; none where there is no such folder.
+    Names with a leading dot are passed over. Raises OSError."""
+    try:
+        return sorted(name for name in os.listdir(folder) if not name.startswith("."))
+    except FileNotFoundError:
+        return []
+
+
+def postings(folder: Path, names: Sequence[str] | None = None) -> Postings:
+    """Those of these names, of all accounts; None: all that `posting_names` names. Raises OSError, also where
+    the file system did not answer for one of them."""
+    names = posting_names(folder) if names is None else names
+    read = [_posting(folder, name) for name in names]
+    posted = [posting for posting in read if posting is not None]
+    return Postings(posted, len(names) - len(posted))
+
+
+def _posting(folder: Path, name: str) -> Posting | None:
+    try:
+        fd = plain_files.descriptor(folder / name)
+    except OSError as error:
+        if error.errno in UNANSWERED:
+            raise
+        # Withdrawn since, no plain file, or of a mode that keeps it from readers.
+        return None
+    seen = os.fstat(fd)
+    if seen.st_nlink != 1 or seen.st_size > LONGEST:
+        os.close(fd)
+        return None
+    try:
+        value = bounded_json.loads(plain_files.content(fd, LONGEST))
+    except ValueError:
+        value = None
+    return Posting(name, seen.st_uid, seen.st_mtime, value)

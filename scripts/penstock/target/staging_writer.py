@@ -1,0 +1,209 @@
+"""Writing into a release's staging: durable files, giants' parts, links, and the barrier.
+
+Guarantees. A file has its final name only with all its bytes, its final mode, group and time; under
+`durability="fsync"` its bytes are on the servers' disks before that name exists, under `"syncfs"` once
+`Barrier.wait` has returned. An attempt that was given up and writes on can only replace bytes by the same
+bytes, and stops at its next check (`alive`). No path leaves `data`, no link is followed.
+"""
+
+from __future__ import annotations
+
+import os
+from typing import TYPE_CHECKING, NotRequired, Self, TypedDict
+
+from penstock.fs.errno_map import storage_error
+from penstock.fs.safe_open import EXHAUSTED, raise_limit
+from penstock.target.budget import unlimited
+from penstock.target.links import Links
+from penstock.target.part_files import Parts
+from penstock.target.pending_file import Pending
+from penstock.target.staging_folder import PREALLOCATE, StagingFolder, split
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from pathlib import Path
+    from typing import Unpack
+
+    from penstock.config.access_rules import AccessRules
+
+_NEW = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
+
+
+class WriterOptions(TypedDict):
+    """What every file of a release gets, and who writes it."""
+
+    file_mode: int
+    dir_mode: int
+    gid: int | None
+    """None: whatever group the folder gives."""
+    durability: str
+    """`fsync`: each file by itself, before it has its name; `syncfs`: all by `Barrier.wait`."""
+    attempt: str
+    """Names this attempt in messages."""
+    keep_mtime: bool
+    """Files get the source's time."""
+    rules: NotRequired[AccessRules]
+    """Other modes by path, and the ACL of files that are linked."""
+    preallocate: NotRequired[bool]
+    """False: the probe saw that blocks cannot be reserved. Else the table of file systems decides."""
+
+
+def prepare_process() -> None:
+    """Once in each process that writes: modes are given exactly, so no umask may take bits away; and as
+    many files may be open as the system allows at all."""
+    os.umask(0)
+    raise_limit()
+
+
+class _ShortError(Exception):
+    """A write took only some of the bytes."""
+
+
+class StagingWriter:
+    """Writes into a staging's `data`, for one thread: whole files here, parts of files by `Parts`, links by
+    `Links`, all over one `StagingFolder`. `spend` waits for metadata operations (`budget`)."""
+
+    def __init__(
+        self, data: Path, spend: Callable[[int], None] = unlimited, **options: Unpack[WriterOptions]
+    ) -> None:
+        staging = self._staging = StagingFolder(data, spend=spend, **options)
+        self.discard, self.alive, self.settle = staging.discard, staging.alive, staging.settle
+        parts, links = Parts(staging), Links(staging)
+        self.begin_part, self.finish_part = parts.begin_part, parts.finish_part
+        self.begin_shared, self.begin_range = parts.begin_shared, parts.begin_range
+        self.finish_shared, self.drop_shared = parts.finish_shared, parts.drop_shared
+        self.link, self.link_many, self.held = links.link, links.link_many, links.held
+        self.take_over = links.take_over
+        self.move, self.holds = links.move, links.holds
+
+    def close(self) -> None:
+        """Close the descriptors; what was begun must be finished or discarded before."""
+        self._staging.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def begin(self, path: str, size: int, *, holes: bool = False) -> Pending:
+        """A new temporary file in the folder of `path`, with its final mode and group. Where it will
+        have holes, no blocks are reserved."""
+        self._staging.before(path, 1)
+        return self._begin(path, size, holes=holes)
+
+    def _begin(self, path: str, size: int, *, holes: bool = False) -> Pending:
+        if self._staging.is_due:
+            self._staging.look()
+        parent, name = split(path)
+        try:
+            folder = self._staging.at(parent, make=True)
+            temporary = self._staging.temporary()
+            try:
+                fd = os.open(temporary, _NEW, self._staging.file_mode(path), dir_fd=folder)
+            except FileExistsError:
+                self._staging.new_prefix()
+                return self._begin(path, size, holes=holes)
+        except OSError as error:
+            if self._staging.relieved(error):
+                return self._begin(path, size, holes=holes)
+            raise storage_error(error, "cannot create", path) from None
+        pending = Pending(fd, path, parent, name, temporary, size, False, 0)
+        reserve = 0 if holes else size
+        if self._staging.chown or (reserve >= PREALLOCATE and self._staging.preallocate):
+            try:
+                self._staging.dress(fd, reserve)
+            except BaseException as error:
+                self._staging.discard(pending)
+                if isinstance(error, OSError):
+                    raise storage_error(error, "cannot create", path) from None
+                raise
+        return pending
+
+    def finish(self, pending: Pending, mtime_ns: int) -> None:
+        """Time, durability, close, final name. On an error the temporary file is gone and the final name
+        is as before; the file is to be written anew, never synced again."""
+        self._staging.before(pending.path, self._staging.naming)
+        self._finish(pending, mtime_ns)
+
+    def _finish(self, pending: Pending, mtime_ns: int) -> None:
+        fd = pending.fd
+        try:
+            if pending.holes:
+                os.ftruncate(fd, pending.size)
+            if self._staging.keep_mtime:
+                os.utime(fd, ns=(mtime_ns, mtime_ns))
+            if self._staging.fsync:
+                os.fsync(fd)
+                self._staging.touched.add(pending.parent)
+            pending.fd = -1
+            os.close(fd)
+            folder = self._staging.at(pending.parent, make=False)
+            os.rename(pending.temporary, pending.name, src_dir_fd=folder, dst_dir_fd=folder)
+        except BaseException as error:
+            self._staging.discard(pending)
+            if isinstance(error, OSError):
+                raise storage_error(error, "cannot complete", pending.path) from None
+            raise
+
+    def put(self, path: str, data: memoryview, mtime_ns: int) -> None:
+        """`begin`, `write_all` and `finish` of a file whose bytes are all at hand: the hot path of
+        small files, without what only a large one needs."""
+        staging = self._staging
+        staging.before(path, 1 + staging.naming)
+        parent, _, name = path.rpartition("/")
+        temporary = staging.at_once(parent, len(data))
+        if not temporary or not name or path[0] == "/":
+            self._put_slowly(path, data, mtime_ns)
+            return
+        folder = staging.parent_fd
+        try:
+            fd = os.open(temporary, _NEW, staging.file_mode(path), dir_fd=folder)
+        except OSError as error:
+            if not isinstance(error, FileExistsError) and error.errno not in EXHAUSTED:
+                raise storage_error(error, "cannot create", path) from None
+            self._put_slowly(path, data, mtime_ns)
+            return
+        try:
+            if os.write(fd, data) != len(data):
+                raise _ShortError
+            if staging.keep_mtime:
+                os.utime(fd, ns=(mtime_ns, mtime_ns))
+            if staging.fsync:
+                os.fsync(fd)
+                staging.touched.add(parent)
+            closing, fd = fd, -1
+            os.close(closing)
+            os.rename(temporary, name, src_dir_fd=folder, dst_dir_fd=folder)
+        except BaseException as error:
+            staging.discard(Pending(fd, path, parent, name, temporary, len(data), False, 0))
+            if isinstance(error, _ShortError):
+                # A disk that is nearly full: the plain way says how it ends.
+                self._put_slowly(path, data, mtime_ns)
+                return
+            if isinstance(error, OSError):
+                raise storage_error(error, "cannot complete", path) from None
+            raise
+
+    def remove(self, path: str) -> None:
+        """Nothing has this name on return: its object left the source. Durable as a file is by `finish`."""
+        self._staging.before(path, 1)
+        parent, name = split(path)
+        try:
+            folder = self._staging.enter(parent, make=False)
+            os.unlink(name, dir_fd=folder)
+            if self._staging.fsync:
+                self._staging.touched.add(parent)
+        except (FileNotFoundError, NotADirectoryError):
+            return
+        except OSError as error:
+            raise storage_error(error, "cannot remove", path) from None
+
+    def _put_slowly(self, path: str, data: memoryview, mtime_ns: int) -> None:
+        pending = self._begin(path, len(data))
+        try:
+            pending.write_all(data)
+        except BaseException:
+            self._staging.discard(pending)
+            raise
+        self._finish(pending, mtime_ns)

@@ -1,0 +1,91 @@
+"""The marker of a dataset's state: it is the first file that a version from 1.0 on makes there.
+
+| the state's folder        | `state.json`                | the state is                                |
+|---------------------------|-----------------------------|---------------------------------------------|
+| is not there, or is       |                             | none, or not this account's to judge        |
+| closed to this account    |                             |                                             |
+| holds nothing of a run    | missing                     | new: `mark_state` marks it                  |
+| holds what a run leaves   | missing                     | of a version before 1.0: OlderVersionError  |
+| any                       | of a format that is known   | used                                        |
+| any                       | of a higher format          | NewerFormatError                            |
+"""
+
+from __future__ import annotations
+
+import os
+from typing import TYPE_CHECKING
+
+import penstock
+from penstock.core.documents import marks
+from penstock.core.documents.marks import StateMarker
+from penstock.core.errors import FailedError, OlderVersionError
+from penstock.fs import durable, plain_files
+
+if TYPE_CHECKING:
+    from penstock.core.layout import DatasetLayout
+
+_OF_A_RUN = frozenset({"adoptions", "audits", "claims", "history.jsonl", "repairs", "runs"})
+"""At least one of these lies in the state of a dataset that was ever staged, adopted or audited."""
+
+
+def check_marker(layout: DatasetLayout) -> bool:
+    """Whether the dataset has a state that is marked; one small read. Changes nothing. Raises
+    OlderVersionError and NewerFormatError where another version made it, FailedError for a damaged marker."""
+    path = layout.state_marker
+    try:
+        marks.STATE_MARKER.from_json(plain_files.read(path), path)
+    except ValueError as error:
+        raise FailedError(
+            "a state file is damaged",
+            where=str(path),
+            why=str(error),
+            hint="put the file back, or remove it: `penstock run` makes it anew",
+        ) from None
+    except FileNotFoundError:
+        return _without(layout)
+    except (NotADirectoryError, PermissionError):
+        return False
+    return True
+
+
+def mark_state(layout: DatasetLayout) -> None:
+    """Mark a state whose folder is there, unless it is marked; durable. Raises as `check_marker`, and
+    OSError."""
+    if not check_marker(layout):
+        marker = marks.STATE_MARKER.to_json(StateMarker(penstock.__version__))
+        durable.create_file(layout.state_marker, durable.json_line(marker))
+
+
+def drop_state(layout: DatasetLayout) -> None:
+    """Remove a state that holds nothing but its marker. Raises OSError, also where it holds more."""
+    if os.listdir(layout.state) == [layout.state_marker.name]:
+        content = plain_files.read(layout.state_marker)
+        layout.state_marker.unlink()
+        try:
+            layout.state.rmdir()
+        except OSError:  # another process began meanwhile
+            durable.create_file(layout.state_marker, content)
+            raise
+    else:
+        layout.state.rmdir()
+
+
+def _without(layout: DatasetLayout) -> bool:
+    """`check_marker`, of a state whose marker is not there."""
+    try:
+        names = set(os.listdir(layout.state))
+    except OSError:
+        return False
+    if layout.state_marker.name in names:
+        return True  # another process made it meanwhile
+    if not names & _OF_A_RUN:
+        return False
+    moves = [layout.folder] if layout.state_root is None else [layout.folder, layout.state.parent]
+    moved = " and ".join(f"`mv {place} {place}.old`" for place in moves)
+    raise OlderVersionError(
+        "the dataset's state is of a penstock before 1.0",
+        where=str(layout.state),
+        why=f"it has no {layout.state_marker.name}, and nothing was changed",
+        hint=f"move it aside, while nothing is at work: {moved}; then `penstock run {layout.dataset}` stages "
+        "the dataset anew, or `penstock adopt --seal` makes a release of the files that are there",
+    )

@@ -1,0 +1,289 @@
+"""Operations on whole trees of a target: remove temporary files, give the owner's write bit again, remove a
+tree. All by descriptors, never through a link."""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import os
+import stat
+import time
+from functools import partial
+from typing import TYPE_CHECKING
+
+from penstock.core.errors import FailedError
+from penstock.core.key_paths import TEMPORARY
+from penstock.core.layout import SEAL
+from penstock.fs import clock
+from penstock.fs.adaptive_threads import Calls
+from penstock.fs.durable import fsync_dir
+from penstock.fs.errno_map import printable, storage_error
+from penstock.fs.safe_open import HOLD_FOLDER, OPEN_FOLDER, Folders, open_beneath
+from penstock.fs.tree import FILE, descend
+from penstock.target.budget import unlimited
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Iterator, Sequence
+    from pathlib import Path
+
+AGAIN = (0.2, 1.0, 3.0)
+"""Seconds before each further attempt to remove a tree in which something stands still."""
+TIMED = 8192
+"""Files after whose removal the time is looked at."""
+_STANDING = frozenset({errno.ENOTEMPTY, errno.EEXIST, errno.EBUSY})
+
+
+def sweep_temporaries(data: Path) -> int:
+    """Remove the temporary files that dead attempts left in a staging's `data`; returns how many. Durable on
+    return: a power cut after the publication would otherwise bring one back into the published tree, where
+    names last by fsync alone.
+
+    Every attempt of copy is over, as far as the cluster can say; what one that lives on gives its name or
+    removes meanwhile is no error. A folder that permissions closed already is opened to its owner where
+    one is to be removed, and closed again."""
+    swept: list[str] = []
+    try:
+        try:
+            _sweep(data, swept)
+        except PermissionError:
+            # A folder that its owner may not enter: somebody else's mode.
+            open_folders(data)
+            _sweep(data, swept)
+    except OSError as error:
+        where = error.filename if isinstance(error.filename, str) else str(data)
+        raise storage_error(error, "cannot remove temporary files", where) from None
+    return len(swept)
+
+
+def _sweep(data: Path, swept: list[str]) -> None:
+    """Adds to `swept` what it removes. Raises OSError with the path."""
+    with contextlib.closing(descend(os.open(data, OPEN_FOLDER), names_only=True)) as met:
+        for kind, level, names, _, error in met:
+            if error is not None:
+                error.filename = str(data / level.prefix / (names[0] if names else ""))
+                raise error
+            found = [name for name in names if TEMPORARY.fullmatch(name)] if kind == FILE else []
+            if not found:
+                continue
+            mode = _open_to_owner(level.fd)
+            try:
+                for name in found:
+                    with contextlib.suppress(FileNotFoundError):
+                        os.unlink(name, dir_fd=level.fd)
+                        swept.append(level.prefix + name)
+                os.fsync(level.fd)
+            finally:
+                os.fchmod(level.fd, mode)
+
+
+def open_folders(data: Path) -> None:
+    """Give the owner all bits of every folder of a staging's `data` again, so that files can be
+    copied anew after permissions closed it."""
+    root = _opened_root(data)
+    folders = Folders(root, 64)
+    try:
+        for _ in _depth_first(folders):
+            pass
+    except OSError as error:
+        raise storage_error(error, "cannot open folders for writing", str(data)) from None
+    finally:
+        folders.close()
+        os.close(root)
+
+
+def remove_empty(data: Path, paths: Iterable[str]) -> None:
+    """Remove the folders above these paths that hold nothing, the deepest first. Durable on return. A folder
+    that permissions closed stays as it is: it was looked at before."""
+    root = os.open(data, OPEN_FOLDER)
+    folders = Folders(root, 64)
+    try:
+        for parent in sorted({path.rpartition("/")[0] for path in paths}, reverse=True):
+            _remove_upward(folders, parent)
+    except OSError as error:
+        raise storage_error(error, "cannot remove an empty folder", str(data)) from None
+    finally:
+        folders.close()
+        os.close(root)
+
+
+def _remove_upward(folders: Folders, folder: str) -> None:
+    while folder:
+        above, _, name = folder.rpartition("/")
+        try:
+            fd = folders.get(above)
+            os.rmdir(name, dir_fd=fd)
+        except (FileNotFoundError, NotADirectoryError):
+            pass
+        except OSError as error:
+            if error.errno in (errno.ENOTEMPTY, errno.EEXIST, errno.EACCES):
+                return
+            raise
+        else:
+            os.fsync(fd)
+        folder = above
+
+
+def remove_tree(
+    path: Path, spend: Callable[[int], None] = unlimited, *, moved: Callable[[int], None] | None = None
+) -> None:
+    """Remove a folder and all below it, by descriptors, never through a link; of these, folders that their
+    owner may not read, write or enter are opened to the owner first. A tree that is not there is removed.
+    Durable on return. `spend` waits for metadata operations (`budget`). `moved` is called with times of
+    the file system's clock, in nanoseconds since the epoch, from before the first unlink to after the last.
+
+    A file that a process of this node still has open stays on NFS, as .nfsXXXX beside the others, until it is
+    closed: its folder is tried again for some seconds (`AGAIN`), as is one in which a late writer makes a
+    file. Raises FailedError that names such a file, else by `errno_map.storage_error`."""
+    try:
+        root = _opened_root(path)
+    except FileNotFoundError:
+        return
+    except OSError as error:
+        raise storage_error(error, "cannot remove", str(path)) from None
+    folders = Folders(root, 64)
+    try:
+        for seconds in AGAIN:
+            try:
+                _empty(folders, spend, moved)
+                os.rmdir(path)
+                break
+            except OSError as error:
+                if error.errno not in _STANDING:
+                    raise
+                time.sleep(seconds)
+        else:
+            _empty(folders, spend, moved)
+            os.rmdir(path)
+        fsync_dir(path.parent)
+    except OSError as error:
+        if error.errno in _STANDING and (name := _held_open(folders)):
+            raise FailedError(
+                "cannot remove",
+                where=printable(str(path / name)),
+                why="a process of this node has the file open; NFS keeps it by this name until it is closed",
+                hint="`fuser -v` of the file names the process; the same command goes on once it has ended",
+            ) from None
+        raise storage_error(error, "cannot remove", error.filename or str(path)) from None
+    finally:
+        folders.close()
+        os.close(root)
+
+
+def remove_release(
+    path: Path, spend: Callable[[int], None] = unlimited, *, moved: Callable[[int], None] | None = None
+) -> None:
+    """`remove_tree` of what was a release, its seal first: no seal ever stands beside half a tree."""
+    try:
+        fd = _opened_root(path)
+    except FileNotFoundError:
+        return
+    except OSError as error:
+        raise storage_error(error, "cannot remove", str(path)) from None
+    try:
+        spend(1)
+        with contextlib.suppress(FileNotFoundError):
+            os.unlink(SEAL, dir_fd=fd)
+            os.fsync(fd)
+    except OSError as error:
+        raise storage_error(error, "cannot remove", str(path / SEAL)) from None
+    finally:
+        os.close(fd)
+    remove_tree(path, spend, moved=moved)
+
+
+def _empty(folders: Folders, spend: Callable[[int], None], moved: Callable[[int], None] | None) -> None:
+    """Remove all that lies below. Raises OSError."""
+    with Calls() as calls:
+        for folder, files, lower in _depth_first(folders):
+            fd = folders.get(folder)
+            if moved is not None and files:
+                moved(clock.touch(fd))
+            for at in range(0, len(files), TIMED):
+                calls.each(partial(_remove, os.unlink, fd, spend), files[at : at + TIMED])
+                if moved is not None:
+                    # An unlink moves its folder's times, too.
+                    moved(os.fstat(fd).st_ctime_ns)
+            calls.each(partial(_remove, os.rmdir, fd, spend), lower)
+
+
+def _held_open(folders: Folders) -> str:
+    """The path of a file that NFS renamed, since it was removed while it was open (fs/nfs/unlink.c); "" where
+    there is none, or nobody can tell."""
+    with contextlib.suppress(OSError):
+        for folder, files, _ in _depth_first(folders):
+            for name in files:
+                if name.startswith(".nfs"):
+                    return f"{folder}/{name}" if folder else name
+    return ""
+
+
+def _open_to_owner(folder: int) -> int:
+    """Returns the mode of before."""
+    mode = stat.S_IMODE(os.fstat(folder).st_mode)
+    if mode & 0o700 != 0o700:
+        os.fchmod(folder, mode | 0o700)
+    return mode
+
+
+def _remove(
+    call: Callable[..., None], folder: int, spend: Callable[[int], None], names: Sequence[str]
+) -> list[str]:
+    for name in names:
+        spend(1)
+        with contextlib.suppress(FileNotFoundError):
+            call(name, dir_fd=folder)
+    return list(names)
+
+
+def _opened_root(path: Path) -> int:
+    """A descriptor of the folder, after its owner was given all bits."""
+    try:
+        fd = os.open(path, OPEN_FOLDER)
+    except PermissionError:
+        _give_bits(os.open(path, HOLD_FOLDER))
+        fd = os.open(path, OPEN_FOLDER)
+    try:
+        _open_to_owner(fd)
+    except BaseException:
+        os.close(fd)
+        raise
+    return fd
+
+
+def _opened(folders: Folders, folder: str) -> int:
+    """The folder's descriptor, after its owner was given all bits."""
+    try:
+        fd = folders.get(folder)
+    except PermissionError:
+        _give_bits(open_beneath(folders.root_fd, folder, HOLD_FOLDER))
+        fd = folders.get(folder)
+    _open_to_owner(fd)
+    return fd
+
+
+def _give_bits(held: int) -> None:
+    """Give a folder's owner all bits by a descriptor that needs no right to read, and close it. Another
+    account's folder stays as it is: the open that follows says so, by name."""
+    try:
+        with contextlib.suppress(PermissionError):
+            os.chmod(f"/proc/self/fd/{held}", stat.S_IMODE(os.fstat(held).st_mode) | 0o700)
+    finally:
+        os.close(held)
+
+
+def _depth_first(folders: Folders) -> Iterator[tuple[str, list[str], list[str]]]:
+    """(folder, names of other things, names of folders), the deepest first; each folder is given its
+    owner's bits on the way down."""
+    stack: list[tuple[str, list[str] | None, list[str]]] = [("", None, [])]
+    while stack:
+        folder, files, lower = stack.pop()
+        if files is not None:
+            yield folder, files, lower
+            continue
+        fd = _opened(folders, folder)
+        files, lower = [], []
+        with os.scandir(fd) as entries:
+            for entry in entries:
+                (lower if entry.is_dir(follow_symlinks=False) else files).append(entry.name)
+        stack.append((folder, files, lower))
+        stack.extend((f"{folder}/{name}" if folder else name, None, []) for name in lower)

@@ -1,0 +1,1 @@
+"""What Snakemake needs: the files of the workflow, its controller, and what passes between them."""

@@ -1,0 +1,126 @@
+"""One controller in a working directory, and steps that do not outlive it.
+
+Snakemake's own lock survives kill -9, so the profiles switch it off (`nolock`). The locks here are
+the kernel's and end with their holder, however that ends.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import signal
+import threading
+from typing import TYPE_CHECKING
+
+from penstock.core import timestamps
+from penstock.core.errors import LockedError
+from penstock.workflow import ancestors, exit_files
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from pathlib import Path
+
+
+_held: set[Path] = set()
+"""The folders whose controller this process is."""
+
+
+def take(folder: Path, say: Callable[[str], None], *, alone: bool = True) -> None:
+    """Make this process the controller of the working directory, until it ends. Steps that it
+    starts from now on end when it, or a process above it, has ended. Does nothing the second time.
+
+    Not `alone`: other rules than penstock's are run too. How signals reach them is Snakemake's business.
+
+    Raises LockedError when another controller is at work. Waits, and says so, for what a killed
+    one left behind: that ends by itself.
+    """
+    if folder in _held:
+        return
+    folder.mkdir(parents=True, exist_ok=True)
+    # Never closed: the lock is this process's life. Not inherited by what it starts.
+    controller = os.open(folder / "controller", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+    _lock(controller, say)
+    steps = os.open(folder / "steps", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+    try:
+        _lock_steps(steps, say)
+    finally:
+        os.close(steps)
+    _held.add(folder)
+    if alone:
+        # From now on Snakemake stops what it has started (until now: cli.snakemake_start).
+        signal.signal(signal.SIGINT, signal.default_int_handler)
+        _let_steps_begin()
+    os.environ.update(ancestors.handed_down())
+    os.environ[ancestors.WORKFLOW] = str(folder)
+    os.ftruncate(controller, 0)
+    os.pwrite(controller, " ".join([os.uname().nodename, *ancestors.above()]).encode(), 0)
+
+
+def _let_steps_begin() -> None:
+    """From now on this process's threads, and the steps that they start, begin with SIGINT blocked.
+
+    An interpreter that is starting would end by the signal with a traceback, which Snakemake would call the
+    failure of a rule. `cli.main` unblocks it as soon as the step can stop tidily.
+    """
+    start = threading.Thread.start
+
+    def start_blocked(thread: threading.Thread) -> None:
+        masked = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
+        try:
+            start(thread)
+        finally:
+            signal.pthread_sigmask(signal.SIG_SETMASK, masked)
+
+    threading.Thread.start = start_blocked  # type: ignore[method-assign,assignment]
+
+
+def refuse_second(folder: Path) -> None:
+    """Raises LockedError when a controller is at work in the working directory. `take` has the last word."""
+    try:
+        controller = os.open(folder / "controller", os.O_RDWR | os.O_CLOEXEC)
+    except OSError:
+        return  # none was ever there, or another account's folder, which is refused by what it cannot write
+    try:
+        fcntl.flock(controller, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        _refuse_living(controller)
+    finally:
+        os.close(controller)
+
+
+def _lock(controller: int, say: Callable[[str], None]) -> None:
+    try:
+        fcntl.flock(controller, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        _refuse_living(controller)
+        say("waiting for the remains of a killed run to end")
+        fcntl.flock(controller, fcntl.LOCK_EX)
+
+
+def _refuse_living(controller: int) -> None:
+    """Raises LockedError unless the controller that holds the lock was killed on this host."""
+    host, *names = os.pread(controller, 4096, 0).decode("ascii", "replace").split() or [""]
+    away = host not in ("", os.uname().nodename)
+    if away or all(ancestors.alive(name) for name in names):
+        # `penstock run` is above its Snakemake, which is the last.
+        what = "`penstock run`" if len(names) > 1 else "a Snakemake"
+        pid = names[0].partition(".")[0] if names else ""
+        since = timestamps.local(os.fstat(controller).st_mtime)
+        who = f": process {pid} on {host}, since {since}" if names else ""
+        stop = f"stop it (`kill {pid}` on {host})" if names else "stop it"
+        error = LockedError(
+            f"{what} is at work in this working directory already{who}",
+            where=os.getcwd(),
+            hint=f"wait for it, {stop}, or work in another directory",
+        )
+        exit_files.leave(exit_files.Left("snakemake", error.exit_code, text=str(error), reason=error.what))
+        raise error
+
+
+def _lock_steps(steps: int, say: Callable[[str], None]) -> None:
+    try:
+        fcntl.flock(steps, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        say("waiting for the steps of a killed run to end")
+        fcntl.flock(steps, fcntl.LOCK_EX)
+    fcntl.flock(steps, fcntl.LOCK_UN)

@@ -1,0 +1,262 @@
+"""`--submit`: `penstock run`, the controller, or `penstock gate --mend` as a SLURM job, for sites that allow
+no long process on a login node. SLURM requeues the job when its node is lost; the controller then goes on
+with the arrays that run.
+
+A working directory has one controller at a time. `results/.workflow/submitted.json` notes what each job was
+submitted for, so that a job is named as an answer only where it does all that was asked for; else a job of
+its own follows the others. A note that is lost costs a job that finds everything staged.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import fcntl
+import hashlib
+import json
+import os
+import time
+from pathlib import Path
+from typing import TYPE_CHECKING, NamedTuple
+
+from penstock.cluster.port import ArraySpec, State
+from penstock.core.errors import ConfigError, FailedError, LockedError, PreflightError, TransientError
+from penstock.core.layout import DatasetLayout
+from penstock.core.step_table import RUN_IN_ELEMENTS
+from penstock.dataset import cancel_mark, rights
+from penstock.fs import durable
+from penstock.host import interpreter
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Mapping, Sequence
+
+    from penstock.cluster.port import Cluster, Status
+    from penstock.config.settings import Config, JobOptions
+
+STEP = "submit"
+NOTES = Path("results", ".workflow", "submitted.json")
+FORMAT = 1
+KEPT = 100
+"""Jobs whose notes stay: more than a working directory ever has waiting."""
+NAMED = 10
+"""Datasets that the job's comment names."""
+# Arguments: the working directory, the command line, the element's index. Snakemake keeps a cache in
+# the user's home, which a node need not have.
+PROGRAM = """\
+import os, sys
+os.chdir(sys.argv[1])
+os.environ["XDG_CACHE_HOME"] = os.path.join(sys.argv[1], "results", ".workflow", "cache")
+os.execv(sys.argv[2], sys.argv[2:-1])
+"""
+
+
+def options(config: Config, memory: int) -> JobOptions:
+    """The resources of the controller's job: one core and so many bytes of memory, not a whole node, and none
+    of what elements need of one; else as configured (`cluster.steps.submit`)."""
+    chosen = config.cluster.of(STEP)
+    own = STEP in config.cluster.steps
+    return dataclasses.replace(
+        chosen,
+        core_spec=None,
+        licenses=(),
+        cpus=chosen.cpus if own and chosen.cpus is not None else 1,
+        memory=chosen.memory if own and chosen.memory is not None else memory,
+        max_elements=1,
+    )
+
+
+def with_options(config: Config, memory: int) -> Config:
+    """The configuration, with `options` as those of the step `submit`."""
+    steps = {**config.cluster.steps, STEP: options(config, memory)}
+    return dataclasses.replace(config, cluster=dataclasses.replace(config.cluster, steps=steps))
+
+
+class Work(NamedTuple):
+    """What a job is submitted for."""
+
+    file: str
+    """The absolute path of the configuration, and `content`: its digest at that time."""
+    content: str
+    datasets: Sequence[str]
+    """By name, also where all of the configuration were meant."""
+    task: Sequence[str]
+    """The words of its command beside the datasets."""
+    at: float = 0.0
+    """When it was submitted, in seconds since the epoch."""
+
+    def does(self, wanted: Work) -> bool:
+        """Whether this work does all that is wanted, of the same configuration."""
+        same = (self.file, self.content, list(self.task)) == (wanted.file, wanted.content, list(wanted.task))
+        return same and {*self.datasets} >= {*wanted.datasets}
+
+
+class Submitted(NamedTuple):
+    """The job that does what was asked for."""
+
+    job: str
+    met: bool
+    """It was there already."""
+    after: Sequence[str] = ()
+    """The jobs of this working directory that it waits for."""
+
+
+def run(
+    cluster: Cluster,
+    config: Config,
+    file: Path,
+    datasets: Sequence[str],
+    task: Sequence[str],
+    may_begin: Callable[[], None] = lambda: None,
+) -> Submitted:
+    """Submit `task`, the words of `penstock run` or `penstock gate --mend` beside the datasets (none: all),
+    for the working directory.
+
+    | a job of this working directory, not ended                   | then                                   |
+    |--------------------------------------------------------------|----------------------------------------|
+    | none                                                         | `may_begin`; a job                     |
+    | waits or runs; same configuration (path and content) and     | that job is the answer                 |
+    | options; its datasets include these; no later `cancel`       |                                        |
+    | any other, also one whose processes are ended (COMPLETING)   | a job that starts when they have ended |
+
+    Raises ConfigError where the backend is not SLURM, PreflightError where the working directory cannot be
+    written, or the job would keep its elements from ever starting, LockedError where another submission is at
+    work in it.
+    """
+    if cluster.abilities.elements_end_with_controller:
+        raise ConfigError(
+            "only SLURM takes a command as a job",
+            where="cluster.backend",
+            hint="give --backend slurm with --submit",
+        )
+    here = Path.cwd()
+    runs = task[0] == "run"
+    name = _name("" if runs else datasets[0])
+    wanted = Work(*_configuration(file), list(datasets or config.datasets), list(task), time.time())
+    logs = here / "results" / "logs"
+    with _alone(logs):
+        living = _living(cluster, name)
+        for job, (status, work) in living.items():
+            if work and work.does(wanted) and not status.completing and not _cancelled(config, work):
+                return Submitted(job, met=True)
+        if not living:
+            may_begin()
+        if runs:
+            _refuse_alone(cluster, RUN_IN_ELEMENTS)
+        # The job begins in `/`, which every node has; PROGRAM then changes to this working directory.
+        python = config.cluster.python
+        words = [*interpreter.command("penstock", python), "--config", wanted.file]
+        words += ["--backend", cluster.kind, *rights.handed_on(), task[0], *datasets, *task[1:]]
+        command = [*interpreter.isolated(python), "-c", PROGRAM, str(here), *words]
+        labels = {"dataset": _named(wanted.datasets), "step": task[0]}
+        mail = config.cluster.mail or ""
+        spec = ArraySpec(name, STEP, (0,), command, logs, labels, mail=mail, after=tuple(living))
+        job = cluster.submit(spec)
+        _note(cluster, job, wanted)
+    return Submitted(job, met=False, after=spec.after)
+
+
+def _named(datasets: Sequence[str]) -> str:
+    """For the job's comment: the names, of many the first ones and how many more."""
+    more = len(datasets) - NAMED
+    return ",".join([*datasets[:NAMED], *([f"{more}-more"] if more > 0 else [])])
+
+
+def _refuse_alone(cluster: Cluster, steps: Sequence[str]) -> None:
+    """Raises PreflightError where the controller's job would leave no node to elements of these steps. What
+    the cluster does not say, preflight in that job finds."""
+    why = ""
+    with contextlib.suppress(TransientError, FailedError, PreflightError):
+        why = cluster.kept_out(steps)
+    if why:
+        raise PreflightError(
+            "the controller's own job would keep its elements from starting",
+            where="cluster",
+            why=why,
+            hint="run `penstock run` where it takes no node of theirs (a login node), or give the controller "
+            "another partition: cluster.steps.submit.partition",
+        )
+
+
+def waiting(cluster: Cluster, file: Path) -> Mapping[str, Sequence[str]]:
+    """The jobs of submitted controllers that have not begun, for this working directory and configuration,
+    with their datasets; () where these are not known."""
+    if cluster.abilities.elements_end_with_controller:
+        return {}
+    path = str(file.absolute())
+    return {
+        job: work.datasets if work else ()
+        for job, (status, work) in _living(cluster, _name()).items()
+        if (work is None or work.file == path) and status.state is State.PENDING
+    }
+
+
+def _living(cluster: Cluster, name: str) -> dict[str, tuple[Status, Work | None]]:
+    """The jobs of this name that have not ended, and what they were submitted for; None: not known."""
+    jobs = cluster.find(name)
+    found = cluster.states_of(dict.fromkeys(jobs, (0,))) if jobs else {}
+    notes = _notes()
+    return {
+        job: (states[0], notes.get(f"{cluster.name()}:{job}"))
+        for job, states in found.items()
+        if not states[0].state.ended
+    }
+
+
+def _cancelled(config: Config, work: Work) -> bool:
+    """Whether a person cancelled one of its datasets since it was submitted."""
+    target = config.target
+    layouts = [DatasetLayout(target.root, name, target.state_root) for name in work.datasets]
+    return any(cancel_mark.made_at(layout) > work.at for layout in layouts)
+
+
+@contextlib.contextmanager
+def _alone(logs: Path) -> Iterator[None]:
+    """While inside, no other submission works in this working directory."""
+    try:
+        logs.mkdir(parents=True, exist_ok=True)
+        NOTES.parent.mkdir(exist_ok=True)
+        lock = os.open(NOTES.with_suffix(".lock"), os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+    except PermissionError as error:
+        raise PreflightError(
+            "the controller's log and notes cannot be written",
+            where=str(logs.parent),
+            why=str(error.strerror),
+            hint="submit it in a working directory of your own, with `--config` for the configuration",
+        ) from None
+    with open(lock):
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            raise LockedError(
+                "another submission is at work in this working directory",
+                where=os.getcwd(),
+                hint="wait for it: it ends when SLURM has answered",
+            ) from None
+        yield
+
+
+def _configuration(file: Path) -> tuple[str, str]:
+    return str(file.absolute()), f"sha256:{hashlib.sha256(file.read_bytes()).hexdigest()}"
+
+
+def _notes() -> dict[str, Work]:
+    """By cluster and job. Empty where they cannot be read: jobs that are there count as doing other work."""
+    try:
+        raw = json.loads(NOTES.read_bytes())
+        return {key: Work(**work) for key, work in raw["jobs"].items()} if raw["format"] == FORMAT else {}
+    except (OSError, ValueError, TypeError, KeyError, AttributeError):
+        return {}
+
+
+def _note(cluster: Cluster, job: str, work: Work) -> None:
+    notes = {**_notes(), f"{cluster.name()}:{job}": work}
+    latest = sorted(notes.items(), key=lambda item: item[1].at)[-KEPT:]
+    jobs = {key: noted._asdict() for key, noted in latest}
+    durable.write_json(NOTES, {"format": FORMAT, "jobs": jobs})
+
+
+def _name(dataset: str = "") -> str:
+    """One for the controllers of a working directory; and one for the looks at each dataset."""
+    told = f"{Path.cwd()}" + (f"\0{dataset}" if dataset else "")
+    place = hashlib.sha256(told.encode()).hexdigest()[:16]
+    return f"penstock-{'look' if dataset else 'submit'}-{place}"

@@ -1,0 +1,97 @@
+"""What is installed, and whether its parts belong together: the package, Snakemake, the workflow's files.
+
+| part                   | that of                                | is refused where                         |
+|------------------------|----------------------------------------|------------------------------------------|
+| Snakemake              | the interpreter that runs penstock     | it is missing, or not `WANTED`           |
+| the workflow's files   | the package, a checkout, or a copy     | their version is not the package's       |
+| the package of a step  | the interpreter, started isolated      | it is not the one that Snakemake has     |
+
+Several installations may lie side by side, and each finds its own parts. What mixes them is a `PATH` or
+`PYTHONPATH` that names parts of two, and an installation that was changed in its place.
+"""
+
+from __future__ import annotations
+
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import penstock
+from penstock.core.errors import PreflightError
+from penstock.host import interpreter
+
+WANTED = "snakemake>=9.14,<10"
+"""The same as in pyproject.toml."""
+FIRST, BEFORE = (9, 14), (10, 0)
+FOLDER = Path(penstock.__file__).parent
+"""The package's."""
+
+
+def identity() -> str:
+    """The version, and which package and which interpreter these are."""
+    return f"penstock {penstock.__version__}\n  {FOLDER}, Python {_python()}: {sys.executable}\n"
+
+
+def check_snakemake() -> None:
+    """Raises PreflightError where this interpreter has no Snakemake that the workflow is made for. Snakemake
+    is not imported."""
+    from importlib import metadata, util
+
+    try:
+        spec = util.find_spec("snakemake")
+        version = metadata.version("snakemake") if spec is not None else ""
+    except metadata.PackageNotFoundError:
+        version = ""
+    install = f"{sys.executable} -m pip install '{WANTED}'"
+    if not version:
+        raise PreflightError(
+            "Snakemake is not installed beside penstock",
+            where=sys.prefix,
+            why=f"penstock {penstock.__version__} needs {WANTED}",
+            hint=f"whoever keeps that environment installs it: {install}",
+        )
+    numbers = re.match(r"(\d+)(?:\.(\d+))?", version)
+    if numbers is None or not FIRST <= (int(numbers[1]), int(numbers[2] or 0)) < BEFORE:
+        raise PreflightError(
+            f"Snakemake {version} is not one that penstock {penstock.__version__} works with",
+            where=sys.prefix,
+            why=f"it needs {WANTED}",
+            hint=f"whoever keeps that environment installs it: {install}",
+        )
+
+
+def check_workflow(version: str, folder: str) -> None:
+    """To be called by the workflow: `version` is that of its files, which lie below `folder`. Raises
+    PreflightError where this Snakemake or this package is of another version, and where the workflow's steps
+    would be done by another package than this one."""
+    check_snakemake()
+    if version != penstock.__version__:
+        raise PreflightError(
+            f"the workflow is of penstock {version}, the package of penstock {penstock.__version__}",
+            where=folder,
+            why=f"the package is {FOLDER}, of Python {sys.executable}",
+            hint="call the `snakemake` of the environment that holds the workflow's version, or `penstock "
+            "run`, which has a workflow of its own",
+        )
+    if sys.flags.ignore_environment and sys.flags.safe_path:
+        return
+    code = "import penstock as p; print(p.__version__, p.__file__)"
+    words = [*interpreter.isolated(), "-c", code]
+    done = subprocess.run(words, capture_output=True, encoding="utf-8", errors="surrogateescape", check=False)
+    there, _, file = done.stdout.rstrip("\n").partition(" ")
+    if done.returncode == 0 and Path(file).parent.samefile(FOLDER):
+        return
+    why = f"its steps would be done by penstock {there} in {Path(file).parent}"
+    if done.returncode != 0:
+        why = "its steps find none without PYTHONPATH, which they do not obey"
+    raise PreflightError(
+        f"Snakemake has found penstock {penstock.__version__} by PYTHONPATH, or in the working directory",
+        where=str(FOLDER),
+        why=why,
+        hint="take that away (`unset PYTHONPATH`), and call the `snakemake` of the environment that is meant",
+    )
+
+
+def _python() -> str:
+    return ".".join(map(str, sys.version_info[:3]))

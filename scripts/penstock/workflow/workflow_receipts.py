@@ -1,0 +1,144 @@
+"""The workflow's receipts in `results/` against the truth on the target.
+
+results/.workflow/list/<invocation>-<group>.json    what `list-group` found, one run of Snakemake
+results/.workflow/configurations/<digest>.yaml      what the steps read where they cannot read the file itself
+results/<dataset>/<run>/<step>.json                 what that step returned
+results/<dataset>/<run>/report.html, elements.parquet
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+from pathlib import Path
+from typing import TYPE_CHECKING, TypedDict
+
+from penstock.core.layout import DATA
+from penstock.core.step_table import AFTER_LIST
+from penstock.dataset import run_store
+from penstock.dataset.cancel_mark import INVOCATION
+from penstock.dataset.context import layout_of
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from penstock.config.settings import Config
+    from penstock.core.documents.step_results import ListResult, PreflightResult
+    from penstock.core.layout import DatasetLayout
+
+RESULTS = Path("results")
+"""In the working directory."""
+LISTINGS = Path(".workflow", "list")
+"""Below `results/`."""
+KEPT = 20
+"""Invocations whose listings stay: they record when the sources were listed, and what they held."""
+
+
+def results_of(receipt: Path) -> Path:
+    """The folder `results` of a group's receipt."""
+    return receipt.parents[len(LISTINGS.parts)]
+
+
+def invocation(results: Path, begun: int) -> str:
+    """The number of this run of the workflow: that of the `penstock run` above, in whose environment it
+    stands. That of its begin (in ns) where there is none, or that of an earlier run, whose listings would be
+    taken for this run's."""
+    given = os.environ.get(INVOCATION, "")
+    fresh = re.fullmatch("[0-9]{20}", given) and not any((results / LISTINGS).glob(f"{given}-*"))
+    return given if fresh else f"{begun:020d}"
+
+
+def last_invocation(results: Path) -> str | None:
+    """The number of the last run that listed anything."""
+    listed = (path.name.partition("-")[0] for path in (results / LISTINGS).glob("*-*.json"))
+    return max(listed, default=None)
+
+
+class Listings(TypedDict):
+    """What became of a group's datasets, by their names."""
+
+    preflight: dict[str, PreflightResult]
+    listed: dict[str, ListResult]
+    failed: dict[str, dict[str, object]]
+    """How the listing ended of each that cannot be listed: an `exit_files.Left`."""
+
+
+def listings(results: Path, invocation: str) -> Listings:
+    """What the groups of one invocation hold, as one."""
+    found = Listings(preflight={}, listed={}, failed={})
+    for path in sorted((results / LISTINGS).glob(f"{invocation}-*.json")):
+        try:
+            group: Listings = json.loads(path.read_text(encoding="utf-8"))
+        except (OSError, ValueError):
+            continue
+        found["preflight"] |= group.get("preflight", {})
+        found["listed"] |= group.get("listed", {})
+        found["failed"] |= group.get("failed", {})
+    return found
+
+
+def warnings(results: Path, dataset: str) -> set[str]:
+    """What preflight warned of when it last passed for this dataset, by the listings that are kept."""
+    invocations = {path.name.partition("-")[0] for path in (results / LISTINGS).glob("*-*.json")}
+    for earlier in sorted(invocations, reverse=True):
+        checked = listings(results, earlier)["preflight"].get(dataset)
+        if checked is not None:
+            return {*checked.get("warnings", ())}
+    return set()
+
+
+def published_before(results: Path, layout: DatasetLayout) -> Path | None:
+    """A receipt by which the dataset was published below this root; None where there is none."""
+    for path in sorted((results / layout.dataset).glob("*/publish.json")):
+        try:
+            data = json.loads(path.read_text(encoding="utf-8"))["path"]
+        except (OSError, ValueError, KeyError, TypeError):
+            continue
+        if str(data).startswith(f"{layout.releases}/"):
+            return path
+    return None
+
+
+def published(results: Path, invocation: str, config: Config) -> Iterator[str]:
+    """A line for each dataset that this invocation staged, or found staged: its release and its path."""
+    for name, listed in listings(results, invocation)["listed"].items():
+        layout = layout_of(config.target, name)
+        if run_store.sealed_run(layout, listed["release"]) == listed["run"]:
+            yield f"{name}: {listed['release']} is published, in {layout.release(listed['release']) / DATA}"
+
+
+def tidy(results: Path, layout: DatasetLayout, listed: ListResult) -> None:
+    """Remove the receipts of a run that is no longer on the target as they say (it was deleted, or
+    its staging was): Snakemake then takes these steps again. `listed` is list's result.
+    """
+    run = results / layout.dataset / listed["run"]
+    if _stale(run, layout, listed):
+        for step in AFTER_LIST:
+            (run / f"{step}.json").unlink(missing_ok=True)
+
+
+def forget(results: Path) -> None:
+    """Remove the listings of all but the last KEPT invocations."""
+    folder = results / LISTINGS
+    found = sorted(folder.glob("*-*"))
+    kept = set(sorted({path.name.partition("-")[0] for path in found})[-KEPT:])
+    for path in found:
+        if path.name.partition("-")[0] not in kept:
+            path.unlink(missing_ok=True)
+
+
+def _stale(run: Path, layout: DatasetLayout, listed: ListResult) -> bool:
+    """
+    plan on the target | published | publish.json here | staging | stale
+    no                 | any       | any               | any     | yes
+    yes                | yes       | any               | any     | no
+    yes                | no        | yes               | any     | yes, the release is gone
+    yes                | no        | no                | yes     | no
+    yes                | no        | no                | no      | yes
+    """
+    if not layout.run(listed["run"]).plan.exists():
+        return True
+    if listed["published"]:
+        return False
+    return (run / "publish.json").exists() or not layout.staging(listed["release"]).exists()

@@ -1,0 +1,201 @@
+"""What `snakemake --config` takes, which no value passes without being used or refused.
+
+| key                                    | value                                          | is for         |
+|----------------------------------------|------------------------------------------------|----------------|
+| a section of the configuration         | as the file has it; goes before the file's own | every command  |
+| `dataset`                              | a name, or a list of names                     | every command  |
+| `new_release`, `copy_unchanged`        | true or false                                  | staging        |
+| `fraction`, `sample`, `limit`, `release` | as the options of `penstock audit`           | `audit`        |
+
+They are read from the words as they were typed: Snakemake's own reading makes a number of a dataset called
+`1e5`, and text of whatever it cannot parse.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from pathlib import Path
+from typing import TYPE_CHECKING, NamedTuple
+
+import yaml
+
+from penstock.config import loader, overlay, quantities
+from penstock.config.strict_yaml import StrictYamlError
+from penstock.core import audit_selection
+from penstock.core.errors import ConfigError, PreflightError
+from penstock.core.text import did_you_mean, in_quotes, printable
+from penstock.fs import durable
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+
+    from penstock.config.settings import Config
+
+DATASET = "dataset"
+STAGING = ("new_release", "copy_unchanged")
+AUDIT: Mapping[str, tuple[Callable[[str], object], str]] = {
+    "fraction": (audit_selection.parse_turns, "a fraction such as 1/30"),
+    "sample": (audit_selection.parse_share, "a share such as 1%"),
+    "limit": (quantities.rate, "a rate such as 200MiB/s; an engine's is engine='{limit: 200MiB/s}'"),
+    "release": (str, "a release's name"),
+}
+_FLAGS = {"true": True, "True": True, "false": False, "False": False}
+
+
+class Given(NamedTuple):
+    """What the words say."""
+
+    sections: overlay.Values
+    datasets: list[str] | None
+    flags: frozenset[str]
+    """Of `STAGING`, those that are true."""
+    audit: Mapping[str, str]
+    """Of `AUDIT`, in the words of the command line."""
+
+
+def refuse_doubled(arguments: Sequence[str]) -> None:
+    """Raises ConfigError for an option of Snakemake's command line of which it takes the last one alone."""
+    words = [word.partition("=")[0] for word in arguments]
+    words = words[: words.index("--")] if "--" in words else words
+    for names in (("--config", "-C"), ("--configfile", "--configfiles")):
+        if sum(words.count(name) for name in names) > 1:
+            raise ConfigError(
+                f"{names[0]} is given twice, and Snakemake takes the last one alone",
+                hint="--config takes any number of KEY=VALUE; of configuration files there is one",
+            )
+
+
+def parse(words: Iterable[str]) -> Given:
+    """Raises ConfigError."""
+    given: dict[str, str] = {}
+    for word in words:
+        key, _, text = word.partition("=")
+        if key in given:
+            raise _wrong(key, "is given twice: write it once, of several datasets as dataset='[a, b]'")
+        if not text.strip():
+            raise _wrong(key, "has no value")
+        given[key] = text
+    audits = {key: _unquoted(given.pop(key)) for key in AUDIT if key in given}
+    flags = {key: given.pop(key) for key in STAGING if key in given}
+    if {"fraction", "sample"} <= audits.keys():
+        raise _wrong("fraction", "is given beside sample: give one of them")
+    for key, text in audits.items():
+        try:
+            AUDIT[key][0](text)
+        except ValueError:
+            raise _wrong(key, f"{in_quotes(text)} is not {AUDIT[key][1]}") from None
+    for key, text in flags.items():
+        if _unquoted(text) not in _FLAGS:
+            raise _wrong(key, f"{in_quotes(text)} is neither true nor false")
+    datasets = _names(given.pop(DATASET)) if DATASET in given else None
+    chosen = frozenset(key for key, text in flags.items() if _FLAGS[_unquoted(text)])
+    try:
+        return Given(overlay.parse(given.items()), datasets, chosen, audits)
+    except StrictYamlError as error:
+        raise ConfigError(
+            "a value cannot be read",
+            where="--config",
+            why=str(error),
+            hint="quote it for the shell: --config engine='{limit: 1GiB/s}'",
+        ) from error
+
+
+def backend(defaults: Iterable[str]) -> str:
+    """The backend that words `name=value` of a profile's `default-resources` name; "" for none."""
+    named = (word.partition("=") for word in defaults)
+    return next((_unquoted(text) for name, _, text in named if name == "backend"), "")
+
+
+CONFIGURATIONS = ("config.yaml", "config/config.yaml")
+"""Where the configuration lies when none is named, the first that is there."""
+
+
+def base(files: Sequence[str | Path]) -> loader.Base:
+    """The configuration file of a workflow that is itself run. `files`: those of --configfile. Raises
+    ConfigError."""
+    if len(files) > 1:
+        raise ConfigError(
+            "penstock takes one configuration file",
+            why=f"{len(files)} are given",
+            hint="snakemake --configfile my.yaml",
+        )
+    given = [*files, *(file for file in CONFIGURATIONS if Path(file).exists())]
+    if not given:
+        raise ConfigError(
+            "there is no configuration file",
+            where=f"{Path.cwd()}: {' or '.join(CONFIGURATIONS)}",
+            hint="give one by snakemake --configfile my.yaml",
+        )
+    return loader.base(Path(given[0]).absolute())
+
+
+def compose(
+    base: loader.Base, given: Given, folder: Path, *, write: bool, backend: str = ""
+) -> tuple[Config, str]:
+    """The configuration, and the file that the steps read: the base's, or where there is none or `--config`
+    changes it one in this folder that is named by its content. Without `write` that one is not made.
+    `backend`: of the configuration alone, in place of its own; "" for its own. Raises ConfigError,
+    PreflightError for a folder that cannot be written."""
+    heading = f"The configuration {printable(base.label)}, with what --config gave"
+    heading += ": for the steps of a workflow, and not to be changed"
+    config, content = loader.compose(base, given.sections, heading, backend)
+    if content is None:
+        return config, str(base.file)
+    path = folder / f"{hashlib.sha256(content).hexdigest()[:16]}.yaml"
+    if write:
+        try:
+            durable.make_dirs(folder, 0o755)
+            durable.write_file(path, content, mode=0o644)
+        except OSError as error:
+            raise PreflightError(
+                "the configuration cannot be written for the steps",
+                where=str(path.absolute()),
+                why=str(error.strerror),
+                hint="run it in a working directory of your own",
+            ) from error
+    return config, str(path.absolute())
+
+
+def chosen(given: Given, config: Config) -> list[str]:
+    """The datasets that are asked for, each once. Raises ConfigError for unknown ones."""
+    names = list(config.datasets) if given.datasets is None else given.datasets
+    for name in names:
+        if name not in config.datasets:
+            meant, known = did_you_mean([name], config.datasets), ", ".join(config.datasets)
+            raise _wrong("dataset", f"no dataset is named {in_quotes(name)}: there are {known}{meant}")
+    return list(dict.fromkeys(names))
+
+
+def refuse_unused(given: Given, targets: Collection[str]) -> None:
+    """Raises ConfigError for what none of Snakemake's targets would look at."""
+    audited = [target for target in targets if target.endswith("audit") or "/audit/" in target]
+    if given.audit and not audited:
+        raise _wrong(
+            min(given.audit), "is of an audit (`snakemake audit`), and this one stages; "
+            "engine='{limit: 1GiB/s}' is the limit of a staging's engines",
+        )  # fmt: skip
+    if given.flags and audited and len(audited) == len(targets):
+        raise _wrong(min(given.flags), "is of a staging, and an audit makes no release")
+
+
+def _names(text: str) -> list[str]:
+    """Text as it was typed: `[2024, 1e5]` are two names."""
+    if not text.lstrip().startswith("["):
+        return [_unquoted(text)]
+    try:
+        names = yaml.load(text, Loader=yaml.BaseLoader)  # noqa: S506  makes text alone
+    except yaml.YAMLError:
+        names = None
+    if not isinstance(names, list) or not names or not all(isinstance(name, str) for name in names):
+        raise _wrong("dataset", f"{in_quotes(text)} is no list of names: write dataset='[a, b]'")
+    return names
+
+
+def _unquoted(text: str) -> str:
+    text = text.strip()
+    quoted = len(text) > 1 and text[0] == text[-1] and text[0] in "'\""
+    return text[1:-1] if quoted else text
+
+
+def _wrong(key: str, why: str) -> ConfigError:
+    return ConfigError(f"--config {key}: {why}", hint="correct it on the command line, after --config")
