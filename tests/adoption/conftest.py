@@ -7,9 +7,9 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import pytest
-from tests.storage.conftest import need
 from tests.support.published import content
 from tests.support.staging_runs import context_for, tree
+from tests.target.conftest import need
 
 from penstock.config.settings import PlanConfig
 

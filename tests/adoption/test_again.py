@@ -12,9 +12,9 @@ from typing import TYPE_CHECKING
 
 import pytest
 from tests.adoption.test_comparing import compared, flip, found
-from tests.storage.conftest import need
 from tests.support.published import content, publish
 from tests.support.staging_runs import tree
+from tests.target.conftest import need
 
 from penstock.config.fixed_settings import TESTED
 from penstock.core.errors import LockedError

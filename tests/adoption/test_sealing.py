@@ -13,9 +13,9 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 from tests.adoption.test_comparing import flip
-from tests.storage.conftest import need, need_cold_reads
 from tests.support.published import content
 from tests.support.staging_runs import events_of, tree
+from tests.target.conftest import need, need_cold_reads
 
 from penstock.config.settings import PermissionsConfig, VerifyConfig
 from penstock.core.errors import FailedError, FindingsError, PreflightError

@@ -13,10 +13,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
-from tests.storage.conftest import need_cold_reads
 from tests.support.images import BLOCK, blocks, mounted
 from tests.support.published import content, data_of, flip, published
 from tests.support.staging_runs import tree
+from tests.target.conftest import need_cold_reads
 
 from penstock.core.documents.seal import Amount
 from penstock.engine.reread_shard import storage_grade

@@ -9,10 +9,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
-from tests.storage.conftest import need_cold_reads
 from tests.support.hostile import Hostile
 from tests.support.published import STEPS, content, publish
 from tests.support.staging_runs import context_for, events_of, tree
+from tests.target.conftest import need_cold_reads
 
 from penstock.config.settings import PlanConfig, SourceConfig, VerifyConfig
 from penstock.core import events

@@ -13,13 +13,13 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
-from tests.storage.conftest import need, need_root
 from tests.support.accounts import give
 from tests.support.forked import forked
 from tests.support.id_mapped import id_mapped
 from tests.support.published import data_of, flip, publish, published
 from tests.support.seals import PLAIN
 from tests.support.staging_runs import tree
+from tests.target.conftest import need, need_root
 
 from penstock.config.settings import ModeRule, PermissionsConfig, PlanConfig
 from penstock.core.documents import seal as document

@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING
 
 import pytest
 import xxhash
-from tests.storage.conftest import need
 from tests.support.published import content, data_of, flip, published
 from tests.support.staging_runs import tree
+from tests.target.conftest import need
 
 from penstock.config.settings import PlanConfig, VerifyConfig
 from penstock.tables.manifest import read_manifest

@@ -10,9 +10,9 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 from tests.audit.test_gate import configured, forged_seal
-from tests.storage.conftest import need_root
 from tests.support.accounts import give
 from tests.support.published import data_of, flip, writable
+from tests.target.conftest import need_root
 
 from penstock.core.audit_selection import Choice
 from penstock.core.documents.findings import Finding

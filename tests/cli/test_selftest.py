@@ -9,8 +9,8 @@ import shutil
 from typing import TYPE_CHECKING, Any
 
 import pytest
-from tests.filesystem.test_probe import EVERYWHERE, EXPECTED
 from tests.filesystems.bed import Bed
+from tests.fs.test_probe import EVERYWHERE, EXPECTED
 from tests.support.commands import penstock as command
 from tests.support.forked import NOBODY
 from tests.support.images import file_system
@@ -71,7 +71,7 @@ def found_in(rows: Sequence[dict[str, str]]) -> dict[str, str]:
 @pytest.mark.parametrize(
     "kind",
     [
-        # What the probe answers on each is compared with the same rows in tests/filesystem/test_probe.
+        # What the probe answers on each is compared with the same rows in tests/fs/test_probe.
         pytest.param(kind, marks=pytest.mark.thorough if kind in ("ext4", "btrfs") else ())
         for kind in OTHERWISE
         if kind == "tmpfs" or shutil.which(f"mkfs.{kind}")

@@ -8,7 +8,7 @@ import subprocess
 from typing import TYPE_CHECKING
 
 import pytest
-from tests.storage.conftest import need
+from tests.target.conftest import need
 
 from penstock.config.keys import keys_of
 from penstock.config.settings import PermissionsConfig

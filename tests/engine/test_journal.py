@@ -11,8 +11,8 @@ from zlib import crc32
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from tests.storage.conftest import need
 from tests.support.journals import link_line, row_line
+from tests.target.conftest import need
 
 from penstock.core.digests import IN_PARTS
 from penstock.core.errors import FailedError, NewerFormatError, PenstockError

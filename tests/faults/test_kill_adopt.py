@@ -13,11 +13,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
-from tests.storage.conftest import need
 from tests.support.published import content as bytes_of
 from tests.support.s3server import S3Server
 from tests.support.staging_runs import tree
 from tests.support.whole_way import content
+from tests.target.conftest import need
 
 from penstock.core.layout import DatasetLayout
 

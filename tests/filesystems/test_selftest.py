@@ -13,9 +13,9 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 from tests.cli.test_selftest import ALONE, MEASURED, found_in, result_of
-from tests.filesystem.test_probe import EVERYWHERE, EXPECTED_SETS
 from tests.filesystems.bed import Bed
 from tests.filesystems.sets import SETS
+from tests.fs.test_probe import EVERYWHERE, EXPECTED_SETS
 from tests.support.commands import penstock
 
 from penstock.core.documents.probe_report import ABILITIES

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from tests.storage.test_walk import WAYS, take
+from tests.target.test_walk import WAYS, take
 
 from penstock.fs.path_walk import Found, kind_of, walk
 

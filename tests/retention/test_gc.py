@@ -13,12 +13,12 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import pytest
-from tests.storage.conftest import need_root
 from tests.support.accounts import give
 from tests.support.commands import started, until
 from tests.support.in_process import InProcess
 from tests.support.published import data_of
 from tests.support.staging_runs import tree
+from tests.target.conftest import need_root
 
 from penstock.config.fixed_settings import TESTED
 from penstock.config.settings import GcConfig, RetentionConfig

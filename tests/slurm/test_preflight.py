@@ -15,7 +15,7 @@ from tests.cluster.fixtures import borrowed, need_slurm
 from tests.cluster.machine import Machine
 from tests.cluster.processes import wait_for
 from tests.cluster.settings import Settings
-from tests.storage.conftest import need
+from tests.target.conftest import need
 
 from penstock.cluster.port import ArraySpec, State
 from penstock.cluster.registry import open_cluster

@@ -9,7 +9,7 @@ import socket
 import subprocess
 from typing import TYPE_CHECKING, NamedTuple
 
-from tests.storage.conftest import need
+from tests.target.conftest import need
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

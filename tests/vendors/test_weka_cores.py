@@ -7,7 +7,7 @@ import json
 from typing import TYPE_CHECKING
 
 import pytest
-from tests.filesystem.test_weka_client import process
+from tests.fs.test_weka_client import process
 from tests.support import machines
 
 from penstock.cluster.registry import constrained_cores

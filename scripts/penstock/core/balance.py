@@ -35,7 +35,7 @@ PER_SLOT = 4
 dead node held is small."""
 MOST = 20_000
 """The most shards of a plan, where one array does not hold more: so many are followed by one controller in a
-query each interval (`tests/steps/test_many_elements.py`)."""
+query each interval (`tests/run/test_many_elements.py`)."""
 
 
 def costs(lengths: Sequence[int]) -> list[int]:

@@ -1,0 +1,223 @@
+"""What commands print for people and for programs, word by word, of the fixed results in `golden_values`: a
+change of the code leaves `golden_screens.txt` as it is. A line that has a style begins with it.
+
+`python -m tests.look.test_golden_screens` writes `golden_screens.txt` anew.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import io
+import json
+import re
+import tempfile
+from functools import partial
+from pathlib import Path
+from types import SimpleNamespace
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from tests.look import golden_values as values
+
+from penstock.cli import output
+from penstock.cli.commands import adopt, audit, diff, du, history, limit, plan, releases, repair, show, status
+from penstock.cli.commands import list as listing
+from penstock.cli.session import Session
+from penstock.core.documents import findings
+from penstock.core.events import Ended
+from penstock.jobs.bandwidth.cap_file import Cap
+from penstock.jobs.bandwidth.overview import Held, Overview
+from penstock.look.views import (
+    check_table,
+    findings_text,
+    gc_text,
+    html_report,
+    linked_text,
+    result_texts,
+    run_table,
+    summary,
+    usage_text,
+)
+from penstock.look.views.line_view import JsonLines
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Mapping, Sequence
+
+    from penstock.look.views.styled_lines import Line
+
+GOLDEN = Path(__file__).with_name("golden_screens.txt")
+TITLE = "=== "
+RUN_ROWS = [
+    run_table.Row(
+        "a", run_table.READY, "published", "", 310 << 30, 1229 << 30, 840, "cold; carried: oldest 19 d"
+    ),
+    run_table.Row("a-longer-name", run_table.FAILED, "FAILED", values.WORDS, seconds=2.0),
+    *(run_table.Row(f"b{number}", run_table.FAILED, "FAILED", "busy") for number in range(7)),
+    run_table.Row("c", run_table.DAMAGED, "DAMAGED", "a file is missing", proof="of 14 Nov"),
+    run_table.Row("d", run_table.STOPPED, "stopped"),
+]
+
+
+def shown(lines: Iterable[Line]) -> str:
+    return "".join(f"{f'<{line.style}> ' if line.style else ''}{line.text}\n" for line in lines)
+
+
+def differences(result: Any, rows: Iterable[Any] = ()) -> str:
+    lines = [*diff.summary(result), *map(diff.row, rows)]
+    return shown([*lines, diff.more("unproven", 1234)] if rows else lines)
+
+
+def styled(render: Callable[..., Iterable[Line]], value: Any, **more: int) -> str:
+    return shown(render(value, **more))
+
+
+def usage(told: Any) -> str:
+    shown = [*usage_text.rows(told), *usage_text.worst(told), *usage_text.sources(told)]
+    return "".join(f"{row}\n" for row in [*shown, *usage_text.summary_lines(told)])
+
+
+def check_rows(title: str, rows: Sequence[Any]) -> str:
+    """As a command shows them: with commands that can be pasted."""
+    output.called_as("penstock")
+    return printed(partial(output.show_checks, title, rows))
+
+
+def printed(write: Callable[[], None]) -> str:
+    with contextlib.redirect_stdout(io.StringIO()) as stream:
+        write()
+    return stream.getvalue()
+
+
+def line_of_json(result: Any) -> str:
+    """What `--json` prints, and `--receipt` writes."""
+    line = printed(partial(output.show_json, result))
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder, "receipt.json")
+        Session.receipt(SimpleNamespace(parsed=SimpleNamespace(receipt=path)), result)  # type: ignore[arg-type]
+        assert json.loads(path.read_bytes()) == json.loads(line)
+    return line
+
+
+def event(result: Any) -> str:
+    """What `--progress json` prints of a step that ended."""
+    stream = io.StringIO()
+    view = JsonLines(stream)
+    view(Ended("imagenet", "preflight", result))
+    view.close()
+    return json.dumps(json.loads(stream.getvalue())["data"], sort_keys=True) + "\n"
+
+
+def in_page(result: Any) -> str:
+    """The JSON in the report."""
+    page = re.search(
+        r"<script type=\"application/json\"[^>]*>(.*?)</script>", html_report.render(result), re.DOTALL
+    )
+    assert page is not None
+    return json.dumps(json.loads(page[1]), sort_keys=True) + "\n"
+
+
+def screens() -> Mapping[str, Callable[[], str]]:
+    """By title what prints each."""
+    cap = Cap(125_000_000, None)
+    held = Overview(
+        cap, "it is torn", [Held(3, "ann on n1", ended=True), Held(1, "ben", ended=False)], "write it anew"
+    )
+    texts: dict[str, Callable[[], str]] = {}
+    for title, render, rich, poor in (
+        ("status", status.render, values.STATUS, values.NO_STATUS),
+        ("releases", releases.render, values.DATASETS, []),
+        ("show", show.render, values.SHOWN, values.BARELY_SHOWN),
+        ("history", history.render, values.HISTORIES, values.NO_HISTORY),
+        ("history, cut", partial(history.render, limit=3), values.HISTORIES, values.NO_HISTORY),
+        ("du", du.render, values.USES, values.NO_USES),
+    ):
+        texts |= {
+            f"{title}, rich": partial(styled, render, rich),
+            f"{title}, poor": partial(styled, render, poor),
+        }
+        if render is not status.render:
+            texts[f"{title}, rich and wide"] = partial(styled, render, rich, columns=120)
+    for title, render, rich, poor in (
+        ("audit", audit.render, values.AUDITED, values.CLEAN),
+        ("repair", repair.render, values.REPAIRED, values.NOT_REPAIRED),
+        ("overruling", audit.overruled, values.OVERRULED, {**values.OVERRULED, "counts": {}}),
+        ("gc in a pipe", gc_text.collected, values.COLLECTED, values.NOT_COLLECTED),
+        ("gc on a terminal", partial(gc_text.collected, columns=80), values.COLLECTED, values.NOT_COLLECTED),
+        ("adopt", adopt.comparison, values.ADOPTED, values.NOT_ADOPTED),
+        ("adopt --seal", adopt.sealed, values.SEALED, values.BARELY_SEALED),
+        ("list", listing.render, values.LISTED, values.LISTED_BEFORE),
+        ("plan", plan.render, values.PLANNED, values.PLANNED_BEFORE),
+        ("dry run", result_texts.preview, values.PREVIEWS, {"datasets": {}}),
+        ("usage", usage, values.USAGE, values.NO_USAGE),
+        ("summary", summary.render, values.RESULT, values.NO_RESULT),
+        ("last audit", lambda audit: findings_text.last(audit) + "\n", values.CLOSED, values.OPEN),
+    ):
+        texts |= {f"{title}, rich": partial(render, rich), f"{title}, poor": partial(render, poor)}
+    texts |= {
+        "diff, rich": partial(differences, values.DIFF, values.DIFF_ROWS),
+        "diff, poor": partial(differences, values.SAME),
+        "checks, rich": partial(check_table.plain, "imagenet", values.CHECKS),
+        "checks, rich and wide": partial(check_table.plain, "imagenet", values.CHECKS, 120),
+        "checks, poor": partial(check_table.plain, "imagenet", []),
+        "checks, as printed": partial(check_rows, "imagenet", values.CHECKS),
+        "run table, rich": lambda: shown(
+            run_table.ending(RUN_ROWS, 3, again="penstock run b", report="r.html")
+        ),
+        "run table, poor": lambda: shown(run_table.ending(RUN_ROWS[:1], 0, again="", report="")),
+        "limit, rich": lambda: limit.rendered(held, Cap(None, 7), Cap(125_000_000, 7)) + "\n",
+        "limit, poor": lambda: limit.rendered(Overview(Cap(), "", []), Cap(), Cap()) + "\n",
+        "carried, rich": lambda: linked_text.words(values.SHOWN["seal"]["carried"]) + "\n",
+        "carried, poor": lambda: linked_text.words({}) + "\n",
+        "repair of others": lambda: "".join(
+            f"{words('r2', count)}\n"
+            for words in (findings.also_repaired, findings.also_in)
+            for count in (1, 1234)
+        ),
+    }
+    for title, rich, poor in (
+        ("status", values.STATUS[0], values.NO_STATUS[0]),
+        ("releases", values.DATASETS[0], values.DATASETS[1]),
+        ("show", values.SHOWN, values.BARELY_SHOWN),
+        ("du", values.USES[0], values.NO_USES[0]),
+        ("diff", values.DIFF, values.SAME),
+        ("preflight", values.PREFLIGHT, values.NO_CHECKS),
+        ("audit", values.AUDITED, values.CLEAN),
+        ("repair", values.REPAIRED, values.NOT_REPAIRED),
+        ("gc", values.COLLECTED, values.NOT_COLLECTED),
+        ("adopt", values.ADOPTED, values.NOT_ADOPTED),
+        ("adopt --seal", values.SEALED, values.BARELY_SEALED),
+        ("list", values.LISTED, values.LISTED_BEFORE),
+        ("plan", values.PLANNED, values.PLANNED_BEFORE),
+        ("dry run", values.PREVIEWS, {"datasets": {}}),
+        ("report", values.RESULT, values.NO_RESULT),
+    ):
+        texts |= {
+            f"{title} --json, rich": partial(line_of_json, rich),
+            f"{title} --json, poor": partial(line_of_json, poor),
+        }
+    texts["a difference of adopt --json"] = partial(line_of_json, values.ADOPTED["differences"][2])
+    texts["an event of --progress json"] = partial(event, values.PREFLIGHT)
+    texts["the JSON in a report, rich"] = partial(in_page, values.RESULT)
+    texts["the JSON in a report, poor"] = partial(in_page, values.NO_RESULT)
+    return texts
+
+
+SCREENS = screens()
+
+
+def golden() -> dict[str, str]:
+    parts = re.split(rf"^{TITLE}(.*)\n", GOLDEN.read_text(), flags=re.MULTILINE)[1:]
+    return dict(zip(parts[::2], parts[1::2], strict=True))
+
+
+@pytest.mark.parametrize("title", SCREENS)
+def test_a_screen_has_the_words_that_it_had(title: str) -> None:
+    assert SCREENS[title]() == golden()[title]
+
+
+def test_each_screen_that_was_is_one_still() -> None:
+    assert list(SCREENS) == list(golden())
+
+
+if __name__ == "__main__":
+    GOLDEN.write_text("".join(f"{TITLE}{title}\n{text()}" for title, text in SCREENS.items()))
