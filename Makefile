@@ -118,6 +118,7 @@ lint: venv-dev
 	$(BIN)/ruff check .
 	$(BIN)/mypy
 	$(BIN)/lint-imports
+	$(BIN)/python docs/rooms.py
 	$(BIN)/snakefmt --check Snakefile workflow
 	$(BIN)/snakemake --lint
 	$(BIN)/snakemake --lint --snakefile workflow/Snakefile

@@ -73,11 +73,11 @@ def test_the_table_of_elements_has_each_column_with_its_unit() -> None:
     assert rows in FORMATS
 
 
-def test_each_package_stands_in_the_drawing_and_in_the_table() -> None:
+def test_each_room_stands_in_the_drawing_and_in_the_table() -> None:
     packages = {path.parent.name for path in PACKAGE.glob("*/__init__.py")}
-    drawing, _, rest = ARCHITECTURE.partition("Also checked there")
+    drawing, _, rest = ARCHITECTURE.partition("| room | what it holds")
     for package in packages:
-        assert re.search(rf"^ +(.*\| )?{package}( |$)", drawing, re.MULTILINE), package
+        assert re.search(rf"^\d  (.*\| )?{package}( \||  )", drawing, re.MULTILINE), package
         assert re.search(rf"^\| `{package}` \|", rest, re.MULTILINE), package
 
 

@@ -24,6 +24,12 @@ class Mutant(NamedTuple):
 
 MUTANTS = (
     Mutant(
+        "elements of another version than the controller's are let begin",
+        'looks.saw(*versions, what="the elements would be of another penstock"',
+        'looks.saw(what="the elements would be of another penstock"',
+        "tests/run/test_node_view.py::test_a_node_with_another_version_under_the_same_path_stops",
+    ),
+    Mutant(
         "a name that is swept may come back after a power cut",
         "                os.fsync(level.fd)\n",
         "                pass\n",
