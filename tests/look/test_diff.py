@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 
 
 def counts(got: Compared) -> dict[str, int]:
-    with got.found as found:
+    with got.difference as found:
         return {kind: count.files for kind, count in found.counts.items() if count.files}
 
 
@@ -39,7 +39,7 @@ def test_two_releases_are_compared_by_what_they_hold(layout: DatasetLayout) -> N
     current, other = names(layout)
     got = compared.releases(layout, other, None)
     assert (got.result["before"], got.result["after"], got.result["equal"]) == (other, current, False)
-    with got.found as found:
+    with got.difference as found:
         rows = {kind: list(found.rows(kind)) for kind in ("changed", "renamed", "removed", "added")}
     assert [(one.path, one.bytes_before, one.bytes) for one in rows["changed"]] == [(b"changed", 900, 901)]
     assert [(one.was, one.path) for one in rows["renamed"]] == [(b"moved/from", b"moved/to")]

@@ -150,7 +150,7 @@ def test_how_two_digests_compare(
     layout = DatasetLayout(tmp_path, "data")
     for name, (size, digest, digests) in (("a", one), ("b", two)):
         release(layout, name, [record("x", size, digest, digests=digests), record("y", 1, "xxh3_128:00")])
-    with compared.releases(layout, "a", "b").found as found:
+    with compared.releases(layout, "a", "b").difference as found:
         counts = {name: count.files for name, count in found.counts.items() if count.files}
     assert counts == ({"unchanged": 2} if kind == "unchanged" else {"unchanged": 1, kind: 1})
 
@@ -266,8 +266,10 @@ from pathlib import Path
 from penstock.look import compared
 from penstock.core.layout import DatasetLayout
 from penstock.host.proc import peak_memory
-with compared.releases(DatasetLayout(Path(sys.argv[1]), "data"), sys.argv[2], sys.argv[3]).found as found:
-    print(*(found.counts[kind].files for kind in ("unchanged", "changed", "renamed", "removed", "added")))
+layout = DatasetLayout(Path(sys.argv[1]), "data")
+with compared.releases(layout, sys.argv[2], sys.argv[3]).difference as difference:
+    kinds = ("unchanged", "changed", "renamed", "removed", "added")
+    print(*(difference.counts[kind].files for kind in kinds))
 print(peak_memory("self"))
 """
 

@@ -349,7 +349,7 @@ MUTANTS = (
     ),
     Mutant(
         "what was touched after verify is sealed",
-        "    if (found.mtime_ns, found.ctime_ns) != (record.mtime_ns, record.ctime_ns):",
+        "    if (item.mtime_ns, item.ctime_ns) != (record.mtime_ns, record.ctime_ns):",
         "    if False:",
         "tests/run/test_closing_tree.py::test_whatever_was_done_to_a_tree_is_told",
     ),
@@ -624,7 +624,7 @@ MUTANTS = (
     ),
     Mutant(
         "a tree's file of another size is adopted",
-        '        elif found.size != entry.size:\n            yield _of(entry, "size"',
+        '        elif item.size != entry.size:\n            yield _of(entry, "size"',
         '        elif False:\n            yield _of(entry, "size"',
         "tests/adoption/test_comparing.py::test_each_difference_is_named_for_what_it_is",
     ),

@@ -85,6 +85,6 @@ def test_a_group_has_others_by_its_members_and_by_their_own_group(
 
 
 def test_a_closed_folder_above_a_target_that_is_not_there_yet_is_named(tmp_path: Path) -> None:
-    said = readers.seen(PermissionsConfig(), tmp_path / "datasets/photos", None)
+    said = readers.of_folder(PermissionsConfig(), tmp_path / "datasets/photos", None)
     closed = said.found.partition(" alone: ")[2].removesuffix(" (mode 0700) lets nobody else in")
     assert tmp_path.is_relative_to(closed), "pytest makes its own folder 0700"

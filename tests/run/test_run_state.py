@@ -66,7 +66,7 @@ def ends(context: Context, error: Exception, step: str = "copy") -> None:
     before, context.sink = context.sink, raises
     try:
         with pytest.raises(type(error)):
-            step_runner.one(step, context, "data")
+            step_runner.run_step(step, context, "data")
     finally:
         context.sink = before
 

@@ -38,10 +38,10 @@ def gather(
     names: Sequence[str], invocation: str, config: Config, screen: RunScreen, session: Session
 ) -> tuple[dict[str, Result], list[run_table.Row]]:
     """The result of each dataset, and its row of the closing table."""
-    found = workflow_receipts.listings(RESULTS, invocation)["listed"]
-    results = {name: _result(name, found.get(name), screen.left, session) for name in names}
-    judgements = {name: _judge(results, found[name], config) for name in names if name in found}
-    rows = [_row(results[name], found.get(name), judgements.get(name), screen) for name in names]
+    listings = workflow_receipts.listings(RESULTS, invocation)["listed"]
+    results = {name: _result(name, listings.get(name), screen.left, session) for name in names}
+    judgements = {name: _judge(results, listings[name], config) for name in names if name in listings}
+    rows = [_row(results[name], listings.get(name), judgements.get(name), screen) for name in names]
     return results, rows
 
 

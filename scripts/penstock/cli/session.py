@@ -136,11 +136,11 @@ class Session:
         """What `work` returns of each dataset in turn, also after one that fails, whose error is said; and
         the first exit status that is not 0. The error of a dataset that is alone is raised."""
         code = 0
-        found: list[R] = []
+        results: list[R] = []
         with self.context(config) as context:
             for name in names:
                 try:
-                    found.append(work(context, name))
+                    results.append(work(context, name))
                 except InterruptedRunError:
                     raise
                 except PenstockError as error:
@@ -148,7 +148,7 @@ class Session:
                         raise
                     output.say(f"{name}: {error}")
                     code = code or error.exit_code
-        return found, code
+        return results, code
 
     @property
     def program(self) -> str:

@@ -37,7 +37,7 @@ def run(
         context.new_release = getattr(parsed, "new_release", False)
         context.copy_unchanged = getattr(parsed, "copy_unchanged", False)
         try:
-            result = one(parsed.command, context, name, **options)
+            result = run_step(parsed.command, context, name, **options)
         except InterruptedRunError:
             raise
         except PenstockError as error:
@@ -67,7 +67,7 @@ def add_name(error: PenstockError, name: str, config: Config) -> None:
         error.what = f"{name}: {error.what}"
 
 
-def one(command: str, context: Context, name: str, **options: object) -> Result:
+def run_step(command: str, context: Context, name: str, **options: object) -> Result:
     """One step of one dataset; returns its result. How a step ended that did not come to its end is noted for
     `status`."""
     room = "doctor" if command == "preflight" else "run"

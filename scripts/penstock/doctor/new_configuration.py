@@ -134,15 +134,15 @@ def propose(asked: Asked, path: Path) -> Proposed:
 def _readers(folder: Path, policy: PermissionsConfig, *, silent: bool) -> CheckResult:
     if silent:
         return CheckResult(readers.ABOUT, "not known: the target does not answer", "note")
-    return readers.seen(policy, folder, None if policy.group is None else group_number(policy.group))
+    return readers.of_folder(policy, folder, None if policy.group is None else group_number(policy.group))
 
 
 def _target_text(root: Path, answers: Answers) -> str:
     try:
-        seen = answers.facts(root, "the target")
+        store = answers.facts(root, "the target")
     except (PreflightError, OSError):
         return "its file system does not answer now"
-    return target.described(root, seen)
+    return target.described(root, store)
 
 
 def _missing(root: Path) -> Iterator[str]:
@@ -182,12 +182,12 @@ def _group(root: Path) -> Line | None:
     Left out, files get the group that the file system gives them: with setgid the folder's.
     """
     try:
-        seen = os.stat(nearest(root))
+        status = os.stat(nearest(root))
     except OSError:
         return None
-    name = group_name(seen.st_gid)
-    member = os.geteuid() == 0 or seen.st_gid in {os.getegid(), *os.getgroups()}
-    if not seen.st_mode & stat.S_ISGID or not name or not member:
+    name = group_name(status.st_gid)
+    member = os.geteuid() == 0 or status.st_gid in {os.getegid(), *os.getgroups()}
+    if not status.st_mode & stat.S_ISGID or not name or not member:
         return None
     return Line("group", name, "the target's, by its setgid bit; its members read, nobody writes")
 

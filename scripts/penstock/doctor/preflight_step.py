@@ -95,9 +95,9 @@ def look(
         bandwidth.check(context, answers, looks)
     with looks.at("cluster"):
         cluster.check(context, config, answers, looks)
-    found = Preflighted(looks.document(config.name), looks.error())
-    if found.error is None:
-        warnings = found.result["warnings"]
+    preflighted = Preflighted(looks.document(config.name), looks.error())
+    if preflighted.error is None:
+        warnings = preflighted.result["warnings"]
         new = [text for text in warnings if text not in known]
         for text in new:
             context.emit(events.Warned(dataset, STEP, text))
@@ -105,5 +105,5 @@ def look(
             counted = human.counted(again, "warning")
             text = f"{counted} given before: `{context.program} preflight {dataset}` lists all"
             context.emit(events.Noted(dataset, STEP, text))
-        context.emit(events.Ended(dataset, STEP, found.result))
-    return found
+        context.emit(events.Ended(dataset, STEP, preflighted.result))
+    return preflighted

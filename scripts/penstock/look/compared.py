@@ -39,7 +39,7 @@ if TYPE_CHECKING:
 class Compared(NamedTuple):
     """What was found. `found` is open: whoever asked closes it."""
 
-    found: Difference
+    difference: Difference
     result: DiffResult
 
 
@@ -54,46 +54,46 @@ class _Held(NamedTuple):
         return together(read_batches(self.manifest, MANIFEST_FORM, batch=BATCH, names=columns))
 
 
-def releases(layout: DatasetLayout, one: str, two: str | None) -> Compared:
+def releases(layout: DatasetLayout, before: str, after: str | None) -> Compared:
     """`one` compared with `two`, by default the release that `current` names. Raises ConfigError for a
     release that is not there, FindingsError for one whose seal or manifest is damaged, PreflightError,
     NewerFormatError, FailedError."""
-    former, latter = _held(layout, one), _held(layout, two)
+    former, latter = _held(layout, before), _held(layout, after)
     judge = ByDigest()
-    found = Difference(judge.keys)
-    with _closed_on_error(found):
-        found.meet(judge, former.rows(judge.columns), latter.rows(judge.columns), str(layout.folder))
+    difference = Difference(judge.keys)
+    with _closed_on_error(difference):
+        difference.meet(judge, former.rows(judge.columns), latter.rows(judge.columns), str(layout.folder))
     told = _permissions(former.seal.permissions, latter.seal.permissions)
-    return Compared(found, _result(layout, former.release, latter.release, (), found, told))
+    return Compared(difference, _result(layout, former.release, latter.release, (), difference, told))
 
 
-def with_source(context: Context, dataset: str, one: str | None) -> Compared:
+def with_source(context: Context, dataset: str, release: str | None) -> Compared:
     """`one`, by default the release that `current` names, compared with a new listing of the dataset's
     sources. Raises as `releases`, and what listing raises."""
     from penstock.listing.collection import apart, gather, open_sources, ordered
     from penstock.listing.listers import reach
 
     config, layout = context.dataset(dataset), context.layout(dataset)
-    held = _held(layout, one)
+    held = _held(layout, release)
     sources = open_sources(config, context.config.engine.timeout)
     apart(layout, sources)
     for source_config, source in zip(config.sources, sources, strict=True):
         reach(source_config, source, context.waiting(dataset, "list", source.url))
     urls = [source.url for source in sources]
     judge = ByToken(held.seal.sources, urls)
-    found = Difference(judge.keys)
+    difference = Difference(judge.keys)
     try:
-        with _closed_on_error(found), tempfile.TemporaryDirectory(prefix="penstock-diff-") as folder:
+        with _closed_on_error(difference), tempfile.TemporaryDirectory(prefix="penstock-diff-") as folder:
             listing = Path(folder) / "listing.parquet"
             context.emit(events.Started(dataset, "list"))
             gathered = gather(context, config, ordered(config, sources), listing)
             context.emit(events.Ended(dataset, "list", {"files": gathered.files, "bytes": gathered.bytes}))
             now = together(read_batches(listing, LISTING_FORM, batch=BATCH, names=judge.listed))
-            found.meet(judge, held.rows(judge.columns), now, str(layout.folder))
+            difference.meet(judge, held.rows(judge.columns), now, str(layout.folder))
     except OSError as error:
         raise storage_error(error, "the listing cannot be kept", tempfile.gettempdir()) from error
     told = _policy(held.seal.permissions, config.permissions)
-    return Compared(found, _result(layout, held.release, "", urls, found, told))
+    return Compared(difference, _result(layout, held.release, "", urls, difference, told))
 
 
 def _held(layout: DatasetLayout, release: str | None) -> _Held:
@@ -136,16 +136,21 @@ def _broken(layout: DatasetLayout, release: str | None, why: str) -> FindingsErr
 
 
 @contextlib.contextmanager
-def _closed_on_error(found: Difference) -> Iterator[None]:
+def _closed_on_error(difference: Difference) -> Iterator[None]:
     try:
         yield
     except BaseException:
-        found.__exit__()
+        difference.__exit__()
         raise
 
 
 def _result(
-    layout: DatasetLayout, before: str, after: str, urls: Sequence[str], found: Difference, permissions: str
+    layout: DatasetLayout,
+    before: str,
+    after: str,
+    urls: Sequence[str],
+    difference: Difference,
+    permissions: str,
 ) -> DiffResult:
     return {
         "kind": "summary",
@@ -153,42 +158,42 @@ def _result(
         "before": before,
         "after": after,
         "source": list(urls),
-        "equal": found.equal,
-        "counts": {kind: found.counts[kind] for kind in KINDS},
+        "equal": difference.equal,
+        "counts": {kind: difference.counts[kind] for kind in KINDS},
         "permissions": permissions,
     }
 
 
 def _permissions(before: SealedPermissions, after: SealedPermissions) -> str:
     """How two releases differ in what every file has, in one line."""
-    told = [
-        f"{what} {one:04o} -> {two:04o}"
-        for what, one, two in (
+    changes = [
+        f"{what} {old:04o} -> {new:04o}"
+        for what, old, new in (
             ("files", before.file_mode, after.file_mode),
             ("folders", before.dir_mode, after.dir_mode),
         )
-        if one != two
+        if old != new
     ]
     for what, number, name in (("group", "gid", "group"), ("owner", "uid", "user")):
         one, two = getattr(before, number), getattr(after, number)
         if one != two:
             names = (getattr(side, name) or getattr(side, number) for side in (before, after))
-            told.append(f"{what} {' -> '.join(map(str, names))}")
-    told += ["modes by path"] * (tuple(before.modes) != tuple(after.modes))
-    told += ["ACL"] * (sorted(before.acl) != sorted(after.acl))
-    return ", ".join(told)
+            changes.append(f"{what} {' -> '.join(map(str, names))}")
+    changes += ["modes by path"] * (tuple(before.modes) != tuple(after.modes))
+    changes += ["ACL"] * (sorted(before.acl) != sorted(after.acl))
+    return ", ".join(changes)
 
 
 def _policy(before: SealedPermissions, now: PermissionsConfig) -> str:
     """How a release differs from what the configuration says of modes and group, in one line."""
-    told = [
-        f"{what} {one:04o} -> {two:04o}"
-        for what, one, two in (
+    changes = [
+        f"{what} {old:04o} -> {new:04o}"
+        for what, old, new in (
             ("files", before.file_mode, now.file_mode),
             ("folders", before.dir_mode, now.dir_mode),
         )
-        if one != two
+        if old != new
     ]
     if now.group is not None and before.gid not in (None, group_number(now.group)):
-        told.append(f"group {before.group or before.gid} -> {now.group}")
-    return ", ".join(told)
+        changes.append(f"group {before.group or before.gid} -> {now.group}")
+    return ", ".join(changes)

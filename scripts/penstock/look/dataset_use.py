@@ -56,7 +56,7 @@ def used(
     may raise to end the walk; `progress(files, bytes)` now and then. Raises no OSError: what cannot be opened
     is said, or counted."""
     began = time.monotonic()
-    found: DiskUse = {
+    answer: DiskUse = {
         "dataset": layout.dataset, "path": str(layout.folder), "problem": "", "areas": [], "shared_files": 0,
         "shared_bytes": 0, "outside_files": 0, "outside_bytes": 0, "files": 0, "folders": 0, "bytes": 0,
         "owners": [], "seconds": 0.0,
@@ -74,23 +74,23 @@ def used(
                     progress(use.files, use.bytes)
 
             row = dataset_row(layout, nobody)
-            found["problem"] = row["problem"]
+            answer["problem"] = row["problem"]
             places = list(_places(layout, folder, row, opened, filesystem))
             areas = [_walked(use, place, spent) for place in places]
             sums = use.ended()
-            found["areas"] = [_shown(place, *area) for place, area in zip(places, areas, strict=True)]
-            found["owners"] = sums.owners()
-            found["shared_files"], found["shared_bytes"] = sums.shared
-            found["outside_files"], found["outside_bytes"] = sums.outside
+            answer["areas"] = [_shown(place, *area) for place, area in zip(places, areas, strict=True)]
+            answer["owners"] = sums.owners()
+            answer["shared_files"], answer["shared_bytes"] = sums.shared
+            answer["outside_files"], answer["outside_bytes"] = sums.outside
     except FileNotFoundError:
-        found["problem"] = "nothing is published or staged here yet"
+        answer["problem"] = "nothing is published or staged here yet"
     except OSError as error:
-        found["problem"] = str(error.strerror)
-    found["folders"] = sum(one["folders"] for one in found["areas"])
-    found["files"] = sum(one["files"] for one in found["owners"]) - found["folders"]
-    found["bytes"] = sum(one["bytes"] for one in found["owners"])
-    found["seconds"] = round(time.monotonic() - began, 3)
-    return found
+        answer["problem"] = str(error.strerror)
+    answer["folders"] = sum(one["folders"] for one in answer["areas"])
+    answer["files"] = sum(one["files"] for one in answer["owners"]) - answer["folders"]
+    answer["bytes"] = sum(one["bytes"] for one in answer["owners"])
+    answer["seconds"] = round(time.monotonic() - began, 3)
+    return answer
 
 
 def _walked(use: Use, place: Place, spend: Callable[[int], None]) -> tuple[Area, int | None]:

@@ -166,10 +166,10 @@ def _amounts(order: Sequence[str], amounts: Mapping[str, SealedAmount]) -> list[
 
 def _manifests(folder: Folder, layout: DatasetLayout, read: Read) -> list[ShownManifest]:
     seal: Seal | None = read.judgement.stored.seal if read.judgement.stored else None
-    found: list[ShownManifest] = []
+    manifests: list[ShownManifest] = []
     for name, sealed in (seal.manifests if seal else {}).items():
         size = None
         with contextlib.suppress(OSError):
             size = folder.lstat(f"{layout.releases.name}/{read.row['release']}/{name}").st_size
-        found.append({"name": name, "bytes": size, "sha256": sealed.sha256})
-    return found
+        manifests.append({"name": name, "bytes": size, "sha256": sealed.sha256})
+    return manifests

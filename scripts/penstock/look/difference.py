@@ -82,8 +82,8 @@ class Difference:
         """Compare two streams to their ends. Raises FailedError, by `merged`."""
         for met in merged(before, after, where):
             self._both(judge, met.before, met.after)
-            self._one(REMOVED, met.removed, judge.before_keys)
-            self._one(ADDED, met.added, judge.after_keys)
+            self._missing_from(REMOVED, met.removed, judge.before_keys)
+            self._missing_from(ADDED, met.added, judge.after_keys)
         for rows in self.rows_of.values():
             rows.finish()
         self._pair()
@@ -105,7 +105,7 @@ class Difference:
                 self.rows_of[kind].add(rows)
                 self.counts[kind] += DiffCount(rows.num_rows, _sum(rows["size"]), _sum(rows["before"]))
 
-    def _one(self, kind: str, rows: pa.RecordBatch, keys: object) -> None:
+    def _missing_from(self, kind: str, rows: pa.RecordBatch, keys: object) -> None:
         if rows.num_rows:
             columns = [rows["path"], rows["size"], *keys(rows)]  # type: ignore[operator]
             self.rows_of[kind].add(pa.record_batch(columns, ["path", "size", *self._keys]))

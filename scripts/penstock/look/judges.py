@@ -46,10 +46,15 @@ class ByDigest:
     def _compared(self, before: pa.RecordBatch, after: pa.RecordBatch) -> pa.Array:
         """Of rows of the same size whose digests differ."""
         kinds = [pc.replace_substring_regex(rows["digest"], ":.*$", "") for rows in (before, after)]
-        other = pc.not_equal(*kinds)
-        texts = (before["digests"].filter(other).to_pylist(), after["digests"].filter(other).to_pylist())
+        differing = pc.not_equal(*kinds)
+        texts = (
+            before["digests"].filter(differing).to_pylist(),
+            after["digests"].filter(differing).to_pylist(),
+        )
         found = pa.array([_further(one, two) for one, two in zip(*texts, strict=True)], pa.int8())
-        return pc.replace_with_mask(pa.repeat(pa.scalar(_DIFFERS, pa.int8()), len(other)), other, found)
+        return pc.replace_with_mask(
+            pa.repeat(pa.scalar(_DIFFERS, pa.int8()), len(differing)), differing, found
+        )
 
     def before_keys(self, rows: pa.RecordBatch) -> Sequence[pa.Array]:
         return [_sized(rows["size"], rows["digest"])]

@@ -50,40 +50,40 @@ def audits(layout: DatasetLayout) -> History:
 
 
 def _lines(layout: DatasetLayout, path: Path) -> History:
-    found: History = {"dataset": layout.dataset, "path": str(path), "problem": "", "lines": [], "damaged": 0}
+    shown: History = {"dataset": layout.dataset, "path": str(path), "problem": "", "lines": [], "damaged": 0}
     try:
         with Folder(layout.state) as folder:
             content = folder.read(path.name)
         bounded_json.check(content)
     except FileNotFoundError:
-        found["problem"] = "nothing was written there yet"
-        return found
+        shown["problem"] = "nothing was written there yet"
+        return shown
     except NotADirectoryError:
-        found["problem"] = "it lies below a `target.state_root` that is not configured here"
-        return found
+        shown["problem"] = "it lies below a `target.state_root` that is not configured here"
+        return shown
     except PermissionError:
-        found["problem"] = OWNERS_ALONE
-        return found
+        shown["problem"] = OWNERS_ALONE
+        return shown
     except ValueError as error:  # what is no plain file, too
-        found["problem"] = str(error)
-        return found
+        shown["problem"] = str(error)
+        return shown
     except OSError as error:
-        found["problem"] = str(error.strerror)
-        return found
+        shown["problem"] = str(error.strerror)
+        return shown
     rows: list[HistoryRow] = []
     for raw in plain_files.backwards(content):
-        if len(rows) + found["damaged"] == MOST:
-            found["problem"] = f"only its last {MOST} lines are shown"
+        if len(rows) + shown["damaged"] == MOST:
+            shown["problem"] = f"only its last {MOST} lines are shown"
             break
         try:
             line = typed_json.loads(raw)
         except ValueError:
-            found["damaged"] += 1
+            shown["damaged"] += 1
             continue
         if line.get("event") != CtimeInterval.event:
             rows.append(_row(raw, line, path))
-    found["lines"] = rows
-    return found
+    shown["lines"] = rows
+    return shown
 
 
 def _row(raw: bytes, line: Mapping[str, object], path: Path) -> HistoryRow:
@@ -94,17 +94,17 @@ def _row(raw: bytes, line: Mapping[str, object], path: Path) -> HistoryRow:
     event = text("event") or "?"
     try:
         # A line of `audits.jsonl` has no format.
-        told = _AUDITS[event](line) if event in _AUDITS else _told(history_line.from_json(raw, path))
+        sentence = _AUDITS[event](line) if event in _AUDITS else _told(history_line.from_json(raw, path))
     except (NewerFormatError, ValueError):
-        told = None
+        sentence = None
     return {
         "at": text("at"),
         "event": event,
         "release": text("release"),
         "by": text("by", "user"),
         "host": text("host"),
-        "text": _fields(line) if told is None else told,
-        "known": told is not None,
+        "text": _fields(line) if sentence is None else sentence,
+        "known": sentence is not None,
         "line": line,
     }
 

@@ -85,19 +85,19 @@ def dataset_row(
         return row
     if whole.shaped and whole.release in names:
         row["problem"] = ""  # its own row says so
-    found = []
+    rows = []
     for name in names:
         if not name.startswith("."):
             one = whole if name == whole.release else gate.judged(layout, trusted, release=name)
-            found.append(_row(one, row["current"], held.get(name), now))
+            rows.append(_row(one, row["current"], held.get(name), now))
     # Of two that were sealed in one second the current one is the newer.
     row["releases"] = sorted(
-        found,
+        rows,
         key=lambda one: (one["sealed"] or "", one["release"] == whole.release, one["release"]),
         reverse=True,
     )
-    row["files"] = sum(one["files"] or 0 for one in found)
-    row["bytes"] = sum(one["bytes"] or 0 for one in found)
+    row["files"] = sum(one["files"] or 0 for one in rows)
+    row["bytes"] = sum(one["bytes"] or 0 for one in rows)
     return row
 
 

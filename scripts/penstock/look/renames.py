@@ -47,22 +47,22 @@ class Pairs:
 
 def paired(removed: SpilledRows, added: SpilledRows, keys: Sequence[str], most: int = PASS) -> Pairs:
     """The pairs by the columns `keys` (binary, null where a row has none; ending in hexadecimal digits)."""
-    found = Pairs(len(removed), len(added))
+    pairs = Pairs(len(removed), len(added))
     if not len(removed) or not len(added):
-        return found
+        return pairs
     passes = min(len(ENDS), -(-(len(removed) + len(added)) // most))
     for key in keys:
         for number in range(passes):
             ends = None if passes == 1 else pa.array(ENDS[number::passes], pa.binary())
-            mine = _rows(removed, key, ends, found.left)
-            theirs = _rows(added, key, ends, found.came)
-            found.add(*_matched(mine, theirs))
-    return found
+            mine = _rows(removed, key, ends, pairs.left)
+            theirs = _rows(added, key, ends, pairs.came)
+            pairs.add(*_matched(mine, theirs))
+    return pairs
 
 
 def _rows(spilled: SpilledRows, key: str, ends: pa.Array | None, paired_already: bytearray) -> pa.Table:
     """The keys, and the numbers of their rows, of those rows of one pass that have no partner yet."""
-    found = []
+    batches = []
     for start, chunk in spilled.chunks():
         keys = chunk[key]
         free = pc.equal(flags(paired_already, start, chunk.num_rows), 0)
@@ -70,8 +70,8 @@ def _rows(spilled: SpilledRows, key: str, ends: pa.Array | None, paired_already:
         if ends is not None:
             wanted = pc.and_(wanted, pc.is_in(pc.binary_slice(keys, -2), value_set=ends))
         numbers = pa.array(range(start, start + chunk.num_rows), pa.int64())
-        found.append(pa.record_batch([keys, numbers], ["key", "number"]).filter(wanted))
-    return pa.Table.from_batches(found).combine_chunks()
+        batches.append(pa.record_batch([keys, numbers], ["key", "number"]).filter(wanted))
+    return pa.Table.from_batches(batches).combine_chunks()
 
 
 def flags(values: bytearray, start: int, count: int) -> pa.Array:
@@ -88,13 +88,13 @@ def _matched(removed: pa.Table, added: pa.Table) -> tuple[list[int], list[int]]:
     theirs = added.filter(pc.is_in(added["key"], value_set=mine["key"]))
     if not mine.num_rows:
         return [], []
-    one, two = mine, theirs
+    left, right = mine, theirs
     if any(pc.count_distinct(rows["key"]).as_py() < rows.num_rows for rows in (mine, theirs)):
-        one, two = _ranked(mine), _ranked(theirs)
-    places = pc.index_in(two["key"], value_set=one["key"])
+        left, right = _ranked(mine), _ranked(theirs)
+    places = pc.index_in(right["key"], value_set=left["key"])
     both = pc.is_valid(places)
-    numbers = one["number"].take(places.filter(both))
-    return numbers.to_pylist(), two["number"].filter(both).to_pylist()
+    numbers = left["number"].take(places.filter(both))
+    return numbers.to_pylist(), right["number"].filter(both).to_pylist()
 
 
 def _ranked(rows: pa.Table) -> pa.Table:

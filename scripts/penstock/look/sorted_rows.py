@@ -39,29 +39,29 @@ class Met(NamedTuple):
 def merged(before: Iterable[pa.RecordBatch], after: Iterable[pa.RecordBatch], where: str) -> Iterator[Met]:
     """Both streams to their ends, each row once. A column `path` is binary, and ascends. Raises FailedError,
     which names `where`, for a stream that does not ascend."""
-    one, two = RowCursor(_ascending(before, where)), RowCursor(_ascending(after, where))
-    while one.rows is not None and two.rows is not None:
-        last = min(one.last, two.last)
-        yield _met(one.take(one.count(last)), two.take(two.count(last)))
-    for rows in one.rest():
+    left, right = RowCursor(_ascending(before, where)), RowCursor(_ascending(after, where))
+    while left.rows is not None and right.rows is not None:
+        last = min(left.last, right.last)
+        yield _met(left.take(left.count(last)), right.take(right.count(last)))
+    for rows in left.rest():
         none = rows.slice(0, 0)
         yield Met(none, none, rows, none)
-    for rows in two.rest():
+    for rows in right.rest():
         none = rows.slice(0, 0)
         yield Met(none, none, none, rows)
 
 
-def _met(one: pa.RecordBatch, two: pa.RecordBatch) -> Met:
-    mine, theirs = one["path"], two["path"]
+def _met(left: pa.RecordBatch, right: pa.RecordBatch) -> Met:
+    mine, theirs = left["path"], right["path"]
     if mine.equals(theirs):
-        return Met(one, two, one.slice(0, 0), two.slice(0, 0))
+        return Met(left, right, left.slice(0, 0), right.slice(0, 0))
     places = pc.index_in(theirs, value_set=mine)
     both = pc.is_valid(places)
     return Met(
-        one.take(places.drop_null()),
-        two.filter(both),
-        one.filter(pc.invert(pc.is_in(mine, value_set=theirs))),
-        two.filter(pc.invert(both)),
+        left.take(places.drop_null()),
+        right.filter(both),
+        left.filter(pc.invert(pc.is_in(mine, value_set=theirs))),
+        right.filter(pc.invert(both)),
     )
 
 

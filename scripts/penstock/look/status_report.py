@@ -30,24 +30,24 @@ def run(context: Context, dataset: str) -> StatusResult:
     that of `gate`, unless nothing stands against what is published and a run is not at its end: then it is
     the run's."""
     layout, target = context.layout(dataset), context.config.target
-    found = gate.judged(layout, target.owners)
-    answer: StatusResult = {"dataset": dataset, "state": found.state}
-    if found.error is not None and found.state != gate.NOTHING:
-        answer |= {"why": found.problem, "to_do": found.error.hint}
+    judgement = gate.judged(layout, target.owners)
+    answer: StatusResult = {"dataset": dataset, "state": judgement.state}
+    if judgement.error is not None and judgement.state != gate.NOTHING:
+        answer |= {"why": judgement.problem, "to_do": judgement.error.hint}
     answer["pause"] = pause.words(layout.root)
     answer["hold"] = hold.warning(layout.root)
-    answer["current"] = found.release or None
+    answer["current"] = judgement.release or None
     answer["lock"] = run_state.held_by(layout)
-    if found.error is None:
-        answer["path"] = str(found.data)
+    if judgement.error is None:
+        answer["path"] = str(judgement.data)
     if context.ops:
         answer["ops"] = ops_share.holders_of(layout)
-    answer |= _published(found)
-    if found.shaped and found.state != gate.OLDER:
+    answer |= _published(judgement)
+    if judgement.shaped and judgement.state != gate.OLDER:
         try:
             answer["releases"] = dataset_folders.releases(layout)
             answer["pins"] = _pins(context, layout)
-            answer |= _work(context, layout, found)
+            answer |= _work(context, layout, judgement)
         except FindingsError as error:
             # Of the owner's own folders: readers get what they got.
             answer["work"] = {"state": gate.DAMAGED, "why": error.why, "to_do": error.hint}
@@ -56,12 +56,12 @@ def run(context: Context, dataset: str) -> StatusResult:
     return cast("StatusResult", {key: value for key, value in answer.items() if value})
 
 
-def _published(found: Judgement) -> StatusResult:
-    answer: StatusResult = {"findings": found.findings}
-    if found.stored is not None:
-        seal = found.stored.seal
+def _published(judgement: Judgement) -> StatusResult:
+    answer: StatusResult = {"findings": judgement.findings}
+    if judgement.stored is not None:
+        seal = judgement.stored.seal
         answer |= {"files": seal.files, "bytes": seal.bytes, "sealed": seal.sealed}
-    answer["last_audit"] = verdicts.last(found.verdict)
+    answer["last_audit"] = verdicts.last(judgement.verdict)
     return answer
 
 
@@ -75,10 +75,10 @@ def _pins(context: Context, layout: DatasetLayout) -> list[str]:
     return [*words[: pins.NAMED], *([counted] if more else [])]
 
 
-def _work(context: Context, layout: DatasetLayout, found: Judgement) -> StatusResult:
+def _work(context: Context, layout: DatasetLayout, judgement: Judgement) -> StatusResult:
     """What the dataset's owner sees of its last run."""
     if not os.path.lexists(layout.folder):
-        return {"to_do": found.error.hint if found.error else ""}
+        return {"to_do": judgement.error.hint if judgement.error else ""}
     if not dataset_folders.owns(layout):
         who = accounts.told([str(layout.folder.lstat().st_uid)])
         visible: StatusResult = {
@@ -86,29 +86,29 @@ def _work(context: Context, layout: DatasetLayout, found: Judgement) -> StatusRe
         }
         if staging := under_way.find(layout):
             visible["under_way"] = str(staging)
-        if found.state == gate.NOTHING and found.error is not None:
-            visible["to_do"] = found.error.hint
+        if judgement.state == gate.NOTHING and judgement.error is not None:
+            visible["to_do"] = judgement.error.hint
         return visible
     last = _last_run(layout)
     work = run_state.of(context, layout, last)
-    told: StatusResult = {"work": work}
+    status: StatusResult = {"work": work}
     if last is not None:
-        told |= {"run": last.id, "release": last.release}
-        told["arrays"] = [
+        status |= {"run": last.id, "release": last.release}
+        status["arrays"] = [
             one.array or one.name
             for one in ArrayBook(last.folder.arrays).open()
             if not abilities_of(one.kind).elements_end_with_controller
         ]
-        told["abandoned"] = list(map(abandoned_stagings.sentence, abandoned_stagings.described(last)))
-    if found.state not in (gate.PUBLISHED, gate.NOTHING):
-        return told
+        status["abandoned"] = list(map(abandoned_stagings.sentence, abandoned_stagings.described(last)))
+    if judgement.state not in (gate.PUBLISHED, gate.NOTHING):
+        return status
     if work:
-        told |= {"state": work["state"], "why": work.get("why", ""), "to_do": work.get("to_do", "")}
-    elif last is not None and found.release and found.release != last.release:
-        told["why"] = f"{last.release} is published, current is {found.release}"
-    elif found.state == gate.NOTHING:
-        told["to_do"] = found.error.hint if found.error else ""
-    return told
+        status |= {"state": work["state"], "why": work.get("why", ""), "to_do": work.get("to_do", "")}
+    elif last is not None and judgement.release and judgement.release != last.release:
+        status["why"] = f"{last.release} is published, current is {judgement.release}"
+    elif judgement.state == gate.NOTHING:
+        status["to_do"] = judgement.error.hint if judgement.error else ""
+    return status
 
 
 def _last_run(layout: DatasetLayout) -> Run | None:

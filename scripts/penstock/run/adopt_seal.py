@@ -79,12 +79,12 @@ def prepare(context: Context, dataset: str, tree: Path) -> None:
             why=f"{holding_it} holds releases; taking the tree away would destroy them",
             hint="copy it to a folder of its own first; without --seal it is compared where it is",
         )
-    seen = tree.stat()
-    if seen.st_uid != os.geteuid():
+    status = tree.stat()
+    if status.st_uid != os.geteuid():
         raise PreflightError(
             "the tree is another account's",
             where=theirs,
-            why=f"it is of uid {seen.st_uid}, this is uid {os.geteuid()}",
+            why=f"it is of uid {status.st_uid}, this is uid {os.geteuid()}",
             hint="only its owner can hand it over: let that account run this, or chown the tree",
         )
     adopted_files.try_move(tree, layout.releases, Path(aside_of(theirs)))
@@ -132,11 +132,11 @@ def refuse(result: AdoptionResult, *, leave_extra: bool) -> None:
             hint=f"they are listed in {result['all_differences']}; the same command compares again",
         )
     if left and not leave_extra:
-        told = ", ".join(f"{count:,} {kind}" for kind, count in left.items())
+        extras = ", ".join(f"{count:,} {kind}" for kind, count in left.items())
         raise FindingsError(
             "the tree holds what the release will not",
             where=result["tree"],
-            why=told,
+            why=extras,
             hint=f"they are listed in {result['all_differences']}; `--leave-extra` moves them to "
             f"{aside_of(result['tree'])} when the tree becomes the release",
         )
@@ -211,18 +211,22 @@ def intended(context: Context, dataset: str, result: AdoptionResult) -> list[str
     aside = sum(one["files"] for kind, one in counts.items() if kind in NOT_LISTED)
     wrong = sum(one["files"] for kind, one in counts.items() if kind in TO_FETCH and kind != "missing")
     moves = f"{result['tree']} becomes a release of {dataset} below {layout.releases}, by one rename"
-    told = [
+    sentences = [
         f"{moves}; nothing is found at its old place then",
         f"{fetch:,} files, {size:,} bytes, are fetched from the source",
     ]
     if aside or wrong:
-        told.append(f"{aside + wrong:,} things are moved to {aside_of(result['tree'])}; nothing is deleted")
+        sentences.append(
+            f"{aside + wrong:,} things are moved to {aside_of(result['tree'])}; nothing is deleted"
+        )
     by_size = sum(one["files"] for one in result["same"] if one["how"] == "size")
     if by_size:
-        told.append(f"{by_size:,} files are taken by their size alone: the release says so (grade `size`)")
+        sentences.append(
+            f"{by_size:,} files are taken by their size alone: the release says so (grade `size`)"
+        )
     undo = adoption_store.undo(adoption_store.of_result(result))
-    told.append(f"modes, times and places as they were are kept in {undo}")
-    return told
+    sentences.append(f"modes, times and places as they were are kept in {undo}")
+    return sentences
 
 
 def mark(context: Context, dataset: str, result: AdoptionResult) -> Run:

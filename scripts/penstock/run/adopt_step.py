@@ -80,7 +80,7 @@ def run(context: Context, dataset: str, request: Request) -> AdoptionResult:
     Raises PreflightError for a tree or a source that cannot be read, LockedError when another comparison of
     the dataset is at work, FailedError, InterruptedRunError (go on by the same command).
     """
-    tree, seen = _tree(request.tree)
+    tree, status = _tree(request.tree)
     if request.seal:
         adopt_seal.prepare(context, dataset, tree)
     layout = _layout(context, dataset)
@@ -94,7 +94,7 @@ def run(context: Context, dataset: str, request: Request) -> AdoptionResult:
     durable.make_dirs(layout.adoptions)
     with lock_of(context, layout, "", STEP, LOCK):
         began = time.time()
-        folder, adoption = _meet(context, config, layout, sources, tree, seen, request)
+        folder, adoption = _meet(context, config, layout, sources, tree, status, request)
         comparison = _Comparison(context, config, layout, folder, adoption, sources)
         result = comparison.run(began)
         adoption_store.tidy(layout, adoption.id)
@@ -118,7 +118,7 @@ def _tree(path: Path) -> tuple[Path, os.stat_result]:
     """The tree's top folder without links, and its stat. Raises PreflightError."""
     tree = Path(os.path.realpath(path))
     try:
-        seen = tree.stat()
+        status = tree.stat()
         os.close(os.open(tree, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC))
     except OSError as error:
         raise PreflightError(
@@ -127,7 +127,7 @@ def _tree(path: Path) -> tuple[Path, os.stat_result]:
             why=str(error.strerror),
             hint="name its top folder: what lies in it is compared with the source",
         ) from None
-    return tree, seen
+    return tree, status
 
 
 def _apart(tree: Path, source: Source) -> None:
@@ -176,7 +176,7 @@ def _meet(
     layout: DatasetLayout,
     sources: list[Source],
     tree: Path,
-    seen: os.stat_result,
+    status: os.stat_result,
     request: Request,
 ) -> tuple[RunLayout, Adoption]:
     """The comparison of this tree with what the source holds now: one that is there already, or a new one."""
@@ -189,13 +189,13 @@ def _meet(
         context.emit(events.Ended(layout.dataset, "list", listed_now))
         if gathered.empty_folders:
             empty_folders.write(spool / EMPTY_FOLDERS, gathered.empty_folders)
-        named = adoption_store.identity(tree, seen, gathered.digest, context.config.plan)
+        named = adoption_store.identity(tree, status, gathered.digest, context.config.plan)
         adoption = Adoption(
             named,
             layout.dataset,
             str(tree),
-            seen.st_dev,
-            seen.st_ino,
+            status.st_dev,
+            status.st_ino,
             f"{datetime.now(UTC):%Y-%m-%dT%H:%M:%SZ}",
             gathered.digest,
             gathered.files,
@@ -388,13 +388,13 @@ class _Counted:
         self.shown: list[Difference] = []
 
     def pass_on(self, found: Iterator[Difference], context: Context) -> Iterator[Difference]:
-        for one in found:
+        for difference in found:
             context.stop.check()
-            self.files[one.kind] += 1
-            self.bytes[one.kind] += one.size
+            self.files[difference.kind] += 1
+            self.bytes[difference.kind] += difference.size
             if len(self.shown) < SHOWN:
-                self.shown.append(one)
-            yield one
+                self.shown.append(difference)
+            yield difference
 
     def amounts(self) -> dict[str, Amount]:
         return {
@@ -426,10 +426,12 @@ def judge(result: AdoptionResult) -> None:
     """Raises FindingsError (exit 4) when the tree differs. What is only told is no difference."""
     if result["status"] != "DIFFERS":
         return
-    told = ", ".join(f"{one['files']:,} {kind}" for kind, one in result["counts"].items() if kind not in TOLD)
+    counts = ", ".join(
+        f"{one['files']:,} {kind}" for kind, one in result["counts"].items() if kind not in TOLD
+    )
     raise FindingsError(
         "the tree is not what the source holds",
         where=result["tree"],
-        why=told,
+        why=counts,
         hint=f"all differences are listed in {result['all_differences']}",
     )

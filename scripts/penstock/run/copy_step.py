@@ -83,15 +83,15 @@ def copy(context: Context, run: Run) -> CopyReceipt:
     _elements(context, run, ok, lowered, len(left))
     promises.lower(run.layout, run.id, 0, 0)
     promises.at_once(context, run.layout, run.id, 0)
-    told = receipts.of_elements(run, STEP)
-    fresh = [r for i, r in zip(run.indices, told, strict=True) if i not in done_before]
+    elements = receipts.of_elements(run, STEP)
+    fresh = [r for i, r in zip(run.indices, elements, strict=True) if i not in done_before]
     for text in (text for r in fresh for text in r.warnings):
         context.emit(events.Warned(run.dataset, STEP, text=text))
-    changed, gone = amended_listing.totals(told)
+    changed, gone = amended_listing.totals(elements)
     if changed or gone:
-        amended_listing.check_limits(run, told)
+        amended_listing.check_limits(run, elements)
         if not folder.receipt("permissions").exists():
-            amended_listing.remove_empty_folders(run, told)
+            amended_listing.remove_empty_folders(run, elements)
         text = (
             f"the source changed while it was copied: {human.counted(changed, 'file')} in their new version"
         )
@@ -106,13 +106,13 @@ def copy(context: Context, run: Run) -> CopyReceipt:
         "elements_run": len(fresh),
         "copied_rows": sum(r.done_files - r.linked for r in fresh),
         "copied_bytes": sum(r.done_bytes for r in fresh),
-        "linked": sum(r.linked - r.taken for r in told),
-        "taken": sum(r.taken for r in told),
-        "retries": sum(r.retries for r in told),
-        "hosts": sorted({r.host for r in told}),
+        "linked": sum(r.linked - r.taken for r in elements),
+        "taken": sum(r.taken for r in elements),
+        "retries": sum(r.retries for r in elements),
+        "hosts": sorted({r.host for r in elements}),
         "slurm_api": context.cluster.way,
     }
-    receipts.keep(run, receipt, told)
+    receipts.keep(run, receipt, elements)
     context.emit(events.Ended(run.dataset, STEP, receipt))
     return receipt
 

@@ -26,24 +26,24 @@ def run(config: Config, datasets: Sequence[str], step: str = "run") -> DryRunRes
 
 def _one(context: Context, name: str, step: str) -> Preview:
     dataset = context.dataset(name)
-    told: Preview = {
+    preview: Preview = {
         "dataset": name,
         "sources": [source.url for source in dataset.sources],
         "target": str(context.layout(name).folder),
         "backend": context.config.cluster.backend,
     }
     try:
-        found = status_report.run(context, name)
+        status = status_report.run(context, name)
     except (PenstockError, OSError) as error:
-        return {**told, "problem": str(error)}
+        return {**preview, "problem": str(error)}
     kept = ("state", "current", "files", "bytes", "lock")
-    seen = {key: value for key, value in found.items() if key in kept}
-    if why := found.get("why"):
-        seen["state"] = f"{found['state']}: {why}"
-    return cast("Preview", {**told, **seen, "would": _would(found, step)})
+    shown = {key: value for key, value in status.items() if key in kept}
+    if why := status.get("why"):
+        shown["state"] = f"{status['state']}: {why}"
+    return cast("Preview", {**preview, **shown, "would": _would(status, step)})
 
 
-def _would(found: StatusResult, step: str) -> str:
+def _would(status: StatusResult, step: str) -> str:
     """
     | command | published | a run is under way | then                                         |
     |---------|-----------|--------------------|----------------------------------------------|
@@ -55,10 +55,10 @@ def _would(found: StatusResult, step: str) -> str:
 
     Where another account stages the dataset, a run by this one would do nothing.
     """
-    current, following = found.get("current"), found.get("work", {}).get("step")
+    current, following = status.get("current"), status.get("work", {}).get("step")
     if step == "audit":
         return f"read release {current} back and compare it" if current else "nothing: no release to audit"
-    if found.get("seen"):
+    if status.get("seen"):
         return "nothing: another account stages this dataset, and a run by this one is refused"
     if following:
         return f"list the source; if it is unchanged, go on with {following}, else begin a new release"

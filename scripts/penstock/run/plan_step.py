@@ -283,12 +283,12 @@ def _plan(context: Context, run: Run) -> None:
     try:
         files, objects = totals.new_inodes, stores.expected_chunk_files(totals)
         promise.ask(max(0, totals.blocks), files, stores.gid, objects)
-        enough, seen = promise.admitted(
+        enough, checks = promise.admitted(
             lambda others: (forecast.room(layout, totals, keep, others), stores.check(totals, others))
         )
         kept = stores.chunk_files
         promise.keep(stores.pool, kept)
-        _make(context, planner, totals, tried, enough, seen)
+        _make(context, planner, totals, tried, enough, checks)
         if stores.chunk_files != kept:  # the staging folder could not be striped as wished
             promise.keep(stores.pool, stores.chunk_files)
     except BaseException:
@@ -302,7 +302,7 @@ def _make(
     totals: Totals,
     tried: TargetProbe,
     enough: str,
-    seen: list[CheckResult],
+    checks: list[CheckResult],
 ) -> None:
     """Shards, staging and plan of a run that has room."""
     run, info, folder, layout = planner.run, planner.info, planner.folder, planner.run.layout
@@ -327,11 +327,11 @@ def _make(
         abandoned_stagings.take(one, info.run)
     data = dataset_folders.open_staging(layout, info.release, policy.dir_mode, gid, rules)
     try:
-        seen += planner.stores.stripe(data, totals)
+        checks += planner.stores.stripe(data, totals)
     except PenstockError:
         tree_removal.remove_tree(data.parent, context.spend)
         raise
-    _warn(context, info, seen)
+    _warn(context, info, checks)
     for name in empty_folders.read(folder.empty_folders):
         durable.make_dirs(data / name)
     shards = planner.shards(totals, decision.shards)
@@ -373,7 +373,7 @@ def _make(
             f"{takes}; verify reads it once more",
             *([linked] if linked else []),
             enough,
-            *map(told, seen),
+            *map(told, checks),
         ),
     )
     documents.write(run_documents.PLAN, folder.plan, plan)

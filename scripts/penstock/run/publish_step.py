@@ -96,11 +96,11 @@ def _publish(context: Context, run: Run) -> PublishReceipt:
     context.assert_held()
     history.note_intervals(layout)
     before = dataset_folders.current(layout)
-    told = current_pointer.settled(run)
-    if not told:
+    settled = current_pointer.settled(run)
+    if not settled:
         _demand_signature(layout, stored)
         reveal.point(layout, info.release, context.assert_held)
-    if not told or _seal_is_unnamed(run, stored):
+    if not settled or _seal_is_unnamed(run, stored):
         context.assert_held()
         line = Publication(
             at=clock.stamp(layout.releases),
@@ -117,16 +117,16 @@ def _publish(context: Context, run: Run) -> PublishReceipt:
             renamed=seal.renamed,
         )
         history.append(layout, line)
-        if not fresh and not told:
+        if not fresh and not settled:
             text = f"the source holds again what release {info.release} was published of: `current` names it"
             context.emit(events.Noted(dataset, STEP, text=text))
-    if told and (kept := current_pointer.kept(run)):
+    if settled and (kept := current_pointer.kept(run)):
         context.emit(events.Noted(dataset, STEP, text=kept))
     receipt: PublishReceipt = {
         **receipts.head(run, STEP, started),
         **_facts(stored),
         "previous": before,
-        "moved": before != info.release and not told,
+        "moved": before != info.release and not settled,
         **_now(run),
     }
     receipts.write_step(run.folder, receipt)

@@ -56,21 +56,21 @@ def read_back(context: Context, run: Run, copy_again: Callable[[], None]) -> Ver
         again.update(damaged)
         _take_back(context, run, damaged)
         copy_again()
-    told = receipts.of_elements(run, STEP)
+    elements = receipts.of_elements(run, STEP)
     receipt: VerifyReceipt = {
         **receipts.head(run, STEP, started),
         "files": plan.files,
         "bytes": plan.bytes,
         "elements": len(run.indices),
-        "grades": _summed(one.grades for one in told),
-        "methods": _summed(one.methods for one in told),
+        "grades": _summed(one.grades for one in elements),
+        "methods": _summed(one.methods for one in elements),
         "copied_again": sorted(again),
-        "hosts": sorted({one.host for one in told}),
+        "hosts": sorted({one.host for one in elements}),
         "slurm_api": context.cluster.way,
-        "carried_files": sum(one.carried[0] for one in told),
-        "carried_bytes": sum(one.carried[1] for one in told),
+        "carried_files": sum(one.carried[0] for one in elements),
+        "carried_bytes": sum(one.carried[1] for one in elements),
     }
-    receipts.keep(run, receipt, told)
+    receipts.keep(run, receipt, elements)
     context.emit(events.Ended(run.dataset, STEP, receipt))
     return receipt
 

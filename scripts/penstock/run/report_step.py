@@ -139,11 +139,11 @@ def _gathered(context: Context, run: Run) -> tuple[Result, ElementAccounts]:
             amended = cast("AmendedFiles", typed_json.plain(seal.amended))
             result |= {"amended": amended, "files": seal.files, "bytes": seal.bytes}
         target = context.config.target
-        found = gate.judged(layout, target.owners)
-        result["current"] = str(layout.current) if found.release else ""
-        if found.release != info.release:
-            result["why"] = f"published, but `current` was moved to {found.release}"
-        result |= judged(found)
+        judgement = gate.judged(layout, target.owners)
+        result["current"] = str(layout.current) if judgement.release else ""
+        if judgement.release != info.release:
+            result["why"] = f"published, but `current` was moved to {judgement.release}"
+        result |= judged(judgement)
     ended = max((r["ended"] for r in done.values() if r), default=0.0)
     if ended:
         result["ended"] = _iso(ended)
@@ -152,19 +152,19 @@ def _gathered(context: Context, run: Run) -> tuple[Result, ElementAccounts]:
     return result, accounts
 
 
-def judged(found: Judgement) -> Result:
+def judged(judgement: Judgement) -> Result:
     """What the judgement of a dataset adds to the result of its run: what readers get by `current`, the last
     audit, and where the gate is closed {status, why, findings}."""
-    last = verdicts.last(found.verdict)
-    told: Result = {"last_audit": last} if last else {}
-    if found.release:
-        told |= {"current_release": found.release, "path": str(found.data)}
-    if found.error is not None:
-        problem = f"held: {found.problem}" if found.state == gate.HELD else found.problem
-        why = f"{problem}; {found.error.hint}" if found.error.hint else problem
-        status = "FINDINGS" if isinstance(found.error, FindingsError) else "FAILED"
-        told |= {"status": status, "why": why, "findings": found.findings}
-    return told
+    last = verdicts.last(judgement.verdict)
+    shown: Result = {"last_audit": last} if last else {}
+    if judgement.release:
+        shown |= {"current_release": judgement.release, "path": str(judgement.data)}
+    if judgement.error is not None:
+        problem = f"held: {judgement.problem}" if judgement.state == gate.HELD else judgement.problem
+        why = f"{problem}; {judgement.error.hint}" if judgement.error.hint else problem
+        status = "FINDINGS" if isinstance(judgement.error, FindingsError) else "FAILED"
+        shown |= {"status": status, "why": why, "findings": judgement.findings}
+    return shown
 
 
 def _amounts(

@@ -147,8 +147,8 @@ def comparison(result: AdoptionResult, shown: int = SHOWN) -> str:
         for name, count in sorted(result["methods"].items())
     ]
     if result["earlier"]:
-        told = f"{human.count(result['earlier'])} of them by an earlier command, untouched since"
-        lines.append(line("Read", told))
+        note = f"{human.count(result['earlier'])} of them by an earlier command, untouched since"
+        lines.append(line("Read", note))
     counts = result["counts"]
     ordered = sorted(result["differences"], key=lambda one: KINDS.index(one.kind))
     for kind, same in groupby(ordered, key=lambda one: one.kind):
@@ -167,26 +167,26 @@ def comparison(result: AdoptionResult, shown: int = SHOWN) -> str:
     lines.append(line("Took", human.duration(result["seconds"])))
     by_size = sum(one["files"] for one in result["same"] if one["how"] == SIZE)
     said = [f"{human.count(one['files'])} {kind}" for kind, one in counts.items()]
-    told = ", ".join([*said, *([f"{human.counted(by_size, 'file')} by size alone"] if by_size else [])])
-    lines.append(line("STATUS", f"{result['status']} ({told})" if told else result["status"]))
+    note = ", ".join([*said, *([f"{human.counted(by_size, 'file')} by size alone"] if by_size else [])])
+    lines.append(line("STATUS", f"{result['status']} ({note})" if note else result["status"]))
     return "".join(f"{one}\n" for one in lines)
 
 
 def _same(result: AdoptionResult) -> dict[str, Amount]:
     """Files that are the same, by what they were compared with, in words."""
-    found: dict[str, Amount] = {}
-    for one in result["same"]:
-        amount = found.setdefault(by(one), {"files": 0, "bytes": 0})
-        amount["files"] += one["files"]
-        amount["bytes"] += one["bytes"]
-    return found
+    amounts: dict[str, Amount] = {}
+    for proven in result["same"]:
+        amount = amounts.setdefault(by(proven), {"files": 0, "bytes": 0})
+        amount["files"] += proven["files"]
+        amount["bytes"] += proven["bytes"]
+    return amounts
 
 
-def by(one: SameJson) -> str:
+def by(proven: SameJson) -> str:
     """What files that are the same were compared by."""
-    if one["how"] == CHECKSUM:
-        return GRADES.get(one["grade"], "a checksum")
-    return BY_READING if one["how"] == READ else BY_SIZE
+    if proven["how"] == CHECKSUM:
+        return GRADES.get(proven["grade"], "a checksum")
+    return BY_READING if proven["how"] == READ else BY_SIZE
 
 
 def _title(mark: str) -> str:

@@ -99,23 +99,23 @@ def render(result: AuditResult) -> str:
     lines.append(line("Means", result["promise"]))
     lines += _findings(result)
     counts = result["counts"]
-    told = ", ".join(f"{human.count(counts[kind])} {kind}" for kind in KINDS if counts.get(kind))
+    note = ", ".join(f"{human.count(counts[kind])} {kind}" for kind in KINDS if counts.get(kind))
     left = ", ".join(f"{human.count(one['files'])} {kind}" for kind, one in sorted(result["skipped"].items()))
-    told = ", ".join(filter(None, (told, left and f"not read: {left}")))
-    told = "no file was read" if result["status"] == "PARTLY" and not told else told
-    lines.append(line("STATUS", f"{result['status']} ({told})" if told else result["status"]))
+    note = ", ".join(filter(None, (note, left and f"not read: {left}")))
+    note = "no file was read" if result["status"] == "PARTLY" and not note else note
+    lines.append(line("STATUS", f"{result['status']} ({note})" if note else result["status"]))
     return "".join(f"{line}\n" for line in lines)
 
 
 def _skipped(result: AuditResult) -> list[str]:
     """What was not opened, since its data is not here."""
     lines = []
-    for kind, one in sorted(result["skipped"].items()):
-        amount = f"{human.counted(one['files'], 'file')}, {human.size(one['bytes'])}: {kind}"
+    for kind, skipped in sorted(result["skipped"].items()):
+        amount = f"{human.counted(skipped['files'], 'file')}, {human.size(skipped['bytes'])}: {kind}"
         lines.append(line("Not read", amount))
-        lines += table(("?", path, f"{kind}: {why}") for path, why in one["paths"])
-        if one["files"] > len(one["paths"]):
-            lines.append(f"    and {human.count(one['files'] - len(one['paths']))} more")
+        lines += table(("?", path, f"{kind}: {why}") for path, why in skipped["paths"])
+        if skipped["files"] > len(skipped["paths"]):
+            lines.append(f"    and {human.count(skipped['files'] - len(skipped['paths']))} more")
     if result["all_skipped"]:
         lines.append(line("All of them", result["all_skipped"]))
     return lines

@@ -44,10 +44,10 @@ def run(parsed: argparse.Namespace, session: Session) -> int:
             output.show(f"{name}: {'; '.join(ended[name]) or 'nothing runs'}")
         jobs = {} if parsed.root else controller_job.waiting(context.cluster, session.file)
         for job, datasets in jobs.items():
-            told = f"scancel {job} ends it, for {', '.join(datasets) or 'whatever it was submitted for'}"
+            end = f"scancel {job} ends it, for {', '.join(datasets) or 'whatever it was submitted for'}"
             if datasets and {*datasets} <= {*names}:
                 context.cluster.cancel(job)
-                told = "ended"
-            output.show(f"the submitted controller, job {job}, had not begun: {told}")
+                end = "ended"
+            output.show(f"the submitted controller, job {job}, had not begun: {end}")
     session.receipt({"datasets": ended})
     return 0

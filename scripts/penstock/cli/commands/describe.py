@@ -27,11 +27,11 @@ def run(parsed: argparse.Namespace, session: Session) -> int:
     config = session.config()
     name = session.only(config, parsed.name)
     with session.context(config) as context:
-        found = describing.run(context, name, parsed.release)
-        for piece in found.pieces:
+        description = describing.run(context, name, parsed.release)
+        for piece in description.pieces:
             output.show_piece(piece)
-    if found.left_out:
-        keys = ", ".join(f"`{key}`" for key in found.left_out)
+    if description.left_out:
+        keys = ", ".join(f"`{key}`" for key in description.left_out)
         output.say(f"{name}: catalogues ask for more than the file that `describe` names has: {keys}")
-    session.receipt({"dataset": name, "release": found.release, "left_out": list(found.left_out)})
+    session.receipt({"dataset": name, "release": description.release, "left_out": list(description.left_out)})
     return 0

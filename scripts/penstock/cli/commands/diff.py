@@ -90,45 +90,45 @@ def run(parsed: argparse.Namespace, session: Session) -> int:
     else:
         layout = target_datasets.chosen(parsed, session).only(parsed.name)
         got = compared.releases(layout, parsed.release, parsed.other)
-    with got.found as found:
-        _show(parsed, session, found, got.result)
+    with got.difference as difference:
+        _show(parsed, session, difference, got.result)
     session.receipt(got.result)
     return DIFFERENT if parsed.exit_code and not got.result["equal"] else 0
 
 
-def _show(parsed: argparse.Namespace, session: Session, found: Difference, result: DiffResult) -> None:
+def _show(parsed: argparse.Namespace, session: Session, difference: Difference, result: DiffResult) -> None:
     from penstock.look.difference import LISTED
 
     if session.as_json:
         for kind in LISTED:
-            for changed in found.rows(kind):
+            for changed in difference.rows(kind):
                 output.show_json(_as_json(changed))
         output.show_json(result)
         return
     limit = None if parsed.all else flags.SHOWN_ROWS
     output.show_lines(summary(result))
     for kind in LISTED:
-        output.show_lines(map(row, islice(found.rows(kind), limit)))
+        output.show_lines(map(row, islice(difference.rows(kind), limit)))
         left = result["counts"][kind].files - (limit or 0)
         if limit is not None and left > 0:
             output.show_lines([more(kind, left)])
 
 
-def _as_json(one: DiffRow) -> Mapping[str, object]:
+def _as_json(changed: DiffRow) -> Mapping[str, object]:
     """Of a row what is known of it; names as text, whose bytes are `os.fsencode` of it."""
-    told = {
-        "kind": one.kind,
-        "path": os.fsdecode(one.path),
-        "bytes": one.bytes,
-        "bytes_before": one.bytes_before,
+    fields = {
+        "kind": changed.kind,
+        "path": os.fsdecode(changed.path),
+        "bytes": changed.bytes,
+        "bytes_before": changed.bytes_before,
     }
-    return told if one.was is None else {**told, "was": os.fsdecode(one.was)}
+    return fields if changed.was is None else {**fields, "was": os.fsdecode(changed.was)}
 
 
 def summary(result: DiffResult) -> list[Line]:
     """Counts by kind, files and bytes; kinds without a file are left out."""
     after = result["after"] or " ".join(result["source"]) + " now"
-    told = [Line(printable(f"{result['dataset']}: {result['before']} -> {after}"), "bold")]
+    shown = [Line(printable(f"{result['dataset']}: {result['before']} -> {after}"), "bold")]
     rows = [
         [
             _MEANS.get(kind, kind),
@@ -140,21 +140,21 @@ def summary(result: DiffResult) -> list[Line]:
         if count.files
     ]
     for texts in lines(_COLUMNS, rows, indent=2):
-        told += map(Line, texts)
+        shown += map(Line, texts)
     if result["permissions"]:
-        told.append(Line(printable(f"  permissions differ: {result['permissions']}"), "yellow"))
-    return told
+        shown.append(Line(printable(f"  permissions differ: {result['permissions']}"), "yellow"))
+    return shown
 
 
-def row(one: DiffRow) -> Line:
-    size, before = one.bytes, one.bytes_before
-    name = shown(one.path) if one.was is None else f"{shown(one.was)} -> {shown(one.path)}"
+def row(changed: DiffRow) -> Line:
+    size, before = changed.bytes, changed.bytes_before
+    name = shown(changed.path) if changed.was is None else f"{shown(changed.was)} -> {shown(changed.path)}"
     much = human.size((before if size is None else size) or 0)
     if size is not None and before is not None and size != before:
         sizes = (human.size(before), much)
         # Where both round to the same, the bytes are counted out.
         much = " -> ".join(sizes if sizes[0] != sizes[1] else (f"{n:,} B" for n in (before, size)))
-    return Line(f"{MARKS[one.kind]} {name}  ({much})", STYLES[one.kind])
+    return Line(f"{MARKS[changed.kind]} {name}  ({much})", STYLES[changed.kind])
 
 
 def shown(path: bytes) -> str:

@@ -111,12 +111,12 @@ def _paced(target: TargetConfig, layout: DatasetLayout, session: Session) -> Ite
         yield spend
 
 
-def render(found: Sequence[DiskUse], columns: int = COLUMNS) -> list[Line]:
+def render(uses: Sequence[DiskUse], columns: int = COLUMNS) -> list[Line]:
     """A block a dataset."""
-    told: list[Line] = []
-    for one in found:
-        told += _dataset(one, columns)
-    return told or [Line("there is no dataset below this root")]
+    lines: list[Line] = []
+    for one in uses:
+        lines += _dataset(one, columns)
+    return lines or [Line("there is no dataset below this root")]
 
 
 def _dataset(use: DiskUse, columns: int) -> Iterator[Line]:

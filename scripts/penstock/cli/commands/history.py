@@ -48,22 +48,24 @@ def run(parsed: argparse.Namespace, session: Session) -> int:
     return 0
 
 
-def render(found: Sequence[History], limit: int | None = None, columns: int = COLUMNS) -> list[Line]:
+def render(histories: Sequence[History], limit: int | None = None, columns: int = COLUMNS) -> list[Line]:
     """A table a dataset, newest line first; with `limit` so many, and the count of the others."""
-    told: list[Line] = []
-    for one in found:
-        told.append(Line(printable(one["dataset"]), "bold"))
-        if one["problem"]:
-            told += said(f"! no history: {one['problem']}", 2, columns, "yellow")
-        rows = one["lines"][:limit]
+    shown: list[Line] = []
+    for history in histories:
+        shown.append(Line(printable(history["dataset"]), "bold"))
+        if history["problem"]:
+            shown += said(f"! no history: {history['problem']}", 2, columns, "yellow")
+        rows = history["lines"][:limit]
         table = lines(_HISTORY, [_line(row) for row in rows], columns=columns, indent=2)
-        told += [Line(text, "dim") for text in table[0]] if rows else []
-        told += [Line(text) for texts in table[1:] for text in texts]
-        if len(rows) < len(one["lines"]):
-            told.append(Line(f"  and {human.counted(len(one['lines']) - len(rows), 'earlier line')} (--all)"))
-        if one["damaged"]:
-            told.append(Line(f"  {human.counted(one['damaged'], 'damaged line')} passed over", "yellow"))
-    return told
+        shown += [Line(text, "dim") for text in table[0]] if rows else []
+        shown += [Line(text) for texts in table[1:] for text in texts]
+        if len(rows) < len(history["lines"]):
+            shown.append(
+                Line(f"  and {human.counted(len(history['lines']) - len(rows), 'earlier line')} (--all)")
+            )
+        if history["damaged"]:
+            shown.append(Line(f"  {human.counted(history['damaged'], 'damaged line')} passed over", "yellow"))
+    return shown
 
 
 def _line(row: HistoryRow) -> list[str]:

@@ -80,12 +80,12 @@ def _nodes(parsed: argparse.Namespace, session: Session) -> int:
         )
     name = session.only(config, parsed.what)
     with session.context(config) as context:
-        told = throttling.run(context, name, parsed.nodes)
+        sentences = throttling.run(context, name, parsed.nodes)
     wanted = parsed.nodes or "as many as cluster.max_elements says"
     output.show(f"{name}: elements of a step at once, from now on: {wanted}")
-    for line in told:
+    for line in sentences:
         output.show(f"  {line}")
-    session.receipt({"dataset": name, "at_once": parsed.nodes, "told": told})
+    session.receipt({"dataset": name, "at_once": parsed.nodes, "told": sentences})
     return 0
 
 
@@ -126,23 +126,23 @@ def _link(parsed: argparse.Namespace, session: Session) -> int:
         )
     if parsed.what is not None or parsed.requests is not None:
         set_cap(config.folder, parsed.what, parsed.requests)
-    found, own = overview(config.folder), Cap(config.rate, config.requests)
-    holds = own.lower(found.said)
-    output.show(rendered(found, own, holds))
+    shared, own = overview(config.folder), Cap(config.rate, config.requests)
+    holds = own.lower(shared.said)
+    output.show(rendered(shared, own, holds))
     session.receipt(
         {
             "folder": str(config.folder),
             "rate": holds.rate,
             "requests": holds.requests,
-            "wrong": found.wrong,
-            "held": [one._asdict() for one in found.held],
+            "wrong": shared.wrong,
+            "held": [one._asdict() for one in shared.held],
         }
     )
     # A cap file that does not count: elements that begin read nothing.
-    return PreflightError.exit_code if found.wrong else 0
+    return PreflightError.exit_code if shared.wrong else 0
 
 
-def rendered(found: Overview, own: Cap, holds: Cap) -> str:
+def rendered(shared: Overview, own: Cap, holds: Cap) -> str:
     """Plain text: the cap, where it comes from, and a line for each holder."""
     from penstock.core import human
     from penstock.jobs.bandwidth.slots import SLOTS
@@ -155,15 +155,15 @@ def rendered(found: Overview, own: Cap, holds: Cap) -> str:
 
     lines = [
         f"bytes     {rate(holds.rate)}",
-        f"            by the cap file: {rate(found.said.rate)}; by the configuration: {rate(own.rate)}",
+        f"            by the cap file: {rate(shared.said.rate)}; by the configuration: {rate(own.rate)}",
         f"requests  {requests(holds.requests)}",
     ]
-    if found.wrong:
-        lines += [f"the cap file does not count: {found.wrong}", f"  {found.mend}"]
-    for one in found.held:
-        part = "" if holds.rate is None else f", {human.rate(holds.rate * one.slots / SLOTS)}"
-        ended = "; it has ended, and others take its part over" if one.ended else ""
-        lines.append(f"{one.slots:>2} of {SLOTS}{part}: {one.who}{ended}")
-    if not found.held:
+    if shared.wrong:
+        lines += [f"the cap file does not count: {shared.wrong}", f"  {shared.mend}"]
+    for holder in shared.held:
+        part = "" if holds.rate is None else f", {human.rate(holds.rate * holder.slots / SLOTS)}"
+        ended = "; it has ended, and others take its part over" if holder.ended else ""
+        lines.append(f"{holder.slots:>2} of {SLOTS}{part}: {holder.who}{ended}")
+    if not shared.held:
         lines.append("no element has a part of it")
     return "\n".join(lines)

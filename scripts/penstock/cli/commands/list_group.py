@@ -49,7 +49,7 @@ def run(parsed: argparse.Namespace, session: Session) -> int:
                 before = None
                 if results is not None:
                     before = workflow_receipts.published_before(results, context.layout(name))
-                seen = step_runner.one(step, context, name, known=known, before=before)
+                seen = step_runner.run_step(step, context, name, known=known, before=before)
                 checked = cast("PreflightResult", seen)
                 result["preflight"][name] = checked
                 given |= {*checked["warnings"]}
@@ -69,7 +69,7 @@ def run(parsed: argparse.Namespace, session: Session) -> int:
 
 
 def _list(context: Context, name: str, receipt: Path | None) -> ListResult:
-    listed = cast("ListResult", step_runner.one("list", context, name))
+    listed = cast("ListResult", step_runner.run_step("list", context, name))
     if receipt is not None:
         workflow_receipts.tidy(workflow_receipts.results_of(receipt), context.layout(name), listed)
     return listed

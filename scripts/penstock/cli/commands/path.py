@@ -37,12 +37,12 @@ def run(parsed: argparse.Namespace, session: Session) -> int:
     and the same one also when the job is started again."""
     reading = reader_choice.chosen(parsed, session)
     reading.warn_of_hold()
-    found, pin = _given(reading) if parsed.job else (reading.judged(), "")
+    judgement, pin = _given(reading) if parsed.job else (reading.judged(), "")
     name = reading.dataset
-    output.show_path(found.data)
+    output.show_path(judgement.data)
     if pin:
         output.say(f"{name}: {pin}")
-    session.receipt({"dataset": name, "release": found.release, "path": str(found.data), "pin": pin})
+    session.receipt({"dataset": name, "release": judgement.release, "path": str(judgement.data), "pin": pin})
     return 0
 
 
@@ -53,7 +53,7 @@ def _given(reading: Reading) -> tuple[Published, str]:
 
     layout, judge = reading.layout, reading.judged
     try:
-        found, pin = pins.of_reader(layout, judge)
+        judgement, pin = pins.of_reader(layout, judge)
     except NoSpaceError as error:
         output.say(
             f"warning: {reading.dataset}: the release is not pinned: {error}\n"
@@ -63,4 +63,4 @@ def _given(reading: Reading) -> tuple[Published, str]:
         )
         given = pins.first(layout)
         return judge(given.release if given is not None else None), ""
-    return found, pin.words()
+    return judgement, pin.words()

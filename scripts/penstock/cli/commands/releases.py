@@ -67,12 +67,12 @@ def run(parsed: argparse.Namespace, session: Session) -> int:
     return FindingsError.exit_code if any(row["state"] in BAD for row in rows) else 0
 
 
-def render(found: Sequence[DatasetRow], columns: int = COLUMNS) -> list[Line]:
+def render(datasets: Sequence[DatasetRow], columns: int = COLUMNS) -> list[Line]:
     """A block a dataset: what there is in all, a row a release, what lies beside them."""
-    told: list[Line] = []
-    for row in found:
-        told += _dataset(row, columns)
-    return told or [Line("there is no dataset below this root")]
+    lines: list[Line] = []
+    for row in datasets:
+        lines += _dataset(row, columns)
+    return lines or [Line("there is no dataset below this root")]
 
 
 def _dataset(row: DatasetRow, columns: int) -> Iterator[Line]:
@@ -97,14 +97,14 @@ def _dataset(row: DatasetRow, columns: int) -> Iterator[Line]:
     tables = lines(_RELEASES, [_cells(one) for one in row["releases"]], columns=columns, indent=2)
     if count:
         yield from (Line(text, "dim") for text in tables[0])
-    for one, texts in zip(row["releases"], tables[1:], strict=True):
-        yield from (Line(text, "green" if one["current"] else "") for text in texts)
-        if one["problem"]:
-            yield from said(f"! {problem(one)}", 4, columns, "red")
-        for who in one["held_by"][:HOLDERS]:
+    for release, texts in zip(row["releases"], tables[1:], strict=True):
+        yield from (Line(text, "green" if release["current"] else "") for text in texts)
+        if release["problem"]:
+            yield from said(f"! {problem(release)}", 4, columns, "red")
+        for who in release["held_by"][:HOLDERS]:
             yield from said(f"held by {who}", 4, columns, "cyan")
-        if more := len(one["held_by"][HOLDERS:]) + one["pins_unopened"]:
-            least = "up to " if one["pins_unopened"] else ""
+        if more := len(release["held_by"][HOLDERS:]) + release["pins_unopened"]:
+            least = "up to " if release["pins_unopened"] else ""
             yield Line(f"    and by {least}{human.count(more)} more (--json)", "cyan")
     for text in _beside(row["stagings"]):
         yield from said(text, 2, columns, "dim")
@@ -128,7 +128,7 @@ def _cells(row: ReleaseRow) -> list[str]:
 
 
 def _beside(stagings: Sequence[StagingRow]) -> Iterator[str]:
-    for one in stagings:
-        kind = _KINDS.get((one["kind"], one["state"]), "hidden, and not of penstock")
-        changed = f", changed {human.age(one['age'])} ago" if one["age"] is not None else ""
-        yield f"beside them: {one['name']} ({kind}{changed})"
+    for staging in stagings:
+        kind = _KINDS.get((staging["kind"], staging["state"]), "hidden, and not of penstock")
+        changed = f", changed {human.age(staging['age'])} ago" if staging["age"] is not None else ""
+        yield f"beside them: {staging['name']} ({kind}{changed})"

@@ -55,8 +55,8 @@ def render(result: RepairResult) -> str:
     if ends := result.get("fsync_ends"):
         lines.append(line("Durable", f"each fsync ended {ends}"))
     left = len(result["unrepairable"]) + len(result["left"])
-    told = f"{human.count(len(result['repaired']))} repaired, {human.count(left)} left"
+    note = f"{human.count(len(result['repaired']))} repaired, {human.count(left)} left"
     if not rows:
-        told = "the audits found nothing to repair"
-    lines.append(line("STATUS", f"{result['status']} ({told})"))
+        note = "the audits found nothing to repair"
+    lines.append(line("STATUS", f"{result['status']} ({note})"))
     return "".join(f"{line}\n" for line in lines)

@@ -29,14 +29,14 @@ def run(parsed: argparse.Namespace, session: Session) -> int:
     config = session.config()
     name = session.only(config, parsed.name)
     with session.context(config) as context:
-        found = rollback_step.run(context, name, parsed.release)
-    release, left = found["release"], found["left"]
-    if found["finished"]:
+        result = rollback_step.run(context, name, parsed.release)
+    release, left = result["release"], result["left"]
+    if result["finished"]:
         text = f"the interrupted rollback from {left} is finished: current is {release}"
     elif left:
         text = f"current is {release}; it was {left}"
     else:
         text = f"current is {release} already"
     output.show(f"{name}: {text}")
-    session.receipt(found)
+    session.receipt(result)
     return 0

@@ -170,8 +170,8 @@ def _command(parsed: argparse.Namespace, file: Path, names: list[str]) -> list[s
 def _profile(folder: Path) -> dict[str, object]:
     """A profile's options, which Snakemake is given as words: of a profile that it reads itself it would
     report the path."""
-    found: dict[str, object] = strict_yaml.read(folder / "config.v8+.yaml").value
-    return found
+    options: dict[str, object] = strict_yaml.read(folder / "config.v8+.yaml").value
+    return options
 
 
 def _screen(names: list[str], folder: Path, session: Session) -> RunScreen:

@@ -52,47 +52,47 @@ def run(parsed: argparse.Namespace, session: Session) -> int:
     return FindingsError.exit_code if release["row"]["state"] in BAD else 0
 
 
-def render(found: ReleaseShown, columns: int = COLUMNS) -> list[Line]:
+def render(release: ReleaseShown, columns: int = COLUMNS) -> list[Line]:
     """One release in detail."""
-    row = found["row"]
+    row = release["row"]
     current = " (current)" if row["current"] else ""
-    told = [Line(printable(f"{found['dataset']}/{row['release']}{current}"), "bold")]
+    lines = [Line(printable(f"{release['dataset']}/{row['release']}{current}"), "bold")]
     if row["problem"]:
-        told += _field("Problem", problem(row), columns, "red")
-    for title, text in _facts(found):
-        told += _field(title, text, columns, "red" if title == "Findings" else "")
-    for title, history in (("History", found["history"]), ("Audits", found["audits"])):
+        lines += _field("Problem", problem(row), columns, "red")
+    for title, text in _facts(release):
+        lines += _field(title, text, columns, "red" if title == "Findings" else "")
+    for title, history in (("History", release["history"]), ("Audits", release["audits"])):
         for one in history:
-            told += _field(title, f"{brief(moment(one['at']))}: {_event(one)}", columns)
+            lines += _field(title, f"{brief(moment(one['at']))}: {_event(one)}", columns)
             title = ""
-    return told
+    return lines
 
 
-def _facts(found: ReleaseShown) -> Iterator[tuple[str, str]]:
-    row, seal = found["row"], found["seal"]
+def _facts(release: ReleaseShown) -> Iterator[tuple[str, str]]:
+    row, seal = release["row"], release["seal"]
     yield "Path", row["path"]
-    if found["owner"]:
-        yield "Owner", account(found["owner"])
+    if release["owner"]:
+        yield "Owner", account(release["owner"])
     if seal is not None:
-        yield from _sealed(found, seal)
+        yield from _sealed(release, seal)
     if row["last_audit"]:
         yield "Last audit", findings_text.last(row["last_audit"])
     elif seal is not None:
         yield "Last audit", "never"
     if seal is not None:
-        since = found["read_back"]
+        since = release["read_back"]
         yield "Read back", f"all of it, last at {moment(since)}" if since else "never all of it"
     if row["findings"]:
-        yield "Findings", f"{_counts(row['findings'])}: {found['advice']}"
-    yield from _verdict(found["verdict"] or {})
+        yield "Findings", f"{_counts(row['findings'])}: {release['advice']}"
+    yield from _verdict(release["verdict"] or {})
     for one in row["held_by"]:
         yield "Held by", one
     if row["pins_unopened"]:
         yield "Held by", f"up to {human.count(row['pins_unopened'])} more pins"
 
 
-def _sealed(found: ReleaseShown, seal: Mapping[str, object]) -> Iterator[tuple[str, str]]:
-    row = found["row"]
+def _sealed(release: ReleaseShown, seal: Mapping[str, object]) -> Iterator[tuple[str, str]]:
+    row = release["row"]
     files = row["files"] or 0
     giants = _number(seal, "giants")
     parts = f", {human.counted(giants, 'giant')} in parts of {human.size(_number(seal, 'part_bytes'))}"
@@ -101,9 +101,9 @@ def _sealed(found: ReleaseShown, seal: Mapping[str, object]) -> Iterator[tuple[s
     by = f", by penstock {seal['penstock']}" if seal["penstock"] else ""
     run = f", run {seal['run']}" if seal["run"] else ""
     yield "Sealed", f"{moment(row['sealed'])}, {human.age(row['age'])} ago{by}{run}"
-    yield "Seal", f"{found['seal_digest']}, {_SEALS[found['seal_in_history']]}"
-    if found["signature"]:
-        yield "Signature", found["signature"]
+    yield "Seal", f"{release['seal_digest']}, {_SEALS[release['seal_in_history']]}"
+    if release["signature"]:
+        yield "Signature", release["signature"]
     for source in _maps(seal.get("sources")):
         into = f", into {source['into']}" if source["into"] else ""
         yield "Source", f"{source['url']}{into}"
@@ -118,27 +118,27 @@ def _sealed(found: ReleaseShown, seal: Mapping[str, object]) -> Iterator[tuple[s
     yield "Linked", _linked(row)
     yield from (("Permissions", text) for text in _permissions(_map(seal.get("permissions"))))
     evidence = _map(seal.get("evidence"))
-    yield "Source proof", _evidence(found["source_evidence"], evidence.get("required_source"))
-    yield "Stored proof", _evidence(found["storage_evidence"], evidence.get("required_storage"))
+    yield "Source proof", _evidence(release["source_evidence"], evidence.get("required_source"))
+    yield "Stored proof", _evidence(release["storage_evidence"], evidence.get("required_storage"))
     if carried := linked_text.words(seal.get("carried")):
         yield "Carried over", carried
     if evidence.get("fsync_ends"):
         yield "Durable", f"each fsync ended {evidence['fsync_ends']}"
-    for one in found["manifests"]:
+    for one in release["manifests"]:
         size = "missing, or unreadable" if one["bytes"] is None else human.size(one["bytes"])
         yield "Manifest", f"{one['name']}, {size}"
 
 
 def _selected(seal: Mapping[str, object]) -> str:
-    told = [f"{human.counted(_number(seal, 'scanned'), 'object')} scanned"]
+    counts = [f"{human.counted(_number(seal, 'scanned'), 'object')} scanned"]
     for name in ("include", "exclude"):
         patterns = seal.get(name)
         if isinstance(patterns, (list, tuple)) and patterns:
-            told.append(f"{name} {' '.join(map(str, patterns))}")
+            counts.append(f"{name} {' '.join(map(str, patterns))}")
     ignored = {why: int(str(count)) for why, count in _map(seal.get("ignored")).items()}
     if left_out := human.of_kinds(ignored):
-        told.append(f"left out: {', '.join(left_out)}")
-    return "; ".join(told)
+        counts.append(f"left out: {', '.join(left_out)}")
+    return "; ".join(counts)
 
 
 def _linked(row: ReleaseRow) -> str:
@@ -151,11 +151,11 @@ def _linked(row: ReleaseRow) -> str:
 
 def _permissions(held: Mapping[str, object]) -> Iterator[str]:
     octal = _map(held.get("octal"))
-    told = [f"{what} {mode}" for what, mode in octal.items()]
+    rights = [f"{what} {mode}" for what, mode in octal.items()]
     for title, number, name in (("group", "gid", "group"), ("owner", "uid", "user")):
         if held.get(number) is not None:
-            told.append(f"{title} {held.get(name) or held[number]} ({held[number]})")
-    yield ", ".join(told) or "not known"
+            rights.append(f"{title} {held.get(name) or held[number]} ({held[number]})")
+    yield ", ".join(rights) or "not known"
     for rule in _maps(held.get("modes")):
         modes = [
             f"{what} {rule[key]:04o}"
@@ -169,11 +169,11 @@ def _permissions(held: Mapping[str, object]) -> Iterator[str]:
 
 
 def _evidence(amounts: Sequence[Amount], required: object) -> str:
-    told = [
+    proofs = [
         f"{one['grade']} {human.counted(one['files'], 'file')} ({human.size(one['bytes'])})"
         for one in amounts
     ]
-    return ", ".join(told) + (f"; required: {required}" if required else "") if told else "not known"
+    return ", ".join(proofs) + (f"; required: {required}" if required else "") if proofs else "not known"
 
 
 def _verdict(verdict: Mapping[str, object]) -> Iterator[tuple[str, str]]:

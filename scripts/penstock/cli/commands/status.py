@@ -35,17 +35,19 @@ def run(parsed: argparse.Namespace, session: Session) -> int:
     config = session.config()
     names = session.names(config, parsed.dataset)
     with session.context(config) as context:
-        found = [step.run(context, name) for name in names]
-        _submitted(context, session.file, found)
-    session.receipt(found[0] if len(found) == 1 else {"datasets": {one["dataset"]: one for one in found}})
-    session.show_rows(found, lambda _: render(found), hints=True)
-    if any({one["state"], one.get("work", {}).get("state")}.intersection(gate.BAD) for one in found):
+        results = [step.run(context, name) for name in names]
+        _submitted(context, session.file, results)
+    session.receipt(
+        results[0] if len(results) == 1 else {"datasets": {one["dataset"]: one for one in results}}
+    )
+    session.show_rows(results, lambda _: render(results), hints=True)
+    if any({one["state"], one.get("work", {}).get("state")}.intersection(gate.BAD) for one in results):
         return FindingsError.exit_code
-    unseen = any(one["state"] == gate.UNREADABLE and "current" not in one for one in found)
+    unseen = any(one["state"] == gate.UNREADABLE and "current" not in one for one in results)
     return PreflightError.exit_code if unseen else 0
 
 
-def _submitted(context: Context, file: Path, found: Sequence[StatusResult]) -> None:
+def _submitted(context: Context, file: Path, results: Sequence[StatusResult]) -> None:
     """What waits for a controller that was submitted, and that SLURM has not begun."""
     from penstock.core.errors import PenstockError
     from penstock.dataset import gate
@@ -57,20 +59,20 @@ def _submitted(context: Context, file: Path, found: Sequence[StatusResult]) -> N
         output.say(f"whether a submitted controller waits is not known: {error}")
         return
     for job, datasets in jobs.items():
-        for one in found:
-            if one["dataset"] in datasets and "lock" not in one:
+        for result in results:
+            if result["dataset"] in datasets and "lock" not in result:
                 why = f"for SLURM: the submitted controller, job {job}, has not begun"
                 work: RunState = {"state": "waiting", "why": why}
-                own = one.get("work", {}).get("state", gate.PUBLISHED)
-                if one["state"] in (own, gate.PUBLISHED, gate.NOTHING):
-                    one |= {"state": "waiting", "why": why, "to_do": ""}
-                one["work"] = work
+                own = result.get("work", {}).get("state", gate.PUBLISHED)
+                if result["state"] in (own, gate.PUBLISHED, gate.NOTHING):
+                    result |= {"state": "waiting", "why": why, "to_do": ""}
+                result["work"] = work
 
 
 _SAID = ("dataset", "state", "why", "to_do", "work")
 
 
-def render(found: Sequence[StatusResult]) -> list[Line]:
+def render(results: Sequence[StatusResult]) -> list[Line]:
     """One block a dataset, each line escaped."""
     from penstock.core.documents.verdict import AuditShown
     from penstock.core.text import TEXT, brief
@@ -78,20 +80,20 @@ def render(found: Sequence[StatusResult]) -> list[Line]:
     from penstock.look.views.styled_lines import Line
 
     lines = []
-    for one in found:
-        work = one.get("work") or {}
-        lines.append(one["dataset"])
-        own = bool(work) and work.get("state") == one["state"]
-        to_do = one.get("to_do") or work.get("to_do")
-        told: dict[str, object] = {"state": _state(work if own else one), "to do": to_do}
+    for result in results:
+        work = result.get("work") or {}
+        lines.append(result["dataset"])
+        own = bool(work) and work.get("state") == result["state"]
+        to_do = result.get("to_do") or work.get("to_do")
+        fields: dict[str, object] = {"state": _state(work if own else result), "to do": to_do}
         if work and not own:
-            told["last run"] = _state(work)
-        told |= {"step": work.get("step"), "copy": work.get("copy"), "verify": work.get("verify")}
-        told |= {key: value for key, value in one.items() if key not in _SAID}
-        if (release := one.get("release")) and release not in one.get("releases", ()):
+            fields["last run"] = _state(work)
+        fields |= {"step": work.get("step"), "copy": work.get("copy"), "verify": work.get("verify")}
+        fields |= {key: value for key, value in result.items() if key not in _SAID}
+        if (release := result.get("release")) and release not in result.get("releases", ()):
             ended = work.get("state") in ("failed", "stopped")
-            told["release"] = f"{release}, {'not published' if ended else 'being made'}"
-        for key, value in told.items():
+            fields["release"] = f"{release}, {'not published' if ended else 'being made'}"
+        for key, value in fields.items():
             if value not in (None, "", [], {}):
                 if isinstance(value, AuditShown):
                     text = findings_text.last(value)
@@ -105,24 +107,24 @@ def render(found: Sequence[StatusResult]) -> list[Line]:
     return [Line(text) for text in lines]
 
 
-def _state(told: Mapping[str, object]) -> str:
+def _state(work: Mapping[str, object]) -> str:
     """`published`, `damaged: manifest.parquet is missing`, `copying 42.1 %`, `stopped by SIGINT in copy,
     42.1 % done, at 2026-11-26T02:14:00Z`, `failed at 2026-11-26T02:14:00Z: copy: no space is left
     (exit 6)`."""
-    state, why = str(told["state"]), told.get("why", "")
+    state, why = str(work["state"]), work.get("why", "")
     state = "HELD" if state == "held" else state
-    step, percent = str(told.get("step", "")), told.get("percent")
-    at = f" at {told['at']}" if "at" in told else ""
-    if "signal" in told:
+    step, percent = str(work.get("step", "")), work.get("percent")
+    at = f" at {work['at']}" if "at" in work else ""
+    if "signal" in work:
         within = f" in {step}" if step else ""
         return (
-            f"{state} by {told['signal']}{within}{f', {percent} % done' if percent is not None else ''},{at}"
+            f"{state} by {work['signal']}{within}{f', {percent} % done' if percent is not None else ''},{at}"
         )
     text = f"{state}{at}" if state in ("failed", "stopped") else state
     if percent is not None and state in ("copying", "verifying"):
         text += f" {percent} %"
     text += f": {why}" if why else ""
-    return f"{text} (exit {told['exit']})" if state == "failed" else text
+    return f"{text} (exit {work['exit']})" if state == "failed" else text
 
 
 def _text(value: object) -> str:

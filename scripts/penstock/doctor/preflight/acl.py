@@ -56,7 +56,7 @@ def _folder(root: Path) -> Path:
     return root if root.exists() else root.parent
 
 
-def seen(
+def known(
     config: DatasetConfig, target: TargetConfig, answers: Answers, numbers: Sequence[int | None] = ()
 ) -> AclsSeen | None:
     """What this machine says, for a node's answer: of the target by a read, as `check`. None where no ACL is
@@ -65,7 +65,7 @@ def seen(
         return None
     named = entries(config.permissions.acl, numbers)
     if answers.silent(target.root):
-        return AclsSeen(error=answers.seen(target.root).error, entries=named)
+        return AclsSeen(error=answers.mount(target.root).error, entries=named)
     folder = os.path.realpath(_folder(target.root))
     mapped = owners.is_mapped(folder)
     try:
@@ -77,14 +77,14 @@ def seen(
 def entries(texts: Sequence[str], numbers: Sequence[int | None] = ()) -> tuple[AclEntrySeen, ...]:
     """The users and groups that an ACL names, as this machine knows them. `numbers` are those that they have
     on the submitting machine; () where this is the submitting machine."""
-    found = []
+    entries = []
     for place, text in enumerate(texts):
         entry = parse(text)
         number = _number(entry.tag, entry.who)
         theirs = numbers[place] if place < len(numbers) else number
         name = owners.user_name if entry.tag == USER else owners.group_name
-        found.append(AclEntrySeen(text, number, "" if theirs is None else name(theirs)))
-    return tuple(found)
+        entries.append(AclEntrySeen(text, number, "" if theirs is None else name(theirs)))
+    return tuple(entries)
 
 
 def _number(tag: int, who: str) -> int | None:
@@ -114,7 +114,7 @@ def judged(node: str, config: DatasetConfig, target: TargetConfig, answer: NodeA
 
 
 def entry_results(
-    node: str, there: Sequence[AclEntrySeen], here: Sequence[AclEntrySeen], *, mapped: bool
+    node: str, there: Sequence[AclEntrySeen], local: Sequence[AclEntrySeen], *, mapped: bool
 ) -> list[CheckResult]:
     """Users and groups of the ACL, as a node and this machine know them. Elements set ACLs by the numbers of
     their node, the permissions step by those of the machine where it runs. `mapped`: whether numbers of one
@@ -131,7 +131,7 @@ def entry_results(
     """
     about, by_entry = f"ACL on {printable(node)}", {one.entry: one for one in there}
     results = []
-    for mine in here:
+    for mine in local:
         theirs = by_entry.get(mine.entry)
         if theirs is None or mine.number is None:
             continue
@@ -143,20 +143,20 @@ def entry_results(
         both = f"{named} is {mine.number} here and {theirs.number} there"
         wanted = "one number for one name"
         if theirs.number is None:
-            found = f"{named} is not known there: elements cannot set the ACL"
+            verdict = f"{named} is not known there: elements cannot set the ACL"
             mend = f"name a {kind} that every node knows, or its number"
-            results.append(CheckResult(about, found, "stop", wanted, mend))
+            results.append(CheckResult(about, verdict, "stop", wanted, mend))
         elif theirs.number != mine.number and mapped:
-            found = f"id-mapped: {both}; where numbers are mapped, audits do not compare ACLs"
-            results.append(CheckResult(about, found, "note", wanted, WHERE_IDS_ARE_MAPPED))
+            verdict = f"id-mapped: {both}; where numbers are mapped, audits do not compare ACLs"
+            results.append(CheckResult(about, verdict, "note", wanted, WHERE_IDS_ARE_MAPPED))
         elif theirs.number != mine.number and theirs.holder not in ("", entry.who):
-            found = f"{both}, where {mine.number} is {theirs.holder}: {theirs.holder} would get the rights"
-            results.append(CheckResult(about, printable(found), "stop", wanted, one_number))
+            verdict = f"{both}, where {mine.number} is {theirs.holder}: {theirs.holder} would get the rights"
+            results.append(CheckResult(about, printable(verdict), "stop", wanted, one_number))
         elif theirs.number != mine.number:
-            found = f"{both}, where {mine.number} has no name: the ACL gives the {kind} no rights there"
-            results.append(CheckResult(about, found, "warning", wanted, one_number))
+            verdict = f"{both}, where {mine.number} has no name: the ACL gives the {kind} no rights there"
+            results.append(CheckResult(about, verdict, "warning", wanted, one_number))
         elif mine.holder and theirs.holder and mine.holder != theirs.holder:
-            found = f"{named}: {mine.number} is {mine.holder} here and {theirs.holder} there"
+            verdict = f"{named}: {mine.number} is {mine.holder} here and {theirs.holder} there"
             mend = "compare the accounts of both machines"
-            results.append(CheckResult(about, printable(found), "warning", "one name for one number", mend))
+            results.append(CheckResult(about, printable(verdict), "warning", "one name for one number", mend))
     return results

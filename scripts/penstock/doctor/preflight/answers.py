@@ -24,21 +24,21 @@ class Answers:
     """The facts of folders, all asked at once. No further call may be made on a folder that is silent."""
 
     def __init__(self, folders: Iterable[Path]) -> None:
-        self._found = watched_facts(list(folders))
+        self._facts = watched_facts(list(folders))
 
     def silent(self, *folders: Path | None) -> bool:
         """Whether one of these did not answer; None is no folder."""
-        return any(isinstance(self._found.get(one), Silent) for one in folders if one is not None)
+        return any(isinstance(self._facts.get(one), Silent) for one in folders if one is not None)
 
     def require(self, path: Path, what: str) -> None:
         """Raises PreflightError where the folder is silent. `what` is the folder for people: `the target`."""
-        found = self._found[path]
-        if isinstance(found, Silent):
-            mount = " ".join(filter(None, (found.mount.type, found.mount.device, found.mount.point)))
+        answer = self._facts[path]
+        if isinstance(answer, Silent):
+            mount = " ".join(filter(None, (answer.mount.type, answer.mount.device, answer.mount.point)))
             raise PreflightError(
                 f"the file system of {what} does not answer",
                 where=str(path),
-                why=f"no answer within {found.seconds:.0f} s ({mount or 'its mount is not known'})",
+                why=f"no answer within {answer.seconds:.0f} s ({mount or 'its mount is not known'})",
                 hint="look at its servers and the network; `stat -f` of the folder, in a shell that may "
                 "hang, returns once it answers again",
             )
@@ -46,30 +46,30 @@ class Answers:
     def facts(self, path: Path, what: str) -> StorageFacts:
         """Raises as `require`, and the OSError of a folder that cannot be looked at."""
         self.require(path, what)
-        found = self._found[path]
-        if isinstance(found, OSError):
-            raise found
-        assert not isinstance(found, Silent)
-        return found
+        answer = self._facts[path]
+        if isinstance(answer, OSError):
+            raise answer
+        assert not isinstance(answer, Silent)
+        return answer
 
-    def seen(self, path: Path) -> MountSeen:
+    def mount(self, path: Path) -> MountSeen:
         """The same as documents have it: why nothing is known is its `error`."""
-        found = self._found[path]
-        if isinstance(found, Silent):
-            return MountSeen(str(path), error=f"no answer within {found.seconds:.0f} s")
-        if isinstance(found, OSError):
-            return MountSeen(str(path), error=found.strerror or str(found))
+        answer = self._facts[path]
+        if isinstance(answer, Silent):
+            return MountSeen(str(path), error=f"no answer within {answer.seconds:.0f} s")
+        if isinstance(answer, OSError):
+            return MountSeen(str(path), error=answer.strerror or str(answer))
         return MountSeen(
             path=str(path),
-            kind=found.kind,
-            options=found.mount_options,
-            device=found.device,
-            free_bytes=found.free_bytes,
-            total_bytes=found.total_bytes,
-            free_inodes=found.free_inodes,
-            durability=found.durability,
-            read_only=found.read_only,
-            passable=found.passable,
+            kind=answer.kind,
+            options=answer.mount_options,
+            device=answer.device,
+            free_bytes=answer.free_bytes,
+            total_bytes=answer.total_bytes,
+            free_inodes=answer.free_inodes,
+            durability=answer.durability,
+            read_only=answer.read_only,
+            passable=answer.passable,
         )
 
 
@@ -86,9 +86,9 @@ def shared(bandwidth: BandwidthConfig) -> list[Path]:
 def folders(sources: Sequence[SourceConfig]) -> list[Path]:
     """Those of the sources that are folders. A URL that cannot be one is left out: it is reported where the
     sources are opened."""
-    found = []
+    folders = []
     for source in sources:
         with contextlib.suppress(ConfigError):
             if scheme(source.url) in FOLDER_SCHEMES:
-                found.append(Path(folder(source.url)))
-    return found
+                folders.append(Path(folder(source.url)))
+    return folders

@@ -38,7 +38,7 @@ def check(context: Context, answers: Answers, looks: Looks) -> None:
     )
 
 
-def judged(config: BandwidthConfig, seen: Overview) -> list[CheckResult]:
+def judged(config: BandwidthConfig, overview: Overview) -> list[CheckResult]:
     """
     | the cap file                     | `bandwidth.link` | result                          |
     |----------------------------------|------------------|---------------------------------|
@@ -48,23 +48,23 @@ def judged(config: BandwidthConfig, seen: Overview) -> list[CheckResult]:
     | says a rate                      | not given        | ok                              |
     | says none, or there is none      | not given        | warning: nothing bounds the link|
     """
-    if seen.wrong:
+    if overview.wrong:
         wanted = "a cap of the administrator's alone"
-        return [CheckResult("bandwidth cap", seen.wrong, "stop", wanted, seen.mend)]
-    cap = Cap(config.rate, config.requests).lower(seen.said)
+        return [CheckResult("bandwidth cap", overview.wrong, "stop", wanted, overview.mend)]
+    cap = Cap(config.rate, config.requests).lower(overview.said)
     if cap.rate is None and cap.requests is None:
-        found = "neither `bandwidth.link` nor the cap file sets one: elements read as fast as they can"
+        state = "neither `bandwidth.link` nor the cap file sets one: elements read as fast as they can"
         return [
-            CheckResult("bandwidth cap", found, "warning", mend="penstock limit RATE, or `bandwidth.link`")
+            CheckResult("bandwidth cap", state, "warning", mend="penstock limit RATE, or `bandwidth.link`")
         ]
     rate = "no cap" if cap.rate is None else human.rate(cap.rate)
     requests = "" if cap.requests is None else f", {human.counted(cap.requests, 'request')} a second"
-    holders = sum(not one.ended for one in seen.held)
-    found = f"{rate}{requests}, {human.counted(holders, 'element')} with a part of it now"
-    return [CheckResult("bandwidth cap", found)]
+    holders = sum(not one.ended for one in overview.held)
+    state = f"{rate}{requests}, {human.counted(holders, 'element')} with a part of it now"
+    return [CheckResult("bandwidth cap", state)]
 
 
-def seen(folder: Path, mark: str, answers: Answers) -> LinkSeen:
+def link(folder: Path, mark: str, answers: Answers) -> LinkSeen:
     """What this machine, a node, sees of the folder. `mark`: of the submitting machine (`folder.marked`); ""
     where it made none. Changes nothing."""
     path = str(folder)
@@ -95,15 +95,15 @@ def on_node(node: str, there: LinkSeen) -> list[CheckResult]:
     mount = "mount the file system that holds it on each node, at the path that it has here"
     if there.error:
         mend = f"{mount}; each account that stages must be able to list and write its folder `slots`"
-        found = f"elements cannot use {where} there: {printable(there.error)}"
-        return [CheckResult(about, found, "stop", "one folder for all elements", mend)]
+        state = f"elements cannot use {where} there: {printable(there.error)}"
+        return [CheckResult(about, state, "stop", "one folder for all elements", mend)]
     if there.same is False:
-        found = f"{where} is another folder there: its elements would keep a cap of their own"
-        return [CheckResult(about, found, "stop", "one folder for all elements", mount)]
+        state = f"{where} is another folder there: its elements would keep a cap of their own"
+        return [CheckResult(about, state, "stop", "one folder for all elements", mount)]
     if there.wrong:
         mend = "its owner must be the same account on each node: compare `ls -ln` of it here and there"
-        found = f"elements would wait there: {printable(there.wrong)}"
-        return [CheckResult(about, found, "stop", "a cap of the administrator's alone", mend)]
+        state = f"elements would wait there: {printable(there.wrong)}"
+        return [CheckResult(about, state, "stop", "a cap of the administrator's alone", mend)]
     if there.same is None:
         return [CheckResult(about, f"{where}: not known whether it is the folder that is here", "note")]
     return [CheckResult(about, f"{where}, the folder that is here")]

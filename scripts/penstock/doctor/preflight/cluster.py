@@ -122,9 +122,9 @@ def _node(context: Context, config: DatasetConfig, heard: Heard, answers: Answer
     """What the answer of a node says, beside what this machine sees."""
     target, answer = context.config.target, heard.answer
     node = heard.node or answer.host.name
-    here = answers.seen(target.root)
-    sources = {f"file://{one}": answers.seen(one) for one in folders(config.sources)}
-    results = node_view.judged(node, answer, here, sources, mounts.found(target, config, answers))
+    local = answers.mount(target.root)
+    sources = {f"file://{one}": answers.mount(one) for one in folders(config.sources)}
+    results = node_view.judged(node, answer, local, sources, mounts.checks(target, config, answers))
     if answer.written is not None:
         results += node_view.owner_results(f"ids on {node}", answer.written, heard.owner)
     place = f"on the node {node}"
@@ -142,7 +142,7 @@ def _node(context: Context, config: DatasetConfig, heard: Heard, answers: Answer
         mine = acl.entries(config.permissions.acl)
         others = acl.entry_results(node, answer.acls.entries, mine, mapped=mapped)
         looks.saw(*others, what="the ACL would be another one", where=acl.key(config), node=node)
-    if answer.target.kind not in ("", here.kind):
+    if answer.target.kind not in ("", local.kind):
         with looks.at("evidence"):
             evidence.check_grade(context, answer.target.kind, f"{place}, ")
 

@@ -17,17 +17,17 @@ if TYPE_CHECKING:
 
 def check(context: Context, config: DatasetConfig, answers: Answers, looks: Looks) -> None:
     """Reports nothing of folders that do not answer."""
-    looks.saw(*found(context.config.target, config, answers), what="a mount is not in order")
+    looks.saw(*checks(context.config.target, config, answers), what="a mount is not in order")
 
 
-def found(target: TargetConfig, config: DatasetConfig, answers: Answers) -> list[CheckResult]:
+def checks(target: TargetConfig, config: DatasetConfig, answers: Answers) -> list[CheckResult]:
     """Of this machine, each result once; nothing of folders that do not answer."""
-    found = []
+    results = []
     if not answers.silent(target.root):
-        found += check_mount(target.root)
+        results += check_mount(target.root)
     if target.state_root is not None and not answers.silent(target.state_root):
-        found += check_mount(target.state_root)
+        results += check_mount(target.state_root)
     for folder in folders(config.sources):
         if not answers.silent(folder):
-            found += check_mount(folder, source=True)
-    return list(dict.fromkeys(found))
+            results += check_mount(folder, source=True)
+    return list(dict.fromkeys(results))

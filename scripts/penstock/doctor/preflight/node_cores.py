@@ -22,16 +22,16 @@ WITHIN = 3.0
 """Seconds for lscpu."""
 
 
-def seen(proc: Root = PROC, sys: Root = SYS, root: Root = "/") -> NodeCores:
+def of_this_node(proc: Root = PROC, sys: Root = SYS, root: Root = "/") -> NodeCores:
     """Of this machine, as this account may know it. Changes nothing, never raises."""
     machine = topology.read(sys)
     if not machine.cores:
         machine = topology.from_lscpu(command.run(topology.LSCPU, deadline=WITHIN).out, machine.nics)
-    found = NodeCores(machine, constrain_cores=constrained_cores(os.environ, root))
+    answer = NodeCores(machine, constrain_cores=constrained_cores(os.environ, root))
     if not cores.is_there(proc, root):
-        return found
+        return answer
     udp = any(one.core_count == 0 and "udp" in one.net for one in cores.weka_mounts(proc))
-    return found._replace(
+    return answer._replace(
         weka=True, held=cores.held(proc, sys), udp=udp, isolate_cpusets=cores.isolation(root)
     )
 

@@ -45,7 +45,7 @@ def judged(
     return results + [_handed_on(name, one) for one in checks]
 
 
-def mount_results(about: str, there: MountSeen, here: MountSeen | None) -> list[CheckResult]:
+def mount_results(about: str, there: MountSeen, local: MountSeen | None) -> list[CheckResult]:
     """The mount that a node sees, compared with the one that this machine sees at the same path.
 
     | on the node                                        | results                                       |
@@ -65,24 +65,24 @@ def mount_results(about: str, there: MountSeen, here: MountSeen | None) -> list[
             f"{where}, {there.kind}, {human.size(there.free_bytes)} free, durable by {there.durability}",
         )
     ]
-    if here is None or here.error:
+    if local is None or local.error:
         return results
-    if there.kind != here.kind:
-        found = f"{_shown(there)} on the node, {_shown(here)} on this machine"
+    if there.kind != local.kind:
+        state = f"{_shown(there)} on the node, {_shown(local)} on this machine"
         mend = "what holds on the nodes counts for copying and reading back; mount the same on both"
-        results.append(CheckResult(about, found, "warning", "one file system under one path", mend))
+        results.append(CheckResult(about, state, "warning", "one file system under one path", mend))
     else:
-        mine, theirs = _options(here), _options(there)
+        mine, theirs = _options(local), _options(there)
         if mine != theirs:
             only = [f"on the node alone: {', '.join(sorted(theirs - mine))}"] if theirs - mine else []
             only += [f"on this machine alone: {', '.join(sorted(mine - theirs))}"] if mine - theirs else []
             results.append(CheckResult(about, printable(f"other mount options, {'; '.join(only)}"), "note"))
-    if here.passable and not there.passable:
-        found = (
+    if local.passable and not there.passable:
+        state = (
             f"{where} is {there.kind} there: reads cannot be shown to pass the node's caches, so what is "
             "read back counts as `reread`, never as `cold`"
         )
-        results.append(CheckResult(about, found, "warning"))
+        results.append(CheckResult(about, state, "warning"))
     return results
 
 
@@ -101,7 +101,7 @@ WHERE_IDS_ARE_MAPPED = (
 )
 
 
-def owner_results(about: str, there: OwnerSeen, here: OwnerSeen) -> list[CheckResult]:
+def owner_results(about: str, there: OwnerSeen, local: OwnerSeen) -> list[CheckResult]:
     """Owner and group of one file that a node made for this account, as seen there and here. A name is ""
     where a machine has none.
 
@@ -114,30 +114,32 @@ def owner_results(about: str, there: OwnerSeen, here: OwnerSeen) -> list[CheckRe
     """
     results = []
     pairs = (
-        ("owner", (there.uid, there.user), (here.uid, here.user)),
-        ("group", (there.gid, there.group), (here.gid, here.group)),
+        ("owner", (there.uid, there.user), (local.uid, local.user)),
+        ("group", (there.gid, there.group), (local.gid, local.group)),
     )
     for what, (number, name), (mine, my_name) in pairs:
-        seen = (
+        owners = (
             f"the {what} of a file that it made is {_numbered(number, name)} there and "
             f"{_numbered(mine, my_name)} here"
         )
         named = bool(name and my_name)
         if number != mine:
             by_name = named and name == my_name
-            found = f"id-mapped: {seen}"
-            found += "; audits compare it by name" if by_name else "; an audit elsewhere finds another owner"
+            state = f"id-mapped: {owners}"
+            state += "; audits compare it by name" if by_name else "; an audit elsewhere finds another owner"
             verdict: Verdict = "note" if by_name else "warning"
             results.append(
-                CheckResult(about, printable(found), verdict, "one number for one file", WHERE_IDS_ARE_MAPPED)
+                CheckResult(about, printable(state), verdict, "one number for one file", WHERE_IDS_ARE_MAPPED)
             )
         elif named and name != my_name:
             results.append(
                 CheckResult(
-                    about, printable(seen), "warning", "one name for one number", WHERE_IDS_ARE_MAPPED
+                    about, printable(owners), "warning", "one name for one number", WHERE_IDS_ARE_MAPPED
                 )
             )
-    both = f"owner {_numbered(here.uid, here.user)}, group {_numbered(here.gid, here.group)}, there as here"
+    both = (
+        f"owner {_numbered(local.uid, local.user)}, group {_numbered(local.gid, local.group)}, there as here"
+    )
     return results or [CheckResult(about, printable(both))]
 
 

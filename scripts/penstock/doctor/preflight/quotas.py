@@ -22,8 +22,8 @@ def check(config: DatasetConfig, layout: DatasetLayout, answers: Answers, looks:
     if answers.silent(layout.root):
         return
     gid = modes.group_id(config.permissions)
-    seen = kernel_quotas.survey(layout.releases, None, gid)
-    found = kernel_quotas.check(seen)
+    quotas = kernel_quotas.survey(layout.releases, None, gid)
+    checks = kernel_quotas.check(quotas)
     if gid is None:
-        found += unnamed_group(nearest(layout.root), enforced="group" in seen.enforced)
-    looks.saw(*found, what="the target is not in order", where=str(layout.root))
+        checks += unnamed_group(nearest(layout.root), enforced="group" in quotas.enforced)
+    looks.saw(*checks, what="the target is not in order", where=str(layout.root))

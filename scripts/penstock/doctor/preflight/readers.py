@@ -55,11 +55,11 @@ def check(config: DatasetConfig, layout: DatasetLayout, answers: Answers, looks:
             hint="have it added to the group, or name one of these",
         )
     if not answers.silent(layout.root):
-        looks.saw(seen(policy, layout.releases, gid))
+        looks.saw(of_folder(policy, layout.releases, gid))
     looks.saw(*writable(policy))
 
 
-def seen(policy: PermissionsConfig, folder: Path, gid: int | None) -> CheckResult:
+def of_folder(policy: PermissionsConfig, folder: Path, gid: int | None) -> CheckResult:
     """Of what is published in this folder, which need not be there yet. `gid`: the configured group; None:
     the one that the file system gives."""
     try:
@@ -112,10 +112,10 @@ def writable(policy: PermissionsConfig) -> list[CheckResult]:
     modes = [("file_mode", _file_mode(policy)), ("dir_mode", _dir_mode(policy))]
     for rule in policy.modes:
         modes += [(f"modes {rule.match}", mode) for mode in (rule.file, rule.dir) if mode is not None]
-    found = [f"{key} {mode:04o}" for key, mode in modes if mode & _WRITES]
-    if not found:
+    writable = [f"{key} {mode:04o}" for key, mode in modes if mode & _WRITES]
+    if not writable:
         return []
-    what = f"{printable(', '.join(found))}: published data can be written, by accident too"
+    what = f"{printable(', '.join(writable))}: published data can be written, by accident too"
     return [CheckResult("modes", what, "warning", mend="take the write bits away, as in 0444 and 2555")]
 
 

@@ -28,13 +28,13 @@ def rows(site: Site) -> Iterator[CheckResult]:
         for key, value in keys.items():
             name, line = f"{section}.{key}", site.document.line((section, key))
             texts = value if isinstance(value, list) else [value]
-            found = printable(f"{', '.join(map(str, texts))} (line {line})")
-            yield CheckResult(name, found)
+            state = printable(f"{', '.join(map(str, texts))} (line {line})")
+            yield CheckResult(name, state)
             for folder in folders.get(name, ()):
                 if not os.path.isdir(folder):
-                    found = f"{printable(str(folder))} is no folder on this machine"
-                    yield CheckResult(name, found, "warning", mend=f"correct line {line}, or mount it")
+                    state = f"{printable(str(folder))} is no folder on this machine"
+                    yield CheckResult(name, state, "warning", mend=f"correct line {line}, or mount it")
             for account in target.owners if name == "target.owners" else ():
                 if user_number(account) is None:
-                    found = f"{printable(account)} is no account on this machine: it is nobody"
-                    yield CheckResult(name, found, "warning", mend=f"correct line {line}, or give its number")
+                    state = f"{printable(account)} is no account on this machine: it is nobody"
+                    yield CheckResult(name, state, "warning", mend=f"correct line {line}, or give its number")

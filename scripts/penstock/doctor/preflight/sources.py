@@ -30,13 +30,13 @@ def check(
     ordered(config, opened)
     if not answers.silent(layout.root):
         apart(layout, [one for one in opened if not answers.silent(folder_of(one))])
-    for source, one in zip(opened, config.sources, strict=True):
+    for source, settings in zip(opened, config.sources, strict=True):
         with looks.at("source"):
             folder = folder_of(source)
             if folder is not None:
                 answers.require(folder, "the source")
-            reach(one, source, context.waiting(config.name, "preflight", source.url))
+            reach(settings, source, context.waiting(config.name, "preflight", source.url))
             looks.saw(CheckResult("source", printable(source.url)))
         with looks.at("listing"), tempfile.TemporaryDirectory(prefix="penstock-listing-") as scratch:
-            if lister := stated(context, config, one, source, Path(scratch)):
+            if lister := stated(context, config, settings, source, Path(scratch)):
                 looks.saw(CheckResult("listing", printable(lister.note())))

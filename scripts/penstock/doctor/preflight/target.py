@@ -39,19 +39,19 @@ def check(
     dataset_folders.check_root(layout.root)
     if layout.state_root is not None:
         dataset_folders.check_root(layout.state_root)
-    seen = answers.facts(layout.root, "the target")
-    keep = context.config.target.kept(seen.total_bytes)
-    if seen.read_only:
+    store = answers.facts(layout.root, "the target")
+    keep = context.config.target.kept(store.total_bytes)
+    if store.read_only:
         raise PreflightError(
             "the target is mounted read-only",
             where=str(layout.root),
             hint="correct `target.root`, or the mount",
         )
-    if seen.free_bytes <= keep:
+    if store.free_bytes <= keep:
         raise NoSpaceError(
             "the target has no room",
             where=str(layout.root),
-            why=f"{human.size(seen.free_bytes)} are free, and target.keep_free is {human.size(keep)}",
+            why=f"{human.size(store.free_bytes)} are free, and target.keep_free is {human.size(keep)}",
             hint=f"{MAKE_ROOM}, or lower target.keep_free",
         )
     for folder in (layout.state, layout.state.parent, layout.state.parent.parent):
@@ -60,8 +60,8 @@ def check(
             break
     owners = context.config.target.owners
     looks.saw(
-        *judged(layout.root, seen, keep),
-        *account(os.geteuid(), told=rights.as_root()),
+        *judged(layout.root, store, keep),
+        *account(os.geteuid(), as_root=rights.as_root()),
         *trusted(os.geteuid(), owners, _owner(layout.root)),
         what="the target cannot be used by this account",
         where=printable(str(layout.root)),
@@ -84,14 +84,14 @@ def _require_content(layout: DatasetLayout, before: Path) -> None:
     )
 
 
-def described(root: Path, seen: StorageFacts) -> str:
+def described(root: Path, store: StorageFacts) -> str:
     """The target for people: `ext4 on /, 42 GiB free`, of a root that is not there by the nearest folder
     above. The mount shows that the file system that is meant is not mounted."""
     there = "" if os.path.lexists(root) else "not there yet, "
-    return there + printable(f"{seen.kind} on {seen.mount_point}, {human.size(seen.free_bytes)} free")
+    return there + printable(f"{store.kind} on {store.mount_point}, {human.size(store.free_bytes)} free")
 
 
-def judged(root: Path, seen: StorageFacts, keep: int) -> list[CheckResult]:
+def judged(root: Path, store: StorageFacts, keep: int) -> list[CheckResult]:
     """
     | a read passes this machine's caches | the root | results                      |
     |-------------------------------------|----------|------------------------------|
@@ -103,7 +103,7 @@ def judged(root: Path, seen: StorageFacts, keep: int) -> list[CheckResult]:
     results = [
         CheckResult(
             "target",
-            f"{where}, {described(root, seen)}, durable by {seen.durability}",
+            f"{where}, {described(root, store)}, durable by {store.durability}",
             "ok" if there else "note",
             wanted=f"a folder that this account may write, with more than {human.size(keep)} free"
             if there
@@ -111,11 +111,11 @@ def judged(root: Path, seen: StorageFacts, keep: int) -> list[CheckResult]:
             mend="" if there else "nothing where this file system is meant: the run makes the folder",
         )
     ]
-    if not seen.passable:
+    if not store.passable:
         results.append(
             CheckResult(
                 "caches",
-                f"{where} is {seen.kind}: reads cannot be shown to pass this machine's caches there, so "
+                f"{where} is {store.kind}: reads cannot be shown to pass this machine's caches there, so "
                 "what is read back counts as `reread`, never as `cold`",
                 "warning",
             )
@@ -142,23 +142,23 @@ def trusted(uid: int, owners: Sequence[str], root_owner: int) -> list[CheckResul
     | are not set       | does not own the root  | a warning: gates open to this account and no other  |
     """
     if not owners and uid != root_owner:
-        found = f"target.owners are not set, and {accounts.told([str(root_owner)])} owns the root"
+        state = f"target.owners are not set, and {accounts.told([str(root_owner)])} owns the root"
         lets_in = f"`gate` and `path` give what {accounts.told([str(uid)])} stages to that account alone"
-        return [CheckResult("owners", f"{found}: {lets_in}", "warning", mend=accounts.naming(uid))]
+        return [CheckResult("owners", f"{state}: {lets_in}", "warning", mend=accounts.naming(uid))]
     if not owners or accounts.is_listed(uid, owners):
         return []
-    found = f"{accounts.told([str(uid)])} is not among target.owners ({accounts.told(owners)})"
+    state = f"{accounts.told([str(uid)])} is not among target.owners ({accounts.told(owners)})"
     return [
         CheckResult(
             "owners",
-            f"{found}: `gate` and `path` take nothing that it stages",
+            f"{state}: `gate` and `path` take nothing that it stages",
             "warning",
             mend="stage as one of them, or name this account there",
         )
     ]
 
 
-def account(uid: int, *, told: bool) -> list[CheckResult]:
+def account(uid: int, *, as_root: bool) -> list[CheckResult]:
     """
     | the account | `--as-root` | result                             |
     |-------------|-------------|------------------------------------|
@@ -168,11 +168,11 @@ def account(uid: int, *, told: bool) -> list[CheckResult]:
     """
     if uid != 0:
         return []
-    found = (
+    state = (
         "this is root (uid 0): no folder's mode fences a late writer of root, and most network mounts "
         "squash root"
     )
     mend = "stage by an account of its own"
-    if told:
-        return [CheckResult("account", found, "warning", mend=mend)]
-    return [CheckResult("account", found, "stop", mend=f"{mend}; root itself stages with `--as-root` alone")]
+    if as_root:
+        return [CheckResult("account", state, "warning", mend=mend)]
+    return [CheckResult("account", state, "stop", mend=f"{mend}; root itself stages with `--as-root` alone")]

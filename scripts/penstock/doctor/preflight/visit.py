@@ -43,13 +43,13 @@ def answer(
         sources = [_source(dataset, one, timeout, answers, check) for one in dataset.sources]
     return NodeAnswer(
         host=host(),
-        target=answers.seen(target.root),
+        target=answers.mount(target.root),
         sources=sources,
-        checks=[one._asdict() for one in mounts.found(target, dataset, answers)],
+        checks=[one._asdict() for one in mounts.checks(target, dataset, answers)],
         penstock=penstock.__version__,
-        acls=acl.seen(dataset, target, answers, numbers),
-        cores=node_cores.seen(),
-        link=None if link is None else bandwidth.seen(link, mark, answers),
+        acls=acl.known(dataset, target, answers, numbers),
+        cores=node_cores.of_this_node(),
+        link=None if link is None else bandwidth.link(link, mark, answers),
     )
 
 
@@ -77,7 +77,7 @@ def _source(
         (source,) = open_sources(replace(dataset, sources=(config,)), timeout)
         url, folder = source.url, folder_of(source)
         if folder is not None:
-            mount = answers.seen(folder)
+            mount = answers.mount(folder)
             answers.require(folder, "the source")
         reach(config, source, nullcontext())
     except (PenstockError, OSError) as error:

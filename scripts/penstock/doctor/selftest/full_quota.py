@@ -42,10 +42,10 @@ def filled(place: Path, free: int, budget: Budget) -> Iterator[CheckResult]:
     """Fill what is free of the quota that `place` is in, compare what was synced, and remove it all.
     `free`: bytes. Nothing is written where that is more than a selftest may write."""
     if free + BEYOND > budget.room:
-        found = (
+        state = (
             f"not filled: {human.size(free)} are free, and a selftest writes {human.size(budget.room)} more"
         )
-        yield CheckResult(ABOUT, found, "note", mend="name a folder with a smaller quota")
+        yield CheckResult(ABOUT, state, "note", mend="name a folder with a smaller quota")
         return
     folder = place / "full"
     folder.mkdir()
@@ -123,18 +123,18 @@ def _judged(written: int, free: int, ended: Ended, synced: int, wrong: list[str]
     | whole                                   | another                      | stop    |
     """
     if wrong:
-        found = (
+        state = (
             f"{human.counted(len(wrong), 'file')} of {synced} that fsync took without an error are not whole"
         )
-        return CheckResult(ABOUT, found, "stop", "whole", "no copy here can be believed: do not stage here")
+        return CheckResult(ABOUT, state, "stop", "whole", "no copy here can be believed: do not stage here")
     amount = f"after {human.size(written)}, where {human.size(free)} were free"
     if not ended.call:
-        found, mend = f"no error {amount}", "the quota is not enforced: ask who set it"
-        return CheckResult(ABOUT, found, "warning", "EDQUOT or ENOSPC", mend)
-    found = f"{ended.error} by {ended.call} {amount}; what was synced before is whole"
+        state, mend = f"no error {amount}", "the quota is not enforced: ask who set it"
+        return CheckResult(ABOUT, state, "warning", "EDQUOT or ENOSPC", mend)
+    state = f"{ended.error} by {ended.call} {amount}; what was synced before is whole"
     if ended.error in FULL.values():
-        return CheckResult(ABOUT, found)
-    return CheckResult(ABOUT, found, "stop", "EDQUOT or ENOSPC", "see the mount and its servers")
+        return CheckResult(ABOUT, state)
+    return CheckResult(ABOUT, state, "stop", "EDQUOT or ENOSPC", "see the mount and its servers")
 
 
 def _free_again(folder: Path, block: bytes, budget: Budget) -> CheckResult:

@@ -130,9 +130,9 @@ def _compared(data: Path) -> tuple[int, int, list[str]]:
     """Files under final names, temporary ones, and the names of those that are not whole."""
     names, wrong = _named(data), []
     for name in names:
-        found = b""
+        content_read = b""
         with contextlib.suppress(OSError):
-            found = (data / name).read_bytes()
-        if not name.isdigit() or found != content(int(name)):
+            content_read = (data / name).read_bytes()
+        if not name.isdigit() or content_read != content(int(name)):
             wrong.append(name)
     return len(names), len(os.listdir(data)) - len(names), wrong

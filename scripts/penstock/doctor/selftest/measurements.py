@@ -35,10 +35,10 @@ OF_A_TRIAL = 12
 """Operations of one of the probe's trials, about."""
 
 
-def abilities(folder: Path, seen: StorageFacts, budget: Budget) -> tuple[list[CheckResult], ProbeReport]:
+def abilities(folder: Path, store: StorageFacts, budget: Budget) -> tuple[list[CheckResult], ProbeReport]:
     """Each ability as the probe saw it, judged by the table of file systems."""
     report = probe(folder, between=lambda: budget.spend(OF_A_TRIAL))
-    judged = {one.about: one for one in differences(seen, report)}
+    judged = {one.about: one for one in differences(store, report)}
     results = []
     for name in TRIALS:
         words, found = ABILITIES[name], report[name]
@@ -100,7 +100,7 @@ def _short(seconds: float) -> str:
     return f"{seconds * 1000:.3g} ms" if seconds < 1 else human.duration(seconds)
 
 
-def cold_read(folder: Path, seen: StorageFacts, budget: Budget) -> Iterator[CheckResult]:
+def cold_read(folder: Path, store: StorageFacts, budget: Budget) -> Iterator[CheckResult]:
     """Read a file of 64 MiB back as verify does: right bytes, and past this machine's caches where the table
     says that it can be."""
     budget.spend(COLD // MIB * 2, size=COLD, files=1)
@@ -113,7 +113,7 @@ def cold_read(folder: Path, seen: StorageFacts, budget: Budget) -> Iterator[Chec
             stream.write(block)
             written.update(block)
         os.fsync(stream.fileno())
-    with ColdReader(folder, seen) as reader:
+    with ColdReader(folder, store) as reader:
         began = time.perf_counter()
         method = reader.read("cold", 0, COLD, read.update).method
         rate = human.speed(COLD, time.perf_counter() - began)
@@ -122,13 +122,13 @@ def cold_read(folder: Path, seen: StorageFacts, budget: Budget) -> Iterator[Chec
             "reading back", "other bytes than were written", "stop", "the same bytes", "do not stage here"
         )
         return
-    found = f"{method}, {rate}, the same bytes"
+    state = f"{method}, {rate}, the same bytes"
     if method != "cached":
-        yield CheckResult("reading back past the caches", found)
-    elif seen.passable:
+        yield CheckResult("reading back past the caches", state)
+    elif store.passable:
         yield CheckResult(
             "reading back past the caches",
-            found,
+            state,
             "warning",
             "direct or dropped, by the table of file systems",
             "what verify reads here counts as `reread`",
@@ -136,29 +136,29 @@ def cold_read(folder: Path, seen: StorageFacts, budget: Budget) -> Iterator[Chec
     else:
         yield CheckResult(
             "reading back past the caches",
-            f"{found}: as the table of file systems says, a read counts as `reread` here",
+            f"{state}: as the table of file systems says, a read counts as `reread` here",
         )
 
 
-def space(folder: Path, seen: StorageFacts) -> Iterator[CheckResult]:
+def space(folder: Path, store: StorageFacts) -> Iterator[CheckResult]:
     """What statvfs says, and whether the folder has a size of its own: so project quotas, and those of WEKA
     and of CephFS, show."""
-    free = f"{human.size(seen.free_bytes)} of {human.size(seen.total_bytes)} free"
+    free = f"{human.size(store.free_bytes)} of {human.size(store.total_bytes)} free"
     yield CheckResult("space", free)
-    if seen.free_inodes is None:
+    if store.free_inodes is None:
         yield CheckResult("inodes", "not known: statvfs says 0 of 0", "note")
     else:
-        yield CheckResult("inodes", f"{seen.free_inodes:,} free")
-    if point := own_size(folder, seen):
-        found = f"{human.size(seen.total_bytes)}: this folder has a size of its own within {point}"
-        yield CheckResult("quota", found)
+        yield CheckResult("inodes", f"{store.free_inodes:,} free")
+    if point := own_size(folder, store):
+        state = f"{human.size(store.total_bytes)}: this folder has a size of its own within {point}"
+        yield CheckResult("quota", state)
         return
     yield CheckResult("quota", "none shows in statvfs, which user and group quotas never do", "note")
 
 
-def own_size(folder: Path, seen: StorageFacts) -> str:
+def own_size(folder: Path, store: StorageFacts) -> str:
     """The mount point within which this folder has a size of its own, by statvfs; "" where it has none."""
     point = mount_of(os.path.realpath(folder)).point or "/"
     with contextlib.suppress(OSError):
-        return "" if facts(Path(point)).total_bytes == seen.total_bytes else point
+        return "" if facts(Path(point)).total_bytes == store.total_bytes else point
     return ""

@@ -53,7 +53,7 @@ class Answer(NamedTuple):
     node: str = ""
     error: str = ""
     """The name of the errno that ended the order."""
-    seen: bool = False
+    visible: bool = False
     seconds: float = 0.0
     looks: int = 0
     made: bool = False
@@ -175,16 +175,16 @@ def _until(holds: Callable[[], object], within: float) -> Answer:
     began, looks = time.monotonic(), 0
     while True:
         looks += 1
-        found: object = False
+        holding: object = False
         try:
-            found = holds()
+            holding = holds()
         except OSError as error:
             # A name that is believed to be there while its file is gone: not as it should be yet.
             if error.errno not in (errno.ENOENT, errno.ESTALE):
                 raise
         seconds = time.monotonic() - began
-        if found or seconds > within:
-            return Answer(seen=bool(found), seconds=round(seconds, 3), looks=looks)
+        if holding or seconds > within:
+            return Answer(visible=bool(holding), seconds=round(seconds, 3), looks=looks)
         time.sleep(PACE)
 
 

@@ -83,10 +83,10 @@ def run(
     the name of each part as it begins. Raises PreflightError where no folder can be made there, and where a
     quota is to be filled that is not the folder's own."""
     budget = Budget(wait)
-    seen, place = facts(folder), folder / _name()
+    store, place = facts(folder), folder / _name()
     source = Path(tempfile.gettempdir(), _name())
     if fill_quota:
-        _require_quota(folder, seen)
+        _require_quota(folder, store)
     left = [found for where in dict.fromkeys((folder, source.parent)) for found in _clear(where)]
     try:
         place.mkdir(0o700)
@@ -102,12 +102,12 @@ def run(
     results: list[CheckResult] = []
     try:
         said("what the file system can do")
-        found, report = measurements.abilities(place, seen, budget)
-        results += found
+        checks, report = measurements.abilities(place, store, budget)
+        results += checks
         parts: dict[str, Callable[[], Iterable[CheckResult]]] = {
-            "space and quota": lambda: measurements.space(folder, seen),
+            "space and quota": lambda: measurements.space(folder, store),
             "fsync": lambda: measurements.durable_writes(place, budget),
-            "a cold read": lambda: measurements.cold_read(place, seen, budget),
+            "a cold read": lambda: measurements.cold_read(place, store, budget),
             "a writer that is killed": lambda: killed_writer.kills(place, budget),
             "a small staging": lambda: small_staging.staged(place, source, budget),
             two_nodes.ABOUT: lambda: _two_nodes(place, together, budget),
@@ -125,8 +125,8 @@ def run(
         "format": FORMAT,
         "penstock": penstock.__version__,
         "folder": str(folder),
-        "kind": seen.kind,
-        "mount_options": seen.mount_options,
+        "kind": store.kind,
+        "mount_options": store.mount_options,
         "host": host_name(),
         "at": at,
         "seconds": round(budget.seconds, 1),
@@ -188,7 +188,7 @@ def _name() -> str:
 
 def _clear(folder: Path) -> list[CheckResult]:
     """Remove what selftests of this account and machine left that were killed; name what others left."""
-    here, found = os.uname().nodename, []
+    local, left = os.uname().nodename, []
     with contextlib.suppress(OSError):
         for name in sorted(os.listdir(folder)):
             if not name.startswith(f"{PREFIX}."):
@@ -196,10 +196,10 @@ def _clear(folder: Path) -> list[CheckResult]:
             head, pid, start, _ = ["", "", "", *name.rsplit(".", 3)][-4:]
             host = head.removeprefix(f"{PREFIX}.")
             living = process_stat(pid) if pid.isdigit() else None
-            killed = host == here and (living is None or living.start != start)
+            killed = host == local and (living is None or living.start != start)
             owned = (folder / name).lstat().st_uid == os.geteuid()
-            if host != here or (killed and not owned):
-                found.append(
+            if host != local or (killed and not owned):
+                left.append(
                     CheckResult(
                         "what another selftest left", name, "note",
                         mend=f"where none runs on {host or 'another machine'}: rm -r {folder / name}",
@@ -207,4 +207,4 @@ def _clear(folder: Path) -> list[CheckResult]:
                 )  # fmt: skip
             elif killed:
                 tree_removal.remove_tree(folder / name)
-    return found
+    return left

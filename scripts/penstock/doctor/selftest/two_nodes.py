@@ -81,7 +81,7 @@ class Peers:
         """The names of the nodes, sorted, once all of them see the folder. Raises LostError."""
         self._tell(Order("hello"))
         answers = [self._answer(FREE_WITHIN + FOLDER_WITHIN) for _ in range(count)]
-        blind = sorted(one.node for one in answers if not one.seen)
+        blind = sorted(one.node for one in answers if not one.visible)
         if blind:
             raise LostError(f"the folder is not there on {', '.join(blind)}")
         return sorted(one.node for one in answers)
@@ -195,16 +195,16 @@ def _tried(peers: Peers, trial: Trial, writer: str, reader: str, budget: Budget)
     if trial.warm == "held":
         peers.ask(reader, Order("hold", name=trial.name))
     peers.ask(writer, Order(trial.change, name=trial.name, fill=NEW))
-    seen = peers.ask(
+    answer = peers.ask(
         reader, Order("look", name=trial.name, what=trial.what, wanted=trial.wanted, within=within)
     )
-    budget.spend(PER_LOOK * seen.looks)
+    budget.spend(PER_LOOK * answer.looks)
     about = f"{trial.about}, on the other node"
-    if not seen.seen:
+    if not answer.visible:
         return CheckResult(about, f"not seen within {within:.0f} s", trial.late, mend=trial.then)
-    if seen.looks == 1:
+    if answer.looks == 1:
         return CheckResult(about, "seen at once")
-    return CheckResult(about, f"seen after {seen.seconds:.1f} s")
+    return CheckResult(about, f"seen after {answer.seconds:.1f} s")
 
 
 def _exclusive(peers: Peers, writer: str, reader: str, budget: Budget) -> CheckResult:

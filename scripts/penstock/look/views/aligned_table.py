@@ -58,11 +58,11 @@ def _wrapped(head: Sequence[Column], row: Sequence[str], widths: Sequence[int]) 
         textwrap.wrap(cell, width) if len(cell) > width else [cell]
         for cell, width in zip(row, widths, strict=True)
     ]
-    found = []
+    lines = []
     for line in zip_longest(*parts, fillvalue=""):
-        told = [
+        cells = [
             f"{text:>{width}}" if one.right else f"{text:<{width}}"
             for one, text, width in zip(head, line, widths, strict=True)
         ]
-        found.append((" " * GAP).join(told).rstrip())
-    return found
+        lines.append((" " * GAP).join(cells).rstrip())
+    return lines

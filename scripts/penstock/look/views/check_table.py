@@ -55,14 +55,14 @@ def _lines(title: str, results: Sequence[CheckResult], columns: int) -> Iterator
     room = columns - 4 - VERDICT - about
     yield printable(title), "", "bold"
     yield f"  {'VERDICT':<{VERDICT}}", f"{'LOOKED AT':<{about}}  FOUND", "dim"
-    for one in results:
-        found = wrapped(one.found, room)
-        if one.verdict != "ok":
-            found += wrapped(f"wanted: {one.wanted}", room) if one.wanted else []
-            found += wrapped(f"to do: {one.mend}", room) if one.mend else []
-        verdict: str = one.verdict
-        for left, right in zip_longest(wrapped(one.about, about), found, fillvalue=""):
-            yield f"  {verdict:<{VERDICT}}", f"{left:<{about}}  {right}", STYLES[one.verdict]
+    for result in results:
+        texts = wrapped(result.found, room)
+        if result.verdict != "ok":
+            texts += wrapped(f"wanted: {result.wanted}", room) if result.wanted else []
+            texts += wrapped(f"to do: {result.mend}", room) if result.mend else []
+        verdict: str = result.verdict
+        for left, right in zip_longest(wrapped(result.about, about), texts, fillvalue=""):
+            yield f"  {verdict:<{VERDICT}}", f"{left:<{about}}  {right}", STYLES[result.verdict]
             verdict = ""
     counts = Counter(one.verdict for one in results)
     parts = [_counted(counts[verdict], verdict) for verdict in VERDICTS if counts[verdict]]

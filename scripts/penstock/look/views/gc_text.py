@@ -15,33 +15,35 @@ PINS = 20
 """That stand no more, and are named."""
 
 
-def collected(found: Collected, columns: int = 0) -> str:
+def collected(removal: Collected, columns: int = 0) -> str:
     """One block for a dataset; lines longer than `columns` go on below themselves (0: they do not)."""
-    gone = [one for one in found["releases"] if one["removed"]]
-    would = found["dry_run"]
+    gone = [one for one in removal["releases"] if one["removed"]]
+    would = removal["dry_run"]
     verb = "would remove" if would else "removed"
-    lines = [f"{found['dataset']}: {verb} {len(gone)} of {human.counted(len(found['releases']), 'release')}"]
-    for one in found["releases"]:
-        amount = f"{human.size(one['bytes'])} in {human.counted(one['files'], 'file')}"
-        mark, why = ("-", "nothing holds it") if one["removed"] else ("=", "; ".join(one["held_by"]))
-        lines.append(f"  {mark} {human.printable(one['release'])}  {amount}: {human.printable(why)}")
-    for staging in found["stagings"]:
+    lines = [
+        f"{removal['dataset']}: {verb} {len(gone)} of {human.counted(len(removal['releases']), 'release')}"
+    ]
+    for release in removal["releases"]:
+        amount = f"{human.size(release['bytes'])} in {human.counted(release['files'], 'file')}"
+        mark, why = ("-", "nothing holds it") if release["removed"] else ("=", "; ".join(release["held_by"]))
+        lines.append(f"  {mark} {human.printable(release['release'])}  {amount}: {human.printable(why)}")
+    for staging in removal["stagings"]:
         why = f": stays, {staging['why']}" if staging["why"] else ""
         lines.append(f"  {'=' if why else '-'} {human.printable(staging['staging'])}{human.printable(why)}")
-    if found["interrupted"]:
-        what = human.counted(len(found["interrupted"]), "folder")
+    if removal["interrupted"]:
+        what = human.counted(len(removal["interrupted"]), "folder")
         lines.append(f"  {what} of an interrupted removal {'would be' if would else 'were'} removed, too")
-    lines += [f"  pin {human.printable(one)}" for one in found["ended_pins"][:PINS]]
-    if len(found["ended_pins"]) > PINS:
-        lines.append(f"  and {len(found['ended_pins']) - PINS:,} more pins that stand no more")
+    lines += [f"  pin {human.printable(one)}" for one in removal["ended_pins"][:PINS]]
+    if len(removal["ended_pins"]) > PINS:
+        lines.append(f"  and {len(removal['ended_pins']) - PINS:,} more pins that stand no more")
     done = "would be" if would else "was"
-    lines += [f"  pin {human.printable(name)} {done} taken back" for name in found["unpinned"]]
-    if gone or found["interrupted"] or any(one["removed"] for one in found["stagings"]):
-        lines += found["frees"].in_words("would free" if would else "freed, as counted before")
-    if folder := found.get("gone"):
+    lines += [f"  pin {human.printable(name)} {done} taken back" for name in removal["unpinned"]]
+    if gone or removal["interrupted"] or any(one["removed"] for one in removal["stagings"]):
+        lines += removal["frees"].in_words("would free" if would else "freed, as counted before")
+    if folder := removal.get("gone"):
         lines.append(f"  the dataset {'would go' if would else 'is gone'}, {human.printable(folder)}")
-    if found["waits"]:
-        lines.append(f"  {human.printable(found['waits'])}")
+    if removal["waits"]:
+        lines.append(f"  {human.printable(removal['waits'])}")
     return "".join(f"{part}\n" for line in lines for part in _wrapped(line, columns))
 
 

@@ -54,20 +54,20 @@ class Warnings:
     """Chooses the warnings to be shown: each text once, at most WARNINGS for a step."""
 
     def __init__(self) -> None:
-        self._seen: dict[tuple[str, str], set[str]] = {}
+        self._shown: dict[tuple[str, str], set[str]] = {}
         self._more: dict[tuple[str, str], int] = {}
 
     def show(self, event: Warned) -> bool:
         step = (event.dataset, event.step)
         # Preflight warns of target and cluster, which datasets share.
-        seen = self._seen.setdefault(("", event.step) if event.step == PREFLIGHT else step, set())
+        shown = self._shown.setdefault(("", event.step) if event.step == PREFLIGHT else step, set())
         text = event.text
-        if text in seen:
+        if text in shown:
             return False
-        if len(seen) >= WARNINGS:
+        if len(shown) >= WARNINGS:
             self._more[step] = self._more.get(step, 0) + 1
             return False
-        seen.add(text)
+        shown.add(text)
         return True
 
     def more(self, event: Event) -> int:

@@ -242,12 +242,12 @@ def lanes(elements: Sequence[ElementResult]) -> Plot | None:
     span = max(end - begin, 1e-3)
     marks: list[Mark] = []
     previous = ""
-    for index, (node, found) in enumerate(rows):
+    for index, (node, work) in enumerate(rows):
         y = TOP + index * lane
         if node != previous:
             marks.append(Label(0, y + 15, node[:22]))
         previous = node
-        for element in found:
+        for element in work:
             x = left + (float(element["started"]) - begin) / span * (width - left - RIGHT)
             long = (float(element["ended"]) - float(element["started"])) / span * (width - left - RIGHT)
             good = str(element.get("state", "done")) in ("done", "running")

@@ -29,20 +29,20 @@ def preview(result: DryRunResult, step: str = "run") -> str:
     return "\n".join(lines) + "\n" + "".join(_would(found) for found in datasets.values())
 
 
-def _would(found: Preview) -> str:
+def _would(preview: Preview) -> str:
     amount = ""
-    if found.get("current") and "files" in found:
-        amount = f": {human.counted(found['files'], 'file')}, {human.size(found.get('bytes', 0))}"
+    if preview.get("current") and "files" in preview:
+        amount = f": {human.counted(preview['files'], 'file')}, {human.size(preview.get('bytes', 0))}"
     rows = [
-        *(("Source", url) for url in found["sources"]),
-        ("Target", f"{found['target']} ({found['backend']} elements)"),
-        ("Current", f"{found['current']}{amount}" if found.get("current") else "none"),
-        ("State", found.get("state", "")),
-        ("Locked", found.get("lock", "")),
-        ("Would", found.get("would", "")),
-        ("Problem", " ".join(found.get("problem", "").split())),
+        *(("Source", url) for url in preview["sources"]),
+        ("Target", f"{preview['target']} ({preview['backend']} elements)"),
+        ("Current", f"{preview['current']}{amount}" if preview.get("current") else "none"),
+        ("State", preview.get("state", "")),
+        ("Locked", preview.get("lock", "")),
+        ("Would", preview.get("would", "")),
+        ("Problem", " ".join(preview.get("problem", "").split())),
     ]
-    return block(found["dataset"], rows)
+    return block(preview["dataset"], rows)
 
 
 def block(dataset: str, rows: Sequence[tuple[str, str]]) -> str:

@@ -180,8 +180,8 @@ def settle(context: Context, run: Run) -> None:
 
 
 def _move(run: Run, mark: AdoptedTree, folder: RunLayout) -> None:
-    here = run.data if adopted_trees.stands_in(mark, run.data) else Path(mark.tree)
-    if not adopted_trees.stands_in(mark, here):
+    tree = run.data if adopted_trees.stands_in(mark, run.data) else Path(mark.tree)
+    if not adopted_trees.stands_in(mark, tree):
         raise FailedError(
             "the tree is neither where it was nor in the staging",
             where=mark.tree,
@@ -190,7 +190,7 @@ def _move(run: Run, mark: AdoptedTree, folder: RunLayout) -> None:
             f"{run.dataset} {mark.tree} --seal` compares that one; without a tree, remove "
             f"{run.folder.folder}: `penstock run {run.dataset}` fetches all then",
         )
-    adoption_store.note_tree(folder, mark.tree, str(run.data), os.lstat(here))
+    adoption_store.note_tree(folder, mark.tree, str(run.data), os.lstat(tree))
     move_tree(Path(mark.tree), run.data, mark.inode)
 
 
@@ -230,8 +230,8 @@ class _Settling:
 
     def _own(self, row: _Row, settled: Settled) -> Settled:
         """A copy of a file that is not this account's alone, in its place. Verify reads it back."""
-        path, seen = row.entry.path, row.file.rows[0]
-        inode = self.adopted.own(path, inode=seen.inode, size=row.entry.size)
+        path, surveyed = row.entry.path, row.file.rows[0]
+        inode = self.adopted.own(path, inode=surveyed.inode, size=row.entry.size)
         if not inode:
             return settled
         self.copied.append((path, settled.why))
@@ -239,7 +239,7 @@ class _Settling:
             path,
             inode=inode,
             size=row.entry.size,
-            mtime_ns=seen.mtime_ns,
+            mtime_ns=surveyed.mtime_ns,
             ctime_ns=0,
             wanted_ns=row.entry.modified_ns,
         )
@@ -283,18 +283,18 @@ class _Settling:
             barrier.wait()
         stands: list[Surveyed] = []
         lines: list[str] = []
-        for same, one in zip(files, settled, strict=True):
-            if one.why:
-                self._instead(same[0].entry.path, one.why)
+        for same, outcome in zip(files, settled, strict=True):
+            if outcome.why:
+                self._instead(same[0].entry.path, outcome.why)
                 continue
             for row in same:
                 lines.append(reused_line(row.row, row.reuse))
-                if one.certain and not adoption_store.too_old(row.file.rows[0].seen_ns):
+                if outcome.certain and not adoption_store.too_old(row.file.rows[0].seen_ns):
                     seen = row.file.rows[min(max(row.entry.part, 0), len(row.file.rows) - 1)]
                     stands.append(
                         seen._replace(
-                            row=row.row, digest=row.reuse.digest, mtime_ns=one.mtime_ns,
-                            ctime_ns=one.ctime_ns, parts=b"",
+                            row=row.row, digest=row.reuse.digest, mtime_ns=outcome.mtime_ns,
+                            ctime_ns=outcome.ctime_ns, parts=b"",
                         )
                     )  # fmt: skip
         if stands:
@@ -305,13 +305,13 @@ class _Settling:
     def _settle(self, row: _Row) -> Settled:
         if row.entry.path in self.giants:
             return self.giants[row.entry.path]
-        seen = row.file.rows[0]
+        surveyed = row.file.rows[0]
         settled = self.adopted.settle(
             row.entry.path,
-            inode=seen.inode,
+            inode=surveyed.inode,
             size=row.entry.size,
-            mtime_ns=seen.mtime_ns,
-            ctime_ns=seen.ctime_ns,
+            mtime_ns=surveyed.mtime_ns,
+            ctime_ns=surveyed.ctime_ns,
             wanted_ns=row.entry.modified_ns,
         )
         if row.entry.part >= 0:
@@ -321,10 +321,10 @@ class _Settling:
 
 def _before(file: File) -> dict[str, object]:
     """What the undo list has of a file, as it was when it was read."""
-    seen = file.rows[0]
+    surveyed = file.rows[0]
     return {
-        "path": file.entry.path, "mode": seen.mode & 0o7777, "uid": seen.uid, "gid": seen.gid,
-        "mtime_ns": seen.mtime_ns,
+        "path": file.entry.path, "mode": surveyed.mode & 0o7777, "uid": surveyed.uid, "gid": surveyed.gid,
+        "mtime_ns": surveyed.mtime_ns,
     }  # fmt: skip
 
 

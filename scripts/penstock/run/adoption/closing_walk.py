@@ -115,19 +115,19 @@ class ClosingWalk:
         paths = [file.entry.path for file in some]
         plain = list(map(self._is_plain, some))
         apart: set[int] = set()
-        for index, found, own in self._tree.against(paths, partial(self._as_read, some, plain)):
+        for index, item, own in self._tree.against(paths, partial(self._as_read, some, plain)):
             yield from self._newly_dark()
             if not own:
-                if found is not None:
-                    yield from self._beside(found, paths[index])
+                if item is not None:
+                    yield from self._beside(item, paths[index])
                 continue
-            for one in self._own(some[index], found):
-                if one is _STALE:
+            for difference in self._own(some[index], item):
+                if difference is _STALE:
                     apart.add(index)
                     continue
-                if one.kind != "time":
+                if difference.kind != "time":
                     apart.add(index)
-                yield one
+                yield difference
         for index, file in enumerate(some):
             if index not in apart:
                 self._count(file)
@@ -136,10 +136,10 @@ class ClosingWalk:
         """Whether nothing is to be said of the file if it stands as it was read."""
         if len(file.rows) > 1:
             return False
-        (seen,) = file.rows
-        if seen.state != SAME or (self._again and too_old(seen.seen_ns)):
+        (surveyed,) = file.rows
+        if surveyed.state != SAME or (self._again and too_old(surveyed.seen_ns)):
             return False
-        return seen.how != SIZE or not (self._rules.read_source or self._other_time(file))
+        return surveyed.how != SIZE or not (self._rules.read_source or self._other_time(file))
 
     def _other_time(self, file: File) -> bool:
         if not self._rules.times:
@@ -160,20 +160,20 @@ class ClosingWalk:
             and all(map(stat.S_ISREG, set(looked.mode)))
         )
 
-    def _own(self, file: File, found: Found | None) -> Iterator[Difference]:
+    def _own(self, file: File, item: Found | None) -> Iterator[Difference]:
         """What is to be said of a listed file; `_STALE` where it has to be read again."""
         entry = file.entry
         states = {row.state for row in file.rows}
-        if found is None:
+        if item is None:
             yield self._absent(file, states)
-        elif found.kind != "file":
+        elif item.kind != "file":
             yield _of(
-                entry, "replaced", f"a {'special file' if found.kind == 'other' else found.kind} stands there"
+                entry, "replaced", f"a {'special file' if item.kind == 'other' else item.kind} stands there"
             )
-        elif found.size != entry.size:
-            yield _of(entry, "size", f"it has {found.size} bytes, not {entry.size}")
+        elif item.size != entry.size:
+            yield _of(entry, "size", f"it has {item.size} bytes, not {entry.size}")
         elif states == {SAME} and all(
-            (row.inode, row.mtime_ns, row.ctime_ns) == (found.inode, found.mtime_ns, found.ctime_ns)
+            (row.inode, row.mtime_ns, row.ctime_ns) == (item.inode, item.mtime_ns, item.ctime_ns)
             for row in file.rows
         ):
             yield from self._as_it_was(file)
@@ -241,27 +241,27 @@ class ClosingWalk:
             return _of(entry, UNREAD, file.rows[0].why)
         return _of(entry, "moving", "it came while the tree was walked")
 
-    def _beside(self, found: Found, path: str) -> Iterator[Difference]:
+    def _beside(self, item: Found, path: str) -> Iterator[Difference]:
         """Of something that no listed file is; `path` is the next listed file's."""
-        if found.kind == "dir":
-            self._folder(found)
-            if self._kept.meet(found.path) or found.holds(path):
+        if item.kind == "dir":
+            self._folder(item)
+            if self._kept.meet(item.path) or item.holds(path):
                 return
-            if not f"{found.path}/".startswith(f"{self._unlisted}/") or not self._unlisted:
-                self._unlisted = found.path
-                yield Difference("folder", f"{found.path}/", 0, "no file of the source lies in it")
-        elif not self._rules.wants(found.path):
-            yield Difference("excluded", found.path, found.size, "`include` and `exclude` leave it out")
-        elif found.kind == "file":
-            yield Difference("extra", found.path, found.size, "the source does not have it")
+            if not f"{item.path}/".startswith(f"{self._unlisted}/") or not self._unlisted:
+                self._unlisted = item.path
+                yield Difference("folder", f"{item.path}/", 0, "no file of the source lies in it")
+        elif not self._rules.wants(item.path):
+            yield Difference("excluded", item.path, item.size, "`include` and `exclude` leave it out")
+        elif item.kind == "file":
+            yield Difference("extra", item.path, item.size, "the source does not have it")
         elif self._rules.links_left_out:
             yield Difference(
-                "unlinked", found.path, 0, "links and special files are left out at the source, too"
+                "unlinked", item.path, 0, "links and special files are left out at the source, too"
             )
-        elif found.kind == "link":
-            yield Difference("link", found.path, 0, "a symbolic link that the source does not have")
+        elif item.kind == "link":
+            yield Difference("link", item.path, 0, "a symbolic link that the source does not have")
         else:
-            yield Difference("special", found.path, 0, "a FIFO, socket or device")
+            yield Difference("special", item.path, 0, "a FIFO, socket or device")
 
     def _unreadable(self, folder: str, error: OSError) -> None:
         why = f"the folder cannot be read: {os.strerror(error.errno or 0)}"

@@ -40,19 +40,19 @@ def read(folder: RunLayout, plan: PlanInfo) -> Iterator[list[File]]:
         row = 0
         for group in read_shard(folder.shard(shard.index)):
             files: list[File] = []
-            for number, (entry, seen) in enumerate(
+            for number, (entry, surveyed) in enumerate(
                 zip(group, _seen(survey, row, len(group)), strict=True), row
             ):
                 place = (shard.index, number)
                 if entry.part < 0 or entry.part == 0 or held is None:
-                    one = File(entry, (place,), (seen,))
+                    file = File(entry, (place,), (surveyed,))
                 else:
-                    one = held._replace(places=(*held.places, place), rows=(*held.rows, seen))
+                    file = held._replace(places=(*held.places, place), rows=(*held.rows, surveyed))
                 if entry.part >= 0 and entry.offset + entry.length < entry.size:
-                    held = one
+                    held = file
                     continue
                 held = None
-                files.append(one)
+                files.append(file)
             row += len(group)
             if files:
                 yield files

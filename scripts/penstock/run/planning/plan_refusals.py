@@ -35,7 +35,7 @@ def refuse_doubling(context: Context, run: Run, base: Base, totals: Totals) -> N
     files = f"{human.counted(totals.unchanged, 'file')}, {human.size(totals.unchanged_bytes)}"
     again = f"`{context.program} run --copy-unchanged {run.dataset}` copies them on the target, which takes "
     again += f"{human.size(totals.unchanged_bytes)} ({totals.unchanged_bytes:,} bytes) more"
-    if not base.other:
+    if not base.differing:
         raise PreflightError(
             "the target's file system has no reflinks, and `plan.reuse: reflink` asks for them",
             where=run.dataset,
@@ -43,7 +43,7 @@ def refuse_doubling(context: Context, run: Run, base: Base, totals: Totals) -> N
             hint=f"{again}; `plan.reuse: link` or `auto` links them",
         )
     raise PreflightError(
-        f"release {base.release} has other {', '.join(base.other)} than this run asks for",
+        f"release {base.release} has other {', '.join(base.differing)} than this run asks for",
         where=run.dataset,
         why=f"{files}, are unchanged since then and would be linked, and a linked file has one mode, group, "
         "ACL and time in both releases",
@@ -100,12 +100,12 @@ def _refuse_unpinned(context: Context, run: Run) -> None:
                     named.append(f"{printable(entry.path)}: {human.size(entry.size)}")
     if count:
         named += [f"and {count - NAMED_FILES} more"] if count > NAMED_FILES else []
-        told = (
+        summary = (
             f"the source states neither version nor time, and a request gives {human.size(REQUEST)} at most:"
         )
         raise PreflightError(
             f"{human.counted(count, 'file')} cannot be pinned to one version while they are read",
             where=run.dataset,
-            why="\n  ".join([told, *named]),
+            why="\n  ".join([summary, *named]),
             hint="leave them out by `exclude`, or reach the source by a protocol that states versions",
         )

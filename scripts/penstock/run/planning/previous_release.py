@@ -48,7 +48,7 @@ class Base:
     """Maps the index of a source in the release to its index in this run's configuration."""
     way: str = LINK
     """How its files come into the new one: of `reuse_choice`."""
-    other: Sequence[str] = ()
+    differing: Sequence[str] = ()
     """The keys of `permissions` that it has at other values."""
 
     def files(
@@ -95,7 +95,7 @@ def find(run: Run, tried: TargetProbe, *, copy_unchanged: bool) -> Base:
         return none(f"release {current} has no seal or manifest that can be read")
     try:
         theirs = load(layout, layout.run(sealed))
-        other = _other_policy(theirs, run)
+        differing = _other_policy(theirs, run)
         other_digests = theirs.config.verify.digests != run.config.verify.digests
     except FailedError:
         return none(f"the run of release {current} has no description that can be read")
@@ -115,12 +115,12 @@ def find(run: Run, tried: TargetProbe, *, copy_unchanged: bool) -> Base:
         run.config.plan.reuse,
         reflinks=tried.reflinks,
         links=tried.links,
-        other_policy=bool(other),
+        other_policy=bool(differing),
         copy_unchanged=copy_unchanged,
     )
     if way == NONE:
         return none("this file system refuses hard links between folders")
-    return Base(current, "", manifest, sources, way, other)
+    return Base(current, "", manifest, sources, way, differing)
 
 
 def _other_policy(theirs: Run, run: Run) -> list[str]:

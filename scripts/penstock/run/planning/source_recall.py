@@ -87,11 +87,11 @@ class SourceRecall:
         """What the copy will have fetched; "" where it is nothing."""
         if not self._files:
             return ""
-        told = (
+        counts = (
             f"{human.counted(self._files[place], 'file')}, {human.size(self._bytes[place])}, {place}"
             for place in sorted(self._files)
         )
-        return f"of the source's data is not in place: {'; '.join(told)}"
+        return f"of the source's data is not in place: {'; '.join(counts)}"
 
     def check(self) -> None:
         """Raises PreflightError where more bytes would be fetched than `recall` allows."""

@@ -27,11 +27,11 @@ class TargetProbe:
         self._folder = run.folder
         self._report = dataset_folders.probe(run.layout)
         self._at = str(run.layout.folder)
-        seen = facts(run.layout.folder)
+        store = facts(run.layout.folder)
         entries = run.config.dataset.permissions.acl
         self.results: Sequence[CheckResult] = [
-            *acls(self._report, len(entries), seen.traits.acls),
-            *differences(seen, self._report),
+            *acls(self._report, len(entries), store.traits.acls),
+            *differences(store, self._report),
         ]
         """Where it is not as the table of file systems, or the dataset's ACL, would have it."""
 

@@ -50,11 +50,11 @@ class Amended:
         return SealedAmendment(self.digest, self.changed, self.gone, began, until)
 
 
-def check_limits(run: Run, told: Sequence[ElementReceipt]) -> None:
+def check_limits(run: Run, elements: Sequence[ElementReceipt]) -> None:
     """Raises SourceChangedError where more files changed or left the source than `FollowLimit` allows.
     `told`: the receipts of all elements of copy."""
     allowed = run.config.dataset.follow_limit.allowed(run.info.files)
-    for what, found, most in zip(("changed", "gone"), totals(told), allowed, strict=True):
+    for what, found, most in zip(("changed", "gone"), totals(elements), allowed, strict=True):
         if found > most:
             raise beyond(what, found, most)
 
@@ -99,14 +99,14 @@ def complete_joins(run: Run, host: str) -> list[str]:
 def _join(run: Run, host: str, paths: Collection[str]) -> None:
     """Turn these giants into files that are copied whole: from now on the first row of each stands for all of
     it."""
-    seen: set[str] = set()
+    joined: set[str] = set()
     for shard in run.plan.shards if paths else ():
         whole: list[int] = []
         void: list[int] = []
         for row, entry in _rows(run.folder, shard.index):
             if entry.part >= 0 and entry.path in paths:
-                (void if entry.path in seen else whole).append(row)
-                seen.add(entry.path)
+                (void if entry.path in joined else whole).append(row)
+                joined.add(entry.path)
         if whole or void:
             # Before the journal: no receipt may ever cover rows that do not count any more.
             receipts.drop(run.folder.receipt("copy", shard.index))
@@ -114,12 +114,12 @@ def _join(run: Run, host: str, paths: Collection[str]) -> None:
             journal.join(journals, shard.digest, whole, void, run=run.id, host=host)
 
 
-def remove_empty_folders(run: Run, told: Sequence[ElementReceipt]) -> None:
+def remove_empty_folders(run: Run, elements: Sequence[ElementReceipt]) -> None:
     """Remove folders of staging that are empty because all their objects left the source. No element may
     run."""
     paths = [
         path
-        for shard, receipt in zip(run.plan.shards, told, strict=True)
+        for shard, receipt in zip(run.plan.shards, elements, strict=True)
         if receipt.gone
         for path, pin in _amendments(run.folder, shard.index, shard.digest)
         if pin is None
@@ -133,14 +133,14 @@ def write(run: Run) -> Amended | None:
     FailedError when an amended object is not in the frozen listing."""
     from penstock.tables.listing_file import ListingWriter, read_listing
 
-    told = receipts.of_elements(run, "verify")
-    if not any(totals(told)):
+    elements = receipts.of_elements(run, "verify")
+    if not any(totals(elements)):
         return None
     overlay = _Overlay(
-        one
-        for shard, receipt in zip(run.plan.shards, told, strict=True)
+        amendment
+        for shard, receipt in zip(run.plan.shards, elements, strict=True)
         if receipt.amended or receipt.gone
-        for one in _amendments(run.folder, shard.index, shard.digest)
+        for amendment in _amendments(run.folder, shard.index, shard.digest)
     )
     with ListingWriter(run.folder.amended) as writer:
         for batch in read_listing(run.folder.listing):

@@ -106,10 +106,10 @@ class _Listed:
         """Raises FailedError unless these files are the next entries of the listing."""
         start = 0
         while start < len(files):
-            here = self._next(len(files) - start, files["path"][start])
-            count = here.num_rows
-            if not all(here[name].equals(files.stored(name).slice(start, count)) for name in self.SAME):
-                raise _unlike(entries(here), files.records()[start : start + count])
+            rows = self._next(len(files) - start, files["path"][start])
+            count = rows.num_rows
+            if not all(rows[name].equals(files.stored(name).slice(start, count)) for name in self.SAME):
+                raise _unlike(entries(rows), files.records()[start : start + count])
             start += count
 
     def entry(self, records: Sequence[Record]) -> Entry:
@@ -265,11 +265,11 @@ def _known(rows: Sequence[SeenRow], whole: str) -> list[Claim]:
 
 
 def _whole_digests(
-    entry: Entry, told: str, tree: Digest, deviations: Deviations, shards: tuple[int, ...]
+    entry: Entry, listed: str, tree: Digest, deviations: Deviations, shards: tuple[int, ...]
 ) -> str:
     """What one reading from front to end gave for all of a giant, unless its parts, each read by
     itself, say otherwise."""
-    found = digests_of(told)
+    found = digests_of(listed)
     digests = [one for one in found if not one.part_bytes]
     if digests and tree not in found:
         deviations.add(

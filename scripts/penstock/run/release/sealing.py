@@ -189,11 +189,11 @@ def _seal(context: Context, run: Run, in_memory: bool, overdue: bool) -> Deviati
     )
     durable.write_json(staging / SEAL, RELEASE_SEAL.to_json(seal))
     if kept:
-        told = (
+        warning = (
             f"{kept} linked files were in memory at each reading, as another release's readers keep them: "
             "they are right, and proven as `reread`, not `cold`"
         )
-        context.emit(events.Warned(run.dataset, "publish", told))
+        context.emit(events.Warned(run.dataset, "publish", warning))
     return deviations
 
 

@@ -75,16 +75,16 @@ class Standing:
     def compare(self, files: Files, shards: tuple[int, ...]) -> None:
         """Compare the next entries with these records; each difference becomes a deviation."""
         paths = files["path"]
-        for index, found, own in self._tree.against(paths, partial(_as_seen, files)):
+        for index, item, own in self._tree.against(paths, partial(_as_seen, files)):
             if own:
-                self._one(found, files.record(index), shards)
-            elif found is not None and not found.holds(paths[index]):
-                self._extra(found)
+                self._compared(item, files.record(index), shards)
+            elif item is not None and not item.holds(paths[index]):
+                self._extra(item)
 
-    def _one(self, found: Found | None, record: Record, shards: tuple[int, ...]) -> None:
-        if found is None:
+    def _compared(self, item: Found | None, record: Record, shards: tuple[int, ...]) -> None:
+        if item is None:
             self._deviations.add("missing", in_quotes(record.path), shards)
-        elif why := _touched(found, record):
+        elif why := _touched(item, record):
             self._deviations.add("touched", f"{in_quotes(record.path)}: {why}", shards)
 
     def end(self) -> None:
@@ -114,11 +114,11 @@ def _as_seen(files: Files, looked: Looked, start: int) -> bool:
     )
 
 
-def _touched(found: Found, record: Record) -> str:
-    if found.kind != "file":
-        return f"it is a {found.kind} now"
-    if found.size != record.size:
-        return f"it has {found.size} bytes, not {record.size}"
-    if (found.mtime_ns, found.ctime_ns) != (record.mtime_ns, record.ctime_ns):
+def _touched(item: Found, record: Record) -> str:
+    if item.kind != "file":
+        return f"it is a {item.kind} now"
+    if item.size != record.size:
+        return f"it has {item.size} bytes, not {record.size}"
+    if (item.mtime_ns, item.ctime_ns) != (record.mtime_ns, record.ctime_ns):
         return "it was changed or touched after verify"
     return ""
