@@ -142,7 +142,7 @@ def _written(value: Any, kind: Kind) -> str:
         case Unit(name="file_mode" | "dir_mode"):
             return f'"{value:04o}"'
         case Unit():
-            units = (("d", 86400), ("h", 3600), ("m", 60))
+            units = (("d", 86400), ("h", 3600), ("min", 60))
             unit, seconds = next(((u, n) for u, n in units if value >= n and value % n == 0), ("s", 1))
             return f"{value / seconds:g}{unit}"
     return value if isinstance(value, str) and value else json.dumps(value)

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 TAKE = """
 import sys, pathlib
-from penstock.cli import controller
+from penstock.workflow import controller
 from penstock.core.errors import LockedError
 try:
     controller.take(pathlib.Path(sys.argv[1]), lambda text: print("said", text, flush=True))

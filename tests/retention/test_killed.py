@@ -97,7 +97,7 @@ PINNER = """
 import json, os, random, select, sys, time
 from penstock.core.layout import DatasetLayout
 from penstock.core.errors import PenstockError
-from penstock.keep.retention import pins
+from penstock.dataset import pins
 from penstock.host import job_environment
 from penstock.host.job_environment import JobEnvironment
 from penstock.dataset import gate

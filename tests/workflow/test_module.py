@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 WORKFLOW = ROOT / "workflow/Snakefile"
 CONTROLLER = """
 import pathlib, sys
-from penstock.cli import controller
+from penstock.workflow import controller
 controller.take(pathlib.Path("results/.workflow").absolute(), print)
 print("taken", flush=True)
 sys.stdin = open("/dev/null")

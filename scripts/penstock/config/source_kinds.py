@@ -37,7 +37,7 @@ def scheme(url: str) -> str:
 _VARIABLE = re.compile(r"(?:^|/)\$(?:\w|\{\w+\})", re.ASCII)
 _SCP = re.compile(r"([^/@:]+@[^/@:]+):(.*)", re.DOTALL)
 _WITHOUT_SLASHES = re.compile(
-    rf"({'|'.join(sorted({*S3, *WEB, *AZURE, *GCS, *FOLDER_SCHEMES, *NAMED_USERS} - {''}))}):(/?)(.*)",
+    rf"({'|'.join(sorted({*KINDS, *NAMED_USERS} - {''}))}):(/?)(.*)",
     re.DOTALL | re.IGNORECASE,
 )
 

@@ -64,6 +64,10 @@ class Entry(NamedTuple):
     held_as: str = ""
     """Under which path the release holds that file, where it is known by its checksum; "": under this one."""
 
+    def listed(self) -> Listed:
+        """The object, as its listing has it."""
+        return Listed(self.key, self.size, self.token, self.modified_ns, self.version, self.checksum)
+
 
 class Expected(NamedTuple):
     """One row as verify or audit reads it back: which bytes of which file, and what they must be."""

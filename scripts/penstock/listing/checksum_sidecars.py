@@ -12,7 +12,6 @@ from operator import attrgetter
 from typing import TYPE_CHECKING
 
 from penstock.core.errors import ObjectError, PreflightError
-from penstock.core.model import Entry, Listed
 from penstock.sources.backoff import retrying
 from penstock.sources.port import renewal
 from penstock.tables.listing_file import ListingWriter, read_listing
@@ -21,7 +20,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
     from pathlib import Path
 
-    from penstock.core.model import Claim
+    from penstock.core.model import Claim, Entry, Listed
     from penstock.dataset.context import Context
     from penstock.sources.port import Source
 
@@ -58,8 +57,7 @@ def attach(listing: Path, result: Path, stated: dict[int, dict[str, Claim]]) -> 
 
 
 def _listed(entry: Entry, claim: Claim | None) -> Listed:
-    checksum = str(claim) if claim is not None else entry.checksum
-    return Listed(entry.key, entry.size, entry.token, entry.modified_ns, entry.version, checksum)
+    return entry.listed() if claim is None else entry.listed()._replace(checksum=str(claim))
 
 
 def _text(context: Context, source: Source, listed: Listed) -> str:

@@ -15,7 +15,6 @@ from typing import TYPE_CHECKING
 
 from penstock.core.documents.seal import SealedAmendment
 from penstock.core.errors import IMPOSSIBLE, FailedError
-from penstock.core.model import Listed
 from penstock.core.text import in_quotes
 from penstock.dataset import outcomes, receipts
 from penstock.engine.change_following import beyond
@@ -146,7 +145,9 @@ def write(run: Run) -> Amended | None:
         for batch in read_listing(run.folder.listing):
             for source, group in groupby(overlay.laid(batch), attrgetter("source")):
                 some = list(group)
-                writer.add(list(map(_listed, some)), paths=[entry.path for entry in some], source=source)
+                writer.add(
+                    [entry.listed() for entry in some], paths=[entry.path for entry in some], source=source
+                )
         overlay.end()
         digest, files, size = writer.close()
     return Amended(run.folder.amended, digest, files, size, overlay.changed, overlay.gone)
@@ -197,7 +198,3 @@ def _rows(run: RunLayout, index: int) -> Iterator[tuple[int, Entry]]:
     from penstock.tables.shards import read_shard
 
     return enumerate(entry for batch in read_shard(run.shard(index)) for entry in batch)
-
-
-def _listed(entry: Entry) -> Listed:
-    return Listed(entry.key, entry.size, entry.token, entry.modified_ns, entry.version, entry.checksum)
