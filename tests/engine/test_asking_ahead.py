@@ -19,7 +19,7 @@ from penstock.core.errors import InterruptedRunError
 from penstock.core.model import Entry, Reuse
 from penstock.engine.records import journal
 from penstock.engine.stream import BLOCK
-from penstock.engine.transfer.prefetch import AHEAD_BYTES, Asking
+from penstock.engine.transfer.prefetch import AHEAD_BYTES, Prefetch
 from penstock.engine.workers.sizing import AHEAD, MOST_STREAMS
 
 if TYPE_CHECKING:
@@ -315,8 +315,8 @@ def rows(draw: st.DrawFn) -> list[Entry]:
 def test_the_window(entries: list[Entry], depth: int, linking: bool, data: st.DataObject) -> None:
     asked: list[Entry] = []
     asker: Callable[[int], Callable[[Entry], None] | None] = lambda n: None if n else asked.append  # noqa: E731
-    asking = Asking(asker, linking=linking)
-    asking.begin(entries, depth)
+    prefetch = Prefetch(asker, linking=linking)
+    prefetch.begin(entries, depth)
     wanted = [
         entry
         for entry in entries
@@ -326,8 +326,8 @@ def test_the_window(entries: list[Entry], depth: int, linking: bool, data: st.Da
         if entry.reuse and linking and data.draw(st.booleans()):
             continue  # linked: its turn never comes
         for _ in range(data.draw(st.sampled_from([1, 1, 1, 2]))):  # again, when it is tried again
-            if asking:
-                asking.turn(entry)
+            if prefetch:
+                prefetch.turn(entry)
         # Each once and in order, none too late, none too early.
         assert asked == wanted[: len(asked)]
         out = [one for one in asked if one in entries[n:]]

@@ -211,7 +211,7 @@ MUTANTS = (
     ),
     Mutant(
         "a checksum of the source is not compared",
-        '    if seen != claim.value:\n        raise IntegrityError(\n            f"the bytes read',
+        '    if read != claim.value:\n        raise IntegrityError(\n            f"the bytes read',
         '    if False:\n        raise IntegrityError(\n            f"the bytes read',
         "tests/engine/test_checks.py::test_a_full_claim_that_does_not_hold_is_an_error",
     ),
@@ -223,7 +223,7 @@ MUTANTS = (
     ),
     Mutant(
         "attempts that disagree prove a row",
-        "if known is not None and _became(known) != _became(one):",
+        "if known is not None and _became(known) != _became(record):",
         "if False:",
         "tests/engine/test_journal.py::test_two_attempts_that_disagree_prove_nothing",
     ),
@@ -247,8 +247,8 @@ MUTANTS = (
     ),
     Mutant(
         "verify compares no digest of small files",
-        "if seen.stat.st_size != size or entry.digest != of_hex(xxhash.xxh3_128_hexdigest(data)):",
-        "if seen.stat.st_size != size:",
+        "if reading.stat.st_size != size or entry.digest != of_hex(xxhash.xxh3_128_hexdigest(data)):",
+        "if reading.stat.st_size != size:",
         "tests/audit/test_auditor.py::test_a_bad_row_that_was_read_with_others_is_judged_by_a_read_of_its_own",
     ),
     Mutant(
@@ -259,7 +259,7 @@ MUTANTS = (
     ),
     Mutant(
         "an audit compares no size",
-        "        if seen.stat.st_size != entry.size:\n            raise _differs",
+        "        if reading.stat.st_size != entry.size:\n            raise _differs",
         "        if False:\n            raise _differs",
         "tests/audit/test_auditor.py::test_another_size_is_told",
     ),

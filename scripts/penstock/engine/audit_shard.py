@@ -39,7 +39,7 @@ class AuditTask:
     rows: Path
     data: Path
     """The release's `data` folder."""
-    seen: Path
+    state: Path
     """Where the state of the work lies: what was read, what was found."""
     engine: EngineConfig
     probe: ProbeReport = field(default_factory=ProbeReport)
@@ -104,22 +104,22 @@ class AuditedRows:
     @classmethod
     def read(cls, path: Path, shard: ShardInfo) -> AuditedRows:
         """What is there of this very shard; else nothing was seen yet."""
-        seen = cls(shard.digest, bytearray(shard.rows))
+        audited = cls(shard.digest, bytearray(shard.rows))
         try:
             raw = durable.read_json(path)
             if raw["shard"] != shard.digest:
-                return seen
-            _set(seen.rows, raw["ranges"])
-            seen.bad = [
+                return audited
+            _set(audited.rows, raw["ranges"])
+            audited.bad = [
                 AuditedRow(int(row), why=str(why), unread=bool(unread)) for row, why, unread in raw["bad"]
             ]
-            seen.methods = Counter(raw["methods"])
-            seen.files, seen.bytes = int(raw["files"]), int(raw["bytes"])
+            audited.methods = Counter(raw["methods"])
+            audited.files, audited.bytes = int(raw["files"]), int(raw["bytes"])
             for place, why, ranges in raw.get("away", ()):
-                _set(seen.away.setdefault((str(place), str(why)), bytearray(shard.rows)), ranges)
+                _set(audited.away.setdefault((str(place), str(why)), bytearray(shard.rows)), ranges)
         except (FileNotFoundError, ValueError, KeyError, TypeError):
             return cls(shard.digest, bytearray(shard.rows))
-        return seen
+        return audited
 
 
 def audit_shard(task: AuditTask, report: Report, stop: StopCheck) -> tuple[Outcome, AuditedRows]:
@@ -129,9 +129,9 @@ def audit_shard(task: AuditTask, report: Report, stop: StopCheck) -> tuple[Outco
     row; what was seen until then is kept.
     """
     outcome = Outcome()
-    seen = AuditedRows.read(task.seen, task.shard)
-    outcome.resumed_files, outcome.resumed_bytes = seen.files, seen.bytes
-    if seen.left:
+    audited = AuditedRows.read(task.state, task.shard)
+    outcome.resumed_files, outcome.resumed_bytes = audited.files, audited.bytes
+    if audited.left:
         with contextlib.closing(PoolRun(outcome, task.engine, task.shard, report)) as run:
             # Imported while the workers start.
             from penstock.fs.capabilities import facts
@@ -139,28 +139,28 @@ def audit_shard(task: AuditTask, report: Report, stop: StopCheck) -> tuple[Outco
             from penstock.tables.shards import read_expected
 
             work = ReadWork(task.data, audit=True, direct=limited(facts(task.data), task.probe).direct)
-            _Audit(task, seen).read(run, work, read_expected(task.rows), stop)
-    outcome.methods = dict(seen.methods)
-    return outcome, seen
+            _Audit(task, audited).read(run, work, read_expected(task.rows), stop)
+    outcome.methods = dict(audited.methods)
+    return outcome, audited
 
 
 class _Audit(ResumableReading["Expected"]):
-    def __init__(self, task: AuditTask, seen: AuditedRows) -> None:
-        done = {row for row, looked in enumerate(seen.rows) if looked}
+    def __init__(self, task: AuditTask, audited: AuditedRows) -> None:
+        done = {row for row, looked in enumerate(audited.rows) if looked}
         super().__init__(task.data, task.named, task.recall, done)
-        self._path, self._seen = task.seen, seen
+        self._path, self._audited = task.state, audited
 
     def add(self, answer: BatchAnswer) -> None:
-        self._seen.add(answer)
+        self._audited.add(answer)
 
     def leave(self, row: int, entry: Expected, state: DataState) -> bool:
         if self.recall.reads(entry, state):
             return False
-        self._seen.leave(row, state)
+        self._audited.leave(row, state)
         return True
 
     def write(self) -> None:
-        self._seen.write(self._path)
+        self._audited.write(self._path)
 
 
 def _set(rows: bytearray, ranges: Iterable[tuple[int, int]]) -> None:

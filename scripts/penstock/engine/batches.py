@@ -80,7 +80,7 @@ class Ahead:
         """`view`: how many batches are searched; 1 gives them in order. `first`: jobs of rows that are copied
         in parts, which come before batches."""
         self._jobs, self.view, self._first = jobs, view, first
-        self._seen: list[Batch] = []
+        self._window: list[Batch] = []
 
     def take(self, taken: set[str]) -> Batch | None:
         """The first batch that is in none of the folders `taken`, else the first; None when there is none
@@ -90,14 +90,14 @@ class Ahead:
                 return None
             if (job := self._first.next()) is not None:
                 return job
-        seen = self._seen
-        seen += islice(self._jobs, self.view - len(seen))
-        if not seen:
+        window = self._window
+        window += islice(self._jobs, self.view - len(window))
+        if not window:
             return None
-        for place, job in enumerate(seen):
+        for place, job in enumerate(window):
             if taken.isdisjoint(job.folders):
-                return seen.pop(place)
-        return seen.pop(0)
+                return window.pop(place)
+        return window.pop(0)
 
 
 def _room(left: int, workers: int) -> int:

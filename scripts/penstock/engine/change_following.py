@@ -63,14 +63,14 @@ class Following:
     def sort(self, failures: Sequence[FailedRow]) -> list[FailedRow]:
         """Keeps rows whose object changed for the next round; gives the others."""
         others = []
-        for one in failures:
+        for failed in failures:
             # What contradicts a checksum file may be newer than that file was.
-            if one.failure.exit_code == SourceChangedError.exit_code or (
-                self._task.stated and one.failure.contradicts
+            if failed.failure.exit_code == SourceChangedError.exit_code or (
+                self._task.stated and failed.failure.contradicts
             ):
-                self.waiting[one.row] = one
+                self.waiting[failed.row] = failed
             else:
-                others.append(one)
+                others.append(failed)
         return others
 
     def check(self) -> None:
@@ -92,28 +92,28 @@ class Following:
             time.sleep(WAIT)
         waiting, self.waiting = self.waiting, {}
         wanted = []
-        for row, one in waiting.items():
+        for row, failed in waiting.items():
             if entries[row].part >= 0:
                 # Other elements hold its other parts: it is copied whole, in a further round of elements.
                 self._outcome.split.append(row)
-                fail([one])
+                fail([failed])
             elif self._rounds.get(row, 0) >= self._task.engine.attempts:
-                fail([_restless(one, self._rounds[row])])
+                fail([_restless(failed, self._rounds[row])])
             else:
                 self._rounds[row] = self._rounds.get(row, 0) + 1
                 wanted.append(row)
         lines: list[str] = []
         gone: list[int] = []
         there: dict[int, Listed] = {}
-        for row, found in self._listed_anew(wanted, entries, stop):
-            if isinstance(found, PenstockError):
-                fail([FailedRow(row, Failure(*failure(entries[row].path, found)))])
-            elif found is None:
+        for row, listed in self._listed_anew(wanted, entries, stop):
+            if isinstance(listed, PenstockError):
+                fail([FailedRow(row, Failure(*failure(entries[row].path, listed)))])
+            elif listed is None:
                 gone.append(row)
                 lines.append(journal.gone_line(row))
                 self.changes.pins[row] = None
             else:
-                there[row] = found
+                there[row] = listed
         try:
             pins = self._pins(there, entries, stop)
         except ObjectError as error:
@@ -133,11 +133,11 @@ class Following:
         return list(pins), "".join(lines).encode()
 
     def _pins(
-        self, found: Mapping[int, Listed], entries: Mapping[int, Entry], stop: StopCheck
+        self, objects: Mapping[int, Listed], entries: Mapping[int, Entry], stop: StopCheck
     ) -> dict[int, Pin]:
         """The versions to be copied, with what checksum files state of them now. Raises ObjectError."""
         claims = {}
-        if found and self._task.stated:
+        if objects and self._task.stated:
             from penstock.engine.sidecar_refresh import restated
 
             def wait(seconds: float) -> None:
@@ -146,15 +146,15 @@ class Following:
                     stop()
                     time.sleep(min(left, WAIT))
 
-            changed = [entries[row] for row in found]
+            changed = [entries[row] for row in objects]
             claims = restated(
                 self._task.stated, self._sources, changed, attempts=self._task.engine.attempts, wait=wait
             )
         pins = {}
-        for row, one in found.items():
-            claim = claims.get((entries[row].source, one.key))
-            checksum = one.checksum if claim is None else str(claim)
-            pins[row] = Pin(one.size, one.token, one.modified_ns, one.version, checksum)
+        for row, listed in objects.items():
+            claim = claims.get((entries[row].source, listed.key))
+            checksum = listed.checksum if claim is None else str(claim)
+            pins[row] = Pin(listed.size, listed.token, listed.modified_ns, listed.version, checksum)
         return pins
 
     def _listed_anew(
@@ -188,11 +188,11 @@ class Following:
 
     def _limited(self, changed: int, gone: int) -> None:
         """Raises SourceChangedError where so many rows are beyond what may be."""
-        for what, found, most in zip(
+        for what, count, most in zip(
             ("changed", "gone"), (changed, gone), self._task.may_change, strict=True
         ):
-            if found > most:
-                raise beyond(what, found, most)
+            if count > most:
+                raise beyond(what, count, most)
 
     def _remove(self, paths: Sequence[str]) -> None:
         """Durable with the journal's lines."""
@@ -203,20 +203,20 @@ class Following:
                 writer.settle()
 
 
-def beyond(what: str, found: int, most: int) -> SourceChangedError:
+def beyond(what: str, count: int, most: int) -> SourceChangedError:
     """`what`: a field of `FollowLimit`."""
-    told = "left the source" if what == "gone" else "changed"
+    verb = "left the source" if what == "gone" else "changed"
     return SourceChangedError(
         "the source changes more than `changed: follow` allows",
-        why=f"{found:,} files {told} since they were listed, {most:,} may",
+        why=f"{count:,} files {verb} since they were listed, {most:,} may",
         hint="the same command lists the source again and keeps what did not change; leave out by `exclude` "
         "what always changes",
     )
 
 
-def _restless(one: FailedRow, rounds: int) -> FailedRow:
-    failed = one.failure
+def _restless(row: FailedRow, rounds: int) -> FailedRow:
+    failed = row.failure
     if failed.exit_code != SourceChangedError.exit_code:
-        return one
-    told = f"it changed again each of the {rounds} times it was read anew; `exclude` may leave it out"
-    return FailedRow(one.row, Failure(failed.path, f"{failed.why} ({told})", failed.exit_code, retry=False))
+        return row
+    reason = f"it changed again each of the {rounds} times it was read anew; `exclude` may leave it out"
+    return FailedRow(row.row, Failure(failed.path, f"{failed.why} ({reason})", failed.exit_code, retry=False))

@@ -182,20 +182,20 @@ def sum_of(claim: Claim, sizes: Sequence[int] = ()) -> Sum:
     return new_sum(claim.algorithm)
 
 
-def contradicted(where: str, claim: Claim, seen: str, token: str = "") -> None:
-    """Raises IntegrityError when `seen` is not what the claim states. `token`: of the object, by which a
+def contradicted(where: str, claim: Claim, read: str, token: str = "") -> None:
+    """Raises IntegrityError when `read` is not what the claim states. `token`: of the object, by which a
     claim is known that is only its etag."""
-    if seen != claim.value and claim.kind == "read":
+    if read != claim.value and claim.kind == "read":
         raise IntegrityError(
             "the bytes are not those that came when the object was listed",
             where=where,
-            why=f"{claim.algorithm} {claim.value} then, {seen} now; its source states no size of it",
+            why=f"{claim.algorithm} {claim.value} then, {read} now; its source states no size of it",
         )
-    if seen != claim.value:
+    if read != claim.value:
         raise IntegrityError(
             f"the bytes read contradict the source's own {claim.algorithm}",
             where=where,
-            why=f"stated {claim.value}, read {seen}{_doubt(claim, token)}",
+            why=f"stated {claim.value}, read {read}{_doubt(claim, token)}",
         )
 
 
@@ -404,12 +404,12 @@ def combine(parts: Iterable[tuple[str, int]]) -> Claim | None:
     return Claim(algorithm, "full", value) if algorithm else None
 
 
-def _joined(algorithm: str, one: str, two: str, length: int) -> str:
+def _joined(algorithm: str, first: str, second: str, length: int) -> str:
     """The CRC of two stretches of bytes, of which the second has this length."""
     from awscrt import checksums
 
     join: Callable[[int, int, int], int] = getattr(checksums, f"combine_{algorithm}")
-    return f"{join(int(one, 16), int(two, 16), length):0{COMBINABLE[algorithm]}x}"
+    return f"{join(int(first, 16), int(second, 16), length):0{COMBINABLE[algorithm]}x}"
 
 
 def compose(parts: Iterable[tuple[str, int, int]]) -> Claim | None:
@@ -423,17 +423,17 @@ def compose(parts: Iterable[tuple[str, int, int]]) -> Claim | None:
             return None
         first = first or claim
         size, digits = claim.part_bytes, len(new_sum(claim.algorithm).hexdigest())
-        found = [claim.value[i : i + digits] for i in range(0, len(claim.value), digits)]
+        pieces = [claim.value[i : i + digits] for i in range(0, len(claim.value), digits)]
         same = (claim.algorithm, size) == (first.algorithm, first.part_bytes)
-        if not same or len(found) != -(-(offset + length) // size) - offset // size:
+        if not same or len(pieces) != -(-(offset + length) // size) - offset // size:
             return None
         begun = offset % size
         if begun:
             # It goes on with the piece that the part before it began.
             if not values or claim.algorithm not in COMBINABLE:
                 return None
-            values[-1] = _joined(claim.algorithm, values[-1], found.pop(0), min(size - begun, length))
-        values += found
+            values[-1] = _joined(claim.algorithm, values[-1], pieces.pop(0), min(size - begun, length))
+        values += pieces
     if first is None:
         return None
     value = _over(first.algorithm, "".join(values))
@@ -441,23 +441,23 @@ def compose(parts: Iterable[tuple[str, int, int]]) -> Claim | None:
 
 
 def judge_giant(
-    where: str, found: Iterable[Claim], claims: Sequence[Claim], token: str = ""
+    where: str, computed: Iterable[Claim], claims: Sequence[Claim], token: str = ""
 ) -> tuple[str, str]:
     """(source grade, proof) of a giant from what is known of all its bytes (`combine`, `compose`, its
     whole-file digests) and the object's own claims. Raises IntegrityError when they contradict."""
-    for seen in found:
+    for ours in computed:
         for claim in claims:
             if (claim.kind, claim.algorithm, claim.part_bytes) != (
-                seen.kind,
-                seen.algorithm,
-                seen.part_bytes,
+                ours.kind,
+                ours.algorithm,
+                ours.part_bytes,
             ):
                 continue
-            if claim.value != seen.value:
+            if claim.value != ours.value:
                 raise IntegrityError(
                     f"the parts copied contradict the source's own {claim.algorithm}",
                     where=where,
-                    why=f"stated {claim.value}, the parts give {seen.value}{_doubt(claim, token)}",
+                    why=f"stated {claim.value}, the parts give {ours.value}{_doubt(claim, token)}",
                 )
             return grade_of(claim, ""), str(claim)
     return SIZE_ONLY, ""

@@ -75,11 +75,11 @@ def _copy(
         from penstock.tables.shards import numbered
         from penstock.target.barrier import Barrier
 
-        seen = _target(task, outcome)
+        storage = _target(task, outcome)
         barrier = stack.enter_context(Barrier(task.data)) if outcome.durability == "syncfs" else None
         left = _Left(task, multipart, outcome)
         credentials = Credentials(task.dataset)
-        work = _work(task, outcome.durability, seen.traits.preallocate, credentials.current)
+        work = _work(task, outcome.durability, storage.traits.preallocate, credentials.current)
         if not left.rows:
             outcome.why = "nothing is left to do"
             run.report(outcome.resumed_files, outcome.resumed_bytes, 0)
@@ -109,7 +109,7 @@ def _copy(
             work,
             rows=units,
             total=left.bytes,
-            local=outcome.durability != "fsync" and seen.traits.local and _local_sources(task),
+            local=outcome.durability != "fsync" and storage.traits.local and _local_sources(task),
             each=sizing.EACH_LARGE if large else sizing.EACH,
             ahead=share is None and _ahead(task, left.rows, left.bytes),
             ops=ops,
@@ -147,10 +147,10 @@ def _target(task: CopyTask, outcome: Outcome) -> StorageFacts:
             where=str(task.data),
             hint="the same command makes it anew; see whether the file system is mounted on that node",
         )
-    seen = limited(facts(task.data), task.probe)
-    outcome.fsync_ends = seen.proof.fsync_ends
-    outcome.durability = seen.durability if task.engine.durability == "auto" else task.engine.durability
-    return seen
+    storage = limited(facts(task.data), task.probe)
+    outcome.fsync_ends = storage.proof.fsync_ends
+    outcome.durability = storage.durability if task.engine.durability == "auto" else task.engine.durability
+    return storage
 
 
 class _Left:
@@ -272,11 +272,11 @@ def settled(done: Container[int], voids: Collection[int]) -> Container[int]:
 class _Either:
     """The rows of both."""
 
-    def __init__(self, one: Container[int], other: Container[int]) -> None:
-        self._one, self._other = one, other
+    def __init__(self, done: Container[int], voids: Container[int]) -> None:
+        self._done, self._voids = done, voids
 
     def __contains__(self, row: object) -> bool:
-        return row in self._one or row in self._other
+        return row in self._done or row in self._voids
 
 
 class _AllBut:

@@ -62,11 +62,11 @@ def link_rows(
     skip: Container[int],
     keeper: Keeper,
     outcome: Outcome,
-    told: Callable[[], None],
+    report: Callable[[], None],
     stop: StopCheck,
     ops: Callable[[], float] | None = None,
 ) -> LinkedRows:
-    """Link the rows that are of the base release, but those in `skip`; `told` is called now and then. Rows
+    """Link the rows that are of the base release, but those in `skip`; `report` is called now and then. Rows
     that cannot be linked are left to be copied. `ops`: the metadata operations a second that may be made."""
     linked = LinkedRows(task.shard.rows)
     base = task.base
@@ -124,7 +124,7 @@ def link_rows(
             outcome.linked += len(lines)
             keeper.add("".join(lines).encode())
             keeper.check()
-            told()
+            report()
     outcome.linked_bytes = linked.bytes
     outcome.link_seconds = time.monotonic() - began
     return linked

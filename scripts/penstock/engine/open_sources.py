@@ -38,10 +38,10 @@ class Sources:
     def claims(self, entry: Entry) -> Sequence[Claim]:
         """A giant's own checksums, queried once for all its parts in this worker."""
         place = (entry.source, entry.key, entry.token)
-        found = self._claims.get(place)
-        if found is None:
-            found = self._claims[place] = tuple(self.get(entry.source).checksum(entry))
-        return found
+        claims = self._claims.get(place)
+        if claims is None:
+            claims = self._claims[place] = tuple(self.get(entry.source).checksum(entry))
+        return claims
 
     def renew(self, credentials: Sequence[Any]) -> None:
         """Also for every reader that is open now."""

@@ -246,10 +246,10 @@ class _Repair:
             for row in rows:
                 entry, digest = self._entries[row], xxhash.xxh3_128()
                 with contextlib.suppress(ObjectError, TransientError, FailedError):
-                    seen = cold.read(entry.path, entry.offset, entry.length, partial(self._hash, digest))
+                    reading = cold.read(entry.path, entry.offset, entry.length, partial(self._hash, digest))
                     same = digest.hexdigest() == Claim.parse(entry.checksum).value
-                    if same and seen.stat.st_size == entry.size:
-                        good.append((row, seen.method))
+                    if same and reading.stat.st_size == entry.size:
+                        good.append((row, reading.method))
         return good
 
     def _facts(self, data: Path) -> StorageFacts:

@@ -96,15 +96,15 @@ class _ReadRows:
         self.more: dict[int, RereadRow] = {}
         """Rows with more than that: a giant's parts, further digests, a claim that held."""
 
-    def add(self, found: Iterable[RereadRow]) -> None:
+    def add(self, readings: Iterable[RereadRow]) -> None:
         code, methods, mtimes, ctimes = METHODS.index, self.methods, self.mtimes, self.ctimes
         inodes = self.inodes
-        for one in found:
-            row = one.row
-            methods[row], mtimes[row], ctimes[row] = code(one.method), one.mtime_ns, one.ctime_ns
-            inodes[row] = one.inode
-            if one.parts or one.digests or one.proven:
-                self.more[row] = one
+        for reading in readings:
+            row = reading.row
+            methods[row], mtimes[row], ctimes[row] = code(reading.method), reading.mtime_ns, reading.ctime_ns
+            inodes[row] = reading.inode
+            if reading.parts or reading.digests or reading.proven:
+                self.more[row] = reading
 
 
 class _Left:
@@ -117,8 +117,8 @@ class _Left:
     | any other                                           | a failure: without reading it has no record |
     """
 
-    def __init__(self, task: RereadTask, seen: _ReadRows, outcome: Outcome) -> None:
-        self._task, self._seen, self._outcome = task, seen, outcome
+    def __init__(self, task: RereadTask, reread: _ReadRows, outcome: Outcome) -> None:
+        self._task, self._reread, self._outcome = task, reread, outcome
         self._recall = Recall(task.recall)
         self._files: Counter[str] = Counter()
         self._bytes: Counter[str] = Counter()
@@ -139,17 +139,17 @@ class _Left:
         if stat.st_size != entry.size:
             self._fails(where, f"{state.why}, of {stat.st_size} bytes, lies in its place")
             return True
-        seen = RereadRow(row, "unread", stat.st_mtime_ns, stat.st_ctime_ns, inode=stat.st_ino)
-        self._seen.add([seen])
+        reading = RereadRow(row, "unread", stat.st_mtime_ns, stat.st_ctime_ns, inode=stat.st_ino)
+        self._reread.add([reading])
         self._files[state.place] += 1
         self._bytes[state.place] += length_of(entry)
         return True
 
     def _fails(self, where: str, why: str) -> None:
-        told = f"it is linked from a release: {why}; have it restored, or set `plan.reuse: none`"
-        self._outcome.failures.append(Failure(where, told, FailedError.exit_code, False))
+        problem = f"it is linked from a release: {why}; have it restored, or set `plan.reuse: none`"
+        self._outcome.failures.append(Failure(where, problem, FailedError.exit_code, False))
 
-    def told(self) -> Iterator[str]:
+    def warnings(self) -> Iterator[str]:
         """A warning for each kind."""
         for place in sorted(self._files):
             yield (
@@ -201,22 +201,22 @@ class _Adopted:
                 for number, entry in numbered
             ]
 
-    def touched(self, seen: _ReadRows) -> set[int]:
+    def touched(self, reread: _ReadRows) -> set[int]:
         """Rows that have to be read after all. They are not unread any more."""
         moved = {
             row
             for row, one in self._rows.items()
-            if (seen.inodes[row], seen.mtimes[row], seen.ctimes[row])
+            if (reread.inodes[row], reread.mtimes[row], reread.ctimes[row])
             != (one.inode, one.mtime_ns, one.ctime_ns)
         }
         for row in moved:
             del self._rows[row]
         return moved
 
-    def settle(self, seen: _ReadRows) -> None:
+    def settle(self, reread: _ReadRows) -> None:
         """Record the others as they were read then."""
         for row, one in self._rows.items():
-            seen.methods[row] = METHODS.index(one.method)
+            reread.methods[row] = METHODS.index(one.method)
         self.read = self._rows
 
 
@@ -237,7 +237,7 @@ def _reread(task: RereadTask, run: PoolRun, stop: StopCheck) -> None:
         )
     copied = journal.replay(task.journals, task.shard.digest)
     changes = Amendments.read(task.journals, task.shard.digest, copied)
-    seen = _ReadRows(task.shard.rows)
+    reread = _ReadRows(task.shard.rows)
     absent: set[int] = set()
     rows = len(copied) - changes.gone
     missing = task.shard.rows - len(copied) - len(changes.voids)
@@ -259,7 +259,7 @@ def _reread(task: RereadTask, run: PoolRun, stop: StopCheck) -> None:
         run.start_reading(work, left)
 
         def take(_: Batch, answer: BatchAnswer) -> None:
-            seen.add(answer.results)
+            reread.add(answer.results)
             run.fail(answer.failures)
             bad.extend(one.row for one in answer.failures)
             contradicted.update(one.row for one in answer.failures if one.failure.contradicts)
@@ -271,31 +271,31 @@ def _reread(task: RereadTask, run: PoolRun, stop: StopCheck) -> None:
 
         shard = changes.rows(read_shard(task.rows)) if changes else _but(task.rows, carried)
         wanted = adopted.unread(_wanted(shard, copied, carried, absent))
-        away = _Left(task, seen, outcome)
+        away = _Left(task, reread, outcome)
         try:
             links = copied.links()
             states = data_states(task.data, task.named) if links else None
-            with rows_here(wanted, absent, states, away, links.__contains__) as here:
+            with rows_here(wanted, absent, states, away, links.__contains__) as present:
 
                 def again() -> Iterator[Batch] | None:
                     """Files of an adopted tree that were touched since they were taken over."""
-                    if not (touched := adopted.touched(seen)):
+                    if not (touched := adopted.touched(reread)):
                         return None
                     others = set(range(task.shard.rows)) - touched
                     groups = _wanted(changes.rows(read_shard(task.rows)), copied, carried, set())
                     return batches(groups, others, len(touched), outcome.workers)
 
-                run.go(batches(here, absent, left, outcome.workers), take, _nothing, stop, again=again)
-                adopted.settle(seen)
+                run.go(batches(present, absent, left, outcome.workers), take, _nothing, stop, again=again)
+                adopted.settle(reread)
         finally:
             _take_back(task, bad, _in_parts(contradicted, copied))
-        outcome.warnings += away.told()
+        outcome.warnings += away.warnings()
     else:
         _take_back(task, bad)
         run.rest()
     outcome.amended, outcome.gone, outcome.left_out = changes.changed, changes.gone, task.shard.rows - rows
     if not outcome.failures:
-        _write(task, copied, changes, seen, carried, outcome, adopted.read, int(now.earliest))
+        _write(task, copied, changes, reread, carried, outcome, adopted.read, int(now.earliest))
 
 
 def _note(task: RereadTask) -> None:
@@ -313,14 +313,14 @@ def _not_gone(task: RereadTask, changes: Amendments, outcome: Outcome) -> list[i
 
     if not changes.gone:
         return []
-    found = []
+    occupied = []
     numbered = enumerate(entry for group in read_shard(task.rows) for entry in group)
     for row, entry in numbered:
         if row in changes.pins and changes.pins[row] is None and os.path.lexists(task.data / entry.path):
             why = "its object left the source, and something lies in its place"
             outcome.failures.append(Failure(printable(entry.path), why, 1, True))
-            found.append(row)
-    return found
+            occupied.append(row)
+    return occupied
 
 
 def _in_parts(rows: Iterable[int], copied: Mapping[int, Copied]) -> frozenset[int]:
@@ -432,7 +432,7 @@ def _write(
     task: RereadTask,
     copied: CopiedRows,
     changes: Amendments,
-    seen: _ReadRows,
+    reread: _ReadRows,
     carried: CarriedRows,
     outcome: Outcome,
     adopted: Mapping[int, Surveyed],
@@ -448,7 +448,7 @@ def _write(
     def columns(rows: Sequence[int]) -> Mapping[str, Sequence[object]]:
         count = len(rows)
         known = copied.columns(rows, _KNOWN)
-        methods = [METHODS[code] for code in map(seen.methods.__getitem__, rows)]
+        methods = [METHODS[code] for code in map(reread.methods.__getitem__, rows)]
         written = known["written_host"]
         # Few combinations: the table is asked once for each.
         read_by, times = [host] * count, [read_at] * count
@@ -459,30 +459,30 @@ def _write(
         how = list(zip(methods, written, read_by, strict=True))
         table = {one: storage_grade(*one) for one in set(how)}
         stored = [table[one] for one in how]
-        found: dict[str, list[Any]] = {
+        records: dict[str, list[Any]] = {
             "storage_grade": stored,
             "method": methods,
             "verified_host": read_by,
             "attempt": [task.attempt] * count,
-            "mtime_ns": [seen.mtimes[row] for row in rows],
-            "ctime_ns": [seen.ctimes[row] for row in rows],
-            "inode": [seen.inodes[row] for row in rows],
+            "mtime_ns": [reread.mtimes[row] for row in rows],
+            "ctime_ns": [reread.ctimes[row] for row in rows],
+            "inode": [reread.inodes[row] for row in rows],
             "read_at": [0 if method == "unread" else at for method, at in zip(methods, times, strict=True)],
             "carried": [0] * count,
             "parts": [b""] * count,
             "digests": [""] * count,
             **known,
         }
-        for place, row in enumerate(rows) if seen.more else ():
-            if (more := seen.more.get(row)) is not None:
+        for place, row in enumerate(rows) if reread.more else ():
+            if (more := reread.more.get(row)) is not None:
                 for name, value in _settled(copied[row], more)._asdict().items():
-                    found[name][place] = value
+                    records[name][place] = value
         if carried:
-            _carry(found, carried, rows)
-        not_carried = [not flag for flag in found["carried"]]
+            _carry(records, carried, rows)
+        not_carried = [not flag for flag in records["carried"]]
         grades.update(compress(stored, not_carried))
         passed.update(compress(methods, not_carried))
-        return found
+        return records
 
     extend_shard(task.records, changes.columns(numbered(task.rows)), columns)
     outcome.grades = dict(grades)
@@ -491,16 +491,16 @@ def _write(
         outcome.grades[CARRIED] = outcome.methods[CARRIED] = len(carried)
 
 
-def _carry(found: Mapping[str, list[Any]], carried: CarriedRows, rows: Sequence[int]) -> None:
+def _carry(records: Mapping[str, list[Any]], carried: CarriedRows, rows: Sequence[int]) -> None:
     """Put the last reading of the rows that are carried over into their records."""
     from penstock.engine.reading.carried_rows import LastReading
 
     names = LastReading._fields
-    columns = [found[name] for name in names]
+    columns = [records[name] for name in names]
     for place, row in enumerate(rows):
         if row in carried:
             for column, value in zip(columns, carried.last(row), strict=True):
                 column[place] = value
             for name, times in carried.times.items():
-                found[name][place] = times[row]
-            found["carried"][place] = 1
+                records[name][place] = times[row]
+            records["carried"][place] = 1

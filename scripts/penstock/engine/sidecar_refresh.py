@@ -37,15 +37,15 @@ def restated(
     """What the checksum files state now of these objects, by source and key. A failed read is retried, up to
     `attempts` times; `wait` waits for so many seconds before each retry. Raises ObjectError for a file that
     cannot be read, or that is no checksum file."""
-    found: dict[tuple[int, str], Claim] = {}
+    by_object: dict[tuple[int, str], Claim] = {}
     files = [entry for batch in read_listing(stated) for entry in batch]
     for source in {entry.source for entry in changed}:
         keys = [entry.key for entry in changed if entry.source == source]
         wanted = _of(keys, [entry.key for entry in files if entry.source == source])
         texts = ((key, text) for key in wanted for text in _text(sources, source, key, attempts, wait))
         claims = joined(texts)
-        found |= {(source, key): claims[key] for key in keys if key in claims}
-    return found
+        by_object |= {(source, key): claims[key] for key in keys if key in claims}
+    return by_object
 
 
 def _of(keys: Sequence[str], files: Sequence[str]) -> list[str]:

@@ -159,15 +159,15 @@ def _audit(attempt: Attempt) -> tuple[Outcome, ElementReceipt]:
         shard=attempt.shard,
         rows=attempt.rows,
         data=run.layout.release(run.release) / DATA,
-        seen=run.folder.seen(attempt.shard.index),
+        state=run.folder.seen(attempt.shard.index),
         engine=run.config.engine,
         probe=run.probe,
         named=described.filesystem,
         recall=attempt.part_of(described.recall),
     )
-    durable.make_dirs(task.seen.parent)
+    durable.make_dirs(task.state.parent)
     outcome, seen = audit_shard(task, attempt.reporter, attempt.stop.signalled)
-    return outcome, ElementReceipt(findings=len(seen.bad), seen=receipts.file_digest(task.seen))
+    return outcome, ElementReceipt(findings=len(seen.bad), seen=receipts.file_digest(task.state))
 
 
 def _adopt(attempt: Attempt) -> tuple[Outcome, ElementReceipt]:

@@ -84,38 +84,38 @@ class CarriedRows:
         """The values of a `LastReading`."""
         return self._told[self._then[row] - 1]
 
-    def carry(self, row: int, seen: os.stat_result, last: tuple[Any, ...]) -> None:
+    def carry(self, row: int, stat: os.stat_result, last: tuple[Any, ...]) -> None:
         self.files += 1
-        self.bytes += seen.st_size
+        self.bytes += stat.st_size
         place = self._places.get(last)
         if place is None:
             place = self._places[last] = len(self._told)
             self._told.append(last)
         self._then[row] = place + 1
-        self.times["mtime_ns"][row] = seen.st_mtime_ns
-        self.times["ctime_ns"][row] = seen.st_ctime_ns
-        self.times["inode"][row] = seen.st_ino
+        self.times["mtime_ns"][row] = stat.st_mtime_ns
+        self.times["ctime_ns"][row] = stat.st_ctime_ns
+        self.times["inode"][row] = stat.st_ino
 
 
 def judge(task: RereadTask, copied: CopiedRows, now: Now) -> CarriedRows:
     """Looks at every linked row's file, unless all are to be read. Raises OSError where the tree cannot be
     opened."""
-    found = CarriedRows(task.shard.rows)
+    carried = CarriedRows(task.shard.rows)
     links = copied.links(untouched=True)
     if not links or task.longest is None or task.base_manifest is None:
-        return found
+        return carried
     root = os.open(task.data, OPEN_FOLDER)
     folders = Folders(root, folders_kept())
     try:
-        _judge(task, Dues(task.longest, now), _Tree(folders), copied, links, found)
+        _judge(task, Dues(task.longest, now), _Tree(folders), copied, links, carried)
     finally:
         folders.close()
         os.close(root)
-    return found
+    return carried
 
 
 def _judge(
-    task: RereadTask, dues: Dues, tree: _Tree, copied: CopiedRows, links: Container[int], found: CarriedRows
+    task: RereadTask, dues: Dues, tree: _Tree, copied: CopiedRows, links: Container[int], carried: CarriedRows
 ) -> None:
     """Every linked row is handled here, so little may be done to each: some microseconds, most of them a
     stat."""
@@ -131,22 +131,22 @@ def _judge(
         for row, name, checksum, then in zip(numbers, names, _checksums(batch), audited, strict=False):
             while path < name:
                 path, last = next(rows)
-            if row not in links or path != name or (seen := tree.look(name)) is None:
+            if row not in links or path != name or (stat := tree.look(name)) is None:
                 continue
             size, mtime_ns, ctime_ns, inode, *reading = last
             if (
-                inode != seen.st_ino
+                inode != stat.st_ino
                 or not inode
-                or size != seen.st_size
-                or mtime_ns != seen.st_mtime_ns
-                or not (ctime_ns == seen.st_ctime_ns or seen.st_ctime_ns in moved)
+                or size != stat.st_size
+                or mtime_ns != stat.st_mtime_ns
+                or not (ctime_ns == stat.st_ctime_ns or stat.st_ctime_ns in moved)
                 or (checksum and copied[row].source_proof != checksum)
                 or not (whole or reading[_DIGESTS])
             ):
                 continue
             reading[_READ_AT] = max(reading[_READ_AT], then)
             if not dues.include(name, reading[_READ_AT]):
-                found.carry(row, seen, tuple(reading))
+                carried.carry(row, stat, tuple(reading))
 
 
 class _Tree:

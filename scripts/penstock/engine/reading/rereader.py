@@ -62,16 +62,16 @@ class ColdStream(Stream):
         for any other row, which `do` reads by itself. The short way exists because the reading of many small
         files is limited by the time that Python takes for each."""
         size = entry.size
-        here = self.cold.here(entry.path, 0, size) if entry.part < 0 else None
-        if here is None:
+        prefetched = self.cold.here(entry.path, 0, size) if entry.part < 0 else None
+        if prefetched is None:
             return None
-        seen, data = here
-        if seen.stat.st_size != size or entry.digest != of_hex(xxhash.xxh3_128_hexdigest(data)):
+        reading, data = prefetched
+        if reading.stat.st_size != size or entry.digest != of_hex(xxhash.xxh3_128_hexdigest(data)):
             return None
         if self.limiter:
             self.limiter.take(size)
         self.counters[self.slot] += size
-        return seen
+        return reading
 
     def consumer(self, digest: Any, sums: Sequence[tuple[Any, Any]] = ()) -> Any:
         """Takes blocks: limited, hashed, counted; raises Stopped once the engine stops."""
@@ -107,10 +107,10 @@ class Rereader(ColdStream):
         if at_once is not None and (at_once.method != "cached" or not self.cold.passes):
             return _seen(row, at_once)
         if not entry.digest:
-            seen = self.cold.read(entry.path, 0, 0, _nothing)
-            self._sized(entry, seen.stat.st_size)
+            reading = self.cold.read(entry.path, 0, 0, _nothing)
+            self._sized(entry, reading.stat.st_size)
             further = self._front_to_end(entry)
-            return _seen(row, seen)._replace(method="unread", digests=further)
+            return _seen(row, reading)._replace(method="unread", digests=further)
         in_parts, expected = entry.in_parts, Digest.parse(entry.digest)
         length = entry.length if entry.part >= 0 else entry.size
         for _ in range(COLD_TRIES):
@@ -122,8 +122,8 @@ class Rereader(ColdStream):
             claims: list[tuple[Any, Any]] = _owed(entry) if in_parts else []
             stated = Sums(entry, ()) if entry.checksum and not in_parts else None
             consumer = self.consumer(digest, [*sums, *claims, *([("", stated)] if stated else [])])
-            seen = self.cold.read(entry.path, entry.offset, length, consumer)
-            self._sized(entry, seen.stat.st_size)
+            reading = self.cold.read(entry.path, entry.offset, length, consumer)
+            self._sized(entry, reading.stat.st_size)
             read = digest.hexdigest()
             if read != expected.value:
                 raise _broken(entry, f"written as {expected}, read back as {expected._replace(value=read)}")
@@ -131,12 +131,12 @@ class Rereader(ColdStream):
                 contradicted(entry.key, claim, one.hexdigest(), entry.token)
             # Another reader may just have brought a page in: that alone must not lower the whole release's
             # grade.
-            if seen.method != "cached" or not self.cold.passes:
+            if reading.method != "cached" or not self.cold.passes:
                 break
         parts = digest.parts if isinstance(digest, GiantDigest) and not in_parts else b""
         further = _joined(sums) or self._front_to_end(entry)
         proven = str(Proof(*stated.judge())) if stated and stated.proves else ""
-        return _seen(row, seen)._replace(parts=parts, digests=further, proven=proven)
+        return _seen(row, reading)._replace(parts=parts, digests=further, proven=proven)
 
     def _front_to_end(self, entry: Expected) -> str:
         """A giant's whole-file digests, where they are configured and this row is its last part; else ""."""
@@ -159,13 +159,13 @@ class Auditor(ColdStream):
     def do(self, row: int, entry: Expected) -> AuditedRow:
         digest = xxhash.xxh3_128()
         length = entry.size if entry.part < 0 else entry.length
-        seen = self.cold.read(entry.path, entry.offset, length, self.consumer(digest))
-        if seen.stat.st_size != entry.size:
-            raise _differs(entry, f"it has {seen.stat.st_size} bytes, not {entry.size}")
+        reading = self.cold.read(entry.path, entry.offset, length, self.consumer(digest))
+        if reading.stat.st_size != entry.size:
+            raise _differs(entry, f"it has {reading.stat.st_size} bytes, not {entry.size}")
         read = of_hex(digest.hexdigest())
         if read != entry.digest:
             raise _differs(entry, f"published as {entry.digest}, read as {read}")
-        return AuditedRow(row, seen.method)
+        return AuditedRow(row, reading.method)
 
     def attempt(self, row: int, entry: Expected) -> AuditedRow:
         at_once = self.at_once(entry)
@@ -185,9 +185,9 @@ def _differs(entry: Expected, why: str) -> IntegrityError:
     return IntegrityError("a file is not as it was published", where=printable(entry.path), why=why)
 
 
-def _seen(row: int, seen: Seen) -> RereadRow:
-    stat = seen.stat
-    return RereadRow(row, seen.method, stat.st_mtime_ns, stat.st_ctime_ns, inode=stat.st_ino)
+def _seen(row: int, reading: Seen) -> RereadRow:
+    stat = reading.stat
+    return RereadRow(row, reading.method, stat.st_mtime_ns, stat.st_ctime_ns, inode=stat.st_ino)
 
 
 def _owed(entry: Expected) -> list[tuple[Claim, Sum]]:

@@ -87,7 +87,7 @@ class Surveyor(Stream):
     def do(self, row: int, entry: Entry) -> Surveyed:
         claims = self._claims(entry)
         sums = Sums(entry, claims, lambda: claims, policy=self.policy)
-        seen = self._read(entry, sums)
+        reading = self._read(entry, sums)
         grade, proof, how = SIZE_ONLY, "", CHECKSUM if sums.proves else SIZE
         try:
             grade, proof = sums.judge()
@@ -97,22 +97,23 @@ class Surveyor(Stream):
             sizes = sizes_of_upload(self.asks, self.sources.get(entry.source), entry, failed, error)
             if sizes:
                 sums = Sums(entry, claims, policy=self.policy, sizes=sizes)
-                seen = self._read(entry, sums)
+                reading = self._read(entry, sums)
                 grade, proof = sums.judge()
             else:
                 how = SIZE
         if how == SIZE and (self.read_source or row in self.differed):
-            self._as_in_source(entry, seen)
+            self._as_in_source(entry, reading)
             how = READ
             if entry.part < 0:
                 grade = READ_GRADE
                 # Of a file with parts the source's digest is over all its bytes; the parts alone are kept.
-                proof = "" if seen.parts else str(Claim(XXH3, "full", seen.digest.partition(":")[2]))
+                proof = "" if reading.parts else str(Claim(XXH3, "full", reading.digest.partition(":")[2]))
                 grade = grade if proof else SIZE_ONLY
-        stat = seen.stat
+        stat = reading.stat
         return Surveyed(
-            row, SAME, how, "", seen.digest, grade, proof, seen.method, stat.st_mtime_ns, stat.st_ctime_ns,
-            stat.st_ino, stat.st_mode, stat.st_uid, stat.st_gid, stat.st_nlink, seen.parts,
+            row, SAME, how, "", reading.digest, grade, proof, reading.method, stat.st_mtime_ns,
+            stat.st_ctime_ns, stat.st_ino, stat.st_mode, stat.st_uid, stat.st_gid, stat.st_nlink,
+            reading.parts,
         )  # fmt: skip
 
     def attempt(self, row: int, entry: Entry) -> Surveyed:
@@ -151,24 +152,24 @@ class Surveyor(Stream):
             if stopped():
                 raise Stopped
 
-        seen = self.cold.read(entry.path, entry.offset, length, consume)
-        if seen.stat.st_size != entry.size:
-            why = f"it has {seen.stat.st_size} bytes, not {entry.size}"
+        reading = self.cold.read(entry.path, entry.offset, length, consume)
+        if reading.stat.st_size != entry.size:
+            why = f"it has {reading.stat.st_size} bytes, not {entry.size}"
             raise DamagedError("a file is not as it was listed", where=entry.key, why=why)
         if giant:
-            return _Seen(str(digest.digest()), digest.parts, seen.method, seen.stat)
-        return _Seen(of_hex(digest.hexdigest()), b"", seen.method, seen.stat)
+            return _Seen(str(digest.digest()), digest.parts, reading.method, reading.stat)
+        return _Seen(of_hex(digest.hexdigest()), b"", reading.method, reading.stat)
 
-    def _as_in_source(self, entry: Entry, seen: _Seen) -> None:
+    def _as_in_source(self, entry: Entry, reading: _Seen) -> None:
         """Raises `_OtherBytesError` unless the source has the same bytes in the row's range."""
         self._at_source = True
         before = self.counters[self.slot]
         length = entry.length if entry.part >= 0 else entry.size
         self.asks()
         body = self._reader(entry.source).open(entry, entry.offset, length)
-        digest: Any = GiantDigest(self.part_bytes) if seen.parts else None
+        digest: Any = GiantDigest(self.part_bytes) if reading.parts else None
         try:
-            found = of_hex(self._of_source.run(entry, body, _Nowhere(digest), None, length))  # type: ignore[arg-type]
+            source_digest = of_hex(self._of_source.run(entry, body, _Nowhere(digest), None, length))  # type: ignore[arg-type]
             body.close()
         except IntegrityError as error:
             body.abandon()
@@ -178,9 +179,9 @@ class Surveyor(Stream):
             raise
         # Progress counts the bytes of the tree alone.
         self.counters[self.slot] = before
-        found = str(digest.digest()) if digest is not None else found
-        if found != seen.digest:
-            why = f"the source has {found}, the tree {seen.digest}"
+        source_digest = str(digest.digest()) if digest is not None else source_digest
+        if source_digest != reading.digest:
+            why = f"the source has {source_digest}, the tree {reading.digest}"
             raise _OtherBytesError("the bytes are not those of the source", where=entry.key, why=why)
 
     def _claims(self, entry: Entry) -> Sequence[Claim]:

@@ -64,9 +64,9 @@ class CopiedRows(Mapping[int, Copied]):
         self._odd: dict[int, Copied] = {}
         self._count = 0
 
-    def add(self, one: Copied) -> None:
+    def add(self, record: Copied) -> None:
         """Set what is known of the row."""
-        row = one.row
+        row = record.row
         if row >= len(self._kinds):
             # By halves again: rows come in any order.
             more = max(row + 1, 3 * len(self._kinds) // 2) - len(self._kinds)
@@ -75,14 +75,14 @@ class CopiedRows(Mapping[int, Copied]):
             for column in (self._alike, self._starts, self._lengths, *self._numbers.values()):
                 column.frombytes(bytes(more * column.itemsize))
         self._count += self._kinds[row] == _ABSENT
-        digest, proof = hex_of(one.digest), one.source_proof.encode()
-        if len(digest) != 2 * DIGEST_BYTES or one.pin is not None or len(proof) > 0xFFFF:
+        digest, proof = hex_of(record.digest), record.source_proof.encode()
+        if len(digest) != 2 * DIGEST_BYTES or record.pin is not None or len(proof) > 0xFFFF:
             self._kinds[row] = _ODD
-            self._odd[row] = one
+            self._odd[row] = record
             return
         if self._kinds[row] == _ODD:
             del self._odd[row]
-        alike = _alike(one)
+        alike = _alike(record)
         number = self._places.get(alike)
         if number is None:
             number = self._places[alike] = len(self._told)
@@ -93,7 +93,7 @@ class CopiedRows(Mapping[int, Copied]):
         self._starts[row], self._lengths[row] = len(self._proofs), len(proof)
         self._proofs += proof
         for name, kept in self._numbers.items():
-            kept[row] = getattr(one, name)
+            kept[row] = getattr(record, name)
 
     def drop(self, row: int) -> None:
         """Forget the row."""
@@ -112,30 +112,30 @@ class CopiedRows(Mapping[int, Copied]):
         Only `digest`, `source_proof` and what many rows have in common."""
         if self._odd:
             return {name: [getattr(self[row], name) for row in rows] for name in names}
-        found: dict[str, list[Any]] = {}
+        columns: dict[str, list[Any]] = {}
         alike = [self._told[self._alike[row]] for row in rows]
         for name in names:
             if name == "digest":
                 size, digests = DIGEST_BYTES, self._digests
-                found[name] = [of_hex(digests[row * size : (row + 1) * size].hex()) for row in rows]
+                columns[name] = [of_hex(digests[row * size : (row + 1) * size].hex()) for row in rows]
             elif name == "source_proof":
                 text, starts, lengths = self._proofs.decode(), self._starts, self._lengths
                 if not text.isascii():
-                    found[name] = [self[row].source_proof for row in rows]
+                    columns[name] = [self[row].source_proof for row in rows]
                     continue
-                found[name] = [text[starts[row] : starts[row] + lengths[row]] for row in rows]
+                columns[name] = [text[starts[row] : starts[row] + lengths[row]] for row in rows]
             else:
                 place = _ALIKE.index(name)
-                found[name] = [one[place] for one in alike]
-        return found
+                columns[name] = [one[place] for one in alike]
+        return columns
 
     def links(self, *, untouched: bool = False) -> Container[int]:
         """The rows that are linked from the base release. `untouched`: and are not `touched`."""
         linked, staging, touched = map(_ALIKE.index, ("linked", "staging", "touched"))
-        told = bytes(
+        flags = bytes(
             bool(one[linked]) and not one[staging] and not (untouched and one[touched]) for one in self._told
         )
-        return _Links(self._kinds, self._alike, told) if any(told) else ()
+        return _Links(self._kinds, self._alike, flags) if any(flags) else ()
 
     def __getitem__(self, row: int) -> Copied:
         kind = self._kinds[row] if 0 <= row < len(self._kinds) else _ABSENT

@@ -151,7 +151,7 @@ def _header(shard_digest: str, run: str, attempt: str, host: str) -> str:
 
 
 def replay(
-    folder: Path, shard_digest: str, told: list[str] | None = None, unfinished: Unfinished | None = None
+    folder: Path, shard_digest: str, holes: list[str] | None = None, unfinished: Unfinished | None = None
 ) -> CopiedRows:
     """The copied rows of a shard, by all its attempts, without records that were taken back. `unfinished` is
     filled with what is known of rows that have no record.
@@ -164,18 +164,20 @@ def replay(
     | several hosts wrote parts of its file                      | `written_host` is ""               |
     | its object is gone                                         | has the digest `GONE`              |
 
-    `told` gets a sentence for each journal that ends at a hole. Raises FailedError for another shard's
+    `holes` gets a sentence for each journal that ends at a hole. Raises FailedError for another shard's
     journal, and for a damaged one that takes records back.
     """
     copied = CopiedRows()
     doubtful: set[int] = set()
     hosts: dict[int, set[str]] = {}
-    for one in _records(folder, shard_digest, told, unfinished, hosts):
-        known = copied.get(one.row)
-        if known is not None and _became(known) != _became(one):
-            doubtful.add(one.row)
+    for record in _records(folder, shard_digest, holes, unfinished, hosts):
+        known = copied.get(record.row)
+        if known is not None and _became(known) != _became(record):
+            doubtful.add(record.row)
         copied.add(
-            one if known is None or known.written_host == one.written_host else one._replace(written_host="")
+            record
+            if known is None or known.written_host == record.written_host
+            else record._replace(written_host="")
         )
     for row in doubtful:
         copied.drop(row)
@@ -212,7 +214,7 @@ def _became(copied: Copied) -> tuple[str, Pin | None]:
 def _records(
     folder: Path,
     shard_digest: str,
-    told: list[str] | None = None,
+    holes: list[str] | None = None,
     unfinished: Unfinished | None = None,
     hosts: dict[int, set[str]] | None = None,
 ) -> Iterator[Copied]:
@@ -224,7 +226,7 @@ def _records(
     for path in files(folder):
         attempt = host = ""
         pins: dict[int, Pin] = {}
-        for number, value in enumerate(_values(path, told)):
+        for number, value in enumerate(_values(path, holes)):
             if number == 0:
                 attempt, host = _check_header(path, value, shard_digest)
             elif isinstance(value, dict):
@@ -284,16 +286,16 @@ def files(folder: Path) -> list[Path]:
     """The journals of a shard: first those that take records back or join giants, then the attempts', by
     name."""
     try:
-        found = [folder / name for name in os.listdir(folder) if name.endswith(SUFFIX)]
+        paths = [folder / name for name in os.listdir(folder) if name.endswith(SUFFIX)]
     except FileNotFoundError:
         return []
-    return sorted(found, key=lambda p: (not p.name.startswith(_FIRST), p.name))
+    return sorted(paths, key=lambda p: (not p.name.startswith(_FIRST), p.name))
 
 
-def _values(path: Path, told: list[str] | None = None) -> Iterator[Any]:
+def _values(path: Path, holes: list[str] | None = None) -> Iterator[Any]:
     """The values of a journal's good lines. An attempt's journal ends at its first bad line. To leave out the
     records behind it is always safe, since their rows are copied again. Where good lines follow a bad one (an
-    NFS, BeeGFS or XFS client that dies while pages are on their way can leave such a hole), `told` gets a
+    NFS, BeeGFS or XFS client that dies while pages are on their way can leave such a hole), `holes` gets a
     sentence. A bad line in a file that was written whole (`_FIRST`) raises FailedError."""
     bodies: list[bytes] = []
     with _telling("cannot read a journal", path), plain_files.opened(path) as stream:
@@ -304,8 +306,8 @@ def _values(path: Path, told: list[str] | None = None) -> Iterator[Any]:
                     # First the lines before it: their header may show that the file is another shard's.
                     yield from _parsed(bodies)
                     raise _damaged(path, number)
-                if told is not None and (hole := _hole(path, number, plain_files.lines(stream))):
-                    told.append(hole)
+                if holes is not None and (hole := _hole(path, number, plain_files.lines(stream))):
+                    holes.append(hole)
                 break
             bodies.append(body)
             # The first line is given at once: it names the shard that the others belong to.

@@ -19,7 +19,7 @@ from penstock.core.row_codec import fresh_line, line_of, reused_line
 from penstock.engine.checksums import Sums, judge_at_once
 from penstock.engine.stream import BLOCK, Stream
 from penstock.engine.transfer.part_copier import PartCopier
-from penstock.engine.transfer.prefetch import Asking
+from penstock.engine.transfer.prefetch import Prefetch
 from penstock.engine.transfer.pump import Pump, long, short
 from penstock.engine.transfer.upload_parts import sizes_of_upload
 from penstock.sources.port import AheadReader, WholeReader
@@ -70,10 +70,10 @@ class Copier(Stream):
         self.readers: dict[int, Reader] = {}
         self.wholes: dict[int, Callable[[Entry, memoryview], tuple[memoryview, Sequence[Claim]] | None]] = {}
         self.aheads: dict[int, Callable[[Entry], None] | None] = {}
-        self.asking = Asking(self._asker, linking=base is not None or bool(stagings))
+        self.prefetch = Prefetch(self._asker, linking=base is not None or bool(stagings))
 
     def prepare(self, entries: Sequence[Entry], ahead: int) -> None:
-        self.asking.begin(entries, ahead)
+        self.prefetch.begin(entries, ahead)
 
     def settle(self) -> None:
         self.writer.settle()
@@ -90,8 +90,8 @@ class Copier(Stream):
         if self.limiter and length <= BLOCK:
             self.limiter.take(length)
         small = length <= BLOCK and entry.part < 0
-        if self.asking:
-            self.asking.turn(entry)
+        if self.prefetch:
+            self.prefetch.turn(entry)
         if small and (whole := self.wholes.get(entry.source)) and (found := whole(entry, self.view)):
             return self._judged(row, entry, *found)
         body = reader.open(entry, entry.offset, length)

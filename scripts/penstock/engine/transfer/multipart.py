@@ -51,7 +51,7 @@ UNRECORDED = 128 << 20
 """The same of what is done and not recorded yet, beyond what is not on its way."""
 
 
-class Row:
+class OpenRow:
     """One row: its temporary file, and which parts of it are done, on their way, or to come."""
 
     def __init__(self, row: int, entry: Entry, size: int) -> None:
@@ -91,9 +91,9 @@ class Multipart:
         self.unfinished = Unfinished()
         self.numbers = count()
         """Of all jobs of this attempt."""
-        self._open: deque[Row] = deque()
-        self._ready: deque[tuple[Row, int]] = deque()
-        self._jobs: dict[int, tuple[Row, int, int]] = {}
+        self._open: deque[OpenRow] = deque()
+        self._ready: deque[tuple[OpenRow, int]] = deque()
+        self._jobs: dict[int, tuple[OpenRow, int, int]] = {}
         """Batch to its row, its work and its part."""
         self._resumed: dict[tuple[int, str], int] = {}
         self.waiting: Callable[[], int] = int
@@ -125,19 +125,19 @@ class Multipart:
 
     def open(self, row: int, entry: Entry) -> Batch:
         """The first job of a row."""
-        one = Row(row, entry, self._size(entry))
+        opened = OpenRow(row, entry, self._size(entry))
         lines = self._met(row, entry)
         if not lines:
-            return self._job(one, BEGIN)
-        one.temporary = lines[0].temporary
-        one.lines = {line.number: line for line in lines if line.number >= 0}
-        one.resumed = self.resume(row, entry)
-        if one.complete:
-            return self._job(one, FINISH)
-        self._open.append(one)
-        number = one.part()
+            return self._job(opened, BEGIN)
+        opened.temporary = lines[0].temporary
+        opened.lines = {line.number: line for line in lines if line.number >= 0}
+        opened.resumed = self.resume(row, entry)
+        if opened.complete:
+            return self._job(opened, FINISH)
+        self._open.append(opened)
+        number = opened.part()
         assert number is not None
-        return self._job(one, FETCH, number)
+        return self._job(opened, FETCH, number)
 
     def resume(self, row: int, entry: Entry) -> int:
         """Bytes of a row that need not be fetched again; counted once."""
@@ -162,18 +162,18 @@ class Multipart:
         for line in self.unfinished.parts.get(row, ()) if self.goes_in_parts(row, entry) else ():
             if line.token == entry.token and line.part_bytes == size:
                 files.setdefault(line.temporary, []).append(line)
-        found: list[PartLine] = []
+        longest: list[PartLine] = []
         for temporary, lines in files.items():
             numbers = {line.number for line in lines}
             complete = len(numbers - {BEGUN}) == -(-entry.size // size)
             if DROPPED in numbers:
                 continue
-            if len(lines) > len(found) and (
+            if len(lines) > len(longest) and (
                 (complete and row not in self.unfinished.taken_back)
                 or part_files.shared_stands(self._task.data, entry.path, temporary, entry.size)
             ):
-                found = lines
-        return found
+                longest = lines
+        return longest
 
     @property
     def full(self) -> bool:
@@ -186,68 +186,68 @@ class Multipart:
         if self._ready:
             return self._job(*self._ready.popleft())
         while self._open:
-            one = self._open.popleft()
-            number = one.part()
+            opened = self._open.popleft()
+            number = opened.part()
             if number is not None:
                 # In turn: streams that write to one file wait for one another in the kernel.
-                self._open.append(one)
-                job = self._job(one, FETCH, number)
+                self._open.append(opened)
+                job = self._job(opened, FETCH, number)
                 self._handed[job.number] = job.bytes
                 self._fetching += job.bytes
                 return job
         return None
 
-    def _job(self, one: Row, work: int, part: int = 0) -> Batch:
+    def _job(self, opened: OpenRow, work: int, part: int = 0) -> Batch:
         number = next(self.numbers)
         if work == WHOLE:
-            return Batch(number, [one.row], [one.entry], one.entry.size, True)
+            return Batch(number, [opened.row], [opened.entry], opened.entry.size, True)
         if work == FETCH:
-            entry = fetching(one.entry, one.temporary, part, one.size)
+            entry = fetching(opened.entry, opened.temporary, part, opened.size)
         else:
-            lines = tuple(one.lines[n] for n in range(one.count)) if work == FINISH else ()
-            entry = doing(one.entry, one.temporary, work, one.size, lines)
-        self._jobs[number] = one, work, part
-        one.under_way += 1
-        return Batch(number, [one.row], [entry], entry.length, True)
+            lines = tuple(opened.lines[n] for n in range(opened.count)) if work == FINISH else ()
+            entry = doing(opened.entry, opened.temporary, work, opened.size, lines)
+        self._jobs[number] = opened, work, part
+        opened.under_way += 1
+        return Batch(number, [opened.row], [entry], entry.length, True)
 
     def take(self, job: Batch, answer: BatchAnswer) -> Sequence[FailedRow] | None:
         """Count a part's result, and advance its row. The failures to be reported; None for a job of other
         rows, which the caller counts."""
-        found = self._jobs.pop(job.number, None)
-        if found is None:
+        assignment = self._jobs.pop(job.number, None)
+        if assignment is None:
             return None
-        one, work, number = found
+        opened, work, number = assignment
         self._fetching -= self._handed.pop(job.number, 0)
         done, failures = answer.rows, answer.failures
         self._outcome.retries += answer.retries
-        one.under_way -= 1
-        told: Sequence[FailedRow] = ()
+        opened.under_way -= 1
+        reported: Sequence[FailedRow] = ()
         if work == DROP:
             if done:
-                self._ready.append((one, WHOLE))
+                self._ready.append((opened, WHOLE))
             return failures
         if failures or (done and not answer.results):
             # The first of them says what becomes of the row: it is told, or fetched whole; never both.
-            if not one.stopped:
-                one.whole = not (failures and failures[0].failure.retry)
-                told = () if one.whole else failures
-            one.stopped = True
+            if not opened.stopped:
+                opened.whole = not (failures and failures[0].failure.retry)
+                reported = () if opened.whole else failures
+            opened.stopped = True
         elif done:
-            self._done(one, work, number, answer.results, answer.bytes)
-        if one.whole and not one.under_way:
-            self._outcome.bytes -= one.bytes
-            self._outcome.resumed_bytes -= one.resumed
-            self._ready.append((one, DROP))
-        return told
+            self._done(opened, work, number, answer.results, answer.bytes)
+        if opened.whole and not opened.under_way:
+            self._outcome.bytes -= opened.bytes
+            self._outcome.resumed_bytes -= opened.resumed
+            self._ready.append((opened, DROP))
+        return reported
 
-    def _done(self, one: Row, work: int, number: int, lines: bytes, size: int) -> None:
+    def _done(self, opened: OpenRow, work: int, number: int, lines: bytes, size: int) -> None:
         self._outcome.bytes += size
-        one.bytes += size
+        opened.bytes += size
         if work == BEGIN:
-            self._open.append(one)
+            self._open.append(opened)
         elif work == FINISH:
             self._outcome.files += 1
         else:
-            (one.lines[number],) = parts_of(lines)
-            if one.complete and not one.stopped:
-                self._ready.append((one, FINISH))
+            (opened.lines[number],) = parts_of(lines)
+            if opened.complete and not opened.stopped:
+                self._ready.append((opened, FINISH))

@@ -21,7 +21,7 @@ AHEAD_BYTES = 4 << 20
 that size needed several threads and a tenth more time."""
 
 
-class Asking:
+class Prefetch:
     """The requests of one stream. `asker` takes a source's index and gives the function that requests an
     object of that source; None for a source whose bytes are there at once. With `linking`, rows that may be
     linked or taken over are not requested."""
@@ -50,15 +50,15 @@ class Asking:
         if self._asked <= 0:
             self._asked = self._bytes = 0
         while self._asked < self._depth and self._asked < len(coming):
-            one = coming[self._asked]
-            if self._asked and self._bytes + one.size > AHEAD_BYTES:
+            ahead = coming[self._asked]
+            if self._asked and self._bytes + ahead.size > AHEAD_BYTES:
                 return
             self._asked += 1
-            self._bytes += one.size
+            self._bytes += ahead.size
             if (
-                one.size <= BLOCK
-                and one.part < 0
-                and not (one.reuse and self._linking)
-                and (ask := self._asker(one.source))
+                ahead.size <= BLOCK
+                and ahead.part < 0
+                and not (ahead.reuse and self._linking)
+                and (ask := self._asker(ahead.source))
             ):
-                ask(one)
+                ask(ahead)

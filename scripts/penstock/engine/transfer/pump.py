@@ -79,7 +79,7 @@ class Pump:
         digest = xxhash.xxh3_128()
         hashed = digest.update
         block = stream.view[:BLOCK]
-        other = self._other() if beside else block
+        spare = self._spare() if beside else block
         done = 0
         while done < length:
             want = min(BLOCK, length - done)
@@ -87,7 +87,7 @@ class Pump:
                 limiter.take(want)
             if beside:
                 beside.room()
-                block, other = other, block
+                block, spare = spare, block
             read = 0
             # Blocks are filled: the target gets whole aligned ones however the source drips.
             while read < want:
@@ -160,7 +160,7 @@ class Pump:
             self._asked = now
             self._alive(pending)
 
-    def _other(self) -> memoryview:
+    def _spare(self) -> memoryview:
         if self._second is None:
             self._second = memoryview(mmap.mmap(-1, BLOCK))
         return self._second

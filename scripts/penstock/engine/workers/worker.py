@@ -65,7 +65,7 @@ class Worker:
         self.make: Callable[..., Stream] = _unset
         self.renew: Callable[[Any], None] = _ignore
         self.first_slot = 0
-        self.told: dict[int, float] = {}
+        self.sent: dict[int, float] = {}
 
     def setup(self, given: Setup) -> None:
         """Handle the set-up message: make the streams, start the first threads."""
@@ -108,8 +108,8 @@ class Worker:
         """PRESSURE (a store asked for less) or EXPIRED (it refuses the credentials): to the
         parent, not more than a few times a second."""
         now = time.monotonic()
-        if now - self.told.get(kind, 0.0) > 0.2:
-            self.told[kind] = now
+        if now - self.sent.get(kind, 0.0) > 0.2:
+            self.sent[kind] = now
             self.channel.send(kind, value)
 
     def take(self, number: int, rows: list[int], kind: int, entries: list[tuple[Any, ...]]) -> None:
