@@ -34,7 +34,7 @@ from penstock.sources.s3.sigv4 import EMPTY_SHA256, Keys, Signer  # noqa: E402
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
-    from penstock.sources.s3.page import Page
+    from penstock.sources.s3.page import PageText
 
 ROUNDS = 5
 
@@ -165,7 +165,7 @@ def pages() -> None:
             store = Store(keys, 100)
             fetch = store.fetch
 
-            def slow(token: str, after: str) -> Page:
+            def slow(token: str, after: str) -> PageText:
                 time.sleep(0.03)
                 return fetch(token, after)
 

@@ -18,7 +18,7 @@ from penstock.sources.http.endpoint import Endpoint
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from penstock.sources.http.addresses import Place
+    from penstock.sources.http.addresses import HostAddress
 
 HERE = ("127.0.0.1", "127.0.0.2", "127.0.0.3")
 
@@ -38,7 +38,7 @@ class Name:
     def listen(self, host: str) -> None:
         self.listeners[host] = socket.create_server((host, self.port))
 
-    def resolve(self, host: str, port: int) -> list[Place]:
+    def resolve(self, host: str, port: int) -> list[HostAddress]:
         assert (host, port) == ("store", self.port)
         self.asked += 1
         if not self.hosts:
@@ -131,7 +131,7 @@ def test_an_address_without_an_answer_is_not_waited_for_long() -> None:
             except TimeoutError:
                 unanswered += 1
         live = stack.enter_context(socket.create_server(("127.0.0.1", place[1])))
-        places: list[Place] = [(socket.AF_INET, place), (socket.AF_INET, live.getsockname())]
+        places: list[HostAddress] = [(socket.AF_INET, place), (socket.AF_INET, live.getsockname())]
         addresses = Addresses("store", place[1], resolve=lambda *_: places)
         for _ in range(4):
             opened, _ = addresses.connect(1.5)
@@ -142,7 +142,7 @@ def test_an_address_without_an_answer_is_not_waited_for_long() -> None:
 def test_requests_are_answered_past_a_dead_address() -> None:
     answers = [[OK + b"Connection: close\r\nContent-Length: 2\r\n\r\nab"] for _ in range(4)]
     with Canned(*answers) as server:
-        places: list[Place] = [(socket.AF_INET, (host, server.port)) for host in HERE]
+        places: list[HostAddress] = [(socket.AF_INET, (host, server.port)) for host in HERE]
         addresses = Addresses("store", server.port, resolve=lambda *_: places)
         connection = Connection(Endpoint("store", server.port, tls=False, timeout=20), addresses)
         for _ in range(4):

@@ -6,10 +6,10 @@ import pytest
 
 from penstock.core.errors import FailedError, TransientError
 from penstock.core.model import Listed
-from penstock.sources.azure.account import Place
+from penstock.sources.azure.account import BlobPrefix
 from penstock.sources.azure.page import understand
 
-PLACE = Place("cont", "p/", "")
+PLACE = BlobPrefix("cont", "p/", "")
 NS = 1_778_051_289 * 10**9
 
 

@@ -131,13 +131,13 @@ def test_keys_of_the_environment_are_those_that_botocore_finds(
     for name, value in given.items():
         monkeypatch.setenv(name, value)
     sessions = []
-    made = session_keys.found
+    made = session_keys.of_profile
 
     def spied(*given: Any, **more: Any) -> Any:
         sessions.append(given)
         return made(*given, **more)
 
-    monkeypatch.setattr(session_keys, "found", spied)
+    monkeypatch.setattr(session_keys, "of_profile", spied)
     found = resolve(s3())
     assert bool(sessions) == asked
     # And what botocore itself finds.

@@ -20,7 +20,7 @@ from penstock.sources.s3.client import Bucket, S3Client
 from penstock.sources.s3.credentials import S3Credentials
 from penstock.sources.s3.listing import Pages, listed
 from penstock.sources.s3.listing_ranges import PAGE
-from penstock.sources.s3.page import Page, objects, understand
+from penstock.sources.s3.page import PageText, objects, understand
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -139,7 +139,7 @@ def test_a_page_that_is_cut_off_may_be_asked_for_again() -> None:
 )
 def test_pages_that_are_wrong(contents: str) -> None:
     with pytest.raises(FailedError):
-        list(listed(bucket("k" if "other" in contents else ""), iter([Page(page(contents), "")])))
+        list(listed(bucket("k" if "other" in contents else ""), iter([PageText(page(contents), "")])))
 
 
 @pytest.mark.parametrize(

@@ -21,7 +21,7 @@ from penstock.sources.s3.client import Bucket
 from penstock.sources.s3.keyspace import Letters
 from penstock.sources.s3.listing import Pages, listed
 from penstock.sources.s3.listing_ranges import Ranges
-from penstock.sources.s3.page import Page, understand
+from penstock.sources.s3.page import PageText, understand
 from penstock.sources.s3.source import S3Source
 
 if TYPE_CHECKING:
@@ -57,7 +57,7 @@ class Store:
         self.fail: dict[int, Exception] = {}
         self.ranges = Ranges(self.fetch, self.confirm, prefix, "w")
 
-    def fetch(self, token: str, after: str) -> Page:
+    def fetch(self, token: str, after: str) -> PageText:
         with self.lock:
             self.asked.append((token, after))
             error = self.fail.get(len(self.asked))
@@ -142,7 +142,7 @@ def test_a_stream_that_ends_too_early_is_refused() -> None:
     store = Store(keys, 10)
     store.cut_off = "00012"
 
-    def in_step(token: str, after: str) -> Page:
+    def in_step(token: str, after: str) -> PageText:
         """The first stream goes on when another one has seen that there is more."""
         if token:
             with store.ranges._changed:

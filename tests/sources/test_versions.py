@@ -22,7 +22,7 @@ from penstock.sources.port import Continued
 from penstock.sources.registry import open_source
 from penstock.sources.s3 import versions
 from penstock.sources.s3.credentials import S3Credentials
-from penstock.sources.s3.page import Page
+from penstock.sources.s3.page import PageText
 from penstock.sources.s3.sigv4 import Keys
 from penstock.tables.manifest import read_manifest
 
@@ -157,8 +157,8 @@ def test_no_version_of_its_own_is_refused_where_versioning_is_not_known(
     source: Any = pinned(store)
     bucket = replace(source.bucket, prefix="")
     with pytest.raises(PreflightError, match="no version of its own"):
-        list(versions.listed(bucket, iter([Page(page(version="null"), "")]), enabled))
-    assert list(versions.listed(bucket, iter([Page(page(version="null"), "")]), True))
+        list(versions.listed(bucket, iter([PageText(page(version="null"), "")]), enabled))
+    assert list(versions.listed(bucket, iter([PageText(page(version="null"), "")]), True))
 
 
 @pytest.mark.parametrize(

@@ -17,7 +17,7 @@ from penstock.core.errors import ObjectError, SourceChangedError, TransientError
 from penstock.sources import backoff
 from penstock.sources.backoff import TRIES
 from penstock.sources.web import listing as web_listing
-from penstock.sources.web.listing import CALM, Room
+from penstock.sources.web.listing import CALM, RequestLimit
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -164,23 +164,23 @@ def test_a_server_that_refuses_a_crowd(moody: Site, tmp_path: Path) -> None:
 
 
 def test_room_halves_once_a_second_and_grows_again() -> None:
-    room = Room(16)
+    limit = RequestLimit(16)
 
     def ask(error: type[Exception] | None = None) -> int:
-        with contextlib.suppress(TransientError, ObjectError), room:
+        with contextlib.suppress(TransientError, ObjectError), limit:
             if error is not None:
                 raise error("x")
-        return room.limit
+        return limit.limit
 
     assert [ask(TransientError), ask(TransientError)] == [8, 8]
     assert [ask() for _ in range(CALM)][-2:] == [8, 9]
-    room._halved -= 1.0
+    limit._halved -= 1.0
     assert ask(ObjectError) == 9, "an answer like any other"
     assert ask(TransientError) == 4
     for _ in range(5):
-        room._halved -= 1.0
+        limit._halved -= 1.0
         ask(TransientError)
-    assert room.limit == 1
+    assert limit.limit == 1
     assert [ask() for _ in range(20 * CALM)][-1] == 16
 
 

@@ -64,7 +64,7 @@ def parse(text: str, key: str) -> dict[str, Claim]:
     """
     folder = key.rpartition("/")[0]
     hint = _algorithm_hint(key)
-    found: dict[str, Claim] = {}
+    claims: dict[str, Claim] = {}
     bare = _BARE.fullmatch(text)
     if bare and "." in key.rpartition("/")[2]:
         return {key.rpartition(".")[0]: _claim(bare[1], hint, key)}
@@ -93,8 +93,8 @@ def parse(text: str, key: str) -> dict[str, Claim]:
                 why = f"a backslash that escapes nothing: {in_quotes(line[:120])}"
                 raise ObjectError("not a line of a checksum file", where=key, why=why)
             name = unescape(name)
-        found[_joined(folder, name)] = _claim(value, algorithm, key)
-    return found
+        claims[_joined(folder, name)] = _claim(value, algorithm, key)
+    return claims
 
 
 def _claim(value: str, algorithm: str, key: str) -> Claim:

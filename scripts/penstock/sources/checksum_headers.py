@@ -108,23 +108,23 @@ def _etag_is_md5(headers: Mapping[bytes, bytes]) -> bool:
 
 def google_claims(text: str) -> list[Claim]:
     """Claims of the header x-goog-hash, which is of the whole object whatever the answer's range is."""
-    found: list[Claim] = []
+    claims: list[Claim] = []
     for item in text.split(","):
         label, _, stated = item.strip().partition("=")
         value = decode(stated, {"crc32c": 4, "md5": 16}.get(label, 0))
         if value:
-            found.append(Claim(label, "full", value))
-    return found
+            claims.append(Claim(label, "full", value))
+    return claims
 
 
 def web_claims(headers: Mapping[bytes, bytes], *, whole: bool) -> list[Claim]:
     """Claims of any web server: Repr-Digest and Digest (of all the bytes), Content-Digest and
     Content-MD5 (of an answer that is whole), and Google's x-goog-hash."""
-    found: dict[str, Claim] = {}
+    claims: dict[str, Claim] = {}
 
     def state(algorithm: str, value: str | None) -> None:
         if value is not None and (whole or algorithm in COMBINE):
-            found.setdefault(algorithm, Claim(algorithm, "full", value))
+            claims.setdefault(algorithm, Claim(algorithm, "full", value))
 
     for name in (b"repr-digest", b"digest", *((b"content-digest",) if whole else ())):
         for item in headers.get(name, b"").decode("latin-1").split(","):
@@ -137,4 +137,4 @@ def web_claims(headers: Mapping[bytes, bytes], *, whole: bool) -> list[Claim]:
     if whole and b"content-md5" in headers:
         state("md5", decode(headers[b"content-md5"].decode("latin-1"), 16))
     order = ("crc32c", "sha256", "sha1", "sha512", "md5")
-    return sorted(found.values(), key=lambda claim: order.index(claim.algorithm))
+    return sorted(claims.values(), key=lambda claim: order.index(claim.algorithm))

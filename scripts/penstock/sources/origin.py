@@ -31,11 +31,11 @@ def origin(config: SourceConfig, source: Source) -> str:
     kind = scheme(config.url)
     if kind in FOLDER_SCHEMES:
         top = os.path.realpath(folder(config.url))
-        seen = os.stat(top)
+        stat = os.stat(top)
         device = mount_of(top).device
         # A network mount has another device number on each host, and after each mount.
-        held = device if ":" in device else f"device {seen.st_dev}"
-        return f"{held} inode {seen.st_ino}"
+        held = device if ":" in device else f"device {stat.st_dev}"
+        return f"{held} inode {stat.st_ino}"
     if through_fsspec(config.storage_options):
         kind = "fsspec"
     if kind in S3:

@@ -25,15 +25,19 @@ def read_secret(path: str) -> str:
             hint="correct `credentials_file`, and let this account alone read it (mode 0600)",
         ) from None
     try:
-        found = os.fstat(fd)
-        if not stat.S_ISREG(found.st_mode) or found.st_uid not in (os.geteuid(), 0) or found.st_mode & 0o077:
+        status = os.fstat(fd)
+        if (
+            not stat.S_ISREG(status.st_mode)
+            or status.st_uid not in (os.geteuid(), 0)
+            or status.st_mode & 0o077
+        ):
             raise PreflightError(
                 "the credentials file is not kept safely",
                 where=path,
-                why=f"mode {stat.S_IMODE(found.st_mode):04o}, owner {found.st_uid}",
+                why=f"mode {stat.S_IMODE(status.st_mode):04o}, owner {status.st_uid}",
                 hint=f"it must be a file of your own that nobody else can read: chmod 600 {path}",
             )
-        if found.st_size > SIZE_LIMIT:
+        if status.st_size > SIZE_LIMIT:
             raise PreflightError(
                 "the credentials file is too long to be one",
                 where=path,
@@ -52,9 +56,9 @@ def read_secret(path: str) -> str:
 
 def pairs(text: str) -> dict[str, str]:
     """KEY=VALUE lines; blank lines, comments and INI's section lines are passed over."""
-    found: dict[str, str] = {}
+    values: dict[str, str] = {}
     for line in text.splitlines():
         name, equals, value = line.strip().removeprefix("export ").partition("=")
         if equals and not name.startswith(("#", ";", "[")):
-            found[name.strip()] = value.strip().strip("\"'")
-    return found
+            values[name.strip()] = value.strip().strip("\"'")
+    return values

@@ -31,7 +31,7 @@ HINT = "give storage_options the account_name, with a credentials_file or `anon:
 _CONTAINER = re.compile(r"\$root|\$web|[a-z0-9](?:-?[a-z0-9]){2,62}")
 
 
-class Place(NamedTuple):
+class BlobPrefix(NamedTuple):
     """What a URL names."""
 
     container: str
@@ -77,7 +77,7 @@ def without_signatures(text: str) -> str:
     return re.sub(r"(?i)\b(sig|signature)=[^&\s]+", r"\1=...", text)
 
 
-def place(url: str) -> Place:
+def place(url: str) -> BlobPrefix:
     """`az://container/prefix`, or `abfs://container@account.dfs.core.windows.net/prefix`.
 
     Raises ConfigError."""
@@ -92,7 +92,7 @@ def place(url: str) -> Place:
         )
     if prefix and not prefix.endswith("/"):
         prefix += "/"
-    return Place(container, prefix, host)
+    return BlobPrefix(container, prefix, host)
 
 
 def resolve(config: SourceConfig) -> AzureCredentials:
@@ -139,12 +139,12 @@ def _given(options: Mapping[str, object]) -> dict[str, str]:
         return {}
     path = options.get("credentials_file")
     if not path:
-        found = {name: os.environ.get(VARIABLES + name.upper(), "") for name in (*NAMES, "account_name")}
-        return {name: value for name, value in found.items() if value}
+        settings = {name: os.environ.get(VARIABLES + name.upper(), "") for name in (*NAMES, "account_name")}
+        return {name: value for name, value in settings.items() if value}
     path = os.path.expanduser(str(path))
     lines = pairs(read_secret(path))
-    found = {name.lower().removeprefix(VARIABLES.lower()): value for name, value in lines.items()}
-    if not any(found.get(name) for name in SECRETS):
+    settings = {name.lower().removeprefix(VARIABLES.lower()): value for name, value in lines.items()}
+    if not any(settings.get(name) for name in SECRETS):
         raise PreflightError(
             "the credentials file has no secret for Azure",
             where=path,
@@ -152,17 +152,17 @@ def _given(options: Mapping[str, object]) -> dict[str, str]:
             "client_secret=... and tenant_id=...",
         )
     if os.environ.get("AZURE_STORAGE_CONNECTION_STRING") and not (
-        found.keys() & {"connection_string", "account_key", "sas_token"}
+        settings.keys() & {"connection_string", "account_key", "sas_token"}
     ):
         raise PreflightError(
             "AZURE_STORAGE_CONNECTION_STRING in the environment contradicts the credentials file",
             where=path,
             hint="unset one of them",
         )
-    return found
+    return settings
 
 
-def _endpoint(config: SourceConfig, where: Place, given: Mapping[str, str]) -> str:
+def _endpoint(config: SourceConfig, where: BlobPrefix, given: Mapping[str, str]) -> str:
     options = config.storage_options
     if options.get("endpoint_url"):
         url = str(options["endpoint_url"])

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
     from penstock.core.errors import PenstockError
     from penstock.core.model import Entry
-    from penstock.sources.azure.account import Place
+    from penstock.sources.azure.account import BlobPrefix
     from penstock.sources.azure.signing import Signer
     from penstock.sources.objects.client import Request
 
@@ -34,7 +34,7 @@ class AzureClient(ObjectClient):
 
     def __init__(
         self,
-        place: Place,
+        place: BlobPrefix,
         credentials: AzureCredentials,
         proof: Callable[[AzureCredentials], Signer],
         options: Mapping[str, object],

@@ -15,7 +15,7 @@ from penstock.sources.objects.pages import Objects
 from penstock.sources.objects.xml_text import plain
 
 if TYPE_CHECKING:
-    from penstock.sources.azure.account import Place
+    from penstock.sources.azure.account import BlobPrefix
 
 ARCHIVE = "Archive"
 """The access tier whose blobs cannot be read; one that is being rehydrated is in it until it can."""
@@ -27,7 +27,7 @@ _FOLDER = re.compile(r"<hdi_isfolder>\s*true\s*</", re.IGNORECASE)
 _NEXT = re.compile(r"<NextMarker>([^<]*)</NextMarker>")
 
 
-def understand(text: str, place: Place) -> Objects:
+def understand(text: str, place: BlobPrefix) -> Objects:
     """The blobs of a page, keys relative to the prefix, and the marker of the next one.
 
     Raises FailedError for what is no page of a listing, TransientError for one that is cut off.

@@ -74,10 +74,10 @@ class GcsClient(ObjectClient):
     def describe(self, key: str) -> tuple[int, str, list[Claim]]:
         """Size, generation and checksums of an object as it is now. Raises the refusal, FailedError for an
         answer that describes no object."""
-        found = document(self.fetched(self.path(key), "alt=json", key), self.where(key))
+        answer = document(self.fetched(self.path(key), "alt=json", key), self.where(key))
         try:
-            stated = f"crc32c={found.get('crc32c')},md5={found.get('md5Hash')}"
-            return int(found["size"]), str(found["generation"]), google_claims(stated)
+            stated = f"crc32c={answer.get('crc32c')},md5={answer.get('md5Hash')}"
+            return int(answer["size"]), str(answer["generation"]), google_claims(stated)
         except (ValueError, KeyError, TypeError):
             raise FailedError(
                 "the answer describes no object", where=self.where(key), hint=STORE_AMISS

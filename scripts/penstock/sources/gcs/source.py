@@ -75,11 +75,11 @@ class GcsSource(ObjectSource[GcsClient]):
     def page(self, client: GcsClient, token: str, limit: int, begins: str = "") -> Objects:
         how = {"fields": FIELDS, "maxResults": str(limit), "prefix": self._prefix + begins}
         how |= {"pageToken": token} if token else {}
-        found = document(client.fetched("", query_string([*how.items()])), self.url)
+        answer = document(client.fetched("", query_string([*how.items()])), self.url)
         try:
-            if found["kind"] != KIND:
-                raise ValueError(found["kind"])
-            rows = [self._listed(item) for item in found.get("items", ())]
+            if answer["kind"] != KIND:
+                raise ValueError(answer["kind"])
+            rows = [self._listed(item) for item in answer.get("items", ())]
         except (ValueError, KeyError, TypeError):
             raise FailedError(
                 "the answer is no listing",
@@ -87,7 +87,7 @@ class GcsSource(ObjectSource[GcsClient]):
                 why="it is no JSON of the kind that a listing has",
                 hint=STORE_AMISS,
             ) from None
-        return Objects([row for row in rows if row.key], str(found.get("nextPageToken", "")))
+        return Objects([row for row in rows if row.key], str(answer.get("nextPageToken", "")))
 
     def _listed(self, item: dict[str, str]) -> Listed:
         name: str = item["name"]

@@ -34,7 +34,7 @@ _FTP = re.compile(r"(\d{8})(\d{6}(?:\.\d+)?)", re.ASCII)
 
 def protocol_errors() -> tuple[type[BaseException], ...]:
     """What the protocols in use raise when the other side or the network fails."""
-    found: list[type[BaseException]] = [OSError, EOFError, ftplib.Error]
+    errors: list[type[BaseException]] = [OSError, EOFError, ftplib.Error]
     for module, name in (
         ("azure.core.exceptions", "AzureError"),
         ("botocore.exceptions", "BotoCoreError"),
@@ -46,8 +46,8 @@ def protocol_errors() -> tuple[type[BaseException], ...]:
     ):
         kind = getattr(sys.modules.get(module), name, None)
         if isinstance(kind, type) and issubclass(kind, Exception):
-            found.append(kind)
-    return tuple(found)
+            errors.append(kind)
+    return tuple(errors)
 
 
 def nanoseconds(value: object) -> int:

@@ -130,7 +130,7 @@ class FsspecSource:
 
     def _names(self, fs: Any, folder: str, offenders: RefusedFiles) -> Names:
         path = f"{self._opener.root}/{folder}" if folder else self._opener.root
-        found: dict[bytes, tuple[str, Info]] = {}
+        names: dict[bytes, tuple[str, Info]] = {}
         for info in fs.ls(path, detail=True):
             if "line" in info:
                 why = f"the server's listing of this folder has a line that cannot be read: {info['line']}"
@@ -145,8 +145,8 @@ class FsspecSource:
                 continue
             key = f"{folder}/{name}" if folder else name
             order = key.encode("utf-8", "surrogateescape") + (b"/" if info["type"] == "directory" else b"")
-            found[order] = (key, info)
-        return [(order, *found[order]) for order in sorted(found)]
+            names[order] = (key, info)
+        return [(order, *names[order]) for order in sorted(names)]
 
     def list_one(self, key: str) -> Listed | None:
         """By the protocol's description of the object, which is what a reader compares with the listing."""
@@ -183,12 +183,12 @@ class FsspecSource:
         if self._opener.is_file(fs):
             return
         unread = RefusedFiles()
-        here = ""
+        path = ""
         for name in key.split("/"):
-            here = f"{here}/{name}" if here else name
-            folder = here.rpartition("/")[0]
+            path = f"{path}/{name}" if path else name
+            folder = path.rpartition("/")[0]
             names = self._names(fs, folder, unread)
-            if not unread.count and all(found != here for _, found, _ in names):
+            if not unread.count and all(named != path for _, named, _ in names):
                 return
         raise TransientError("the store lists the object, and does not find it", where=key)
 

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-    Place = tuple[socket.AddressFamily, tuple[str, int] | tuple[str, int, int, int]]
+    HostAddress = tuple[socket.AddressFamily, tuple[str, int] | tuple[str, int, int, int]]
 
 FRESH = 30.0
 REST = 30.0
@@ -25,7 +25,7 @@ LEAST = 5.0
 """Seconds that each of several addresses is waited for at least, if the timeout has as many."""
 
 
-def look_up(host: str, port: int) -> Sequence[Place]:
+def look_up(host: str, port: int) -> Sequence[HostAddress]:
     """Every address of a name, as the system's resolver orders them. Raises OSError."""
     found = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)
     return list(dict.fromkeys((family, address) for family, _, _, _, address in found))  # type: ignore[misc]
@@ -39,18 +39,18 @@ class Addresses:
         host: str,
         port: int,
         *,
-        resolve: Callable[[str, int], Sequence[Place]] = look_up,
+        resolve: Callable[[str, int], Sequence[HostAddress]] = look_up,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self._host, self._port, self._resolve, self._clock = host, port, resolve, clock
         self._lock = Lock()
-        self._places: Sequence[Place] = ()
+        self._places: Sequence[HostAddress] = ()
         self._looked = 0.0
-        self._dead: dict[Place, float] = {}
+        self._dead: dict[HostAddress, float] = {}
         # Processes begin at different places; spreading needs no secret randomness.
         self._turn = random.randrange(1 << 16)  # noqa: S311
 
-    def connect(self, timeout: float) -> tuple[socket.socket, Place]:
+    def connect(self, timeout: float) -> tuple[socket.socket, HostAddress]:
         """A connected socket with `timeout` set, and the address it leads to. Raises OSError, the last
         address's, when none answers."""
         order = self._order()
@@ -73,7 +73,7 @@ class Addresses:
                 return opened, place
         raise refusal
 
-    def _order(self) -> list[Place]:
+    def _order(self) -> list[HostAddress]:
         """All addresses: the next one in turn first, the dead ones last."""
         now = self._clock()
         with self._lock:
@@ -94,7 +94,7 @@ class Addresses:
             order = [*places[first:], *places[:first]]
             return sorted(order, key=lambda place: self._dead.get(place, 0.0) > now)
 
-    def failed(self, place: Place) -> None:
+    def failed(self, place: HostAddress) -> None:
         """Leave this address out for a while: it could not be connected to, or did not go on."""
         with self._lock:
             now = self._clock()

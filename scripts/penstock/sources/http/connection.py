@@ -197,11 +197,11 @@ class Connection:
 
     def _read_head(self) -> int:
         """Receive until the blank line; the offset after it is returned."""
-        seen = interim = 0
+        searched = interim = 0
         if not self._end:
             self._more_head()
         while True:
-            stop = self._buffer.find(b"\r\n\r\n", seen, self._end)
+            stop = self._buffer.find(b"\r\n\r\n", searched, self._end)
             while stop >= 0:
                 if not self._buffer.startswith(b"HTTP/1.1 1"):
                     return stop
@@ -211,7 +211,7 @@ class Connection:
                 self._view[: self._end - stop - 4] = bytes(self._view[stop + 4 : self._end])
                 self._end -= stop + 4
                 stop = self._buffer.find(b"\r\n\r\n", 0, self._end)
-            seen = max(0, self._end - 3)
+            searched = max(0, self._end - 3)
             self._more_head(begun=interim > 0)
 
     def _more_head(self, *, begun: bool = False) -> None:

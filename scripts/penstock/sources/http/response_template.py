@@ -68,15 +68,15 @@ def fields(lines: Sequence[tuple[bytes, bytes]]) -> tuple[dict[bytes, bytes], by
     """A head's fields by name, in lower case; and the first one that says what an answer is and stands
     there twice with two values, or b"". Such an answer is refused, since it is not known which value is
     meant."""
-    found: dict[bytes, bytes] = {}
+    by_name: dict[bytes, bytes] = {}
     for label, text in lines:
         name, value = label.lower(), text.rstrip()
-        known = found.setdefault(name, value)
+        known = by_name.setdefault(name, value)
         if known != value:
             if name in _ONCE or name.startswith(_ONCE_PREFIXES):
-                return found, name
-            found[name] = known + b", " + value if name in _LISTS else value
-    return found, b""
+                return by_name, name
+            by_name[name] = known + b", " + value if name in _LISTS else value
+    return by_name, b""
 
 
 class Shape:
@@ -92,16 +92,16 @@ class Shape:
     def fit(self, received: memoryview) -> tuple[int, dict[bytes, bytes]] | None:
         """Where the body begins, and the fields that are read, when the bytes begin with a whole head of
         this shape."""
-        found = self._match(received)
-        if found is None:
+        match = self._match(received)
+        if match is None:
             return None
         fields = dict(self._fixed)
-        fields.update(zip(self._names, found.groups()))  # noqa: B905 (its length is the pattern's)
+        fields.update(zip(self._names, match.groups()))  # noqa: B905 (its length is the pattern's)
         for name in self._again:
             first, more = name.rstrip(_AGAIN), fields.pop(name)
             if more != fields[first]:
                 fields[first] += b", " + more
-        return found.end(), fields
+        return match.end(), fields
 
 
 _VALUE = rb":[ \t]*((?:[!-~]+(?: +[!-~]+)*)?)"

@@ -67,15 +67,15 @@ def requested(
     head = f"{line} HTTP/1.1\r\nHost: {server.authority}\r\n{server.proxy_lines}{lines}\r\n{body}"
 
     def ask() -> AccessToken:
-        connection, found = Connection(server), {}
+        connection, answer = Connection(server), {}
         try:
             status = connection.request(head.encode("latin-1"))
-            found = json.loads(connection.read_all(ANSWER_LIMIT))
+            answer = json.loads(connection.read_all(ANSWER_LIMIT))
             if status != 200:
                 raise ValueError(status)
-            return AccessToken(str(found["access_token"]), time.time() + float(found["expires_in"]), origin)
+            return AccessToken(str(answer["access_token"]), time.time() + float(answer["expires_in"]), origin)
         except (ValueError, KeyError, TypeError):
-            error = refusal(status, connection.headers, server.url, message=_stated(found), codes={})
+            error = refusal(status, connection.headers, server.url, message=_stated(answer), codes={})
             if error.retry and not isinstance(error, ExpiredCredentialsError):
                 raise error from None
             what = "the server of access tokens gives none"

@@ -12,11 +12,11 @@ def document(text: bytes, where: str) -> dict[str, Any]:
     """An answer that is a JSON object. Raises TransientError for one that is cut off, FailedError for what is
     none."""
     try:
-        found = json.loads(text)
+        answer = json.loads(text)
     except ValueError:
         if text.startswith(b"{"):
             raise TransientError("the answer ends in the middle", where=where) from None
-        found = None
-    if not isinstance(found, dict):
+        answer = None
+    if not isinstance(answer, dict):
         raise FailedError("the answer is no JSON object", where=where, hint="check endpoint_url")
-    return found
+    return answer

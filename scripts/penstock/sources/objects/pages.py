@@ -118,13 +118,13 @@ def one_by_one(fetch: Callable[[str], P], where: str, stop: Callable[[], None]) 
     with ThreadPoolExecutor(1, thread_name_prefix="listing") as pool:
         coming = pool.submit(fetch, "")
         try:
-            seen, empty = {hash("")}, 0
+            hashes, empty = {hash("")}, 0
             while True:
                 page = coming.result()
                 if page.following:
-                    if hash(page.following) in seen:
+                    if hash(page.following) in hashes:
                         raise FailedError("the listing runs in a circle", where=where, hint=STORE_AMISS)
-                    seen.add(hash(page.following))
+                    hashes.add(hash(page.following))
                     empty = empty + 1 if page.empty else 0
                     if (error := endless(empty, where)) is not None:
                         raise error

@@ -239,11 +239,11 @@ class ObjectSource(Generic[C]):
             return
         requests = self.requests()
         try:
-            one = self._one_object(requests)
+            sole = self._one_object(requests)
         finally:
             requests.close()
-        if one is not None:
-            yield [one]
+        if sole is not None:
+            yield [sole]
             return
         for batch in below:
             if any(listed.key == self.single for listed in batch):
@@ -261,10 +261,10 @@ class ObjectSource(Generic[C]):
         if not self.single:
             return None
         try:
-            one = requests.do(lambda client: self._head(client, self.single), tries=tries)
+            sole = requests.do(lambda client: self._head(client, self.single), tries=tries)
         except (ObjectError, FailedError, PreflightError):
             return None  # what is wrong with the source, the listing of its prefix says
-        if one is None:
+        if sole is None:
             return None
         with suppress(ObjectError):
             pages = one_by_one(
@@ -273,12 +273,12 @@ class ObjectSource(Generic[C]):
                 lambda: None,
             )
             if any(page.rows or page.markers for page in pages):
-                if one.size:
-                    raise two_meanings(self.url, one.size)
+                if sole.size:
+                    raise two_meanings(self.url, sole.size)
                 self._beside = 1
                 return None
         self.url = self._prefix_url.removesuffix("/")
-        return one
+        return sole
 
     def _pages(self) -> Iterator[Sequence[Listed]]:
         requests = self.requests()

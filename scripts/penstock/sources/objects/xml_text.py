@@ -35,7 +35,7 @@ def _numbered(match: re.Match[str]) -> str:
 def first_values(body: bytes) -> dict[str, str]:
     """The text of the first element of each name that holds nothing but text: the `Code` and `Message` of an
     error. {} for what is no XML."""
-    found: dict[str, str] = {}
+    values: dict[str, str] = {}
     for tag, value in _TAG.findall(body):
-        found.setdefault(tag.decode("latin-1"), plain(value.decode("utf-8", "replace")))
-    return found
+        values.setdefault(tag.decode("latin-1"), plain(value.decode("utf-8", "replace")))
+    return values

@@ -44,11 +44,11 @@ def failure(error: OSError, key: str) -> PenstockError:
     return TransientError("reading the file failed", where=key, why=why)
 
 
-def changed(key: str, listed: str, found: str) -> SourceChangedError:
+def changed(key: str, listed: str, now: str) -> SourceChangedError:
     return SourceChangedError(
         "the file changed since it was listed",
         where=key,
-        why=_difference(listed, found),
+        why=_difference(listed, now),
     )
 
 

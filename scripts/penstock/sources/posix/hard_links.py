@@ -29,14 +29,14 @@ class HardLinks:
         """One of the `names` of the file at `place` (device and inode), of `size` bytes."""
         if self._keep is not None and not self._keep(path):
             return
-        left, seen = self._names.pop(place, (names, 0))
-        if seen:
+        left, counted = self._names.pop(place, (names, 0))
+        if counted:
             self._files += 1
-            self._of += seen == 1
+            self._of += counted == 1
             self._bytes += size
         # A file is forgotten with its last name, so that memory does not grow with the dataset.
         if left > 1 and len(self._names) < self._most:
-            self._names[place] = left - 1, seen + 1
+            self._names[place] = left - 1, counted + 1
 
     @property
     def counts(self) -> Mapping[str, int]:

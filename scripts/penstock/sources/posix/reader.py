@@ -49,13 +49,13 @@ def beneath(root: str, path: str) -> str | None:
 
 def _as_listed(fd: int, entry: Entry) -> os.stat_result:
     """The stat of an open file. Raises SourceChangedError where it is not the listed one, OSError."""
-    found = os.fstat(fd)
-    if not stat.S_ISREG(found.st_mode):
+    status = os.fstat(fd)
+    if not stat.S_ISREG(status.st_mode):
         raise SourceChangedError("no longer a regular file", where=entry.key)
-    now = token(found)
+    now = token(status)
     if now != entry.token:
         raise changed(entry.key, entry.token, now)
-    return found
+    return status
 
 
 class PosixReader:
@@ -73,7 +73,7 @@ class PosixReader:
         key = entry.key
         fd = self._open(key)
         try:
-            found = _as_listed(fd, entry)
+            status = _as_listed(fd, entry)
             if length >= LARGE:
                 os.posix_fadvise(fd, offset, length, os.POSIX_FADV_SEQUENTIAL)
         except OSError as error:
@@ -82,20 +82,20 @@ class PosixReader:
         except BaseException:
             os.close(fd)
             raise
-        if found.st_blocks * 512 < found.st_size > HOLES:
-            return SparseBody(fd, key, found, offset, length)
-        return PosixBody(fd, key, found, offset, length)
+        if status.st_blocks * 512 < status.st_size > HOLES:
+            return SparseBody(fd, key, status, offset, length)
+        return PosixBody(fd, key, status, offset, length)
 
     def whole(self, entry: Entry, buffer: memoryview) -> tuple[memoryview, Sequence[Claim]] | None:
         """See `port.WholeReader`. Half the CPU time of `open`, `readinto` and `close`, which limits the copy
         of many small files."""
         fd = self._open(entry.key)
         try:
-            found = _as_listed(fd, entry)
+            status = _as_listed(fd, entry)
             size = os.readv(fd, (buffer,))
             if size != entry.size:
                 return None
-            unchanged(os.fstat(fd), found, entry.key)
+            unchanged(os.fstat(fd), status, entry.key)
         except OSError as error:
             raise failure(error, entry.key) from None
         finally:
@@ -107,12 +107,12 @@ class PosixReader:
         not a regular file."""
         fd = self._open(key)
         try:
-            found = os.fstat(fd)
+            status = os.fstat(fd)
         finally:
             os.close(fd)
-        if not stat.S_ISREG(found.st_mode):
+        if not stat.S_ISREG(status.st_mode):
             raise SourceChangedError("no longer a regular file", where=key)
-        return found
+        return status
 
     def data_bytes(self, key: str, size: int) -> int:
         """See `port.SparseReader`."""

@@ -165,35 +165,35 @@ class PosixSource:
 
     def _files(self, level: Level, names: Sequence[str], offenders: RefusedFiles) -> Sequence[Listed]:
         """Of neighbouring names that are no folders and no links: the hot loop of a listing."""
-        seen = level.found(names)
+        stats = level.found(names)
         prefix = level.prefix
         paths = [prefix + name for name in names]
-        texts = tokens(seen.size, seen.mtime_ns, seen.ctime_ns, seen.inode)
+        texts = tokens(stats.size, stats.mtime_ns, stats.ctime_ns, stats.inode)
         columns: dict[str, Sequence[str] | Sequence[int]] = {
             "key": paths,
-            "size": seen.size,
+            "size": stats.size,
             "token": texts,
-            "modified_ns": seen.mtime_ns,
+            "modified_ns": stats.mtime_ns,
         }
         files = filled(Listed, columns, len(paths))
-        plain = not seen.errors and all(map(stat.S_ISREG, set(seen.mode)))
+        plain = not stats.errors and all(map(stat.S_ISREG, set(stats.mode)))
         if not plain:
             files = [
-                file for index, file in enumerate(files) if self._is_file(seen, index, file.key, offenders)
+                file for index, file in enumerate(files) if self._is_file(stats, index, file.key, offenders)
             ]
-        if max(seen.links) > 1:
+        if max(stats.links) > 1:
             for index, path in enumerate(paths):
-                if seen.links[index] > 1 and stat.S_ISREG(seen.mode[index]):
-                    place = seen.device[index], seen.inode[index]
-                    self._hard_links.saw(path, place, seen.links[index], seen.size[index])
+                if stats.links[index] > 1 and stat.S_ISREG(stats.mode[index]):
+                    place = stats.device[index], stats.inode[index]
+                    self._hard_links.saw(path, place, stats.links[index], stats.size[index])
         return files
 
-    def _is_file(self, seen: Looked, index: int, path: str, offenders: RefusedFiles) -> bool:
-        if index in seen.errors:
-            if seen.errors[index] not in GONE:
-                offenders.add(path, f"cannot be read: {os.strerror(seen.errors[index])}", Remedy.UNREAD)
+    def _is_file(self, stats: Looked, index: int, path: str, offenders: RefusedFiles) -> bool:
+        if index in stats.errors:
+            if stats.errors[index] not in GONE:
+                offenders.add(path, f"cannot be read: {os.strerror(stats.errors[index])}", Remedy.UNREAD)
             return False
-        if stat.S_ISREG(seen.mode[index]):
+        if stat.S_ISREG(stats.mode[index]):
             return True
         offenders.add(path, "neither a file nor a folder", Remedy.SPECIAL)
         return False
@@ -213,26 +213,26 @@ class PosixSource:
             offenders.add(path, "link that leaves the source's root", Remedy.ASTRAY)
             return None
         try:
-            found = os.stat(os.path.join(self._top, inside), follow_symlinks=False)
+            status = os.stat(os.path.join(self._top, inside), follow_symlinks=False)
         except OSError as error:
             offenders.add(path, f"link that leads nowhere: {error.strerror}", Remedy.ASTRAY)
             return None
-        if not stat.S_ISREG(found.st_mode):
+        if not stat.S_ISREG(status.st_mode):
             offenders.add(path, "link to something that is not a regular file", Remedy.ASTRAY)
             return None
-        return Listed(path, found.st_size, token(found), found.st_mtime_ns)
+        return Listed(path, status.st_size, token(status), status.st_mtime_ns)
 
     def list_one(self, key: str) -> Listed | None:
         reader = self.reader()
         try:
-            found = reader.stat(key)
+            status = reader.stat(key)
         except SourceChangedError:
             if reader.missing(key):
                 return None
             raise
         finally:
             reader.close()
-        return Listed(key, found.st_size, token(found), found.st_mtime_ns)
+        return Listed(key, status.st_size, token(status), status.st_mtime_ns)
 
     def reader(self) -> PosixReader:
         return PosixReader(self._top, follow=self.links == "follow")

@@ -68,11 +68,11 @@ class SparseBody(PosixBody):
             self._until = min(hole, end)
 
 
-def data_bytes(fd: int, found: os.stat_result) -> int:
+def data_bytes(fd: int, status: os.stat_result) -> int:
     """How many bytes of a file are no hole: no less than its blocks, which is more where data waits for
     write-back, and less where the file system compresses. Its size where holes are not reported, or are more
     than EXTENTS. Raises OSError."""
-    size, blocks = found.st_size, found.st_blocks * 512
+    size, blocks = status.st_size, status.st_blocks * 512
     if blocks >= size:
         return size
     data = at = 0

@@ -71,13 +71,13 @@ def resolve(config: SourceConfig) -> S3Credentials:
     else:
         keys, origin = _of_environment(options, decided=bool(region and endpoint)), ENVIRONMENT
         if keys is None:
-            found = session_keys.found(
+            resolved = session_keys.of_profile(
                 str(options.get("profile") or ""),
                 config.url,
                 instance_metadata=bool(options.get("instance_metadata")),
             )
-            keys, region, endpoint = found.keys, region or found.region, endpoint or found.endpoint
-            origin = ENVIRONMENT if found.environment else f"the profile {in_quotes(found.profile)}"
+            keys, region, endpoint = resolved.keys, region or resolved.region, endpoint or resolved.endpoint
+            origin = ENVIRONMENT if resolved.environment else f"the profile {in_quotes(resolved.profile)}"
     return S3Credentials(keys, str(region or "us-east-1"), str(endpoint or ""), origin)
 
 

@@ -35,14 +35,14 @@ class Letters:
         shared = _shared(low, high, prefix)
         middle = (self._position(low, len(shared)) + self._end(high, len(shared))) // 2
         base = len(self._sorted) + 1
-        found = bytearray(shared)
+        key = bytearray(shared)
         for place in reversed(range(DIGITS)):
             digit = middle // base**place % base
             if not digit:
                 return None
-            found.append(self._sorted[digit - 1])
-            if low < found and (high is None or found < high):
-                return bytes(found) if _is_text(found) else None
+            key.append(self._sorted[digit - 1])
+            if low < key and (high is None or key < high):
+                return bytes(key) if _is_text(key) else None
         return None
 
     def share(self, low: bytes, at: bytes, high: bytes | None, prefix: bytes) -> float:

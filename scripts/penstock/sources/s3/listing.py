@@ -20,7 +20,7 @@ from penstock.sources.http.quoting import query_string
 from penstock.sources.objects.xml_text import plain
 from penstock.sources.s3.client import ARCHIVES
 from penstock.sources.s3.listing_ranges import PAGE, Ranges
-from penstock.sources.s3.page import Page, archived, encoded, key_of, objects, understand
+from penstock.sources.s3.page import PageText, archived, encoded, key_of, objects, understand
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -43,7 +43,7 @@ class Pages:
         self._bucket, self._requests = bucket, requests
         self._ranges = Ranges(self.fetch, self._not_cut_off, bucket.prefix, bucket.url, after, upto)
 
-    def __iter__(self) -> Iterator[Page]:
+    def __iter__(self) -> Iterator[PageText]:
         try:
             yield from self._ranges
         finally:
@@ -65,7 +65,7 @@ class Pages:
                     "several `sources`",
                 )
 
-    def fetch(self, token: str, after: str = "", *, limit: int = PAGE) -> Page:
+    def fetch(self, token: str, after: str = "", *, limit: int = PAGE) -> PageText:
         """One page. Transient errors are retried a few times, with growing pauses."""
         return self._requests.do(
             lambda client: fetched(client, self._bucket.prefix, token, limit, after), failed=self._failed
@@ -76,7 +76,7 @@ class Pages:
             self._ranges.slower()
 
 
-def fetched(client: S3Client, prefix: str, token: str, limit: int, after: str = "") -> Page:
+def fetched(client: S3Client, prefix: str, token: str, limit: int, after: str = "") -> PageText:
     """One page of the keys below a prefix, by one request."""
     pairs = [("list-type", "2"), ("max-keys", str(limit)), ("encoding-type", "url")]
     if prefix:
@@ -103,7 +103,7 @@ def _any_archived(text: str) -> bool:
 
 
 def mark_archived(
-    bucket: Bucket, page: Page, batch: Sequence[Listed], block: str = "Contents"
+    bucket: Bucket, page: PageText, batch: Sequence[Listed], block: str = "Contents"
 ) -> Sequence[Listed]:
     """The same objects, with the class of those that are archived."""
     if not _any_archived(page.text):
@@ -121,7 +121,7 @@ def answer(client: S3Client, pairs: Sequence[tuple[str, str]]) -> str:
     return os.fsdecode(connection.read_all(PAGE_LIMIT))
 
 
-def listed(bucket: Bucket, pages: Iterator[Page], *, ordered: bool = True) -> Iterator[Sequence[Listed]]:
+def listed(bucket: Bucket, pages: Iterator[PageText], *, ordered: bool = True) -> Iterator[Sequence[Listed]]:
     """The objects of the pages, keys relative to the prefix, one batch a page. Without `ordered` in any
     order."""
     last = ""
@@ -173,7 +173,7 @@ def _plain_batch(
 
 
 def _batch(
-    bucket: Bucket, page: Page, rows: Sequence[tuple[str, str, str, str]], last: str, *, ordered: bool
+    bucket: Bucket, page: PageText, rows: Sequence[tuple[str, str, str, str]], last: str, *, ordered: bool
 ) -> tuple[list[Listed], str]:
     """The objects of any page, key by key, and the last key. Raises FailedError for keys that are out of
     order or outside the prefix."""

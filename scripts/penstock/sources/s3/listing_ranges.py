@@ -23,7 +23,7 @@ from typing import TYPE_CHECKING
 from penstock.core.errors import STORE_AMISS, FailedError, TransientError
 from penstock.sources.external_sort import endless
 from penstock.sources.s3.keyspace import Letters
-from penstock.sources.s3.page import Page, encoded, key_of, keys
+from penstock.sources.s3.page import PageText, encoded, key_of, keys
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -48,7 +48,7 @@ class _Range:
         self.after, self.upper = after, upper
         self.top = top
         """Nothing is expected behind it: `upper`, or a guess below it that was in vain."""
-        self.pages: deque[tuple[Page, bytes]] = deque()
+        self.pages: deque[tuple[PageText, bytes]] = deque()
         """Each with its last key."""
         self.token = ""
         self.tokens: set[int] = set()
@@ -65,8 +65,8 @@ class Ranges:
     though the page of `count` keys that ends by it said so."""
 
     def __init__(
-        self, fetch: Callable[[str, str], Page], confirm: Callable[[str, int], None], prefix: str, where: str,
-        after: bytes = b"", upto: bytes | None = None,
+        self, fetch: Callable[[str, str], PageText], confirm: Callable[[str, int], None], prefix: str,
+        where: str, after: bytes = b"", upto: bytes | None = None,
     ) -> None:  # fmt: skip
         self._fetch, self._confirm, self._where = fetch, confirm, where
         self._prefix = fsencode(prefix)
@@ -84,7 +84,7 @@ class Ranges:
         self._empty = 0
         """Pages in a row that held no key."""
 
-    def __iter__(self) -> Iterator[Page]:
+    def __iter__(self) -> Iterator[PageText]:
         pool = ThreadPoolExecutor(STREAMS, thread_name_prefix="listing")
         try:
             while (page := self._next(pool)) is not None:
@@ -96,7 +96,7 @@ class Ranges:
 
     # The reader's side -----------------------------------------------------------------------
 
-    def _next(self, pool: ThreadPoolExecutor) -> Page | None:
+    def _next(self, pool: ThreadPoolExecutor) -> PageText | None:
         while self._ranges:
             with self._changed:
                 front = self._ranges[0]
@@ -109,7 +109,7 @@ class Ranges:
                 pool.submit(self._confirm, fsdecode(front.last), front.dried).result()
         return None
 
-    def _front_page(self, pool: ThreadPoolExecutor, front: _Range) -> Page | None:
+    def _front_page(self, pool: ThreadPoolExecutor, front: _Range) -> PageText | None:
         """Its next page; None when it has no more, and is taken from the ranges."""
         patience = 0
         while True:
@@ -132,57 +132,57 @@ class Ranges:
     # Who asks for what -----------------------------------------------------------------------
 
     def _assign(self, pool: ThreadPoolExecutor) -> None:
-        while self._active < self._want and self._one(pool):
+        while self._active < self._want and self._send_next(pool):
             self._active += 1
 
-    def _one(self, pool: ThreadPoolExecutor) -> bool:
+    def _send_next(self, pool: ThreadPoolExecutor) -> bool:
         """Send one more request on its way, for what the reader needs first: from front to back, a
         range's next page, or, while that is on its way, a guess that splits the range."""
         room = self._waiting + self._active < AHEAD * self._want
         guesses = self._splits and self._vain <= GUESSES + self._useful // 4
-        for place, one in enumerate(self._ranges):
-            if one.ended or not (room or (place == 0 and not one.pages)):
+        for place, span in enumerate(self._ranges):
+            if span.ended or not (room or (place == 0 and not span.pages)):
                 continue
-            if not one.busy:
-                one.busy = True
-                pool.submit(self._page, pool, one, one.token)
+            if not span.busy:
+                span.busy = True
+                pool.submit(self._page, pool, span, span.token)
                 return True
-            if guesses and one.landed and not one.guessing and (middle := self._middle(one)) is not None:
-                one.guessing = True
-                pool.submit(self._guess, pool, one, middle)
+            if guesses and span.landed and not span.guessing and (middle := self._middle(span)) is not None:
+                span.guessing = True
+                pool.submit(self._guess, pool, span, middle)
                 return True
         return False
 
-    def _middle(self, one: _Range) -> bytes | None:
-        if one.landed > 1 and one.top is not None:
-            passed = self._letters.share(one.first, one.last, one.top, self._prefix)
-            if passed > 0 and one.landed * (1 - passed) / passed < 3:
+    def _middle(self, span: _Range) -> bytes | None:
+        if span.landed > 1 and span.top is not None:
+            passed = self._letters.share(span.first, span.last, span.top, self._prefix)
+            if passed > 0 and span.landed * (1 - passed) / passed < 3:
                 return None  # hardly three pages are left
-        return self._letters.between(one.last, one.top, self._prefix)
+        return self._letters.between(span.last, span.top, self._prefix)
 
     # The streams' side -----------------------------------------------------------------------
 
-    def _page(self, pool: ThreadPoolExecutor, one: _Range, token: str) -> None:
+    def _page(self, pool: ThreadPoolExecutor, span: _Range, token: str) -> None:
         try:
-            page = self._asked(token, "" if token else fsdecode(one.after))
+            page = self._asked(token, "" if token else fsdecode(span.after))
             with self._changed:
-                one.busy = False
-                self._land(one, page)
+                span.busy = False
+                self._land(span, page)
         except BaseException as error:  # noqa: BLE001 - the reader raises it
             self._failed(error)
         self._freed(pool)
 
-    def _guess(self, pool: ThreadPoolExecutor, one: _Range, middle: bytes) -> None:
+    def _guess(self, pool: ThreadPoolExecutor, span: _Range, middle: bytes) -> None:
         try:
             page = self._asked("", fsdecode(middle))
             with self._changed:
-                one.guessing = False
-                self._split(one, middle, page)
+                span.guessing = False
+                self._split(span, middle, page)
         except BaseException as error:  # noqa: BLE001 - the reader raises it
             self._failed(error)
         self._freed(pool)
 
-    def _asked(self, token: str, after: str) -> Page:
+    def _asked(self, token: str, after: str) -> PageText:
         with self._changed:
             now = time.monotonic()
             self._slot = max(self._slot + 1 / RATE, now)
@@ -208,54 +208,54 @@ class Ranges:
             self._most = max(1, self._most // 2)
             self._want = min(self._want, self._most)
 
-    def _land(self, one: _Range, page: Page) -> None:
+    def _land(self, span: _Range, page: PageText) -> None:
         ends = _ends(page)
         self._empty = 0 if ends is not None else self._empty + 1
         if (error := endless(self._empty, self._where)) is not None:
             self._error = error
             return
         if page.following:
-            if hash(page.following) in one.tokens:
+            if hash(page.following) in span.tokens:
                 self._error = FailedError("the listing runs in a circle", where=self._where, hint=STORE_AMISS)
                 return
-            one.tokens.add(hash(page.following))
+            span.tokens.add(hash(page.following))
         else:
-            one.ended, one.dried = True, page.text.count("<Contents>")
-        one.token = page.following
+            span.ended, span.dried = True, page.text.count("<Contents>")
+        span.token = page.following
         if ends is not None:
             first, last = ends
             for key in (first, last) if self._useful else (first, last, *keys(page)):
                 self._letters.see(key)
-            one.first = one.first if one.landed else first
-            one.last = last
-            one.landed += 1
-            if one.upper is not None and last > one.upper:
-                one.ended, one.dried = True, -1
-                if first > one.upper:
+            span.first = span.first if span.landed else first
+            span.last = last
+            span.landed += 1
+            if span.upper is not None and last > span.upper:
+                span.ended, span.dried = True, -1
+                if first > span.upper:
                     return
         self._useful += 1
         self._waiting += 1
-        one.pages.append((page, one.last))
+        span.pages.append((page, span.last))
 
-    def _split(self, one: _Range, middle: bytes, page: Page) -> None:
+    def _split(self, span: _Range, middle: bytes, page: PageText) -> None:
         ends = _ends(page)
         if ends is not None and ends[0] <= middle:
             self._splits, self._want = False, 1  # begun anew: `start-after` is not known there
             return
-        if one.ended or one.last >= middle:
+        if span.ended or span.last >= middle:
             self._vain += 1  # too late
             return
-        if ends is None or (one.upper is not None and ends[0] > one.upper):
+        if ends is None or (span.upper is not None and ends[0] > span.upper):
             self._vain += 1
-            one.top = middle
+            span.top = middle
             return
-        new = _Range(middle, one.upper, one.top)
-        one.upper = one.top = middle
-        self._ranges.insert(self._ranges.index(one) + 1, new)
+        new = _Range(middle, span.upper, span.top)
+        span.upper = span.top = middle
+        self._ranges.insert(self._ranges.index(span) + 1, new)
         self._land(new, page)
 
 
-def _ends(page: Page) -> tuple[bytes, bytes] | None:
+def _ends(page: PageText) -> tuple[bytes, bytes] | None:
     """First and last key of a page."""
     text = page.text
     begin, end = text.find("<Key>") + 5, text.rfind("<Key>") + 5

@@ -32,7 +32,7 @@ _TRUNCATED = re.compile(r"<IsTruncated>\s*(true|false)\s*</IsTruncated>", re.IGN
 _ENCODED = re.compile(r"<EncodingType>\s*url\s*</EncodingType>")
 
 
-class Page(NamedTuple):
+class PageText(NamedTuple):
     """One answer, as text by os.fsdecode, and the token of the next."""
 
     text: str
@@ -46,7 +46,7 @@ class Page(NamedTuple):
         return "<Key>" not in self.text
 
 
-def understand(text: str, where: str) -> Page:
+def understand(text: str, where: str) -> PageText:
     """Whether and how the listing goes on.
 
     Raises FailedError for what is no page of a listing, TransientError for one that is cut off.
@@ -67,7 +67,7 @@ def understand(text: str, where: str) -> Page:
             where=where,
             hint="this server does not know ListObjectsV2; nothing is staged of half a listing",
         )
-    return Page(text, following if truncated[1].lower() == "true" else "")
+    return PageText(text, following if truncated[1].lower() == "true" else "")
 
 
 def objects(text: str, where: str) -> Iterator[tuple[str, str, str, str]]:
@@ -103,15 +103,15 @@ def objects(text: str, where: str) -> Iterator[tuple[str, str, str, str]]:
 def archived(text: str, archives: Container[str], block: str = "Contents") -> dict[str, str]:
     """Of the objects of a page that are in one of these storage classes and not restored, each key, as
     encoded in the page, with its class."""
-    found = {}
-    for one in re.findall(rf"<{block}>(.*?)</{block}>", text, re.DOTALL):
-        stored, key = _CLASS.search(one), _KEY.search(one)
-        if stored and key and stored[1] in archives and not _RESTORED.search(one):
-            found[key[1]] = stored[1]
-    return found
+    classes = {}
+    for element in re.findall(rf"<{block}>(.*?)</{block}>", text, re.DOTALL):
+        stored, key = _CLASS.search(element), _KEY.search(element)
+        if stored and key and stored[1] in archives and not _RESTORED.search(element):
+            classes[key[1]] = stored[1]
+    return classes
 
 
-def encoded(page: Page) -> bool:
+def encoded(page: PageText) -> bool:
     """Whether the page's keys are quoted as in a URL (`encoding-type=url` was honoured)."""
     return _ENCODED.search(page.text[:4000]) is not None or _ENCODED.search(page.text) is not None
 
@@ -124,7 +124,7 @@ def key_of(raw: str, quoted: bool) -> str:
     return key
 
 
-def keys(page: Page, each: int = 16) -> Iterator[bytes]:
+def keys(page: PageText, each: int = 16) -> Iterator[bytes]:
     """A sample of a page's keys."""
     quoted = encoded(page)
     for match in islice(_KEY.finditer(page.text), 0, None, each):

@@ -50,7 +50,7 @@ _SHAPED = re.compile(
 )
 
 
-class Found(NamedTuple):
+class ResolvedProfile(NamedTuple):
     """What AWS's tools would use."""
 
     keys: Keys
@@ -62,7 +62,7 @@ class Found(NamedTuple):
     """Whether the keys are those of the environment."""
 
 
-def found(profile: str, url: str, *, instance_metadata: bool) -> Found:
+def of_profile(profile: str, url: str, *, instance_metadata: bool) -> ResolvedProfile:
     """What the profile ("": the one that the environment names, or `default`) leads to. Raises PreflightError
     that names the profile, what failed, and its words; `url` is the source's."""
     request = {"profile": profile, "instance_metadata": instance_metadata, "seconds": LIMIT}
@@ -79,7 +79,7 @@ def found(profile: str, url: str, *, instance_metadata: bool) -> Found:
         raise PreflightError(what, where=url, why=answer["why"], hint=answer.get("hint", HINT))
     keys = Keys(answer["access"], answer["secret"], answer["session"], answer["expires"])
     environment = answer["method"] == "env"
-    return Found(keys, answer["region"], answer["endpoint"], answer["profile"], environment)
+    return ResolvedProfile(keys, answer["region"], answer["endpoint"], answer["profile"], environment)
 
 
 def cleaned(text: str) -> str:

@@ -20,7 +20,7 @@ from penstock.sources.http.dates import stated_time
 from penstock.sources.objects.pages import one_by_one
 from penstock.sources.objects.xml_text import plain
 from penstock.sources.s3.listing import answer, mark_archived, with_restores
-from penstock.sources.s3.page import Page, encoded, key_of
+from penstock.sources.s3.page import PageText, encoded, key_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -40,11 +40,11 @@ _STATUS = re.compile(r"<Status>\s*(\w+)\s*</Status>")
 HINT = "have versioning enabled on the bucket, or write `changed: follow` or `changed: refuse`"
 
 
-def pages(bucket: Bucket, requests: Requests[S3Client], after: str = "") -> Iterator[Page]:
+def pages(bucket: Bucket, requests: Requests[S3Client], after: str = "") -> Iterator[PageText]:
     """The pages of all versions below the prefix, of keys behind `after`. `requests` are closed at the
     end."""
 
-    def fetch(token: str) -> Page:
+    def fetch(token: str) -> PageText:
         return requests.do(lambda client: _fetched(client, bucket.prefix, token or after))
 
     try:
@@ -53,7 +53,7 @@ def pages(bucket: Bucket, requests: Requests[S3Client], after: str = "") -> Iter
         requests.close()
 
 
-def _fetched(client: S3Client, prefix: str, token: str) -> Page:
+def _fetched(client: S3Client, prefix: str, token: str) -> PageText:
     pairs = [("versions", ""), ("max-keys", str(PAGE)), ("encoding-type", "url")]
     if prefix:
         pairs.append(("prefix", prefix))
@@ -86,7 +86,7 @@ def check(bucket: Bucket, enabled: bool | None) -> None:
 
 
 def listed(
-    bucket: Bucket, pages: Iterator[Page], enabled: bool | None, *, ordered: bool = True
+    bucket: Bucket, pages: Iterator[PageText], enabled: bool | None, *, ordered: bool = True
 ) -> Iterator[Sequence[Listed]]:
     """The newest versions, keys relative to the prefix, one batch a page; what was deleted is left out.
     `enabled`: see there. Without `ordered` in any order. Raises PreflightError for what has no
@@ -133,7 +133,7 @@ def listed(
             yield mark_archived(bucket, page, batch, "Version")
 
 
-def _understand(text: str, where: str) -> Page:
+def _understand(text: str, where: str) -> PageText:
     """Whether and how the listing goes on: the markers, with a NUL between. Raises FailedError for what is no
     page of a listing, TransientError for one that is cut off."""
     truncated = _TRUNCATED.search(text)
@@ -146,9 +146,9 @@ def _understand(text: str, where: str) -> Page:
     if not text[-200:].rstrip().endswith("</ListVersionsResult>"):
         raise TransientError("the listing ends in the middle of a page", where=where)
     if truncated[1].lower() != "true":
-        return Page(text, "")
+        return PageText(text, "")
     key, version = _NEXT_KEY.search(text), _NEXT_VERSION.search(text)
     if key is None:
         raise FailedError("the listing is cut off: no marker of the next page", where=where, hint=STORE_AMISS)
-    marker = key_of(key[1], encoded(Page(text, "")))
-    return Page(text, f"{marker}\0{plain(version[1]) if version else ''}")
+    marker = key_of(key[1], encoded(PageText(text, "")))
+    return PageText(text, f"{marker}\0{plain(version[1]) if version else ''}")

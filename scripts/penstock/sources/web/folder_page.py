@@ -30,7 +30,7 @@ ELSEWHERE = "out of the folder"
 DEEP = "into a folder that the page does not link to"
 
 
-class Links(NamedTuple):
+class PageLinks(NamedTuple):
     """A page's links, each counted once."""
 
     names: set[str]
@@ -52,7 +52,7 @@ def base_of(page: str, url: str) -> str:
         return url
 
 
-def links(page: str, folder_url: str, base: str = "") -> Links:
+def links(page: str, folder_url: str, base: str = "") -> PageLinks:
     """The links of a folder's page, of which `folder_url` is the URL, resolved against `base` (by default the
     same). Hosts are compared without regard to case, ports as numbers, paths by their decoded bytes without
     `.` and `..`; what follows a `#` does not count.
@@ -106,7 +106,7 @@ def links(page: str, folder_url: str, base: str = "") -> Links:
     for shown, (name, why) in unsure.items():
         if name not in names and f"{name}/" not in names:
             left_out[shown] = why
-    return Links(names, left_out)
+    return PageLinks(names, left_out)
 
 
 def segments(path: str) -> tuple[bytes, ...]:
@@ -130,11 +130,11 @@ def plain(text: str) -> str:
     return quote(text.encode("utf-8", "surrogateescape"), safe="/%:@!$&'()*+,;=-._~?[]")
 
 
-def same_server(one: SplitResult, two: SplitResult) -> bool:
+def same_server(first: SplitResult, second: SplitResult) -> bool:
     """Also where a page of https links by http: servers behind a proxy write that. Raises ValueError."""
-    if _host(one) != _host(two):
+    if _host(first) != _host(second):
         return False
-    ports = [parts.port or _OWN_PORTS.get(parts.scheme) for parts in (one, two)]
+    ports = [parts.port or _OWN_PORTS.get(parts.scheme) for parts in (first, second)]
     return ports[0] == ports[1] or set(ports) == set(_OWN_PORTS.values())
 
 

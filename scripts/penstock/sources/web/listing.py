@@ -69,7 +69,7 @@ class _Page(NamedTuple):
     """Its own, at the end of all redirects."""
 
 
-class Room:
+class RequestLimit:
     """Limits how many requests are on their way: half as many after a transient error, at most once a second;
     one more after CALM answers."""
 
@@ -114,7 +114,7 @@ class WebListing:
         """The URLs that folders' links are relative to, where these are not the folders' own: by their keys,
         of the folders on the way to what is listed."""
         self._threads = ThreadPoolExecutor(LOOKS, thread_name_prefix="looks")
-        self._room = Room(LOOKS)
+        self._limit = RequestLimit(LOOKS)
         self._ending = threading.Event()
 
     def __enter__(self) -> Self:
@@ -263,7 +263,7 @@ class WebListing:
 
     def _patiently(self, ask: Callable[[WebClient, str], T], key: str) -> T:
         def attempt(client: WebClient) -> T:
-            with self._room:
+            with self._limit:
                 return ask(client, key)
 
         return self._requests.do(attempt)

@@ -126,13 +126,13 @@ class WebSource:
         """By one HEAD a file. See `port.Askable`."""
         with self._listing(self.url_of) as listing:
 
-            def one(key: str) -> Listed | None:
+            def head(key: str) -> Listed | None:
                 try:
                     return listing.file(key)
                 except SourceChangedError:
                     return None
 
-            yield one
+            yield head
 
     def reader(self) -> ObjectReader[WebClient]:
         return ObjectReader(self.client, lambda: None)
