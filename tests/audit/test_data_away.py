@@ -41,7 +41,7 @@ def on(context: Context, filesystem: str, recall: int = 0) -> None:
 
 
 def audit(context: Context, **request: object) -> AuditResult:
-    result = audit_step.run(context, "data", audit_step.Request(**request))  # type: ignore[arg-type]
+    result = audit_step.run(context, "data", audit_step.AuditRequest(**request))  # type: ignore[arg-type]
     audit_step.judge(result)
     return result
 

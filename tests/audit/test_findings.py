@@ -147,7 +147,7 @@ def test_findings_of_samples_since_the_last_whole_audit_are_repaired_together(
     flip(data / "big/giant", 5)
     assert audit_step.run(staged, "data")["counts"] == {"changed": 2}
     # A sample that reads next to nothing finds nothing; what the whole one found is still known.
-    tiny = audit_step.Request(choice=Choice("sample", 1e-9, "seed"))
+    tiny = audit_step.AuditRequest(choice=Choice("sample", 1e-9, "seed"))
     result = audit_step.run(staged, "data", tiny)
     assert (result["status"], result["files"]) == ("PARTLY", 0)
     assert result["promise"].startswith("this sample holds no file: nothing is proven of their bytes")

@@ -128,7 +128,7 @@ def test_a_folder_that_could_not_be_read_is_opened_and_what_lies_below_it_is_rea
             with writable(data / "a/b"):
                 (data / "a/b/two").unlink()
             (data / "a").chmod(0)
-            request = audit_step.Request(choice=NOTHING)
+            request = audit_step.AuditRequest(choice=NOTHING)
             assert audit_step.run(context, "data", request)["counts"] == {"unread": 1, "mode": 1}
             result = repair_step.run(context, "data")
             assert (result["status"], result["fetched_bytes"]) == ("REPAIRED", 3 + 5000)

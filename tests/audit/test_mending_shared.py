@@ -49,6 +49,6 @@ def test_a_file_that_a_pinned_release_shares_is_not_replaced_under_its_readers(t
         assert mending.run(context, "data", WHOLE)["also_repaired"] == {
             free.parent.name: 1, read.parent.name: 1
         }  # fmt: skip
-        assert audit_step.run(context, "data", audit_step.Request(read.parent.name))["counts"] == {
+        assert audit_step.run(context, "data", audit_step.AuditRequest(read.parent.name))["counts"] == {
             "changed": 1
         }

@@ -196,7 +196,7 @@ def test_a_repair_restores_a_file_in_every_release_that_shares_the_damage(tmp_pa
             (other, ("a",)),
             (second.parent.name, ("a", "c")),
         }
-        assert audit_step.run(context, "data", audit_step.Request(release=other))["status"] == "PASSED"
+        assert audit_step.run(context, "data", audit_step.AuditRequest(release=other))["status"] == "PASSED"
 
 
 def test_findings_of_another_release_fall_where_its_files_were_mended(tmp_path: Path) -> None:
@@ -208,9 +208,9 @@ def test_findings_of_another_release_fall_where_its_files_were_mended(tmp_path: 
         second = data_of(context)
         flip(first / "a")
         flip(first / "c")
-        audit_step.run(context, "data", audit_step.Request(release=first.parent.name))
+        audit_step.run(context, "data", audit_step.AuditRequest(release=first.parent.name))
         assert verdicts.standing(verdicts.read(layout, first.parent.name)) == {"changed": 2}
-        audit_step.run(context, "data", audit_step.Request(release=second.parent.name))
+        audit_step.run(context, "data", audit_step.AuditRequest(release=second.parent.name))
         repair_step.run(context, "data", second.parent.name)
         assert verdicts.standing(verdicts.read(layout, first.parent.name)) == {"changed": 1}
 

@@ -158,7 +158,7 @@ def test_a_rotation_reads_everything_in_its_turns(staged: Context, files: dict[s
     found: list[dict[str, Any]] = []
     bytes_read = 0
     for turn in range(3):
-        result = audit_step.run(staged, "data", audit_step.Request(rotate=3))
+        result = audit_step.run(staged, "data", audit_step.AuditRequest(rotate=3))
         assert f"slice {turn + 1} of 3" in result["promise"]
         bytes_read += result["bytes"]
         found += result["findings"]
@@ -195,4 +195,4 @@ def test_the_limit_is_shared_by_the_elements(staged: Context) -> None:
 
 def test_no_release_no_audit(staged: Context) -> None:
     with pytest.raises(ConfigError, match="no such release"):
-        audit_step.run(staged, "data", audit_step.Request(release="x"))
+        audit_step.run(staged, "data", audit_step.AuditRequest(release="x"))

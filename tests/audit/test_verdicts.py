@@ -201,10 +201,10 @@ def test_when_everything_was_last_read(staged: Context) -> None:
         return verdicts.read_since(verdicts.read(layout, release.name), unread)
 
     assert verdicts.read_since(None, stored.seal) is not None
-    for request in (audit_step.Request(choice=Choice("sample", 0.5)), audit_step.Request(rotate=2)):
+    for request in (audit_step.AuditRequest(choice=Choice("sample", 0.5)), audit_step.AuditRequest(rotate=2)):
         audit_step.run(staged, "data", request)
         assert since() is None
-    audit_step.run(staged, "data", audit_step.Request(rotate=2))
+    audit_step.run(staged, "data", audit_step.AuditRequest(rotate=2))
     assert since() is not None
     verdict = durable.read_json(layout.verdict(release.name))
     verdict["read"]["slices"]["2"]["0"] = "2026-01-01T00:00:00Z"

@@ -363,13 +363,13 @@ MUTANTS = (
     ),
     Mutant(
         "gc removes the current release",
-        '    elif one.release == current:\n        held.append("current")\n',
+        '    elif candidate.release == current:\n        held.append("current")\n',
         "",
         "tests/retention/test_decision.py::test_each_rule_of_the_table",
     ),
     Mutant(
         "gc does not wait for the grace",
-        "if one.left is not None and now - one.left < grace:",
+        "if candidate.left is not None and now - candidate.left < grace:",
         "if False:",
         "tests/retention/test_decision.py::test_each_rule_of_the_table",
     ),

@@ -90,7 +90,7 @@ def test_on_a_full_file_system_jobs_start_and_gc_makes_room(place: tuple[Release
     assert "not pinned" not in done.stderr
     assert pinned(releases) == releases.names["B"]
     assert len(os.listdir(layout.pins)) >= 1
-    assert audit_step.run(context, "data", audit_step.Request(choice=WHOLE))["status"] == "PASSED"
+    assert audit_step.run(context, "data", audit_step.AuditRequest(choice=WHOLE))["status"] == "PASSED"
     for letter in "AB":
         assert rollback_step.run(context, "data", releases.names[letter])["release"] == releases.names[letter]
     done = releases.command("gc")

@@ -387,7 +387,7 @@ def test_an_audit_that_begins_after_the_mark_keeps_the_release(releases: Release
 
 
 def audited(context: Context, release: str) -> object:
-    return audit_step.run(context, "data", audit_step.Request(release))
+    return audit_step.run(context, "data", audit_step.AuditRequest(release))
 
 
 def repaired(context: Context, release: str) -> object:

@@ -158,7 +158,7 @@ def test_findings_refuse_it_until_they_are_overruled(releases: Releases) -> None
     release = releases.names["A"]
     folder = releases.layout.release(release)
     damage(folder / "data" / "same", lambda file: (file.chmod(0o600), file.write_bytes(b"SAME" * 3000))[0])
-    found = audit_step.run(releases.context, "data", audit_step.Request(release=release))
+    found = audit_step.run(releases.context, "data", audit_step.AuditRequest(release=release))
     assert found["counts"]
     done = releases.command("rollback", "data")
     assert done.returncode == 4

@@ -20,7 +20,7 @@ from penstock.core.errors import FindingsError
 from penstock.dataset import gate, history, seals, verdicts
 from penstock.fs import clock, durable
 from penstock.keep.audit import audit_step
-from penstock.keep.audit.audit_step import Request
+from penstock.keep.audit.audit_step import AuditRequest
 from penstock.keep.retention import removals
 from penstock.run import report_step
 from penstock.target import hold
@@ -419,8 +419,8 @@ def test_what_an_audit_read_needs_not_be_read_again(
     go(context)
     days(0)
     first = current(context).release
-    audit_step.run(context, "data", Request(choice=Choice("slice", turn=0, turns=2)))
-    audit_step.run(context, "data", Request(choice=Choice("sample", 0.2, "seed")))
+    audit_step.run(context, "data", AuditRequest(choice=Choice("slice", turn=0, turns=2)))
+    audit_step.run(context, "data", AuditRequest(choice=Choice("sample", 0.2, "seed")))
     following(context, source, 1)
     known = carried(context)
     assert 40 < len(known) < 80

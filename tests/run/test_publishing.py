@@ -97,7 +97,7 @@ def test_a_release_without_the_text_manifest_is_whole_for_gate_and_audit(
         assert sorted(os.listdir(release)) == ["data", "manifest.parquet", "release.json"]
         assert sorted(durable.read_json(release / "release.json")["manifests"]) == ["manifest.parquet"]
         assert gate.passed(layout) is not None
-        assert audit_step.run(context, "data", audit_step.Request())["findings"] == []
+        assert audit_step.run(context, "data", audit_step.AuditRequest())["findings"] == []
         for folder, _, files in os.walk(release / "data"):
             os.chmod(folder, 0o700)
             for name in files:

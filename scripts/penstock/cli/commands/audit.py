@@ -69,7 +69,7 @@ def run(parsed: argparse.Namespace, session: Session) -> int:
             overruled,
             lambda _: None,
         )
-    request = audit_step.Request(
+    request = audit_step.AuditRequest(
         release=parsed.release,
         choice=Choice("sample", parsed.sample) if parsed.sample else Choice(),
         rotate=parsed.fraction or 0,

@@ -80,7 +80,7 @@ def _mended(parsed: argparse.Namespace, session: Session, config: Config, readin
         wish = mending.Wish(
             choice=None if parsed.sample is None else Choice("sample", parsed.sample),
             within=parsed.audited_within,
-            here=open_cluster(local, config.target.root, changed=context.stop.stir, warn=output.say),
+            local=open_cluster(local, config.target.root, changed=context.stop.stir, warn=output.say),
             repair_there=parsed.backend is not None,
         )
         result = mending.run(context, reading.dataset, wish)

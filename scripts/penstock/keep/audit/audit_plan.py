@@ -86,11 +86,11 @@ def unsound(layout: DatasetLayout, release: str, seal: Seal, digest: str) -> lis
         why.append(f"{SIGNATURE}: {unsigned}")
     folder = layout.release(release)
     for name in (MANIFEST, MANIFEST_XXH, MANIFEST_SHA256, EMPTY_FOLDERS):
-        told = seal.manifests.get(name)
-        if told is None:
+        sealed = seal.manifests.get(name)
+        if sealed is None:
             continue
         try:
-            whole = _is_stored(folder / name, told)
+            whole = _is_stored(folder / name, sealed)
         except OSError as error:
             why.append(f"{name}: {error.strerror}")
             continue

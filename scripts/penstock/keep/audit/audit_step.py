@@ -70,7 +70,7 @@ CONTROL = (SEAL, MANIFEST, MANIFEST_XXH, MANIFEST_SHA256, EMPTY_FOLDERS)
 
 
 @dataclass(frozen=True)
-class Request:
+class AuditRequest:
     """What is asked for."""
 
     release: str | None = None
@@ -104,7 +104,7 @@ class Touched:
         return self.files > TOUCHED_FILES or self.bytes > TOUCHED_BYTES
 
 
-def run(context: Context, dataset: str, request: Request | None = None) -> AuditResult:
+def run(context: Context, dataset: str, request: AuditRequest | None = None) -> AuditResult:
     """Audit one release. Returns the result: {dataset, release, audit, status, findings, counts,
     files, bytes, methods, promise, seconds, ...}; `status` is PASSED, PARTLY or FINDINGS.
 
@@ -112,7 +112,7 @@ def run(context: Context, dataset: str, request: Request | None = None) -> Audit
     LockedError when another audit of the dataset runs, FailedError, InterruptedRunError (go on by the same
     command).
     """
-    request = request or Request()
+    request = request or AuditRequest()
     layout = context.layout(dataset)
     release = released(context, layout, request.release, STEP)
     if dataset_folders.owns(layout):
@@ -130,7 +130,7 @@ def run(context: Context, dataset: str, request: Request | None = None) -> Audit
     )
 
 
-def _run(context: Context, layout: DatasetLayout, release: str, request: Request) -> AuditResult:
+def _run(context: Context, layout: DatasetLayout, release: str, request: AuditRequest) -> AuditResult:
     dataset, began = layout.dataset, time.time()
     with auditing(context, layout, release, STEP), standing(layout, release, STEP):
         _control_files_are_here(context, layout, release)
@@ -242,10 +242,10 @@ def _audit(
         aside.wait()
     audit_store.keep_skipped(audit_store.skipped(folder), _skipped(folder, plan))
     with _states(context, layout.release(release) / DATA) as states:
-        here = audit_store.shape_here(folder)
-        audit_store.keep(here, _no_stubs(audit_store.kept(shape), states))
-    read = _unsaid(_read(folder, plan, methods), audit_store.kept(here))
-    found = chain(manifest, audit_store.kept(here), read)
+        shape_here = audit_store.shape_here(folder)
+        audit_store.keep(shape_here, _no_stubs(audit_store.kept(shape), states))
+    read = _unsaid(_read(folder, plan, methods), audit_store.kept(shape_here))
+    found = chain(manifest, audit_store.kept(shape_here), read)
     result = _close(layout, audit, seal, plan, found, began, methods, resumed)
     return {**result, "touched": touched.files} if times else result
 
@@ -365,29 +365,29 @@ def _seen(folder: RunLayout, shard: ShardInfo) -> AuditedRows:
     """What the elements saw of a shard, all of it, as the last one left it."""
     path = folder.seen(shard.index)
     receipt = receipts.element(folder, STEP, shard.index)
-    seen = AuditedRows.read(path, shard)
-    if seen.left or receipt is None or receipts.file_digest(path) != receipt.seen:
+    audited = AuditedRows.read(path, shard)
+    if audited.left or receipt is None or receipts.file_digest(path) != receipt.seen:
         receipts.drop(folder.receipt(STEP, shard.index))
         raise FailedError(
             "what an element saw is not what it wrote",
             where=str(path),
             hint="the same command reads it again",
         )
-    return seen
+    return audited
 
 
-def _named(folder: RunLayout, index: int, seen: AuditedRows) -> Iterator[Finding]:
-    if not seen.bad:
+def _named(folder: RunLayout, index: int, audited: AuditedRows) -> Iterator[Finding]:
+    if not audited.bad:
         return
-    bad = {one.row: one for one in seen.bad}
+    bad = {one.row: one for one in audited.bad}
     row = 0
     for batch in read_expected(folder.shard(index)):
         for entry in batch:
-            found = bad.get(row)
+            bad_row = bad.get(row)
             row += 1
-            if found is not None:
+            if bad_row is not None:
                 parts = (entry.part,) if entry.part >= 0 else ()
-                yield Finding("unread" if found.unread else "changed", entry.path, found.why, parts)
+                yield Finding("unread" if bad_row.unread else "changed", entry.path, bad_row.why, parts)
 
 
 def _close(
@@ -395,7 +395,7 @@ def _close(
     audit: Audit,
     seal: Seal,
     plan: PlanInfo | None,
-    found: Iterable[Finding],
+    findings: Iterable[Finding],
     began: float,
     methods: Counter[str],
     resumed: int = 0,
@@ -406,7 +406,7 @@ def _close(
     shown: list[Finding] = []
 
     def counted() -> Iterator[Finding]:
-        for finding in found:
+        for finding in findings:
             counts[finding.kind] += 1
             if len(shown) < SHOWN:
                 shown.append(finding)
@@ -461,22 +461,22 @@ def _promise(audit: Audit, plan: PlanInfo, unopened: int) -> str:
     return f"nothing is known of the {unopened} files that were not read; of the others: {promise}"
 
 
-def _amounts(found: Iterable[SkippedFile]) -> dict[str, SkippedJson]:
+def _amounts(skipped: Iterable[SkippedFile]) -> dict[str, SkippedJson]:
     """What was skipped, by kind."""
     amounts: dict[str, SkippedJson] = {}
     paths: dict[str, list[tuple[str, str]]] = {}
     last = ""
-    for one in found:
+    for file in skipped:
         amount = amounts.setdefault(
-            one.kind, {"files": 0, "bytes": 0, "paths": paths.setdefault(one.kind, [])}
+            file.kind, {"files": 0, "bytes": 0, "paths": paths.setdefault(file.kind, [])}
         )
-        amount["bytes"] += one.bytes
+        amount["bytes"] += file.bytes
         # Parts of one giant can be skipped for several reasons.
-        if one.path != last:
+        if file.path != last:
             amount["files"] += 1
-            if len(paths[one.kind]) < NAMED:
-                paths[one.kind].append((one.path, one.why))
-        last = one.path
+            if len(paths[file.kind]) < NAMED:
+                paths[file.kind].append((file.path, file.why))
+        last = file.path
     return amounts
 
 

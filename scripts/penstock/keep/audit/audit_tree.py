@@ -86,18 +86,18 @@ class Policy:
     def acl_deviates(self, kind: str, path: str, place: str) -> str:
         """The same of the ACLs of what is at `place`; "" also for a link, and where nothing is there."""
         wanted = self._wanted(kind, path)
-        found = []
+        deviations = []
         try:
             for name, acl in ((ACCESS, wanted.acl), (DEFAULT, wanted.default)):
-                seen = None if acl is None else read(place, name, follow=kind == "dir")
-                if acl is not None and not allows(seen, acl):
+                actual = None if acl is None else read(place, name, follow=kind == "dir")
+                if acl is not None and not allows(actual, acl):
                     what = "default ACL" if name == DEFAULT else "ACL"
-                    found.append(f"{what} {told(seen)}, published with {told(acl)}")
+                    deviations.append(f"{what} {told(actual)}, published with {told(acl)}")
         except OSError as error:
             if error.errno in (errno.ENOENT, errno.ENOTDIR, errno.ELOOP, *NONE_KEPT):
                 return ""
-            found.append(f"its ACL cannot be read: {error.strerror}")
-        return ", ".join(found)
+            deviations.append(f"its ACL cannot be read: {error.strerror}")
+        return ", ".join(deviations)
 
 
 def _numbered(number: int, name: str) -> str:
@@ -202,17 +202,17 @@ class _Shape:
             paths, sizes = files["path"], files["size"]
             times = files["mtime_ns"] if self._touched else None
             self._acls = self._other_acls(paths) if self._policy.has_acl else {}
-            for index, found, own in tree.against(paths, partial(self._kept, paths, sizes, times)):
+            for index, member, own in tree.against(paths, partial(self._kept, paths, sizes, times)):
                 yield from self._newly_dark()
-                if not own and found is not None:
-                    yield from self._beside(found, paths[index])
-                elif found is not None:
-                    yield from self._same(found, sizes[index], times[index] if times else None)
+                if not own and member is not None:
+                    yield from self._beside(member, paths[index])
+                elif member is not None:
+                    yield from self._same(member, sizes[index], times[index] if times else None)
                 else:
                     yield from self._absent(paths[index])
-        for found in tree.rest():
+        for member in tree.rest():
             yield from self._newly_dark()
-            yield from self._beside(found, "")
+            yield from self._beside(member, "")
         yield from self._newly_dark()
         for folder in self._empty.missing():
             yield Finding(EMPTY_FOLDER, folder, "an empty folder of the source that is not there")
@@ -252,7 +252,7 @@ class _Shape:
         return dict(self._calls.each(self._read_acls, groups))
 
     def _read_acls(self, groups: Sequence[tuple[str, list[str]]]) -> list[tuple[str, str]]:
-        found = []
+        deviations = []
         for folder, paths in groups:
             try:
                 fd = open_beneath(self._root, folder, _LOOK) if folder else os.dup(self._root)
@@ -263,10 +263,10 @@ class _Shape:
                 for path in paths:
                     place = f"/proc/self/fd/{fd}/{path.rpartition('/')[2]}"
                     if why := self._policy.acl_deviates("file", path, place):
-                        found.append((path, why))
+                        deviations.append((path, why))
             finally:
                 os.close(fd)
-        return found
+        return deviations
 
     def _newly_dark(self) -> Iterator[Finding]:
         while self._dark:
@@ -297,35 +297,35 @@ class _Shape:
         elif not any(path.startswith(f"{folder}/") for folder in self._told):
             yield Finding("missing", path, "it was not there when its folder was read")
 
-    def _beside(self, found: Found, path: str) -> Iterator[Finding]:
+    def _beside(self, member: Found, path: str) -> Iterator[Finding]:
         """Findings of something that no record names. None for a folder with a file or a listed empty folder
         below it, whose mode and owner are as published. `path` is the next record's."""
-        if found.kind != "dir":
-            yield Finding("extra", found.path, f"a {found.kind} that was not published")
-        elif self._empty.meet(found.path) or found.holds(path):
-            yield from self._policy_of(found)
-        elif found.path not in self._told:
-            yield Finding("extra", found.path, "a folder that was not published")
+        if member.kind != "dir":
+            yield Finding("extra", member.path, f"a {member.kind} that was not published")
+        elif self._empty.meet(member.path) or member.holds(path):
+            yield from self._policy_of(member)
+        elif member.path not in self._told:
+            yield Finding("extra", member.path, "a folder that was not published")
 
-    def _same(self, found: Found, size: int, mtime_ns: int | None) -> Iterator[Finding]:
-        if found.kind != "file":
-            yield Finding("replaced", found.path, f"a {found.kind} stands in its place")
+    def _same(self, member: Found, size: int, mtime_ns: int | None) -> Iterator[Finding]:
+        if member.kind != "file":
+            yield Finding("replaced", member.path, f"a {member.kind} stands in its place")
             return
-        if found.size != size:
-            yield Finding("changed", found.path, f"it has {found.size} bytes, not {size}")
-        elif self._touched is not None and mtime_ns not in (None, found.mtime_ns):
-            self._touched(found.path, found.size)
-        yield from self._policy_of(found)
+        if member.size != size:
+            yield Finding("changed", member.path, f"it has {member.size} bytes, not {size}")
+        elif self._touched is not None and mtime_ns not in (None, member.mtime_ns):
+            self._touched(member.path, member.size)
+        yield from self._policy_of(member)
 
-    def _policy_of(self, found: Found) -> Iterator[Finding]:
+    def _policy_of(self, member: Found) -> Iterator[Finding]:
         """Mode, owner, group and ACL of a file or folder."""
-        why = [self._policy.deviates(found.kind, found.path, found.mode, found.uid, found.gid)]
-        if found.kind == "file":
-            why.append(self._acls.get(found.path, ""))
+        why = [self._policy.deviates(member.kind, member.path, member.mode, member.uid, member.gid)]
+        if member.kind == "file":
+            why.append(self._acls.get(member.path, ""))
         elif self._policy.has_acl:
-            why.append(self._folder_acl(found.path))
+            why.append(self._folder_acl(member.path))
         if any(why):
-            yield Finding("mode", found.path, ", ".join(filter(None, why)))
+            yield Finding("mode", member.path, ", ".join(filter(None, why)))
 
     def _folder_acl(self, path: str) -> str:
         try:

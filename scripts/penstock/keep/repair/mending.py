@@ -73,7 +73,7 @@ class Wish:
     within: float | None = None
     """As `gate.passed` has it."""
     patience: float = PATIENCE
-    here: Cluster | None = None
+    local: Cluster | None = None
     """Runs elements on this machine: the look's always, and those of a small repair. None: the context's."""
     repair_there: bool = False
     """Elements of the repair run where the context's cluster runs them, however small it is."""
@@ -123,11 +123,11 @@ def run(context: Context, dataset: str, wish: Wish | None = None) -> MendResult:
         # All that it and killed ones before it found is right again: a later repair need not go by them, and
         # hundreds a day would end the audits that it is to go by.
         audit_store.drop_looks(layout, release)
-    found = _passed(context, layout, wish)
+    passed = _passed(context, layout, wish)
     return {
         "dataset": dataset,
-        "release": found.release,
-        "path": str(found.data),
+        "release": passed.release,
+        "path": str(passed.data),
         "status": "REPAIRED" if results else "WHOLE",
         "files": looked["of_files"],
         "read": looked["files"],
@@ -159,7 +159,7 @@ def _alone(context: Context, layout: DatasetLayout, release: str, patience: floa
 def _patiently(context: Context, layout: DatasetLayout, work: Callable[[], object], patience: float) -> None:
     """Once nobody else holds what the work takes. Raises LockedError after so many seconds."""
     until = time.monotonic() + patience
-    told = False
+    noted = False
     while True:
         try:
             work()
@@ -167,16 +167,16 @@ def _patiently(context: Context, layout: DatasetLayout, work: Callable[[], objec
         except LockedError as error:
             if time.monotonic() >= until:
                 raise
-            if not told:
+            if not noted:
                 text = f"waiting: {str(error).partition(chr(10))[0]}"
                 context.emit(events.Noted(layout.dataset, STEP, text))
-            told = True
+            noted = True
             context.stop.wait(AGAIN)
 
 
 def _look(context: Context, layout: DatasetLayout, release: str, seal: Seal, wish: Wish) -> AuditResult:
     choice = wish.choice or Choice("sample", share(seal))
-    request = audit_step.Request(release, choice, times=True)
+    request = audit_step.AuditRequest(release, choice, times=True)
     results: list[AuditResult] = []
     _patiently(
         context,
@@ -231,7 +231,7 @@ def _passed(context: Context, layout: DatasetLayout, wish: Wish) -> gate.Publish
 
 
 def _here(context: Context, wish: Wish) -> Context:
-    return context if wish.here is None else replace(context, cluster=wish.here)
+    return context if wish.local is None else replace(context, cluster=wish.local)
 
 
 def _as_reader(context: Context, layout: DatasetLayout, release: str, wish: Wish) -> MendResult:
@@ -239,9 +239,9 @@ def _as_reader(context: Context, layout: DatasetLayout, release: str, wish: Wish
     began = time.time()
     touched = audit_step.Touched()
     try:
-        found = _passed(context, layout, wish)
-        seen = look(layout, release, found.seal, context.stop.check, touched.add)
-        counts = Counter(finding.kind for finding in islice(seen, SEEN))
+        passed = _passed(context, layout, wish)
+        findings = look(layout, release, passed.seal, context.stop.check, touched.add)
+        counts = Counter(finding.kind for finding in islice(findings, SEEN))
     except FindingsError as error:
         raise _for_owner(context, layout, error) from None
     if touched.files:
@@ -259,7 +259,7 @@ def _as_reader(context: Context, layout: DatasetLayout, release: str, wish: Wish
         "release": release,
         "path": str(layout.release(release) / DATA),
         "status": "WHOLE",
-        "files": found.seal.files,
+        "files": passed.seal.files,
         "read": 0,
         "read_bytes": 0,
         "touched": 0,

@@ -50,7 +50,7 @@ ALREADY = "it was right already"
 
 
 @dataclass(frozen=True)
-class Done:
+class PathOutcome:
     """What became of one path."""
 
     path: str
@@ -66,14 +66,14 @@ def planned(
     sealed: tuple[Seal, str],
     records: Sequence[Record],
     wanted: dict[str, Finding],
-    done: list[Done],
+    done: list[PathOutcome],
 ) -> Run | None:
     """The repair of these files, begun anew or continued; None when there is nothing to fetch. `done` gets
     the files whose source is not configured any more. Raises NoSpaceError where they do not fit."""
     seal, digest = sealed
     release = audits[0].release
     known = repair_plan.sources(context, layout.dataset, seal) if records else {}
-    done += [Done(r.path, why=repair_plan.UNKNOWN) for r in records if r.source not in known]
+    done += [PathOutcome(r.path, why=repair_plan.UNKNOWN) for r in records if r.source not in known]
     files = [
         repair_plan.rows(record, wanted[record.path], known[record.source])
         for record in records
@@ -110,7 +110,7 @@ def fetch(
     run: Run,
     seal: Seal,
     records: Sequence[Record],
-    done: list[Done],
+    done: list[PathOutcome],
     sizes: list[int],
     others: SharedDamage,
 ) -> None:
@@ -135,12 +135,12 @@ def fetch(
             ThreadPoolExecutor(STREAMS) as pool,
         ):
             for index in filter(ok, run.indices):
-                found = _fetched(run, index)
-                sizes.append(found.bytes)
+                fetched = _fetched(run, index)
+                sizes.append(fetched.bytes)
                 done.extend(
                     pool.map(
                         partial(_place, run, times=times, mender=mender, others=others, stop=stop),
-                        found.files,
+                        fetched.files,
                     )
                 )
 
@@ -177,44 +177,44 @@ def _fetched(run: Run, index: int) -> FetchedFiles:
     return documents.load(fetched_files.FETCHED_FILES, run.folder.fetched(index))
 
 
-def _staged(run: Run, one: FetchedFile) -> Path:
-    return run.layout.repair_staging(run.release) / DATA / one.path
+def _staged(run: Run, file: FetchedFile) -> Path:
+    return run.layout.repair_staging(run.release) / DATA / file.path
 
 
-def _in_place(run: Run, one: FetchedFile) -> bool:
-    seen = inode_of(run.layout, run.release, one.path)
-    return seen is not None and seen.st_ino == one.inode and not os.path.lexists(_staged(run, one))
+def _in_place(run: Run, file: FetchedFile) -> bool:
+    status = inode_of(run.layout, run.release, file.path)
+    return status is not None and status.st_ino == file.inode and not os.path.lexists(_staged(run, file))
 
 
-def _lost(run: Run, one: FetchedFile) -> bool:
+def _lost(run: Run, file: FetchedFile) -> bool:
     """Whether a repair was killed right when the file went from staging to its folder: it was swept there."""
-    return one.inode > 0 and not os.path.lexists(_staged(run, one)) and not _in_place(run, one)
+    return file.inode > 0 and not os.path.lexists(_staged(run, file)) and not _in_place(run, file)
 
 
 def _place(
     run: Run,
-    one: FetchedFile,
+    file: FetchedFile,
     *,
     times: dict[str, int],
     mender: Mender,
     others: SharedDamage,
     stop: Callable[[], None],
-) -> Done:
+) -> PathOutcome:
     stop()
-    new = _staged(run, one)
-    if one.why:
-        return Done(one.path, why=one.why)
-    if not one.inode:
-        return Done(one.path, ALREADY)
+    new = _staged(run, file)
+    if file.why:
+        return PathOutcome(file.path, why=file.why)
+    if not file.inode:
+        return PathOutcome(file.path, ALREADY)
     try:
         # A repair that was killed may have put it there.
-        if not _in_place(run, one):
-            if one.path in others.names:
-                mender.dress(one.path, times[one.path], new)
-                others.mend(one.path, new)
-            mender.replace(one.path, times[one.path], new)
+        if not _in_place(run, file):
+            if file.path in others.names:
+                mender.dress(file.path, times[file.path], new)
+                others.mend(file.path, new)
+            mender.replace(file.path, times[file.path], new)
     except PenstockError as error:
         if isinstance(error, NoSpaceError):
             raise
-        return Done(one.path, why=str(error).partition("\n")[0])
-    return Done(one.path, one.how)
+        return PathOutcome(file.path, why=str(error).partition("\n")[0])
+    return PathOutcome(file.path, file.how)

@@ -70,10 +70,10 @@ def rows(record: Record, finding: Finding, source: int) -> list[Entry]:
     digest = Digest.parse(record.digest)
     if not record.parts:
         return [entry._replace(checksum=str(Claim(digest.algorithm, "full", digest.value)))]
-    size, found = digest.part_bytes, []
+    size, entries = digest.part_bytes, []
     for number, offset in enumerate(range(0, record.size, size)):
         own = part_of(record.parts, number).hex()
-        found.append(
+        entries.append(
             entry._replace(
                 checksum=str(Claim(digest.algorithm, "part", own)),
                 part=number,
@@ -82,7 +82,7 @@ def rows(record: Record, finding: Finding, source: int) -> list[Entry]:
                 reuse=None if number in finding.parts else Reuse(of_hex(own)),
             )
         )
-    return found
+    return entries
 
 
 def name(audits: Sequence[Audit], seal: str, files: Iterable[Sequence[Entry]]) -> str:

@@ -32,7 +32,7 @@ from penstock.keep.audit import audit_plan, text_manifests
 from penstock.keep.audit.audit_step import auditing, findings_of
 from penstock.keep.repair import repair_plan
 from penstock.keep.repair.published_files import NAMED, mender_of
-from penstock.keep.repair.repair_array import ALREADY, STEP, Done, fetch, planned
+from penstock.keep.repair.repair_array import ALREADY, STEP, PathOutcome, fetch, planned
 from penstock.keep.repair.shared_damage import SharedDamage
 from penstock.tables import empty_folders
 from penstock.tables.manifest import read_manifest
@@ -120,18 +120,20 @@ def _repair(
     folders = [f.path for f in findings if f.kind == EMPTY_FOLDER]
     data = layout.release(audit.release) / DATA
     _refuse_other_than_folder(data)
-    done = [Done(f"../{name}", "made again from the manifest") for name in remade]
+    done = [PathOutcome(f"../{name}", "made again from the manifest") for name in remade]
     left: list[str] = []
     again = "made again" if not os.path.lexists(data) else ALREADY
     if wanted.pop(".", None):
         # The mender makes it.
-        done.append(Done(".", again))
+        done.append(PathOutcome(".", again))
     dark = [path for path, finding in wanted.items() if finding.kind == "unread" and _is_folder(data, path)]
     records = _records(layout, audit, wanted, dark)
     shared = SharedDamage.of(context, layout, audit.release, records, spared)
     named = {record.path for record in records}
     done += [
-        Done(p, why="no record of the manifest names it") for p in wanted if p not in named and p not in dark
+        PathOutcome(p, why="no record of the manifest names it")
+        for p in wanted
+        if p not in named and p not in dark
     ]
     sizes: list[int] = []
     run: Run | None = None
@@ -160,19 +162,19 @@ def _repair(
 
 def _together(layout: DatasetLayout, audits: Sequence[Audit]) -> list[Finding]:
     """The findings of several audits, once each: of a giant, all the parts that any of them named."""
-    found: dict[tuple[bool, bool, str], Finding] = {}
+    merged: dict[tuple[bool, bool, str], Finding] = {}
     for audit in audits:
         for finding in findings_of(layout, audit):
             place = (finding.kind in REPAIRABLE, finding.kind == EMPTY_FOLDER, finding.path)
-            known = found.setdefault(place, finding)
+            known = merged.setdefault(place, finding)
             if known.parts != finding.parts:
                 # No part named: it is wrong as a whole.
                 parts = {*known.parts, *finding.parts} if known.parts and finding.parts else ()
-                found[place] = known._replace(parts=tuple(sorted(parts)))
-    return list(found.values())
+                merged[place] = known._replace(parts=tuple(sorted(parts)))
+    return list(merged.values())
 
 
-def _may_be_replaced(record: Record, mender: Mender, done: list[Done]) -> bool:
+def _may_be_replaced(record: Record, mender: Mender, done: list[PathOutcome]) -> bool:
     """Whether something else stands in the file's way is known before anything is fetched. It also closes
     a folder that a killed repair left open."""
     try:
@@ -180,43 +182,43 @@ def _may_be_replaced(record: Record, mender: Mender, done: list[Done]) -> bool:
     except PenstockError as error:
         if isinstance(error, NoSpaceError):
             raise
-        done.append(Done(record.path, why=str(error).partition("\n")[0]))
+        done.append(PathOutcome(record.path, why=str(error).partition("\n")[0]))
         return False
     return True
 
 
-def _others(findings: Sequence[Finding], mender: Mender, done: list[Done], left: list[str]) -> None:
+def _others(findings: Sequence[Finding], mender: Mender, done: list[PathOutcome], left: list[str]) -> None:
     """Modes are set again, leftovers of a killed repair removed; other extra things are left."""
     for finding in findings:
         if finding.kind == "extra":
             if mender.sweep(finding.path):
-                done.append(Done(finding.path, "removed"))
+                done.append(PathOutcome(finding.path, "removed"))
             elif mender.holds(finding.path):
                 left.append(finding.path)
     for finding in findings:
         if finding.kind == "mode":
             try:
                 mender.set_mode(finding.path)
-                done.append(Done(finding.path, "mode"))
+                done.append(PathOutcome(finding.path, "mode"))
             except PenstockError as error:
-                done.append(Done(finding.path, why=str(error).partition("\n")[0]))
+                done.append(PathOutcome(finding.path, why=str(error).partition("\n")[0]))
 
 
 def _folders(
-    layout: DatasetLayout, audit: Audit, missing: Iterable[str], mender: Mender, done: list[Done]
+    layout: DatasetLayout, audit: Audit, missing: Iterable[str], mender: Mender, done: list[PathOutcome]
 ) -> None:
     """Empty folders that the release lists are made again."""
     listed = set(empty_folders.read(layout.release(audit.release) / EMPTY_FOLDERS))
     for path in missing:
         if path not in listed:
-            done.append(Done(path, why=f"{EMPTY_FOLDERS} does not name it"))
+            done.append(PathOutcome(path, why=f"{EMPTY_FOLDERS} does not name it"))
             continue
         try:
-            done.append(Done(path, "made again" if mender.make(path) else ALREADY))
+            done.append(PathOutcome(path, "made again" if mender.make(path) else ALREADY))
         except PenstockError as error:
             if isinstance(error, NoSpaceError):
                 raise
-            done.append(Done(path, why=str(error).partition("\n")[0]))
+            done.append(PathOutcome(path, why=str(error).partition("\n")[0]))
 
 
 def _refuse_other_than_folder(data: Path) -> None:
@@ -238,13 +240,13 @@ def _is_folder(data: Path, path: str) -> bool:
         return False
 
 
-def _readable(data: Path, folder: str) -> Done:
+def _readable(data: Path, folder: str) -> PathOutcome:
     """What became of a folder that the audit could not read; its mode is set by now."""
     try:
         os.close(os.open(data / folder, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC))
     except OSError as error:
-        return Done(folder, why=f"the folder cannot be read: {os.strerror(error.errno or 0)}")
-    return Done(folder, ALREADY)
+        return PathOutcome(folder, why=f"the folder cannot be read: {os.strerror(error.errno or 0)}")
+    return PathOutcome(folder, ALREADY)
 
 
 def _records(
@@ -253,21 +255,21 @@ def _records(
     """Those of the damaged files. No audit compared what is below the folders `dark`, which could not be
     read: their files become `wanted`, too, so that each is read, and fetched where it is not right."""
     manifest, below = layout.release(audit.release) / MANIFEST, tuple(f"{folder}/" for folder in dark)
-    found = []
+    records = []
     for batch in read_manifest(manifest):
         for record in batch:
             if below and record.path.startswith(below):
                 wanted.setdefault(record.path, Finding("unread", record.path, "its folder could not be read"))
             if record.path in wanted:
-                found.append(record)
-    return found
+                records.append(record)
+    return records
 
 
 def _close(
     context: Context,
     layout: DatasetLayout,
     audit: Audit,
-    done: list[Done],
+    done: list[PathOutcome],
     left: list[str],
     kinds: dict[str, str],
     shared: SharedDamage,
@@ -317,7 +319,7 @@ def _elements(run: Run | None) -> list[ElementReceipt]:
     return receipts.of_elements(run, STEP) if run is not None else []
 
 
-def _note(layout: DatasetLayout, audit: Audit, done: Sequence[Done], fetched: int, ends: str) -> None:
+def _note(layout: DatasetLayout, audit: Audit, done: Sequence[PathOutcome], fetched: int, ends: str) -> None:
     """A line of the dataset's history. A long list is cut: the audit's findings have all."""
     repaired = [d.path for d in done if not d.why and d.how != ALREADY]
     failed = [(d.path, d.why) for d in done if d.why]

@@ -78,47 +78,47 @@ class SharedDamage:
     ) -> Self:
         """The further names of these files. To be called before any of them is replaced. `spared`: releases
         in which nothing is to be replaced, each with why."""
-        found = cls(context, layout, release, spared)
+        shared = cls(context, layout, release, spared)
         inodes: dict[tuple[int, int], str] = {}
         for record in records:
-            seen = inode_of(layout, release, record.path)
-            if seen is not None and seen.st_nlink > 1:
-                inodes[seen.st_dev, seen.st_ino] = record.path
+            status = inode_of(layout, release, record.path)
+            if status is not None and status.st_nlink > 1:
+                inodes[status.st_dev, status.st_ino] = record.path
         digests = {record.digest for record in records if record.path in inodes.values()}
-        for other in dataset_folders.releases(layout) if inodes else ():
-            if other != release:
-                found._look(other, digests, inodes)
-        return found
+        for sibling in dataset_folders.releases(layout) if inodes else ():
+            if sibling != release:
+                shared._look(sibling, digests, inodes)
+        return shared
 
-    def _look(self, other: str, digests: set[str], inodes: dict[tuple[int, int], str]) -> None:
+    def _look(self, sibling: str, digests: set[str], inodes: dict[tuple[int, int], str]) -> None:
         try:
-            for path, mtime_ns in with_digests(self.layout.release(other) / MANIFEST, digests):
-                seen = inode_of(self.layout, other, path)
-                mine = inodes.get((seen.st_dev, seen.st_ino)) if seen is not None else None
+            for path, mtime_ns in with_digests(self.layout.release(sibling) / MANIFEST, digests):
+                status = inode_of(self.layout, sibling, path)
+                mine = inodes.get((status.st_dev, status.st_ino)) if status is not None else None
                 if mine is not None:
-                    self.names.setdefault(mine, []).append(Name(other, path, mtime_ns))
+                    self.names.setdefault(mine, []).append(Name(sibling, path, mtime_ns))
         except PenstockError as error:
             # Without its manifest only the same path can be looked at.
             for (device, inode), path in inodes.items():
-                seen = inode_of(self.layout, other, path)
-                if seen is not None and (seen.st_dev, seen.st_ino) == (device, inode):
-                    self.failed.setdefault(other, {})[path] = str(error).partition("\n")[0]
+                status = inode_of(self.layout, sibling, path)
+                if status is not None and (status.st_dev, status.st_ino) == (device, inode):
+                    self.failed.setdefault(sibling, {})[path] = str(error).partition("\n")[0]
 
     def __enter__(self) -> Self:
         """Opens the releases. One that cannot be changed is said, and stays as it is."""
-        for other in sorted({name.release for names in self.names.values() for name in names}):
-            if other in self.spared:
-                self._why[other] = self.spared[other]
+        for sibling in sorted({name.release for names in self.names.values() for name in names}):
+            if sibling in self.spared:
+                self._why[sibling] = self.spared[sibling]
                 continue
             try:
-                seal, digest = audit_plan.read_seal(self.layout, other)
-                if damaged := audit_plan.unsound(self.layout, other, seal, digest):
-                    self._why[other] = f"its manifest or seal is damaged: {damaged[0]}"
+                seal, digest = audit_plan.read_seal(self.layout, sibling)
+                if damaged := audit_plan.unsound(self.layout, sibling, seal, digest):
+                    self._why[sibling] = f"its manifest or seal is damaged: {damaged[0]}"
                 else:
-                    mender = mender_of(self.context, self.layout, seal, other)
-                    self._menders[other] = self._stack.enter_context(mender)
+                    mender = mender_of(self.context, self.layout, seal, sibling)
+                    self._menders[sibling] = self._stack.enter_context(mender)
             except PenstockError as error:
-                self._why[other] = str(error).partition("\n")[0]
+                self._why[sibling] = str(error).partition("\n")[0]
         return self
 
     def __exit__(self, *_: object) -> None:
@@ -147,11 +147,11 @@ class SharedDamage:
 
     def note(self, audit: Audit, fsync_ends: str) -> None:
         """A line of the history and the verdict of each release that was repaired."""
-        for other, paths in sorted(self.mended.items()):
+        for sibling, paths in sorted(self.mended.items()):
             line = Repair(
                 at=clock.stamp(self.layout.releases),
                 dataset=self.layout.dataset,
-                release=other,
+                release=sibling,
                 author=history.this_author(),
                 audit=audit.id,
                 repaired=sorted(paths)[:NAMED],
@@ -159,11 +159,11 @@ class SharedDamage:
                 fsync_ends=fsync_ends,
             )
             history.append(self.layout, line)
-            before = verdicts.read(self.layout, other)
+            before = verdicts.read(self.layout, sibling)
             if before is None:
-                before = verdicts.new(self.layout, other, audit_plan.read_seal(self.layout, other)[1])
+                before = verdicts.new(self.layout, sibling, audit_plan.read_seal(self.layout, sibling)[1])
             fell = {
-                one.id: Counter(f.kind for f in findings_of(self.layout, one) if f.path in paths)
-                for one in audit_store.since_whole(self.layout, other)
+                later.id: Counter(f.kind for f in findings_of(self.layout, later) if f.path in paths)
+                for later in audit_store.since_whole(self.layout, sibling)
             }
             verdicts.write(self.layout, verdicts.mended(before, audit.id, fell, len(paths)))

@@ -43,14 +43,14 @@ if TYPE_CHECKING:
     from penstock.dataset.context import Context
     from penstock.dataset.pins import Pin
     from penstock.dataset.run import Run
-    from penstock.keep.retention.decision import Decision
-    from penstock.keep.retention.survey import Survey
+    from penstock.keep.retention.decision import ReleaseDecision
+    from penstock.keep.retention.survey import ReleaseSurvey
 
 GC_LOCK = "gc.lock"
 """Held while files without a name are removed."""
 
 
-class Staging(NamedTuple):
+class StagingDecision(NamedTuple):
     """The staging of a run that did not end."""
 
     path: Path
@@ -64,8 +64,8 @@ class Staging(NamedTuple):
 class Plan(NamedTuple):
     """What is to be done."""
 
-    decisions: Sequence[Decision]
-    stagings: Sequence[Staging]
+    decisions: Sequence[ReleaseDecision]
+    stagings: Sequence[StagingDecision]
     left: Sequence[Path]
     """What an interrupted removal left."""
     ended: Sequence[str]
@@ -75,14 +75,14 @@ class Plan(NamedTuple):
     """What all of it is about: releases, stagings, and what was left."""
 
     @property
-    def doomed(self) -> list[Decision]:
+    def doomed(self) -> list[ReleaseDecision]:
         return [one for one in self.decisions if not one.held_by]
 
 
-class Done(NamedTuple):
+class RemovalOutcome(NamedTuple):
     """What was done."""
 
-    decisions: Sequence[Decision]
+    decisions: Sequence[ReleaseDecision]
     """As they were taken under the lock."""
     cleared: int
     """Folders of which all files are removed."""
@@ -93,7 +93,7 @@ class Done(NamedTuple):
 def plan(
     context: Context,
     layout: DatasetLayout,
-    decide: Callable[[Survey], list[Decision]],
+    decide: Callable[[ReleaseSurvey], list[ReleaseDecision]],
     *,
     unpinned: Collection[str] = (),
     stagings: bool = True,
@@ -106,41 +106,41 @@ def plan(
         dataset_folders.need_state(layout)
     for name in unpinned:
         _pin_named(context, layout, name)
-    seen = survey.look(context, layout, unpinned)
-    decisions = decide(seen)
-    found = _stagings(context, layout) if stagings else []
+    snapshot = survey.look(context, layout, unpinned)
+    decisions = decide(snapshot)
+    staging_decisions = _stagings(context, layout) if stagings else []
     left = removals.left(layout)
     doomed = [layout.release(one.known.release) for one in decisions if not one.held_by]
-    folders = [*doomed, *(one.path for one in found if not one.stays), *left]
-    freed = freeing.forecast([*folders, *_states(layout, decisions, found)], context.stop.check)
-    ended = [f"{name}: {why}" for name, why in sorted(seen.ended.items())]
-    return Plan(decisions, found, left, ended, freed, folders)
+    folders = [*doomed, *(one.path for one in staging_decisions if not one.stays), *left]
+    freed = freeing.forecast([*folders, *_states(layout, decisions, staging_decisions)], context.stop.check)
+    ended = [f"{name}: {why}" for name, why in sorted(snapshot.ended.items())]
+    return Plan(decisions, staging_decisions, left, ended, freed, folders)
 
 
 def carry_out(
     context: Context,
     layout: DatasetLayout,
     planned: Plan,
-    decide: Callable[[Survey], list[Decision]],
+    decide: Callable[[ReleaseSurvey], list[ReleaseDecision]],
     step: str,
     *,
     unpinned: Collection[str] = (),
-) -> Done:
+) -> RemovalOutcome:
     """Do what was planned, as far as it still holds. Raises LockedError while a run holds the dataset.
 
     Where no space is left for what has to be written, files that lost their name already go first, then the
     dataset's reserve; then it begins again with what is left. What was renamed and could not be noted in the
     history has its mark, by which the line is written then (`removals.settle`).
     """
-    gone: dict[str, Decision] = {}
+    gone: dict[str, ReleaseDecision] = {}
     waiting = list(unpinned)
     cleared = 0
 
-    def rounds() -> Done:
+    def rounds() -> RemovalOutcome:
         nonlocal cleared
         while True:
             full: PenstockError | OSError | None = None
-            decisions: Sequence[Decision] = ()
+            decisions: Sequence[ReleaseDecision] = ()
             try:
                 decisions = _named_away(context, layout, planned, decide, step, waiting, gone)
             except (PenstockError, OSError) as error:
@@ -151,7 +151,7 @@ def carry_out(
             cleared += more
             if full is None:
                 stay = {one.known.release for one in decisions}
-                return Done(
+                return RemovalOutcome(
                     [*(one for name, one in gone.items() if name not in stay), *decisions], cleared, waits
                 )
             if not more:
@@ -164,11 +164,11 @@ def _named_away(
     context: Context,
     layout: DatasetLayout,
     planned: Plan,
-    decide: Callable[[Survey], list[Decision]],
+    decide: Callable[[ReleaseSurvey], list[ReleaseDecision]],
     step: str,
     unpinned: list[str],
-    gone: dict[str, Decision],
-) -> list[Decision]:
+    gone: dict[str, ReleaseDecision],
+) -> list[ReleaseDecision]:
     """All that needs the dataset's lock. What has lost its name is in `gone` from then on, also where this
     raises, and what was taken back of pins is in `unpinned` no more."""
     with holding(context, layout.dataset, "", step):
@@ -176,16 +176,16 @@ def _named_away(
         while unpinned:
             take_back(context, layout, unpinned[0])
             unpinned.pop(0)
-        seen = survey.look(context, layout)
+        snapshot = survey.look(context, layout)
         agreed = {one.known.release for one in planned.doomed}
         decisions = [
-            one
-            if one.held_by or one.known.release in agreed
-            else one._replace(held_by=("changed: it was held when this command began",))
-            for one in decide(seen)
+            decision
+            if decision.held_by or decision.known.release in agreed
+            else decision._replace(held_by=("changed: it was held when this command began",))
+            for decision in decide(snapshot)
         ]
         decisions = _removed(context, layout, decisions, gone)
-        for name in seen.ended:
+        for name in snapshot.ended:
             with contextlib.suppress(OSError):
                 shared_files.withdraw(layout.pins, name)
         run = _latest(layout) if any(not one.stays for one in planned.stagings) else None
@@ -197,47 +197,50 @@ def _named_away(
 def _pin_named(context: Context, layout: DatasetLayout, name: str) -> Pin:
     """Raises PreflightError where there is none of that name."""
     same = [there for there in pins.names(layout, name) if there == name]
-    found = next(iter(pins.read(layout, same)), None)
-    if found is None:
+    pin = next(iter(pins.read(layout, same)), None)
+    if pin is None:
         raise PreflightError(
             f"there is no pin {name}",
             where=str(layout.pins),
             hint=f"`{context.program} releases {layout.dataset}` shows those that there are",
         )
-    return found
+    return pin
 
 
 def take_back(context: Context, layout: DatasetLayout, name: str) -> Pin:
     """Remove a reader's pin, with a line in the history. By the dataset's owner, under its lock. Raises as
     `_pin_named`."""
-    found = _pin_named(context, layout, name)
+    pin = _pin_named(context, layout, name)
     line = Unpinning(
         at=clock.stamp(layout.releases),
         dataset=layout.dataset,
-        release=found.release,
+        release=pin.release,
         pin=name,
-        of=found.uid,
-        told=found.words(),
+        of=pin.uid,
+        told=pin.words(),
         author=history.this_author(),
     )
     context.assert_held()
     history.append(layout, line)
     shared_files.withdraw(layout.pins, name)
-    return found
+    return pin
 
 
 def _removed(
-    context: Context, layout: DatasetLayout, decisions: Sequence[Decision], gone: dict[str, Decision]
-) -> list[Decision]:
+    context: Context,
+    layout: DatasetLayout,
+    decisions: Sequence[ReleaseDecision],
+    gone: dict[str, ReleaseDecision],
+) -> list[ReleaseDecision]:
     """Take the names of those that nothing holds; where no space is left for all marks, of those that are
     marked, before it raises. Returns the decisions with what was seen at the last look."""
     marked: dict[str, RemovalMark] = {}
     full: NoSpaceError | None = None
     try:
-        for one in decisions:
-            if not one.held_by:
+        for decision in decisions:
+            if not decision.held_by:
                 try:
-                    marked[one.known.release] = removals.mark(layout, one.known, "no rule holds it")
+                    marked[decision.known.release] = removals.mark(layout, decision.known, "no rule holds it")
                 except NoSpaceError as error:
                     full = error
                     break
@@ -245,21 +248,21 @@ def _removed(
             text = f"{len(marked)} releases are marked; their readers have {seconds:.0f} s to be seen"
             context.emit(events.Noted(layout.dataset, "gc", text))
             context.stop.wait(seconds)
-        found = []
-        for one in decisions:
-            mark = marked.get(one.known.release)
-            held = survey.holders_now(context, layout, one.known.release) if mark else []
+        final = []
+        for decision in decisions:
+            mark = marked.get(decision.known.release)
+            held = survey.holders_now(context, layout, decision.known.release) if mark else []
             if mark and dataset_folders.current(layout) == mark.release:
                 held.append("current: somebody led it there meanwhile")
             if mark and held:
                 removals.unmark(layout, marked.pop(mark.release))
-                one = one._replace(held_by=held)
+                decision = decision._replace(held_by=held)
             elif mark:
                 removals.take_name(context, layout, mark)
-                gone[mark.release] = one
+                gone[mark.release] = decision
                 removals.conclude(context, layout, mark)
                 marked.pop(mark.release)
-            found.append(one)
+            final.append(decision)
     except BaseException:
         for mark in marked.values():
             with contextlib.suppress(PenstockError, OSError):
@@ -267,7 +270,7 @@ def _removed(
         raise
     if full is not None:
         raise full
-    return found
+    return final
 
 
 def settling(context: Context) -> float:
@@ -309,39 +312,41 @@ def _latest(layout: DatasetLayout) -> Run | None:
         return None
 
 
-def _states(layout: DatasetLayout, decisions: Sequence[Decision], stagings: Sequence[Staging]) -> list[Path]:
+def _states(
+    layout: DatasetLayout, decisions: Sequence[ReleaseDecision], stagings: Sequence[StagingDecision]
+) -> list[Path]:
     """The state that goes with what is removed: of runs, and of repairs with what they fetched. None where
     it lies on another file system: other quotas count that."""
-    found = [one.state for one in stagings if one.state is not None and not one.stays]
-    for one in decisions:
-        if not one.held_by:
-            release, run = one.known.release, one.known.run
-            found += [layout.run(run).folder] if run else []
-            found += [layout.repair(release).folder, layout.repair_staging(release)]
-    there = [one for one in dict.fromkeys(found) if one.is_dir()]
+    states = [one.state for one in stagings if one.state is not None and not one.stays]
+    for decision in decisions:
+        if not decision.held_by:
+            release, run = decision.known.release, decision.known.run
+            states += [layout.run(run).folder] if run else []
+            states += [layout.repair(release).folder, layout.repair_staging(release)]
+    there = [one for one in dict.fromkeys(states) if one.is_dir()]
     return [one for one in there if one.stat().st_dev == layout.releases.stat().st_dev]
 
 
-def _stagings(context: Context, layout: DatasetLayout) -> list[Staging]:
+def _stagings(context: Context, layout: DatasetLayout) -> list[StagingDecision]:
     try:
         run = run_store.open_run(layout)
     except (PreflightError, FailedError, NewerFormatError):
         return []
     resumed = "" if run_store.published(run) else f"run {run.id} has not ended, and may take it over"
-    found = []
-    for one in abandoned_stagings.described(run):
-        path = layout.releases / one["staging"]
+    stagings = []
+    for staging in abandoned_stagings.described(run):
+        path = layout.releases / staging["staging"]
         stays = resumed
-        if "run" not in one:
+        if "run" not in staging:
             stays = "it is of no known run: remove it by hand"
-        elif one.get("holds_tree"):
+        elif staging.get("holds_tree"):
             stays = "it holds what is left of a tree that was adopted: move that away, or remove it by hand"
         elif not stays:
-            stays = _alive(context, layout, one["run"])
+            stays = _alive(context, layout, staging["run"])
         if os.path.lexists(path):
-            state = layout.run(one["run"]).folder if "run" in one else None
-            found.append(Staging(path, state, abandoned_stagings.sentence(one), stays))
-    return found
+            state = layout.run(staging["run"]).folder if "run" in staging else None
+            stagings.append(StagingDecision(path, state, abandoned_stagings.sentence(staging), stays))
+    return stagings
 
 
 def _alive(context: Context, layout: DatasetLayout, key: str) -> str:

@@ -41,8 +41,8 @@ if TYPE_CHECKING:
     from penstock.core.documents.marks import RemovalMark
     from penstock.core.layout import DatasetLayout
     from penstock.dataset.context import Context
-    from penstock.keep.retention.decision import Decision
-    from penstock.keep.retention.survey import Survey
+    from penstock.keep.retention.decision import ReleaseDecision
+    from penstock.keep.retention.survey import ReleaseSurvey
 
 WHY = "all of the dataset is removed"
 
@@ -50,10 +50,10 @@ WHY = "all of the dataset is removed"
 def take_name(
     context: Context,
     layout: DatasetLayout,
-    decide: Callable[[Survey], list[Decision]],
+    decide: Callable[[ReleaseSurvey], list[ReleaseDecision]],
     step: str,
     unpinned: Collection[str] = (),
-) -> list[Decision]:
+) -> list[ReleaseDecision]:
     """Take the dataset's name; where something holds one of its releases nothing is changed, and the
     decisions say what. Raises as `_refuse`, and by `errno_map.storage_error`."""
     with holding(context, layout.dataset, "", step):
@@ -84,15 +84,15 @@ def left(layout: DatasetLayout) -> list[Path]:
     """What has lost the dataset's name, and is still to be removed; of a removal that was killed between the
     two renames the state, too."""
     name = re.compile(rf"\.removed-{re.escape(layout.dataset)}-[0-9a-f]{{16}}")
-    found: list[Path] = []
+    folders: list[Path] = []
     for root in (layout.root, layout.state_root):
         if root is not None:
             with contextlib.suppress(FileNotFoundError):
-                found += [root / one for one in sorted(os.listdir(root)) if name.fullmatch(one)]
-    if found and layout.state_root is not None and not os.path.lexists(layout.folder):
+                folders += [root / one for one in sorted(os.listdir(root)) if name.fullmatch(one)]
+    if folders and layout.state_root is not None and not os.path.lexists(layout.folder):
         # First: what says that it is no dataset's any more goes last.
-        found[:0] = [layout.state.parent] if layout.state.is_dir() else []
-    return found
+        folders[:0] = [layout.state.parent] if layout.state.is_dir() else []
+    return folders
 
 
 def clear(context: Context, layout: DatasetLayout) -> int:

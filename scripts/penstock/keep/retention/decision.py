@@ -47,7 +47,7 @@ class Known(NamedTuple):
     run: str = ""
 
 
-class Decision(NamedTuple):
+class ReleaseDecision(NamedTuple):
     """What becomes of one release."""
 
     known: Known
@@ -57,55 +57,57 @@ class Decision(NamedTuple):
 
 def by_rules(
     known: Sequence[Known], current: str | None, rules: RetentionConfig | None, grace: float, now: float
-) -> list[Decision]:
+) -> list[ReleaseDecision]:
     """What gc does with each, by the table, in the order of `known`. Of two that were published in the same
     second the later one in `known` is the newer one."""
     dated = [one for one in known if one.published is not None]
     ranked = [one.release for one in sorted(dated, key=lambda one: one.published or 0.0)][::-1]
-    found = []
-    for one in known:
-        held = _always(one, current, grace, now)
+    decisions = []
+    for candidate in known:
+        held = _always(candidate, current, grace, now)
         if rules is None:
             held.append("no rule: the dataset has no `retention`")
-        elif one.published is None:
+        elif candidate.published is None:
             held.append("unknown: neither history nor seal says when it was published")
         else:
-            rank = ranked.index(one.release) + 1
+            rank = ranked.index(candidate.release) + 1
             if rules.last is not None and rank <= rules.last:
                 held.append(f"last: {rank} of {rules.last}")
-            age = now - one.published
+            age = now - candidate.published
             if rules.within is not None and age <= rules.within:
                 held.append(f"within {human.duration(rules.within)}: published {_ago(age)}")
-            if rules.named and one.named:
+            if rules.named and candidate.named:
                 held.append("named")
-        found.append(Decision(one, held))
-    return found
+        decisions.append(ReleaseDecision(candidate, held))
+    return decisions
 
 
-def by_name(one: Known, current: str | None, grace: float, now: float) -> Decision:
+def by_name(candidate: Known, current: str | None, grace: float, now: float) -> ReleaseDecision:
     """What `remove` does with a release that it names."""
-    return Decision(one, _always(one, current, grace, now))
+    return ReleaseDecision(candidate, _always(candidate, current, grace, now))
 
 
-def with_dataset(one: Known, current: str | None, grace: float, now: float) -> Decision:
+def with_dataset(candidate: Known, current: str | None, grace: float, now: float) -> ReleaseDecision:
     """What becomes of a release where all of its dataset is to go: neither `current` holds it, nor a run that
     has not ended and that nobody works on. `current` had readers until now: all of its grace is to come."""
-    asked = one._replace(held=[words for words in one.held if not words.startswith("base: ")])
+    asked = candidate._replace(held=[words for words in candidate.held if not words.startswith("base: ")])
     held = [words for words in _always(asked, current or "", grace, now) if words != "current"]
-    if one.release == current and grace:
+    if candidate.release == current and grace:
         held.append(f"grace: `current` names it, and {human.duration(grace)} are waited for its readers")
-    return Decision(one, held)
+    return ReleaseDecision(candidate, held)
 
 
-def _always(one: Known, current: str | None, grace: float, now: float) -> list[str]:
+def _always(candidate: Known, current: str | None, grace: float, now: float) -> list[str]:
     held = []
     if current is None:
         held.append("current: it leads to no release, so nobody knows which one is read")
-    elif one.release == current:
+    elif candidate.release == current:
         held.append("current")
-    held += one.held
-    if one.left is not None and now - one.left < grace:
-        held.append(f"grace: it left `current` {_ago(now - one.left)}, {human.duration(grace)} are waited")
+    held += candidate.held
+    if candidate.left is not None and now - candidate.left < grace:
+        held.append(
+            f"grace: it left `current` {_ago(now - candidate.left)}, {human.duration(grace)} are waited"
+        )
     return held
 
 

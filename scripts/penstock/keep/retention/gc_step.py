@@ -20,8 +20,8 @@ if TYPE_CHECKING:
     from penstock.core.documents.step_results import Collected
     from penstock.core.layout import DatasetLayout
     from penstock.dataset.context import Context
-    from penstock.keep.retention.decision import Decision
-    from penstock.keep.retention.survey import Survey
+    from penstock.keep.retention.decision import ReleaseDecision
+    from penstock.keep.retention.survey import ReleaseSurvey
 
 
 def gc(context: Context, dataset: str, *, dry_run: bool, unpinned: Collection[str] = ()) -> Collected:
@@ -86,7 +86,7 @@ def remove_all(
     return {**told, "dry_run": dry_run, "cleared": cleared, "gone": gone}
 
 
-def _refuse_held(layout: DatasetLayout, decisions: Sequence[Decision], hint: str = "") -> None:
+def _refuse_held(layout: DatasetLayout, decisions: Sequence[ReleaseDecision], hint: str = "") -> None:
     lines = [f"{one.known.release}: {why}" for one in decisions for why in one.held_by]
     if lines:
         raise PreflightError(
@@ -97,20 +97,22 @@ def _refuse_held(layout: DatasetLayout, decisions: Sequence[Decision], hint: str
         )
 
 
-def _with_dataset(context: Context, seen: Survey, *, now: bool) -> list[Decision]:
+def _with_dataset(context: Context, snapshot: ReleaseSurvey, *, now: bool) -> list[ReleaseDecision]:
     grace = 0.0 if now else survey.grace(context)
-    return [decision.with_dataset(one, seen.current, grace, seen.now) for one in seen.known]
+    return [decision.with_dataset(one, snapshot.current, grace, snapshot.now) for one in snapshot.known]
 
 
-def _by_rules(context: Context, dataset: str, seen: Survey) -> list[Decision]:
+def _by_rules(context: Context, dataset: str, snapshot: ReleaseSurvey) -> list[ReleaseDecision]:
     rules = context.dataset(dataset).retention
-    return decision.by_rules(seen.known, seen.current, rules, survey.grace(context), seen.now)
+    return decision.by_rules(snapshot.known, snapshot.current, rules, survey.grace(context), snapshot.now)
 
 
-def _by_name(context: Context, wanted: Collection[str], now: bool, seen: Survey) -> list[Decision]:
+def _by_name(
+    context: Context, wanted: Collection[str], now: bool, snapshot: ReleaseSurvey
+) -> list[ReleaseDecision]:
     grace = 0.0 if now else survey.grace(context)
-    named = [one for one in seen.known if one.release in wanted]
-    return [decision.by_name(one, seen.current, grace, seen.now) for one in named]
+    named = [one for one in snapshot.known if one.release in wanted]
+    return [decision.by_name(one, snapshot.current, grace, snapshot.now) for one in named]
 
 
 def _was_removed(layout: DatasetLayout, release: str) -> bool:
@@ -121,7 +123,7 @@ def _done(
     context: Context,
     layout: DatasetLayout,
     planned: Plan,
-    decide: Callable[[Survey], list[Decision]],
+    decide: Callable[[ReleaseSurvey], list[ReleaseDecision]],
     step: str,
     *,
     dry_run: bool,
@@ -146,13 +148,13 @@ def _done(
         "dry_run": dry_run,
         "releases": [
             {
-                "release": one.known.release,
-                "removed": not one.held_by,
-                "held_by": list(one.held_by),
-                "files": one.known.files,
-                "bytes": one.known.bytes,
+                "release": decided.known.release,
+                "removed": not decided.held_by,
+                "held_by": list(decided.held_by),
+                "files": decided.known.files,
+                "bytes": decided.known.bytes,
             }
-            for one in decisions
+            for decided in decisions
         ],
         "stagings": [{"staging": one.words, "removed": not one.stays, "why": one.stays} for one in stagings],
         "interrupted": [path.name for path in planned.left],

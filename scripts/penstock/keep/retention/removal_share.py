@@ -101,10 +101,10 @@ class _Share:
 
     def _living(self) -> Counter[int]:
         """How many removals of each account live below the root, this one among them."""
-        seen = promises.read_all(self._layout)
-        own = next((one.made for one in seen if one.name == self._name), None)
+        posted = promises.read_all(self._layout)
+        own = next((one.made for one in posted if one.name == self._name), None)
         now = clock.now(self._layout.promises) if own is None else own
-        others = (one for one in seen if one.name != self._name and one.promise.run == REMOVAL)
+        others = (one for one in posted if one.name != self._name and one.promise.run == REMOVAL)
         living = [one.promise.uid for one in others if verdict(one, now) == LIVING]
         return Counter([os.geteuid(), *living])
 

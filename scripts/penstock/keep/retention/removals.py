@@ -55,12 +55,14 @@ BARRED = 30 * 86400.0
 """Seconds for which the file stays that keeps a frozen process from a rename."""
 
 
-def mark(layout: DatasetLayout, one: Known, why: str) -> RemovalMark:
+def mark(layout: DatasetLayout, known: Known, why: str) -> RemovalMark:
     """Say that this release is about to be removed. Durable on return. The caller holds the lock."""
     author = history.this_author()
     at = clock.stamp(layout.releases)
-    made = RemovalMark(one.release, secrets.token_hex(8), at, author, one.run, why, one.files, one.bytes)
-    path = layout.removing(one.release)
+    made = RemovalMark(
+        known.release, secrets.token_hex(8), at, author, known.run, why, known.files, known.bytes
+    )
+    path = layout.removing(known.release)
     try:
         if not shared_files.post(layout.releases, path.name, marks.REMOVAL_MARK.to_json(made)):
             raise FailedError(
@@ -73,28 +75,30 @@ def mark(layout: DatasetLayout, one: Known, why: str) -> RemovalMark:
     return made
 
 
-def unmark(layout: DatasetLayout, one: RemovalMark) -> None:
+def unmark(layout: DatasetLayout, mark: RemovalMark) -> None:
     """The release stays, after all."""
-    shared_files.forget_notice(layout.removing(one.release))
+    shared_files.forget_notice(layout.removing(mark.release))
 
 
-def give_up(layout: DatasetLayout, one: RemovalMark) -> None:
+def give_up(layout: DatasetLayout, mark: RemovalMark) -> None:
     """As `unmark`, where it is not known whether the rename was made: then what follows it is left to
     `settle`."""
-    if os.path.lexists(layout.release(one.release)) and not os.path.lexists(_removed(layout, one)):
-        unmark(layout, one)
+    if os.path.lexists(layout.release(mark.release)) and not os.path.lexists(_removed(layout, mark)):
+        unmark(layout, mark)
 
 
-def take_name(context: Context, layout: DatasetLayout, one: RemovalMark) -> None:
+def take_name(context: Context, layout: DatasetLayout, mark: RemovalMark) -> None:
     """Take a marked release's name away, by one rename. The caller holds the lock, and has looked at pins and
     `current` since the mark; `conclude` follows."""
-    removed = _removed(layout, one)
+    removed = _removed(layout, mark)
     try:
         context.assert_held()
-        durable.rename(layout.release(one.release), removed)
+        durable.rename(layout.release(mark.release), removed)
     except OSError as error:
         context.assert_held()
-        raise storage_error(error, "a release cannot be renamed", str(layout.release(one.release))) from error
+        raise storage_error(
+            error, "a release cannot be renamed", str(layout.release(mark.release))
+        ) from error
 
 
 def set_aside(context: Context, *folders: Path) -> None:
@@ -115,7 +119,7 @@ def settle(context: Context, layout: DatasetLayout) -> None:
     lock."""
     for path in _marks(layout):
         try:
-            one = documents.load(marks.REMOVAL_MARK, path)
+            mark = documents.load(marks.REMOVAL_MARK, path)
         except FileNotFoundError:
             continue
         except ValueError:
@@ -123,23 +127,23 @@ def settle(context: Context, layout: DatasetLayout) -> None:
             shared_files.forget_notice(path)
             continue
         context.assert_held()
-        if _was_renamed(layout, one):
-            conclude(context, layout, one)
+        if _was_renamed(layout, mark):
+            conclude(context, layout, mark)
         else:
-            unmark(layout, one)
+            unmark(layout, mark)
 
 
 def left(layout: DatasetLayout) -> list[Path]:
     """The folders without a name that are still to be removed."""
-    found = []
+    folders = []
     for folder in (layout.releases, layout.runs):
         with contextlib.suppress(FileNotFoundError), os.scandir(folder) as entries:
-            found += [
-                folder / one.name
-                for one in entries
-                if _REMOVED.fullmatch(one.name) and one.is_dir(follow_symlinks=False)
+            folders += [
+                folder / entry.name
+                for entry in entries
+                if _REMOVED.fullmatch(entry.name) and entry.is_dir(follow_symlinks=False)
             ]
-    return sorted(found)
+    return sorted(folders)
 
 
 def clear(context: Context, layout: DatasetLayout, folders: Sequence[Path]) -> None:
@@ -151,49 +155,49 @@ def clear(context: Context, layout: DatasetLayout, folders: Sequence[Path]) -> N
             tree_removal.remove_release(path, context.spend, moved=moved)
     before = clock.now(layout.releases) - BARRED
     with os.scandir(layout.releases) as entries:
-        for one in entries:
-            seen = one.stat(follow_symlinks=False) if _REMOVED.fullmatch(one.name) else None
-            if seen is not None and stat.S_ISREG(seen.st_mode) and seen.st_mtime < before:
-                shared_files.forget_notice(layout.releases / one.name)
+        for entry in entries:
+            status = entry.stat(follow_symlinks=False) if _REMOVED.fullmatch(entry.name) else None
+            if status is not None and stat.S_ISREG(status.st_mode) and status.st_mtime < before:
+                shared_files.forget_notice(layout.releases / entry.name)
 
 
-def _was_renamed(layout: DatasetLayout, one: RemovalMark) -> bool:
+def _was_renamed(layout: DatasetLayout, mark: RemovalMark) -> bool:
     """Whether the release of a mark has lost its name, and perhaps its files. Where it has not, nobody can
     take it any more by this mark."""
-    removed = _removed(layout, one)
-    if removed.is_dir() or _told(layout, one) or not os.path.lexists(layout.release(one.release)):
+    removed = _removed(layout, mark)
+    if removed.is_dir() or _told(layout, mark) or not os.path.lexists(layout.release(mark.release)):
         return True
-    value = {"release": one.release, "why": "the removal was taken back"}
+    value = {"release": mark.release, "why": "the removal was taken back"}
     # Of two that meet here one makes the name, and both see which.
     return not shared_files.post(layout.releases, removed.name, value) and removed.is_dir()
 
 
-def conclude(context: Context, layout: DatasetLayout, one: RemovalMark) -> None:
+def conclude(context: Context, layout: DatasetLayout, mark: RemovalMark) -> None:
     """What follows the rename: all but the files. May be done again. Raises NoSpaceError where the history's
     line cannot be written: the mark stays, and `settle` writes it."""
-    gone = not os.path.lexists(layout.release(one.release)) and not os.path.lexists(
-        layout.staging(one.release)
+    gone = not os.path.lexists(layout.release(mark.release)) and not os.path.lexists(
+        layout.staging(mark.release)
     )
-    state = layout.run(one.run).folder
-    if one.run and gone and state.is_dir():
+    state = layout.run(mark.run).folder
+    if mark.run and gone and state.is_dir():
         # Where the same content is being staged again, the state is that run's.
-        durable.rename(state, layout.runs / f".removed-{one.run}-{one.nonce}")
+        durable.rename(state, layout.runs / f".removed-{mark.run}-{mark.nonce}")
     if gone:
-        tree_removal.remove_tree(layout.repair(one.release).folder, context.spend)
-        tree_removal.remove_tree(layout.repair_staging(one.release), context.spend)
-        shared_files.forget_notice(layout.verdict(one.release))
-        audit_store.forget(layout, one.release)
-    if not _told(layout, one):
+        tree_removal.remove_tree(layout.repair(mark.release).folder, context.spend)
+        tree_removal.remove_tree(layout.repair_staging(mark.release), context.spend)
+        shared_files.forget_notice(layout.verdict(mark.release))
+        audit_store.forget(layout, mark.release)
+    if not _told(layout, mark):
         line = Removal(
-            at=one.at,
+            at=mark.at,
             dataset=layout.dataset,
-            release=one.release,
-            run=one.run,
-            why=one.why,
-            files=one.files,
-            bytes=one.bytes,
-            nonce=one.nonce,
-            author=one.author,
+            release=mark.release,
+            run=mark.run,
+            why=mark.why,
+            files=mark.files,
+            bytes=mark.bytes,
+            nonce=mark.nonce,
+            author=mark.author,
         )
         context.assert_held()
         try:
@@ -201,15 +205,15 @@ def conclude(context: Context, layout: DatasetLayout, one: RemovalMark) -> None:
             history.note_intervals(layout)
         except OSError as error:
             raise storage_error(error, "a removal cannot be noted", str(layout.history)) from error
-    unmark(layout, one)
+    unmark(layout, mark)
 
 
-def _told(layout: DatasetLayout, one: RemovalMark) -> bool:
-    return any(isinstance(line, Removal) and line.nonce == one.nonce for line in history.lines(layout))
+def _told(layout: DatasetLayout, mark: RemovalMark) -> bool:
+    return any(isinstance(line, Removal) and line.nonce == mark.nonce for line in history.lines(layout))
 
 
-def _removed(layout: DatasetLayout, one: RemovalMark) -> Path:
-    return layout.releases / f".removed-{one.release}-{one.nonce}"
+def _removed(layout: DatasetLayout, mark: RemovalMark) -> Path:
+    return layout.releases / f".removed-{mark.release}-{mark.nonce}"
 
 
 def _marks(layout: DatasetLayout) -> list[Path]:

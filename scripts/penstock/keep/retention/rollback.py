@@ -127,8 +127,8 @@ def _wanted(context: Context, layout: DatasetLayout, release: str | None, curren
             hint="nothing was changed; what the source holds now is staged as a new release by "
             f"`{context.program} run {layout.dataset}`",
         )
-    found = current_pointer.before(layout, current, set(there)) if current else None
-    if found is None:
+    before = current_pointer.before(layout, current, set(there)) if current else None
+    if before is None:
         others = [one for one in there if one != current]
         raise FindingsError(
             "the history names no release before the current one that is still there",
@@ -136,4 +136,4 @@ def _wanted(context: Context, layout: DatasetLayout, release: str | None, curren
             why=f"`current` names {current or 'no release'}; other releases: {', '.join(others) or 'none'}",
             hint=f"name the release: `{context.program} rollback {layout.dataset} RELEASE`" if others else "",
         )
-    return found
+    return before

@@ -37,7 +37,7 @@ STILL = 3600.0
 """Seconds without a heartbeat after which the lock of an audit holds nothing."""
 
 
-class Survey(NamedTuple):
+class ReleaseSurvey(NamedTuple):
     """One look at a dataset."""
 
     current: str | None
@@ -49,7 +49,7 @@ class Survey(NamedTuple):
     """When it was taken, by the file system's clock: ages are judged by it."""
 
 
-def look(context: Context, layout: DatasetLayout, unpinned: Container[str] = ()) -> Survey:
+def look(context: Context, layout: DatasetLayout, unpinned: Container[str] = ()) -> ReleaseSurvey:
     """What is there now. Pins whose names are `unpinned` hold nothing. Raises PreflightError where pins
     cannot be read, and as `current_pointer.moves` and `clock.checked`."""
     current = dataset_folders.current(layout) if dataset_folders.leads(layout) else None
@@ -82,7 +82,7 @@ def look(context: Context, layout: DatasetLayout, unpinned: Container[str] = ())
         ),
         key=lambda one: (one.published or 0.0, place.get(one.release, -1), one.release),
     )
-    return Survey(current, known, ended, now)
+    return ReleaseSurvey(current, known, ended, now)
 
 
 def holders_now(context: Context, layout: DatasetLayout, release: str) -> list[str]:
@@ -141,13 +141,13 @@ def _known(
     except FailedError:
         pass
     seal = stored.seal if stored else None
-    told = [one for one in moves if isinstance(one, Publication) and one.release == release]
-    times = [_seconds(one.at) for one in told]
+    publications = [one for one in moves if isinstance(one, Publication) and one.release == release]
+    times = [_seconds(one.at) for one in publications]
     published = max((one for one in times if one is not None), default=None)
     if published is None and seal is not None:
         published = _seconds(seal.sealed)
     left = None if release == current or current is None else left_at(moves, release, linked)
-    said = seal or next(reversed(told), None)
+    said = seal or next(reversed(publications), None)
     return Known(
         release,
         published,
@@ -170,16 +170,16 @@ def left_at(moves: Sequence[Move], release: str, linked: float) -> float:
     | ends with it, or never names it                          | when the present link was made           |
     | is older than the present link: it was moved by hand     | when the present link was made           |
     """
-    found: list[float | None] = []
-    for index, one in enumerate(moves):
-        before = one.previous if isinstance(one, Publication) else one.left
+    times: list[float | None] = []
+    for index, move in enumerate(moves):
+        before = move.previous if isinstance(move, Publication) else move.left
         follows = index > 0 and moves[index - 1].release == release
-        if (before == release or follows) and one.release != release:
-            found.append(_seconds(one.at))
+        if (before == release or follows) and move.release != release:
+            times.append(_seconds(move.at))
     last = _seconds(moves[-1].at) if moves else None
-    if not found or None in found or last is None or linked > last + BY_HAND or moves[-1].release == release:
-        return max([linked, *(one for one in found if one is not None)])
-    return max(one for one in found if one is not None)
+    if not times or None in times or last is None or linked > last + BY_HAND or moves[-1].release == release:
+        return max([linked, *(one for one in times if one is not None)])
+    return max(one for one in times if one is not None)
 
 
 def _link_made(layout: DatasetLayout) -> float:
@@ -192,11 +192,11 @@ def _link_made(layout: DatasetLayout) -> float:
 
 def _in_use(layout: DatasetLayout) -> list[tuple[str, str]]:
     """The releases that a run, a repair or an audit needs, and which."""
-    found = []
+    needed = []
     with contextlib.suppress(PreflightError, FailedError):
         run = run_store.open_run(layout)
         if run.folder.plan.exists() and seals.of_run(run) is None and run.plan.base:
-            found.append((run.plan.base, f"base: run {run.id}, which has not ended, links from it"))
+            needed.append((run.plan.base, f"base: run {run.id}, which has not ended, links from it"))
     # Of audits and repairs, and of `gate --mend`, which takes the other one for both of its steps.
     for name in ("audit.lock", "gate.lock"):
         lock = layout.state / name
@@ -204,8 +204,8 @@ def _in_use(layout: DatasetLayout) -> list[tuple[str, str]]:
             holder = holders.parse(plain_files.read(lock))
             age = clock.now(layout.state) - lock.stat().st_mtime
             if holder is not None and holder.run and holders.lives(holder) is not False and age < STILL:
-                found.append((holder.run, f"{holder.command}: {holder.describe()}"))
-    return found
+                needed.append((holder.run, f"{holder.command}: {holder.describe()}"))
+    return needed
 
 
 def _seconds(text: str) -> float | None:
