@@ -129,7 +129,7 @@ class _Repair:
                 task.journals, task.shard.digest, unlike, run=task.run, host=task.host, contradicted=unlike
             )
         outcome.failures = []
-        return outcome, self._found(right, whole, good)
+        return outcome, self._fetched(right, whole, good)
 
     def _not_here(self, named: str) -> Collection[str]:
         """The files whose data is not in the release's folder: they are fetched whole, not opened there."""
@@ -260,7 +260,9 @@ class _Repair:
         self._stop()
         digest.update(block)
 
-    def _found(self, right: Collection[str], whole: Collection[str], good: Mapping[int, str]) -> FetchedFiles:
+    def _fetched(
+        self, right: Collection[str], whole: Collection[str], good: Mapping[int, str]
+    ) -> FetchedFiles:
         files, size = [], 0
         copied = self._copied()
         for path, rows in self._files.items():

@@ -66,8 +66,8 @@ class CarriedRows:
 
     def __init__(self, rows: int) -> None:
         self._then = array("I", bytes(4 * rows))
-        """For each row 1 and the index in `_told`; 0: it is not carried over."""
-        self._told: list[tuple[Any, ...]] = []
+        """For each row 1 and the index in `_readings`; 0: it is not carried over."""
+        self._readings: list[tuple[Any, ...]] = []
         self._places: dict[tuple[Any, ...], int] = {}
         self.times: dict[str, array[int]] = {
             name: array("q", bytes(8 * rows)) for name in ("mtime_ns", "ctime_ns", "inode")
@@ -82,15 +82,15 @@ class CarriedRows:
 
     def last(self, row: int) -> tuple[Any, ...]:
         """The values of a `LastReading`."""
-        return self._told[self._then[row] - 1]
+        return self._readings[self._then[row] - 1]
 
     def carry(self, row: int, stat: os.stat_result, last: tuple[Any, ...]) -> None:
         self.files += 1
         self.bytes += stat.st_size
         place = self._places.get(last)
         if place is None:
-            place = self._places[last] = len(self._told)
-            self._told.append(last)
+            place = self._places[last] = len(self._readings)
+            self._readings.append(last)
         self._then[row] = place + 1
         self.times["mtime_ns"][row] = stat.st_mtime_ns
         self.times["ctime_ns"][row] = stat.st_ctime_ns

@@ -105,12 +105,12 @@ class Rereader(ColdStream):
     def do(self, row: int, entry: Expected) -> RereadRow:
         at_once = self.at_once(entry) if not (self.digests or entry.checksum) else None
         if at_once is not None and (at_once.method != "cached" or not self.cold.passes):
-            return _seen(row, at_once)
+            return _reread_row(row, at_once)
         if not entry.digest:
             reading = self.cold.read(entry.path, 0, 0, _nothing)
             self._sized(entry, reading.stat.st_size)
             further = self._front_to_end(entry)
-            return _seen(row, reading)._replace(method="unread", digests=further)
+            return _reread_row(row, reading)._replace(method="unread", digests=further)
         in_parts, expected = entry.in_parts, Digest.parse(entry.digest)
         length = entry.length if entry.part >= 0 else entry.size
         for _ in range(COLD_TRIES):
@@ -136,7 +136,7 @@ class Rereader(ColdStream):
         parts = digest.parts if isinstance(digest, GiantDigest) and not in_parts else b""
         further = _joined(sums) or self._front_to_end(entry)
         proven = str(Proof(*stated.judge())) if stated and stated.proves else ""
-        return _seen(row, reading)._replace(parts=parts, digests=further, proven=proven)
+        return _reread_row(row, reading)._replace(parts=parts, digests=further, proven=proven)
 
     def _front_to_end(self, entry: Expected) -> str:
         """A giant's whole-file digests, where they are configured and this row is its last part; else ""."""
@@ -185,7 +185,7 @@ def _differs(entry: Expected, why: str) -> IntegrityError:
     return IntegrityError("a file is not as it was published", where=printable(entry.path), why=why)
 
 
-def _seen(row: int, reading: Seen) -> RereadRow:
+def _reread_row(row: int, reading: Seen) -> RereadRow:
     stat = reading.stat
     return RereadRow(row, reading.method, stat.st_mtime_ns, stat.st_ctime_ns, inode=stat.st_ino)
 

@@ -44,11 +44,11 @@ def rows_here(
     if states is None:
         yield groups
         return
-    with contextlib.closing(states), contextlib.closing(_here(groups, done, states, leave, asks)) as here:
+    with contextlib.closing(states), contextlib.closing(_present(groups, done, states, leave, asks)) as here:
         yield here
 
 
-def _here(
+def _present(
     groups: Iterable[list[Row]],
     done: set[int],
     states: DataStates,

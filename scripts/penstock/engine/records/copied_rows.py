@@ -36,15 +36,15 @@ _copied = arranged(Copied, (*_OWN, *_ALIKE, *_NUMBERS))
 class _Links:
     """See `CopiedRows.links`. No linked row is kept as an object."""
 
-    def __init__(self, kinds: bytearray, alike: array[int], told: bytes) -> None:
-        self._kinds, self._alike, self._told = kinds, alike, told
+    def __init__(self, kinds: bytearray, alike: array[int], flags: bytes) -> None:
+        self._kinds, self._alike, self._flags = kinds, alike, flags
 
     def __contains__(self, row: object) -> bool:
         return (
             isinstance(row, int)
             and row < len(self._kinds)
             and self._kinds[row] == _PACKED
-            and bool(self._told[self._alike[row]])
+            and bool(self._flags[self._alike[row]])
         )
 
 
@@ -55,10 +55,10 @@ class CopiedRows(Mapping[int, Copied]):
         self._kinds = bytearray()
         self._digests = bytearray()
         self._alike = array("I")
-        """For each row the index in `_told`, which holds each combination of the `_ALIKE` fields once."""
+        """For each row the index in `_combinations`: those of the `_ALIKE` fields, each once."""
         self._starts, self._lengths = array("Q"), array("H")
         self._proofs = bytearray()
-        self._told: list[tuple[object, ...]] = []
+        self._combinations: list[tuple[object, ...]] = []
         self._places: dict[tuple[object, ...], int] = {}
         self._numbers: dict[str, array[Any]] = {name: array(code) for name, code in _NUMBERS.items()}
         self._odd: dict[int, Copied] = {}
@@ -85,8 +85,8 @@ class CopiedRows(Mapping[int, Copied]):
         alike = _alike(record)
         number = self._places.get(alike)
         if number is None:
-            number = self._places[alike] = len(self._told)
-            self._told.append(alike)
+            number = self._places[alike] = len(self._combinations)
+            self._combinations.append(alike)
         self._kinds[row] = _PACKED
         self._digests[row * DIGEST_BYTES : (row + 1) * DIGEST_BYTES] = bytes.fromhex(digest)
         self._alike[row] = number
@@ -113,7 +113,7 @@ class CopiedRows(Mapping[int, Copied]):
         if self._odd:
             return {name: [getattr(self[row], name) for row in rows] for name in names}
         columns: dict[str, list[Any]] = {}
-        alike = [self._told[self._alike[row]] for row in rows]
+        alike = [self._combinations[self._alike[row]] for row in rows]
         for name in names:
             if name == "digest":
                 size, digests = DIGEST_BYTES, self._digests
@@ -133,7 +133,8 @@ class CopiedRows(Mapping[int, Copied]):
         """The rows that are linked from the base release. `untouched`: and are not `touched`."""
         linked, staging, touched = map(_ALIKE.index, ("linked", "staging", "touched"))
         flags = bytes(
-            bool(one[linked]) and not one[staging] and not (untouched and one[touched]) for one in self._told
+            bool(one[linked]) and not one[staging] and not (untouched and one[touched])
+            for one in self._combinations
         )
         return _Links(self._kinds, self._alike, flags) if any(flags) else ()
 
@@ -147,7 +148,7 @@ class CopiedRows(Mapping[int, Copied]):
         start = self._starts[row]
         proof = self._proofs[start : start + self._lengths[row]].decode()
         numbers = [kept[row] for kept in self._numbers.values()]
-        return _copied((row, digest, proof, None, *self._told[self._alike[row]], *numbers))
+        return _copied((row, digest, proof, None, *self._combinations[self._alike[row]], *numbers))
 
     def __contains__(self, row: object) -> bool:
         return isinstance(row, int) and 0 <= row < len(self._kinds) and self._kinds[row] != _ABSENT

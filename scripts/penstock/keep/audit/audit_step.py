@@ -292,7 +292,7 @@ def _skipped(folder: RunLayout, plan: PlanInfo) -> Iterator[SkippedFile]:
 
     def rows() -> Iterator[SkippedFile]:
         for shard in plan.shards:
-            away = _seen(folder, shard).away
+            away = _audited(folder, shard).away
             if not away:
                 continue
             entries = chain.from_iterable(read_expected(folder.shard(shard.index)))
@@ -348,9 +348,9 @@ def _read(folder: RunLayout, plan: PlanInfo, methods: Counter[str]) -> Iterator[
     """What the elements found, by file: the damaged parts of a giant are one finding."""
     held: Finding | None = None
     for shard in plan.shards:
-        seen = _seen(folder, shard)
-        methods.update(seen.methods)
-        for finding in _named(folder, shard.index, seen):
+        audited = _audited(folder, shard)
+        methods.update(audited.methods)
+        for finding in _named(folder, shard.index, audited):
             if held is not None and held.path == finding.path:
                 held = held._replace(parts=(*held.parts, *finding.parts))
                 continue
@@ -361,7 +361,7 @@ def _read(folder: RunLayout, plan: PlanInfo, methods: Counter[str]) -> Iterator[
         yield held
 
 
-def _seen(folder: RunLayout, shard: ShardInfo) -> AuditedRows:
+def _audited(folder: RunLayout, shard: ShardInfo) -> AuditedRows:
     """What the elements saw of a shard, all of it, as the last one left it."""
     path = folder.seen(shard.index)
     receipt = receipts.element(folder, STEP, shard.index)

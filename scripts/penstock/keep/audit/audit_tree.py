@@ -160,7 +160,7 @@ class _Shape:
         self._lists_folders = lists_folders
         self._folder, self._policy = layout.release(release), policy
         self._root = os.open(self._folder / DATA, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
-        self._told: set[str] = set()
+        self._reported: set[str] = set()
         """Folders that have a finding already: they stand in a file's place, or cannot be read."""
         self._dark: list[Finding] = []
         self._empty = Kept(())
@@ -273,7 +273,7 @@ class _Shape:
             yield self._dark.pop(0)
 
     def _unreadable(self, folder: str, error: OSError) -> None:
-        self._told.add(folder)
+        self._reported.add(folder)
         why = f"the folder cannot be read: {os.strerror(error.errno or 0)}"
         self._dark.append(Finding("unread", folder, why))
 
@@ -292,9 +292,9 @@ class _Shape:
         finally:
             os.close(fd)
         if kind == "dir":
-            self._told.add(path)
+            self._reported.add(path)
             yield Finding("replaced", path, "a folder stands in its place")
-        elif not any(path.startswith(f"{folder}/") for folder in self._told):
+        elif not any(path.startswith(f"{folder}/") for folder in self._reported):
             yield Finding("missing", path, "it was not there when its folder was read")
 
     def _beside(self, member: Found, path: str) -> Iterator[Finding]:
@@ -304,7 +304,7 @@ class _Shape:
             yield Finding("extra", member.path, f"a {member.kind} that was not published")
         elif self._empty.meet(member.path) or member.holds(path):
             yield from self._policy_of(member)
-        elif member.path not in self._told:
+        elif member.path not in self._reported:
             yield Finding("extra", member.path, "a folder that was not published")
 
     def _same(self, member: Found, size: int, mtime_ns: int | None) -> Iterator[Finding]:

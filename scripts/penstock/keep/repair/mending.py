@@ -181,7 +181,7 @@ def _look(context: Context, layout: DatasetLayout, release: str, seal: Seal, wis
     _patiently(
         context,
         layout,
-        lambda: results.append(audit_step.run(_here(context, wish), layout.dataset, request)),
+        lambda: results.append(audit_step.run(_local(context, wish), layout.dataset, request)),
         wish.patience,
     )
     return results[0]
@@ -204,7 +204,7 @@ def _repair(
             f"`penstock repair {layout.dataset}` looks at no pin",
         )
     small = sum(counts.values()) * seal.bytes <= REPAIRED_HERE * max(1, seal.files)
-    at = _here(context, wish) if small and not wish.repair_there else context
+    at = _local(context, wish) if small and not wish.repair_there else context
     # What other releases share with this one is replaced there, too, but not under their readers.
     spared = {name: f"others read it: {found[0].words()}" for name, found in read.items()}
     results: list[RepairResult] = []
@@ -230,7 +230,7 @@ def _passed(context: Context, layout: DatasetLayout, wish: Wish) -> gate.Publish
     return gate.passed(layout, within=wish.within, owners=target.owners)
 
 
-def _here(context: Context, wish: Wish) -> Context:
+def _local(context: Context, wish: Wish) -> Context:
     return context if wish.local is None else replace(context, cluster=wish.local)
 
 

@@ -165,7 +165,7 @@ def _was_renamed(layout: DatasetLayout, mark: RemovalMark) -> bool:
     """Whether the release of a mark has lost its name, and perhaps its files. Where it has not, nobody can
     take it any more by this mark."""
     removed = _removed(layout, mark)
-    if removed.is_dir() or _told(layout, mark) or not os.path.lexists(layout.release(mark.release)):
+    if removed.is_dir() or _in_history(layout, mark) or not os.path.lexists(layout.release(mark.release)):
         return True
     value = {"release": mark.release, "why": "the removal was taken back"}
     # Of two that meet here one makes the name, and both see which.
@@ -187,7 +187,7 @@ def conclude(context: Context, layout: DatasetLayout, mark: RemovalMark) -> None
         tree_removal.remove_tree(layout.repair_staging(mark.release), context.spend)
         shared_files.forget_notice(layout.verdict(mark.release))
         audit_store.forget(layout, mark.release)
-    if not _told(layout, mark):
+    if not _in_history(layout, mark):
         line = Removal(
             at=mark.at,
             dataset=layout.dataset,
@@ -208,7 +208,7 @@ def conclude(context: Context, layout: DatasetLayout, mark: RemovalMark) -> None
     unmark(layout, mark)
 
 
-def _told(layout: DatasetLayout, mark: RemovalMark) -> bool:
+def _in_history(layout: DatasetLayout, mark: RemovalMark) -> bool:
     return any(isinstance(line, Removal) and line.nonce == mark.nonce for line in history.lines(layout))
 
 

@@ -82,12 +82,12 @@ def unchanged(now: os.stat_result, then: os.stat_result, key: str) -> None:
 class PosixBody:
     """One range of one file."""
 
-    __slots__ = ("_at", "_fd", "_found", "_key", "_left")
+    __slots__ = ("_at", "_fd", "_key", "_left", "_status")
 
     claims: Sequence[Claim] = ()
 
-    def __init__(self, fd: int, key: str, found: os.stat_result, offset: int, length: int) -> None:
-        self._fd, self._key, self._found, self._at, self._left = fd, key, found, offset, length
+    def __init__(self, fd: int, key: str, status: os.stat_result, offset: int, length: int) -> None:
+        self._fd, self._key, self._status, self._at, self._left = fd, key, status, offset, length
 
     def readinto(self, buffer: memoryview) -> int:
         left = self._left
@@ -111,7 +111,7 @@ class PosixBody:
             return
         try:
             if not self._left:
-                unchanged(os.fstat(fd), self._found, self._key)
+                unchanged(os.fstat(fd), self._status, self._key)
         except OSError as error:
             raise failure(error, self._key) from None
         finally:

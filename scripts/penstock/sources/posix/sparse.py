@@ -26,9 +26,9 @@ class SparseBody(PosixBody):
 
     __slots__ = ("_in_gap", "_until", "certain")
 
-    def __init__(self, fd: int, key: str, found: os.stat_result, offset: int, length: int) -> None:
-        super().__init__(fd, key, found, offset, length)
-        self.certain = _holes_told(found.st_dev)
+    def __init__(self, fd: int, key: str, status: os.stat_result, offset: int, length: int) -> None:
+        super().__init__(fd, key, status, offset, length)
+        self.certain = _holes_told(status.st_dev)
         """Whether the bytes of a gap are surely zeros. Where False, the caller reads them and checks."""
         self._until, self._in_gap = offset, False
 

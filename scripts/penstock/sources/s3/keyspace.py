@@ -18,16 +18,16 @@ class Letters:
     digits (`_position`), so that keys can be halved like numbers."""
 
     def __init__(self) -> None:
-        self._seen: set[int] = set()
+        self._characters: set[int] = set()
         self._sorted: list[int] = []
 
     def see(self, key: bytes) -> None:
-        new = {byte for byte in key if 32 < byte < 127} - self._seen
+        new = {byte for byte in key if 32 < byte < 127} - self._characters
         if new:
             if new & _DECIMALS:
                 new |= _DECIMALS  # keys that count up use all ten
-            self._seen |= new
-            self._sorted = sorted(self._seen)
+            self._characters |= new
+            self._sorted = sorted(self._characters)
 
     def between(self, low: bytes, high: bytes | None, prefix: bytes) -> bytes | None:
         """A key about in the middle between `low` and `high` (None: the end of `prefix`): above `low`, below
