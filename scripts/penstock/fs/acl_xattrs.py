@@ -46,11 +46,11 @@ def write(place: Place, acl: Acl, name: str = ACCESS) -> None:
     os.setxattr(place, name, encode(acl))
 
 
-def allows(seen: Acl | None, wanted: Acl | None) -> bool:
+def allows(acl: Acl | None, wanted: Acl | None) -> bool:
     """Whether a list that was read allows groups and named users the same as the one that is wanted."""
-    if seen is None or wanted is None:
-        return seen is wanted
-    return effective(seen) == effective(wanted)
+    if acl is None or wanted is None:
+        return acl is wanted
+    return effective(acl) == effective(wanted)
 
 
 def judge(folder: str, entries: str, refused: str, mend: str) -> CheckResult:

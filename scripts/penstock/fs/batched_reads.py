@@ -97,17 +97,17 @@ class Together:
 
     def _fetch(self) -> None:
         group = self._next_group()
-        found: list[Fetched | None] = [None] * len(group)
+        fetched: list[Fetched | None] = [None] * len(group)
         reads = self._start() if len(group) > 1 else None
         if reads is not None:
             opened: list[_Opened] = []
             try:
                 self._open(group, opened)
-                self._read(reads, group, opened, found)
+                self._read(reads, group, opened, fetched)
             finally:
                 for file in opened:
                     os.close(file[1])
-        self._ready.extend(zip(group, found, strict=True))
+        self._ready.extend(zip(group, fetched, strict=True))
 
     def _next_group(self) -> list[Range]:
         """At least one; as many as fit."""
@@ -157,7 +157,7 @@ class Together:
                     os.close(fd)
 
     def _read(
-        self, reads: Reads, group: list[Range], opened: list[_Opened], found: list[Fetched | None]
+        self, reads: Reads, group: list[Range], opened: list[_Opened], fetched: list[Fetched | None]
     ) -> None:
         if not opened:
             return
@@ -170,7 +170,7 @@ class Together:
             start = offset - first
             if got >= start + length:
                 cold = not length or absent(fd, offset, length)
-                found[number] = Fetched(known, cold, view[place + start : place + start + length])
+                fetched[number] = Fetched(known, cold, view[place + start : place + start + length])
 
     def close(self) -> None:
         self.expect(())

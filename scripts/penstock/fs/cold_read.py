@@ -100,19 +100,19 @@ class ColdReader:
         parent, _, name = path.rpartition("/")
         fd = -1
         try:
-            here = self.here(path, offset, length)
-            if here is not None:
+            prefetched = self.here(path, offset, length)
+            if prefetched is not None:
                 if length:
-                    consume(here[1])
-                return here[0]
+                    consume(prefetched[1])
+                return prefetched[0]
             self._folder(parent)
             fd, direct = self._open(name)
-            seen = os.fstat(fd)
-            if not stat.S_ISREG(seen.st_mode):
+            status = os.fstat(fd)
+            if not stat.S_ISREG(status.st_mode):
                 raise _broken("it is not a regular file", path)
-            if seen.st_size < offset + length:
-                raise _broken(f"it has {seen.st_size} bytes, not {offset + length}", path)
-            return Seen(self._pull(fd, direct, path, offset, length, consume), seen)
+            if status.st_size < offset + length:
+                raise _broken(f"it has {status.st_size} bytes, not {offset + length}", path)
+            return Seen(self._pull(fd, direct, path, offset, length, consume), status)
         except OSError as error:
             if error.errno in (errno.ENOENT, errno.ELOOP, errno.ENOTDIR):
                 raise _broken("it is not there, or a link stands in its place", path) from None

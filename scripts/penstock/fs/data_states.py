@@ -91,31 +91,31 @@ class DataStates:
         |                    | `stubs`                   |                    |
         | nothing            | some, or on other kinds   | here               |
         """
-        found: dict[str, DataState] = {}
+        states: dict[str, DataState] = {}
         there = list(dict.fromkeys(paths))
-        seen = zip(there, self._calls.each(self._looks, there), strict=True)
-        empty = {path: without for path, without in seen if without is not None}
+        without_blocks = zip(there, self._calls.each(self._looks, there), strict=True)
+        empty = {path: without for path, without in without_blocks if without is not None}
         said = self._said([*empty])
         for path, without in empty.items():
             state = said.get(path)
             if state is None and hints and self._stubs and without:
                 state = HINT
             if state is not None and state.place != "local":
-                found[path] = state
-        return found
+                states[path] = state
+        return states
 
     def _looks(self, paths: Sequence[str]) -> list[bool | None]:
         """Of each file that has a size, whether it has no blocks and is beyond INODE; None for all else."""
         answers: list[bool | None] = []
         for path in paths:
             try:
-                seen = os.stat(path, dir_fd=self._fd, follow_symlinks=False)
+                status = os.stat(path, dir_fd=self._fd, follow_symlinks=False)
             except OSError:
                 # It is missing, or cannot be read: that shows when it is opened.
                 answers.append(None)
                 continue
-            without = seen.st_blocks == 0 and seen.st_size > INODE
-            answers.append(without if stat.S_ISREG(seen.st_mode) and seen.st_size else None)
+            without = status.st_blocks == 0 and status.st_size > INODE
+            answers.append(without if stat.S_ISREG(status.st_mode) and status.st_size else None)
         return answers
 
     def _said(self, paths: Sequence[str]) -> dict[str, DataState]:

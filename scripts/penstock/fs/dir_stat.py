@@ -57,37 +57,37 @@ class Looked(NamedTuple):
 
 def look(fd: int, names: Sequence[str]) -> list[Found]:
     """lstat of each name of a folder, or its error."""
-    found: list[Found] = []
-    stat, add = os.stat, found.append
+    answers: list[Found] = []
+    stat, add = os.stat, answers.append
     for name in names:
         try:
             add(stat(name, dir_fd=fd, follow_symlinks=False))
         except OSError as error:
             add(error)
-    return found
+    return answers
 
 
-def columns(found: Sequence[Found]) -> Looked:
+def columns(answers: Sequence[Found]) -> Looked:
     """What `look` found, column by column."""
     errors: dict[int, int] = {}
-    seen: list[os.stat_result] = []
-    for index, one in enumerate(found):
-        if isinstance(one, OSError):
-            errors[index] = one.errno or errno.EIO
-            seen.append(_NOTHING)
+    statuses: list[os.stat_result] = []
+    for index, answer in enumerate(answers):
+        if isinstance(answer, OSError):
+            errors[index] = answer.errno or errno.EIO
+            statuses.append(_NOTHING)
         else:
-            seen.append(one)
+            statuses.append(answer)
     return Looked(
-        [one.st_mode for one in seen],
-        [one.st_size for one in seen],
-        [one.st_mtime_ns for one in seen],
-        [one.st_ctime_ns for one in seen],
-        [one.st_ino for one in seen],
-        [one.st_nlink for one in seen],
-        [one.st_uid for one in seen],
-        [one.st_gid for one in seen],
-        [one.st_dev for one in seen],
-        [one.st_blocks for one in seen],
+        [one.st_mode for one in statuses],
+        [one.st_size for one in statuses],
+        [one.st_mtime_ns for one in statuses],
+        [one.st_ctime_ns for one in statuses],
+        [one.st_ino for one in statuses],
+        [one.st_nlink for one in statuses],
+        [one.st_uid for one in statuses],
+        [one.st_gid for one in statuses],
+        [one.st_dev for one in statuses],
+        [one.st_blocks for one in statuses],
         errors,
     )
 
@@ -108,8 +108,8 @@ def failed(number: int) -> OSError:
 def names_of(fd: int) -> tuple[list[str], bytes, OSError | None]:
     """A folder's names in canonical order, the kind of each, and what stopped the listing, if something did.
     The order is that of the bytes of the paths at and below a name: a folder's has a slash after it."""
-    found: list[tuple[str, str, int]] = []
-    add = found.append
+    keyed: list[tuple[str, str, int]] = []
+    add = keyed.append
     error: OSError | None = None
     plain = True
     try:
@@ -124,5 +124,5 @@ def names_of(fd: int) -> tuple[list[str], bytes, OSError | None]:
     except OSError as ended:
         error = ended
     # Where a character is a byte, both have the same order.
-    found.sort(key=None if plain else lambda item: os.fsencode(item[0]))
-    return [name for _, name, _ in found], bytes([kind for _, _, kind in found]), error
+    keyed.sort(key=None if plain else lambda item: os.fsencode(item[0]))
+    return [name for _, name, _ in keyed], bytes([kind for _, _, kind in keyed]), error

@@ -16,12 +16,12 @@ from penstock.fs.capabilities import facts
 def main(path: str) -> None:
     """Write what `capabilities.facts` says of the folder."""
     try:
-        seen = facts(Path(path))
+        storage = facts(Path(path))
     except OSError as error:
         answer: dict[str, object] = {"errno": error.errno or errno.EIO}
     else:
         # The row of the table goes by its name: each has one of its own.
-        answer = {"facts": {**vars(seen), "traits": seen.kind, "proof": seen.proof._asdict()}}
+        answer = {"facts": {**vars(storage), "traits": storage.kind, "proof": storage.proof._asdict()}}
     sys.stdout.write(json.dumps(answer))
 
 

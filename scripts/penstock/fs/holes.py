@@ -26,10 +26,10 @@ def clear(fd: int, offset: int, length: int) -> None:
 def _overwrite(fd: int, offset: int, length: int) -> None:
     """Only what is not zeros already: a hole that reads as one stays a hole."""
     zeros = memoryview(bytes(min(COMPARED_AT_ONCE, length)))
-    seen = memoryview(bytearray(len(zeros)))
+    block = memoryview(bytearray(len(zeros)))
     end = offset + length
     while offset < end:
-        count = os.preadv(fd, [seen[: end - offset]], offset)
-        if not count or not libc.all_zeros(seen[:count]):
+        count = os.preadv(fd, [block[: end - offset]], offset)
+        if not count or not libc.all_zeros(block[:count]):
             count = os.pwrite(fd, zeros[: count or end - offset], offset)
         offset += count

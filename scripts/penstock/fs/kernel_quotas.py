@@ -139,14 +139,14 @@ def survey(path: Path, uid: int | None, gid: int | None, proc: str | os.PathLike
 
 
 def check(
-    seen: KernelQuotas, need: int = 0, files: int = 0, promised: Sequence[Promise] = ()
+    limits: KernelQuotas, need: int = 0, files: int = 0, promised: Sequence[Promise] = ()
 ) -> list[CheckResult]:
     """Whether they take `need` bytes in whole blocks, and so many files and folders, beside what other runs
     have promised; of 0 whether one is used up, or its grace runs. What is not known is a note."""
-    found = [
+    results = [
         one
-        for quota in seen.quotas
+        for quota in limits.quotas
         for one in judge(f"quota of {quota.name}", beside(quota, promised), need, files)
     ]
     text = "not known: only root may ask for it; its limits are in force"
-    return found + [CheckResult(f"quota of {quota.name}", text, "note") for quota in seen.unknown]
+    return results + [CheckResult(f"quota of {quota.name}", text, "note") for quota in limits.unknown]

@@ -180,10 +180,10 @@ def kind_of(magic: int, mounted_as: str) -> Kind:
     """
     named = [row for row in TABLE if mounted_as and mounted_as in (row.types or (row.name,))]
     both = next((row for row in named if row.magic in (None, magic)), None)
-    found = both or next((row for row in TABLE if row.magic == magic), None) or next(iter(named), None)
-    if found is None and mounted_as.partition(".")[0] == "fuse":
-        found = named_kind("fuse")
-    return found or UNKNOWN._replace(name=mounted_as or f"unknown-{magic:x}")
+    kind = both or next((row for row in TABLE if row.magic == magic), None) or next(iter(named), None)
+    if kind is None and mounted_as.partition(".")[0] == "fuse":
+        kind = named_kind("fuse")
+    return kind or UNKNOWN._replace(name=mounted_as or f"unknown-{magic:x}")
 
 
 def named_kind(name: str) -> Kind:

@@ -56,11 +56,11 @@ def check_mount(
     except OSError as error:
         about = f"mount {printable(mount.point or real)}"
         return [CheckResult(about, f"it does not answer: {error.strerror}", "warning")]
-    found = _judge(mounted, mount, proc, source=source)
+    results = _judge(mounted, mount, proc, source=source)
     if why := mapping(mount, proc):
         text = f"{why}: owners and groups have other numbers here than elsewhere; audits compare them by name"
-        found.append(CheckResult(f"mount {printable(mount.point or real)}", text, "note"))
-    return found
+        results.append(CheckResult(f"mount {printable(mount.point or real)}", text, "note"))
+    return results
 
 
 def check_chunk(

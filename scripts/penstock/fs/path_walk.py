@@ -64,45 +64,45 @@ def walk(data: Path) -> Iterator[Found]:
     with "/" after it (so the files alone are in the byte order of their paths), each folder before what
     it holds. What it costs in memory and descriptors: `tree.descend`. What vanishes meanwhile is an error,
     as is a folder that this account may not read. Raises by `errno_map.storage_error`."""
-    for one in _walk(data, None):
-        if isinstance(one, Found):
-            yield one
+    for walked in _walk(data, None):
+        if isinstance(walked, Found):
+            yield walked
         else:
-            yield from map(_found, one.paths, zip(*one.looked[:10], strict=True))
+            yield from map(_found, walked.paths, zip(*walked.looked[:10], strict=True))
 
 
 def _walk(data: Path, unreadable: Callable[[str, OSError], None] | None) -> Iterator[Found | _Neighbours]:
     """The same as `walk`, files many at a time. With `unreadable` a folder that this account may not read is
     passed to that function and left out."""
-    here = ""
+    path = ""
     try:
         root = os.open(data, _FOLDER)
         with contextlib.closing(descend(root)) as met:
             for kind, level, names, row_, error in met:
-                prefix = here = level.prefix
+                prefix = path = level.prefix
                 if kind == FILE:
                     looked = level.found(names)
                     if looked.errors:
                         index, number = next(iter(looked.errors.items()))
-                        here = prefix + names[index]
+                        path = prefix + names[index]
                         raise failed(number)
                     yield _Neighbours([prefix + name for name in names], looked)
                 elif kind == LINK:
                     for name in names:
-                        here = prefix + name
-                        yield _found(here, row(_lstat(level.fd, name)))
+                        path = prefix + name
+                        yield _found(path, row(_lstat(level.fd, name)))
                 else:
-                    here = prefix + names[0] if kind == BELOW else prefix[:-1]
+                    path = prefix + names[0] if kind == BELOW else prefix[:-1]
                     if row_ is not None:
-                        yield _found(here, row_)
+                        yield _found(path, row_)
                     elif kind == BELOW:
-                        yield _found(here, row(_lstat(level.fd, names[0])))
+                        yield _found(path, row(_lstat(level.fd, names[0])))
                     if error is not None:
                         if unreadable is None or not isinstance(error, PermissionError):
                             raise error
-                        unreadable(here, error)
+                        unreadable(path, error)
     except OSError as error:
-        raise storage_error(error, "cannot walk", str(data / here)) from None
+        raise storage_error(error, "cannot walk", str(data / path)) from None
 
 
 def _lstat(folder: int, name: str) -> os.stat_result:
@@ -149,14 +149,14 @@ class Cursor:
                     # Where it is that they differ is found by halves.
                     most = count // 2
                     continue
-            here = self._here()
+            walked = self._here()
             name = os.fsencode(paths[start])
-            if here is not None and _order(here) < name:
-                yield start, here, False
+            if walked is not None and _order(walked) < name:
+                yield start, walked, False
                 self._go_on()
                 continue
-            own = here is not None and here.path == paths[start] and here.kind != "dir"
-            yield start, here if own else None, True
+            own = walked is not None and walked.path == paths[start] and walked.kind != "dir"
+            yield start, walked if own else None, True
             start += 1
             if own:
                 self._go_on()

@@ -104,27 +104,27 @@ def judge(about: str, quota: Quota, need: int, files: int, counted: str = "files
         if used is None:
             yield CheckResult(about, f"the limit is {shown(limit)}; what is used is not known", "note")
             continue
-        found = f"{shown(used)} used, {shown(more)} more, the limit is {shown(limit)}"
+        text = f"{shown(used)} used, {shown(more)} more, the limit is {shown(limit)}"
         if used + more > limit or used >= limit:
             missing = max(1, used + more - limit)
-            found += f": {missing:,} {unit} are missing"
-            yield CheckResult(about, found, "stop", shown(used + more), mend)
+            text += f": {missing:,} {unit} are missing"
+            yield CheckResult(about, text, "stop", shown(used + more), mend)
         else:
-            yield CheckResult(about, found if more else f"{shown(used)} of {shown(limit)} used")
+            yield CheckResult(about, text if more else f"{shown(used)} of {shown(limit)} used")
     soft = ((quota.used, quota.soft_limit, quota.grace, need, _size),
             (quota.used_files, quota.soft_file_limit, quota.file_grace, files, number))  # fmt: skip
     for used, limit, grace, more, shown in soft:
         if limit is None or used is None or used + more <= limit:
             continue
         if grace is not None and grace <= 0:
-            found = f"its soft limit of {shown(limit)} is passed, and its grace is over: writes are refused"
-            yield CheckResult(about, found, "stop", shown(limit), mend)
+            text = f"its soft limit of {shown(limit)} is passed, and its grace is over: writes are refused"
+            yield CheckResult(about, text, "stop", shown(limit), mend)
             continue
         left = "the grace time begins then" if used <= limit else "what is left of its grace is not known"
         left = left if grace is None else f"{grace:,.0f} s of grace are left"
         passed = f"{shown(more)} more pass" if more else "which passes"
-        found = f"{shown(used)} used, {passed} its soft limit of {shown(limit)}; {left}"
-        yield CheckResult(about, found, "warning", shown(limit), mend)
+        text = f"{shown(used)} used, {passed} its soft limit of {shown(limit)}; {left}"
+        yield CheckResult(about, text, "warning", shown(limit), mend)
 
 
 def unnamed_group(folder: Path, *, enforced: bool) -> list[CheckResult]:
@@ -142,10 +142,10 @@ def unnamed_group(folder: Path, *, enforced: bool) -> list[CheckResult]:
         return []
     mend = "name the group of the files in `permissions.group`"
     if hands_on:
-        found = f"no group is configured; files get group {folder.stat().st_gid}, which the folder hands on"
-        return [CheckResult("group", found, "warning", "a group in `permissions.group`", mend)]
-    found = (
+        text = f"no group is configured; files get group {folder.stat().st_gid}, which the folder hands on"
+        return [CheckResult("group", text, "warning", "a group in `permissions.group`", mend)]
+    text = (
         "group quotas are in force, no group is configured, and the folder hands none on: files would count "
         f"against the group of whoever runs penstock ({os.getegid()})"
     )
-    return [CheckResult("group", found, "stop", "a group in `permissions.group`", mend)]
+    return [CheckResult("group", text, "stop", "a group in `permissions.group`", mend)]

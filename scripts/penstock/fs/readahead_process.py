@@ -52,12 +52,12 @@ def answer(root: int, path: str, threads: int) -> tuple[Any, ...]:
 def _together(fd: int, names: Sequence[str], threads: int) -> list[Found]:
     """`look` by some threads: where calls wait, they wait at the same time."""
     groups = [names[at : at + GROUP] for at in range(0, len(names), GROUP)]
-    found: list[list[Found]] = [[] for _ in groups]
+    answers: list[list[Found]] = [[] for _ in groups]
     left = iter(range(len(groups)))
 
     def work() -> None:
         for number in left:
-            found[number] = look(fd, groups[number])
+            answers[number] = look(fd, groups[number])
 
     helpers: list[Thread] = []
     # No more threads for this account: those that are there do all of it.
@@ -69,7 +69,7 @@ def _together(fd: int, names: Sequence[str], threads: int) -> list[Found]:
     work()
     for helper in helpers:
         helper.join()
-    return [one for group in found for one in group]
+    return [one for group in answers for one in group]
 
 
 def main() -> None:

@@ -100,12 +100,12 @@ def make_dir(root_fd: int, path: str, mode: int, gid: int | None) -> int:
 def set_owner_mode(fd: int, mode: int, gid: int | None) -> bool:
     """Give an open file or folder its group, then its mode (a chown can clear mode bits), each only
     where it differs. Returns whether anything changed."""
-    seen = os.fstat(fd)
+    status = os.fstat(fd)
     changed = False
-    if gid is not None and seen.st_gid != gid:
+    if gid is not None and status.st_gid != gid:
         os.fchown(fd, -1, gid)
         changed = True
-    if changed or stat.S_IMODE(seen.st_mode) != mode:
+    if changed or stat.S_IMODE(status.st_mode) != mode:
         os.fchmod(fd, mode)
         changed = True
     return changed

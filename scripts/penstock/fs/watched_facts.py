@@ -55,22 +55,22 @@ def watched_facts(
     came in `within` seconds (ANSWER_WITHIN). All are asked at once. Folders without a network mount on the
     way are looked at by this process."""
     within = ANSWER_WITHIN if within is None else within
-    found: dict[Path, StorageFacts | Silent | OSError] = {}
+    answers: dict[Path, StorageFacts | Silent | OSError] = {}
     asked = {}
     for path in dict.fromkeys(paths):
         mount = network_mount(os.path.join(os.getcwd(), path), proc)
         if mount is None:
             try:
-                found[path] = facts(path, proc)
+                answers[path] = facts(path, proc)
             except OSError as error:
-                found[path] = error
+                answers[path] = error
         else:
             asked[path] = (mount, _started(path))
     deadline = time.monotonic() + within
     for path, (mount, process) in asked.items():
         answer = _answer(process, deadline)
-        found[path] = Silent(path, mount, within) if answer is None else _read(path, answer)
-    return found
+        answers[path] = Silent(path, mount, within) if answer is None else _read(path, answer)
+    return answers
 
 
 def network_mount(path: str, proc: str | os.PathLike[str] = PROC) -> Mount | None:
@@ -91,18 +91,18 @@ def network_mount(path: str, proc: str | os.PathLike[str] = PROC) -> Mount | Non
         if name == "..":
             done = os.path.dirname(done)
             continue
-        here = os.path.join(done, name)
+        reached = os.path.join(done, name)
         target = ""
-        if holding(here, made) == mount:
+        if holding(reached, made) == mount:
             # Else something is mounted there: it is no link, and may not answer.
             with contextlib.suppress(OSError):
-                target = os.readlink(here)
+                target = os.readlink(reached)
         links += bool(target)
         if target and links <= MOST_LINKS:
             left += target.split("/")[::-1]
             done = "/" if target.startswith("/") else done
         else:
-            done = here
+            done = reached
 
 
 def _started(path: Path) -> subprocess.Popen[bytes]:
@@ -133,12 +133,12 @@ def _answer(process: subprocess.Popen[bytes], deadline: float) -> bytes | None:
 
 def _read(path: Path, answer: bytes) -> StorageFacts | OSError:
     try:
-        told = json.loads(answer)
+        message = json.loads(answer)
     except ValueError:
         return OSError(f"the process that looks at {path} died")
-    if "errno" in told:
-        return OSError(told["errno"], os.strerror(told["errno"]), str(path))
-    seen = told["facts"]
+    if "errno" in message:
+        return OSError(message["errno"], os.strerror(message["errno"]), str(path))
+    seen = message["facts"]
     return StorageFacts(
         **{**seen, "traits": named_kind(seen["traits"]), "proof": MountProof(**seen["proof"])}
     )

@@ -54,11 +54,11 @@ def find(point: str, proc: str | os.PathLike[str]) -> Addresses:
     several = len({one.number for one in made if one.type == CLIENT}) > 1
     if mine is None or mine.type != CLIENT or mine.root in ("", "/"):
         return Addresses(point, point, (point,) if point and several else (), point)
-    for one in made:
-        whole = one.number == mine.number and one.root == "/"
-        if whole and holding(one.point, made) == one:
-            base = one.point.rstrip("/") + mine.root.rstrip("/")
-            return Addresses(point, base, (one.point,) if several else (), one.point)
+    for mount in made:
+        whole = mount.number == mine.number and mount.root == "/"
+        if whole and holding(mount.point, made) == mount:
+            base = mount.point.rstrip("/") + mine.root.rstrip("/")
+            return Addresses(point, base, (mount.point,) if several else (), mount.point)
     return Addresses(point, mine.root.rstrip("/"), (UNMOUNTED,))
 
 

@@ -101,34 +101,34 @@ class BeegfsMount(NamedTuple):
 
 def parse_config(text: str, name: str) -> Client:
     """Of the lines `key = value`. Keys that are missing, and values that are not understood, are None."""
-    found: dict[str, str] = {}
+    settings: dict[str, str] = {}
     for line in text.splitlines():
         key, given, value = line.partition("=")
         if given:
-            found[key.strip()] = value.strip()
+            settings[key.strip()] = value.strip()
     cached = [
         flag(value)
-        for key, value in found.items()
+        for key, value in settings.items()
         if "metacach" in key.lower() or "metadatacach" in key.lower()
     ]
     return Client(
         name=name,
-        config_file=found.get("cfgFile", ""),
-        management=found.get("sysMgmtdHost", ""),
-        cache=found.get("tuneFileCacheType", "").lower(),
-        remote_fsync=flag(found.get("tuneRemoteFSync")),
-        global_file_locks=flag(found.get("tuneUseGlobalFileLocks")),
-        global_append_locks=flag(found.get("tuneUseGlobalAppendLocks")),
-        xattrs=flag(found.get("sysXAttrsEnabled")),
-        acls=flag(found.get("sysACLsEnabled")),
-        links_are_symlinks=flag(found.get("sysCreateHardlinksAsSymlinks")),
-        ebusy_as_xdev=flag(found.get("sysRenameEbusyAsXdev")),
-        quota=flag(found.get("quotaEnabled")),
-        rdma=flag(found.get("connUseRDMA")),
-        rdma_buffers=number(found.get("connRDMABufNum")),
-        rdma_buffer_size=number(found.get("connRDMABufSize")),
-        retry_seconds=number(found.get("connCommRetrySecs")),
-        offline_seconds=number(found.get("sysTargetOfflineTimeoutSecs")),
+        config_file=settings.get("cfgFile", ""),
+        management=settings.get("sysMgmtdHost", ""),
+        cache=settings.get("tuneFileCacheType", "").lower(),
+        remote_fsync=flag(settings.get("tuneRemoteFSync")),
+        global_file_locks=flag(settings.get("tuneUseGlobalFileLocks")),
+        global_append_locks=flag(settings.get("tuneUseGlobalAppendLocks")),
+        xattrs=flag(settings.get("sysXAttrsEnabled")),
+        acls=flag(settings.get("sysACLsEnabled")),
+        links_are_symlinks=flag(settings.get("sysCreateHardlinksAsSymlinks")),
+        ebusy_as_xdev=flag(settings.get("sysRenameEbusyAsXdev")),
+        quota=flag(settings.get("quotaEnabled")),
+        rdma=flag(settings.get("connUseRDMA")),
+        rdma_buffers=number(settings.get("connRDMABufNum")),
+        rdma_buffer_size=number(settings.get("connRDMABufSize")),
+        retry_seconds=number(settings.get("connCommRetrySecs")),
+        offline_seconds=number(settings.get("sysTargetOfflineTimeoutSecs")),
         metadata_cache=any(cached) if cached else None,
     )
 
@@ -195,10 +195,10 @@ def parse_mount(mount: Mount, clients: Iterable[Client]) -> BeegfsMount:
     values = mount.values
     config_file, management = one_of(values.get("cfgFile")), one_of(values.get("sysMgmtdHost"))
     fitting = tuple(
-        one
-        for one in clients
-        if one.config_file in ("", config_file or one.config_file)
-        and one.management in ("", management or one.management)
+        client
+        for client in clients
+        if client.config_file in ("", config_file or client.config_file)
+        and client.management in ("", management or client.management)
     )
     return BeegfsMount(mount.point, mount.device, config_file, management, fitting)
 
@@ -242,13 +242,13 @@ def judge(mount: BeegfsMount, *, source: bool = False) -> list[CheckResult]:
     | locks, xattrs, ACLs, offline deadline    | ok: they are facts that no decision here rests on        |
     """
     about = f"BeeGFS mount {printable(mount.point)}"
-    found = []
+    results = []
     if mount.on_demand:
         seen = "BeeOND: this file system was made for a job, and is removed with it"
         mend = "stage while that job runs" if source else "name another `target.root` for releases that last"
-        found.append(CheckResult(about, seen, "warning", "a file system that lasts", mend))
+        results.append(CheckResult(about, seen, "warning", "a file system that lasts", mend))
     if not mount.clients:
-        found.append(
+        results.append(
             CheckResult(
                 about,
                 f"no configuration in /proc/{CONFIGS} fits this mount: its cache type and its fsync are "
@@ -258,32 +258,32 @@ def judge(mount: BeegfsMount, *, source: bool = False) -> list[CheckResult]:
         )
     elif len(mount.clients) > 1:
         names = ", ".join(printable(one.name) for one in mount.clients)
-        found.append(
+        results.append(
             CheckResult(
                 about,
                 f"{len(mount.clients)} clients fit this mount ({names}); the weakest of each setting holds",
                 "note",
             )
         )
-    for one in mount.clients:
-        where = about if len(mount.clients) == 1 else f"{about}, client {printable(one.name)}"
-        found += _judge_client(where, one)
+    for client in mount.clients:
+        where = about if len(mount.clients) == 1 else f"{about}, client {printable(client.name)}"
+        results += _judge_client(where, client)
         if not source:
-            found += _judge_target(where, one)
-    return found
+            results += _judge_target(where, client)
+    return results
 
 
-def _judge_client(about: str, one: Client) -> Iterable[CheckResult]:
-    if one.cache in _METHODS:
-        yield CheckResult(about, f"tuneFileCacheType={one.cache}: {IN_WORDS[_METHODS[one.cache]]}")
+def _judge_client(about: str, client: Client) -> Iterable[CheckResult]:
+    if client.cache in _METHODS:
+        yield CheckResult(about, f"tuneFileCacheType={client.cache}: {IN_WORDS[_METHODS[client.cache]]}")
     else:
         yield CheckResult(
             about,
-            f"tuneFileCacheType is {printable(one.cache) or 'not known'}: {IN_WORDS['direct']}",
+            f"tuneFileCacheType is {printable(client.cache) or 'not known'}: {IN_WORDS['direct']}",
             "note",
             ", ".join(sorted(_METHODS)),
         )
-    if one.metadata_cache:
+    if client.metadata_cache:
         yield CheckResult(
             about,
             "the long-lived metadata cache is on: another node may see `current` name the earlier release "
@@ -292,7 +292,7 @@ def _judge_client(about: str, one: Client) -> Iterable[CheckResult]:
             "off",
             "resolve `current` once in each job's batch script by `penstock path`; or have it switched off",
         )
-    if one.retry_seconds == 0:
+    if client.retry_seconds == 0:
         yield CheckResult(
             about,
             "connCommRetrySecs=0: a call waits for ever for a server that is away",
@@ -300,29 +300,29 @@ def _judge_client(about: str, one: Client) -> Iterable[CheckResult]:
             "600 s, the default",
             "have an administrator set connCommRetrySecs in the client's configuration",
         )
-    elif one.retry_seconds is not None:
-        yield CheckResult(about, f"a call waits up to {one.retry_seconds} s for a server that is away")
-    if one.offline_seconds is not None:
+    elif client.retry_seconds is not None:
+        yield CheckResult(about, f"a call waits up to {client.retry_seconds} s for a server that is away")
+    if client.offline_seconds is not None:
         yield CheckResult(
             about,
-            f"without the management service targets count as offline after {one.offline_seconds} s "
+            f"without the management service targets count as offline after {client.offline_seconds} s "
             "(sysTargetOfflineTimeoutSecs)",
         )
-    if one.rdma:
-        yield judge_chunk(about, one)
+    if client.rdma:
+        yield judge_chunk(about, client)
     kept = {
-        "tuneUseGlobalFileLocks": one.global_file_locks,
-        "tuneUseGlobalAppendLocks": one.global_append_locks,
-        "sysXAttrsEnabled": one.xattrs,
-        "sysACLsEnabled": one.acls,
+        "tuneUseGlobalFileLocks": client.global_file_locks,
+        "tuneUseGlobalAppendLocks": client.global_append_locks,
+        "sysXAttrsEnabled": client.xattrs,
+        "sysACLsEnabled": client.acls,
     }
     texts = [f"{name}={'true' if value else 'false'}" for name, value in kept.items() if value is not None]
     if texts:
         yield CheckResult(about, ", ".join(texts))
 
 
-def _judge_target(about: str, one: Client) -> Iterable[CheckResult]:
-    if one.remote_fsync is False:
+def _judge_target(about: str, client: Client) -> Iterable[CheckResult]:
+    if client.remote_fsync is False:
         yield CheckResult(
             about,
             "tuneRemoteFSync=false: an fsync ends in the storage servers' memory, and a power cut there "
@@ -331,7 +331,7 @@ def _judge_target(about: str, one: Client) -> Iterable[CheckResult]:
             "tuneRemoteFSync=true",
             "have an administrator set it in the client's configuration of all nodes",
         )
-    if one.links_are_symlinks:
+    if client.links_are_symlinks:
         yield CheckResult(
             about,
             "sysCreateHardlinksAsSymlinks=true: a hard link becomes a symbolic one, so unchanged files are "
@@ -340,17 +340,17 @@ def _judge_target(about: str, one: Client) -> Iterable[CheckResult]:
             "sysCreateHardlinksAsSymlinks=false",
             "have an administrator set it in the client's configuration of all nodes",
         )
-    if one.ebusy_as_xdev:
+    if client.ebusy_as_xdev:
         yield CheckResult(
             about, "sysRenameEbusyAsXdev=true: the rename of a file in use fails as if across devices", "note"
         )
-    if one.quota:
+    if client.quota:
         yield CheckResult(
             about, "quotas are on, and the free space that statvfs states knows none of them", "note"
         )
 
 
-def judge_chunk(about: str, one: Client, chunk: int | None = None) -> CheckResult:
+def judge_chunk(about: str, client: Client, chunk: int | None = None) -> CheckResult:
     """Whether a stripe's chunk fits into the RDMA buffers of a connection: "the largest commonly used chunk
     size should be < connRDMABufNum * connRDMABufSize" (beegfs-client.conf).
 
@@ -361,15 +361,15 @@ def judge_chunk(about: str, one: Client, chunk: int | None = None) -> CheckResul
     | known     | below them  | ok      |
     | known     | any larger  | warning |
     """
-    room = one.rdma_bytes
+    room = client.rdma_bytes
     if room is None:
         return CheckResult(about, "RDMA is in use, and the size of its buffers is not known", "note")
-    buffers = f"{one.rdma_buffers} x {one.rdma_buffer_size} = {room} bytes of RDMA buffers a connection"
+    buffers = f"{client.rdma_buffers} x {client.rdma_buffer_size} = {room} bytes of RDMA buffers a connection"
     if chunk is None:
         return CheckResult(about, f"{buffers}: chunks below {room >> 10} KiB fit")
     if chunk < room:
         return CheckResult(about, f"{buffers}, chunks of {chunk} bytes fit")
-    needed = chunk // max(1, one.rdma_buffer_size or 1) + 1
+    needed = chunk // max(1, client.rdma_buffer_size or 1) + 1
     return CheckResult(
         about,
         f"{buffers}, and chunks of {chunk} bytes do not fit",

@@ -61,13 +61,13 @@ def read(out: str, paths: Sequence[str], point: str) -> dict[str, DataState]:
     base = point.rstrip("/")
     asked = {path.removeprefix(base): path for path in paths if path.startswith(f"{base}/")}
     asked |= {path: path for path in paths}
-    found = {}
+    states = {}
     for row in v8.rows(out):
         path = asked.get(str(row.get("path", "")))
         state = None if path is None else state_of(str(row.get("access", "")), str(row.get("state", "")))
         if path is not None and state is not None:
-            found[path] = state
-    return found
+            states[path] = state
+    return states
 
 
 def state_of(access: str, state: str) -> DataState | None:

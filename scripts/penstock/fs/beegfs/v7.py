@@ -138,15 +138,15 @@ def _node(text: str) -> str:
 
 def read_servers(out: str) -> list[Server]:
     """The lines of `beegfs-check-servers`, under their headings."""
-    found: list[Server] = []
+    servers: list[Server] = []
     role: Role = "storage"
     for line in out.splitlines():
         role = _ROLES.get(line.strip(), role)
         server = _SERVER.match(line.strip())
         if server:
             up = server["state"] != "UNREACHABLE"
-            found.append(Server(role, server["name"], server["id"], up, server["route"] or ""))
-    return found
+            servers.append(Server(role, server["name"], server["id"], up, server["route"] or ""))
+    return servers
 
 
 def read_pattern(out: str) -> Pattern | None:

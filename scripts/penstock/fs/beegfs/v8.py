@@ -137,7 +137,7 @@ def read_pools(out: str) -> dict[str, str]:
 def read_servers(out: str) -> list[Server]:
     """The nodes of `list_nodes`: a node is reached by any of its addresses, which stand in lines of their
     own. Clients are left out."""
-    found = []
+    servers = []
     for row in rows(out):
         number, kind = _identity(row.get("id", ""))
         role = _ROLES.get((_text(row, "type") or kind).lower())
@@ -145,8 +145,8 @@ def read_servers(out: str) -> list[Server]:
             continue
         answers = _text(row, "reachable").split()
         up = "yes" in answers if answers and "?" not in answers else None
-        found.append(Server(role, _text(row, "alias"), number, up))
-    return found
+        servers.append(Server(role, _text(row, "alias"), number, up))
+    return servers
 
 
 def read_pattern(out: str) -> Pattern | None:
@@ -168,7 +168,7 @@ def read_pattern(out: str) -> Pattern | None:
 
 def read_quotas(out: str, pools: dict[str, str] | None = None) -> list[Quota]:
     """The rows of `list_usage`: `used/limit`, with `?` for not known, the sign of infinity for no limit."""
-    found = []
+    quotas = []
     for row in rows(out):
         scope = _text(row, "type").lower()
         number = _text(row, "id")
@@ -177,7 +177,7 @@ def read_quotas(out: str, pools: dict[str, str] | None = None) -> list[Quota]:
         used, limit = _used_of(_text(row, "space"))
         used_files, file_limit = _used_of(_text(row, "inode", "inodes"))
         pool = _text(row, "pool", "storage_pool")
-        found.append(
+        quotas.append(
             Quota(
                 cast("Literal['user', 'group']", scope),
                 int(number),
@@ -188,7 +188,7 @@ def read_quotas(out: str, pools: dict[str, str] | None = None) -> list[Quota]:
                 file_limit,
             )
         )
-    return found
+    return quotas
 
 
 def _used_of(text: str) -> tuple[int | None, int | None]:

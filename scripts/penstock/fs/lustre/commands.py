@@ -78,18 +78,18 @@ def find(proc: str | os.PathLike[str] = PROC, point: str = "") -> Tools | None:
 
 
 def _targets(asking: Asking, folder: str) -> list[Target]:
-    found = lfs.read_targets(asking.ask("space of targets", lfs.df(folder), lfs.read_targets).out)
+    targets = lfs.read_targets(asking.ask("space of targets", lfs.df(folder), lfs.read_targets).out)
     argv = lfs.df(folder, inodes=True)
     inodes = lfs.read_inodes(asking.ask("inodes of targets", argv, lfs.read_inodes).out)
     for role in _ROLES:
         argv = lfs.listed(role, folder)
         names = lfs.read_listed(asking.ask(f"names of {role} targets", argv, lfs.read_listed).out)
-        found += lfs.states(names, found, role)
+        targets += lfs.states(names, targets, role)
     return [
         target._replace(total_inodes=inodes[target.id][0], free_inodes=inodes[target.id][1])
         if target.id in inodes
         else target
-        for target in found
+        for target in targets
     ]
 
 
@@ -123,7 +123,7 @@ def _project(folder: str) -> int:
 
 def _quotas(asking: Asking, folder: str, owner: dict[Scope, int]) -> list[Quota]:
     """Of id 0 nothing is asked: nothing limits it. That quotas are not enabled is no silence."""
-    found = []
+    quotas = []
     for scope, number in owner.items():
         if not number:
             continue
@@ -131,7 +131,7 @@ def _quotas(asking: Asking, folder: str, owner: dict[Scope, int]) -> list[Quota]
         answer = asking.ask(f"quota of {scope} {number}", lfs.quota(scope, number, folder), bool)
         one = lfs.read_quota(scope, number, answer.out)
         if one is not None:
-            found.append(one)
+            quotas.append(one)
         if asking.silences[before:] and "not enabled" in asking.silences[-1].why:
             asking.silences.pop()
-    return found
+    return quotas

@@ -120,12 +120,12 @@ def _target(line: str) -> Target | None:
 
 def read_inodes(out: str) -> dict[str, tuple[int, int]]:
     """(all, free) of each target, by `lfs df -i`."""
-    found = {}
+    inodes = {}
     for line in out.splitlines():
         row = _ROW.match(line)
         if row is not None:
-            found[short(row["name"])] = (int(row["total"]), int(row["free"]))
-    return found
+            inodes[short(row["name"])] = (int(row["total"]), int(row["free"]))
+    return inodes
 
 
 def read_listed(out: str) -> dict[str, bool]:
@@ -220,10 +220,10 @@ def read_pattern(out: str) -> Pattern | None:
     """The layout of `get_stripe`. Of one with several components the widest counts, and none that lies on
     metadata targets (`mdt`). None where the text has none."""
     blocks = re.split(r"^\s*lcme_extent\.e_start:", out, flags=re.MULTILINE)
-    found = [one for block in blocks if (one := _component(block)) is not None]
-    if not found:
+    components = [one for block in blocks if (one := _component(block)) is not None]
+    if not components:
         return None
-    targets, chunk = max(found, key=lambda one: one[0])
+    targets, chunk = max(components, key=lambda one: one[0])
     pool = re.search(r"\b(?:lmm_)?pool:\s+(\S+)", out)
     copies = re.search(r"lcm_mirror_count:\s+(\d+)", out)
     composite = len(blocks) > 2

@@ -43,15 +43,15 @@ def find(point: str, proc: str | os.PathLike[str]) -> Ask | None:  # noqa: ARG00
 
 def read(out: str, paths: Sequence[str]) -> dict[str, DataState]:
     """The states, by path; the lines stand in the order of `paths`, and a path may hold line feeds."""
-    found = {}
+    states = {}
     at = 0
     for path in paths:
         line = _FLAGS.match(out, at + len(path)) if out.startswith(path, at) else None
         if line is None:
             break
-        found[path] = state_of(int(line[1], 16))
+        states[path] = state_of(int(line[1], 16))
         at = line.end()
-    return found
+    return states
 
 
 def state_of(flags: int) -> DataState:

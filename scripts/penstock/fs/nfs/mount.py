@@ -102,20 +102,20 @@ def judge(mount: NfsMount, *, source: bool = False, groups: int = 0, root: bool 
     """
     about = f"NFS mount {printable(mount.point)}"
     method = proof(mount).method
-    found = [
+    results = [
         CheckResult(
             about,
             f"{'fsc' if mount.local_cache else 'page cache'}: {IN_WORDS[method]}",
             "note" if mount.local_cache else "ok",
         )
     ]
-    found += _judge_version(about, mount, source=source)
+    results += _judge_version(about, mount, source=source)
     if source and not (mount.noatime or mount.read_only):
-        found.append(
+        results.append(
             CheckResult(about, "mounted without noatime", "note", "noatime,nodiratime", _remount(mount))
         )
     if mount.soft:
-        found.append(
+        results.append(
             CheckResult(
                 about,
                 "soft: a server that is slow becomes an error"
@@ -125,9 +125,9 @@ def judge(mount: NfsMount, *, source: bool = False, groups: int = 0, root: bool 
                 _remount(mount),
             )
         )
-    found += _judge_security(about, mount, groups)
+    results += _judge_security(about, mount, groups)
     if root and not mount.security.startswith("krb5"):
-        found.append(
+        results.append(
             CheckResult(
                 about,
                 "this account is root: an export takes root for nobody unless it has no_root_squash; "
@@ -141,8 +141,8 @@ def judge(mount: NfsMount, *, source: bool = False, groups: int = 0, root: bool 
             )
         )
     if not source:
-        found += _judge_target(about, mount)
-    return found
+        results += _judge_target(about, mount)
+    return results
 
 
 def _judge_version(about: str, mount: NfsMount, *, source: bool) -> Iterable[CheckResult]:

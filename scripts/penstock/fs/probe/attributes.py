@@ -66,11 +66,11 @@ def chmod_kept(place: Place) -> Seen:
 
 def _modes_are(wanted: Mapping[Path, int]) -> Seen:
     """Whether these have these modes; the setgid bit apart."""
-    found = {path: stat.S_IMODE(os.lstat(path).st_mode) for path in wanted}
+    modes = {path: stat.S_IMODE(os.lstat(path).st_mode) for path in wanted}
     wrong = [
-        f"{found[path]:04o} in place of {mode:04o}"
+        f"{modes[path]:04o} in place of {mode:04o}"
         for path, mode in wanted.items()
-        if (found[path] ^ mode) & ~stat.S_ISGID
+        if (modes[path] ^ mode) & ~stat.S_ISGID
     ]
     return answered(not wrong, "; ".join(wrong))
 
@@ -97,11 +97,11 @@ def setgid_inherited(place: Place) -> Seen:
 def time_resolution(place: Place) -> Seen:
     path = place.file("file")
     os.utime(path, ns=(_TIME_NS, _TIME_NS))
-    seen = os.lstat(path).st_mtime_ns
+    kept_ns = os.lstat(path).st_mtime_ns
     for grain in _GRAINS:
-        if seen == _TIME_NS - _TIME_NS % grain:
+        if kept_ns == _TIME_NS - _TIME_NS % grain:
             return valued(grain)
-    return answered(False, f"a time that was set is off by {seen - _TIME_NS} ns")
+    return answered(False, f"a time that was set is off by {kept_ns - _TIME_NS} ns")
 
 
 def xattr_bytes(place: Place) -> Seen:

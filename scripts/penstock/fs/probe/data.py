@@ -104,10 +104,10 @@ def direct_alignment(place: Place) -> Seen:
 def fallocate(place: Place) -> Seen:
     with place.file("file").open("r+b") as stream:
         libc.fallocate(stream.fileno(), RESERVED)
-        seen = os.fstat(stream.fileno())
-    if seen.st_size != RESERVED:
-        return answered(False, f"it succeeded, and the file has {seen.st_size} bytes")
-    taken = seen.st_blocks * 512
+        status = os.fstat(stream.fileno())
+    if status.st_size != RESERVED:
+        return answered(False, f"it succeeded, and the file has {status.st_size} bytes")
+    taken = status.st_blocks * 512
     return answered(taken >= RESERVED, f"it succeeded, and {taken} of {RESERVED} bytes are reserved")
 
 

@@ -36,7 +36,7 @@ MISSED = {
 """Abilities that a release is better with, and what happens without them."""
 
 
-def limited(seen: StorageFacts, report: ProbeReport) -> StorageFacts:
+def limited(facts: StorageFacts, report: ProbeReport) -> StorageFacts:
     """The facts without the abilities that the probe saw refused. It adds none: that a call succeeds proves
     neither durability nor that no cache holds the bytes.
 
@@ -48,13 +48,13 @@ def limited(seen: StorageFacts, report: ProbeReport) -> StorageFacts:
     | read by O_DIRECT    | O_DIRECT refused, or aligned above 4,096, on    | files are read back after   |
     |                     | the kind of file system that is seen now        | their pages were dropped    |
     """
-    preallocate = seen.traits.preallocate and not report.refused("fallocate")
+    preallocate = facts.traits.preallocate and not report.refused("fallocate")
     # Another kind (a gateway's mount, where the plan was made) says nothing of reads here.
-    direct = seen.traits.direct and not (report.kind == seen.kind and _refuses_direct(report))
+    direct = facts.traits.direct and not (report.kind == facts.kind and _refuses_direct(report))
     return replace(
-        seen,
-        traits=seen.traits._replace(preallocate=preallocate, direct=direct),
-        durability="fsync" if report.refused("syncfs") else seen.durability,
+        facts,
+        traits=facts.traits._replace(preallocate=preallocate, direct=direct),
+        durability="fsync" if report.refused("syncfs") else facts.durability,
     )
 
 
@@ -70,8 +70,8 @@ def reflinks_work(report: ProbeReport) -> bool:
     return report["reflink"].answer == YES
 
 
-def differences(seen: StorageFacts, report: ProbeReport) -> list[CheckResult]:
-    """What people should know of a probe, the gravest first. `seen` are the facts by the table alone. A
+def differences(facts: StorageFacts, report: ProbeReport) -> list[CheckResult]:
+    """What people should know of a probe, the gravest first. `facts` are those by the table alone. A
     result has no `wanted` where the row claims nothing.
 
     | what the probe saw                                               | verdict   |
@@ -88,10 +88,10 @@ def differences(seen: StorageFacts, report: ProbeReport) -> list[CheckResult]:
     if all(report[name].answer == NOT_TRIED for name in ABILITIES):
         why = next((one.why for one in report.abilities.values()), "")
         return [CheckResult("what the file system can do", f"not tried: {why}", "note")]
-    found: dict[str, CheckResult] = {}
-    for one in (*_wrong(seen, report), *_trees(report), *_failed(report), *_otherwise(seen.traits, report)):
-        found.setdefault(one.about, one)
-    return sorted(found.values(), key=lambda one: -VERDICTS.index(one.verdict))
+    results: dict[str, CheckResult] = {}
+    for one in (*_wrong(facts, report), *_trees(report), *_failed(report), *_otherwise(facts.traits, report)):
+        results.setdefault(one.about, one)
+    return sorted(results.values(), key=lambda one: -VERDICTS.index(one.verdict))
 
 
 def acls(report: ProbeReport, named: int, mend: str) -> list[CheckResult]:
@@ -119,23 +119,23 @@ def acls(report: ProbeReport, named: int, mend: str) -> list[CheckResult]:
     return []
 
 
-def _wrong(seen: StorageFacts, report: ProbeReport) -> Iterator[CheckResult]:
+def _wrong(facts: StorageFacts, report: ProbeReport) -> Iterator[CheckResult]:
     for name, why in NEEDED.items():
         if report.refused(name):
             mend = f"{why}: choose another file system for `target.root`"
             yield _result(report, name, "stop", mend, wanted=YES)
-    row = seen.traits
+    row = facts.traits
     unclaimed = {"link_between_folders": row.links != YES, "inode_stable": row.inodes != "stable"}
     for name, why in MISSED.items():
         if report.refused(name):
             yield _result(report, name, "warning", why, wanted="" if unclaimed.get(name) else YES)
-    now = limited(seen, report)
-    if now.durability != seen.durability:
+    now = limited(facts, report)
+    if now.durability != facts.durability:
         yield _result(report, "syncfs", "warning", "each file is synced by itself", wanted=YES)
-    if now.traits.preallocate != seen.traits.preallocate:
+    if now.traits.preallocate != facts.traits.preallocate:
         why = "large files are written without a reservation: a full disk shows later"
         yield _result(report, "fallocate", "warning", why, wanted=YES)
-    if seen.direct and _refuses_direct(report):
+    if facts.direct and _refuses_direct(report):
         why = "files are read back after their pages were dropped from the cache"
         yield _result(report, "direct_alignment", "warning", why, wanted=f"at most {DIRECT_ALIGN}")
 

@@ -57,7 +57,7 @@ def probe(
     read-only or full, each ability is `not tried`, and says why. `between` is called before each trial: it
     may wait. Raises no OSError."""
     began = time.monotonic()
-    found: dict[str, float] = {}
+    measured: dict[str, float] = {}
     kind = ""
     places: list[Path] = []
     cost = LinkCost()
@@ -76,7 +76,7 @@ def probe(
                 (places[0] / "cost").mkdir(0o700)
                 cost = link_cost(places[0] / "cost", between)
         between()
-        found = rates(places[0])
+        measured = rates(places[0])
     except OSError as error:
         abilities = dict.fromkeys(ABILITIES, Seen(error=_name(error), why=_why_not(error)))
     finally:
@@ -92,7 +92,7 @@ def probe(
         seconds=round(time.monotonic() - began, 3),
         abilities=abilities,
         link_cost=cost,
-        rates=found,
+        rates=measured,
     )
 
 

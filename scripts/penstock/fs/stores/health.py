@@ -35,10 +35,10 @@ without the management service targets count as offline. Where data is mirrored 
 
 def judge(survey: Survey) -> list[CheckResult]:
     """One result for each thing that is not in order, and one for all that is."""
-    found = [*_servers(survey), *_targets(survey), *survey.found]
-    if not found:
-        found = [_in_order(survey)] if survey.targets or survey.servers else []
-    return [*found, *silences(survey)]
+    results = [*_servers(survey), *_targets(survey), *survey.found]
+    if not results:
+        results = [_in_order(survey)] if survey.targets or survey.servers else []
+    return [*results, *silences(survey)]
 
 
 def _in_order(survey: Survey) -> CheckResult:
@@ -70,10 +70,10 @@ def _server(product: str, server: Server) -> CheckResult:
     )
 
 
-def _management(product: str, name: str, found: str) -> CheckResult:
+def _management(product: str, name: str, text: str) -> CheckResult:
     return CheckResult(
         f"{product} management server" + (f" {name}" if name else ""),
-        f"{found}; data is still served, but no further client can mount, and after {OFFLINE_TIMEOUT} s "
+        f"{text}; data is still served, but no further client can mount, and after {OFFLINE_TIMEOUT} s "
         f"(sysTargetOfflineTimeoutSecs={OFFLINE_TIMEOUT}, as shipped) targets count as offline",
         "warning",
         "reached",
@@ -85,10 +85,10 @@ def _targets(survey: Survey) -> Iterator[CheckResult]:
     used = {target.id for target in survey.in_pool()}
     for target in survey.targets:
         ours = target.role == "metadata" or target.id in used
-        for verdict, found, mend in _troubles(target):
+        for verdict, text, mend in _troubles(target):
             yield CheckResult(
                 f"{survey.product} {printable(target.name)}",
-                found if ours else f"{found}; new files of this folder are not placed there",
+                text if ours else f"{text}; new files of this folder are not placed there",
                 verdict if ours else "note",
                 "online, good, capacity pool normal",
                 mend if ours else "",
@@ -103,13 +103,13 @@ def _troubles(target: Target) -> Iterator[tuple[Verdict, str, str]]:
     if target.consistency == "bad":
         yield "stop", "consistency state bad", f"have it repaired: {ADMINISTRATOR}"
     if target.consistency in ("needs-resync", "resyncing"):
-        found = "needs a resync" if target.consistency == "needs-resync" else "is being resynced"
-        yield "warning", f"{found}: its mirror serves alone", "nothing; a second fault would stop the run"
+        text = "needs a resync" if target.consistency == "needs-resync" else "is being resynced"
+        yield "warning", f"{text}: its mirror serves alone", "nothing; a second fault would stop the run"
     if target.reachability == "inactive":
-        found = (
+        text = (
             "inactive: taken out of use; files that lie on it cannot be read, new ones are not placed on it"
         )
-        yield "warning", found, f"have it activated, if it is to be used: {ADMINISTRATOR}"
+        yield "warning", text, f"have it activated, if it is to be used: {ADMINISTRATOR}"
     elif target.capacity == "closed":
         yield "warning", "takes no new files: full, or read-only", f"have room made on it: {ADMINISTRATOR}"
     if target.total_bytes is None and target.reachability in ("online", "unknown"):

@@ -70,7 +70,7 @@ def placed(survey: Survey, sizes: SizeClasses) -> list[CheckResult]:
     lacking = list(_lacking_inodes(survey.product, placing))
     if not full:
         return lacking or [_fits(survey.product, placing)]
-    found = [
+    results = [
         CheckResult(
             f"{survey.product} {printable(target.name)}",
             f"about {_size(need)} ({need:,} bytes) of this plan come to lie on it ({placing.wide} of "
@@ -87,8 +87,10 @@ def placed(survey: Survey, sizes: SizeClasses) -> list[CheckResult]:
         text = (
             f"{len(full) - NAMED} further targets take too little; {_size(there)} on all {len(full)} together"
         )
-        found.append(CheckResult(f"{survey.product} storage targets", text, "stop", _size(sizes.bytes), MEND))
-    return [*found, *lacking]
+        results.append(
+            CheckResult(f"{survey.product} storage targets", text, "stop", _size(sizes.bytes), MEND)
+        )
+    return [*results, *lacking]
 
 
 def beside(survey: Survey, promised: Sequence[Promise]) -> Survey:
@@ -139,10 +141,10 @@ def _chunk_files(one: Promise) -> int:
     return one.chunk_files or one.files
 
 
-def _same_pool(survey: Survey, one: str, other: str) -> bool:
+def _same_pool(survey: Survey, first: str, second: str) -> bool:
     """Pools go by number or by name."""
     numbers = {name: number for number, name in survey.pools}
-    return "" in (one, other) or numbers.get(one, one) == numbers.get(other, other)
+    return "" in (first, second) or numbers.get(first, first) == numbers.get(second, second)
 
 
 def _less(there: int | None, taken: float) -> int | None:
@@ -160,12 +162,12 @@ class Overfilled(NamedTuple):
 def _overfilled(placing: Placing) -> list[Overfilled]:
     """The one that lacks most first."""
     need = placing.share.bytes
-    found = []
+    overfilled = []
     for target in placing.among:
         there = placing.room(target)
         if there is not None and need > there.bytes:
-            found.append(Overfilled(target, need, there.bytes))
-    return sorted(found, key=lambda one: one.takes - one.need)
+            overfilled.append(Overfilled(target, need, there.bytes))
+    return sorted(overfilled, key=lambda one: one.takes - one.need)
 
 
 def _lacking_inodes(product: str, placing: Placing) -> Iterator[CheckResult]:
@@ -192,15 +194,15 @@ def _fits(product: str, placing: Placing) -> CheckResult:
     unknown = [target for target in among if placing.room(target) is None]
     takes = {target: there.bytes for target in among if (there := placing.room(target)) is not None}
     least = min(takes, key=takes.__getitem__, default=None)
-    found = (
+    text = (
         f"a file lies on up to {placing.wide} of {len(among)} targets, in chunks of "
         f"{_size(pattern.chunk_bytes)}; about {_size(share.bytes)} come to one"
     )
     if least is not None:
-        found += f", and {printable(least.name)} takes {_size(takes[least])}"
+        text += f", and {printable(least.name)} takes {_size(takes[least])}"
     if unknown:
-        found += f"; the room of {len(unknown)} targets is not known"
-    return CheckResult(f"{product} placement", found, "note" if unknown else "ok")
+        text += f"; the room of {len(unknown)} targets is not known"
+    return CheckResult(f"{product} placement", text, "note" if unknown else "ok")
 
 
 def metadata(survey: Survey, sizes: SizeClasses, folders: int) -> list[CheckResult]:
@@ -214,7 +216,7 @@ def metadata(survey: Survey, sizes: SizeClasses, folders: int) -> list[CheckResu
     about = f"{survey.product} metadata"
     share = f", {100 * need / sizes.bytes:.2f} % of the data" if need < sizes.bytes else ""
     needed = f"about {_size(need)}{share}" if rules.entry_bytes else f"{inodes:,} inodes"
-    found = f"{sizes.files:,} files and {folders:,} folders need {needed}"
+    demand = f"{sizes.files:,} files and {folders:,} folders need {needed}"
     rooms = [
         there.bytes
         for target in targets
@@ -224,19 +226,19 @@ def metadata(survey: Survey, sizes: SizeClasses, folders: int) -> list[CheckResu
     mend = f"stage fewer files, or have metadata targets enlarged: {ADMINISTRATOR}"
     if len(rooms) == len(targets) and sum(rooms) < need:
         missing = need - sum(rooms)
-        text = f"{found}; {_size(sum(rooms))} are left above the limits: {missing:,} bytes are missing"
+        text = f"{demand}; {_size(sum(rooms))} are left above the limits: {missing:,} bytes are missing"
         return [CheckResult(about, text, "stop", _size(need), mend)]
     if len(known) == len(targets) and sum(known) < inodes:
         also = f" and {inodes:,} inodes" if rules.entry_bytes else ""
-        text = f"{found}{also}; {sum(known):,} are free"
+        text = f"{demand}{also}; {sum(known):,} are free"
         return [CheckResult(about, text, "stop", f"{inodes:,} inodes", mend)]
-    seen = rooms if rules.entry_bytes else known
-    if len(seen) < len(targets):
-        return [CheckResult(about, f"{found}; what is free is not known of every target", "note")]
+    free = rooms if rules.entry_bytes else known
+    if len(free) < len(targets):
+        return [CheckResult(about, f"{demand}; what is free is not known of every target", "note")]
     left = (
         f"{_size(sum(rooms))} are left above the limits" if rules.entry_bytes else f"{sum(known):,} are free"
     )
-    return [CheckResult(about, f"{found}; {left}")]
+    return [CheckResult(about, f"{demand}; {left}")]
 
 
 def files_allowed(survey: Survey, sizes: SizeClasses, folders: int) -> list[CheckResult]:

@@ -73,23 +73,23 @@ class FileSystem(NamedTuple):
 def read_status(out: str) -> Cluster | None:
     """None where the text is no such object."""
     try:
-        seen = json.loads(out)
+        status = json.loads(out)
     except ValueError:
         return None
-    if not isinstance(seen, dict) or "io_status" not in seen:
+    if not isinstance(status, dict) or "io_status" not in status:
         return None
-    rebuild, licence = _object(seen, "rebuild"), _object(seen, "licensing")
+    rebuild, licence = _object(status, "rebuild"), _object(status, "licensing")
     states = rebuild.get("protectionState")
     failures = [one for one in states if isinstance(one, dict)] if isinstance(states, list) else []
     kinds = (
-        ("drives", _object(seen, "drives")),
-        ("I/O processes", _object(seen, "io_nodes")),
-        ("servers", _object(_object(seen, "servers"), "backends")),
+        ("drives", _object(status, "drives")),
+        ("I/O processes", _object(status, "io_nodes")),
+        ("servers", _object(_object(status, "servers"), "backends")),
     )
     percent, eligible = rebuild.get("unavailablePercent"), licence.get("io_start_eligibility")
     return Cluster(
-        name=str(seen.get("name", "")),
-        io_status=str(seen["io_status"]),
+        name=str(status.get("name", "")),
+        io_status=str(status["io_status"]),
         parts=tuple(
             Part(noun, active, total)
             for noun, one in kinds
@@ -97,7 +97,7 @@ def read_status(out: str) -> Cluster | None:
         ),
         unavailable_percent=float(percent) if isinstance(percent, int | float) else None,
         rebuilding=any(_count(one, "numfailures") and _count(one, "mib") for one in failures),
-        fill=str(_object(seen, "buckets_info").get("reportedRaidFillLevelSeverity", "")),
+        fill=str(_object(status, "buckets_info").get("reportedRaidFillLevelSeverity", "")),
         licence=str(licence.get("mode", "")),
         may_start=eligible if isinstance(eligible, bool) else None,
     )
@@ -120,14 +120,14 @@ def read_file_systems(out: str) -> list[FileSystem]:
 def read_quotas(out: str, file_system: str, folder: str) -> list[Quota]:
     """The quotas of `folder`, which is given by its path in the file system, and of all folders above it.
     Those of other folders are left out. How long a soft limit has been passed is not said."""
-    found = []
+    quotas = []
     for row in rows(out):
         name, _, path = str(row.get("path", "")).rpartition(":")
         path = "/" + path.strip("/")
         inside = folder == path or folder.startswith(path.rstrip("/") + "/")
         if not row.get("path") or name not in ("", file_system) or not inside:
             continue
-        found.append(
+        quotas.append(
             Quota(
                 "folder",
                 0,
@@ -137,7 +137,7 @@ def read_quotas(out: str, file_system: str, folder: str) -> list[Quota]:
                 soft_limit=_limit(row, "softlimitbytes"),
             )
         )
-    return found
+    return quotas
 
 
 def has_rows(out: str) -> bool:
@@ -154,10 +154,10 @@ def rows(out: str) -> list[dict[str, Any]]:
         value = json.loads(out)
     except ValueError:
         return []
-    found = value if isinstance(value, list) else []
+    listed = value if isinstance(value, list) else []
     return [
         {str(key).lower().replace("_", ""): one for key, one in row.items()}
-        for row in found
+        for row in listed
         if isinstance(row, dict)
     ]
 

@@ -71,17 +71,17 @@ def held(
     # Of several mounts of one container the first one made it: the others may leave its cores out.
     by_name = {one.container: one for one in sorted(mounted, key=lambda one: one.cores is not None)}
     names = sorted({*by_name, *running} - {""}) or [""]
-    found = []
+    holders = []
     for name in names:
         mount = by_name.get(name) or (by_name.get("") if len(names) == 1 else None)
-        one = read_resources(asked(resources(name)).out, name)
-        if one is None and mount is not None and mount.cores is not None:
-            one = HeldCores(name, mount.cores, "mount options")
-        if one is None and (cpus := running.get(name) or (running.get("") if len(running) == 1 else "")):
-            one = HeldCores(name, cpu_lists.cpus(cpus), "its processes", sure=False)
-        if one is not None:
-            found.append(one._replace(net=one.net or (_devices(mount) if mount is not None else ())))
-    return found or _cpusets(sys)
+        holder = read_resources(asked(resources(name)).out, name)
+        if holder is None and mount is not None and mount.cores is not None:
+            holder = HeldCores(name, mount.cores, "mount options")
+        if holder is None and (cpus := running.get(name) or (running.get("") if len(running) == 1 else "")):
+            holder = HeldCores(name, cpu_lists.cpus(cpus), "its processes", sure=False)
+        if holder is not None:
+            holders.append(holder._replace(net=holder.net or (_devices(mount) if mount is not None else ())))
+    return holders or _cpusets(sys)
 
 
 def resources(container: str) -> list[str]:
@@ -93,17 +93,17 @@ def read_resources(out: str, container: str = "") -> HeldCores | None:
     """None where the text is not the JSON of `resources`, or names no core. A core that is chosen when the
     container starts is no number, and is left out."""
     try:
-        seen = json.loads(out)
-        nodes = seen["nodes"]
+        answer = json.loads(out)
+        nodes = answer["nodes"]
         processes = list(nodes.values()) if isinstance(nodes, dict) else list(nodes)
-        devices = seen.get("net_devices") or []
+        devices = answer.get("net_devices") or []
     except (ValueError, KeyError, TypeError, AttributeError):
         return None
     cores = set()
-    for one in processes:
-        if not isinstance(one, dict) or "MANAGEMENT" in (one.get("roles") or ()):
+    for process in processes:
+        if not isinstance(process, dict) or "MANAGEMENT" in (process.get("roles") or ()):
             continue
-        core = one.get("core_id")
+        core = process.get("core_id")
         # 65535 and the like stand for "chosen at the start".
         if isinstance(core, int) and not isinstance(core, bool) and 0 <= core < 0xFFFF:
             cores.add(core)

@@ -32,16 +32,16 @@ PRODUCT = "WEKA"
 
 def judge(cluster: Cluster | None, file_system: FileSystem | None) -> list[CheckResult]:
     """What is not in order, and one result for all that is. Nothing where neither is known."""
-    found = [*_file_system(file_system)]
+    results = [*_file_system(file_system)]
     if cluster is not None:
         troubles = list(_cluster(cluster))
-        found += troubles
-        if all(one.verdict == "note" for one in found):
+        results += troubles
+        if all(one.verdict == "note" for one in results):
             parts = ", ".join(f"{one.active:,} of {one.total:,} {one.noun}" for one in cluster.parts)
-            found.append(
+            results.append(
                 CheckResult(_about(cluster), f"I/O is started; {parts} active" if parts else "I/O is started")
             )
-    return found
+    return results
 
 
 def _about(cluster: Cluster) -> str:
@@ -54,30 +54,29 @@ def _file_system(seen: FileSystem | None) -> Iterator[CheckResult]:
         yield CheckResult(about, "not ready", "stop", "READY", f"have it brought up: {ADMINISTRATOR}")
 
 
-def _cluster(seen: Cluster) -> Iterator[CheckResult]:
-    about = _about(seen)
-    if seen.io_status != "STARTED":
+def _cluster(cluster: Cluster) -> Iterator[CheckResult]:
+    about = _about(cluster)
+    if cluster.io_status != "STARTED":
         mend = f"have I/O started: {ADMINISTRATOR}"
-        yield CheckResult(about, f"I/O is not started: {printable(seen.io_status)}", "stop", "STARTED", mend)
-    if seen.unavailable_percent:
-        found = f"{seen.unavailable_percent:g} % of the data are not available"
-        yield CheckResult(about, found, "stop", "all of it", f"have it brought back: {ADMINISTRATOR}")
-    elif seen.rebuilding:
-        found = "a part of the data has lost some of its redundancy, and is rebuilt"
-        yield CheckResult(about, found, "warning", "", "nothing; a further fault could make data unavailable")
-    for part in seen.parts:
-        if part.active < part.total:
-            found = f"{part.active:,} of {part.total:,} {part.noun} active"
-            yield CheckResult(
-                about, found, "warning", "all", f"have the others brought back: {ADMINISTRATOR}"
-            )
-    if seen.fill not in ("", "Normal"):
-        found = f"the fill level of its drives is {printable(seen.fill)}"
-        yield CheckResult(about, found, "warning", "Normal", f"have room made: {ADMINISTRATOR}")
-    if seen.may_start is False:
-        found = (
-            f"its licence ({printable(seen.licence) or 'mode not known'}) does not allow that I/O is started"
+        yield CheckResult(
+            about, f"I/O is not started: {printable(cluster.io_status)}", "stop", "STARTED", mend
         )
-        yield CheckResult(f"{about}, licence", found, "warning", "", f"have it renewed: {ADMINISTRATOR}")
-    elif seen.licence == "Unlicensed":
+    if cluster.unavailable_percent:
+        text = f"{cluster.unavailable_percent:g} % of the data are not available"
+        yield CheckResult(about, text, "stop", "all of it", f"have it brought back: {ADMINISTRATOR}")
+    elif cluster.rebuilding:
+        text = "a part of the data has lost some of its redundancy, and is rebuilt"
+        yield CheckResult(about, text, "warning", "", "nothing; a further fault could make data unavailable")
+    for part in cluster.parts:
+        if part.active < part.total:
+            text = f"{part.active:,} of {part.total:,} {part.noun} active"
+            yield CheckResult(about, text, "warning", "all", f"have the others brought back: {ADMINISTRATOR}")
+    if cluster.fill not in ("", "Normal"):
+        text = f"the fill level of its drives is {printable(cluster.fill)}"
+        yield CheckResult(about, text, "warning", "Normal", f"have room made: {ADMINISTRATOR}")
+    if cluster.may_start is False:
+        mode = printable(cluster.licence) or "mode not known"
+        text = f"its licence ({mode}) does not allow that I/O is started"
+        yield CheckResult(f"{about}, licence", text, "warning", "", f"have it renewed: {ADMINISTRATOR}")
+    elif cluster.licence == "Unlicensed":
         yield CheckResult(f"{about}, licence", "Unlicensed", "note")

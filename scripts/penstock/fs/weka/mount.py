@@ -134,19 +134,19 @@ def judge(
     | several containers on this node                 | note that names each, also those of no mount      |
     """
     about = f"WEKA mount {printable(mount.point)}"
-    found = []
+    results = []
     if mount.mode:
-        found.append(CheckResult(about, f"{mount.mode}: {IN_WORDS[METHODS[mount.mode]]}"))
+        results.append(CheckResult(about, f"{mount.mode}: {IN_WORDS[METHODS[mount.mode]]}"))
     else:
         named = " and ".join(mount.modes) or "no cache mode"
-        found.append(
+        results.append(
             CheckResult(
                 about, f"its options name {named}: {IN_WORDS['direct']}", "note", " or ".join(METHODS)
             )
         )
     twins = [printable(one.point) for one in others if one.filesystem == mount.filesystem]
     if twins:
-        found.append(
+        results.append(
             CheckResult(
                 about,
                 f"the same file system is mounted at {', '.join(twins)} too: the two are not coherent on "
@@ -157,13 +157,13 @@ def judge(
             )
         )
     if not source:
-        found += _judge_target(about, mount)
+        results += _judge_target(about, mount)
     if mount.obs_direct:
-        found.append(
+        results.append(
             CheckResult(about, "obs_direct: what is written goes to the object store at once", "note")
         )
-    found += _judge_cores(about, [mount, *others], cores)
-    return found
+    results += _judge_cores(about, [mount, *others], cores)
+    return results
 
 
 def _judge_target(about: str, mount: WekaMount) -> Iterable[CheckResult]:
@@ -193,30 +193,30 @@ def _judge_cores(
     alone = next(iter(running.values())) if len(running) == 1 and not named else ""
     beside = {name: cores for name, cores in running.items() if name not in named} if not alone else {}
     several = len({one.container for one in mounts}) + len(beside) > 1
-    told = set()
-    for one in mounts:
-        if one.container in told:
+    containers = set()
+    for mount in mounts:
+        if mount.container in containers:
             continue
-        told.add(one.container)
-        name = f"container {printable(one.container)}" if one.container else "its container"
+        containers.add(mount.container)
+        name = f"container {printable(mount.container)}" if mount.container else "its container"
         where = f"{about}, {name}" if several else about
-        if one.core_count == 0 and "udp" in one.net:
+        if mount.core_count == 0 and "udp" in mount.net:
             yield CheckResult(
                 where,
                 "no core of its own and net=udp: it runs by the kernel's network, far slower than with cores",
                 "note",
                 "1 or 2 cores",
             )
-        elif one.cores is not None:
-            cores = ", ".join(map(str, one.cores))
-            net = f", net {', '.join(map(printable, one.net))}" if one.net else ""
+        elif mount.cores is not None:
+            cores = ", ".join(map(str, mount.cores))
+            net = f", net {', '.join(map(printable, mount.net))}" if mount.net else ""
             yield CheckResult(where, f"{name} keeps core {cores}{net}", "note" if several else "ok")
-        elif by_process := running.get(one.container, alone if not one.container else ""):
+        elif by_process := running.get(mount.container, alone if not mount.container else ""):
             text = f"{name} keeps core {printable(by_process)} (where its processes may run)"
             yield CheckResult(where, text, "note" if several else "ok")
-        elif one.core_count is not None:
+        elif mount.core_count is not None:
             yield CheckResult(
-                where, f"{name} keeps {counted(one.core_count, 'core')}", "note" if several else "ok"
+                where, f"{name} keeps {counted(mount.core_count, 'core')}", "note" if several else "ok"
             )
         else:
             yield CheckResult(

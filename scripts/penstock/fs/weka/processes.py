@@ -22,7 +22,7 @@ def cores_of_containers(proc: str | os.PathLike[str] = PROC) -> dict[str, str]:
     by the container's name ("" where the process has none). A thread that may run wherever the first process
     of this host may is pinned to nothing, and says nothing. {} where nothing can be read."""
     anywhere = _allowed(f"{proc}/1/status")
-    found: dict[str, set[int]] = {}
+    cpus: dict[str, set[int]] = {}
     for process in _numbers(str(proc)):
         words = _words(f"{proc}/{process}/cmdline")
         if not words or os.path.basename(words[0]) != PROGRAM or _given(words, "--slot") in ("", "0"):
@@ -30,8 +30,8 @@ def cores_of_containers(proc: str | os.PathLike[str] = PROC) -> dict[str, str]:
         for thread in _numbers(f"{proc}/{process}/task"):
             allowed = _allowed(f"{proc}/{process}/task/{thread}/status")
             if allowed and allowed != anywhere:
-                found.setdefault(_given(words, "--container-name"), set()).update(allowed)
-    return {name: cpu_lists.listed(cores) for name, cores in found.items()}
+                cpus.setdefault(_given(words, "--container-name"), set()).update(allowed)
+    return {name: cpu_lists.listed(cores) for name, cores in cpus.items()}
 
 
 def _numbers(folder: str) -> list[str]:

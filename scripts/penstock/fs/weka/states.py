@@ -48,7 +48,7 @@ def read(out: str, paths: Sequence[str]) -> dict[str, DataState]:
         rows = json.loads(out)
     except ValueError:
         return {}
-    asked, found = frozenset(paths), {}
+    asked, states = frozenset(paths), {}
     for row in rows if isinstance(rows, list) else [rows]:
         if not isinstance(row, dict):
             continue
@@ -56,8 +56,8 @@ def read(out: str, paths: Sequence[str]) -> dict[str, DataState]:
         sizes = [_bytes(cells, *names) for names in _SIZES]
         path = str(cells.get("path", ""))
         if path in asked and None not in sizes:
-            found[path] = state_of(*(size or 0 for size in sizes))
-    return found
+            states[path] = state_of(*(size or 0 for size in sizes))
+    return states
 
 
 _SIZES = (
