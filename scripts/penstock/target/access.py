@@ -53,37 +53,37 @@ class Seen(NamedTuple):
 
 def look(place: Place, wanted: Access, *, follow: bool = True) -> Seen:
     """One stat, and a getxattr for each ACL that is wanted. Raises OSError."""
-    seen = os.stat(place) if isinstance(place, int) else os.stat(place, follow_symlinks=follow)
+    status = os.stat(place) if isinstance(place, int) else os.stat(place, follow_symlinks=follow)
     acl = None if wanted.acl is None else acl_xattrs.read(place, follow=follow)
     default = None if wanted.default is None else acl_xattrs.read(place, acl_xattrs.DEFAULT, follow=follow)
-    mode = seen.st_mode
-    return Seen(stat.S_IMODE(mode), seen.st_gid, seen.st_nlink, stat.S_IFMT(mode), acl, default)
+    mode = status.st_mode
+    return Seen(stat.S_IMODE(mode), status.st_gid, status.st_nlink, stat.S_IFMT(mode), acl, default)
 
 
-def right(seen: Seen, wanted: Access, gid: int | None) -> bool:
+def right(actual: Seen, wanted: Access, gid: int | None) -> bool:
     """Whether nothing differs; without `gid` any group is right."""
     return (
-        seen.mode == wanted.mode
-        and (gid is None or seen.gid == gid)
-        and acl_xattrs.allows(seen.acl, wanted.acl)
-        and acl_xattrs.allows(seen.default, wanted.default)
+        actual.mode == wanted.mode
+        and (gid is None or actual.gid == gid)
+        and acl_xattrs.allows(actual.acl, wanted.acl)
+        and acl_xattrs.allows(actual.default, wanted.default)
     )
 
 
-def give(place: Place, seen: Seen, wanted: Access, gid: int | None) -> None:
-    """Set what differs from `seen`; nothing is read back. Raises OSError."""
-    mode, changed = seen.mode, False
-    if gid is not None and seen.gid != gid:
+def give(place: Place, actual: Seen, wanted: Access, gid: int | None) -> None:
+    """Set what differs from `actual`; nothing is read back. Raises OSError."""
+    mode, changed = actual.mode, False
+    if gid is not None and actual.gid != gid:
         os.chown(place, -1, gid)
         changed = True
-    if wanted.acl is not None and not acl_xattrs.allows(seen.acl, wanted.acl):
+    if wanted.acl is not None and not acl_xattrs.allows(actual.acl, wanted.acl):
         acl_xattrs.write(place, wanted.acl)
         changed = True
     if changed:
         mode = stat.S_IMODE(os.stat(place).st_mode)
     if mode != wanted.mode:
         os.chmod(place, wanted.mode)
-    if wanted.default is not None and not acl_xattrs.allows(seen.default, wanted.default):
+    if wanted.default is not None and not acl_xattrs.allows(actual.default, wanted.default):
         acl_xattrs.write(place, wanted.default, acl_xattrs.DEFAULT)
 
 

@@ -82,12 +82,12 @@ def _refuse_mounts(tree: Path) -> None:
 def _refuse_aside(aside: Path) -> None:
     why = ""
     try:
-        seen = os.lstat(aside)
-        if not stat.S_ISDIR(seen.st_mode):
+        status = os.lstat(aside)
+        if not stat.S_ISDIR(status.st_mode):
             why = "something that is no folder stands there"
-        elif seen.st_uid != os.geteuid():
-            why = f"that folder is of {account(seen.st_uid)}"
-        elif seen.st_dev != os.stat(aside.parent).st_dev:
+        elif status.st_uid != os.geteuid():
+            why = f"that folder is of {account(status.st_uid)}"
+        elif status.st_dev != os.stat(aside.parent).st_dev:
             why = "that folder is on another file system"
     except FileNotFoundError:
         return
@@ -151,10 +151,10 @@ def move_tree(tree: Path, data: Path, inode: int) -> None:
 
 def _inode(path: Path) -> int:
     try:
-        seen = os.lstat(path)
+        status = os.lstat(path)
     except FileNotFoundError:
         return 0
-    return seen.st_ino if stat.S_ISDIR(seen.st_mode) else 0
+    return status.st_ino if stat.S_ISDIR(status.st_mode) else 0
 
 
 class Settled(NamedTuple):
@@ -239,19 +239,19 @@ class AdoptedFiles:
         ctime_ns: int,
         wanted_ns: int,
     ) -> Settled:
-        seen = os.fstat(fd)
-        set_before = self._keep_mtime and keeps(seen.st_mtime_ns, wanted_ns)
-        if not stat.S_ISREG(seen.st_mode) or (seen.st_ino, seen.st_size) != (inode, size):
+        status = os.fstat(fd)
+        set_before = self._keep_mtime and keeps(status.st_mtime_ns, wanted_ns)
+        if not stat.S_ISREG(status.st_mode) or (status.st_ino, status.st_size) != (inode, size):
             return Settled("another file stands in its place")
-        if seen.st_mtime_ns != mtime_ns and not set_before:
+        if status.st_mtime_ns != mtime_ns and not set_before:
             return Settled("it was written to since it was read")
-        if seen.st_nlink != 1:
-            return Settled(f"it has {seen.st_nlink} names", others=True)
-        if seen.st_uid != self._uid:
-            return Settled(f"it is of the account {seen.st_uid}", others=True)
+        if status.st_nlink != 1:
+            return Settled(f"it has {status.st_nlink} names", others=True)
+        if status.st_uid != self._uid:
+            return Settled(f"it is of the account {status.st_uid}", others=True)
         if readable and self._is_being_written(fd):
             return Settled("it is open for writing", others=True)
-        certain = (seen.st_mtime_ns, seen.st_ctime_ns) == (mtime_ns, ctime_ns)
+        certain = (status.st_mtime_ns, status.st_ctime_ns) == (mtime_ns, ctime_ns)
         wanted = self._rules.file(path, self._mode)
         held = f"/proc/self/fd/{fd}"
         had = access.look(held, wanted)
@@ -263,7 +263,7 @@ class AdoptedFiles:
             os.fsync(fd)
         now = os.fstat(fd)
         if now.st_size != size or not (
-            now.st_mtime_ns == seen.st_mtime_ns or (self._keep_mtime and keeps(now.st_mtime_ns, wanted_ns))
+            now.st_mtime_ns == status.st_mtime_ns or (self._keep_mtime and keeps(now.st_mtime_ns, wanted_ns))
         ):
             return Settled("it was written to while it was taken over")
         return Settled("", now.st_mtime_ns, now.st_ctime_ns, certain)
@@ -293,8 +293,8 @@ class AdoptedFiles:
             try:
                 old = open_beneath(self._root, path, _READ)
                 stack.callback(os.close, old)
-                seen = os.fstat(old)
-                if not stat.S_ISREG(seen.st_mode) or (seen.st_ino, seen.st_size) != (inode, size):
+                status = os.fstat(old)
+                if not stat.S_ISREG(status.st_mode) or (status.st_ino, status.st_size) != (inode, size):
                     return 0
             except OSError:
                 return 0
@@ -308,7 +308,7 @@ class AdoptedFiles:
                     if not copy_range(old, new, 0, size):
                         os.unlink(temporary, dir_fd=above)
                         return 0
-                    os.utime(new, ns=(seen.st_mtime_ns, seen.st_mtime_ns))
+                    os.utime(new, ns=(status.st_mtime_ns, status.st_mtime_ns))
                     os.fsync(new)
                     self.set_aside(path)
                 except BaseException:

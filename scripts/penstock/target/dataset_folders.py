@@ -91,7 +91,7 @@ def check_owner(layout: DatasetLayout) -> None:
     away = layout.state == layout.state_file and _pointed(layout) is not None  # `check_state` says it
     for path in (layout.folder, layout.releases, *(() if away else (layout.state.parent, layout.state))):
         try:
-            seen = os.lstat(path)
+            status = os.lstat(path)
         except (FileNotFoundError, NotADirectoryError):
             # What is above it says so, or is no folder, as `check_root` says.
             continue
@@ -102,7 +102,7 @@ def check_owner(layout: DatasetLayout) -> None:
                 why=f"{error.strerror}, for {account(os.geteuid())}",
                 hint="ask the owner of the folder above it, or correct `target.root`",
             ) from None
-        _check_own(path, seen)
+        _check_own(path, status)
         if path == layout.folder:
             check_shape(layout)
             _check_folders(layout, () if away else layout.folders_of_owner)
@@ -147,28 +147,28 @@ def _check_names_stay(root: Path) -> None:
     | another group, everybody       | no     | PreflightError                            |
     """
     try:
-        seen = os.stat(root)
+        status = os.stat(root)
     except OSError:
         return
-    if not stat.S_ISDIR(seen.st_mode):
+    if not stat.S_ISDIR(status.st_mode):
         return
-    others = seen.st_mode & stat.S_IWOTH
-    group = seen.st_mode & stat.S_IWGRP and not _is_own_group(seen)
-    if (others or group) and not seen.st_mode & stat.S_ISVTX:
+    others = status.st_mode & stat.S_IWOTH
+    group = status.st_mode & stat.S_IWGRP and not _is_own_group(status)
+    if (others or group) and not status.st_mode & stat.S_ISVTX:
         raise PreflightError(
             "the target's root is open to others",
             where=str(root),
             why=f"{'everybody' if others else 'its group'} may rename the datasets' folders in it "
-            f"(mode {stat.S_IMODE(seen.st_mode):04o})",
+            f"(mode {stat.S_IMODE(status.st_mode):04o})",
             hint=f"`chmod +t {root}` keeps each name with who made it; or take the write permission away",
         )
 
 
-def _is_own_group(seen: os.stat_result) -> bool:
+def _is_own_group(status: os.stat_result) -> bool:
     """Whether the group is that of the owner alone: it carries the owner's name, by custom, and has no other
     member."""
     try:
-        group, owner = grp.getgrgid(seen.st_gid), pwd.getpwuid(seen.st_uid).pw_name
+        group, owner = grp.getgrgid(status.st_gid), pwd.getpwuid(status.st_uid).pw_name
         return group.gr_name == owner and set(group.gr_mem) <= {owner}
     except KeyError:
         return False
@@ -484,12 +484,12 @@ def sweep_old(folder: Path, names: re.Pattern[str]) -> None:
         before = clock.now(folder) - LEFT_AFTER if left else 0.0
         for entry in left:
             with contextlib.suppress(OSError):
-                seen = entry.stat(follow_symlinks=False)
-                if seen.st_uid != os.geteuid() or max(seen.st_mtime, seen.st_ctime) >= before:
+                status = entry.stat(follow_symlinks=False)
+                if status.st_uid != os.geteuid() or max(status.st_mtime, status.st_ctime) >= before:
                     continue
-                if stat.S_ISREG(seen.st_mode):
+                if stat.S_ISREG(status.st_mode):
                     os.unlink(entry.path)
-                elif stat.S_ISDIR(seen.st_mode):
+                elif stat.S_ISDIR(status.st_mode):
                     os.rmdir(entry.path)
 
 
@@ -525,13 +525,13 @@ def _with_mode(path: Path, mode: int, gid: int | None = None) -> None:
         os.close(fd)
 
 
-def _check_own(path: Path, seen: os.stat_result) -> None:
+def _check_own(path: Path, status: os.stat_result) -> None:
     why = ""
-    if not stat.S_ISDIR(seen.st_mode):
+    if not stat.S_ISDIR(status.st_mode):
         why = "it is not a folder (links are not followed below the root)"
-    elif seen.st_uid != os.geteuid():
-        why = f"it belongs to {account(seen.st_uid)}, and this is {account(os.geteuid())}"
-    elif seen.st_mode & stat.S_IWOTH:
+    elif status.st_uid != os.geteuid():
+        why = f"it belongs to {account(status.st_uid)}, and this is {account(os.geteuid())}"
+    elif status.st_mode & stat.S_IWOTH:
         why = "everybody may write in it"
     if why:
         raise PreflightError(

@@ -291,15 +291,15 @@ class Mender:
         return fd
 
     def _set(self, name: str, fd: int, path: str) -> None:
-        seen = os.fstat(fd)
-        if stat.S_ISDIR(seen.st_mode):
+        status = os.fstat(fd)
+        if stat.S_ISDIR(status.st_mode):
             wanted = self._rules.folder(path, self._dir_mode)
         else:
             wanted = self._rules.file(path, self._file_mode)
         # As audits have it: the owner's own is as published, also where root gave it the dataset since.
-        mine = os.geteuid() != 0 and seen.st_uid == os.geteuid()
-        uid = -1 if mine or self._uid is None or seen.st_uid == self._uid else self._uid
-        gid = -1 if self._gid is None or seen.st_gid == self._gid else self._gid
+        mine = os.geteuid() != 0 and status.st_uid == os.geteuid()
+        uid = -1 if mine or self._uid is None or status.st_uid == self._uid else self._uid
+        gid = -1 if self._gid is None or status.st_gid == self._gid else self._gid
         if (uid, gid) != (-1, -1):
             try:
                 os.chown(name, uid, gid)
@@ -307,7 +307,7 @@ class Mender:
                 raise ObjectError(
                     "its owner or group is not for this account to give back",
                     where=printable(path),
-                    why=f"owner {seen.st_uid}, group {seen.st_gid}",
+                    why=f"owner {status.st_uid}, group {status.st_gid}",
                 ) from None
         put_right(name, wanted, None)
 

@@ -82,8 +82,8 @@ class Links:
         there, old = split(held_as or path)
         try:
             base = self._staging.base(base_data)[1].get(there)
-            seen = os.stat(old, dir_fd=base, follow_symlinks=False)
-            if not self._linkable(seen, path, size, mtime_ns) or not self._same_acl(base, old, path):
+            status = os.stat(old, dir_fd=base, follow_symlinks=False)
+            if not self._linkable(status, path, size, mtime_ns) or not self._same_acl(base, old, path):
                 return False
             folder = self._staging.enter(parent, make=True)
             temporary = self._staging.temporary()
@@ -95,7 +95,7 @@ class Links:
         try:
             made = os.stat(temporary, dir_fd=folder, follow_symlinks=False)
             # BeeGFS can be set to make symbolic links instead, silently.
-            same = (made.st_dev, made.st_ino) == (seen.st_dev, seen.st_ino)
+            same = (made.st_dev, made.st_ino) == (status.st_dev, status.st_ino)
             if same:
                 os.rename(temporary, name, src_dir_fd=folder, dst_dir_fd=folder)
                 if self._staging.fsync:
@@ -170,13 +170,13 @@ class Links:
         """None where it cannot be linked; `_STANDING` where its name is there already."""
         name = path.rpartition("/")[2]
         try:
-            seen = os.stat(name, dir_fd=base, follow_symlinks=False)
-            if not self._linkable(seen, path, size, mtime_ns) or not self._same_acl(base, name, path):
+            status = os.stat(name, dir_fd=base, follow_symlinks=False)
+            if not self._linkable(status, path, size, mtime_ns) or not self._same_acl(base, name, path):
                 return None
             os.link(name, name, src_dir_fd=base, dst_dir_fd=folder, follow_symlinks=False)
             after = os.stat(name, dir_fd=folder, follow_symlinks=False)
-            if (after.st_dev, after.st_ino) == (seen.st_dev, seen.st_ino):
-                return Linked(seen.st_ino, seen.st_ctime_ns, after.st_ctime_ns)
+            if (after.st_dev, after.st_ino) == (status.st_dev, status.st_ino):
+                return Linked(status.st_ino, status.st_ctime_ns, after.st_ctime_ns)
             # BeeGFS can be set to make symbolic links instead, silently.
             os.unlink(name, dir_fd=folder)
         except FileExistsError:
@@ -219,15 +219,15 @@ class Links:
         """Whether a regular file of this size, and of this time if one is given, stands under its name."""
         parent, name = split(path)
         try:
-            seen = os.stat(name, dir_fd=self._staging.enter(parent, make=False), follow_symlinks=False)
+            status = os.stat(name, dir_fd=self._staging.enter(parent, make=False), follow_symlinks=False)
         except OSError as error:
             if error.errno in _UNLINKABLE or error.errno == errno.ELOOP:
                 return False
             raise storage_error(error, "cannot look at", path) from None
         return (
-            stat.S_ISREG(seen.st_mode)
-            and seen.st_size == size
-            and (mtime_ns is None or not self._staging.keep_mtime or keeps(seen.st_mtime_ns, mtime_ns))
+            stat.S_ISREG(status.st_mode)
+            and status.st_size == size
+            and (mtime_ns is None or not self._staging.keep_mtime or keeps(status.st_mtime_ns, mtime_ns))
         )
 
     def move(self, staging: Abandoned, path: str, size: int, mtime_ns: int | None) -> bool:
@@ -242,12 +242,12 @@ class Links:
         try:
             root, folders = self._staging.base(staging.data)
             base = folders.get(parent)
-            seen = os.stat(name, dir_fd=base, follow_symlinks=False)
-            if not stat.S_ISREG(seen.st_mode) or seen.st_size != size:
+            status = os.stat(name, dir_fd=base, follow_symlinks=False)
+            if not stat.S_ISREG(status.st_mode) or status.st_size != size:
                 return False
-            if mtime_ns is not None and self._staging.keep_mtime and not keeps(seen.st_mtime_ns, mtime_ns):
+            if mtime_ns is not None and self._staging.keep_mtime and not keeps(status.st_mtime_ns, mtime_ns):
                 return False
-            if seen.st_nlink != 1 and not (self._alike(seen, path) and self._same_acl(base, name, path)):
+            if status.st_nlink != 1 and not (self._alike(status, path) and self._same_acl(base, name, path)):
                 return False
             folder = self._staging.enter(parent, make=True)
             # A staging that was renamed since it was planned or opened is a release by now, or another run's.
@@ -270,10 +270,10 @@ class Links:
             self._staging.touched.add(parent)
         return True
 
-    def _alike(self, seen: os.stat_result, path: str) -> bool:
+    def _alike(self, status: os.stat_result, path: str) -> bool:
         """Whether it has the mode and the group that this file gets here."""
-        return stat.S_IMODE(seen.st_mode) == self._staging.file_mode(path) and (
-            self._staging.gid is None or seen.st_gid == self._staging.gid
+        return stat.S_IMODE(status.st_mode) == self._staging.file_mode(path) and (
+            self._staging.gid is None or status.st_gid == self._staging.gid
         )
 
     def _same_acl(self, folder: int, name: str, path: str) -> bool:
@@ -282,10 +282,10 @@ class Links:
         held = f"/proc/self/fd/{folder}/{name}"
         return wanted is None or acl_xattrs.allows(acl_xattrs.read(held, follow=False), wanted)
 
-    def _linkable(self, seen: os.stat_result, path: str, size: int, mtime_ns: int) -> bool:
+    def _linkable(self, status: os.stat_result, path: str, size: int, mtime_ns: int) -> bool:
         return (
-            stat.S_ISREG(seen.st_mode)
-            and seen.st_size == size
-            and (not self._staging.keep_mtime or keeps(seen.st_mtime_ns, mtime_ns))
-            and self._alike(seen, path)
+            stat.S_ISREG(status.st_mode)
+            and status.st_size == size
+            and (not self._staging.keep_mtime or keeps(status.st_mtime_ns, mtime_ns))
+            and self._alike(status, path)
         )

@@ -141,20 +141,20 @@ def set_permissions(
                     counts["changed_folders"] += change(list(together), "dir")
                 left.clear()
 
-        for found in walk(data):
-            differs = _differs(data, found, partial(wanted, found.kind), gid) or rules.has_acl
-            while above and not found.path.startswith(above[-1][0] + "/"):
+        for walked in walk(data):
+            differs = _differs(data, walked, partial(wanted, walked.kind), gid) or rules.has_acl
+            while above and not walked.path.startswith(above[-1][0] + "/"):
                 path, changes = above.pop()
                 if changes:
                     left.append(path)
             close_left(TOGETHER)
-            if found.kind == "dir":
+            if walked.kind == "dir":
                 counts["folders"] += 1
-                above.append((found.path, differs))
+                above.append((walked.path, differs))
                 continue
             counts["files"] += 1
             if differs:
-                files.append(found.path)
+                files.append(walked.path)
                 if len(files) == TOGETHER:
                     counts["changed_files"] += change(files, "file")
                     files.clear()
@@ -185,11 +185,11 @@ def unseal(data: Path, paths: Iterable[str]) -> None:
                 try:
                     parent, _, name = path.rpartition("/")
                     above = folders.get(parent)
-                    seen = os.stat(name, dir_fd=above, follow_symlinks=False)
-                    if not stat.S_ISREG(seen.st_mode):
+                    status = os.stat(name, dir_fd=above, follow_symlinks=False)
+                    if not stat.S_ISREG(status.st_mode):
                         os.unlink(name, dir_fd=above)
-                    elif not seen.st_mode & stat.S_IWUSR:
-                        mode = stat.S_IMODE(seen.st_mode) | stat.S_IRUSR | stat.S_IWUSR
+                    elif not status.st_mode & stat.S_IWUSR:
+                        mode = stat.S_IMODE(status.st_mode) | stat.S_IRUSR | stat.S_IWUSR
                         _set(root, path, Access(mode), None)
                 except FileNotFoundError:
                     continue
@@ -209,19 +209,19 @@ def _opened(data: Path) -> Iterator[int]:
         os.close(root)
 
 
-def _differs(data: Path, found: Found, wanted: Callable[[str], Access], gid: int | None) -> bool:
+def _differs(data: Path, walked: Found, wanted: Callable[[str], Access], gid: int | None) -> bool:
     """Whether it needs another mode or group. Raises FailedError where it must not be changed."""
-    if found.kind not in ("file", "dir"):
+    if walked.kind not in ("file", "dir"):
         raise FailedError(
             "staging holds something that is neither a file nor a folder",
-            where=printable(found.path),
+            where=printable(walked.path),
             why="penstock makes none (a source's links go by the dataset's `links`)",
-            hint=f"find out who did, and remove {printable(str(data / found.path))}",
+            hint=f"find out who did, and remove {printable(str(data / walked.path))}",
         )
-    if found.mode == wanted(found.path).mode and (gid is None or found.gid == gid):
+    if walked.mode == wanted(walked.path).mode and (gid is None or walked.gid == gid):
         return False
-    if found.kind == "file" and found.links != 1:
-        raise _shared(found.path, f"mode {found.mode:04o}, group {found.gid}, {found.links} links")
+    if walked.kind == "file" and walked.links != 1:
+        raise _shared(walked.path, f"mode {walked.mode:04o}, group {walked.gid}, {walked.links} links")
     return True
 
 
@@ -251,13 +251,13 @@ def _set(root: int, path: str, wanted: Access, gid: int | None) -> bool:
                     hint="see who else writes into the staging; then the same command goes on",
                 )
             held = f"/proc/self/fd/{fd}"
-            seen = access.look(held, wanted)
-            if access.right(seen, wanted, gid):
+            actual = access.look(held, wanted)
+            if access.right(actual, wanted, gid):
                 return False
-            if wanted.acl is not None and seen.kind == stat.S_IFREG and seen.links != 1:
-                raise _shared(path, f"{seen.told(wanted)}, {seen.links} links")
-            access.give(held, seen, wanted, gid)
-            seen = access.look(held, wanted)
+            if wanted.acl is not None and actual.kind == stat.S_IFREG and actual.links != 1:
+                raise _shared(path, f"{actual.told(wanted)}, {actual.links} links")
+            access.give(held, actual, wanted, gid)
+            actual = access.look(held, wanted)
         finally:
             os.close(fd)
     except OSError as error:
@@ -267,11 +267,11 @@ def _set(root: int, path: str, wanted: Access, gid: int | None) -> bool:
             why=str(error.strerror),
             hint="only a member of the group can give it; only the owner can set modes and ACLs",
         ) from None
-    if not access.right(seen, wanted, gid):
+    if not access.right(actual, wanted, gid):
         raise FailedError(
             "a file or folder does not keep the permissions that were set",
             where=printable(path or "."),
-            why=f"it has {seen.told(wanted)} again; set were {_told(wanted, gid).removeprefix('mode ')}",
+            why=f"it has {actual.told(wanted)} again; set were {_told(wanted, gid).removeprefix('mode ')}",
             hint="the file system forces modes or groups: look at its mount options",
         )
     return True

@@ -52,16 +52,16 @@ class Parts:
             folder = self._staging.enter(parent, make=True)
             fd = os.open(name, _PART, self._staging.file_mode(path) | 0o600, dir_fd=folder)
             pending = Pending(fd, path, parent, name, "", size, True, offset)
-            seen = os.fstat(fd)
-            if not stat.S_ISREG(seen.st_mode) or seen.st_nlink > 1:
+            status = os.fstat(fd)
+            if not stat.S_ISREG(status.st_mode) or status.st_nlink > 1:
                 raise FailedError(
                     "a giant's place is taken by something else",
                     where=printable(path),
-                    why=f"{seen.st_nlink} links" if stat.S_ISREG(seen.st_mode) else "it is no file",
+                    why=f"{status.st_nlink} links" if stat.S_ISREG(status.st_mode) else "it is no file",
                     hint=f"remove {printable(str(self._staging.data / path))}: the same command goes on",
                 )
             self._staging.alive(pending)
-            if seen.st_size != size:
+            if status.st_size != size:
                 os.ftruncate(fd, size)
             if self._staging.chown:
                 self._staging.dress(fd, 0)
@@ -204,7 +204,7 @@ def shared_stands(data: Path, path: str, temporary: str, size: int) -> bool:
 def _stands(folder: int, name: str, size: int) -> bool:
     """Whether a file of one name and this size has this name. Its bytes are proven when it is read back."""
     try:
-        seen = os.stat(name, dir_fd=folder, follow_symlinks=False)
+        status = os.stat(name, dir_fd=folder, follow_symlinks=False)
     except FileNotFoundError:
         return False
-    return stat.S_ISREG(seen.st_mode) and seen.st_nlink == 1 and seen.st_size == size
+    return stat.S_ISREG(status.st_mode) and status.st_nlink == 1 and status.st_size == size

@@ -128,12 +128,12 @@ def _sealed(folder: Path) -> None:
 def open_to_readers(staging: Path) -> None:
     """Give the folder of a release, and all files beside its `data`, the group, ACL and read bits of `data`.
     Raises OSError, FailedError."""
-    seen = os.lstat(staging / DATA)
-    if not stat.S_ISDIR(seen.st_mode):
+    status = os.lstat(staging / DATA)
+    if not stat.S_ISDIR(status.st_mode):
         raise FailedError(
             "the staging holds no data folder", where=str(staging), hint="`penstock run` stages it anew"
         )
-    mode, acl = stat.S_IMODE(seen.st_mode), _acl(staging / DATA)
+    mode, acl = stat.S_IMODE(status.st_mode), _acl(staging / DATA)
     with os.scandir(staging) as entries:
         names = sorted(e.name for e in entries if e.name != DATA)
     for name in names:
@@ -148,7 +148,7 @@ def open_to_readers(staging: Path) -> None:
                     where=printable(str(staging / name)),
                     hint="move it away; then the same command goes on",
                 )
-            set_owner_mode(fd, mode & 0o444, seen.st_gid)
+            set_owner_mode(fd, mode & 0o444, status.st_gid)
             if acl is not None:
                 acl_xattrs.write(fd, tuple(entry._replace(bits=entry.bits & 4) for entry in acl))
             os.fsync(fd)
@@ -156,11 +156,11 @@ def open_to_readers(staging: Path) -> None:
             os.close(fd)
     fd = os.open(staging, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)
     try:
-        set_owner_mode(fd, mode, seen.st_gid)
+        set_owner_mode(fd, mode, status.st_gid)
         if acl is not None:
             acl_xattrs.write(fd, acl)
             # It can clear the setgid bit.
-            set_owner_mode(fd, mode, seen.st_gid)
+            set_owner_mode(fd, mode, status.st_gid)
         os.fsync(fd)
     finally:
         os.close(fd)

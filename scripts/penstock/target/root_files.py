@@ -39,13 +39,13 @@ def look(root: Path, name: str, most: int) -> RootFile | None:
     does not answer."""
     path = root / name
     try:
-        seen, owner = path.lstat(), root.stat().st_uid
+        status, owner = path.lstat(), root.stat().st_uid
     except (FileNotFoundError, NotADirectoryError):
         return None
-    if not stat.S_ISREG(seen.st_mode) or seen.st_nlink != 1:
+    if not stat.S_ISREG(status.st_mode) or status.st_nlink != 1:
         return RootFile(ignored="it is no plain file with one name")
-    by = account(seen.st_uid)
-    if seen.st_uid not in (0, owner):
+    by = account(status.st_uid)
+    if status.st_uid not in (0, owner):
         return RootFile(by, ignored=f"it belongs to {by}, and not to the root's owner or to root")
     try:
         with plain_files.opened(path) as file:

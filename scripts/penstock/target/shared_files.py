@@ -120,9 +120,9 @@ def make_folder_for_readers(path: Path, like: Path) -> None:
     there these rights. Sticky: each changes its own postings alone. Raises OSError; FailedError for what is
     no folder of this account."""
     durable.make_dirs(path, 0o700)
-    seen, acl = like.stat(), _acl(like)
+    status, acl = like.stat(), _acl(like)
     # With an ACL the group bits of the mode are its mask.
-    mode = 0o1700 | sum(7 * bit for bit in (0o010, 0o001) if seen.st_mode & (bit << 2))
+    mode = 0o1700 | sum(7 * bit for bit in (0o010, 0o001) if status.st_mode & (bit << 2))
     fd = os.open(path, OPEN_FOLDER)
     try:
         there = os.fstat(fd)
@@ -131,7 +131,7 @@ def make_folder_for_readers(path: Path, like: Path) -> None:
                 "a folder for readers is another account's", where=printable(str(path)), hint="move it away"
             )
         setgid = there.st_mode & stat.S_ISGID
-        changed = set_owner_mode(fd, mode | setgid, seen.st_gid)
+        changed = set_owner_mode(fd, mode | setgid, status.st_gid)
         if acl is not None:
             wanted = tuple(one._replace(bits=7 if one.bits & 4 else 0) for one in acl)
             if acl_xattrs.read(fd) != wanted:
@@ -155,13 +155,13 @@ def _acl(folder: Path) -> Acl | None:
 
 def _make_folder(path: Path, mode: int) -> None:
     durable.make_dirs(path, mode)
-    seen = path.lstat()
-    alone = not seen.st_mode & OF_OTHERS
-    if not stat.S_ISDIR(seen.st_mode) or not (alone or seen.st_mode & stat.S_ISVTX):
+    status = path.lstat()
+    alone = not status.st_mode & OF_OTHERS
+    if not stat.S_ISDIR(status.st_mode) or not (alone or status.st_mode & stat.S_ISVTX):
         raise FailedError(
             "a folder of many accounts is not safe",
             where=printable(str(path)),
-            why=f"mode {stat.S_IMODE(seen.st_mode):04o}: others may remove what this account makes in it",
+            why=f"mode {stat.S_IMODE(status.st_mode):04o}: others may remove what this account makes in it",
             hint=f"chmod {FOLDER_OF_ALL:o} {path}, as its owner",
         )
 
@@ -243,12 +243,12 @@ def _posting(folder: Path, name: str) -> Posting | None:
             raise
         # Withdrawn since, no plain file, or of a mode that keeps it from readers.
         return None
-    seen = os.fstat(fd)
-    if seen.st_nlink != 1 or seen.st_size > LONGEST:
+    status = os.fstat(fd)
+    if status.st_nlink != 1 or status.st_size > LONGEST:
         os.close(fd)
         return None
     try:
         value = bounded_json.loads(plain_files.content(fd, LONGEST))
     except ValueError:
         value = None
-    return Posting(name, seen.st_uid, seen.st_mtime, value)
+    return Posting(name, status.st_uid, status.st_mtime, value)

@@ -124,12 +124,12 @@ class StagingFolder:
         write bit, or the staging folder moved. One fstat; to be called now and then while a large file
         is written."""
         try:
-            seen = os.fstat(pending.fd)
+            status = os.fstat(pending.fd)
         except OSError as error:
             raise storage_error(error, "cannot look at", pending.path) from None
-        if seen.st_nlink == 0:
+        if status.st_nlink == 0:
             raise self.fenced(pending.path, "its file was removed")
-        if pending.part and not seen.st_mode & stat.S_IWUSR:
+        if pending.part and not status.st_mode & stat.S_IWUSR:
             raise self.fenced(pending.path, "its file was sealed by the permissions step")
         if self.is_due:
             self.look()
@@ -203,10 +203,10 @@ class StagingFolder:
         """Give a new file its group where the folder does not, and reserve `size` bytes where the file system
         can. Raises OSError."""
         if self.chown and self.gid is not None:
-            seen = os.fstat(fd)
-            if seen.st_gid != self.gid:
+            status = os.fstat(fd)
+            if status.st_gid != self.gid:
                 os.fchown(fd, -1, self.gid)
-                os.fchmod(fd, stat.S_IMODE(seen.st_mode))
+                os.fchmod(fd, stat.S_IMODE(status.st_mode))
         if size >= PREALLOCATE and self.preallocate:
             try:
                 libc.fallocate(fd, size)
@@ -224,12 +224,12 @@ class StagingFolder:
         """Raises FailedError where the staging folder is gone or another one has its name: it is renamed when
         it is published, and nothing may be written into it from then on."""
         try:
-            seen = os.stat(self.data)
+            status = os.stat(self.data)
         except FileNotFoundError:
             raise self.fenced(str(self.data), "the staging folder is gone") from None
         except OSError as error:
             raise storage_error(error, "cannot look at the staging folder", str(self.data)) from None
-        if self._identity not in (None, (seen.st_dev, seen.st_ino)):
+        if self._identity not in (None, (status.st_dev, status.st_ino)):
             raise self.fenced(str(self.data), "the staging folder is another one")
         self._looked = time.monotonic()
 

@@ -62,12 +62,12 @@ def _sweep(data: Path, swept: list[str]) -> None:
             if error is not None:
                 error.filename = str(data / level.prefix / (names[0] if names else ""))
                 raise error
-            found = [name for name in names if TEMPORARY.fullmatch(name)] if kind == FILE else []
-            if not found:
+            temporaries = [name for name in names if TEMPORARY.fullmatch(name)] if kind == FILE else []
+            if not temporaries:
                 continue
             mode = _open_to_owner(level.fd)
             try:
-                for name in found:
+                for name in temporaries:
                     with contextlib.suppress(FileNotFoundError):
                         os.unlink(name, dir_fd=level.fd)
                         swept.append(level.prefix + name)
