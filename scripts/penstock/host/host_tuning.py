@@ -79,10 +79,10 @@ def sysctl_results(profile: SysctlProfile, proc: Root = PROC) -> list[CheckResul
 
 
 def _sysctl_result(name: str, wanted: str, proc: Root) -> CheckResult:
-    found = _text(Path(proc, "sys", *name.split(".")))
-    if found is None:
+    setting = _text(Path(proc, "sys", *name.split(".")))
+    if setting is None:
         return CheckResult(name, "not known: /proc/sys of this host has no such name", "note", wanted)
-    return CheckResult(name, found, "ok" if found == wanted else "warning", wanted)
+    return CheckResult(name, setting, "ok" if setting == wanted else "warning", wanted)
 
 
 def drop_in_path(profile: SysctlProfile) -> str:
@@ -118,14 +118,14 @@ def _numa_balancing(proc: Root) -> CheckResult:
     about, wanted = "NUMA balancing", "off (numa_balancing=disable on the kernel's command line)"
     now = _text(Path(proc, "sys/kernel/numa_balancing"))
     given = _option(proc, "numa_balancing")
-    told = f"; the command line has {given}" if given else "; the command line does not set it"
+    on_command_line = f"; the command line has {given}" if given else "; the command line does not set it"
     if now is None:
-        return CheckResult(about, f"this kernel has none{told}", "ok", wanted)
-    found = f"kernel.numa_balancing is {now}{told}"
+        return CheckResult(about, f"this kernel has none{on_command_line}", "ok", wanted)
+    text = f"kernel.numa_balancing is {now}{on_command_line}"
     if now == "0":
-        return CheckResult(about, found, "ok", wanted)
+        return CheckResult(about, text, "ok", wanted)
     mend = "`kernel.numa_balancing = 0` in /etc/sysctl.d, or numa_balancing=disable and a reboot"
-    return CheckResult(about, found, "note", wanted, mend)
+    return CheckResult(about, text, "note", wanted, mend)
 
 
 def _iommu(proc: Root, sys: Root) -> CheckResult:
@@ -140,12 +140,14 @@ def _iommu(proc: Root, sys: Root) -> CheckResult:
     units = _entries(Path(sys, "class/iommu"))
     groups = _entries(Path(sys, "kernel/iommu_groups"))
     given = _option(proc, "intel_iommu")
-    told = f"the command line has {given}" if given else "the command line does not set intel_iommu"
+    on_command_line = (
+        f"the command line has {given}" if given else "the command line does not set intel_iommu"
+    )
     if not units and not groups:
-        return CheckResult(about, f"none is in use; {told}", "ok", wanted)
-    found = f"{len(units)} in use, {len(groups)} groups of devices; {told}"
+        return CheckResult(about, f"none is in use; {on_command_line}", "ok", wanted)
+    text = f"{len(units)} in use, {len(groups)} groups of devices; {on_command_line}"
     mend = "intel_iommu=off and a reboot, or off in UEFI; not where devices are handed to virtual machines"
-    return CheckResult(about, found, "note", wanted, mend)
+    return CheckResult(about, text, "note", wanted, mend)
 
 
 def _threads(sys: Root) -> CheckResult:

@@ -45,11 +45,11 @@ class Mount(NamedTuple):
 def option_values(options: str) -> dict[str, tuple[str, ...]]:
     """Of a list with commas. An option may stand twice (`core=3,core=4`); commas between double quotes are
     part of a value (`context="...:c1,c2"`)."""
-    found: dict[str, tuple[str, ...]] = {}
+    values: dict[str, tuple[str, ...]] = {}
     for one in re.findall(r'(?:[^,"]|"[^"]*"?)+', options):
         name, given, value = one.partition("=")
-        found[name] = (*found.get(name, ()), *((value,) if given else ()))
-    return found
+        values[name] = (*values.get(name, ()), *((value,) if given else ()))
+    return values
 
 
 def mounts(proc: str | os.PathLike[str] = PROC) -> list[Mount]:
@@ -59,15 +59,15 @@ def mounts(proc: str | os.PathLike[str] = PROC) -> list[Mount]:
             lines = stream.read().split("\n")
     except OSError:
         return []
-    found = []
+    made = []
     for line in lines:
         left, _, right = line.partition(" - ")
         fields, tail = left.split(" "), right.split(" ")
         if len(fields) >= 6 and len(tail) >= 3:
             options = f"{fields[5]},{tail[2]}"
             device, root = _plain(tail[1]), _plain(fields[3])
-            found.append(Mount(fields[2], _plain(fields[4]), tail[0], options, device, root))
-    return found
+            made.append(Mount(fields[2], _plain(fields[4]), tail[0], options, device, root))
+    return made
 
 
 def mount_of(path: str, proc: str | os.PathLike[str] = PROC) -> Mount:

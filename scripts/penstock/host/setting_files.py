@@ -21,9 +21,9 @@ def setting(path: Path, name: str) -> FileValue:
         return FileValue(shown)
     except OSError as error:
         return FileValue(shown, error=error.strerror or str(error))
-    found = None
+    last = None
     for line in lines:
         key, equals, value = line.partition("#")[0].partition("=")
         if equals and key.strip().lower() == name.lower():
-            found = printable(value.strip().strip("\"'"))
-    return FileValue(shown, found)
+            last = printable(value.strip().strip("\"'"))
+    return FileValue(shown, last)

@@ -41,25 +41,25 @@ class SignatureError(Exception):
 
 def check_key(path: Path) -> None:
     """Raises PreflightError for a key that cannot be read, or that others could read or replace."""
-    seen = _looked_at(path, "target.sign_with")
+    status = _looked_at(path, "target.sign_with")
     others = 0o022 if _is_public(path) else 0o077
-    if stat.S_IMODE(seen.st_mode) & others:
+    if stat.S_IMODE(status.st_mode) & others:
         raise PreflightError(
             "others may read or replace the key that signs",
             where=f"target.sign_with: {path}",
-            why=f"its mode is {stat.S_IMODE(seen.st_mode):04o}",
+            why=f"its mode is {stat.S_IMODE(status.st_mode):04o}",
             hint=f"chmod {'go-w' if others == 0o022 else 'go='} {path}",
         )
 
 
 def check_signers(path: Path) -> None:
     """Raises PreflightError for a file of signers that cannot be read, or that others may change."""
-    seen = _looked_at(path, "target.signers")
-    if stat.S_IMODE(seen.st_mode) & 0o022:
+    status = _looked_at(path, "target.signers")
+    if stat.S_IMODE(status.st_mode) & 0o022:
         raise PreflightError(
             "others may change who signs",
             where=f"target.signers: {path}",
-            why=f"its mode is {stat.S_IMODE(seen.st_mode):04o}",
+            why=f"its mode is {stat.S_IMODE(status.st_mode):04o}",
             hint=f"chmod go-w {path}",
         )
 
@@ -118,18 +118,18 @@ def signer(signers: Path, content: bytes, signature: bytes, at: str) -> str:
         # By the reader's own number: the kernel shows a process's files to others only as it sees fit.
         asked = ("-O", f"verify-time={when}", "-f", str(signers), "-s", f"/proc/self/fd/{fd}")
         run = partial(command.run, deadline=DEADLINE, inherited=(fd,))
-        found = run((PROGRAM, "-Y", "find-principals", *asked))
-        if not found.there:
-            raise _not_there(found)
-        said = found
-        if _NO_ACCOUNT in found.words:
+        principals = run((PROGRAM, "-Y", "find-principals", *asked))
+        if not principals.there:
+            raise _not_there(principals)
+        said = principals
+        if _NO_ACCOUNT in principals.words:
             raise PreflightError(
                 "a signature cannot be verified here",
                 where=PROGRAM,
-                why=found.words,
+                why=principals.words,
                 hint="ssh-keygen works for accounts alone that this machine knows by name (getent passwd)",
             )
-        for name in _names(found.out) if found.ok else ():
+        for name in _names(principals.out) if principals.ok else ():
             argv = (PROGRAM, "-Y", "verify", "-n", NAMESPACE, "-I", name, *asked)
             said = run(argv, given=text)
             if said.ok:
@@ -141,7 +141,7 @@ def signer(signers: Path, content: bytes, signature: bytes, at: str) -> str:
             why=said.why,
             hint="install OpenSSH 8.2 or later here (ssh-keygen)",
         )
-    raise SignatureError("it is by none of `target.signers`" if said is found else said.words)
+    raise SignatureError("it is by none of `target.signers`" if said is principals else said.words)
 
 
 def _names(told: str) -> Iterator[str]:
@@ -153,7 +153,7 @@ def _names(told: str) -> Iterator[str]:
 
 def _looked_at(path: Path, key: str) -> os.stat_result:
     try:
-        seen = path.stat()
+        status = path.stat()
         with path.open("rb"):
             pass
     except OSError as error:
@@ -163,18 +163,18 @@ def _looked_at(path: Path, key: str) -> os.stat_result:
             why=str(error.strerror),
             hint="correct the path, or let this account read the file",
         ) from None
-    if not stat.S_ISREG(seen.st_mode):
+    if not stat.S_ISREG(status.st_mode):
         raise PreflightError(
             "a file that signatures need is no file", where=f"{key}: {path}", hint="name the key's file there"
         )
-    if seen.st_uid not in (0, os.geteuid()) and key == "target.sign_with":
+    if status.st_uid not in (0, os.geteuid()) and key == "target.sign_with":
         raise PreflightError(
             "the key that signs belongs to another account",
             where=f"{key}: {path}",
-            why=f"uid {seen.st_uid}",
+            why=f"uid {status.st_uid}",
             hint="name a key of this account, or run as that account",
         )
-    return seen
+    return status
 
 
 def _is_public(path: Path) -> bool:

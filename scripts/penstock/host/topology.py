@@ -86,7 +86,7 @@ def _numa_nodes(sys: str | os.PathLike[str]) -> dict[int, frozenset[int]]:
         names = os.listdir(folder)
     except OSError:
         return {}
-    found: dict[int, frozenset[int]] = {}
+    nodes: dict[int, frozenset[int]] = {}
     for number in sorted(int(name[4:]) for name in names if re.fullmatch(r"node\d+", name)):
         try:
             with open(f"{folder}/node{number}/cpulist", encoding="ascii") as stream:
@@ -94,8 +94,8 @@ def _numa_nodes(sys: str | os.PathLike[str]) -> dict[int, frozenset[int]]:
         except (OSError, ValueError):
             return {}
         if cpus:
-            found[number] = cpus
-    return found
+            nodes[number] = cpus
+    return nodes
 
 
 def _groups(found: Mapping[Hashable, list[int]]) -> tuple[tuple[int, ...], ...]:
@@ -113,14 +113,14 @@ def _below_l3(caches: Path) -> tuple[int, ...]:
 def _nics(sys: str | os.PathLike[str]) -> tuple[Nic, ...]:
     """Network devices that are devices of the machine; `lo`, bridges and VLANs are none."""
     folder = Path(sys, "class/net")
-    found = []
+    nics = []
     for name in sorted(_entries(folder)):
         if not (folder / name / "device").is_dir():
             continue
         node = _number(folder / name / "device/numa_node")
         # -1 is the kernel's word for "not known".
-        found.append(Nic(printable(name), node if node is not None and node >= 0 else None))
-    return tuple(found)
+        nics.append(Nic(printable(name), node if node is not None and node >= 0 else None))
+    return tuple(nics)
 
 
 def _given(value: object) -> bool:
