@@ -29,10 +29,10 @@ def deciding(config: Config, dataset: DatasetConfig) -> dict[str, object]:
 
 
 def _deciding(part: DataclassInstance) -> dict[str, object]:
-    found: dict[str, object] = {}
+    values: dict[str, object] = {}
     for field in fields(part):
         if DECIDES in get_args(field.type):
             value = getattr(part, field.name)
             several = is_dataclass(value) and not isinstance(value, type)
-            found[field.name] = _deciding(value) if several else plain(value)
-    return found
+            values[field.name] = _deciding(value) if several else plain(value)
+    return values

@@ -134,15 +134,15 @@ def _checked(
     hidden = [Problem(where, why) for where, why in secret_check.offenders(raw)]
     if hidden:
         raise _error(file, document, hidden, hint=secret_check.HINT)
-    found = [Problem(where, why) for where, why in unclear.items()]
-    found += _control_characters(raw)
+    problems = [Problem(where, why) for where, why in unclear.items()]
+    problems += _control_characters(raw)
     # What is read in different ways has been told; whether it would do as text does not matter.
-    found += [problem for problem in validation.problems(raw) if problem.path not in unclear]
-    found += storage_options.problems(root)
-    if not found:
-        found = list(_meaning(root))
-    if found:
-        raise _error(file, document, found)
+    problems += [problem for problem in validation.problems(raw) if problem.path not in unclear]
+    problems += storage_options.problems(root)
+    if not problems:
+        problems = list(_meaning(root))
+    if problems:
+        raise _error(file, document, problems)
     said = None if policy is None else site.site_of(policy, _READERS)
     if backend_override not in (None, "", *BACKENDS):
         raise ConfigError(
@@ -154,10 +154,10 @@ def _checked(
     filled = site.filled(config, said)
     if not staging:
         return site.tightened(filled, said)
-    if found := list(site.problems(filled, said, in_job=in_job)):
+    if problems := list(site.problems(filled, said, in_job=in_job)):
         if backend_override:
             document.lines[("cluster", "backend")] = _BY_OPTION
-        raise _error(file, document, found)
+        raise _error(file, document, problems)
     return filled
 
 
@@ -220,17 +220,19 @@ _BY_OPTION = -2
 _PLACES = {overlay.LAID_OVER: "--config", handed_over.UNWRITTEN: "", _BY_OPTION: "--backend"}
 
 
-def _error(file: Path, document: Document, found: Sequence[Problem], hint: str = "") -> ConfigError:
+def _error(file: Path, document: Document, problems: Sequence[Problem], hint: str = "") -> ConfigError:
     def told(problem: Problem) -> str:
         line = document.line(problem.path)
         return problem.at(_PLACES.get(line, f"line {line}"))
 
-    if len(found) == 1:
-        return ConfigError(told(found[0]), where=str(file), hint=hint)
-    lines = [f"  - {told(problem)}" for problem in found[:MAX_LISTED]]
-    if len(found) > MAX_LISTED:
-        lines.append(f"  - and {len(found) - MAX_LISTED} more")
-    return ConfigError("\n".join([f"the configuration {file} has {len(found)} problems:", *lines]), hint=hint)
+    if len(problems) == 1:
+        return ConfigError(told(problems[0]), where=str(file), hint=hint)
+    lines = [f"  - {told(problem)}" for problem in problems[:MAX_LISTED]]
+    if len(problems) > MAX_LISTED:
+        lines.append(f"  - and {len(problems) - MAX_LISTED} more")
+    return ConfigError(
+        "\n".join([f"the configuration {file} has {len(problems)} problems:", *lines]), hint=hint
+    )
 
 
 def _control_characters(value: Any, path: KeyPath = ()) -> Iterator[Problem]:
@@ -297,7 +299,7 @@ def _sources_problems(dataset: Section) -> Iterator[Problem]:
         yield from _url_problems(dataset.text("source"), (*dataset.path, "source"))
         return
     sources = dataset.listed("sources")
-    seen: dict[str, int] = {}
+    folders: dict[str, int] = {}
     for index, source in enumerate(sources):
         yield from _url_problems(source.text("url"), (*source.path, "url"))
         where = (*source.path, "into")
@@ -309,10 +311,10 @@ def _sources_problems(dataset: Section) -> Iterator[Problem]:
         if len(sources) > 1 and not into:
             yield Problem(where, "is missing: several sources need a folder each")
             continue
-        for other, at in seen.items():
+        for other, at in folders.items():
             if f"{into}/".startswith(f"{other}/") or f"{other}/".startswith(f"{into}/"):
                 yield Problem(where, f"{shown(into)} is, or lies in, the folder of sources[{at}]")
-        seen[into] = index
+        folders[into] = index
 
 
 def _listing_problems(dataset: Section) -> Iterator[Problem]:
@@ -379,11 +381,11 @@ def _permissions_problems(permissions: Section) -> Iterator[Problem]:
     for index, rule in enumerate(permissions.listed("modes")):
         if "file" not in rule and "dir" not in rule:
             yield Problem((*permissions.path, "modes", index), "names no mode: give `file`, `dir` or both")
-    seen: dict[tuple[int, str], int] = {}
+    indices: dict[tuple[int, str], int] = {}
     entries = permissions.values.get("acl")
     for index, text in enumerate(entries if isinstance(entries, list) else ()):
         entry = posix_acl.parse(text)
-        at = seen.setdefault((entry.tag, entry.who), index)
+        at = indices.setdefault((entry.tag, entry.who), index)
         if at != index:
             yield Problem((*permissions.path, "acl", index), f"{shown(text)} is of the same one as acl[{at}]")
 
@@ -444,12 +446,12 @@ def _build(root: Section, backend: str | None) -> Config:
 def _sources(dataset: Section) -> list[dict[str, object]]:
     """Each source with its own options, of which the paths of files are absolute: an element runs in another
     working directory."""
-    found = []
+    complete = []
     for source, merged in zip(storage_options.sources(dataset), storage_options.merged(dataset), strict=True):
         options = Section(merged)
         absolute = {key: str(_folder(path)) for key in _FILE_OPTIONS if (path := options.text(key))}
-        found.append({**source.values, "storage_options": {**merged, **absolute}})
-    return found
+        complete.append({**source.values, "storage_options": {**merged, **absolute}})
+    return complete
 
 
 def _folder(text: str) -> Path:

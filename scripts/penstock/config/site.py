@@ -84,20 +84,20 @@ def _without_folder(bandwidth: Section) -> Iterator[Problem]:
         )
 
 
-def _judge(path: Path, seen: os.stat_result) -> None:
+def _judge(path: Path, file_status: os.stat_result) -> None:
     """Raises ConfigError unless root alone can have said it."""
     # Of a link the folder that it leads to, too: who may write there may put another file in its place.
     folders = dict.fromkeys((path.parent, Path(os.path.realpath(path)).parent))
-    for what, one in ((path, seen), *((folder, folder.stat()) for folder in folders)):
-        if one.st_uid != 0 or one.st_mode & OTHERS:
-            mode = stat.S_IMODE(one.st_mode)
+    for what, status in ((path, file_status), *((folder, folder.stat()) for folder in folders)):
+        if status.st_uid != 0 or status.st_mode & OTHERS:
+            mode = stat.S_IMODE(status.st_mode)
             raise ConfigError(
                 "the site's file does not count, and nothing runs without it",
                 where=str(path),
-                why=f"{what} belongs to uid {one.st_uid}, with mode {mode:04o}",
+                why=f"{what} belongs to uid {status.st_uid}, with mode {mode:04o}",
                 hint=f"root alone may say it: chown 0:0 {what} && chmod go-w {what}",
             )
-    if not stat.S_ISREG(seen.st_mode):
+    if not stat.S_ISREG(file_status.st_mode):
         raise _wrong(path, "it is no plain file")
 
 

@@ -33,11 +33,11 @@ def problems(root: Section) -> list[Problem]:
 
 def sources(dataset: Section) -> list[Section]:
     """The dataset's sources, each with its `url`, also where the dataset has one `source`."""
-    one = dataset.text("source")
-    if not one:
+    url = dataset.text("source")
+    if not url:
         return dataset.listed("sources")
     own = {key: dataset.values[key] for key in OF_ONE_SOURCE if key in dataset}
-    return [Section({"url": one, **own}, dataset.path)]
+    return [Section({"url": url, **own}, dataset.path)]
 
 
 def merged(dataset: Section) -> Iterator[Mapping[str, object]]:
@@ -56,7 +56,7 @@ def _of_dataset(dataset: Section) -> Iterator[Problem]:
         if of:
             yield from _unfit(source.at(_COMMON).values, of, (*source.path, _COMMON))
     common = dataset.at(_COMMON).values
-    told: dict[KeyPath, Problem] = {}
+    problems: dict[KeyPath, Problem] = {}
     for of in filter(None, dict.fromkeys(kinds)):
         # What another source of the dataset takes is meant for that one.
         given = {
@@ -65,8 +65,8 @@ def _of_dataset(dataset: Section) -> Iterator[Problem]:
             if key in known(of) or not any(_takes(kind, key, kinds) for kind in kinds if kind != of)
         }
         for problem in _unfit(given, of, (*dataset.path, _COMMON)):
-            told.setdefault(problem.path, problem)
-    yield from told.values()
+            problems.setdefault(problem.path, problem)
+    yield from problems.values()
 
 
 def _unfit(options: Mapping[str, object], of: str, where: KeyPath) -> Iterator[Problem]:

@@ -111,13 +111,13 @@ def _understood(error: yaml.MarkedYAMLError) -> StrictYamlError:
     """What PyYAML refuses, in a person's words, and the line to look at: of what is opened and not closed,
     where it is opened."""
     context, problem = error.context or "", error.problem or ""
-    here = error.problem_mark or error.context_mark
-    begin = error.context_mark or here
+    end = error.problem_mark or error.context_mark
+    begin = error.context_mark or end
     for of, part, at_begin, text in _REFUSALS:
         if of in context and part in problem:
-            mark = begin if at_begin else here
+            mark = begin if at_begin else end
             return StrictYamlError(text, mark.line + 1 if mark else 1)
-    return StrictYamlError(problem or "it is no YAML", here.line + 1 if here else 1)
+    return StrictYamlError(problem or "it is no YAML", end.line + 1 if end else 1)
 
 
 def read(path: Path, unclear: dict[KeyPath, str] | None = None) -> Document:
@@ -171,7 +171,7 @@ def _build(
 ) -> Any:
     lines.setdefault(path, node.start_mark.line + 1)
     if isinstance(node, yaml.MappingNode):
-        found: dict[str, object] = {}
+        mapping: dict[str, object] = {}
         for key_node, value_node in node.value:
             line = key_node.start_mark.line + 1
             if not isinstance(key_node, yaml.ScalarNode):
@@ -183,15 +183,15 @@ def _build(
                 raise StrictYamlError(
                     f'the key {key} is no text to each reader of YAML: write "{key}": in quotes', line
                 )
-            if key in found:
+            if key in mapping:
                 first = lines[(*path, key)]
                 where = ".".join(str(p) for p in (*path, key))
                 raise StrictYamlError(
                     f"key `{where}` is given twice, first in line {first}: delete one", line
                 )
             lines[(*path, key)] = line
-            found[key] = _build(value_node, (*path, key), lines, unclear)
-        return found
+            mapping[key] = _build(value_node, (*path, key), lines, unclear)
+        return mapping
     if isinstance(node, yaml.SequenceNode):
         return [_build(child, (*path, i), lines, unclear) for i, child in enumerate(node.value)]
     if not isinstance(node, yaml.ScalarNode):
