@@ -39,7 +39,7 @@ def test_queue_wait(known: Known, wait: Wait) -> None:
         queue_wait(
             booked=known.booked,
             submitted=known.submitted,
-            seen=known.seen,
+            start_time=known.seen,
             began=known.began,
             ran_before=known.ran_before,
         )

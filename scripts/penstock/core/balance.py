@@ -144,15 +144,15 @@ class Cut:
         """(shard, start, end) of each run of the next rows that share a shard: what `place` says of
         each, without a call for each."""
         begins = list(accumulate(costs, initial=self._before))
-        found: list[tuple[int, int, int]] = []
+        spans: list[tuple[int, int, int]] = []
         start = 0
         while start < len(costs):
             shard = self.place(costs[start])
             end = bisect_left(begins, self._limit, start + 1, len(costs))
             self._before = begins[end]
-            found.append((shard, start, end))
+            spans.append((shard, start, end))
             start = end
-        return found
+        return spans
 
 
 def _gib(value: int) -> str:

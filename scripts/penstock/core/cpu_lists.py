@@ -16,7 +16,7 @@ _DIGITS = re.compile("[0-9]{1,6}", re.ASCII)
 def cpus(text: str) -> tuple[int, ...]:
     """The CPUs of a list, sorted, each once; of the kernel's lists with strides (`0-10:2/4`) those that it
     names. () of an empty text. Raises ValueError for what is no such list."""
-    found: set[int] = set()
+    numbers: set[int] = set()
     for part in filter(None, text.strip().split(",")):
         span, _, stride = part.strip().partition(":")
         first, dash, last = span.partition("-")
@@ -27,8 +27,8 @@ def cpus(text: str) -> tuple[int, ...]:
         of = _number(size) if stride else 1
         if not of:
             raise ValueError(f"{part.strip()} has a stride of 0")
-        found.update(cpu for cpu in run if not stride or (cpu - run.start) % of < _number(used))
-    return tuple(sorted(found))
+        numbers.update(cpu for cpu in run if not stride or (cpu - run.start) % of < _number(used))
+    return tuple(sorted(numbers))
 
 
 def _number(text: str) -> int:

@@ -33,16 +33,16 @@ def merge(
 ) -> Iterator[list[Entry]]:
     """The listing's batches, with the `reuse` that `reused` gives of an entry and what is held of the same
     path; it is asked only of entries without one. Both streams ascend in the bytes of the path."""
-    one = next(held, None)
+    lying = next(held, None)
     for batch in listing:
         out: list[Entry] = []
         for entry in batch:
-            if one is not None and one.path != entry.path:
+            if lying is not None and lying.path != entry.path:
                 mine = os.fsencode(entry.path)
-                while one is not None and os.fsencode(one.path) < mine:
-                    one = next(held, None)
-            if one is not None and one.path == entry.path and not entry.reuse:
-                entry = entry._replace(reuse=reused(entry, one))
+                while lying is not None and os.fsencode(lying.path) < mine:
+                    lying = next(held, None)
+            if lying is not None and lying.path == entry.path and not entry.reuse:
+                entry = entry._replace(reuse=reused(entry, lying))
             out.append(entry)
         yield out
 

@@ -26,14 +26,14 @@ def queue_wait(
     *,
     booked: float | None,
     submitted: float,
-    seen: float,
+    start_time: float,
     began: float,
     ran_before: float = 0.0,
 ) -> Wait:
     """How long an element was in the queue of its last array, before its last start. `booked`: what slurmdbd
-    says; `submitted`: by the controller's book; `seen`: SLURM's StartTime, as the controller saw it; `began`:
-    by the element itself; `ran_before`: seconds that it ran in that array before. 0: not known. Clocks of
-    nodes differ: a wait is never less than 0.
+    says; `submitted`: by the controller's book; `start_time`: SLURM's StartTime, as the controller saw it;
+    `began`: by the element itself; `ran_before`: seconds that it ran in that array before. 0: not known.
+    Clocks of nodes differ: a wait is never less than 0.
 
     | slurmdbd | submitted | StartTime | element's start | wait                               | by         |
     |----------|-----------|-----------|-----------------|------------------------------------|------------|
@@ -44,7 +44,7 @@ def queue_wait(
     """
     if booked is not None:
         return Wait(booked, SLURMDBD)
-    start, by = (seen, CONTROLLER) if seen else (began, ELEMENT)
+    start, by = (start_time, CONTROLLER) if start_time else (began, ELEMENT)
     if not submitted or not start:
         return Wait()
     return Wait(max(0.0, start - submitted - ran_before), by)
@@ -151,13 +151,13 @@ def worst(rows: Sequence[ElementRow]) -> list[Worst]:
     if len(rows) < 2:
         return []
     long = [row for row in rows if (row.seconds or 0) >= LONG_ENOUGH]
-    found = [
+    candidates = [
         _highest("queue_wait", rows, lambda row: row.queue_wait),
         _highest("seconds", rows, lambda row: row.seconds),
         _highest("memory_peak", rows, lambda row: row.memory_peak),
         _highest("cpu_efficiency", long, lambda row: row.cpu_efficiency, sign=-1),
     ]
-    return [one for one in found if one is not None]
+    return [one for one in candidates if one is not None]
 
 
 def _highest(

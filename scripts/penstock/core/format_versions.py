@@ -30,15 +30,15 @@ def refuse_unreleased(what: str, where: object, by: str) -> None:
         )
 
 
-def refuse_newer(what: str, found: object, newest: int, where: object, *, by: str = "") -> None:
-    """Raises NewerFormatError where a document says that its format, `found`, is above `newest`. `what`
+def refuse_newer(what: str, number: object, newest: int, where: object, *, by: str = "") -> None:
+    """Raises NewerFormatError where a document says that its format, `number`, is above `newest`. `what`
     names the kind of document for people, `where` is its path, `by` the version of penstock that wrote it,
     where the document says that."""
-    if isinstance(found, int) and found > newest:
+    if isinstance(number, int) and number > newest:
         raise NewerFormatError(
             f"{what} is of a newer format than this penstock reads",
             where=str(where),
-            why=f"it has format {found}, penstock {penstock.__version__} reads up to {newest}",
+            why=f"it has format {number}, penstock {penstock.__version__} reads up to {newest}",
             hint=f"a newer penstock is needed: use {_wrote(by)}, or a later one; nothing was changed",
         )
 

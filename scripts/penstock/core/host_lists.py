@@ -51,14 +51,14 @@ def host_names(text: str) -> list[str]:
 
 
 def _numbers(text: str) -> list[str]:
-    found: list[str] = []
+    numbers: list[str] = []
     for run in text.strip("[]").split(","):
         first, _, last = run.partition("-")
         low, high = int(first), int(last or first)
         if high - low > MOST or high < low:
             raise ValueError(f"{in_quotes(run)} is no range of hosts")
-        found += [f"{number:0{len(first)}}" for number in range(low, high + 1)]
-    return found
+        numbers += [f"{number:0{len(first)}}" for number in range(low, high + 1)]
+    return numbers
 
 
 def host_list(names: Iterable[str]) -> str:
@@ -66,13 +66,13 @@ def host_list(names: Iterable[str]) -> str:
     groups: dict[tuple[str, int], list[int]] = {}
     plain: list[str] = []
     for name in sorted(set(names)):
-        found = re.fullmatch(r"(.*?)([0-9]{1,9})", name)
-        if found is None:
+        match = re.fullmatch(r"(.*?)([0-9]{1,9})", name)
+        if match is None:
             plain.append(name)
             continue
         # Numbers with leading zeros have one width; those without have width 0.
-        width = len(found[2]) if found[2][0] == "0" and len(found[2]) > 1 else 0
-        groups.setdefault((found[1], width), []).append(int(found[2]))
+        width = len(match[2]) if match[2][0] == "0" and len(match[2]) > 1 else 0
+        groups.setdefault((match[1], width), []).append(int(match[2]))
     return ",".join([*plain, *(_word(*key, numbers) for key, numbers in groups.items())])
 
 

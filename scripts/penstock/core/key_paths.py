@@ -120,9 +120,9 @@ class Conflicts:
             return []
         encoded = [os.fsencode(path) for path in paths]
         rising = all(map(lt, encoded[:-1], encoded[1:])) and (not self._started or self._last < encoded[0])
-        found: list[tuple[str, str]] = []
+        collisions: list[tuple[str, str]] = []
         if not rising:
-            found.extend(self._doubled(paths, encoded))
+            collisions.extend(self._doubled(paths, encoded))
         self._started, self._last = True, encoded[-1]
         stack = self._open
         for path in paths:
@@ -130,23 +130,25 @@ class Conflicts:
                 stack.pop()
             if stack:
                 files = [file for file in stack if len(path) > len(file) and path[len(file)] == "/"]
-                found.extend((path, f"needs a folder where {in_quotes(file)} is a file") for file in files)
+                collisions.extend(
+                    (path, f"needs a folder where {in_quotes(file)} is a file") for file in files
+                )
                 if files and len(self.files) < SHOWN:
                     self.files.update(dict.fromkeys(files))
                 if stack[-1] == path:
                     continue
             stack.append(path)
-        return found
+        return collisions
 
     def _doubled(self, paths: Sequence[str], encoded: Sequence[bytes]) -> Iterable[tuple[str, str]]:
         ordered = [self._last, *encoded] if self._started else list(encoded)
         named = ["", *paths] if self._started else list(paths)
-        for (one, two), name in zip(pairwise(ordered), named[1:], strict=True):
-            if one == two:
+        for (first, second), name in zip(pairwise(ordered), named[1:], strict=True):
+            if first == second:
                 yield name, "is listed twice"
-            elif one > two:
+            elif first > second:
                 raise FailedError(
                     "the listing is not in ascending order",
-                    why=f"{in_quotes(name)} came after {in_quotes(os.fsdecode(one))}",
+                    why=f"{in_quotes(name)} came after {in_quotes(os.fsdecode(first))}",
                     hint="the source changed its order while it was listed, or does not keep one: list again",
                 )

@@ -59,10 +59,10 @@ Acl = tuple[AclEntry, ...]
 
 def parse(text: str) -> NamedEntry:
     """`group:genomics:r-X`. Raises ValueError for what is no entry of a named user or group."""
-    found = _WRITTEN.fullmatch(text)
-    if found is None:
+    match = _WRITTEN.fullmatch(text)
+    if match is None:
         raise ValueError("is no entry of a named user or group such as group:genomics:r-X")
-    kind, who, rights = found.groups()
+    kind, who, rights = match.groups()
     return NamedEntry(USER if kind.startswith("u") else GROUP, who, rights.replace("-", ""))
 
 

@@ -173,15 +173,15 @@ def fresh_line(row: int, digest: str, grade: str, claim: str) -> str:
     return text_line(f'[{row},"{digest}","{grade}","{claim}"]')
 
 
-def copied_line(one: Copied) -> str:
+def copied_line(copied: Copied) -> str:
     """The line of a row that was copied, linked or taken over. The attempt and its host stand in the
     journal's first line, and the version, where it is not the planned one, in a line of its own
     (`amend_line`)."""
-    digest, proof = hex_of(one.digest), proof_text(one.source_proof, one.owed)
-    named = {name: getattr(one, name) for name in NAMED if getattr(one, name) != BY_NAME[name].default}
-    value: list[Any] = [one.row, digest, one.source_grade, proof]
-    if one.linked:
-        value += [one.written_host, one.staging] if one.staging else [one.written_host]
+    digest, proof = hex_of(copied.digest), proof_text(copied.source_proof, copied.owed)
+    named = {name: getattr(copied, name) for name in NAMED if getattr(copied, name) != BY_NAME[name].default}
+    value: list[Any] = [copied.row, digest, copied.source_grade, proof]
+    if copied.linked:
+        value += [copied.written_host, copied.staging] if copied.staging else [copied.written_host]
     return line([*value, named] if named else value)
 
 

@@ -52,24 +52,26 @@ def rates(history: Iterable[MeasuredCopy], tried: Mapping[str, float] = MappingP
     """From the last one that copied, or linked, anything. It measured one mix of sizes; another takes another
     time. Before the first one: `files` and `links` a second as they were `tried` on the target, else
     assumed."""
-    found = Rates(
+    estimate = Rates(
         files_per_second=max(tried.get("files", ASSUMED_FILES), 1.0),
         links_per_second=max(tried.get("links", ASSUMED_LINKS), 1.0),
         tried=bool(tried),
     )
-    for one in history:
-        if one.element_seconds > 0 and one.files > 0:
-            found = replace(
-                found,
-                bytes_per_second=max(one.bytes / one.element_seconds, 1.0),
-                files_per_second=max(one.files / one.element_seconds, 1.0),
-                measured=one.release or "earlier",
+    for copy in history:
+        if copy.element_seconds > 0 and copy.files > 0:
+            estimate = replace(
+                estimate,
+                bytes_per_second=max(copy.bytes / copy.element_seconds, 1.0),
+                files_per_second=max(copy.files / copy.element_seconds, 1.0),
+                measured=copy.release or "earlier",
             )
-        if one.link_seconds > 0 and one.links >= MANY_LINKS:
-            found = replace(
-                found, links_per_second=one.links / one.link_seconds, links_measured=one.release or "earlier"
+        if copy.link_seconds > 0 and copy.links >= MANY_LINKS:
+            estimate = replace(
+                estimate,
+                links_per_second=copy.links / copy.link_seconds,
+                links_measured=copy.release or "earlier",
             )
-    return found
+    return estimate
 
 
 def seconds(files: int, size: int, slots: int, rates: Rates, links: int = 0) -> float:

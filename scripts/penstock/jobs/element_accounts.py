@@ -123,7 +123,7 @@ def _row(
     wait = element_use.queue_wait(
         booked=last.waited if last else None,
         submitted=array.at if array else 0.0,
-        seen=start,
+        start_time=start,
         began=usage.began,
         ran_before=earlier.array_seconds,
     )

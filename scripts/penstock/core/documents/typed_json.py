@@ -231,11 +231,11 @@ def _word(words: Sequence[str]) -> Reader:
     return reader
 
 
-def _list(one: Reader) -> Reader:
+def _list(member: Reader) -> Reader:
     def reader(value: Any) -> Any:
         if not isinstance(value, list):
             raise ValueError("it is no list")
-        return tuple(map(one, value))
+        return tuple(map(member, value))
 
     return reader
 
@@ -251,17 +251,17 @@ def _tuple(kinds: Sequence[Any]) -> Reader:
     return reader
 
 
-def _mapping(name: Callable[[str], Any], one: Reader) -> Reader:
+def _mapping(name: Callable[[str], Any], member: Reader) -> Reader:
     def reader(value: Any) -> Any:
         if not isinstance(value, dict):
             raise ValueError("it is no JSON object")
-        found = {}
+        members = {}
         for key, told in value.items():
             try:
-                found[name(key)] = one(told)
+                members[name(key)] = member(told)
             except ValueError as error:
                 raise ValueError(f"`{key}`: {error}") from error
-        return found
+        return members
 
     return reader
 
