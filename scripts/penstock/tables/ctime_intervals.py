@@ -81,15 +81,15 @@ class Recorder:
 def pending(folder: Path) -> dict[Path, CtimeInterval]:
     """The intervals that no line of the history holds yet, by their files. What cannot be read counts as
     none."""
-    found: dict[Path, CtimeInterval] = {}
+    intervals: dict[Path, CtimeInterval] = {}
     with contextlib.suppress(OSError):
         for name in sorted(name for name in os.listdir(folder) if name.endswith(SUFFIX)):
             with contextlib.suppress(OSError, ValueError, NewerFormatError):
                 path = folder / name
                 line = history_line.from_json(plain_files.read(path), path)
                 if isinstance(line, CtimeInterval):
-                    found[path] = line
-    return found
+                    intervals[path] = line
+    return intervals
 
 
 class Intervals:

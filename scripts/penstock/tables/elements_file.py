@@ -35,11 +35,11 @@ def _schema() -> pa.Schema:
     return pa.schema(
         [
             pa.field(
-                one.name,
-                _TYPES[one.kind],
-                metadata={"means": one.means, **({"unit": one.unit} if one.unit else {})},
+                column.name,
+                _TYPES[column.kind],
+                metadata={"means": column.means, **({"unit": column.unit} if column.unit else {})},
             )
-            for one in COLUMNS
+            for column in COLUMNS
         ]
     )
 
@@ -48,11 +48,11 @@ def write(path: Path, rows: Sequence[ElementRow]) -> None:
     """Durable on return, for everybody to read. Raises NoSpaceError, FailedError."""
     form = _Form(f"elements {element_columns.FORMAT}", _schema(), {})
     columns = []
-    for one in COLUMNS:
-        values = [getattr(row, one.name) for row in rows]
-        if one.kind == TIME:
+    for column in COLUMNS:
+        values = [getattr(row, column.name) for row in rows]
+        if column.kind == TIME:
             values = [None if value is None else round(value * 1000) for value in values]
-        columns.append(pa.array(values, _TYPES[one.kind]))
+        columns.append(pa.array(values, _TYPES[column.kind]))
     with TableWriter(path, form, mode=0o644) as writer:
         writer.write(columns)
         writer.close()

@@ -160,19 +160,19 @@ def _parquet(path: Path) -> Iterator[Mapping[str, Sequence[Any]]]:
 
 def _fields(header: Sequence[str]) -> Mapping[str, int]:
     """The place of each field that a list's columns state."""
-    found: dict[str, int] = {}
+    places: dict[str, int] = {}
     for at, name in enumerate(header):
         field = COLUMNS.get(canonical(name))
         if field is None:
             continue
-        if field in found:
+        if field in places:
             raise _NoListError(
-                f"two columns state the {field}: {in_quotes(header[found[field]])} and {in_quotes(name)}"
+                f"two columns state the {field}: {in_quotes(header[places[field]])} and {in_quotes(name)}"
             )
-        found[field] = at
-    if "key" not in found:
+        places[field] = at
+    if "key" not in places:
         raise _NoListError(f"no column `key`; its columns are {', '.join(header[:20]) or 'none'}")
-    return found
+    return places
 
 
 def _rows(columns: Mapping[str, Sequence[Any]]) -> Sequence[Listed]:

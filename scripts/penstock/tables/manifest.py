@@ -135,12 +135,12 @@ def checksums(files: Files, algorithm: str) -> list[tuple[str, str]]:
     plain = digests.values(own, algorithm)
     if plain is not None:
         return list(zip(plain, paths, strict=True))
-    found = []
+    sums = []
     for path, digest, further in zip(paths, own, files["digests"], strict=True):
         value = digests.value_of((digests.Digest.parse(digest), *digests.listed(further)), algorithm)
         if value is not None:
-            found.append((value, path))
-    return found
+            sums.append((value, path))
+    return sums
 
 
 class ChecksumFile:

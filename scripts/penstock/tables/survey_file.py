@@ -73,23 +73,23 @@ def _names(folder: Path) -> list[str]:
         return []
 
 
-def add(folder: Path, seen: Sequence[Surveyed], *, host: str, seen_ns: int) -> None:
+def add(folder: Path, rows: Sequence[Surveyed], *, host: str, seen_ns: int) -> None:
     """Write a further file, durable on return: these rows, read by this host at this time. Raises by
     `errno_map.storage_error`."""
-    if not seen:
+    if not rows:
         return
     names = _names(folder)
     if len(names) >= MANY:
         _join(folder, names)
-    told = by_field(Surveyed, seen)
-    told |= {"verified_host": [host] * len(seen), "seen_ns": [seen_ns] * len(seen)}
-    _write(folder, [pa.record_batch(FORM.arrays(told), schema=FORM.schema)])
+    values = by_field(Surveyed, rows)
+    values |= {"verified_host": [host] * len(rows), "seen_ns": [seen_ns] * len(rows)}
+    _write(folder, [pa.record_batch(FORM.arrays(values), schema=FORM.schema)])
 
 
-def put(folder: Path, seen: Iterator[list[Surveyed]]) -> None:
+def put(folder: Path, groups: Iterator[list[Surveyed]]) -> None:
     """As `add`, of rows as they are, many at a time."""
     batches = (
-        pa.record_batch(FORM.arrays(by_field(Surveyed, some)), schema=FORM.schema) for some in seen if some
+        pa.record_batch(FORM.arrays(by_field(Surveyed, some)), schema=FORM.schema) for some in groups if some
     )
     _write(folder, batches)
 
