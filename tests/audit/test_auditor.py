@@ -12,7 +12,7 @@ import xxhash
 from penstock.core.errors import FailedError, IntegrityError, TransientError
 from penstock.core.model import Expected
 from penstock.engine.reading.rereader import Auditor
-from penstock.fs.cold_read import Seen
+from penstock.fs.cold_read import RangeRead
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -25,8 +25,8 @@ ENTRY = Expected(
 )
 
 
-def seen(size: int) -> Seen:
-    return Seen("direct", os.stat_result((0, 0, 0, 0, 0, 0, size, 0, 0, 0)))
+def seen(size: int) -> RangeRead:
+    return RangeRead("direct", os.stat_result((0, 0, 0, 0, 0, 0, size, 0, 0, 0)))
 
 
 class Scripted:
@@ -35,11 +35,11 @@ class Scripted:
     def __init__(self, *errors: PenstockError, together: bytes | None = None) -> None:
         self.errors, self.together = list(errors), together
 
-    def here(self, *_: object) -> tuple[Seen, memoryview] | None:
+    def here(self, *_: object) -> tuple[RangeRead, memoryview] | None:
         data, self.together = self.together, None
         return None if data is None else (seen(len(data)), memoryview(data))
 
-    def read(self, path: str, offset: int, length: int, consume: Callable[[memoryview], None]) -> Seen:
+    def read(self, path: str, offset: int, length: int, consume: Callable[[memoryview], None]) -> RangeRead:
         if self.errors:
             raise self.errors.pop(0)
         consume(memoryview(CONTENT))

@@ -20,7 +20,7 @@ from penstock.core.errors import PreflightError
 from penstock.doctor import preflight_step
 from penstock.fs import watched_facts as module
 from penstock.fs.capabilities import facts
-from penstock.fs.watched_facts import Silent, network_mount, watched_facts
+from penstock.fs.watched_facts import SilentFolder, network_mount, watched_facts
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -64,11 +64,11 @@ def test_s20_a_mount_that_hangs_is_silent_and_the_others_answer(hanging: Path, t
     found = watched_facts([tmp_path, hanging / "root", link, hanging])
     assert time.monotonic() - started < 6, "all are waited for at once"
     here = found[tmp_path]
-    assert not isinstance(here, (Silent, OSError))
+    assert not isinstance(here, (SilentFolder, OSError))
     assert here.kind == facts(tmp_path).kind
     for path in (hanging / "root", link, hanging):
         silent = found[path]
-        assert isinstance(silent, Silent)
+        assert isinstance(silent, SilentFolder)
         assert (silent.mount.type, silent.mount.point) == ("fuse.silent", str(hanging))
 
 

@@ -126,13 +126,13 @@ MUTANTS = (
     ),
     Mutant(
         "the mode of a file of another release is changed",
-        '    if found.kind == "file" and found.links != 1:\n        raise _shared(found.path, f"mode',
-        '    if False:\n        raise _shared(found.path, f"mode',
+        '    if walked.kind == "file" and walked.links != 1:\n        raise _shared(walked.path, f"mode',
+        '    if False:\n        raise _shared(walked.path, f"mode',
         "tests/target/test_permissions.py::test_what_another_release_shares_is_never_changed",
     ),
     Mutant(
         "the configured group is not given",
-        "if gid is not None and seen.st_gid != gid:",
+        "if gid is not None and status.st_gid != gid:",
         "if False:",
         "tests/target/test_staging.py::test_the_group_comes_from_the_folder_or_is_given",
     ),
@@ -169,7 +169,7 @@ MUTANTS = (
     ),
     Mutant(
         "a path that is listed twice passes",
-        '            if one == two:\n                yield name, "is listed twice"',
+        '            if first == second:\n                yield name, "is listed twice"',
         '            if False:\n                yield name, "is listed twice"',
         "tests/core/test_keys.py::test_a_doubled_path_is_found",
     ),
@@ -423,7 +423,7 @@ MUTANTS = (
     ),
     Mutant(
         "a key that others may read signs",
-        "    if stat.S_IMODE(seen.st_mode) & others:",
+        "    if stat.S_IMODE(status.st_mode) & others:",
         "    if False:",
         "tests/signing/test_ssh_keygen.py::test_files_that_others_may_change_are_refused",
     ),
@@ -538,7 +538,7 @@ MUTANTS = (
     ),
     Mutant(
         "a key of the configuration may be given twice",
-        "            if key in found:\n",
+        "            if key in mapping:\n",
         "            if False:\n",
         "tests/config/test_strict_yaml.py::test_refusals_say_where",
     ),

@@ -12,7 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from tests.target.test_walk import WAYS, take
 
-from penstock.fs.path_walk import Found, kind_of, walk
+from penstock.fs.path_walk import WalkedPath, kind_of, walk
 
 NAMES = st.binary(min_size=1, max_size=3).filter(
     lambda name: not set(name) & {0, 47} and name not in (b".", b"..")
@@ -47,7 +47,7 @@ def make(root: bytes, things: list[tuple[list[bytes], str]]) -> None:
             continue
 
 
-def by_the_library(root: str) -> list[Found]:
+def by_the_library(root: str) -> list[WalkedPath]:
     """By os.walk and os.lstat: a folder is sorted as its name with a slash after it."""
     found = []
     for above, folders, files in os.walk(root, followlinks=False):
@@ -55,7 +55,7 @@ def by_the_library(root: str) -> list[Found]:
             path = os.path.join(above, name)
             seen = os.lstat(path)
             found.append(
-                Found(
+                WalkedPath(
                     os.path.relpath(path, root),
                     kind_of(seen.st_mode),
                     seen.st_size,

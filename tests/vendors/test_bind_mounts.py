@@ -9,7 +9,7 @@ import pytest
 
 from penstock.fs import store_checks
 from penstock.fs.beegfs import addresses
-from penstock.fs.beegfs.addresses import Addresses
+from penstock.fs.beegfs.addresses import CommandPaths
 from penstock.fs.stores.facts import DataState
 
 if TYPE_CHECKING:
@@ -49,7 +49,7 @@ def test_o1_by_which_path_a_file_is_found(
     found = addresses.find(point, table(tmp_path, *lines))
     assert (found.mount, found.of(f"{point}/a")) == (mount, given)
     assert found.of("/elsewhere/a") == "/elsewhere/a"
-    assert Addresses().of("/x") == "/x"
+    assert CommandPaths().of("/x") == "/x"
 
 
 class Bound(NamedTuple):

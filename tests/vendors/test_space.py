@@ -10,7 +10,7 @@ from penstock.core.checks import gravest
 from penstock.core.documents.promise import Promise
 from penstock.fs.quotas import Quota
 from penstock.fs.stores import space
-from penstock.fs.stores.facts import Pattern, Rules, Survey, Target
+from penstock.fs.stores.facts import FillRules, Pattern, StoreSurvey, Target
 from penstock.fs.stores.placement import GIB, TIB, SizeClasses
 
 MIB = 1 << 20
@@ -23,9 +23,9 @@ def targets(number: int, *, pool: str = "1", free: int = 10 * TIB, first: int = 
     return tuple(made._replace(id=str(first + at)) for at in range(number))
 
 
-def survey(storage: tuple[Target, ...], **changes: Any) -> Survey:
+def survey(storage: tuple[Target, ...], **changes: Any) -> StoreSurvey:
     meta = Target("metadata", "1", total_bytes=TIB, free_bytes=TIB, total_inodes=10**9, free_inodes=10**9)
-    return Survey("BeeGFS 8", (meta, *storage), pattern=PATTERN)._replace(**changes)
+    return StoreSurvey("BeeGFS 8", (meta, *storage), pattern=PATTERN)._replace(**changes)
 
 
 def promised(size: int, files: int, **changes: Any) -> Promise:
@@ -53,7 +53,7 @@ def test_s17_what_other_runs_of_the_pool_will_write_is_taken_from_its_targets(
     of_pool = [target.free_bytes for target in seen.in_pool()]
     assert of_pool == [9 * TIB if taken else 10 * TIB] * 4
     assert seen.targets[1].free_inodes == 10**9 - (500 if taken else 0)
-    assert seen.targets[0].free_bytes == TIB - space.metadata_need(2000, 0, Rules())[0]
+    assert seen.targets[0].free_bytes == TIB - space.metadata_need(2000, 0, FillRules())[0]
     assert seen.quotas[0].used == (3 * TIB if taken else TIB)
     assert seen.quotas[0].used_files == (1005 if taken else 5)
 
@@ -78,7 +78,7 @@ def test_s17_quotas_of_chunk_files_count_what_a_promise_says_of_them() -> None:
     seen = space.beside(here, others)
     assert seen.quotas[0].used_files == 5 + 40 + 8
     assert seen.in_pool()[0].free_inodes == 10**9 - 48 // 4
-    lustre = here._replace(rules=Rules(objects="objects", quota_counts="files"))
+    lustre = here._replace(rules=FillRules(objects="objects", quota_counts="files"))
     seen = space.beside(lustre, others)
     assert seen.quotas[0].used_files == 5 + 18
     assert seen.in_pool()[0].free_inodes == 10**9 - 48 // 4
@@ -144,11 +144,11 @@ def test_space_that_is_not_known_is_a_note() -> None:
 
 def test_a5_what_metadata_needs() -> None:
     """A5: 10 million files are within the rule of 0.3 to 0.5 % where they have 1 MB each."""
-    need, inodes = space.metadata_need(10**7, 0, Rules())
+    need, inodes = space.metadata_need(10**7, 0, FillRules())
     assert 0.003 <= need / (10**7 * 10**6) <= 0.005
     assert inodes == 10**7
-    assert space.metadata_need(150 * 10**6, 0, Rules())[0] == 500 * 10**9
-    assert space.metadata_need(0, 1000, Rules())[1] == 4000
+    assert space.metadata_need(150 * 10**6, 0, FillRules())[0] == 500 * 10**9
+    assert space.metadata_need(0, 1000, FillRules())[1] == 4000
 
 
 @pytest.mark.parametrize(
@@ -169,7 +169,7 @@ def test_a5_metadata_rows(free: int | None, inodes: int | None, verdict: str, wo
         type(sizes._sums)(int, {key: 100 * count for key, count in sizes._sums.items()}),
     )
     meta = Target("metadata", "1", total_bytes=free, free_bytes=free, total_inodes=inodes, free_inodes=inodes)
-    (seen,) = space.metadata(Survey("BeeGFS 8", (meta,)), sizes, 1000)
+    (seen,) = space.metadata(StoreSurvey("BeeGFS 8", (meta,)), sizes, 1000)
     assert seen.verdict == verdict
     assert words in seen.found
 

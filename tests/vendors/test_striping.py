@@ -13,7 +13,7 @@ from tests.vendors.beegfs_cluster import mounted, target
 from penstock.core.errors import NoSpaceError
 from penstock.doctor import preflight_step
 from penstock.fs import store_checks
-from penstock.fs.stores.facts import Pattern, Survey, Target
+from penstock.fs.stores.facts import Pattern, StoreSurvey, Target
 from penstock.fs.stores.placement import SizeClasses
 from penstock.fs.stores.striping import AUTO, INHERIT, choose
 from penstock.run import copy_step, list_step, plan_step
@@ -31,9 +31,9 @@ PATTERN = Pattern("raid0", 512 << 10, 4, "1", "Default")
 FILES = {"a/one": b"1" * 10, "a/two": b"2" * 20, "b": b""}
 
 
-def survey(number: int = 16, **changes: Any) -> Survey:
+def survey(number: int = 16, **changes: Any) -> StoreSurvey:
     made = tuple(Target("storage", str(at), pool="1", capacity="normal") for at in range(number))
-    return Survey("BeeGFS 8", made, pattern=PATTERN)._replace(**changes)
+    return StoreSurvey("BeeGFS 8", made, pattern=PATTERN)._replace(**changes)
 
 
 @pytest.mark.parametrize(
@@ -64,7 +64,7 @@ def test_auto_by_the_class_that_holds_most_bytes(sizes: list[int], targets: int)
         (AUTO, survey(pattern=None), (0, ["warning"])),
     ],
 )
-def test_rows_of_what_is_set(wish: str, seen: Survey, choice: tuple[int, list[str]]) -> None:
+def test_rows_of_what_is_set(wish: str, seen: StoreSurvey, choice: tuple[int, list[str]]) -> None:
     """S13: nothing unasked, and no more targets than there are with room."""
     chosen = choose(wish, seen, SizeClasses([4 * GIB]))
     assert (chosen.targets, [one.verdict for one in chosen.results]) == choice

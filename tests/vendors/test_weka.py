@@ -21,7 +21,7 @@ from penstock.fs.quotas import Quota
 from penstock.fs.stores import asking
 from penstock.fs.stores.placement import SizeClasses
 from penstock.fs.weka import cli, health
-from penstock.fs.weka.cli import Cluster, FileSystem, Part
+from penstock.fs.weka.cli import ActiveCount, FileSystem, WekaCluster
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -229,10 +229,10 @@ def test_figures_and_keys_of_both_kinds_are_read() -> None:
     systems = [{"name": "a", "status": "CREATING", "max_files": "12", "available_total": "5 B"}]
     assert cli.read_file_systems(json.dumps(systems)) == [FileSystem("a", False, 5, 12)]
     seen = cli.read_status(json.dumps(STATUS))
-    assert seen == Cluster(
+    assert seen == WekaCluster(
         "weka-infra",
         "STARTED",
-        (Part("drives", 36, 36), Part("I/O processes", 24, 24), Part("servers", 7, 7)),
+        (ActiveCount("drives", 36, 36), ActiveCount("I/O processes", 24, 24), ActiveCount("servers", 7, 7)),
         0.0,
         False,
         "Normal",

@@ -119,7 +119,7 @@ class Use:
                 if self._projects and level is not last:
                     last, project = level, _project(level)
                 if kind == FILE:
-                    self._files(level.found(names), area, project)
+                    self._files(level.stats(names), area, project)
                 elif kind == LINK:
                     try:
                         self.add_names(area, level.fd, names, project)

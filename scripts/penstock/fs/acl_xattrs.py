@@ -22,11 +22,11 @@ NFS4 = "system.nfs4_acl"
 NONE_KEPT = frozenset({errno.EOPNOTSUPP, errno.ENOSYS})
 """What a file system answers that keeps no POSIX ACLs, or was mounted without them."""
 
-Place = int | str | os.PathLike[str]
+PathOrFd = int | str | os.PathLike[str]
 """A descriptor, or a path; not a descriptor that was opened by O_PATH, but its path in /proc/self/fd."""
 
 
-def read(place: Place, name: str = ACCESS, *, follow: bool = True) -> Acl | None:
+def read(place: PathOrFd, name: str = ACCESS, *, follow: bool = True) -> Acl | None:
     """None where there is none. Raises OSError: of `NONE_KEPT` where there can be none, EINVAL for a list of
     another version."""
     try:
@@ -41,7 +41,7 @@ def read(place: Place, name: str = ACCESS, *, follow: bool = True) -> Acl | None
         raise OSError(errno.EINVAL, str(error)) from None
 
 
-def write(place: Place, acl: Acl, name: str = ACCESS) -> None:
+def write(place: PathOrFd, acl: Acl, name: str = ACCESS) -> None:
     """Set a list. As access ACL it sets the nine bits of the mode, too. Raises OSError."""
     os.setxattr(place, name, encode(acl))
 
@@ -74,7 +74,7 @@ def judge(folder: str, entries: str, refused: str, mend: str) -> CheckResult:
     )
 
 
-def refusal(folder: Place) -> str:
+def refusal(folder: PathOrFd) -> str:
     """Why POSIX ACLs cannot be set below this folder, in words; "" where they can as far as reads tell: on
     FUSE the kernel answers for a daemon that knows none. Changes nothing. Raises OSError for anything else
     than a refusal."""

@@ -47,7 +47,7 @@ FOLDERS = 16
 _cachestat_works = True
 
 
-class Seen(NamedTuple):
+class RangeRead(NamedTuple):
     """How a range was read, and the file's fstat from BEFORE the read: a change during the read or after
     it shows as another ctime in the closing walk."""
 
@@ -84,23 +84,23 @@ class ColdReader:
         if self._together is not None:
             self._together.expect(ranges)
 
-    def here(self, path: str, offset: int, length: int) -> tuple[Seen, memoryview] | None:
+    def announced(self, path: str, offset: int, length: int) -> tuple[RangeRead, memoryview] | None:
         """How a range that `expect` announced was read, and its bytes, which are valid until the next call.
         None where it was not read together with others: the caller then calls `read`, which raises the error
         if there is one."""
         fetched = self._together and not self._leaves and self._together.take((path, offset, length))
         if not fetched:
             return None
-        return Seen("direct" if fetched.cold else "cached", fetched.stat), fetched.data
+        return RangeRead("direct" if fetched.cold else "cached", fetched.stat), fetched.data
 
-    def read(self, path: str, offset: int, length: int, consume: Callable[[memoryview], None]) -> Seen:
+    def read(self, path: str, offset: int, length: int, consume: Callable[[memoryview], None]) -> RangeRead:
         """Hand over exactly the bytes `[offset, offset + length)` in order, in blocks of at most 1 MiB
         that are valid only during the call. Raises DamagedError when the file is missing, is no regular
         file or ends early, else by `errno_map.storage_error` (a failed read is transient)."""
         parent, _, name = path.rpartition("/")
         fd = -1
         try:
-            prefetched = self.here(path, offset, length)
+            prefetched = self.announced(path, offset, length)
             if prefetched is not None:
                 if length:
                     consume(prefetched[1])
@@ -112,7 +112,7 @@ class ColdReader:
                 raise _broken("it is not a regular file", path)
             if status.st_size < offset + length:
                 raise _broken(f"it has {status.st_size} bytes, not {offset + length}", path)
-            return Seen(self._pull(fd, direct, path, offset, length, consume), status)
+            return RangeRead(self._pull(fd, direct, path, offset, length, consume), status)
         except OSError as error:
             if error.errno in (errno.ENOENT, errno.ELOOP, errno.ENOTDIR):
                 raise _broken("it is not there, or a link stands in its place", path) from None

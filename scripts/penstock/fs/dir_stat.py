@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, NamedTuple
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    Found = os.stat_result | OSError
+    StatAnswer = os.stat_result | OSError
 
 FILE, BELOW, LINK, BROKEN = range(4)
 """Kinds by the folder that holds a name. FILE: whatever is neither folder nor link. BROKEN: names are
@@ -55,9 +55,9 @@ class Looked(NamedTuple):
     """Index to errno of those that could not be looked at; their columns hold zeros."""
 
 
-def look(fd: int, names: Sequence[str]) -> list[Found]:
+def look(fd: int, names: Sequence[str]) -> list[StatAnswer]:
     """lstat of each name of a folder, or its error."""
-    answers: list[Found] = []
+    answers: list[StatAnswer] = []
     stat, add = os.stat, answers.append
     for name in names:
         try:
@@ -67,7 +67,7 @@ def look(fd: int, names: Sequence[str]) -> list[Found]:
     return answers
 
 
-def columns(answers: Sequence[Found]) -> Looked:
+def columns(answers: Sequence[StatAnswer]) -> Looked:
     """What `look` found, column by column."""
     errors: dict[int, int] = {}
     statuses: list[os.stat_result] = []

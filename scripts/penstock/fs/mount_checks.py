@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from penstock.host.mounts import Mount
 
 
-class Reader(Protocol):
+class MountModule(Protocol):
     """The `mount` module of a product."""
 
     def proof_of(self, mount: Mount, proc: str | os.PathLike[str], /) -> MountProof:
@@ -35,7 +35,7 @@ class Reader(Protocol):
         ...
 
 
-READERS: dict[str, Reader] = {"beegfs": beegfs, "weka": weka, "lustre": lustre, "nfs": nfs}
+READERS: dict[str, MountModule] = {"beegfs": beegfs, "weka": weka, "lustre": lustre, "nfs": nfs}
 """By `kinds.Kind.product`."""
 
 

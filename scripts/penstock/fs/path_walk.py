@@ -23,7 +23,7 @@ _FORMAT, _FILE, _BITS = 0o170000, stat.S_IFREG, 0o7777
 _new = tuple.__new__
 
 
-class Found(NamedTuple):
+class WalkedPath(NamedTuple):
     """One thing below `data`, by lstat."""
 
     path: str
@@ -59,19 +59,21 @@ class _Neighbours(NamedTuple):
     looked: Looked
 
 
-def walk(data: Path) -> Iterator[Found]:
+def walk(data: Path) -> Iterator[WalkedPath]:
     """Everything below `data`, once, in ascending byte order of the paths, a folder counting as its name
     with "/" after it (so the files alone are in the byte order of their paths), each folder before what
     it holds. What it costs in memory and descriptors: `tree.descend`. What vanishes meanwhile is an error,
     as is a folder that this account may not read. Raises by `errno_map.storage_error`."""
     for walked in _walk(data, None):
-        if isinstance(walked, Found):
+        if isinstance(walked, WalkedPath):
             yield walked
         else:
             yield from map(_found, walked.paths, zip(*walked.looked[:10], strict=True))
 
 
-def _walk(data: Path, unreadable: Callable[[str, OSError], None] | None) -> Iterator[Found | _Neighbours]:
+def _walk(
+    data: Path, unreadable: Callable[[str, OSError], None] | None
+) -> Iterator[WalkedPath | _Neighbours]:
     """The same as `walk`, files many at a time. With `unreadable` a folder that this account may not read is
     passed to that function and left out."""
     path = ""
@@ -81,7 +83,7 @@ def _walk(data: Path, unreadable: Callable[[str, OSError], None] | None) -> Iter
             for kind, level, names, row_, error in met:
                 prefix = path = level.prefix
                 if kind == FILE:
-                    looked = level.found(names)
+                    looked = level.stats(names)
                     if looked.errors:
                         index, number = next(iter(looked.errors.items()))
                         path = prefix + names[index]
@@ -109,11 +111,11 @@ def _lstat(folder: int, name: str) -> os.stat_result:
     return os.stat(name, dir_fd=folder, follow_symlinks=False)
 
 
-def _found(path: str, seen: Row) -> Found:
+def _found(path: str, seen: Row) -> WalkedPath:
     """A path, and its lstat by `dir_stat.row`."""
     mode, size, mtime_ns, ctime_ns, inode, links, uid, gid = seen[:8]
     kind = "file" if mode & _FORMAT == _FILE else kind_of(mode)
-    return _new(Found, (path, kind, size, mtime_ns, ctime_ns, mode & _BITS, uid, gid, inode, links))
+    return _new(WalkedPath, (path, kind, size, mtime_ns, ctime_ns, mode & _BITS, uid, gid, inode, links))
 
 
 class Cursor:
@@ -123,13 +125,13 @@ class Cursor:
         """With `unreadable` a folder that this account may not read is passed to that function as soon as the
         walk reaches it. Raises what `walk` raises, as the methods do."""
         self._walk = _walk(data, unreadable)
-        self._run: Found | _Neighbours | None = None
+        self._run: WalkedPath | _Neighbours | None = None
         self._at = self._size = 0
         self._go_on(0)
 
     def against(
         self, paths: Sequence[str], alike: Callable[[Looked, int], bool]
-    ) -> Iterator[tuple[int, Found | None, bool]]:
+    ) -> Iterator[tuple[int, WalkedPath | None, bool]]:
         """What has to be looked at by itself, as (index of the path whose turn it is, what stands here,
         whether that has the path's own name). Before a path: what stands beside it, or is a folder that
         leads to it. In its turn: what has its name, None when nothing has or a folder. Left out are those
@@ -161,13 +163,13 @@ class Cursor:
             if own:
                 self._go_on()
 
-    def rest(self) -> Iterator[Found]:
+    def rest(self) -> Iterator[WalkedPath]:
         """All that is left."""
         while (here := self._here()) is not None:
             yield here
             self._go_on()
 
-    def _here(self) -> Found | None:
+    def _here(self) -> WalkedPath | None:
         run, at = self._run, self._at
         if not isinstance(run, _Neighbours):
             return run
@@ -180,6 +182,6 @@ class Cursor:
             self._size = len(self._run.paths) if isinstance(self._run, _Neighbours) else 1
 
 
-def _order(found: Found) -> bytes:
+def _order(found: WalkedPath) -> bytes:
     name = os.fsencode(found.path)
     return name + b"/" if found.kind == "dir" else name

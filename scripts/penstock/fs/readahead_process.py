@@ -20,7 +20,7 @@ from penstock.host import wire
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from penstock.fs.dir_stat import Found
+    from penstock.fs.dir_stat import StatAnswer
 
 MANY = 50_000
 """Files of one folder from which on it is not looked at here: its names alone are sent."""
@@ -49,10 +49,10 @@ def answer(root: int, path: str, threads: int) -> tuple[Any, ...]:
         os.close(fd)
 
 
-def _together(fd: int, names: Sequence[str], threads: int) -> list[Found]:
+def _together(fd: int, names: Sequence[str], threads: int) -> list[StatAnswer]:
     """`look` by some threads: where calls wait, they wait at the same time."""
     groups = [names[at : at + GROUP] for at in range(0, len(names), GROUP)]
-    answers: list[list[Found]] = [[] for _ in groups]
+    answers: list[list[StatAnswer]] = [[] for _ in groups]
     left = iter(range(len(groups)))
 
     def work() -> None:

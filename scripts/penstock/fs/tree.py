@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from penstock.fs.dir_stat import Row
     from penstock.fs.readahead import Scouts, Ticket
 
-__all__ = ["BELOW", "BROKEN", "FILE", "LINK", "Level", "Met", "descend"]
+__all__ = ["BELOW", "BROKEN", "FILE", "LINK", "Level", "Siblings", "descend"]
 
 AHEAD = 32
 """Folders listed ahead in one folder; OPENED in all."""
@@ -158,7 +158,7 @@ class Level:
             self._at = stop
             yield kind, names[start:stop]
 
-    def found(self, names: Sequence[str]) -> Looked:
+    def stats(self, names: Sequence[str]) -> Looked:
         """The lstat, or the error it met, of the next FILE names."""
         if self._looked is not None:
             given = self._given
@@ -234,7 +234,7 @@ def _names_read(answer: tuple[Any, ...]) -> Names | OSError:
     )
 
 
-class Met(NamedTuple):
+class Siblings(NamedTuple):
     """Neighbours of one folder."""
 
     kind: int
@@ -248,11 +248,11 @@ class Met(NamedTuple):
     """Why a BELOW could not be opened; of BROKEN what went wrong."""
 
 
-def descend(root: int, *, names_only: bool = False) -> Generator[Met]:
+def descend(root: int, *, names_only: bool = False) -> Generator[Siblings]:
     """Everything below the folder `root`, a descriptor that is closed at the end: in ascending byte order of
-    the paths, a folder counting as its name with "/" after it, and met before what it holds. `level.found`
-    gives the lstat of files; it is to be called once for each Met of FILE, or never (`names_only`). Links are
-    not followed.
+    the paths, a folder counting as its name with "/" after it, and met before what it holds. `level.stats`
+    gives the lstat of files; it is to be called once for each Siblings of FILE, or never (`names_only`).
+    Links are not followed.
 
     At most DEPTH and OPENED descriptors are held. Memory grows with the largest folder (some dozen of
     small ones where calls wait, or the tree is large).
@@ -265,20 +265,20 @@ def descend(root: int, *, names_only: bool = False) -> Generator[Met]:
                 level = levels[-1]
                 if level.error is not None:
                     error, level.error = level.error, None
-                    yield Met(BROKEN, level, (), None, error)
+                    yield Siblings(BROKEN, level, (), None, error)
                 for kind, names in level.runs():
                     if kind != BELOW:
-                        yield Met(kind, level, names)
+                        yield Siblings(kind, level, names)
                         continue
                     loaded = level.enter(names[0])
                     if isinstance(loaded, OSError):
-                        yield Met(BELOW, level, names, None, loaded)
+                        yield Siblings(BELOW, level, names, None, loaded)
                         continue
                     levels.append(Level(loader, loaded, f"{level.prefix}{names[0]}/"))
                     if len(levels) > DEPTH:
                         # Never the first: the others are found from there.
                         levels[-DEPTH].rest()
-                    yield Met(BELOW, level, names, loaded.row)
+                    yield Siblings(BELOW, level, names, loaded.row)
                     break
                 else:
                     levels.pop().rest()

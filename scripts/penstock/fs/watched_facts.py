@@ -38,7 +38,7 @@ _left_behind: list[subprocess.Popen[bytes]] = []
 """Processes that even SIGKILL did not end: kept, since nobody waits for them."""
 
 
-class Silent(NamedTuple):
+class SilentFolder(NamedTuple):
     """A folder whose file system did not answer."""
 
     path: Path
@@ -50,12 +50,12 @@ class Silent(NamedTuple):
 
 def watched_facts(
     paths: Sequence[Path], within: float | None = None, proc: str | os.PathLike[str] = PROC
-) -> dict[Path, StorageFacts | Silent | OSError]:
-    """What `capabilities.facts` says of each folder, or the OSError that it raises; `Silent` where no answer
-    came in `within` seconds (ANSWER_WITHIN). All are asked at once. Folders without a network mount on the
-    way are looked at by this process."""
+) -> dict[Path, StorageFacts | SilentFolder | OSError]:
+    """What `capabilities.facts` says of each folder, or the OSError that it raises; `SilentFolder` where no
+    answer came in `within` seconds (ANSWER_WITHIN). All are asked at once. Folders without a network mount on
+    the way are looked at by this process."""
     within = ANSWER_WITHIN if within is None else within
-    answers: dict[Path, StorageFacts | Silent | OSError] = {}
+    answers: dict[Path, StorageFacts | SilentFolder | OSError] = {}
     asked = {}
     for path in dict.fromkeys(paths):
         mount = network_mount(os.path.join(os.getcwd(), path), proc)
@@ -69,7 +69,7 @@ def watched_facts(
     deadline = time.monotonic() + within
     for path, (mount, process) in asked.items():
         answer = _answer(process, deadline)
-        answers[path] = Silent(path, mount, within) if answer is None else _read(path, answer)
+        answers[path] = SilentFolder(path, mount, within) if answer is None else _read(path, answer)
     return answers
 
 

@@ -41,7 +41,7 @@ if TYPE_CHECKING:
     from penstock.core.documents.differences import Difference
     from penstock.core.documents.step_results import AdoptionResult
     from penstock.core.layout import DatasetLayout
-    from penstock.fs.path_walk import Found
+    from penstock.fs.path_walk import WalkedPath
 
 NEW = ".new-"
 """What the folder of a listing begins with that is still being made."""
@@ -154,7 +154,7 @@ class FolderList:
     def __init__(self, run: RunLayout) -> None:
         self._file = durable.Growing(folders(run))
 
-    def add(self, one: Found) -> None:
+    def add(self, one: WalkedPath) -> None:
         told = {"path": one.path, "mode": one.mode, "uid": one.uid, "gid": one.gid, "mtime_ns": one.mtime_ns}
         self._file.stream.write(json.dumps(told, sort_keys=True).encode() + b"\n")
 

@@ -51,7 +51,7 @@ if TYPE_CHECKING:
     from penstock.core.layout import DatasetLayout
     from penstock.core.model import Surveyed
     from penstock.dataset.context import Context
-    from penstock.fs.path_walk import Found
+    from penstock.fs.path_walk import WalkedPath
     from penstock.run.adoption.surveyed_files import File
     from penstock.sources.port import Source
 
@@ -308,7 +308,7 @@ class _Comparison:
             receipts.drop(self._folder.receipt(STEP, shard))
 
     def _walk(
-        self, *, again: bool, last: bool, since: float, folder: Callable[[Found], None] = lambda _: None
+        self, *, again: bool, last: bool, since: float, folder: Callable[[WalkedPath], None] = lambda _: None
     ) -> ClosingWalk:
         config, urls = self._config, self._urls
         folders = self._run.folder.empty_folders

@@ -26,7 +26,7 @@ from penstock.fs import acl_xattrs
 if TYPE_CHECKING:
     from penstock.config.access_rules import Access
     from penstock.core.posix_acl import Acl
-    from penstock.fs.acl_xattrs import Place
+    from penstock.fs.acl_xattrs import PathOrFd
 
 
 class Seen(NamedTuple):
@@ -51,7 +51,7 @@ class Seen(NamedTuple):
         return text
 
 
-def look(place: Place, wanted: Access, *, follow: bool = True) -> Seen:
+def look(place: PathOrFd, wanted: Access, *, follow: bool = True) -> Seen:
     """One stat, and a getxattr for each ACL that is wanted. Raises OSError."""
     status = os.stat(place) if isinstance(place, int) else os.stat(place, follow_symlinks=follow)
     acl = None if wanted.acl is None else acl_xattrs.read(place, follow=follow)
@@ -70,7 +70,7 @@ def right(actual: Seen, wanted: Access, gid: int | None) -> bool:
     )
 
 
-def give(place: Place, actual: Seen, wanted: Access, gid: int | None) -> None:
+def give(place: PathOrFd, actual: Seen, wanted: Access, gid: int | None) -> None:
     """Set what differs from `actual`; nothing is read back. Raises OSError."""
     mode, changed = actual.mode, False
     if gid is not None and actual.gid != gid:
@@ -87,6 +87,6 @@ def give(place: Place, actual: Seen, wanted: Access, gid: int | None) -> None:
         acl_xattrs.write(place, wanted.default, acl_xattrs.DEFAULT)
 
 
-def put_right(place: Place, wanted: Access, gid: int | None) -> None:
+def put_right(place: PathOrFd, wanted: Access, gid: int | None) -> None:
     """`look`, then `give` what differs. Raises OSError."""
     give(place, look(place, wanted), wanted, gid)

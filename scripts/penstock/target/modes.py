@@ -36,7 +36,7 @@ if TYPE_CHECKING:
     from penstock.config.settings import PermissionsConfig
     from penstock.core.documents.step_results import ModesSet
     from penstock.core.posix_acl import NamedEntry
-    from penstock.fs.path_walk import Found
+    from penstock.fs.path_walk import WalkedPath
 
 TOGETHER = 4096
 """Files or folders that are changed together."""
@@ -209,7 +209,7 @@ def _opened(data: Path) -> Iterator[int]:
         os.close(root)
 
 
-def _differs(data: Path, walked: Found, wanted: Callable[[str], Access], gid: int | None) -> bool:
+def _differs(data: Path, walked: WalkedPath, wanted: Callable[[str], Access], gid: int | None) -> bool:
     """Whether it needs another mode or group. Raises FailedError where it must not be changed."""
     if walked.kind not in ("file", "dir"):
         raise FailedError(

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 from penstock.config.source_kinds import FOLDER_SCHEMES
 from penstock.core.documents.node_answer import MountSeen
 from penstock.core.errors import ConfigError, PreflightError
-from penstock.fs.watched_facts import Silent, watched_facts
+from penstock.fs.watched_facts import SilentFolder, watched_facts
 from penstock.sources.registry import folder, scheme
 
 if TYPE_CHECKING:
@@ -28,12 +28,12 @@ class Answers:
 
     def silent(self, *folders: Path | None) -> bool:
         """Whether one of these did not answer; None is no folder."""
-        return any(isinstance(self._facts.get(one), Silent) for one in folders if one is not None)
+        return any(isinstance(self._facts.get(one), SilentFolder) for one in folders if one is not None)
 
     def require(self, path: Path, what: str) -> None:
         """Raises PreflightError where the folder is silent. `what` is the folder for people: `the target`."""
         answer = self._facts[path]
-        if isinstance(answer, Silent):
+        if isinstance(answer, SilentFolder):
             mount = " ".join(filter(None, (answer.mount.type, answer.mount.device, answer.mount.point)))
             raise PreflightError(
                 f"the file system of {what} does not answer",
@@ -49,13 +49,13 @@ class Answers:
         answer = self._facts[path]
         if isinstance(answer, OSError):
             raise answer
-        assert not isinstance(answer, Silent)
+        assert not isinstance(answer, SilentFolder)
         return answer
 
     def mount(self, path: Path) -> MountSeen:
         """The same as documents have it: why nothing is known is its `error`."""
         answer = self._facts[path]
-        if isinstance(answer, Silent):
+        if isinstance(answer, SilentFolder):
             return MountSeen(str(path), error=f"no answer within {answer.seconds:.0f} s")
         if isinstance(answer, OSError):
             return MountSeen(str(path), error=answer.strerror or str(answer))

@@ -40,7 +40,7 @@ if TYPE_CHECKING:
 
     from penstock.core.model import Expected
     from penstock.engine.checksums import Sum
-    from penstock.fs.cold_read import ColdReader, Seen
+    from penstock.fs.cold_read import ColdReader, RangeRead
 
 COLD_TRIES = 3
 """How often a row is read at most, where the file system lets reads pass the caches and a read did not."""
@@ -57,12 +57,12 @@ class ColdStream(Stream):
         # Path, offset and length of those that have a digest to be compared.
         self.cold.expect((e.path, e.offset, e.length if e.part >= 0 else e.size) for e in entries if e.digest)
 
-    def at_once(self, entry: Expected) -> Seen | None:
+    def at_once(self, entry: Expected) -> RangeRead | None:
         """How a small whole file was read, when it was read together with others and is as it must be; None
         for any other row, which `do` reads by itself. The short way exists because the reading of many small
         files is limited by the time that Python takes for each."""
         size = entry.size
-        prefetched = self.cold.here(entry.path, 0, size) if entry.part < 0 else None
+        prefetched = self.cold.announced(entry.path, 0, size) if entry.part < 0 else None
         if prefetched is None:
             return None
         reading, data = prefetched
@@ -185,7 +185,7 @@ def _differs(entry: Expected, why: str) -> IntegrityError:
     return IntegrityError("a file is not as it was published", where=printable(entry.path), why=why)
 
 
-def _reread_row(row: int, reading: Seen) -> RereadRow:
+def _reread_row(row: int, reading: RangeRead) -> RereadRow:
     stat = reading.stat
     return RereadRow(row, reading.method, stat.st_mtime_ns, stat.st_ctime_ns, inode=stat.st_ino)
 

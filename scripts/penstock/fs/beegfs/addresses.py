@@ -19,7 +19,7 @@ CLIENT = "beegfs"
 UNMOUNTED = "none"
 
 
-class Addresses(NamedTuple):
+class CommandPaths(NamedTuple):
     """Of what lies below one mount point."""
 
     point: str = ""
@@ -39,7 +39,7 @@ class Addresses(NamedTuple):
         return self.base + real.removeprefix(self.point.rstrip("/")) if _below(real, self.point) else path
 
 
-def find(point: str, proc: str | os.PathLike[str]) -> Addresses:
+def find(point: str, proc: str | os.PathLike[str]) -> CommandPaths:
     """For what is mounted at `point`.
 
     | the mount shows       | the whole is mounted, too | paths are given     | `--mount`                    |
@@ -53,13 +53,13 @@ def find(point: str, proc: str | os.PathLike[str]) -> Addresses:
     mine = mount_of(point, proc) if point else None
     several = len({one.number for one in made if one.type == CLIENT}) > 1
     if mine is None or mine.type != CLIENT or mine.root in ("", "/"):
-        return Addresses(point, point, (point,) if point and several else (), point)
+        return CommandPaths(point, point, (point,) if point and several else (), point)
     for mount in made:
         whole = mount.number == mine.number and mount.root == "/"
         if whole and holding(mount.point, made) == mount:
             base = mount.point.rstrip("/") + mine.root.rstrip("/")
-            return Addresses(point, base, (mount.point,) if several else (), mount.point)
-    return Addresses(point, mine.root.rstrip("/"), (UNMOUNTED,))
+            return CommandPaths(point, base, (mount.point,) if several else (), mount.point)
+    return CommandPaths(point, mine.root.rstrip("/"), (UNMOUNTED,))
 
 
 def _below(path: str, point: str) -> bool:

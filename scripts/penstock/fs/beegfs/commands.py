@@ -7,9 +7,9 @@ import re
 from typing import TYPE_CHECKING, Literal, NamedTuple
 
 from penstock.fs.beegfs import addresses, v7, v8
-from penstock.fs.beegfs.addresses import Addresses
-from penstock.fs.stores.asking import Asking
-from penstock.fs.stores.facts import Survey
+from penstock.fs.beegfs.addresses import CommandPaths
+from penstock.fs.stores.asking import SurveyQuestions
+from penstock.fs.stores.facts import StoreSurvey
 from penstock.host import command
 from penstock.host.mounts import mounts
 from penstock.host.proc import PROC
@@ -31,7 +31,7 @@ class Tools(NamedTuple):
     version: Literal[7, 8]
     mount: tuple[str, ...] = ()
     """The mount point, where several BeeGFS are mounted: each command then names the one that is meant."""
-    addresses: Addresses = Addresses()
+    addresses: CommandPaths = CommandPaths()
     """The paths by which version 8 is asked about a file or a folder."""
 
     @property
@@ -61,12 +61,12 @@ class Tools(NamedTuple):
             return v7.entry_info(folder, self.mount)
         return v8.entry_info(self.addresses.of(folder), self.addresses.mount)
 
-    def survey(self, folder: str, uid: int, gid: int) -> Survey:
+    def survey(self, folder: str, uid: int, gid: int) -> StoreSurvey:
         """What the commands say of the file system of `folder`, and of the quotas of its files' owner. A
         question without an answer is a `Silence`; never raises."""
         if self.version == 7:
-            return _survey_7(self, Asking(v7.management_away), folder, uid, gid)
-        return _survey_8(self, Asking(v8.management_away), folder, uid, gid)
+            return _survey_7(self, SurveyQuestions(v7.management_away), folder, uid, gid)
+        return _survey_8(self, SurveyQuestions(v8.management_away), folder, uid, gid)
 
 
 def find(proc: str | os.PathLike[str] = PROC, sys: str = SYS, point: str = "") -> Tools | None:
@@ -98,7 +98,7 @@ def client_version(sys: str = SYS) -> str:
         return ""
 
 
-def _survey_7(tools: Tools, asking: Asking, folder: str, uid: int, gid: int) -> Survey:
+def _survey_7(tools: Tools, asking: SurveyQuestions, folder: str, uid: int, gid: int) -> StoreSurvey:
     mount = tools.mount
     targets: list[Target] = []
     for role in ("metadata", "storage"):
@@ -124,12 +124,12 @@ def _survey_7(tools: Tools, asking: Asking, folder: str, uid: int, gid: int) -> 
         one: Literal["user", "group"] = "user" if scope == "user" else "group"
         answer = asking.ask(f"quota of {scope} {number}", v7.get_quota(one, number, pool, mount))
         quotas += v7.read_quotas(one, answer.out, pool)
-    return Survey(
+    return StoreSurvey(
         tools.product, tuple(targets), tuple(servers), pattern, tuple(quotas), tuple(asking.silences)
     )
 
 
-def _survey_8(tools: Tools, asking: Asking, folder: str, uid: int, gid: int) -> Survey:
+def _survey_8(tools: Tools, asking: SurveyQuestions, folder: str, uid: int, gid: int) -> StoreSurvey:
     mount = tools.mount
     pools = v8.read_pools(asking.ask("storage pools", v8.list_pools(mount)).out)
     targets = v8.read_targets(asking.ask("targets", v8.list_targets(mount)).out, pools)
@@ -148,7 +148,7 @@ def _survey_8(tools: Tools, asking: Asking, folder: str, uid: int, gid: int) -> 
         for quota in quotas
         if quota.id == (uid if quota.scope == "user" else gid) and quota.pool in ("", pool)
     ]
-    return Survey(
+    return StoreSurvey(
         tools.product,
         tuple(targets),
         tuple(servers),

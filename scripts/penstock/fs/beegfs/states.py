@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     import os
     from collections.abc import Sequence
 
-    from penstock.fs.beegfs.addresses import Addresses
+    from penstock.fs.beegfs.addresses import CommandPaths
     from penstock.fs.data_states import Ask
 
 LOCAL = ("available", "local", "none", "0")
@@ -33,7 +33,7 @@ STUBS = {
 }  # fmt: skip
 
 
-def ask(mounted: Addresses, paths: Sequence[str]) -> Said:
+def ask(mounted: CommandPaths, paths: Sequence[str]) -> Said:
     """As `data_states.Ask`, for the file system of one mount."""
     given = {mounted.of(path): path for path in paths}
     answer = command.run(argv(mounted.mount), deadline=DEADLINE, given="".join(f"{path}\0" for path in given))

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
     from pathlib import Path
 
-    from penstock.fs.probe.place import Place
+    from penstock.fs.probe.place import TrialFolders
 
 _XATTRS = (65536, 32000, 16000, 8000, 4000, 2000, 1000, 900, 500, 100)
 _TOO_LARGE = frozenset({errno.E2BIG, errno.ENOSPC, errno.ERANGE, errno.EDQUOT, errno.EINVAL})
@@ -39,24 +39,24 @@ sys.exit({_TAKEN})
 """
 
 
-def owner_kept(place: Place) -> Seen:
+def owner_kept(place: TrialFolders) -> Seen:
     """A server that squashes root, and an id-mapped mount, show another number."""
     seen = os.lstat(place.file("file"))
     return answered(seen.st_uid == os.geteuid(), f"they belong to uid {seen.st_uid}, not {os.geteuid()}")
 
 
-def create_mode(place: Place) -> Seen:
+def create_mode(place: TrialFolders) -> Seen:
     """By the umask of this process."""
     umask = proc.umask(place.proc)
     if umask is None:
         return Seen(why="the kernel does not say the umask")
-    path, folder = place.here / "file", place.here / "folder"
+    path, folder = place.work / "file", place.work / "folder"
     os.close(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o664))
     os.mkdir(folder, 0o775)
     return _modes_are({path: 0o664 & ~umask, folder: 0o775 & ~umask})
 
 
-def chmod_kept(place: Place) -> Seen:
+def chmod_kept(place: TrialFolders) -> Seen:
     """As permissions sets them."""
     path, folder = place.file("file"), place.folder("folder")
     os.chmod(path, 0o440)
@@ -75,7 +75,7 @@ def _modes_are(wanted: Mapping[Path, int]) -> Seen:
     return answered(not wrong, "; ".join(wrong))
 
 
-def setgid_inherited(place: Place) -> Seen:
+def setgid_inherited(place: TrialFolders) -> Seen:
     """With another group of this account, where it has one."""
     folder = place.folder("folder")
     others = [gid for gid in os.getgroups() if gid != os.lstat(folder).st_gid]
@@ -94,7 +94,7 @@ def setgid_inherited(place: Place) -> Seen:
     return answered(groups == {above.st_gid}, f"files get group {groups}, their folder has {above.st_gid}")
 
 
-def time_resolution(place: Place) -> Seen:
+def time_resolution(place: TrialFolders) -> Seen:
     path = place.file("file")
     os.utime(path, ns=(_TIME_NS, _TIME_NS))
     kept_ns = os.lstat(path).st_mtime_ns
@@ -104,7 +104,7 @@ def time_resolution(place: Place) -> Seen:
     return answered(False, f"a time that was set is off by {kept_ns - _TIME_NS} ns")
 
 
-def xattr_bytes(place: Place) -> Seen:
+def xattr_bytes(place: TrialFolders) -> Seen:
     """The largest of `_XATTRS` that is taken and reads back."""
     path = place.file("file")
     for size in _XATTRS:
@@ -119,15 +119,15 @@ def xattr_bytes(place: Place) -> Seen:
     return answered(False, f"not even {_XATTRS[-1]} bytes")
 
 
-def acl(place: Place) -> Seen:
+def acl(place: TrialFolders) -> Seen:
     path, wanted = place.file("file"), _acl()
     acl_xattrs.write(path, wanted)
     same = acl_xattrs.allows(acl_xattrs.read(path), wanted)
     return answered(same, "the ACL reads back as another")
 
 
-def acl_inherited(place: Place) -> Seen:
-    acl_xattrs.write(place.here, _acl(), acl_xattrs.DEFAULT)
+def acl_inherited(place: TrialFolders) -> Seen:
+    acl_xattrs.write(place.work, _acl(), acl_xattrs.DEFAULT)
     named = (posix_acl.GROUP, os.getegid())
     path, folder = place.file("file"), place.folder("folder")
     if named not in _named(acl_xattrs.read(path)):
@@ -152,12 +152,12 @@ def _other(what: str) -> Seen:
     return answered(False, f"the {what} reads back as another")
 
 
-def flock(place: Place) -> Seen:
+def flock(place: TrialFolders) -> Seen:
     import fcntl
 
     with place.file("file").open("r+b") as stream:
         fcntl.flock(stream, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        command = [sys.executable, "-I", "-S", "-c", _LOCK, str(place.here / "file")]
+        command = [sys.executable, "-I", "-S", "-c", _LOCK, str(place.work / "file")]
         try:
             done = subprocess.run(command, capture_output=True, check=False, timeout=LOCK_WITHIN)
         except subprocess.TimeoutExpired:

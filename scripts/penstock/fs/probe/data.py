@@ -13,7 +13,7 @@ from penstock.fs import libc
 from penstock.fs.probe.place import answered, valued, write_whole
 
 if TYPE_CHECKING:
-    from penstock.fs.probe.place import Place
+    from penstock.fs.probe.place import TrialFolders
 
 RESERVED = 1 << 20
 DIRECT = 64 << 10
@@ -22,16 +22,16 @@ SYNCFS_WITHIN = 0.2
 """Seconds. syncfs waits for whatever all users of the file system wrote."""
 
 
-def fsync_file(place: Place) -> Seen:
+def fsync_file(place: TrialFolders) -> Seen:
     with place.file("file", b"x").open("rb") as stream:
         os.fsync(stream.fileno())
     return answered(True)
 
 
-def fsync_folder(place: Place) -> Seen:
+def fsync_folder(place: TrialFolders) -> Seen:
     """A success may mean that nothing was done: BeeGFS, whose servers have the names already."""
     place.file("file")
-    fd = os.open(place.here, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    fd = os.open(place.work, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
     try:
         os.fsync(fd)
     finally:
@@ -39,11 +39,11 @@ def fsync_folder(place: Place) -> Seen:
     return answered(True)
 
 
-def syncfs(place: Place) -> Seen:
+def syncfs(place: TrialFolders) -> Seen:
     """Whether the call succeeds. Whether it makes data durable cannot be seen: the table of file systems
     states that."""
     place.file("file", b"x")
-    fd = os.open(place.here, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    fd = os.open(place.work, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
     failed: list[OSError] = []
 
     def call() -> None:
@@ -64,7 +64,7 @@ def syncfs(place: Place) -> Seen:
     return answered(True)
 
 
-def direct_alignment(place: Place) -> Seen:
+def direct_alignment(place: TrialFolders) -> Seen:
     """The smallest of `ALIGNMENTS` with which a direct read brings the file's bytes."""
     content = os.urandom(DIRECT)
     path = place.file("file", content)
@@ -101,7 +101,7 @@ def direct_alignment(place: Place) -> Seen:
         os.close(fd)
 
 
-def fallocate(place: Place) -> Seen:
+def fallocate(place: TrialFolders) -> Seen:
     with place.file("file").open("r+b") as stream:
         libc.fallocate(stream.fileno(), RESERVED)
         status = os.fstat(stream.fileno())
@@ -111,7 +111,7 @@ def fallocate(place: Place) -> Seen:
     return answered(taken >= RESERVED, f"it succeeded, and {taken} of {RESERVED} bytes are reserved")
 
 
-def reflink(place: Place) -> Seen:
+def reflink(place: TrialFolders) -> Seen:
     """Between two folders, as from one release to the next."""
     old, new = place.file("file", b"x" * DIRECT), place.folder("to") / "file"
     with old.open("rb") as first, new.open("xb") as second:
@@ -121,9 +121,9 @@ def reflink(place: Place) -> Seen:
     return answered(new.read_bytes() == b"x" * DIRECT, "the content is another one")
 
 
-def tmpfile(place: Place) -> Seen:
-    fd = os.open(place.here, os.O_TMPFILE | os.O_RDWR | os.O_CLOEXEC, 0o600)
-    named = place.here / "named"
+def tmpfile(place: TrialFolders) -> Seen:
+    fd = os.open(place.work, os.O_TMPFILE | os.O_RDWR | os.O_CLOEXEC, 0o600)
+    named = place.work / "named"
     try:
         write_whole(fd, b"x")
         # A source relative to a folder: else Python calls link(2), which does not follow /proc's link.
@@ -137,7 +137,7 @@ def tmpfile(place: Place) -> Seen:
     return answered(named.read_bytes() == b"x", "the named file has other content")
 
 
-def holes(place: Place) -> Seen:
+def holes(place: TrialFolders) -> Seen:
     """Of a file of 1 MiB with one block of data in its middle, on the disk."""
     fd = _holed(place)
     try:
@@ -151,7 +151,7 @@ def holes(place: Place) -> Seen:
         os.close(fd)
 
 
-def holes_before_writeback(place: Place) -> Seen:
+def holes_before_writeback(place: TrialFolders) -> Seen:
     """The same before anything was written back. A file system that calls such bytes a hole would let a copy
     leave them out."""
     fd = _holed(place)
@@ -166,8 +166,8 @@ def holes_before_writeback(place: Place) -> Seen:
         os.close(fd)
 
 
-def _holed(place: Place) -> int:
-    fd = os.open(place.here / "file", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+def _holed(place: TrialFolders) -> int:
+    fd = os.open(place.work / "file", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
     try:
         os.ftruncate(fd, RESERVED)
         write_whole(fd, b"x" * 4096, RESERVED // 2)

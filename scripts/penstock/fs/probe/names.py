@@ -13,7 +13,7 @@ from penstock.fs.probe.place import answered, valued
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from penstock.fs.probe.place import Place
+    from penstock.fs.probe.place import TrialFolders
 
 _LENGTHS = (255, 250, 200, 143, 100)
 """Bytes of a name: of most, and what encrypting and older file systems leave of them."""
@@ -21,59 +21,59 @@ _TOO_LONG = frozenset({errno.ENAMETOOLONG, errno.EINVAL})
 _ALONE = Seen(why="no folder beside was given")
 
 
-def rename_over_file(place: Place) -> Seen:
+def rename_over_file(place: TrialFolders) -> Seen:
     old, new = place.file("old", b"new"), place.file("new", b"old")
     os.rename(old, new)
     return answered(new.read_bytes() == b"new" and not os.path.lexists(old), "the name kept its old content")
 
 
-def rename_over_symlink(place: Place) -> Seen:
+def rename_over_symlink(place: TrialFolders) -> Seen:
     """As publish moves `current`."""
     for name in ("one", "two"):
         place.folder(name)
-    old, new = place.here / "old", place.here / "new"
+    old, new = place.work / "old", place.work / "new"
     os.symlink("one", new)
     os.symlink("two", old)
     os.rename(old, new)
     return answered(os.readlink(new) == "two", "the link still leads where it led")
 
 
-def rename_over_empty_folder(place: Place) -> Seen:
+def rename_over_empty_folder(place: TrialFolders) -> Seen:
     old, new = place.folder("old"), place.folder("new")
     (old / "file").touch()
     os.rename(old, new)
     return answered((new / "file").exists(), "the folder is as it was")
 
 
-def rename_noreplace(place: Place) -> Seen:
+def rename_noreplace(place: TrialFolders) -> Seen:
     old, new = place.file("old", b"new"), place.file("new", b"old")
     try:
         libc.renameat2(old, new, libc.RENAME_NOREPLACE)
     except FileExistsError:
-        libc.renameat2(old, place.here / "free", libc.RENAME_NOREPLACE)
+        libc.renameat2(old, place.work / "free", libc.RENAME_NOREPLACE)
         return answered(new.read_bytes() == b"old", "the existing file was changed")
     return answered(False, "it replaced the existing file")
 
 
-def rename_exchange(place: Place) -> Seen:
+def rename_exchange(place: TrialFolders) -> Seen:
     one, two = place.file("one", b"1"), place.file("two", b"2")
     libc.renameat2(one, two, libc.RENAME_EXCHANGE)
     return answered((one.read_bytes(), two.read_bytes()) == (b"2", b"1"), "the files were not exchanged")
 
 
-def rename_between_folders(place: Place) -> Seen:
+def rename_between_folders(place: TrialFolders) -> Seen:
     return _moved(place.file("file", b"x"), place.folder("to") / "file")
 
 
-def rename_open_between_folders(place: Place) -> Seen:
+def rename_open_between_folders(place: TrialFolders) -> Seen:
     """A small file of BeeGFS that is open lies in its folder's metadata and is refused with EBUSY."""
     old = place.file("file", b"x")
     with old.open("rb"):
         return _moved(old, place.folder("to") / "file")
 
 
-def rename_between_trees(place: Place) -> Seen:
-    return _ALONE if place.there is None else _moved(place.file("file", b"x"), place.there / "renamed")
+def rename_between_trees(place: TrialFolders) -> Seen:
+    return _ALONE if place.beside is None else _moved(place.file("file", b"x"), place.beside / "renamed")
 
 
 def _moved(old: Path, new: Path) -> Seen:
@@ -83,16 +83,16 @@ def _moved(old: Path, new: Path) -> Seen:
     return answered(new.read_bytes() == b"x", "the content is another one")
 
 
-def link(place: Place) -> Seen:
-    return _linked(place.file("file"), place.here / "second")
+def link(place: TrialFolders) -> Seen:
+    return _linked(place.file("file"), place.work / "second")
 
 
-def link_between_folders(place: Place) -> Seen:
+def link_between_folders(place: TrialFolders) -> Seen:
     return _linked(place.file("file"), place.folder("to") / "second")
 
 
-def link_between_trees(place: Place) -> Seen:
-    return _ALONE if place.there is None else _linked(place.file("file"), place.there / "linked")
+def link_between_trees(place: TrialFolders) -> Seen:
+    return _ALONE if place.beside is None else _linked(place.file("file"), place.beside / "linked")
 
 
 def _linked(old: Path, new: Path) -> Seen:
@@ -106,8 +106,8 @@ def _linked(old: Path, new: Path) -> Seen:
     return answered(second.st_nlink == 2, f"two names of one file, and st_nlink is {second.st_nlink}")
 
 
-def exclusive_create(place: Place) -> Seen:
-    path = place.here / "file"
+def exclusive_create(place: TrialFolders) -> Seen:
+    path = place.work / "file"
     flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC
     os.close(os.open(path, flags, 0o600))
     try:
@@ -117,18 +117,18 @@ def exclusive_create(place: Place) -> Seen:
     return answered(False, "a second one was created under the same name")
 
 
-def open_unlink(place: Place) -> Seen:
+def open_unlink(place: TrialFolders) -> Seen:
     path = place.file("file", b"x")
     with path.open("rb") as stream:
         path.unlink()
         if stream.read() != b"x":
             return answered(False, "its content was gone")
-        left = os.listdir(place.here)
+        left = os.listdir(place.work)
         return answered(not left, f"the file got another name: {', '.join(left)}")
 
 
-def inode_stable(place: Place) -> Seen:
-    path, renamed = place.file("file"), place.here / "renamed"
+def inode_stable(place: TrialFolders) -> Seen:
+    path, renamed = place.file("file"), place.work / "renamed"
     with path.open("rb") as stream:
         numbers = {os.fstat(stream.fileno()).st_ino}
     numbers.add(os.lstat(path).st_ino)
@@ -137,7 +137,7 @@ def inode_stable(place: Place) -> Seen:
     return answered(len(numbers) == 1, "a file showed several inode numbers")
 
 
-def name_bytes(place: Place) -> Seen:
+def name_bytes(place: TrialFolders) -> Seen:
     """The longest of `_LENGTHS` that can be created and is listed as it was given."""
     for length in _LENGTHS:
         try:
@@ -150,15 +150,15 @@ def name_bytes(place: Place) -> Seen:
     return answered(False, f"no name of {_LENGTHS[-1]} bytes can be created")
 
 
-def name_not_utf8(place: Place) -> Seen:
+def name_not_utf8(place: TrialFolders) -> Seen:
     name = b"\xff\xfe\xe9"
     place.file(os.fsdecode(name))
-    listed = os.listdir(os.fsencode(place.here))
+    listed = os.listdir(os.fsencode(place.work))
     return answered(listed == [name], f"the name was changed, to {listed}")
 
 
-def case_sensitive(place: Place) -> Seen:
+def case_sensitive(place: TrialFolders) -> Seen:
     place.file("Name", b"1")
     return answered(
-        not (place.here / "name").exists(), "a name in small letters leads to the file in capitals"
+        not (place.work / "name").exists(), "a name in small letters leads to the file in capitals"
     )

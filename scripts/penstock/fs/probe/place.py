@@ -12,24 +12,24 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 
-class Place(NamedTuple):
+class TrialFolders(NamedTuple):
     """Of one trial alone."""
 
-    here: Path
+    work: Path
     """An empty folder."""
-    there: Path | None = None
+    beside: Path | None = None
     """An empty folder below the folder beside; None where none was given."""
     proc: str = PROC
 
     def file(self, name: str, content: bytes = b"") -> Path:
         """A new file. Raises OSError."""
-        path = self.here / name
+        path = self.work / name
         path.write_bytes(content)
         return path
 
     def folder(self, name: str) -> Path:
         """A new folder. Raises OSError."""
-        path = self.here / name
+        path = self.work / name
         path.mkdir()
         return path
 

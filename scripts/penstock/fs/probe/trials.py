@@ -23,7 +23,7 @@ from penstock.fs.capabilities import facts
 from penstock.fs.errno_map import NO_SPACE
 from penstock.fs.probe import attributes, data, names
 from penstock.fs.probe.link_cost import link_cost
-from penstock.fs.probe.place import Place
+from penstock.fs.probe.place import TrialFolders
 from penstock.host.job_environment import host_name
 from penstock.host.proc import PROC
 
@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
     from pathlib import Path
 
-    Trial = Callable[[Place], Seen]
+    Trial = Callable[[TrialFolders], Seen]
 
 TRIALS: Mapping[str, Trial] = {
     name: getattr(module, name) for name in ABILITIES for module in (names, data, attributes)
@@ -130,7 +130,7 @@ def _tried(trial: Trial, name: str, places: list[Path], proc: str) -> Seen:
         made = [place / name for place in places]
         for folder in made:
             folder.mkdir(0o700)
-        return trial(Place(made[0], made[1] if len(made) > 1 else None, proc))
+        return trial(TrialFolders(made[0], made[1] if len(made) > 1 else None, proc))
     except OSError as error:
         return seen_error(error)
 

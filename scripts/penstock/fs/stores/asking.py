@@ -15,7 +15,7 @@ BUDGET = 40.0
 """Seconds for all commands of one survey."""
 
 
-class Asking:
+class SurveyQuestions:
     """The questions of one survey. `away` says of a command's words whether the management service was not
     reached."""
 

@@ -21,7 +21,7 @@ Reachability = Literal["online", "probably-offline", "offline", "inactive", "unk
 Consistency = Literal["good", "needs-resync", "resyncing", "bad", "unknown"]
 
 
-Place = Literal["local", "tiered", "offline"]
+DataPlace = Literal["local", "tiered", "offline"]
 """Where a file's data is: here; behind a tier that reads it back by itself, at a cost; or only a stub of the
 file is here."""
 
@@ -29,7 +29,7 @@ file is here."""
 class DataState(NamedTuple):
     """Where the data of one file is."""
 
-    place: Place
+    place: DataPlace
     why: str = ""
     """In words; "" for `local`."""
     hinted: bool = False
@@ -97,7 +97,7 @@ TIB = 1 << 40
 GIB = 1 << 30
 
 
-class Rules(NamedTuple):
+class FillRules(NamedTuple):
     """How a product fills its targets, and what it counts: the defaults are those of BeeGFS."""
 
     storage_limits: tuple[int, ...] = (TIB, 20 * GIB, 0)
@@ -126,7 +126,7 @@ class Silence(NamedTuple):
     """Whether the words say that the management service was not reached."""
 
 
-class Survey(NamedTuple):
+class StoreSurvey(NamedTuple):
     """All that a vendor's commands said of the file system of one folder."""
 
     product: str
@@ -138,8 +138,8 @@ class Survey(NamedTuple):
     silences: tuple[Silence, ...] = ()
     pools: tuple[tuple[str, str], ...] = ()
     """(number, name) of each storage pool, where the commands say them."""
-    rules: Rules = Rules()
-    found: tuple[CheckResult, ...] = ()
+    rules: FillRules = FillRules()
+    results: tuple[CheckResult, ...] = ()
     """What the vendor's own package judges (WEKA)."""
     max_files: int | None = None
     """How many files the file system may have."""

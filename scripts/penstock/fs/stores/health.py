@@ -26,22 +26,22 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from penstock.core.checks import Verdict
-    from penstock.fs.stores.facts import Server, Silence, Survey, Target
+    from penstock.fs.stores.facts import Server, Silence, StoreSurvey, Target
 
 OFFLINE_TIMEOUT = 900
 """`sysTargetOfflineTimeoutSecs` of BeeGFS' servers and clients, in seconds, as it is shipped: after so long
 without the management service targets count as offline. Where data is mirrored it is 180."""
 
 
-def judge(survey: Survey) -> list[CheckResult]:
+def judge(survey: StoreSurvey) -> list[CheckResult]:
     """One result for each thing that is not in order, and one for all that is."""
-    results = [*_servers(survey), *_targets(survey), *survey.found]
+    results = [*_servers(survey), *_targets(survey), *survey.results]
     if not results:
         results = [_in_order(survey)] if survey.targets or survey.servers else []
     return [*results, *silences(survey)]
 
 
-def _in_order(survey: Survey) -> CheckResult:
+def _in_order(survey: StoreSurvey) -> CheckResult:
     counts = (
         (len(survey.of_role("storage")), "storage targets"),
         (len(survey.of_role("metadata")), "metadata targets"),
@@ -51,7 +51,7 @@ def _in_order(survey: Survey) -> CheckResult:
     return CheckResult(survey.product, ", ".join(parts) + ": all in order")
 
 
-def _servers(survey: Survey) -> Iterator[CheckResult]:
+def _servers(survey: StoreSurvey) -> Iterator[CheckResult]:
     for server in survey.servers:
         if server.reachable is False:
             yield _server(survey.product, server)
@@ -81,7 +81,7 @@ def _management(product: str, name: str, text: str) -> CheckResult:
     )
 
 
-def _targets(survey: Survey) -> Iterator[CheckResult]:
+def _targets(survey: StoreSurvey) -> Iterator[CheckResult]:
     used = {target.id for target in survey.in_pool()}
     for target in survey.targets:
         ours = target.role == "metadata" or target.id in used
@@ -120,7 +120,7 @@ def _troubles(target: Target) -> Iterator[tuple[Verdict, str, str]]:
         yield "warning", "little room: capacity pool low", f"have room made on it: {ADMINISTRATOR}"
 
 
-def silences(survey: Survey) -> Iterator[CheckResult]:
+def silences(survey: StoreSurvey) -> Iterator[CheckResult]:
     """A note for each question that got no answer; those that say that the management service was not reached
     are one warning."""
     management = next((one for one in survey.silences if one.management), None)

@@ -18,7 +18,7 @@ import math
 from collections import defaultdict
 from typing import TYPE_CHECKING, NamedTuple
 
-from penstock.fs.stores.facts import GIB, TIB, Rules
+from penstock.fs.stores.facts import GIB, TIB, FillRules
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
@@ -77,7 +77,7 @@ class SizeClasses:
         return 0.0
 
 
-class Load(NamedTuple):
+class TargetShare(NamedTuple):
     """What one of the targets gets."""
 
     bytes: int
@@ -86,14 +86,14 @@ class Load(NamedTuple):
     """Files that it has to hold, in the mean."""
 
 
-def load(sizes: SizeClasses, pattern: Pattern, among: int) -> Load:
+def load(sizes: SizeClasses, pattern: Pattern, among: int) -> TargetShare:
     """What each of `among` targets gets of these files."""
     places = max(1, among // pattern.copies)
     share = -(-sizes.bytes * (100 + MARGIN) // (100 * places))
     chunks = math.ceil(sizes.largest / pattern.chunk_bytes)
     part = -(-sizes.largest // max(1, min(pattern.targets, places, chunks)))
     objects = sum(count * _objects(size, pattern, min(pattern.targets, places)) for count, size in sizes)
-    return Load(max(share, part), objects / places)
+    return TargetShare(max(share, part), objects / places)
 
 
 def chunk_files(sizes: SizeClasses, pattern: Pattern) -> int:
@@ -127,7 +127,7 @@ def eligible(targets: Sequence[Target], wanted: int) -> list[Target]:
     return up
 
 
-class Room(NamedTuple):
+class FreeRoom(NamedTuple):
     """What a target still takes."""
 
     bytes: int
@@ -135,7 +135,7 @@ class Room(NamedTuple):
     """Bytes that are free when it is reached; 0: until it is full."""
 
 
-def room(target: Target, limits: tuple[int, ...] = Rules().storage_limits) -> Room | None:
+def room(target: Target, limits: tuple[int, ...] = FillRules().storage_limits) -> FreeRoom | None:
     """What a target takes before its next limit. None where its free space is not known.
 
     | free bytes                              | next limit                                      |
@@ -150,4 +150,4 @@ def room(target: Target, limits: tuple[int, ...] = Rules().storage_limits) -> Ro
     free = target.free_bytes
     kept = limits[1:] if target.capacity in ("low", "emergency") else limits
     limit = next(limit for limit in kept if free > limit or limit == 0)
-    return Room(free - limit, limit)
+    return FreeRoom(free - limit, limit)

@@ -26,8 +26,8 @@ if TYPE_CHECKING:
 
     from penstock.core.documents.promise import Promise
     from penstock.fs.quotas import Quota
-    from penstock.fs.stores.facts import Pattern, Rules, Survey, Target
-    from penstock.fs.stores.placement import Room, SizeClasses
+    from penstock.fs.stores.facts import FillRules, Pattern, StoreSurvey, Target
+    from penstock.fs.stores.placement import FreeRoom, SizeClasses
 
 NAMED = 8
 """Targets that results name; the others are counted."""
@@ -42,25 +42,25 @@ class Placing(NamedTuple):
 
     pattern: Pattern
     among: list[Target]
-    share: placement.Load
-    rules: Rules
+    share: placement.TargetShare
+    rules: FillRules
 
     @property
     def wide(self) -> int:
         """Over how many targets a file lies that is long enough."""
         return min(self.pattern.targets, len(self.among))
 
-    def room(self, target: Target) -> Room | None:
+    def room(self, target: Target) -> FreeRoom | None:
         """As `placement.room`."""
         return placement.room(target, self.rules.storage_limits)
 
 
-def _placing(targets: Sequence[Target], pattern: Pattern, sizes: SizeClasses, rules: Rules) -> Placing:
+def _placing(targets: Sequence[Target], pattern: Pattern, sizes: SizeClasses, rules: FillRules) -> Placing:
     among = placement.eligible(targets, pattern.targets)
     return Placing(pattern, among, placement.load(sizes, pattern, len(among)), rules)
 
 
-def placed(survey: Survey, sizes: SizeClasses) -> list[CheckResult]:
+def placed(survey: StoreSurvey, sizes: SizeClasses) -> list[CheckResult]:
     """Whether the storage targets take these files, striped as the folder is now."""
     pattern = survey.pattern
     if pattern is None or not survey.of_role("storage"):
@@ -93,7 +93,7 @@ def placed(survey: Survey, sizes: SizeClasses) -> list[CheckResult]:
     return [*results, *lacking]
 
 
-def beside(survey: Survey, promised: Sequence[Promise]) -> Survey:
+def beside(survey: StoreSurvey, promised: Sequence[Promise]) -> StoreSurvey:
     """The file system as it will be when other runs have written what they promised. Pure.
 
     | of the survey    | takes                                                   | of which promises   |
@@ -141,7 +141,7 @@ def _chunk_files(one: Promise) -> int:
     return one.chunk_files or one.files
 
 
-def _same_pool(survey: Survey, first: str, second: str) -> bool:
+def _same_pool(survey: StoreSurvey, first: str, second: str) -> bool:
     """Pools go by number or by name."""
     numbers = {name: number for number, name in survey.pools}
     return "" in (first, second) or numbers.get(first, first) == numbers.get(second, second)
@@ -184,7 +184,7 @@ def _lacking_inodes(product: str, placing: Placing) -> Iterator[CheckResult]:
             )
 
 
-def _until(there: Room | None) -> str:
+def _until(there: FreeRoom | None) -> str:
     limit = there.limit if there else 0
     return f" until {_size(limit)} are left" if limit else " until it is full"
 
@@ -205,7 +205,7 @@ def _fits(product: str, placing: Placing) -> CheckResult:
     return CheckResult(f"{product} placement", text, "note" if unknown else "ok")
 
 
-def metadata(survey: Survey, sizes: SizeClasses, folders: int) -> list[CheckResult]:
+def metadata(survey: StoreSurvey, sizes: SizeClasses, folders: int) -> list[CheckResult]:
     """Whether the metadata targets take these files and folders."""
     targets = survey.of_role("metadata")
     entries = sizes.files + folders
@@ -241,7 +241,7 @@ def metadata(survey: Survey, sizes: SizeClasses, folders: int) -> list[CheckResu
     return [CheckResult(about, f"{demand}; {left}")]
 
 
-def files_allowed(survey: Survey, sizes: SizeClasses, folders: int) -> list[CheckResult]:
+def files_allowed(survey: StoreSurvey, sizes: SizeClasses, folders: int) -> list[CheckResult]:
     """Whether the file system may have so many files at all. How many it has is not known."""
     most, wanted = survey.max_files, sizes.files + folders
     if most is None or wanted <= most:
@@ -251,12 +251,12 @@ def files_allowed(survey: Survey, sizes: SizeClasses, folders: int) -> list[Chec
     return [CheckResult(f"{survey.product} files", found, "stop", f"{wanted:,} files", mend)]
 
 
-def metadata_need(files: int, folders: int, rules: Rules) -> tuple[int, int]:
+def metadata_need(files: int, folders: int, rules: FillRules) -> tuple[int, int]:
     """Bytes and inodes that so many files and folders take on metadata targets."""
     return round((files + folders) * rules.entry_bytes), files + rules.folder_inodes * folders
 
 
-def quotas(survey: Survey, sizes: SizeClasses, folders: int = 0) -> list[CheckResult]:
+def quotas(survey: StoreSurvey, sizes: SizeClasses, folders: int = 0) -> list[CheckResult]:
     """Whether the quotas of the files' final owner and group take them. Without a file: whether any is
     passed already."""
     pattern, rules = survey.pattern, survey.rules

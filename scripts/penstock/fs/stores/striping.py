@@ -29,7 +29,7 @@ from penstock.core.text import printable
 from penstock.fs.stores import placement
 
 if TYPE_CHECKING:
-    from penstock.fs.stores.facts import Pattern, Survey
+    from penstock.fs.stores.facts import Pattern, StoreSurvey
     from penstock.fs.stores.placement import SizeClasses
 
 KEY = "target.striping"
@@ -39,7 +39,7 @@ WIDEST = 8
 """The widest stripe that is set."""
 
 
-class Choice(NamedTuple):
+class StripingChoice(NamedTuple):
     """What is to be set on a folder, and what is to be said of it."""
 
     targets: int = 0
@@ -47,29 +47,29 @@ class Choice(NamedTuple):
     results: tuple[CheckResult, ...] = ()
 
 
-def choose(wish: str, survey: Survey, sizes: SizeClasses) -> Choice:
+def choose(wish: str, survey: StoreSurvey, sizes: SizeClasses) -> StripingChoice:
     """What to set on the surveyed folder, of whose new files these are the sizes. `wish` is
     `target.striping`."""
     if wish == INHERIT:
-        return Choice()
+        return StripingChoice()
     pattern = survey.pattern
     if pattern is None:
         text = "how the folder is striped is not known, so nothing is set"
         mend = f"see whether the vendor's commands answer, or set {KEY}: {INHERIT}"
-        return Choice(results=(CheckResult(KEY, text, "warning", mend=mend),))
+        return StripingChoice(results=(CheckResult(KEY, text, "warning", mend=mend),))
     if not sizes.bytes or pattern.kind != "raid0":
-        return Choice()
+        return StripingChoice()
     there = len(placement.eligible(survey.in_pool(), 1))
     typical = sizes.half_of_the_bytes()
     wanted = next((targets for below, targets in WIDTHS if typical < below), WIDEST)
     wanted = min(wanted, there) if there else wanted
     if wanted == pattern.targets:
-        return Choice()
+        return StripingChoice()
     text = (
         f"files are striped over {wanted} targets in place of {pattern.targets}: half of all bytes lie in "
         f"files of up to {_size(typical)}"
     )
-    return Choice(wanted, (CheckResult(KEY, text),))
+    return StripingChoice(wanted, (CheckResult(KEY, text),))
 
 
 def compared(targets: int, pattern: Pattern | None, command: str) -> CheckResult:

@@ -36,7 +36,7 @@ def quotas(file_system: str) -> list[str]:
     return [WEKA, "fs", "quota", "list", file_system, "--all", "-f", "json"]
 
 
-class Part(NamedTuple):
+class ActiveCount(NamedTuple):
     """How many of a kind of things are active."""
 
     noun: str
@@ -44,12 +44,12 @@ class Part(NamedTuple):
     total: int
 
 
-class Cluster(NamedTuple):
+class WekaCluster(NamedTuple):
     """What `weka status` says. None and "" are not known."""
 
     name: str = ""
     io_status: str = ""
-    parts: tuple[Part, ...] = ()
+    parts: tuple[ActiveCount, ...] = ()
     unavailable_percent: float | None = None
     rebuilding: bool = False
     """Whether any data has lost a part of its redundancy."""
@@ -70,7 +70,7 @@ class FileSystem(NamedTuple):
     max_files: int | None = None
 
 
-def read_status(out: str) -> Cluster | None:
+def read_status(out: str) -> WekaCluster | None:
     """None where the text is no such object."""
     try:
         status = json.loads(out)
@@ -87,11 +87,11 @@ def read_status(out: str) -> Cluster | None:
         ("servers", _object(_object(status, "servers"), "backends")),
     )
     percent, eligible = rebuild.get("unavailablePercent"), licence.get("io_start_eligibility")
-    return Cluster(
+    return WekaCluster(
         name=str(status.get("name", "")),
         io_status=str(status["io_status"]),
         parts=tuple(
-            Part(noun, active, total)
+            ActiveCount(noun, active, total)
             for noun, one in kinds
             if (active := _count(one, "active")) is not None and (total := _count(one, "total")) is not None
         ),

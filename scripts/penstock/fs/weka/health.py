@@ -25,12 +25,12 @@ from penstock.core.text import printable
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from penstock.fs.weka.cli import Cluster, FileSystem
+    from penstock.fs.weka.cli import FileSystem, WekaCluster
 
 PRODUCT = "WEKA"
 
 
-def judge(cluster: Cluster | None, file_system: FileSystem | None) -> list[CheckResult]:
+def judge(cluster: WekaCluster | None, file_system: FileSystem | None) -> list[CheckResult]:
     """What is not in order, and one result for all that is. Nothing where neither is known."""
     results = [*_file_system(file_system)]
     if cluster is not None:
@@ -44,7 +44,7 @@ def judge(cluster: Cluster | None, file_system: FileSystem | None) -> list[Check
     return results
 
 
-def _about(cluster: Cluster) -> str:
+def _about(cluster: WekaCluster) -> str:
     return printable(f"{PRODUCT} cluster {cluster.name}".strip())
 
 
@@ -54,7 +54,7 @@ def _file_system(seen: FileSystem | None) -> Iterator[CheckResult]:
         yield CheckResult(about, "not ready", "stop", "READY", f"have it brought up: {ADMINISTRATOR}")
 
 
-def _cluster(cluster: Cluster) -> Iterator[CheckResult]:
+def _cluster(cluster: WekaCluster) -> Iterator[CheckResult]:
     about = _about(cluster)
     if cluster.io_status != "STARTED":
         mend = f"have I/O started: {ADMINISTRATOR}"

@@ -35,7 +35,7 @@ if TYPE_CHECKING:
     from penstock.core.documents.seal import Seal, SealedPermissions
     from penstock.core.layout import DatasetLayout
     from penstock.fs.dir_stat import Looked
-    from penstock.fs.path_walk import Found
+    from penstock.fs.path_walk import WalkedPath
 
 _LOOK = os.O_PATH | os.O_NOFOLLOW | os.O_CLOEXEC
 _GROUP = 64
@@ -297,7 +297,7 @@ class _Shape:
         elif not any(path.startswith(f"{folder}/") for folder in self._reported):
             yield Finding("missing", path, "it was not there when its folder was read")
 
-    def _beside(self, member: Found, path: str) -> Iterator[Finding]:
+    def _beside(self, member: WalkedPath, path: str) -> Iterator[Finding]:
         """Findings of something that no record names. None for a folder with a file or a listed empty folder
         below it, whose mode and owner are as published. `path` is the next record's."""
         if member.kind != "dir":
@@ -307,7 +307,7 @@ class _Shape:
         elif member.path not in self._reported:
             yield Finding("extra", member.path, "a folder that was not published")
 
-    def _same(self, member: Found, size: int, mtime_ns: int | None) -> Iterator[Finding]:
+    def _same(self, member: WalkedPath, size: int, mtime_ns: int | None) -> Iterator[Finding]:
         if member.kind != "file":
             yield Finding("replaced", member.path, f"a {member.kind} stands in its place")
             return
@@ -317,7 +317,7 @@ class _Shape:
             self._touched(member.path, member.size)
         yield from self._policy_of(member)
 
-    def _policy_of(self, member: Found) -> Iterator[Finding]:
+    def _policy_of(self, member: WalkedPath) -> Iterator[Finding]:
         """Mode, owner, group and ACL of a file or folder."""
         why = [self._policy.deviates(member.kind, member.path, member.mode, member.uid, member.gid)]
         if member.kind == "file":

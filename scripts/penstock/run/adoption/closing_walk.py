@@ -35,7 +35,7 @@ if TYPE_CHECKING:
 
     from penstock.core.model import Entry, Surveyed
     from penstock.fs.dir_stat import Looked
-    from penstock.fs.path_walk import Found
+    from penstock.fs.path_walk import WalkedPath
     from penstock.run.adoption.surveyed_files import File
 
 SECOND = 10**9
@@ -77,7 +77,7 @@ class ClosingWalk:
         *,
         again: bool = False,
         since: float = 0.0,
-        folder: Callable[[Found], None] = lambda _: None,
+        folder: Callable[[WalkedPath], None] = lambda _: None,
     ) -> None:
         """`judge`: what a giant's parts prove together; raises IntegrityError where they contradict the
         source. `folders`: empty ones that the dataset keeps. `again`: whatever did not come out as the same
@@ -160,7 +160,7 @@ class ClosingWalk:
             and all(map(stat.S_ISREG, set(looked.mode)))
         )
 
-    def _own(self, file: File, item: Found | None) -> Iterator[Difference]:
+    def _own(self, file: File, item: WalkedPath | None) -> Iterator[Difference]:
         """What is to be said of a listed file; `_STALE` where it has to be read again."""
         entry = file.entry
         states = {row.state for row in file.rows}
@@ -241,7 +241,7 @@ class ClosingWalk:
             return _of(entry, UNREAD, file.rows[0].why)
         return _of(entry, "moving", "it came while the tree was walked")
 
-    def _beside(self, item: Found, path: str) -> Iterator[Difference]:
+    def _beside(self, item: WalkedPath, path: str) -> Iterator[Difference]:
         """Of something that no listed file is; `path` is the next listed file's."""
         if item.kind == "dir":
             self._folder(item)

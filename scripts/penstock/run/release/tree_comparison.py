@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
     from penstock.core.model import Record
     from penstock.fs.dir_stat import Looked
-    from penstock.fs.path_walk import Found
+    from penstock.fs.path_walk import WalkedPath
     from penstock.tables.files import Files
 
 
@@ -81,7 +81,7 @@ class Standing:
             elif item is not None and not item.holds(paths[index]):
                 self._extra(item)
 
-    def _compared(self, item: Found | None, record: Record, shards: tuple[int, ...]) -> None:
+    def _compared(self, item: WalkedPath | None, record: Record, shards: tuple[int, ...]) -> None:
         if item is None:
             self._deviations.add("missing", in_quotes(record.path), shards)
         elif why := _touched(item, record):
@@ -95,7 +95,7 @@ class Standing:
         for folder in self._folders.missing():
             self._deviations.add("missing", f"{in_quotes(folder)} (an empty folder)")
 
-    def _extra(self, beside: Found) -> None:
+    def _extra(self, beside: WalkedPath) -> None:
         if beside.kind == "dir" and self._folders.meet(beside.path):
             return
         temporary = beside.kind == "file" and TEMPORARY.fullmatch(beside.path.rpartition("/")[2])
@@ -114,7 +114,7 @@ def _as_seen(files: Files, looked: Looked, start: int) -> bool:
     )
 
 
-def _touched(item: Found, record: Record) -> str:
+def _touched(item: WalkedPath, record: Record) -> str:
     if item.kind != "file":
         return f"it is a {item.kind} now"
     if item.size != record.size:

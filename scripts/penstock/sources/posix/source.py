@@ -165,7 +165,7 @@ class PosixSource:
 
     def _files(self, level: Level, names: Sequence[str], offenders: RefusedFiles) -> Sequence[Listed]:
         """Of neighbouring names that are no folders and no links: the hot loop of a listing."""
-        stats = level.found(names)
+        stats = level.stats(names)
         prefix = level.prefix
         paths = [prefix + name for name in names]
         texts = tokens(stats.size, stats.mtime_ns, stats.ctime_ns, stats.inode)
