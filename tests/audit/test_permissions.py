@@ -25,7 +25,7 @@ from penstock.config.settings import ModeRule, PermissionsConfig, PlanConfig
 from penstock.core.documents import seal as document
 from penstock.core.errors import FailedError, PreflightError
 from penstock.core.layout import DATA, SEAL, DatasetLayout
-from penstock.core.posix_acl import told
+from penstock.core.posix_acl import in_words
 from penstock.dataset import run_store, seals
 from penstock.fs import acl_xattrs, owners
 from penstock.fs.path_walk import walk
@@ -230,7 +230,7 @@ def test_s19_an_id_mapped_mount_shows_other_numbers_which_no_repair_sets(folder:
         with id_mapped(context.config.target.root, point, "0 0 4001\n4001 5001 1000\n"):
             layout = DatasetLayout(point, "data")
             shown = acl_xattrs.read(layout.release(release) / DATA / "top")
-            assert told(shown) == "group:5241:r--,group:5242:r--"
+            assert in_words(shown) == "group:5241:r--,group:5242:r--"
             assert list(look(layout, release, seal, lambda: None)) == []
             with pytest.raises(FailedError, match="cannot be set again here") as caught:
                 mender_of(context, layout, seal, release)

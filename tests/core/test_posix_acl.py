@@ -61,7 +61,7 @@ def test_getfacl_reads_what_we_set(tmp_path: Path) -> None:
         [need("getfacl"), "-cn", path], check=True, capture_output=True, text=True
     ).stdout.split()
     assert told == ["user::rw-", "user:4243:rw-", "group::r--", "group:4242:r--", "mask::rw-", "other::---"]
-    assert posix_acl.told(ours) == "user:4243:rw-,group:4242:r--"
+    assert posix_acl.in_words(ours) == "user:4243:rw-,group:4242:r--"
 
 
 def test_lists_are_compared_by_what_they_allow(tmp_path: Path) -> None:

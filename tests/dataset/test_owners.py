@@ -187,7 +187,7 @@ def test_who_is_listed() -> None:
     assert accounts.is_listed(4711, ["root", "4711"])
     assert not accounts.is_listed(4711, ["root", "471"])
     assert not accounts.is_listed(4711, [])
-    assert accounts.told(["0", "4711", "svc"]) == "root (uid 0), uid 4711, svc"
+    assert accounts.in_words(["0", "4711", "svc"]) == "root (uid 0), uid 4711, svc"
 
 
 # The root ----------------------------------------------------------------------------------

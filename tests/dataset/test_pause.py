@@ -83,7 +83,7 @@ def test_whose_file_counts(tmp_path: Path, root: int, file: int, counts: bool) -
 def test_what_is_no_plain_file_with_one_name_does_not_count(tmp_path: Path) -> None:
     path = stands(tmp_path)
     os.link(path, tmp_path / "other")
-    assert pause.look(tmp_path) == pause.Seen(ignored="it is no plain file with one name")
+    assert pause.look(tmp_path) == pause.RootPause(ignored="it is no plain file with one name")
     path.unlink()
     path.symlink_to("other")
     assert pause.look(tmp_path).pause is None
@@ -93,7 +93,7 @@ def test_what_is_no_plain_file_with_one_name_does_not_count(tmp_path: Path) -> N
 
 
 def test_a_root_that_is_not_there_has_none(tmp_path: Path) -> None:
-    assert pause.look(tmp_path / "none") == pause.Seen()
+    assert pause.look(tmp_path / "none") == pause.RootPause()
 
 
 def test_a_watch_looks_now_and_then_and_says_what_changed(tmp_path: Path) -> None:
@@ -327,11 +327,11 @@ def test_a_root_that_does_not_answer_is_waited_for_once_and_asked_again_when_it_
     """S20: the process that waits for a mount that hangs goes on."""
     answered, asked = threading.Event(), 0
 
-    def hanging(_root: Path) -> pause.Seen:
+    def hanging(_root: Path) -> pause.RootPause:
         nonlocal asked
         asked += 1
         assert answered.wait(60)
-        return pause.Seen(pause.Pause("maintenance", "root"))
+        return pause.RootPause(pause.Pause("maintenance", "root"))
 
     monkeypatch.setattr(pause, "look", hanging)
     watch = pause.Watch(tmp_path, lambda _: None, every=0, within=0.05)

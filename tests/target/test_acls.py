@@ -61,7 +61,7 @@ def calls(monkeypatch: pytest.MonkeyPatch) -> list[str]:
 
 
 def acl(path: Path, name: str = acl_xattrs.ACCESS) -> str:
-    return posix_acl.told(acl_xattrs.read(path, name))
+    return posix_acl.in_words(acl_xattrs.read(path, name))
 
 
 def test_s14_every_file_and_folder_has_the_acl(staging: Path) -> None:

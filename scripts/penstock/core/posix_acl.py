@@ -123,7 +123,7 @@ def size(named: int) -> int:
     return len(_VERSION) + _ENTRY.size * (named + 4)
 
 
-def told(acl: Acl | None) -> str:
+def in_words(acl: Acl | None) -> str:
     """For people: the named entries with what they may do in effect; `none` without any."""
     found = [entry for entry in sorted(effective(acl or ())) if entry.tag != OWNING_GROUP]
     return ",".join(f"{_LETTERS[tag]}:{number}:{letters(bits)}" for tag, bits, number in found) or "none"

@@ -303,13 +303,13 @@ def _owned(layout: DatasetLayout, release: str, owners: Sequence[str], *, pointe
         except (FileNotFoundError, NotADirectoryError):
             continue
         if not accounts.is_listed(uid, trusted):
-            who = accounts.told([str(uid)])
+            who = accounts.in_words([str(uid)])
             none = "no target.owners are set, so the root's owner and this account count:"
             listed = "target.owners are" if owners else none
             raise ForeignError(
                 "the release is not of an account that is trusted with it",
                 where=str(path),
-                why=f"it belongs to {who}; {listed} {accounts.told(trusted)}",
+                why=f"it belongs to {who}; {listed} {accounts.in_words(trusted)}",
                 hint=f"if {who} stages this dataset, {accounts.naming(uid)}; else tell the root's owner",
             )
 

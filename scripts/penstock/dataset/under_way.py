@@ -60,7 +60,7 @@ class Staging(NamedTuple):
 
     def __str__(self) -> str:
         """One line."""
-        notice, who = self.notice, accounts.told([str(self.uid)])
+        notice, who = self.notice, accounts.in_words([str(self.uid)])
         on = f" of cluster {_shown(notice.cluster)}" if notice.cluster else ""
         job = f"SLURM job {notice.job}{on}, " if notice.job else ""
         if notice.step == SUBMITTED:
@@ -165,5 +165,5 @@ def advice(layout: DatasetLayout, staging: Staging | None) -> str:
     except OSError:
         owner = os.geteuid()
     if owner != os.geteuid():
-        return f"ask its owner, {accounts.told([str(owner)])}, to stage it"
+        return f"ask its owner, {accounts.in_words([str(owner)])}, to stage it"
     return f"run `penstock run {layout.dataset}`"

@@ -80,7 +80,7 @@ def _work(context: Context, layout: DatasetLayout, judgement: Judgement) -> Stat
     if not os.path.lexists(layout.folder):
         return {"to_do": judgement.error.hint if judgement.error else ""}
     if not dataset_folders.owns(layout):
-        who = accounts.told([str(layout.folder.lstat().st_uid)])
+        who = accounts.in_words([str(layout.folder.lstat().st_uid)])
         visible: StatusResult = {
             "seen": f"what is published alone: another account, {who}, stages this dataset"
         }

@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from penstock.fs.acl_xattrs import PathOrFd
 
 
-class Seen(NamedTuple):
+class ActualAccess(NamedTuple):
     """What one file or folder has."""
 
     mode: int
@@ -41,26 +41,26 @@ class Seen(NamedTuple):
     """None: none, or not looked at, since none is wanted. `default` likewise."""
     default: Acl | None
 
-    def told(self, wanted: Access) -> str:
+    def in_words(self, wanted: Access) -> str:
         """For people."""
         text = f"mode {self.mode:04o} and group {self.gid}"
         if wanted.acl is not None:
-            text += f", ACL {posix_acl.told(self.acl)}"
+            text += f", ACL {posix_acl.in_words(self.acl)}"
         if wanted.default is not None:
-            text += f", default ACL {posix_acl.told(self.default)}"
+            text += f", default ACL {posix_acl.in_words(self.default)}"
         return text
 
 
-def look(place: PathOrFd, wanted: Access, *, follow: bool = True) -> Seen:
+def look(place: PathOrFd, wanted: Access, *, follow: bool = True) -> ActualAccess:
     """One stat, and a getxattr for each ACL that is wanted. Raises OSError."""
     status = os.stat(place) if isinstance(place, int) else os.stat(place, follow_symlinks=follow)
     acl = None if wanted.acl is None else acl_xattrs.read(place, follow=follow)
     default = None if wanted.default is None else acl_xattrs.read(place, acl_xattrs.DEFAULT, follow=follow)
     mode = status.st_mode
-    return Seen(stat.S_IMODE(mode), status.st_gid, status.st_nlink, stat.S_IFMT(mode), acl, default)
+    return ActualAccess(stat.S_IMODE(mode), status.st_gid, status.st_nlink, stat.S_IFMT(mode), acl, default)
 
 
-def right(actual: Seen, wanted: Access, gid: int | None) -> bool:
+def right(actual: ActualAccess, wanted: Access, gid: int | None) -> bool:
     """Whether nothing differs; without `gid` any group is right."""
     return (
         actual.mode == wanted.mode
@@ -70,7 +70,7 @@ def right(actual: Seen, wanted: Access, gid: int | None) -> bool:
     )
 
 
-def give(place: PathOrFd, actual: Seen, wanted: Access, gid: int | None) -> None:
+def give(place: PathOrFd, actual: ActualAccess, wanted: Access, gid: int | None) -> None:
     """Set what differs from `actual`; nothing is read back. Raises OSError."""
     mode, changed = actual.mode, False
     if gid is not None and actual.gid != gid:

@@ -40,11 +40,11 @@ def naming(uid: int) -> str:
     )
 
 
-def told(names: Sequence[str]) -> str:
+def in_words(names: Sequence[str]) -> str:
     """These accounts in a message: a number with its name."""
-    return ", ".join(_told(name) for name in names)
+    return ", ".join(_in_words(name) for name in names)
 
 
-def _told(name: str) -> str:
+def _in_words(name: str) -> str:
     known = user_name(int(name)) if name.isascii() and name.isdecimal() else ""
     return f"{known} (uid {name})" if known else name if known or not name.isdecimal() else f"uid {name}"

@@ -59,7 +59,7 @@ _STANDING = Linked(0, 0, 0)
 """In place of a link: the name is there already."""
 
 
-class Links:
+class Linker:
     """Links files of published releases into staging, and takes files of abandoned stagings over."""
 
     def __init__(self, staging: StagingFolder) -> None:

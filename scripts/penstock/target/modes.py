@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING
 from penstock.config.access_rules import DIR_BITS, FILE_BITS, Access, AccessRules
 from penstock.core.errors import FailedError, PreflightError
 from penstock.core.layout import DATA
-from penstock.core.posix_acl import USER, parse, told
+from penstock.core.posix_acl import USER, in_words, parse
 from penstock.core.text import in_quotes
 from penstock.fs.adaptive_threads import Calls
 from penstock.fs.errno_map import printable, storage_error
@@ -255,14 +255,14 @@ def _set(root: int, path: str, wanted: Access, gid: int | None) -> bool:
             if access.right(actual, wanted, gid):
                 return False
             if wanted.acl is not None and actual.kind == stat.S_IFREG and actual.links != 1:
-                raise _shared(path, f"{actual.told(wanted)}, {actual.links} links")
+                raise _shared(path, f"{actual.in_words(wanted)}, {actual.links} links")
             access.give(held, actual, wanted, gid)
             actual = access.look(held, wanted)
         finally:
             os.close(fd)
     except OSError as error:
         raise FailedError(
-            f"cannot set {_told(wanted, gid)}",
+            f"cannot set {_in_words(wanted, gid)}",
             where=printable(path or "."),
             why=str(error.strerror),
             hint="only a member of the group can give it; only the owner can set modes and ACLs",
@@ -271,12 +271,13 @@ def _set(root: int, path: str, wanted: Access, gid: int | None) -> bool:
         raise FailedError(
             "a file or folder does not keep the permissions that were set",
             where=printable(path or "."),
-            why=f"it has {actual.told(wanted)} again; set were {_told(wanted, gid).removeprefix('mode ')}",
+            why=f"it has {actual.in_words(wanted)} again; "
+            f"set were {_in_words(wanted, gid).removeprefix('mode ')}",
             hint="the file system forces modes or groups: look at its mount options",
         )
     return True
 
 
-def _told(wanted: Access, gid: int | None) -> str:
+def _in_words(wanted: Access, gid: int | None) -> str:
     text = f"mode {wanted.mode:04o}" + ("" if gid is None else f" and group {gid}")
-    return text if wanted.acl is None else f"{text}, ACL {told(wanted.acl)}"
+    return text if wanted.acl is None else f"{text}, ACL {in_words(wanted.acl)}"

@@ -55,7 +55,7 @@ class Pause(NamedTuple):
         return f"{self.by}: {self.text}" if self.text else f"by {self.by}, without a text"
 
 
-class Seen(NamedTuple):
+class RootPause(NamedTuple):
     """What stands at a root."""
 
     pause: Pause | None = None
@@ -63,14 +63,14 @@ class Seen(NamedTuple):
     """Why a file of that name does not count; "" where there is none, or it counts."""
 
 
-def look(root: Path) -> Seen:
+def look(root: Path) -> RootPause:
     """Whose file counts is as `root_files` has it. Raises OSError where the root does not answer."""
     file = root_files.look(root, NAME, LONGEST)
     if file is None:
-        return Seen()
+        return RootPause()
     if file.ignored:
-        return Seen(ignored=file.ignored)
-    return Seen(Pause(printable(" ".join(file.text.split())), file.by))
+        return RootPause(ignored=file.ignored)
+    return RootPause(Pause(printable(" ".join(file.text.split())), file.by))
 
 
 def words(root: Path) -> str:
@@ -98,7 +98,7 @@ class Watch:
     ) -> None:
         self._root, self._tell, self._every, self._within, self._clock = root, tell, every, within, clock
         self._looked = float("-inf")
-        self._seen = Seen()
+        self._seen = RootPause()
         self.stood = False
         """Whether PAUSE stood at any look."""
         self._lock, self._asking = threading.Lock(), threading.Lock()
@@ -128,11 +128,11 @@ class Watch:
         if ignored and ignored != before.ignored:
             self._tell(f"{where} is not obeyed: {ignored}")
 
-    def _answer(self) -> Seen | None:
+    def _answer(self) -> RootPause | None:
         """None: it is not known. A mount that hangs holds a thread that the process ends without."""
         if not self._asking.acquire(blocking=False):
             return None
-        answers: SimpleQueue[Seen | None] = SimpleQueue()
+        answers: SimpleQueue[RootPause | None] = SimpleQueue()
 
         def ask() -> None:
             try:

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, NotRequired, Self, TypedDict
 from penstock.fs.errno_map import storage_error
 from penstock.fs.safe_open import EXHAUSTED, raise_limit
 from penstock.target.budget import unlimited
-from penstock.target.links import Links
+from penstock.target.links import Linker
 from penstock.target.part_files import Parts
 from penstock.target.pending_file import Pending
 from penstock.target.staging_folder import PREALLOCATE, StagingFolder, split
@@ -61,14 +61,14 @@ class _ShortError(Exception):
 
 class StagingWriter:
     """Writes into a staging's `data`, for one thread: whole files here, parts of files by `Parts`, links by
-    `Links`, all over one `StagingFolder`. `spend` waits for metadata operations (`budget`)."""
+    `Linker`, all over one `StagingFolder`. `spend` waits for metadata operations (`budget`)."""
 
     def __init__(
         self, data: Path, spend: Callable[[int], None] = unlimited, **options: Unpack[WriterOptions]
     ) -> None:
         staging = self._staging = StagingFolder(data, spend=spend, **options)
         self.discard, self.alive, self.settle = staging.discard, staging.alive, staging.settle
-        parts, links = Parts(staging), Links(staging)
+        parts, links = Parts(staging), Linker(staging)
         self.begin_part, self.finish_part = parts.begin_part, parts.finish_part
         self.begin_shared, self.begin_range = parts.begin_shared, parts.begin_range
         self.finish_shared, self.drop_shared = parts.finish_shared, parts.drop_shared

@@ -142,12 +142,12 @@ def trusted(uid: int, owners: Sequence[str], root_owner: int) -> list[CheckResul
     | are not set       | does not own the root  | a warning: gates open to this account and no other  |
     """
     if not owners and uid != root_owner:
-        state = f"target.owners are not set, and {accounts.told([str(root_owner)])} owns the root"
-        lets_in = f"`gate` and `path` give what {accounts.told([str(uid)])} stages to that account alone"
+        state = f"target.owners are not set, and {accounts.in_words([str(root_owner)])} owns the root"
+        lets_in = f"`gate` and `path` give what {accounts.in_words([str(uid)])} stages to that account alone"
         return [CheckResult("owners", f"{state}: {lets_in}", "warning", mend=accounts.naming(uid))]
     if not owners or accounts.is_listed(uid, owners):
         return []
-    state = f"{accounts.told([str(uid)])} is not among target.owners ({accounts.told(owners)})"
+    state = f"{accounts.in_words([str(uid)])} is not among target.owners ({accounts.in_words(owners)})"
     return [
         CheckResult(
             "owners",

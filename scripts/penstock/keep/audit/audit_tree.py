@@ -18,7 +18,7 @@ from penstock.config.access_rules import sealed_rules
 from penstock.core.documents.findings import EMPTY_FOLDER, Finding
 from penstock.core.errors import FailedError
 from penstock.core.layout import BESIDE_DATA, DATA, EMPTY_FOLDERS, MANIFEST
-from penstock.core.posix_acl import told
+from penstock.core.posix_acl import in_words
 from penstock.fs.acl_xattrs import ACCESS, DEFAULT, NONE_KEPT, allows, read, refusal
 from penstock.fs.adaptive_threads import Calls
 from penstock.fs.owners import group_name, is_another, is_mapped, user_name
@@ -92,7 +92,7 @@ class Policy:
                 actual = None if acl is None else read(place, name, follow=kind == "dir")
                 if acl is not None and not allows(actual, acl):
                     what = "default ACL" if name == DEFAULT else "ACL"
-                    deviations.append(f"{what} {told(actual)}, published with {told(acl)}")
+                    deviations.append(f"{what} {in_words(actual)}, published with {in_words(acl)}")
         except OSError as error:
             if error.errno in (errno.ENOENT, errno.ENOTDIR, errno.ELOOP, *NONE_KEPT):
                 return ""

@@ -3,7 +3,7 @@ Plan finds them; giants are moved before the copy begins.
 
 A row keeps its source proof from the other run. Verify reads every such file back in this run, whatever
 `verify.reread` says, and copies the file from the source when its digest differs. Whole files are linked or
-moved by the elements (`target.links.Links.take_over`). Giants are moved by the copy step itself before any
+moved by the elements (`target.links.Linker.take_over`). Giants are moved by the copy step itself before any
 element begins, because elements on several nodes then write the missing parts into the same file.
 """
 
