@@ -55,6 +55,6 @@ def _state(pid: int) -> str:
 
 
 def test_commands_share_a_budget() -> None:
-    assert command.run(["true"], command.Budget(5)).ok
-    spent = command.run(["true"], command.Budget(0))
+    assert command.run(["true"], command.TimeBudget(5)).ok
+    spent = command.run(["true"], command.TimeBudget(0))
     assert "not asked" in spent.why

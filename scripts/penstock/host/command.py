@@ -63,7 +63,7 @@ class Answer(NamedTuple):
         return self.why or printable(said[:SHOWN]) or f"exit status {self.code}"
 
 
-class Budget:
+class TimeBudget:
     """Seconds that several commands may take together. A command for which none are left is not started."""
 
     def __init__(self, seconds: float) -> None:
@@ -80,7 +80,7 @@ def present(program: str) -> bool:
 
 def run(
     argv: Sequence[str],
-    budget: Budget | None = None,
+    budget: TimeBudget | None = None,
     deadline: float = DEADLINE,
     more: Mapping[str, str] = types.MappingProxyType({}),
     given: str = "",

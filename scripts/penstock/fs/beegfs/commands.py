@@ -50,7 +50,7 @@ class Tools(NamedTuple):
         """Whether this answer to `set_pattern` says that the account has not the right to it."""
         return (v7.refused if self.version == 7 else v8.refused)(answer.words)
 
-    def pattern(self, folder: str, budget: command.Budget | None = None) -> Pattern | None:
+    def pattern(self, folder: str, budget: command.TimeBudget | None = None) -> Pattern | None:
         """What new files of `folder` get now; None where the commands do not say it."""
         reads = v7.read_pattern if self.version == 7 else v8.read_pattern
         return reads(command.run(self.entry_info(folder), budget).out)

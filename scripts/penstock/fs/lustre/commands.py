@@ -47,7 +47,7 @@ class Tools(NamedTuple):
         return lfs.refused(answer.words)
 
     @staticmethod
-    def pattern(folder: str, budget: command.Budget | None = None) -> Pattern | None:
+    def pattern(folder: str, budget: command.TimeBudget | None = None) -> Pattern | None:
         """What new files of `folder` get now; None where `lfs` does not say it."""
         return lfs.read_pattern(command.run(lfs.get_stripe(folder), budget).out)
 

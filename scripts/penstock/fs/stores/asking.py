@@ -20,7 +20,7 @@ class SurveyQuestions:
     reached."""
 
     def __init__(self, away: Callable[[str], bool] = lambda _: False) -> None:
-        self._budget, self._away = command.Budget(BUDGET), away
+        self._budget, self._away = command.TimeBudget(BUDGET), away
         self.silences: list[Silence] = []
 
     def ask(

@@ -30,7 +30,7 @@ class Tools(NamedTuple):
     product: str = cli.PRODUCT
 
     @staticmethod
-    def pattern(folder: str, budget: command.Budget | None = None) -> None:
+    def pattern(folder: str, budget: command.TimeBudget | None = None) -> None:
         """Of no folder: the cluster itself spreads files over its drives."""
         del folder, budget
 

@@ -66,7 +66,7 @@ def held(
     mounted, running = weka_mounts(proc), cores_of_containers(proc)
     if not mounted and not running:
         return _cpusets(sys)
-    budget = command.Budget(BUDGET)
+    budget = command.TimeBudget(BUDGET)
     asked = ask or (lambda argv: command.run(argv, budget))
     # Of several mounts of one container the first one made it: the others may leave its cores out.
     by_name = {one.container: one for one in sorted(mounted, key=lambda one: one.cores is not None)}
