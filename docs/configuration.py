@@ -24,7 +24,7 @@ from penstock.sources.generic.opener import PACKAGES
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
-    from penstock.config.annotations import Kind
+    from penstock.config.annotations import ValueKind
     from penstock.config.keys import Key
 
 HERE = Path(__file__).parent
@@ -129,7 +129,7 @@ def default(name: str, key: Key, beside: Mapping[str, Key]) -> str:
     return f"default `{'{}' if key.default is dataclasses.MISSING else _written(key.default, key.kind)}`"
 
 
-def _written(value: Any, kind: Kind) -> str:
+def _written(value: Any, kind: ValueKind) -> str:
     """A typed value, as the file has it."""
     if value is None:
         return "auto" if isinstance(kind, Number) and "auto" in kind.words else "null"

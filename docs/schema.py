@@ -13,7 +13,7 @@ from typing import Any
 
 import yaml
 
-from penstock.config.annotations import Choice, Items, Kind, Named, Number, Switch, Text, Unit
+from penstock.config.annotations import Choice, Items, Named, Number, Switch, Text, Unit, ValueKind
 from penstock.config.keys import Key, key_of, keys_of
 from penstock.config.settings import Config
 
@@ -61,7 +61,7 @@ def _of_mapping(key: Key) -> Schema:
     }
 
 
-def _of_kind(kind: Kind) -> Schema:
+def _of_kind(kind: ValueKind) -> Schema:
     match kind:
         case Choice(words=words):
             return {"enum": list(words)}

@@ -16,7 +16,7 @@ MINIMAL = {"target": {"root": "/scratch"}, "datasets": {"d": {"source": "s3://b/
 def _compose(text: str) -> Any:
     """What becomes of a section `mine` of a file with this text, as Snakemake reads it."""
     values = yaml.load(text, Loader=yaml.FullLoader)["mine"]
-    document, unclear = handed_over.document(values, [handed_over.Text("outer.yaml", text)])
+    document, unclear = handed_over.document(values, [handed_over.ConfigText("outer.yaml", text)])
     base = loader.Base("of module mine", None, document, unclear)
     return loader.compose(base, overlay.Values({}, {}), "made")
 

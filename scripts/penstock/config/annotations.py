@@ -3,10 +3,10 @@ configuration says of it.
 
     keep_free: Annotated[Size | None, About("Space that a run leaves free."), Example("2TiB")] = None
 
-An annotation has one `Kind`, or none where the type says it: `bool`, or a class whose fields are the keys
-below. `null` may be written where the type has None. `config.keys` reads the annotations, `config.validation`
-judges values by them, `config.serialization` converts values. Every process with settings imports this
-module: it stores what it is given, and does no more.
+An annotation has one `ValueKind`, or none where the type says it: `bool`, or a class whose fields are the
+keys below. `null` may be written where the type has None. `config.keys` reads the annotations,
+`config.validation` judges values by them, `config.serialization` converts values. Every process with settings
+imports this module: it stores what it is given, and does no more.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ class Example:
         self.values = values
 
 
-class Kind:
+class ValueKind:
     """What may be written: a value of one of `types` (of any type, where there are none) that it `allows`.
     `expect` ends the sentence about any other value: "give `expect`"."""
 
@@ -48,7 +48,7 @@ class Kind:
         return True
 
 
-class Text(Kind):
+class Text(ValueKind):
     """Text of so many characters that a pattern is found in; with `number` also a whole number, 0 or more."""
 
     def __init__(
@@ -72,7 +72,7 @@ class Text(Kind):
         return (self.longest is None or len(value) <= self.longest) and bool(re.search(self.pattern, value))
 
 
-class Number(Kind):
+class Number(ValueKind):
     """A whole number, or one of some words."""
 
     def __init__(self, expect: str, least: int, most: int | None = None, words: tuple[str, ...] = ()) -> None:
@@ -87,7 +87,7 @@ class Number(Kind):
         return value in self.words
 
 
-class Choice(Kind):
+class Choice(ValueKind):
     """One of some words."""
 
     def __init__(self, *words: str) -> None:
@@ -98,7 +98,7 @@ class Choice(Kind):
         return value in self.words
 
 
-class Switch(Kind):
+class Switch(ValueKind):
     """True or false."""
 
     types = (bool,)
@@ -108,7 +108,7 @@ NAME = r"^[^\x00-\x1f\x7f:]{1,255}$(?!\n)"
 """What the name of an account or a group looks like."""
 
 
-class Unit(Kind):
+class Unit(ValueKind):
     """A number with its unit, as the reader of this name in `config.quantities` takes it. `zero`: 0 may stand
     without one."""
 
@@ -118,7 +118,7 @@ class Unit(Kind):
         self.null = name in ("size", "rate", "duration", "time_limit")
 
 
-class Items(Kind):
+class Items(ValueKind):
     """A list, of so many values: none of them twice where they are `unique`, one of them this `word`. The
     tuple's type says what each may be."""
 
@@ -136,7 +136,7 @@ class Items(Kind):
         return fits and (not self.word or self.word in values)
 
 
-class Part(Kind):
+class Fields(ValueKind):
     """A mapping with the fields of a class as its keys, at least so many of them."""
 
     types = (dict,)
@@ -146,7 +146,7 @@ class Part(Kind):
         self.least = least
 
 
-class Named(Kind):
+class Named(ValueKind):
     """A mapping from names to parts that are alike: `names` are those that there are, or, where there are
     none, a `pattern` says what a name looks like, and `rule` says it in words."""
 

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, NamedTuple
 import yaml
 
 from penstock.config import strict_yaml
-from penstock.config.strict_yaml import Document, KeyPath
+from penstock.config.strict_yaml import KeyPath, YamlDocument
 from penstock.core.text import in_quotes, is_utf8, printable
 
 if TYPE_CHECKING:
@@ -25,7 +25,7 @@ UNWRITTEN = -1
 """The line of what is known as values alone."""
 
 
-class Text(NamedTuple):
+class ConfigText(NamedTuple):
     """What a value may have been read from."""
 
     name: str
@@ -33,11 +33,11 @@ class Text(NamedTuple):
 
 
 def document(
-    values: Mapping[object, object], texts: Iterable[Text]
-) -> tuple[Document, Mapping[KeyPath, str]]:
+    values: Mapping[object, object], texts: Iterable[ConfigText]
+) -> tuple[YamlDocument, Mapping[KeyPath, str]]:
     """The values as a document without lines and text, and what is wrong with some of them, by key path."""
     unclear: dict[KeyPath, str] = {}
-    made = Document(_plain(values, (), unclear), {(): UNWRITTEN})
+    made = YamlDocument(_plain(values, (), unclear), {(): UNWRITTEN})
     for read in texts:
         for written in _lossy(read.text):
             for path in _places(written, made.value):

@@ -14,19 +14,19 @@ from penstock.config.annotations import (
     NOT_NULL,
     About,
     Example,
+    Fields,
     InPlace,
     Items,
-    Kind,
     Named,
-    Part,
     Switch,
+    ValueKind,
 )
 
 
 class Key(NamedTuple):
     """One key, or what the values of a list or of a mapping of names may be."""
 
-    kind: Kind
+    kind: ValueKind
     null: bool
     """Whether `null` may be written."""
     below: type | None
@@ -64,7 +64,7 @@ def keys_of(part: type) -> Mapping[str, Key]:
         marks = _taken_apart(hint)[1]
         if places := [mark for mark in marks if isinstance(mark, InPlace)]:
             keys |= keys_of(places[0].part)
-        elif FIXED not in marks and any(isinstance(mark, (Kind, About)) for mark in marks):
+        elif FIXED not in marks and any(isinstance(mark, (ValueKind, About)) for mark in marks):
             default = _default(part, name)
             keys[name] = key_of(hint, default, required=is_dataclass(part) and default is MISSING)
     return keys
@@ -73,13 +73,13 @@ def keys_of(part: type) -> Mapping[str, Key]:
 def key_of(hint: Any, default: object = MISSING, *, required: bool = False) -> Key:
     """The key that an annotation declares."""
     bare, marks, null = _taken_apart(hint)
-    kinds = [mark for mark in marks if isinstance(mark, Kind)]
-    kind = kinds[-1] if kinds else Switch("true or false") if bare is bool else Part()
+    kinds = [mark for mark in marks if isinstance(mark, ValueKind)]
+    kind = kinds[-1] if kinds else Switch("true or false") if bare is bool else Fields()
     abouts = [mark for mark in marks if isinstance(mark, About)]
     return Key(
         kind=kind,
         null=null and kind.null and NOT_NULL not in marks,
-        below=bare if isinstance(kind, Part) and isinstance(bare, type) else None,
+        below=bare if isinstance(kind, Fields) and isinstance(bare, type) else None,
         each=key_of(_of_values(bare)) if isinstance(kind, (Items, Named)) else None,
         about=abouts[-1] if abouts else None,
         examples=next((mark.values for mark in marks if isinstance(mark, Example)), ()),

@@ -31,7 +31,7 @@ from penstock.config.serialization import Readers, read
 from penstock.config.settings import ClusterConfig, Config, JobOptions, TargetConfig
 from penstock.config.site_bounds import Bounds
 from penstock.config.source_kinds import FOLDER_SCHEMES, kind, no_path, through_fsspec
-from penstock.config.strict_yaml import Document, KeyPath, StrictYamlError
+from penstock.config.strict_yaml import KeyPath, StrictYamlError, YamlDocument
 from penstock.config.validation import Problem, shown
 from penstock.core import posix_acl
 from penstock.core.errors import ConfigError
@@ -75,7 +75,7 @@ def load_text(text: str, path: Path | str) -> Config:
         document = strict_yaml.parse(text, unclear)
     except StrictYamlError as error:
         raise _unreadable(file, error) from error
-    document = Document(document.value, {(): handed_over.UNWRITTEN})
+    document = YamlDocument(document.value, {(): handed_over.UNWRITTEN})
     document.content = text.encode()
     return _checked(file, document, unclear, None)
 
@@ -86,7 +86,7 @@ class Base(NamedTuple):
     label: str
     """In messages: the file's path, or what there is in place of a file."""
     file: Path | None
-    document: Document
+    document: YamlDocument
     unclear: Mapping[KeyPath, str]
     """By its key path what is wrong with a value that can be read in different ways."""
 
@@ -116,7 +116,7 @@ def compose(
 
 def _checked(
     file: Path,
-    document: Document,
+    document: YamlDocument,
     unclear: Mapping[KeyPath, str],
     backend_override: str | None,
     *,
@@ -136,7 +136,7 @@ def _checked(
         raise _error(file, document, hidden, hint=secret_check.HINT)
     problems = [Problem(where, why) for where, why in unclear.items()]
     problems += _control_characters(raw)
-    # What is read in different ways has been told; whether it would do as text does not matter.
+    # What is read in different ways has been reported; whether it would do as text does not matter.
     problems += [problem for problem in validation.problems(raw) if problem.path not in unclear]
     problems += storage_options.problems(root)
     if not problems:
@@ -187,7 +187,7 @@ def target_at(root: Path) -> TargetConfig:
     return TargetConfig(root.absolute(), owners=site_bounds().target.owners)
 
 
-def _read(file: Path, unclear: dict[KeyPath, str]) -> Document:
+def _read(file: Path, unclear: dict[KeyPath, str]) -> YamlDocument:
     try:
         return strict_yaml.read(file, unclear)
     except StrictYamlError as error:
@@ -220,14 +220,14 @@ _BY_OPTION = -2
 _PLACES = {overlay.LAID_OVER: "--config", handed_over.UNWRITTEN: "", _BY_OPTION: "--backend"}
 
 
-def _error(file: Path, document: Document, problems: Sequence[Problem], hint: str = "") -> ConfigError:
-    def told(problem: Problem) -> str:
+def _error(file: Path, document: YamlDocument, problems: Sequence[Problem], hint: str = "") -> ConfigError:
+    def described(problem: Problem) -> str:
         line = document.line(problem.path)
         return problem.at(_PLACES.get(line, f"line {line}"))
 
     if len(problems) == 1:
-        return ConfigError(told(problems[0]), where=str(file), hint=hint)
-    lines = [f"  - {told(problem)}" for problem in problems[:MAX_LISTED]]
+        return ConfigError(described(problems[0]), where=str(file), hint=hint)
+    lines = [f"  - {described(problem)}" for problem in problems[:MAX_LISTED]]
     if len(problems) > MAX_LISTED:
         lines.append(f"  - and {len(problems) - MAX_LISTED} more")
     return ConfigError(

@@ -29,7 +29,7 @@ _COMMENTS_FROM = 42
 """The column of comments, where the line is not longer."""
 
 
-class Line(NamedTuple):
+class KeyLine(NamedTuple):
     """A key with its value."""
 
     key: str
@@ -47,9 +47,9 @@ class NewFile(NamedTuple):
     """Of `storage_options`."""
     target_is: str
     """The target for people: a comment."""
-    group: Line | None
+    group: KeyLine | None
     """The key `permissions.group`; None: it is left out."""
-    cluster: tuple[Line, ...]
+    cluster: tuple[KeyLine, ...]
     """The keys of `cluster`."""
 
     def text(self) -> str:

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, NamedTuple
 import yaml
 
 from penstock.config import strict_yaml
-from penstock.config.strict_yaml import Document, KeyPath, StrictYamlError
+from penstock.config.strict_yaml import KeyPath, StrictYamlError, YamlDocument
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
@@ -43,11 +43,11 @@ def parse(words: Iterable[tuple[str, str]]) -> Values:
     return Values(sections, unclear)
 
 
-def laid_over(document: Document, sections: Mapping[str, object], heading: str) -> Document:
+def laid_over(document: YamlDocument, sections: Mapping[str, object], heading: str) -> YamlDocument:
     """The document with these sections over its own. `heading` is the comment in the first line of its text;
     where nothing changes, the text is the document's own."""
     lines = dict(document.lines)
-    made = Document(_merged(document.value, dict(sections), (), lines), lines)
+    made = YamlDocument(_merged(document.value, dict(sections), (), lines), lines)
     # Of what never was a file there is no text.
     same = made.value == document.value and document.content
     made.content = document.content if same else f"# {heading}\n{_text(made.value)}".encode()

@@ -23,11 +23,11 @@ from penstock.config.annotations import (
     About,
     Choice,
     Example,
+    Fields,
     InPlace,
     Items,
     Named,
     Number,
-    Part,
     Text,
     Unit,
 )
@@ -170,7 +170,7 @@ Archived = Annotated[str, Choice("refuse", "skip")]
 Times = Annotated[str, Choice("store", "metadata")]
 Options = Annotated[
     Mapping[str, object],
-    Part("a mapping of references: endpoint_url, region, profile, credentials_file, ca_bundle, ..."),
+    Fields("a mapping of references: endpoint_url, region, profile, credentials_file, ca_bundle, ..."),
 ]
 """Of one kind of source: `config.option_keys`."""
 
@@ -217,7 +217,7 @@ class DatasetSources:
         Example("s3://bucket/imagenet/"),
     ]
     sources: Annotated[
-        tuple[Annotated[SourceConfig, Part("`{url: ..., into: ...}`")], ...],
+        tuple[Annotated[SourceConfig, Fields("`{url: ..., into: ...}`")], ...],
         EITHER,
         Items("a list of `{url: ..., into: ...}`", least=1, most=1000),
         About("Several sources, each copied into a folder of its own below the release's `data/`."),
@@ -529,10 +529,10 @@ class DatasetConfig(Settings):
         Example("20TiB"),
         APART,
     ] = 0
-    permissions: Annotated[PermissionsConfig, Part(), DECIDES] = PermissionsConfig()
+    permissions: Annotated[PermissionsConfig, Fields(), DECIDES] = PermissionsConfig()
     retention: Annotated[
         RetentionConfig | None,
-        Part("a mapping with at least one of last, within, named", least=1),
+        Fields("a mapping with at least one of last, within, named", least=1),
         About("""Which releases `penstock gc` leaves: what one of these rules holds stays, and so do the
             current release, pinned ones, what a run needs, and what left `current` within `gc.grace`. Without
             it gc removes no release. Nothing is ever removed but by gc and `penstock remove`."""),
@@ -709,7 +709,7 @@ class ClusterConfig(Settings):
             before it."""),
     ] = BACKENDS[0]
     steps: Annotated[
-        Mapping[str, Annotated[JobOptions, Part("a mapping of job options")]],
+        Mapping[str, Annotated[JobOptions, Fields("a mapping of job options")]],
         Named("step names with the job options that differ for them", (*IN_ELEMENTS, "submit")),
         About("""Job options of single steps, by the step's name: any of the keys from `partition` on. What a
             step does not name it takes from `cluster`. `submit` is the job of `penstock run --submit`: one
@@ -964,9 +964,9 @@ class BandwidthConfig(Settings):
 class Config(Settings):
     """The whole file."""
 
-    target: Annotated[TargetConfig, Part("`root:` and what else the target needs")]
+    target: Annotated[TargetConfig, Fields("`root:` and what else the target needs")]
     datasets: Annotated[
-        Mapping[str, Annotated[DatasetConfig, Part("a mapping with `source:`")]],
+        Mapping[str, Annotated[DatasetConfig, Fields("a mapping with `source:`")]],
         Named(
             "a mapping of dataset names to what they are made of",
             pattern="^[A-Za-z0-9][A-Za-z0-9._-]{0,63}$",
@@ -978,11 +978,11 @@ class Config(Settings):
             letters, digits, `.`, `_` or `-`, and begins with a letter or digit; `all` and `results` are
             taken. `penstock run` without names stages all of them."""),
     ]
-    cluster: Annotated[ClusterConfig, Part("`backend:` and job options")] = ClusterConfig()
+    cluster: Annotated[ClusterConfig, Fields("`backend:` and job options")] = ClusterConfig()
     list: Annotated[ListConfig, FIXED] = ListConfig()
-    plan: Annotated[PlanConfig, Part("a mapping")] = PlanConfig()
-    engine: Annotated[EngineConfig, Part("a mapping")] = EngineConfig()
-    verify: Annotated[VerifyConfig, Part("a mapping")] = VerifyConfig()
-    audit: Annotated[AuditConfig, Part("a mapping")] = AuditConfig()
-    gc: Annotated[GcConfig, Part("a mapping")] = GcConfig()
-    bandwidth: Annotated[BandwidthConfig, Part("a mapping")] = BandwidthConfig()
+    plan: Annotated[PlanConfig, Fields("a mapping")] = PlanConfig()
+    engine: Annotated[EngineConfig, Fields("a mapping")] = EngineConfig()
+    verify: Annotated[VerifyConfig, Fields("a mapping")] = VerifyConfig()
+    audit: Annotated[AuditConfig, Fields("a mapping")] = AuditConfig()
+    gc: Annotated[GcConfig, Fields("a mapping")] = GcConfig()
+    bandwidth: Annotated[BandwidthConfig, Fields("a mapping")] = BandwidthConfig()

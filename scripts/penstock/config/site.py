@@ -20,7 +20,7 @@ from penstock.config import file_choice, strict_yaml, validation
 from penstock.config.section import Section
 from penstock.config.serialization import read
 from penstock.config.site_bounds import SITE, Bounds, SiteCluster
-from penstock.config.strict_yaml import Document, KeyPath, StrictYamlError
+from penstock.config.strict_yaml import KeyPath, StrictYamlError, YamlDocument
 from penstock.config.validation import Problem, shown
 from penstock.core.errors import ConfigError
 
@@ -39,7 +39,7 @@ class Site:
     """The file as it was read."""
 
     bounds: Bounds
-    document: Document
+    document: YamlDocument
     path: Path
 
     def line(self, *key: str) -> str:
@@ -47,7 +47,7 @@ class Site:
         return f"{self.path}, line {self.document.line(key)}"
 
 
-def stored(path: Path | None = None) -> Document | None:
+def stored(path: Path | None = None) -> YamlDocument | None:
     """What the site's file holds, or a draft of it at another path; None where there is none. Raises
     ConfigError for one that cannot be read, such as a link that leads nowhere, and for the site's own where
     others than root may have written it: nothing runs by guesswork about it."""
@@ -68,7 +68,7 @@ def stored(path: Path | None = None) -> Document | None:
         raise _wrong(path, error.strerror or str(error)) from None
 
 
-def site_of(document: Document, readers: Readers, path: Path | None = None) -> Site:
+def site_of(document: YamlDocument, readers: Readers, path: Path | None = None) -> Site:
     """What the file says. Raises ConfigError."""
     path, value = path or FILE, {} if document.value is None else document.value
     if found := [*_without_folder(Section(value).at("bandwidth")), *validation.problems(value, SITE)]:

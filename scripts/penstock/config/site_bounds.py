@@ -4,7 +4,7 @@
 from dataclasses import dataclass
 from typing import Annotated, TypeVar
 
-from penstock.config.annotations import NOT_NULL, Choice, Items, Number, Part, Text
+from penstock.config.annotations import NOT_NULL, Choice, Fields, Items, Number, Text
 from penstock.config.backends import BACKENDS
 from penstock.config.settings import Accounts, Duration, Folder, Rate
 
@@ -63,11 +63,11 @@ class SiteGc:
 class Bounds:
     """What the file says; None and (): it bounds nothing."""
 
-    target: Annotated[SiteTarget, Part("roots, ops and owners")] = SiteTarget()
-    cluster: Annotated[SiteCluster, Part("backends, partitions and max_elements")] = SiteCluster()
-    bandwidth: Annotated[SiteBandwidth, Part("folder, link and requests")] = SiteBandwidth()
-    gc: Annotated[SiteGc, Part("grace")] = SiteGc()
+    target: Annotated[SiteTarget, Fields("roots, ops and owners")] = SiteTarget()
+    cluster: Annotated[SiteCluster, Fields("backends, partitions and max_elements")] = SiteCluster()
+    bandwidth: Annotated[SiteBandwidth, Fields("folder, link and requests")] = SiteBandwidth()
+    gc: Annotated[SiteGc, Fields("grace")] = SiteGc()
 
 
-SITE = Annotated[Bounds, Part("target, cluster, bandwidth and gc")]
+SITE = Annotated[Bounds, Fields("target, cluster, bandwidth and gc")]
 """The whole file."""

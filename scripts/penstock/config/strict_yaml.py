@@ -74,7 +74,7 @@ class StrictYamlError(ValueError):
         self.line = line
 
 
-class Document:
+class YamlDocument:
     """A parsed file: `value` is of dict, list, str, int, float, bool, None."""
 
     def __init__(self, value: Any, lines: dict[KeyPath, int]) -> None:
@@ -90,7 +90,7 @@ class Document:
         return self.lines.get(path, 1)
 
 
-def parse(text: str, unclear: dict[KeyPath, str] | None = None) -> Document:
+def parse(text: str, unclear: dict[KeyPath, str] | None = None) -> YamlDocument:
     """Parse one document. Raises StrictYamlError.
 
     With `unclear` a value that is read in different ways is no error: it is put there, by its key path,
@@ -104,7 +104,7 @@ def parse(text: str, unclear: dict[KeyPath, str] | None = None) -> Document:
         raise _understood(error) from error
     except yaml.YAMLError as error:
         raise StrictYamlError(str(error).splitlines()[0], 1) from error
-    return Document(None if root is None else _build(root, (), lines, unclear), lines)
+    return YamlDocument(None if root is None else _build(root, (), lines, unclear), lines)
 
 
 def _understood(error: yaml.MarkedYAMLError) -> StrictYamlError:
@@ -120,7 +120,7 @@ def _understood(error: yaml.MarkedYAMLError) -> StrictYamlError:
     return StrictYamlError(problem or "it is no YAML", end.line + 1 if end else 1)
 
 
-def read(path: Path, unclear: dict[KeyPath, str] | None = None) -> Document:
+def read(path: Path, unclear: dict[KeyPath, str] | None = None) -> YamlDocument:
     """Parse a file of at most 1 MiB of UTF-8. Raises OSError, StrictYamlError; `unclear` as in `parse`."""
     with path.open("rb") as file:
         content = file.read(MAX_BYTES + 1)

@@ -9,7 +9,7 @@ import re
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from penstock.config import quantities, removed_keys
-from penstock.config.annotations import Items, Named, Part, Unit
+from penstock.config.annotations import Fields, Items, Named, Unit
 from penstock.config.keys import key_of, keys_of
 from penstock.config.option_keys import OF_KIND
 from penstock.config.settings import Config
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
     from penstock.config.keys import Key
-    from penstock.config.strict_yaml import Document, KeyPath
+    from penstock.config.strict_yaml import KeyPath, YamlDocument
 
 
 class Problem(NamedTuple):
@@ -36,7 +36,7 @@ class Problem(NamedTuple):
         )
 
 
-def in_lines(found: Iterable[Problem], document: Document) -> str:
+def in_lines(found: Iterable[Problem], document: YamlDocument) -> str:
     """Several problems of a document, each with its line, in one line of text."""
     return "; ".join(problem.at(f"line {document.line(problem.path)}") for problem in found)
 
@@ -76,7 +76,7 @@ def _of_value(key: Key, value: Any, path: KeyPath, *, of_file: bool) -> Iterator
             yield Problem(path, f"{shown(value)} names something twice")
         for index, item in enumerate(value):
             yield from _of_value(key.each, item, (*path, index), of_file=of_file)
-    if isinstance(kind, (Part, Named)) and isinstance(value, dict):
+    if isinstance(kind, (Fields, Named)) and isinstance(value, dict):
         if len(value) < kind.least:
             yield Problem(path, f"is empty: give {key.expect}")
         below = _of_names if isinstance(kind, Named) else _of_keys
@@ -170,7 +170,7 @@ def _paths(part: type, path: KeyPath) -> Iterator[KeyPath]:
 
 def _paths_below(key: Key, path: KeyPath) -> Iterator[KeyPath]:
     """With those of every kind of storage options."""
-    if isinstance(key.kind, Part):
+    if isinstance(key.kind, Fields):
         for part in OF_KIND.values() if key.below is None else [key.below]:
             yield from _paths(part, path)
     if key.each:

@@ -24,7 +24,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from penstock.cluster.abilities import abilities_of
 from penstock.cluster.registry import new_options
 from penstock.config import loader, new_file
-from penstock.config.new_file import Line, NewFile
+from penstock.config.new_file import KeyLine, NewFile
 from penstock.config.settings import AUTO_CORES, SourceConfig
 from penstock.core.checks import CheckResult
 from penstock.core.errors import ConfigError, PreflightError
@@ -118,7 +118,7 @@ def propose(asked: Asked, path: Path) -> Proposed:
     name = asked.name or _name(asked, notes, silent=silent)
     group = None if silent else _group(asked.root)
     notes += [] if silent else _missing(asked.root)
-    local = (Line("backend", "local", "this machine"),)
+    local = (KeyLine("backend", "local", "this machine"),)
     file = NewFile(
         asked.source, str(asked.root), name, asked.options, _target_text(asked.root, answers), group, local
     )
@@ -170,7 +170,7 @@ def _name(asked: Asked, notes: list[str], *, silent: bool) -> str:
     return name
 
 
-def _group(root: Path) -> Line | None:
+def _group(root: Path) -> KeyLine | None:
     """
     | the folder's setgid bit | its group has a name | this account is in it, or root | the key       |
     |-------------------------|----------------------|--------------------------------|---------------|
@@ -189,10 +189,10 @@ def _group(root: Path) -> Line | None:
     member = os.geteuid() == 0 or status.st_gid in {os.getegid(), *os.getgroups()}
     if not status.st_mode & stat.S_ISGID or not name or not member:
         return None
-    return Line("group", name, "the target's, by its setgid bit; its members read, nobody writes")
+    return KeyLine("group", name, "the target's, by its setgid bit; its members read, nobody writes")
 
 
-def _cluster(config: ClusterConfig, backend: str, notes: list[str]) -> tuple[Line, ...]:
+def _cluster(config: ClusterConfig, backend: str, notes: list[str]) -> tuple[KeyLine, ...]:
     """The keys of `cluster` for SLURM; () where it is not to be used."""
     try:
         allowed = loader.site_bounds().cluster.partitions
@@ -213,14 +213,16 @@ def _cluster(config: ClusterConfig, backend: str, notes: list[str]) -> tuple[Lin
         )
     if options.refused:
         notes.append(f"SLURM takes no such job now, correct `cluster` in the file: {options.refused}")
-    lines = [Line("backend", "slurm")]
+    lines = [KeyLine("backend", "slurm")]
     if options.partition is not None:
-        lines.append(Line("partition", options.partition, _partition_comment(options, of_site=bool(allowed))))
+        lines.append(
+            KeyLine("partition", options.partition, _partition_comment(options, of_site=bool(allowed)))
+        )
     if options.account is not None:
-        lines.append(Line("account", options.account, "jobs without one are refused here"))
+        lines.append(KeyLine("account", options.account, "jobs without one are refused here"))
     why = "elements take whole nodes, less cores of their services"
     cores = "not `auto`: SLURM refuses --core-spec here" if options.core_spec != AUTO_CORES else why
-    lines.append(Line("core_spec", options.core_spec, cores))
+    lines.append(KeyLine("core_spec", options.core_spec, cores))
     return tuple(lines)
 
 

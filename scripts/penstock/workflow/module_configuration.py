@@ -58,18 +58,20 @@ def base(given: Given, words: Sequence[str]) -> tuple[loader.Base, Sequence[str]
     return _made(given, values, texts), words
 
 
-def _made(given: Given, values: Mapping[object, object], texts: Sequence[handed_over.Text]) -> loader.Base:
+def _made(
+    given: Given, values: Mapping[object, object], texts: Sequence[handed_over.ConfigText]
+) -> loader.Base:
     document, unclear = handed_over.document(values, texts)
     return loader.Base(f"of module {given.name}", None, document, unclear)
 
 
-def _texts(files: Sequence[str | Path]) -> Iterator[handed_over.Text]:
+def _texts(files: Sequence[str | Path]) -> Iterator[handed_over.ConfigText]:
     for file in files:
         try:
             text = Path(file).read_text(encoding="utf-8")
         except (OSError, ValueError):
             text = ""  # Snakemake has read it; what it has read counts
-        yield handed_over.Text(str(file), text)
+        yield handed_over.ConfigText(str(file), text)
 
 
 def _read(text: str) -> object:
