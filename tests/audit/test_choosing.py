@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from penstock.core.audit_selection import Choice, parse_share, parse_turns
+from penstock.core.audit_selection import AuditSelection, parse_share, parse_turns
 from penstock.core.model import Record
 from penstock.jobs.sample_draw import takes
 from penstock.keep.audit.audit_plan import rows
@@ -26,25 +26,25 @@ def test_a_sample_finds_damage_as_often_as_it_says(share: float, damaged: int) -
     rounds = 1000
     hits = 0
     for number in range(rounds):
-        choice = Choice("sample", share, f"{share} {number}")
+        choice = AuditSelection("sample", share, f"{share} {number}")
         hits += any(takes(choice, path) for path in chance.sample(PATHS, damaged))
-    told = Choice("sample", share).detects(damaged)
+    told = AuditSelection("sample", share).detects(damaged)
     # Four standard deviations of a binomial count.
     margin = 4 * (told * (1 - told) / rounds) ** 0.5
     assert told - margin <= hits / rounds <= told + margin
 
 
 def test_a_sample_takes_about_its_share_and_always_the_same() -> None:
-    choice = Choice("sample", 0.1, "seed")
+    choice = AuditSelection("sample", 0.1, "seed")
     taken = [path for path in PATHS if takes(choice, path)]
     assert 130 <= len(taken) <= 270
-    assert taken == [path for path in PATHS if takes(Choice("sample", 0.1, "seed"), path)]
-    assert taken != [path for path in PATHS if takes(Choice("sample", 0.1, "other"), path)]
+    assert taken == [path for path in PATHS if takes(AuditSelection("sample", 0.1, "seed"), path)]
+    assert taken != [path for path in PATHS if takes(AuditSelection("sample", 0.1, "other"), path)]
 
 
 @pytest.mark.parametrize("turns", [1, 2, 7, 30])
 def test_a_rotation_takes_everything_exactly_once(turns: int) -> None:
-    slices = [Choice("slice", turn=turn, turns=turns) for turn in range(turns)]
+    slices = [AuditSelection("slice", turn=turn, turns=turns) for turn in range(turns)]
     for path in PATHS[:300]:
         assert sum(takes(choice, path) for choice in slices) == 1
         assert sum(takes(choice, path, 3) for choice in slices) == 1
@@ -54,22 +54,22 @@ def test_slices_are_cut_as_they_ever_were() -> None:
     """A rotation that another version began still reads everything."""
     for path in PATHS[:50]:
         digest = blake2b(b"rotation\0-1\0" + path.encode(), digest_size=8).digest()
-        assert takes(Choice("slice", turn=int.from_bytes(digest) % 30, turns=30), path)
+        assert takes(AuditSelection("slice", turn=int.from_bytes(digest) % 30, turns=30), path)
 
 
 def test_parts_of_a_giant_are_drawn_one_by_one() -> None:
-    choice = Choice("slice", turn=0, turns=4)
+    choice = AuditSelection("slice", turn=0, turns=4)
     taken = {part for part in range(400) if takes(choice, "giant", part)}
     assert 50 < len(taken) < 150
 
 
 def test_what_is_promised() -> None:
-    assert Choice().promise() == "every byte is read: any damage is found"
-    assert Choice().detects(1) == 1
-    assert "95%" in Choice("sample", 0.01).promise()
-    assert "299 or more" in Choice("sample", 0.01).promise()
-    assert "slice 3 of 30" in Choice("slice", turn=2, turns=30).promise()
-    assert takes(Choice("sample", 1.0), "anything")
+    assert AuditSelection().promise() == "every byte is read: any damage is found"
+    assert AuditSelection().detects(1) == 1
+    assert "95%" in AuditSelection("sample", 0.01).promise()
+    assert "299 or more" in AuditSelection("sample", 0.01).promise()
+    assert "slice 3 of 30" in AuditSelection("slice", turn=2, turns=30).promise()
+    assert takes(AuditSelection("sample", 1.0), "anything")
 
 
 def test_shares_and_turns_are_parsed_strictly() -> None:
@@ -86,15 +86,15 @@ def test_shares_and_turns_are_parsed_strictly() -> None:
 @pytest.mark.parametrize(
     "choice",
     [
-        Choice(),
-        Choice("sample", 0.01, "a"),
-        Choice("sample", 0.6, "b"),
-        Choice("sample", 1.0, "c"),
-        Choice("slice", turn=2, turns=30),
-        Choice("slice", turn=0, turns=2),
+        AuditSelection(),
+        AuditSelection("sample", 0.01, "a"),
+        AuditSelection("sample", 0.6, "b"),
+        AuditSelection("sample", 1.0, "c"),
+        AuditSelection("slice", turn=2, turns=30),
+        AuditSelection("slice", turn=0, turns=2),
     ],
 )
-def test_rows_of_columns_are_those_of_each_record(choice: Choice) -> None:
+def test_rows_of_columns_are_those_of_each_record(choice: AuditSelection) -> None:
     """Many at once, and giants by their parts."""
     part = 1 << 20
     records = []

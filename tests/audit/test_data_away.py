@@ -17,7 +17,7 @@ from tests.vendors.tiers import RELEASED, Tiers
 
 from penstock.cli.commands.audit import render
 from penstock.config.settings import AuditConfig
-from penstock.core.audit_selection import Choice
+from penstock.core.audit_selection import AuditSelection
 from penstock.core.documents.verdict import AuditShown, LastAudit, StandingFindings, Verdict
 from penstock.core.errors import PreflightError
 from penstock.core.grades import audit_grade
@@ -211,8 +211,8 @@ def test_s16_a_repair_copies_no_part_from_a_file_that_is_not_here(
         assert (data_of(staged) / GIANT).read_bytes() == files[GIANT]
 
 
-@pytest.mark.parametrize("choice", [Choice(), Choice("slice", turn=0, turns=1)])
-def test_s16_an_audit_that_skipped_lets_no_finding_of_bytes_fall(choice: Choice) -> None:
+@pytest.mark.parametrize("choice", [AuditSelection(), AuditSelection("slice", turn=0, turns=1)])
+def test_s16_an_audit_that_skipped_lets_no_finding_of_bytes_fall(choice: AuditSelection) -> None:
     before = Verdict(stands=[StandingFindings("a1", "t", {"changed": 3, "missing": 1})])
     last = LastAudit(audit="a2", began="2026-01-01T00:00:00Z", skipped={"tiered": 1})
     told = verdicts.audited(before, last, choice, compared=True)

@@ -140,14 +140,14 @@ def test_what_a_killed_repair_left_is_found_and_set_right(staged: Context) -> No
 def test_findings_of_samples_since_the_last_whole_audit_are_repaired_together(
     staged: Context, files: dict[str, bytes]
 ) -> None:
-    from penstock.core.audit_selection import Choice
+    from penstock.core.audit_selection import AuditSelection
 
     data = data_of(staged)
     flip(data / "d0/f00", 3)
     flip(data / "big/giant", 5)
     assert audit_step.run(staged, "data")["counts"] == {"changed": 2}
     # A sample that reads next to nothing finds nothing; what the whole one found is still known.
-    tiny = audit_step.AuditRequest(choice=Choice("sample", 1e-9, "seed"))
+    tiny = audit_step.AuditRequest(choice=AuditSelection("sample", 1e-9, "seed"))
     result = audit_step.run(staged, "data", tiny)
     assert (result["status"], result["files"]) == ("PARTLY", 0)
     assert result["promise"].startswith("this sample holds no file: nothing is proven of their bytes")

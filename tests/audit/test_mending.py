@@ -18,7 +18,7 @@ from tests.support.seals import PLAIN
 from tests.support.staging_runs import tree
 
 from penstock.config.settings import VerifyConfig
-from penstock.core.audit_selection import Choice
+from penstock.core.audit_selection import AuditSelection
 from penstock.core.errors import FindingsError, LockedError
 from penstock.dataset import gate, history, pins, verdicts
 from penstock.jobs.ownership.dataset_hold import lock_of
@@ -35,7 +35,7 @@ if TYPE_CHECKING:
     from penstock.dataset.context import Context
 
 COUNT = int(os.environ.get("PENSTOCK_TEST_MENDED", "2000"))
-WHOLE = mending.Wish(choice=Choice())
+WHOLE = mending.Wish(choice=AuditSelection())
 
 
 @pytest.fixture
@@ -109,7 +109,7 @@ def test_a_whole_release_costs_a_look_and_leaves_no_audit(fetched: tuple[Context
 
 def test_the_sample_states_what_it_can_miss(fetched: tuple[Context, S3Server]) -> None:
     context, _ = fetched
-    result = mending.run(context, "data", mending.Wish(choice=Choice("sample", 0.2, "seed")))
+    result = mending.run(context, "data", mending.Wish(choice=AuditSelection("sample", 0.2, "seed")))
     assert result["read"] < 60
     assert result["promise"].startswith("one damaged file is found with a probability of 20.00%")
 
@@ -126,7 +126,7 @@ def test_a_file_of_another_time_is_read_and_never_touched(fetched: tuple[Context
     """One has the published bytes, one has others of the same size."""
     context, server = fetched
     data = data_of(context)
-    nothing = mending.Wish(choice=Choice("sample", 1e-9, "seed"))
+    nothing = mending.Wish(choice=AuditSelection("sample", 1e-9, "seed"))
     os.utime(data / "d3/f003", ns=(5, 5))
     result = mending.run(context, "data", nothing)
     assert (result["status"], result["touched"], result["read"]) == ("WHOLE", 1, 1)
@@ -176,7 +176,7 @@ def test_findings_of_an_earlier_audit_are_repaired_too(fetched: tuple[Context, S
     flip(data_of(context) / "d5/f005", 100)
     assert audit_step.run(context, "data")["status"] == "FINDINGS"
     # This look reads nothing, and finds nothing.
-    result = mending.run(context, "data", mending.Wish(choice=Choice("sample", 1e-9, "seed")))
+    result = mending.run(context, "data", mending.Wish(choice=AuditSelection("sample", 1e-9, "seed")))
     assert (result["status"], result["repaired"]) == ("REPAIRED", 1)
     assert audit_step.run(context, "data")["status"] == "PASSED"
 
@@ -277,7 +277,7 @@ def test_a_twentieth_of_the_files_and_three_sampled_bytes(tmp_path: Path) -> Non
     source = tree(tmp_path / "source", {name: content(i, 4000 + i % 97) for i, name in enumerate(names)})
     with published(tmp_path, source) as context:
         data = data_of(context)
-        choice = Choice("sample", min(1.0, 1000 / COUNT), "seed")
+        choice = AuditSelection("sample", min(1.0, 1000 / COUNT), "seed")
         sampled = [names[i] for i in drawn(choice, [os.fsencode(name) for name in names])]
         dice = random.Random(5)
         flipped = dice.sample(sampled, 3)

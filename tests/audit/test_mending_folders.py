@@ -16,7 +16,7 @@ from tests.support.forked import forked
 from tests.support.published import data_of, flip, published, writable
 from tests.support.staging_runs import tree
 
-from penstock.core.audit_selection import Choice
+from penstock.core.audit_selection import AuditSelection
 from penstock.core.errors import FindingsError, PreflightError
 from penstock.dataset import gate
 from penstock.keep.audit import audit_plan, audit_step
@@ -28,8 +28,8 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
 FILES = {"a/one": b"one", "a/b/two": b"2" * 5000, "c/three": b"three", "top": b"top"}
-WHOLE = mending.Wish(choice=Choice())
-NOTHING = Choice("sample", 1e-9, "seed")
+WHOLE = mending.Wish(choice=AuditSelection())
+NOTHING = AuditSelection("sample", 1e-9, "seed")
 """A sample so small that no file is in it."""
 ACCOUNT = 2004
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from tests.support.published import data_of, flip, pinned_by_another, publish, published
 from tests.support.staging_runs import tree
 
-from penstock.core.audit_selection import Choice
+from penstock.core.audit_selection import AuditSelection
 from penstock.dataset import gate
 from penstock.keep.audit import audit_step
 from penstock.keep.repair import mending
@@ -17,7 +17,7 @@ from penstock.target import shared_files
 if TYPE_CHECKING:
     from pathlib import Path
 
-WHOLE = mending.Wish(choice=Choice())
+WHOLE = mending.Wish(choice=AuditSelection())
 FILES = {"same": b"s" * 5000, "too": b"t" * 5000}
 
 

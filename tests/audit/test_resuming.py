@@ -14,7 +14,7 @@ import pytest
 from tests.support.published import content, data_of, flip, published
 from tests.support.staging_runs import events_of, tree
 
-from penstock.core.audit_selection import Choice
+from penstock.core.audit_selection import AuditSelection
 from penstock.core.errors import ConfigError, LockedError
 from penstock.jobs import array_job, audit_store
 from penstock.keep.audit import audit_plan, audit_step
@@ -103,7 +103,7 @@ def test_a_killed_audit_goes_on(large: Context, tmp_path: Path, moment: Callable
     assert result["resumed"] == looked
     assert result["rows"] == COUNT
     # It is closed: the same question is a new audit from here.
-    assert audit_store.open_audit(layout, audit.release, audit.seal, Choice()) is None
+    assert audit_store.open_audit(layout, audit.release, audit.seal, AuditSelection()) is None
 
 
 def test_killed_between_its_elements_end_and_its_report(large: Context, tmp_path: Path) -> None:
@@ -144,13 +144,13 @@ def test_an_audit_that_was_given_up_is_not_met_again(staged: Context) -> None:
     layout = staged.layout("data")
     _, digest = audit_plan.read_seal(layout, data_of(staged).parent.name)
     release = data_of(staged).parent.name
-    old = audit_store.begin(layout, release, digest, Choice(), None)
-    assert audit_store.open_audit(layout, release, digest, Choice()) == old
-    assert audit_store.open_audit(layout, release, "sha256:other", Choice()) is None
-    assert audit_store.open_audit(layout, release, digest, Choice("sample", 0.5)) is None
+    old = audit_store.begin(layout, release, digest, AuditSelection(), None)
+    assert audit_store.open_audit(layout, release, digest, AuditSelection()) == old
+    assert audit_store.open_audit(layout, release, "sha256:other", AuditSelection()) is None
+    assert audit_store.open_audit(layout, release, digest, AuditSelection("sample", 0.5)) is None
     long_ago = time.time() - array_job.STALE - 60
     os.utime(old.layout(layout).folder / "audit.json", (long_ago, long_ago))
-    assert audit_store.open_audit(layout, release, digest, Choice()) is None
+    assert audit_store.open_audit(layout, release, digest, AuditSelection()) is None
 
 
 def test_a_rotation_reads_everything_in_its_turns(staged: Context, files: dict[str, bytes]) -> None:
@@ -184,7 +184,7 @@ def test_the_limit_is_shared_by_the_elements(staged: Context) -> None:
     layout = staged.layout("data")
     release = data_of(staged).parent.name
     seal, digest = audit_plan.read_seal(layout, release)
-    audit = audit_store.begin(layout, release, digest, Choice(), 1000)
+    audit = audit_store.begin(layout, release, digest, AuditSelection(), 1000)
     audit_plan.plan(staged, layout, audit, seal)
     told = json.loads(audit.layout(layout).run_file.read_text())
     assert told["config"]["engine"]["limit"] == 1000

@@ -14,7 +14,7 @@ from tests.support.accounts import give
 from tests.support.published import data_of, flip, writable
 from tests.target.conftest import need_root
 
-from penstock.core.audit_selection import Choice
+from penstock.core.audit_selection import AuditSelection
 from penstock.core.documents.findings import Finding
 from penstock.core.documents.verdict import LastAudit, LastRepair, Overruling, StandingFindings, Verdict
 from penstock.core.errors import FindingsError
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 
     from penstock.dataset.context import Context
 
-WHOLE, SAMPLE = Choice(), Choice("sample", 0.01, "s")
+WHOLE, SAMPLE = AuditSelection(), AuditSelection("sample", 0.01, "s")
 
 
 def stood(**counts: int) -> list[StandingFindings]:
@@ -50,7 +50,11 @@ def stood(**counts: int) -> list[StandingFindings]:
     ],
 )
 def test_what_stands_after_an_audit(
-    before: dict[str, int], choice: Choice, compared: bool, found: dict[str, int], stands: dict[str, int]
+    before: dict[str, int],
+    choice: AuditSelection,
+    compared: bool,
+    found: dict[str, int],
+    stands: dict[str, int],
 ) -> None:
     last = LastAudit(audit="a2", counts=found, began="t2", by="me")
     told = verdicts.audited(Verdict(stands=stood(**before)), last, choice, compared=compared)
@@ -201,7 +205,7 @@ def test_when_everything_was_last_read(staged: Context) -> None:
         return verdicts.read_since(verdicts.read(layout, release.name), unread)
 
     assert verdicts.read_since(None, stored.seal) is not None
-    for request in (audit_step.AuditRequest(choice=Choice("sample", 0.5)), audit_step.AuditRequest(rotate=2)):
+    for request in (audit_step.AuditRequest(choice=AuditSelection("sample", 0.5)), audit_step.AuditRequest(rotate=2)):
         audit_step.run(staged, "data", request)
         assert since() is None
     audit_step.run(staged, "data", audit_step.AuditRequest(rotate=2))

@@ -54,7 +54,7 @@ def test_each_file_that_the_layout_names_stands_in_formats() -> None:
         Holder,
         Seal,
         ProbeReport,
-        probe_report.Seen,
+        probe_report.TrialOutcome,
     ],
 )
 def test_each_field_stands_in_formats(document: type) -> None:

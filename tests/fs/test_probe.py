@@ -19,7 +19,7 @@ from tests.support.forked import NOBODY, forked, killed_at_line
 from tests.support.images import file_system
 
 from penstock.core.documents import probe_report
-from penstock.core.documents.probe_report import ABILITIES, ProbeReport, Seen
+from penstock.core.documents.probe_report import ABILITIES, ProbeReport, TrialOutcome
 from penstock.core.errors import NewerFormatError
 from penstock.core.layout import PROBE
 from penstock.fs.capabilities import facts
@@ -181,7 +181,7 @@ def test_a_folder_of_another_account_ends_in_words(tmp_path: Path) -> None:
 
 
 def refused(report: ProbeReport, error: str, why: str) -> None:
-    assert {report[name] for name in ABILITIES} == {Seen(error=error, why=why)}
+    assert {report[name] for name in ABILITIES} == {TrialOutcome(error=error, why=why)}
     (result,) = differences(facts(Path("/")), report)
     assert (result.verdict, result.found) == ("note", f"not tried: {why}")
 
@@ -205,7 +205,7 @@ def test_every_errno_is_an_answer(number: int, answer: str, error: str) -> None:
 
 
 def test_an_error_of_one_trial_leaves_the_others(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    def dies(_: object) -> Seen:
+    def dies(_: object) -> TrialOutcome:
         raise OSError(errno.EREMOTEIO, "x")
 
     monkeypatch.setattr(trials, "TRIALS", TRIALS | {"link": dies})

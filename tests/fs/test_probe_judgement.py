@@ -8,12 +8,15 @@ from pathlib import Path
 import pytest
 
 from penstock.core.checks import gravest
-from penstock.core.documents.probe_report import ABILITIES, ProbeReport, Seen
+from penstock.core.documents.probe_report import ABILITIES, ProbeReport, TrialOutcome
 from penstock.fs.capabilities import StorageFacts, facts
 from penstock.fs.kinds import Kind
 from penstock.fs.probe.judgement import acls, differences, limited, links_work
 
-NO, ERROR = Seen("no", error="EOPNOTSUPP"), Seen("error", error="EIO", why="Input/output error")
+NO, ERROR = (
+    TrialOutcome("no", error="EOPNOTSUPP"),
+    TrialOutcome("error", error="EIO", why="Input/output error"),
+)
 ROW = Kind(
     "labfs",
     direct=True,
@@ -26,10 +29,10 @@ ROW = Kind(
 )
 
 
-def seen_with(**over: Seen) -> ProbeReport:
-    good = dict.fromkeys(ABILITIES, Seen("yes")) | {
-        "direct_alignment": Seen("value", 4096),
-        "name_bytes": Seen("value", 255),
+def seen_with(**over: TrialOutcome) -> ProbeReport:
+    good = dict.fromkeys(ABILITIES, TrialOutcome("yes")) | {
+        "direct_alignment": TrialOutcome("value", 4096),
+        "name_bytes": TrialOutcome("value", 255),
     }
     return ProbeReport(abilities=good | over)
 
@@ -49,7 +52,7 @@ def test_nothing_is_said_where_all_is_as_the_row_says(row: StorageFacts) -> None
     "name", ["rename_over_file", "rename_over_symlink", "exclusive_create", "fsync_file"]
 )
 @pytest.mark.parametrize("answer", [NO, ERROR])
-def test_without_these_no_release_is_staged(row: StorageFacts, name: str, answer: Seen) -> None:
+def test_without_these_no_release_is_staged(row: StorageFacts, name: str, answer: TrialOutcome) -> None:
     found = differences(row, seen_with(**{name: answer}))
     assert (found[0].about, found[0].verdict) == (ABILITIES[name], "stop")
     assert len(found) == 1
@@ -76,7 +79,7 @@ def test_what_the_row_does_not_claim_is_not_wanted(row: StorageFacts, name: str)
 
 
 def test_a_large_alignment_is_a_refusal(row: StorageFacts) -> None:
-    (found,) = differences(row, seen_with(direct_alignment=Seen("value", 65536)))
+    (found,) = differences(row, seen_with(direct_alignment=TrialOutcome("value", 65536)))
     assert (found.verdict, found.wanted) == ("warning", "at most 4096")
 
 
@@ -106,7 +109,7 @@ def test_a_row_that_is_wrong_without_harm_is_a_note(row: StorageFacts, name: str
 
 
 def test_what_was_not_tried_takes_nothing_away(row: StorageFacts) -> None:
-    report = ProbeReport(abilities=dict.fromkeys(ABILITIES, Seen(why="no space or no inodes left")))
+    report = ProbeReport(abilities=dict.fromkeys(ABILITIES, TrialOutcome(why="no space or no inodes left")))
     assert limited(row, report) == limited(row, ProbeReport()) == row
     assert links_work(report)
     assert gravest(differences(row, report)) == "note"
@@ -120,9 +123,9 @@ def test_abilities_are_taken_away_and_never_given(row: StorageFacts) -> None:
 
 
 @pytest.mark.parametrize(("kind", "direct"), [("labfs", False), ("nfs", True), ("", True)])
-@pytest.mark.parametrize("answer", [NO, ERROR, Seen("value", 65536)])
+@pytest.mark.parametrize("answer", [NO, ERROR, TrialOutcome("value", 65536)])
 def test_direct_reads_are_not_tried_where_the_same_kind_refused_them(
-    row: StorageFacts, kind: str, direct: bool, answer: Seen
+    row: StorageFacts, kind: str, direct: bool, answer: TrialOutcome
 ) -> None:
     """A probe of another kind of file system, as of a gateway's mount, says nothing of this one."""
     report = replace(seen_with(direct_alignment=answer), kind=kind)
@@ -132,17 +135,17 @@ def test_direct_reads_are_not_tried_where_the_same_kind_refused_them(
 @pytest.mark.parametrize(
     ("named", "over", "verdicts"),
     [
-        (0, {"acl": NO, "acl_inherited": NO, "xattr_bytes": Seen("value", 100)}, []),
+        (0, {"acl": NO, "acl_inherited": NO, "xattr_bytes": TrialOutcome("value", 100)}, []),
         (2, {}, []),
-        (2, {"xattr_bytes": Seen("value", 104)}, []),
-        (2, {"xattr_bytes": Seen("value", 103)}, ["stop"]),
+        (2, {"xattr_bytes": TrialOutcome("value", 104)}, []),
+        (2, {"xattr_bytes": TrialOutcome("value", 103)}, ["stop"]),
         (2, {"acl": NO}, ["stop"]),
         (2, {"acl": ERROR, "xattr_bytes": NO}, ["stop"]),
         (2, {"acl_inherited": NO}, ["warning"]),
     ],
 )
 def test_s14_acls_that_cannot_be_set_stop_the_run(
-    named: int, over: dict[str, Seen], verdicts: list[str]
+    named: int, over: dict[str, TrialOutcome], verdicts: list[str]
 ) -> None:
     """Two entries: 4 bytes and six times eight, twice for a folder."""
     found = acls(seen_with(**over), named, "mount it with acl")

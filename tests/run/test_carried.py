@@ -15,7 +15,7 @@ from tests.support.published import flip, writable
 from tests.support.staging_runs import tree
 from tests.support.whole_way import SMALL, content, go, records, texts
 
-from penstock.core.audit_selection import Choice
+from penstock.core.audit_selection import AuditSelection
 from penstock.core.errors import FindingsError
 from penstock.dataset import gate, history, seals, verdicts
 from penstock.fs import clock, durable
@@ -419,8 +419,8 @@ def test_what_an_audit_read_needs_not_be_read_again(
     go(context)
     days(0)
     first = current(context).release
-    audit_step.run(context, "data", AuditRequest(choice=Choice("slice", turn=0, turns=2)))
-    audit_step.run(context, "data", AuditRequest(choice=Choice("sample", 0.2, "seed")))
+    audit_step.run(context, "data", AuditRequest(choice=AuditSelection("slice", turn=0, turns=2)))
+    audit_step.run(context, "data", AuditRequest(choice=AuditSelection("sample", 0.2, "seed")))
     following(context, source, 1)
     known = carried(context)
     assert 40 < len(known) < 80

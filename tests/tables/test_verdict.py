@@ -7,7 +7,7 @@ from collections import Counter
 
 import pytest
 
-from penstock.core.audit_selection import Choice
+from penstock.core.audit_selection import AuditSelection
 from penstock.core.documents import verdict as document
 from penstock.core.documents.verdict import (
     LastAudit,
@@ -71,7 +71,7 @@ def test_it_is_written_and_read_back() -> None:
 
 def test_counts_of_an_audit_are_written_as_they_are() -> None:
     last = LastAudit(audit="a", began="b", counts=Counter({"changed": 3}))
-    written = document.VERDICT.to_json(verdicts.audited(Verdict(), last, Choice(), compared=True))
+    written = document.VERDICT.to_json(verdicts.audited(Verdict(), last, AuditSelection(), compared=True))
     found = read(written)
     assert found.last is not None
     assert (found.last.counts, verdicts.standing(found)) == ({"changed": 3}, {"changed": 3})

@@ -11,7 +11,7 @@ CONFIDENCE = 0.95
 
 
 @dataclass(frozen=True)
-class Choice:
+class AuditSelection:
     """`whole`, `sample` (`share` of all, drawn by `seed`) or `slice` (number `turn` of `turns`)."""
 
     kind: str = "whole"
@@ -42,7 +42,7 @@ class Choice:
         return sentence
 
 
-WHOLE = Choice()
+WHOLE = AuditSelection()
 
 
 def parse_share(text: str) -> float:

@@ -36,6 +36,6 @@ def gravest(results: Iterable[CheckResult]) -> Verdict:
     return max((one.verdict for one in results), key=VERDICTS.index, default="ok")
 
 
-def told(result: CheckResult) -> str:
+def sentence(result: CheckResult) -> str:
     """One sentence for a warning or a note: what it is about, what was found, and what to do."""
     return f"{result.about}: {result.found}" + (f"; {result.mend}" if result.mend else "")

@@ -343,7 +343,7 @@ class RunLayout:
         that adopted a tree: how the files stand that it took over."""
         return self.folder / "survey" / f"{index:05d}"
 
-    def seen(self, index: int) -> Path:
+    def readings(self, index: int) -> Path:
         """Of an audit: what its elements saw of the shard so far."""
         return self.folder / "seen" / f"{index:05d}.json"
 

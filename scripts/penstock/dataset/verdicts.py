@@ -40,7 +40,7 @@ from penstock.target import shared_files
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
-    from penstock.core.audit_selection import Choice
+    from penstock.core.audit_selection import AuditSelection
     from penstock.core.documents.seal import Seal
     from penstock.core.documents.verdict import LastAudit
     from penstock.core.layout import DatasetLayout
@@ -137,7 +137,7 @@ def new(layout: DatasetLayout, release: str, seal: str) -> Verdict:
     return Verdict(layout.dataset, release, seal)
 
 
-def audited(verdict: Verdict, audit: LastAudit, choice: Choice, *, compared: bool) -> Verdict:
+def audited(verdict: Verdict, audit: LastAudit, choice: AuditSelection, *, compared: bool) -> Verdict:
     """After an audit with this result. `compared`: its manifest and its tree were there to be compared."""
 
     def falls(kind: str) -> bool:
@@ -156,7 +156,7 @@ def audited(verdict: Verdict, audit: LastAudit, choice: Choice, *, compared: boo
     return verdict._replace(stands=stands, last=audit, read=read)
 
 
-def _read(before: ReadBack, audit: LastAudit, choice: Choice) -> ReadBack:
+def _read(before: ReadBack, audit: LastAudit, choice: AuditSelection) -> ReadBack:
     """With what an audit of this choice read."""
     if choice.kind == "whole":
         return before._replace(whole=audit.began)

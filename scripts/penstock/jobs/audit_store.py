@@ -22,7 +22,7 @@ from datetime import UTC, datetime
 from itertools import chain
 from typing import TYPE_CHECKING
 
-from penstock.core.audit_selection import Choice
+from penstock.core.audit_selection import AuditSelection
 from penstock.core.documents import audit_description, skipped_file
 from penstock.core.documents.audit_description import Audit
 from penstock.core.documents.findings import Finding, from_json
@@ -93,7 +93,7 @@ def begin(
     layout: DatasetLayout,
     release: str,
     seal: str,
-    choice: Choice,
+    choice: AuditSelection,
     limit: int | None,
     *,
     recall: int = 0,
@@ -105,7 +105,7 @@ def begin(
     now = datetime.fromtimestamp(clock.now(layout.state), UTC)
     name = f"{now:%Y%m%dT%H%M%S.%fZ}-{release}-{secrets.token_hex(3)}"
     if choice.kind == "sample" and not choice.seed:
-        choice = Choice("sample", choice.share, secrets.token_hex(8))
+        choice = AuditSelection("sample", choice.share, secrets.token_hex(8))
     # What it reads is read later than that, whichever clock is wrong.
     created = f"{datetime.fromtimestamp(clock.both(layout.state).earliest, UTC):%Y-%m-%dT%H:%M:%SZ}"
     audit = Audit(name, layout.dataset, release, seal, created, choice, limit, recall, filesystem, look)
@@ -140,7 +140,7 @@ def audits(layout: DatasetLayout, release: str | None = None) -> Iterator[tuple[
             yield audit, False
 
 
-def open_audit(layout: DatasetLayout, release: str, seal: str, choice: Choice) -> Audit | None:
+def open_audit(layout: DatasetLayout, release: str, seal: str, choice: AuditSelection) -> Audit | None:
     """The unfinished audit of the same release with the same choice, if there is one."""
     for audit, ended in audits(layout):
         same = (audit.release, audit.seal) == (release, seal) and _alike(audit.choice, choice)
@@ -232,7 +232,7 @@ def since_whole(layout: DatasetLayout, release: str) -> list[Audit]:
     return found
 
 
-def _alike(old: Choice, new: Choice) -> bool:
+def _alike(old: AuditSelection, new: AuditSelection) -> bool:
     if (old.kind, new.kind) == ("sample", "sample"):
         # The open one keeps the seed that it drew.
         return old.share == new.share

@@ -17,7 +17,7 @@ from penstock.jobs.sample_draw import drawn
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from penstock.core.audit_selection import Choice
+    from penstock.core.audit_selection import AuditSelection
     from penstock.core.layout import DatasetLayout
 
 
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 class CountedReadings:
     """When audits read which files."""
 
-    audits: Sequence[tuple[int, Choice]]
+    audits: Sequence[tuple[int, AuditSelection]]
     """When each began, in seconds since the epoch, and what it read."""
     giant: int
     """Bytes above which a file is read by parts, each drawn by itself: only an audit of everything counts."""

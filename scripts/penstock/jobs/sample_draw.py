@@ -1,4 +1,4 @@
-"""The draw of an audit: which files a `Choice` reads.
+"""The draw of an audit: which files an `AuditSelection` reads.
 
 The unit is a file; of a giant, each part. The draw is a function of the path (and the part), so that a killed
 audit goes on with the same files.
@@ -16,15 +16,15 @@ import xxhash
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from penstock.core.audit_selection import Choice
+    from penstock.core.audit_selection import AuditSelection
 
 
-def takes(choice: Choice, path: str, part: int = -1) -> bool:
+def takes(choice: AuditSelection, path: str, part: int = -1) -> bool:
     """Whether this file (or this part of it) is read."""
     return bool(drawn(choice, [fsencode(path)], part))
 
 
-def drawn(choice: Choice, paths: Sequence[bytes], part: int = -1) -> list[int]:
+def drawn(choice: AuditSelection, paths: Sequence[bytes], part: int = -1) -> list[int]:
     """Which of these are read, by their place in `paths` (as `os.fsencode` gives them)."""
     if choice.kind == "whole" or (choice.kind == "sample" and choice.share >= 1):
         return list(range(len(paths)))

@@ -22,13 +22,12 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     from penstock.core.documents.catalogue_rows import (
-        Amount,
+        GradeAmount,
         HistoryRow,
         ReleaseShown,
         ShownManifest,
     )
-    from penstock.core.documents.seal import Amount as SealedAmount
-    from penstock.core.documents.seal import Seal
+    from penstock.core.documents.seal import Amount, Seal
     from penstock.core.layout import DatasetLayout
     from penstock.dataset.seals import Stored
     from penstock.look.holders import Holders
@@ -157,7 +156,7 @@ def _of(lines: Sequence[HistoryRow], release: str) -> list[HistoryRow]:
     return [one for one in lines if release in (one["line"].get(key) for key in about)]
 
 
-def _amounts(order: Sequence[str], amounts: Mapping[str, SealedAmount]) -> list[Amount]:
+def _amounts(order: Sequence[str], amounts: Mapping[str, Amount]) -> list[GradeAmount]:
     """Strongest first; grades that this version does not know come last."""
     known = [grade for grade in reversed(order) if grade in amounts]
     grades = known + sorted(set(amounts) - set(known))

@@ -47,7 +47,7 @@ if TYPE_CHECKING:
 
     from penstock.config.settings import DatasetConfig
     from penstock.core.documents.differences import Difference
-    from penstock.core.documents.step_results import AdoptionResult, Amount
+    from penstock.core.documents.step_results import AdoptionResult, AmountJson
     from penstock.core.layout import DatasetLayout
     from penstock.core.model import Surveyed
     from penstock.dataset.context import Context
@@ -396,7 +396,7 @@ class _Counted:
                 self.shown.append(difference)
             yield difference
 
-    def amounts(self) -> dict[str, Amount]:
+    def amounts(self) -> dict[str, AmountJson]:
         return {
             kind: {"files": self.files[kind], "bytes": self.bytes[kind]}
             for kind in KINDS

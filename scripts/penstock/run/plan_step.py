@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 
 from penstock.core import events, human, run_documents
 from penstock.core.balance import Cut, Load, decide, parts
-from penstock.core.checks import told
+from penstock.core.checks import sentence
 from penstock.core.errors import PenstockError
 from penstock.core.layout import DATA
 from penstock.dataset import adopted_trees, documents, run_store, seals
@@ -261,7 +261,7 @@ def _plan(context: Context, run: Run) -> None:
     planner.sparse = SparseFiles(run, kept=tried.holes)
     for result in tried.results:
         said = events.Warned if result.verdict == "warning" else events.Noted
-        context.emit(said(info.dataset, STEP, text=told(result)))
+        context.emit(said(info.dataset, STEP, text=sentence(result)))
     mark = adopted_trees.read(run.folder)
     if mark is not None:
         planner.base = bases.none(f"the tree {mark.tree} is adopted")
@@ -373,7 +373,7 @@ def _make(
             f"{takes}; verify reads it once more",
             *([linked] if linked else []),
             enough,
-            *map(told, checks),
+            *map(sentence, checks),
         ),
     )
     documents.write(run_documents.PLAN, folder.plan, plan)
@@ -382,7 +382,7 @@ def _make(
 def _warn(context: Context, info: RunInfo, results: Iterable[CheckResult]) -> None:
     for result in results:
         if result.verdict == "warning":
-            context.emit(events.Warned(info.dataset, STEP, text=told(result)))
+            context.emit(events.Warned(info.dataset, STEP, text=sentence(result)))
 
 
 def _reuse_sentence(base: bases.Base, totals: Totals, link_cost: str) -> str:

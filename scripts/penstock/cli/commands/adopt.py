@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
     from penstock.cli.session import Session
     from penstock.config.settings import Config
-    from penstock.core.documents.step_results import AdoptionResult, Amount, SameJson, SealingResult
+    from penstock.core.documents.step_results import AdoptionResult, AmountJson, SameJson, SealingResult
 
 EXAMPLES = (
     "penstock adopt imagenet /beegfs/old/imagenet",
@@ -172,9 +172,9 @@ def comparison(result: AdoptionResult, shown: int = SHOWN) -> str:
     return "".join(f"{one}\n" for one in lines)
 
 
-def _same(result: AdoptionResult) -> dict[str, Amount]:
+def _same(result: AdoptionResult) -> dict[str, AmountJson]:
     """Files that are the same, by what they were compared with, in words."""
-    amounts: dict[str, Amount] = {}
+    amounts: dict[str, AmountJson] = {}
     for proven in result["same"]:
         amount = amounts.setdefault(by(proven), {"files": 0, "bytes": 0})
         amount["files"] += proven["files"]
@@ -193,7 +193,7 @@ def _title(mark: str) -> str:
     return "Told" if mark in "~?" else "Differs"
 
 
-def _amount(one: Amount) -> str:
+def _amount(one: AmountJson) -> str:
     return f"{human.counted(one['files'], 'file')}, {human.size(one['bytes'])}"
 
 

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from penstock.cli import audit_results, flags
 from penstock.config.quantities import rate
 from penstock.core import human
-from penstock.core.audit_selection import Choice, parse_share, parse_turns
+from penstock.core.audit_selection import AuditSelection, parse_share, parse_turns
 from penstock.look.views.findings_text import METHODS, SHOWN, line, table
 
 if TYPE_CHECKING:
@@ -71,7 +71,7 @@ def run(parsed: argparse.Namespace, session: Session) -> int:
         )
     request = audit_step.AuditRequest(
         release=parsed.release,
-        choice=Choice("sample", parsed.sample) if parsed.sample else Choice(),
+        choice=AuditSelection("sample", parsed.sample) if parsed.sample else AuditSelection(),
         rotate=parsed.fraction or 0,
         limit=parsed.limit,
         into=parsed.into,

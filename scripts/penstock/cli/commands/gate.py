@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from penstock.cli import flags, output, reader_choice, submission
 from penstock.config.quantities import duration
 from penstock.core import human
-from penstock.core.audit_selection import Choice, parse_share
+from penstock.core.audit_selection import AuditSelection, parse_share
 from penstock.core.errors import ConfigError
 
 if TYPE_CHECKING:
@@ -78,7 +78,7 @@ def _mended(parsed: argparse.Namespace, session: Session, config: Config, readin
     local = replace(config.cluster, backend="local")
     with session.context(config) as context:
         wish = mending.Wish(
-            choice=None if parsed.sample is None else Choice("sample", parsed.sample),
+            choice=None if parsed.sample is None else AuditSelection("sample", parsed.sample),
             within=parsed.audited_within,
             local=open_cluster(local, config.target.root, changed=context.stop.stir, warn=output.say),
             repair_there=parsed.backend is not None,

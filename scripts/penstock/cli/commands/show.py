@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
 
     from penstock.cli.session import Session
-    from penstock.core.documents.catalogue_rows import Amount, HistoryRow, ReleaseRow, ReleaseShown
+    from penstock.core.documents.catalogue_rows import GradeAmount, HistoryRow, ReleaseRow, ReleaseShown
 
 EXAMPLES = ("penstock show imagenet", "penstock show imagenet 20261101-1f2e3d4c --json")
 _SEALS = {
@@ -168,7 +168,7 @@ def _permissions(held: Mapping[str, object]) -> Iterator[str]:
         yield f"ACL {' '.join(map(str, acl))}"
 
 
-def _evidence(amounts: Sequence[Amount], required: object) -> str:
+def _evidence(amounts: Sequence[GradeAmount], required: object) -> str:
     proofs = [
         f"{one['grade']} {human.counted(one['files'], 'file')} ({human.size(one['bytes'])})"
         for one in amounts

@@ -4,7 +4,7 @@
 
 from typing import NamedTuple
 
-from penstock.core.audit_selection import Choice
+from penstock.core.audit_selection import AuditSelection
 from penstock.core.documents.typed_json import Document
 from penstock.core.layout import DatasetLayout, RunLayout
 
@@ -19,7 +19,7 @@ class Audit(NamedTuple):
     """`sha256:<hex>` of the release's seal when the audit began: another seal, another audit."""
     created: str
     """UTC, ISO 8601."""
-    choice: Choice
+    choice: AuditSelection
     limit: int | None = None
     """Bytes per second, of all elements together."""
     recall: int = 0

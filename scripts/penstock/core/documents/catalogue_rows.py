@@ -88,7 +88,7 @@ class DatasetRow(TypedDict):
     stagings: Sequence[StagingRow]
 
 
-class Amount(TypedDict):
+class GradeAmount(TypedDict):
     grade: str
     files: int
     bytes: int
@@ -144,8 +144,8 @@ class ReleaseShown(TypedDict):
     signature: str
     """Whether the signature over the seal holds, in words; "" where the release has none and none is asked
     for."""
-    source_evidence: Sequence[Amount]
-    storage_evidence: Sequence[Amount]
+    source_evidence: Sequence[GradeAmount]
+    storage_evidence: Sequence[GradeAmount]
     manifests: Sequence[ShownManifest]
     read_back: str | None
     """Since when every byte was read back and compared, by verify or by audits; null if never."""

@@ -57,7 +57,7 @@ ABILITIES: Mapping[str, str] = {
 """Each ability that is tried, in the order in which a table shows them, and its name for people."""
 
 
-class Seen(NamedTuple):
+class TrialOutcome(NamedTuple):
     """What came of one trial."""
 
     answer: str = NOT_TRIED
@@ -116,15 +116,17 @@ class ProbeReport:
     at: str = ""
     """UTC, ISO 8601."""
     seconds: float = 0.0
-    abilities: Mapping[str, Seen] = field(default_factory=dict)
+    abilities: Mapping[str, TrialOutcome] = field(default_factory=dict)
     link_cost: LinkCost = UNMEASURED
     rates: Mapping[str, float] = field(default_factory=dict)
     """How many one process makes a second, one after another: `files` (small ones, written and renamed) and
     `links`. Empty: not measured."""
 
-    def __getitem__(self, ability: str) -> Seen:
+    def __getitem__(self, ability: str) -> TrialOutcome:
         """What came of one of `ABILITIES`."""
-        return self.abilities.get(ability, Seen(why="the probe did not get so far" if self.abilities else ""))
+        return self.abilities.get(
+            ability, TrialOutcome(why="the probe did not get so far" if self.abilities else "")
+        )
 
     def refused(self, ability: str) -> bool:
         """Whether the file system was seen not to do it. What was not tried is not refused."""

@@ -202,12 +202,12 @@ class AuditResult(TypedDict):
     """Of an audit that compared modification times, too: files that were read since theirs is another."""
 
 
-class Amount(TypedDict):
+class AmountJson(TypedDict):
     files: int
     bytes: int
 
 
-class SameJson(Amount):
+class SameJson(AmountJson):
     """Files that are the same as in the source, and by what."""
 
     how: str
@@ -224,7 +224,7 @@ class AdoptionResult(TypedDict):
     status: str
     """SAME, PARTLY (no difference was found, and not all bytes could be compared) or DIFFERS."""
     same: Sequence[SameJson]
-    counts: Mapping[str, Amount]
+    counts: Mapping[str, AmountJson]
     """By kind of difference; kinds that are only told are among them."""
     differences: Sequence[Difference]
     """The first thousand; `all_differences` is the path of the file that has all of them."""

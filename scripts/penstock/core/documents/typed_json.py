@@ -49,7 +49,7 @@ from penstock.core.documents import bounded_json
 from penstock.core.format_versions import refuse_newer, refuse_unreleased
 
 T = TypeVar("T")
-Reader = Callable[[Any], Any]
+ValueReader = Callable[[Any], Any]
 INLINE, LEFT_OUT = object(), object()
 LARGEST = 1 << 63
 """Numbers lie below it: what is counted, timed or measured here does, and tables hold no larger ones."""
@@ -149,7 +149,7 @@ class _Field(NamedTuple):
     name: str
     key: str
     """In JSON."""
-    reader: Reader
+    reader: ValueReader
     needed: bool
     """Whether it has no default."""
     may_be_none: bool
@@ -190,7 +190,7 @@ def _field(name: str, hint: Any, defaults: Mapping[str, object]) -> _Field:
     )
 
 
-def _reader(kind: Any) -> Reader:
+def _reader(kind: Any) -> ValueReader:
     """What checks a value that is not None against an annotation. Raises ValueError. A function for each
     annotation, made once: receipts are read often, and hold hundreds of samples."""
     origin, inner = get_origin(kind), get_args(kind)
@@ -211,7 +211,7 @@ def _reader(kind: Any) -> Reader:
     return _plain((int, float) if kind is float else kind, _NOT[kind])
 
 
-def _plain(kind: Any, not_so: str) -> Reader:
+def _plain(kind: Any, not_so: str) -> ValueReader:
     def reader(value: Any) -> Any:
         if not isinstance(value, kind):
             raise ValueError(f"it is {not_so}")
@@ -222,7 +222,7 @@ def _plain(kind: Any, not_so: str) -> Reader:
     return reader
 
 
-def _word(words: Sequence[str]) -> Reader:
+def _word(words: Sequence[str]) -> ValueReader:
     def reader(value: Any) -> Any:
         if value not in words:
             raise ValueError(f"it is none of {', '.join(words)}")
@@ -231,7 +231,7 @@ def _word(words: Sequence[str]) -> Reader:
     return reader
 
 
-def _list(member: Reader) -> Reader:
+def _list(member: ValueReader) -> ValueReader:
     def reader(value: Any) -> Any:
         if not isinstance(value, list):
             raise ValueError("it is no list")
@@ -240,7 +240,7 @@ def _list(member: Reader) -> Reader:
     return reader
 
 
-def _tuple(kinds: Sequence[Any]) -> Reader:
+def _tuple(kinds: Sequence[Any]) -> ValueReader:
     """Of so many plain values."""
 
     def reader(value: Any) -> Any:
@@ -251,7 +251,7 @@ def _tuple(kinds: Sequence[Any]) -> Reader:
     return reader
 
 
-def _mapping(name: Callable[[str], Any], member: Reader) -> Reader:
+def _mapping(name: Callable[[str], Any], member: ValueReader) -> ValueReader:
     def reader(value: Any) -> Any:
         if not isinstance(value, dict):
             raise ValueError("it is no JSON object")

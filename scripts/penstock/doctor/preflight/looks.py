@@ -6,7 +6,7 @@ from __future__ import annotations
 import contextlib
 from typing import TYPE_CHECKING
 
-from penstock.core.checks import CheckResult, told
+from penstock.core.checks import CheckResult, sentence
 from penstock.core.documents import node_answer
 from penstock.core.errors import InterruptedRunError, PenstockError, PreflightError, all_of
 from penstock.core.text import printable
@@ -72,8 +72,8 @@ class Looks:
         """All results, as the step's receipt has them."""
         return {
             "dataset": dataset,
-            "checked": [told(one) for one in _of(self._results, "ok", "note")],
-            "warnings": [told(one) for one in _of(self._results, "warning")],
+            "checked": [sentence(one) for one in _of(self._results, "ok", "note")],
+            "warnings": [sentence(one) for one in _of(self._results, "warning")],
             "results": list(self._results),
             "nodes": [node_answer.NODE_ANSWER.to_json(one) for one in self._nodes],
         }

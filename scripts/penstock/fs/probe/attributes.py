@@ -10,7 +10,7 @@ import sys
 from typing import TYPE_CHECKING
 
 from penstock.core import posix_acl
-from penstock.core.documents.probe_report import Seen
+from penstock.core.documents.probe_report import TrialOutcome
 from penstock.fs import acl_xattrs
 from penstock.fs.probe.place import answered, valued
 from penstock.host import proc
@@ -39,24 +39,24 @@ sys.exit({_TAKEN})
 """
 
 
-def owner_kept(place: TrialFolders) -> Seen:
+def owner_kept(place: TrialFolders) -> TrialOutcome:
     """A server that squashes root, and an id-mapped mount, show another number."""
     seen = os.lstat(place.file("file"))
     return answered(seen.st_uid == os.geteuid(), f"they belong to uid {seen.st_uid}, not {os.geteuid()}")
 
 
-def create_mode(place: TrialFolders) -> Seen:
+def create_mode(place: TrialFolders) -> TrialOutcome:
     """By the umask of this process."""
     umask = proc.umask(place.proc)
     if umask is None:
-        return Seen(why="the kernel does not say the umask")
+        return TrialOutcome(why="the kernel does not say the umask")
     path, folder = place.work / "file", place.work / "folder"
     os.close(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o664))
     os.mkdir(folder, 0o775)
     return _modes_are({path: 0o664 & ~umask, folder: 0o775 & ~umask})
 
 
-def chmod_kept(place: TrialFolders) -> Seen:
+def chmod_kept(place: TrialFolders) -> TrialOutcome:
     """As permissions sets them."""
     path, folder = place.file("file"), place.folder("folder")
     os.chmod(path, 0o440)
@@ -64,7 +64,7 @@ def chmod_kept(place: TrialFolders) -> Seen:
     return _modes_are({path: 0o440, folder: 0o750})
 
 
-def _modes_are(wanted: Mapping[Path, int]) -> Seen:
+def _modes_are(wanted: Mapping[Path, int]) -> TrialOutcome:
     """Whether these have these modes; the setgid bit apart."""
     modes = {path: stat.S_IMODE(os.lstat(path).st_mode) for path in wanted}
     wrong = [
@@ -75,7 +75,7 @@ def _modes_are(wanted: Mapping[Path, int]) -> Seen:
     return answered(not wrong, "; ".join(wrong))
 
 
-def setgid_inherited(place: TrialFolders) -> Seen:
+def setgid_inherited(place: TrialFolders) -> TrialOutcome:
     """With another group of this account, where it has one."""
     folder = place.folder("folder")
     others = [gid for gid in os.getgroups() if gid != os.lstat(folder).st_gid]
@@ -94,7 +94,7 @@ def setgid_inherited(place: TrialFolders) -> Seen:
     return answered(groups == {above.st_gid}, f"files get group {groups}, their folder has {above.st_gid}")
 
 
-def time_resolution(place: TrialFolders) -> Seen:
+def time_resolution(place: TrialFolders) -> TrialOutcome:
     path = place.file("file")
     os.utime(path, ns=(_TIME_NS, _TIME_NS))
     kept_ns = os.lstat(path).st_mtime_ns
@@ -104,7 +104,7 @@ def time_resolution(place: TrialFolders) -> Seen:
     return answered(False, f"a time that was set is off by {kept_ns - _TIME_NS} ns")
 
 
-def xattr_bytes(place: TrialFolders) -> Seen:
+def xattr_bytes(place: TrialFolders) -> TrialOutcome:
     """The largest of `_XATTRS` that is taken and reads back."""
     path = place.file("file")
     for size in _XATTRS:
@@ -119,14 +119,14 @@ def xattr_bytes(place: TrialFolders) -> Seen:
     return answered(False, f"not even {_XATTRS[-1]} bytes")
 
 
-def acl(place: TrialFolders) -> Seen:
+def acl(place: TrialFolders) -> TrialOutcome:
     path, wanted = place.file("file"), _acl()
     acl_xattrs.write(path, wanted)
     same = acl_xattrs.allows(acl_xattrs.read(path), wanted)
     return answered(same, "the ACL reads back as another")
 
 
-def acl_inherited(place: TrialFolders) -> Seen:
+def acl_inherited(place: TrialFolders) -> TrialOutcome:
     acl_xattrs.write(place.work, _acl(), acl_xattrs.DEFAULT)
     named = (posix_acl.GROUP, os.getegid())
     path, folder = place.file("file"), place.folder("folder")
@@ -148,11 +148,11 @@ def _named(acl: posix_acl.Acl | None) -> set[tuple[int, int]]:
     return {(entry.tag, entry.number) for entry in acl or ()}
 
 
-def _other(what: str) -> Seen:
+def _other(what: str) -> TrialOutcome:
     return answered(False, f"the {what} reads back as another")
 
 
-def flock(place: TrialFolders) -> Seen:
+def flock(place: TrialFolders) -> TrialOutcome:
     import fcntl
 
     with place.file("file").open("r+b") as stream:
@@ -161,7 +161,7 @@ def flock(place: TrialFolders) -> Seen:
         try:
             done = subprocess.run(command, capture_output=True, check=False, timeout=LOCK_WITHIN)
         except subprocess.TimeoutExpired:
-            return Seen(why=f"the second process did not end within {LOCK_WITHIN:g} s")
+            return TrialOutcome(why=f"the second process did not end within {LOCK_WITHIN:g} s")
     if done.returncode not in (_BLOCKED, _TAKEN):
-        return Seen(why=f"the second process ended with {done.returncode}")
+        return TrialOutcome(why=f"the second process ended with {done.returncode}")
     return answered(done.returncode == _BLOCKED, "a second process took the same lock")

@@ -8,7 +8,7 @@ import os
 import threading
 from typing import TYPE_CHECKING
 
-from penstock.core.documents.probe_report import Seen
+from penstock.core.documents.probe_report import TrialOutcome
 from penstock.fs import libc
 from penstock.fs.probe.place import answered, valued, write_whole
 
@@ -22,13 +22,13 @@ SYNCFS_WITHIN = 0.2
 """Seconds. syncfs waits for whatever all users of the file system wrote."""
 
 
-def fsync_file(place: TrialFolders) -> Seen:
+def fsync_file(place: TrialFolders) -> TrialOutcome:
     with place.file("file", b"x").open("rb") as stream:
         os.fsync(stream.fileno())
     return answered(True)
 
 
-def fsync_folder(place: TrialFolders) -> Seen:
+def fsync_folder(place: TrialFolders) -> TrialOutcome:
     """A success may mean that nothing was done: BeeGFS, whose servers have the names already."""
     place.file("file")
     fd = os.open(place.work, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
@@ -39,7 +39,7 @@ def fsync_folder(place: TrialFolders) -> Seen:
     return answered(True)
 
 
-def syncfs(place: TrialFolders) -> Seen:
+def syncfs(place: TrialFolders) -> TrialOutcome:
     """Whether the call succeeds. Whether it makes data durable cannot be seen: the table of file systems
     states that."""
     place.file("file", b"x")
@@ -58,13 +58,13 @@ def syncfs(place: TrialFolders) -> Seen:
     caller.start()
     caller.join(SYNCFS_WITHIN)
     if caller.is_alive():
-        return Seen(why=f"it had not returned after {SYNCFS_WITHIN:g} s: others write, too")
+        return TrialOutcome(why=f"it had not returned after {SYNCFS_WITHIN:g} s: others write, too")
     if failed:
         raise failed[0]
     return answered(True)
 
 
-def direct_alignment(place: TrialFolders) -> Seen:
+def direct_alignment(place: TrialFolders) -> TrialOutcome:
     """The smallest of `ALIGNMENTS` with which a direct read brings the file's bytes."""
     content = os.urandom(DIRECT)
     path = place.file("file", content)
@@ -101,7 +101,7 @@ def direct_alignment(place: TrialFolders) -> Seen:
         os.close(fd)
 
 
-def fallocate(place: TrialFolders) -> Seen:
+def fallocate(place: TrialFolders) -> TrialOutcome:
     with place.file("file").open("r+b") as stream:
         libc.fallocate(stream.fileno(), RESERVED)
         status = os.fstat(stream.fileno())
@@ -111,7 +111,7 @@ def fallocate(place: TrialFolders) -> Seen:
     return answered(taken >= RESERVED, f"it succeeded, and {taken} of {RESERVED} bytes are reserved")
 
 
-def reflink(place: TrialFolders) -> Seen:
+def reflink(place: TrialFolders) -> TrialOutcome:
     """Between two folders, as from one release to the next."""
     old, new = place.file("file", b"x" * DIRECT), place.folder("to") / "file"
     with old.open("rb") as first, new.open("xb") as second:
@@ -121,7 +121,7 @@ def reflink(place: TrialFolders) -> Seen:
     return answered(new.read_bytes() == b"x" * DIRECT, "the content is another one")
 
 
-def tmpfile(place: TrialFolders) -> Seen:
+def tmpfile(place: TrialFolders) -> TrialOutcome:
     fd = os.open(place.work, os.O_TMPFILE | os.O_RDWR | os.O_CLOEXEC, 0o600)
     named = place.work / "named"
     try:
@@ -137,7 +137,7 @@ def tmpfile(place: TrialFolders) -> Seen:
     return answered(named.read_bytes() == b"x", "the named file has other content")
 
 
-def holes(place: TrialFolders) -> Seen:
+def holes(place: TrialFolders) -> TrialOutcome:
     """Of a file of 1 MiB with one block of data in its middle, on the disk."""
     fd = _holed(place)
     try:
@@ -151,7 +151,7 @@ def holes(place: TrialFolders) -> Seen:
         os.close(fd)
 
 
-def holes_before_writeback(place: TrialFolders) -> Seen:
+def holes_before_writeback(place: TrialFolders) -> TrialOutcome:
     """The same before anything was written back. A file system that calls such bytes a hole would let a copy
     leave them out."""
     fd = _holed(place)

@@ -6,7 +6,7 @@ import errno
 import os
 from typing import TYPE_CHECKING
 
-from penstock.core.documents.probe_report import Seen
+from penstock.core.documents.probe_report import TrialOutcome
 from penstock.fs import libc
 from penstock.fs.probe.place import answered, valued
 
@@ -18,16 +18,16 @@ if TYPE_CHECKING:
 _LENGTHS = (255, 250, 200, 143, 100)
 """Bytes of a name: of most, and what encrypting and older file systems leave of them."""
 _TOO_LONG = frozenset({errno.ENAMETOOLONG, errno.EINVAL})
-_ALONE = Seen(why="no folder beside was given")
+_ALONE = TrialOutcome(why="no folder beside was given")
 
 
-def rename_over_file(place: TrialFolders) -> Seen:
+def rename_over_file(place: TrialFolders) -> TrialOutcome:
     old, new = place.file("old", b"new"), place.file("new", b"old")
     os.rename(old, new)
     return answered(new.read_bytes() == b"new" and not os.path.lexists(old), "the name kept its old content")
 
 
-def rename_over_symlink(place: TrialFolders) -> Seen:
+def rename_over_symlink(place: TrialFolders) -> TrialOutcome:
     """As publish moves `current`."""
     for name in ("one", "two"):
         place.folder(name)
@@ -38,14 +38,14 @@ def rename_over_symlink(place: TrialFolders) -> Seen:
     return answered(os.readlink(new) == "two", "the link still leads where it led")
 
 
-def rename_over_empty_folder(place: TrialFolders) -> Seen:
+def rename_over_empty_folder(place: TrialFolders) -> TrialOutcome:
     old, new = place.folder("old"), place.folder("new")
     (old / "file").touch()
     os.rename(old, new)
     return answered((new / "file").exists(), "the folder is as it was")
 
 
-def rename_noreplace(place: TrialFolders) -> Seen:
+def rename_noreplace(place: TrialFolders) -> TrialOutcome:
     old, new = place.file("old", b"new"), place.file("new", b"old")
     try:
         libc.renameat2(old, new, libc.RENAME_NOREPLACE)
@@ -55,47 +55,47 @@ def rename_noreplace(place: TrialFolders) -> Seen:
     return answered(False, "it replaced the existing file")
 
 
-def rename_exchange(place: TrialFolders) -> Seen:
+def rename_exchange(place: TrialFolders) -> TrialOutcome:
     one, two = place.file("one", b"1"), place.file("two", b"2")
     libc.renameat2(one, two, libc.RENAME_EXCHANGE)
     return answered((one.read_bytes(), two.read_bytes()) == (b"2", b"1"), "the files were not exchanged")
 
 
-def rename_between_folders(place: TrialFolders) -> Seen:
+def rename_between_folders(place: TrialFolders) -> TrialOutcome:
     return _moved(place.file("file", b"x"), place.folder("to") / "file")
 
 
-def rename_open_between_folders(place: TrialFolders) -> Seen:
+def rename_open_between_folders(place: TrialFolders) -> TrialOutcome:
     """A small file of BeeGFS that is open lies in its folder's metadata and is refused with EBUSY."""
     old = place.file("file", b"x")
     with old.open("rb"):
         return _moved(old, place.folder("to") / "file")
 
 
-def rename_between_trees(place: TrialFolders) -> Seen:
+def rename_between_trees(place: TrialFolders) -> TrialOutcome:
     return _ALONE if place.beside is None else _moved(place.file("file", b"x"), place.beside / "renamed")
 
 
-def _moved(old: Path, new: Path) -> Seen:
+def _moved(old: Path, new: Path) -> TrialOutcome:
     os.rename(old, new)
     if os.path.lexists(old):
         return answered(False, "the old name stayed")
     return answered(new.read_bytes() == b"x", "the content is another one")
 
 
-def link(place: TrialFolders) -> Seen:
+def link(place: TrialFolders) -> TrialOutcome:
     return _linked(place.file("file"), place.work / "second")
 
 
-def link_between_folders(place: TrialFolders) -> Seen:
+def link_between_folders(place: TrialFolders) -> TrialOutcome:
     return _linked(place.file("file"), place.folder("to") / "second")
 
 
-def link_between_trees(place: TrialFolders) -> Seen:
+def link_between_trees(place: TrialFolders) -> TrialOutcome:
     return _ALONE if place.beside is None else _linked(place.file("file"), place.beside / "linked")
 
 
-def _linked(old: Path, new: Path) -> Seen:
+def _linked(old: Path, new: Path) -> TrialOutcome:
     """BeeGFS with sysCreateHardlinksAsSymlinks answers with a success, and makes a symbolic link."""
     os.link(old, new, follow_symlinks=False)
     if new.is_symlink():
@@ -106,7 +106,7 @@ def _linked(old: Path, new: Path) -> Seen:
     return answered(second.st_nlink == 2, f"two names of one file, and st_nlink is {second.st_nlink}")
 
 
-def exclusive_create(place: TrialFolders) -> Seen:
+def exclusive_create(place: TrialFolders) -> TrialOutcome:
     path = place.work / "file"
     flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC
     os.close(os.open(path, flags, 0o600))
@@ -117,7 +117,7 @@ def exclusive_create(place: TrialFolders) -> Seen:
     return answered(False, "a second one was created under the same name")
 
 
-def open_unlink(place: TrialFolders) -> Seen:
+def open_unlink(place: TrialFolders) -> TrialOutcome:
     path = place.file("file", b"x")
     with path.open("rb") as stream:
         path.unlink()
@@ -127,7 +127,7 @@ def open_unlink(place: TrialFolders) -> Seen:
         return answered(not left, f"the file got another name: {', '.join(left)}")
 
 
-def inode_stable(place: TrialFolders) -> Seen:
+def inode_stable(place: TrialFolders) -> TrialOutcome:
     path, renamed = place.file("file"), place.work / "renamed"
     with path.open("rb") as stream:
         numbers = {os.fstat(stream.fileno()).st_ino}
@@ -137,7 +137,7 @@ def inode_stable(place: TrialFolders) -> Seen:
     return answered(len(numbers) == 1, "a file showed several inode numbers")
 
 
-def name_bytes(place: TrialFolders) -> Seen:
+def name_bytes(place: TrialFolders) -> TrialOutcome:
     """The longest of `_LENGTHS` that can be created and is listed as it was given."""
     for length in _LENGTHS:
         try:
@@ -150,14 +150,14 @@ def name_bytes(place: TrialFolders) -> Seen:
     return answered(False, f"no name of {_LENGTHS[-1]} bytes can be created")
 
 
-def name_not_utf8(place: TrialFolders) -> Seen:
+def name_not_utf8(place: TrialFolders) -> TrialOutcome:
     name = b"\xff\xfe\xe9"
     place.file(os.fsdecode(name))
     listed = os.listdir(os.fsencode(place.work))
     return answered(listed == [name], f"the name was changed, to {listed}")
 
 
-def case_sensitive(place: TrialFolders) -> Seen:
+def case_sensitive(place: TrialFolders) -> TrialOutcome:
     place.file("Name", b"1")
     return answered(
         not (place.work / "name").exists(), "a name in small letters leads to the file in capitals"

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from typing import TYPE_CHECKING, NamedTuple
 
-from penstock.core.documents.probe_report import NO, VALUE, YES, Seen
+from penstock.core.documents.probe_report import NO, VALUE, YES, TrialOutcome
 from penstock.host.proc import PROC
 
 if TYPE_CHECKING:
@@ -34,13 +34,13 @@ class TrialFolders(NamedTuple):
         return path
 
 
-def answered(does: bool, why: str = "") -> Seen:
+def answered(does: bool, why: str = "") -> TrialOutcome:
     """`yes`, or `no` with what was seen instead."""
-    return Seen(YES) if does else Seen(NO, why=why)
+    return TrialOutcome(YES) if does else TrialOutcome(NO, why=why)
 
 
-def valued(value: int, why: str = "") -> Seen:
-    return Seen(VALUE, value, why=why)
+def valued(value: int, why: str = "") -> TrialOutcome:
+    return TrialOutcome(VALUE, value, why=why)
 
 
 def write_whole(fd: int, content: bytes, offset: int = 0) -> None:

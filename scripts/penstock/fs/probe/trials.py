@@ -17,7 +17,15 @@ import time
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING
 
-from penstock.core.documents.probe_report import ABILITIES, ERROR, NO, YES, LinkCost, ProbeReport, Seen
+from penstock.core.documents.probe_report import (
+    ABILITIES,
+    ERROR,
+    NO,
+    YES,
+    LinkCost,
+    ProbeReport,
+    TrialOutcome,
+)
 from penstock.core.layout import PROBE
 from penstock.fs.capabilities import facts
 from penstock.fs.errno_map import NO_SPACE
@@ -31,7 +39,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
     from pathlib import Path
 
-    Trial = Callable[[TrialFolders], Seen]
+    Trial = Callable[[TrialFolders], TrialOutcome]
 
 TRIALS: Mapping[str, Trial] = {
     name: getattr(module, name) for name in ABILITIES for module in (names, data, attributes)
@@ -78,7 +86,7 @@ def probe(
         between()
         measured = rates(places[0])
     except OSError as error:
-        abilities = dict.fromkeys(ABILITIES, Seen(error=_name(error), why=_why_not(error)))
+        abilities = dict.fromkeys(ABILITIES, TrialOutcome(error=_name(error), why=_why_not(error)))
     finally:
         for place in places:
             shutil.rmtree(place, ignore_errors=True)
@@ -124,7 +132,7 @@ def _small_file(folder: Path, number: int) -> None:
     temporary.rename(folder / str(number))
 
 
-def _tried(trial: Trial, name: str, places: list[Path], proc: str) -> Seen:
+def _tried(trial: Trial, name: str, places: list[Path], proc: str) -> TrialOutcome:
     """What came of one trial. Its folders are removed with the hidden one."""
     try:
         made = [place / name for place in places]
@@ -135,7 +143,7 @@ def _tried(trial: Trial, name: str, places: list[Path], proc: str) -> Seen:
         return seen_error(error)
 
 
-def seen_error(error: OSError) -> Seen:
+def seen_error(error: OSError) -> TrialOutcome:
     """What the error of a trial's call says.
 
     | errno                                      | answer      |
@@ -145,10 +153,10 @@ def seen_error(error: OSError) -> Seen:
     | any other (EIO ESTALE EACCES EROFS ...)    | `error`     |
     """
     if error.errno in NO_SPACE:
-        return Seen(error=_name(error), why=_why_not(error))
+        return TrialOutcome(error=_name(error), why=_why_not(error))
     if error.errno in REFUSALS:
-        return Seen(NO, error=_name(error))
-    return Seen(ERROR, error=_name(error), why=_strerror(error))
+        return TrialOutcome(NO, error=_name(error))
+    return TrialOutcome(ERROR, error=_name(error), why=_strerror(error))
 
 
 def _why_not(error: OSError) -> str:

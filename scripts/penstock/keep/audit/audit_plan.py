@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 from penstock.config.serialization import to_json
 from penstock.core import run_documents
-from penstock.core.audit_selection import WHOLE, Choice
+from penstock.core.audit_selection import WHOLE, AuditSelection
 from penstock.core.balance import Load
 from penstock.core.digests import Digest, of_hex, part_of
 from penstock.core.errors import FailedError, FindingsError, PreflightError
@@ -129,7 +129,7 @@ FEW = 8
 do, by one call."""
 
 
-def rows(choice: Choice, files: Files, also: Container[bytes] = ()) -> Iterator[list[Expected]]:
+def rows(choice: AuditSelection, files: Files, also: Container[bytes] = ()) -> Iterator[list[Expected]]:
     """The rows that an audit reads, a list a file: one row of each chosen file, and of a giant one row for
     each chosen part. `also`: further paths, whose every byte is read."""
     parts = files["parts"]
@@ -157,7 +157,7 @@ def rows(choice: Choice, files: Files, also: Container[bytes] = ()) -> Iterator[
             yield of
 
 
-def _parts(choice: Choice, path: str, size: int, digest: str, parts: bytes) -> Iterator[Expected]:
+def _parts(choice: AuditSelection, path: str, size: int, digest: str, parts: bytes) -> Iterator[Expected]:
     """Those parts of a giant that were chosen."""
     step = Digest.parse(digest).part_bytes
     for number, offset in enumerate(range(0, size, step)):
@@ -166,7 +166,7 @@ def _parts(choice: Choice, path: str, size: int, digest: str, parts: bytes) -> I
             yield Expected(path, size, number, offset, min(step, size - offset), own)
 
 
-def load(seal: Seal, choice: Choice) -> Load:
+def load(seal: Seal, choice: AuditSelection) -> Load:
     """An estimate of how much an audit reads, from the seal's counts, to balance its shards."""
     files, size = seal.files, seal.bytes
     if seal.giants and seal.part_bytes:
@@ -203,7 +203,7 @@ def plan(
 
 
 def _write(
-    context: Context, manifest: Path, choice: Choice, also: Container[bytes], shards: ShardsWriter
+    context: Context, manifest: Path, choice: AuditSelection, also: Container[bytes], shards: ShardsWriter
 ) -> None:
     for files in read_files(manifest, columns=_COLUMNS):
         context.stop.check()

@@ -22,7 +22,7 @@ from itertools import chain, groupby, islice
 from typing import TYPE_CHECKING, Self
 
 from penstock.core import events, human
-from penstock.core.audit_selection import WHOLE, Choice
+from penstock.core.audit_selection import WHOLE, AuditSelection
 from penstock.core.documents import typed_json
 from penstock.core.documents.findings import OF_A_FILE, Finding
 from penstock.core.documents.skipped_file import SkippedFile
@@ -75,7 +75,7 @@ class AuditRequest:
 
     release: str | None = None
     """None: the one that `current` names."""
-    choice: Choice = WHOLE
+    choice: AuditSelection = WHOLE
     rotate: int = 0
     """Above 0: the next slice of that many."""
     limit: int | None = None
@@ -137,7 +137,9 @@ def _run(context: Context, layout: DatasetLayout, release: str, request: AuditRe
         seal, digest = audit_plan.read_seal(layout, release)
         choice = request.choice
         if request.rotate:
-            choice = Choice("slice", turn=audit_store.next_turn(layout, request.rotate), turns=request.rotate)
+            choice = AuditSelection(
+                "slice", turn=audit_store.next_turn(layout, request.rotate), turns=request.rotate
+            )
         audit = None if request.times else audit_store.open_audit(layout, release, digest, choice)
         if audit is None:
             audit = audit_store.begin(
@@ -234,7 +236,7 @@ def _audit(
     plan, indices = run.plan, run.indices
     context.emit(events.Started(dataset, STEP, files=_rows(plan), bytes=plan.bytes, elements=len(indices)))
     methods: Counter[str] = Counter()
-    resumed = sum(AuditedRows.read(folder.seen(i), run.shards[i]).files for i in indices)
+    resumed = sum(AuditedRows.read(folder.readings(i), run.shards[i]).files for i in indices)
     with _Aside((lambda _: None) if times else compare, context.stop.check) as aside:
         if indices:
             expected = element_time(layout, run.shards, copies=False)
@@ -363,7 +365,7 @@ def _read(folder: RunLayout, plan: PlanInfo, methods: Counter[str]) -> Iterator[
 
 def _audited(folder: RunLayout, shard: ShardInfo) -> AuditedRows:
     """What the elements saw of a shard, all of it, as the last one left it."""
-    path = folder.seen(shard.index)
+    path = folder.readings(shard.index)
     receipt = receipts.element(folder, STEP, shard.index)
     audited = AuditedRows.read(path, shard)
     if audited.left or receipt is None or receipts.file_digest(path) != receipt.seen:

@@ -29,7 +29,7 @@ from itertools import islice
 from typing import TYPE_CHECKING
 
 from penstock.core import events
-from penstock.core.audit_selection import Choice
+from penstock.core.audit_selection import AuditSelection
 from penstock.core.errors import FindingsError, LockedError
 from penstock.core.layout import DATA
 from penstock.dataset import gate, pins, verdicts
@@ -68,7 +68,7 @@ SEEN = 10_000
 class Wish:
     """What is asked for."""
 
-    choice: Choice | None = None
+    choice: AuditSelection | None = None
     """The sample; None: as large as is read in seconds."""
     within: float | None = None
     """As `gate.passed` has it."""
@@ -175,7 +175,7 @@ def _patiently(context: Context, layout: DatasetLayout, work: Callable[[], objec
 
 
 def _look(context: Context, layout: DatasetLayout, release: str, seal: Seal, wish: Wish) -> AuditResult:
-    choice = wish.choice or Choice("sample", share(seal))
+    choice = wish.choice or AuditSelection("sample", share(seal))
     request = audit_step.AuditRequest(release, choice, times=True)
     results: list[AuditResult] = []
     _patiently(

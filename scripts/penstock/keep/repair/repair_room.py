@@ -11,7 +11,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from penstock.core import events
-from penstock.core.checks import told
+from penstock.core.checks import sentence
 from penstock.core.documents.promise import of_repair
 from penstock.core.errors import NoSpaceError
 from penstock.engine.records import journal
@@ -75,7 +75,7 @@ def take(
         raise
     for result in results:
         if result.verdict == "warning":
-            context.emit(events.Warned(layout.dataset, STEP, text=told(result)))
+            context.emit(events.Warned(layout.dataset, STEP, text=sentence(result)))
 
 
 def _totals(files: Iterable[Sequence[Entry]], stores: TargetStores) -> Totals:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from penstock.core.checks import told
+from penstock.core.checks import sentence
 from penstock.core.documents import probe_report
 from penstock.core.documents.probe_report import PROBE_REPORT
 from penstock.core.errors import PreflightError
@@ -82,4 +82,4 @@ class TargetProbe:
 
     def sentences(self) -> list[str]:
         """Those of the plan: the warnings."""
-        return [told(one) for one in self.results if one.verdict == "warning"]
+        return [sentence(one) for one in self.results if one.verdict == "warning"]
