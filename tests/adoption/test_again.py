@@ -171,7 +171,7 @@ def test_many_small_files_of_a_survey_are_joined(tmp_path: Path) -> None:
         rows = [Surveyed(number % 50, "same", digest=f"{number}"), Surveyed(50 + number, "other", why="x")]
         survey_file.add(tmp_path, rows, host="here", seen_ns=number)
     assert len(list(tmp_path.iterdir())) <= survey_file.MANY
-    survey = survey_file.Survey(tmp_path, 200)
+    survey = survey_file.ShardSurvey(tmp_path, 200)
     assert [one.digest for one in survey.rows([0, 49, 50])] == ["50", "99", ""]
     assert [survey.state(row) for row in (0, 149, 199)] == ["same", "other", ""]
     assert survey.rows([7])[0].verified_host == "here"

@@ -404,7 +404,7 @@ def test_what_verify_records_of_adopted_files_is_what_the_comparison_saw(place: 
     copy_step.run(context, "data")
     run = run_store.open_run(context.layout("data"))
     ledger = run.folder.survey(0)
-    known = survey_file.Survey(ledger, run.shards[0].rows)
+    known = survey_file.ShardSurvey(ledger, run.shards[0].rows)
     rows = known.rows([row for row in range(run.shards[0].rows) if known.state(row)])
     assert len(rows) == 39
     survey_file.put(ledger, iter([[one._replace(method="dropped", verified_host="there") for one in rows]]))

@@ -178,9 +178,9 @@ class _Adopted:
         further = set(task.verify.digests) - {XXH3}
         if task.adopted is None or further or task.verify.whole_giants:
             return
-        from penstock.tables.survey_file import Survey
+        from penstock.tables.survey_file import ShardSurvey
 
-        survey = Survey(task.adopted, task.shard.rows)
+        survey = ShardSurvey(task.adopted, task.shard.rows)
         numbers = [row for row, known in copied.items() if known.staging and survey.state(row) == SAME]
         found = zip(numbers, survey.rows(numbers), strict=True) if numbers else ()
         self._rows = {

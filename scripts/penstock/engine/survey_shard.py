@@ -65,10 +65,10 @@ def survey_shard(
     seen until then is kept.
     """
     from penstock.tables.shards import read_shard
-    from penstock.tables.survey_file import Survey
+    from penstock.tables.survey_file import ShardSurvey
 
     outcome = Outcome()
-    known = Survey(task.survey, task.shard.rows)
+    known = ShardSurvey(task.survey, task.shard.rows)
     states = list(map(known.state, range(task.shard.rows)))
     done = {row for row, state in enumerate(states) if state not in ("", STALE)}
     differed = known.differed(row for row, state in enumerate(states) if state == STALE)

@@ -32,7 +32,7 @@ MANY = 32
 _NAME = ".parquet"
 
 
-class Survey:
+class ShardSurvey:
     """All that the files of a shard's folder say of `count` rows, as columns."""
 
     def __init__(self, folder: Path, count: int) -> None:

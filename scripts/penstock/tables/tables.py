@@ -92,7 +92,7 @@ def stored(column: Column, values: Sequence[Any]) -> pa.Array:
     return texts(values) if column.kind.text else pa.array(values, _type(column))
 
 
-class Written(Protocol):
+class WrittenForm(Protocol):
     """What a writer must know of a file: what it says that it holds, with the number of its format; its
     columns; further options of `ParquetWriter`."""
 
@@ -104,7 +104,7 @@ class Written(Protocol):
     def options(self) -> Mapping[str, Any]: ...
 
 
-class Read(Written, Protocol):
+class ReadForm(WrittenForm, Protocol):
     """What a reader must know besides: the values of columns that a file may lack."""
 
     @property
@@ -156,7 +156,7 @@ class TableWriter:
     Used as a context manager: an error on the way removes the temporary file.
     """
 
-    def __init__(self, path: Path, form: Written, *, mode: int = 0o600) -> None:
+    def __init__(self, path: Path, form: WrittenForm, *, mode: int = 0o600) -> None:
         durable.make_dirs(path.parent)
         self._path = path
         self._temporary = path.with_name(f".{secrets.token_hex(8)}.tmp")
@@ -268,7 +268,7 @@ class OnTable:
 
 def read_batches(
     path: Path,
-    form: Read,
+    form: ReadForm,
     *,
     batch: int = BATCH,
     hint: str = "",
@@ -331,7 +331,7 @@ def count_of(path: Path) -> int:
         return -1
 
 
-def group_starts(path: Path, form: Read, name: str) -> list[Any]:
+def group_starts(path: Path, form: ReadForm, name: str) -> list[Any]:
     """The first value of a column in each row group. Raises as `read_batches`."""
     try:
         with opened(path) as table:
@@ -367,7 +367,7 @@ def _check_kind(held: str, kind: str, path: Path) -> None:
     refuse_newer(f"this {name}", int(number), int(newest), path)
 
 
-def _filled(rows: pa.RecordBatch, names: Sequence[str], form: Read, path: Path) -> pa.RecordBatch:
+def _filled(rows: pa.RecordBatch, names: Sequence[str], form: ReadForm, path: Path) -> pa.RecordBatch:
     """The columns `names` in this order; a column that the file lacks is filled with its default."""
     filled = []
     for name in names:
@@ -385,7 +385,7 @@ def _filled(rows: pa.RecordBatch, names: Sequence[str], form: Read, path: Path) 
     return pa.record_batch(filled, names=list(names))
 
 
-def default(form: Read, name: str, count: int) -> pa.Array:
+def default(form: ReadForm, name: str, count: int) -> pa.Array:
     """A column of its default alone."""
     value, kind = form.defaults[name], form.schema.field(name).type
     return pa.nulls(count, kind) if value is None else pa.repeat(pa.scalar(value, kind), count)

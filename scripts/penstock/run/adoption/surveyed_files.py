@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from penstock.core.layout import RunLayout
     from penstock.core.model import Entry
     from penstock.core.run_documents import PlanInfo
-    from penstock.tables.survey_file import Survey
+    from penstock.tables.survey_file import ShardSurvey
 
 NOT_YET = Surveyed(0, "")
 """What is known of a row that was not seen yet."""
@@ -32,11 +32,11 @@ class File(NamedTuple):
 def read(folder: RunLayout, plan: PlanInfo) -> Iterator[list[File]]:
     """All files of the listing, in order, some thousands at a time. Raises FailedError."""
     from penstock.tables.shards import read_shard
-    from penstock.tables.survey_file import Survey
+    from penstock.tables.survey_file import ShardSurvey
 
     held: File | None = None
     for shard in plan.shards:
-        survey = Survey(folder.survey(shard.index), shard.rows)
+        survey = ShardSurvey(folder.survey(shard.index), shard.rows)
         row = 0
         for group in read_shard(folder.shard(shard.index)):
             files: list[File] = []
@@ -58,7 +58,7 @@ def read(folder: RunLayout, plan: PlanInfo) -> Iterator[list[File]]:
                 yield files
 
 
-def _seen(survey: Survey, first: int, count: int) -> list[Surveyed]:
+def _seen(survey: ShardSurvey, first: int, count: int) -> list[Surveyed]:
     numbers = range(first, first + count)
     there = [number for number in numbers if survey.state(number)]
     if len(there) == count:
@@ -82,11 +82,11 @@ def stale(row: int, *, differed: bool) -> Surveyed:
 
 def differed(folder: RunLayout, plan: PlanInfo) -> set[str]:
     """Paths of the files of which a row's bytes differed when they were read last. Raises FailedError."""
-    from penstock.tables.survey_file import Survey
+    from penstock.tables.survey_file import ShardSurvey
 
     paths: set[str] = set()
     for shard in plan.shards:
-        survey = Survey(folder.survey(shard.index), shard.rows)
+        survey = ShardSurvey(folder.survey(shard.index), shard.rows)
         rows = survey.differed(row for row in range(shard.rows) if survey.state(row) not in ("", SAME))
         if rows:
             paths.update(entry.path for row, entry in _numbered(folder, shard.index) if row in rows)
