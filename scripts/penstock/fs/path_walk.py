@@ -68,7 +68,7 @@ def walk(data: Path) -> Iterator[WalkedPath]:
         if isinstance(walked, WalkedPath):
             yield walked
         else:
-            yield from map(_found, walked.paths, zip(*walked.looked[:10], strict=True))
+            yield from map(_walked_path, walked.paths, zip(*walked.looked[:10], strict=True))
 
 
 def _walk(
@@ -92,13 +92,13 @@ def _walk(
                 elif kind == LINK:
                     for name in names:
                         path = prefix + name
-                        yield _found(path, row(_lstat(level.fd, name)))
+                        yield _walked_path(path, row(_lstat(level.fd, name)))
                 else:
                     path = prefix + names[0] if kind == BELOW else prefix[:-1]
                     if row_ is not None:
-                        yield _found(path, row_)
+                        yield _walked_path(path, row_)
                     elif kind == BELOW:
-                        yield _found(path, row(_lstat(level.fd, names[0])))
+                        yield _walked_path(path, row(_lstat(level.fd, names[0])))
                     if error is not None:
                         if unreadable is None or not isinstance(error, PermissionError):
                             raise error
@@ -111,7 +111,7 @@ def _lstat(folder: int, name: str) -> os.stat_result:
     return os.stat(name, dir_fd=folder, follow_symlinks=False)
 
 
-def _found(path: str, seen: Row) -> WalkedPath:
+def _walked_path(path: str, seen: Row) -> WalkedPath:
     """A path, and its lstat by `dir_stat.row`."""
     mode, size, mtime_ns, ctime_ns, inode, links, uid, gid = seen[:8]
     kind = "file" if mode & _FORMAT == _FILE else kind_of(mode)
@@ -151,7 +151,7 @@ class Cursor:
                     # Where it is that they differ is found by halves.
                     most = count // 2
                     continue
-            walked = self._here()
+            walked = self._current()
             name = os.fsencode(paths[start])
             if walked is not None and _order(walked) < name:
                 yield start, walked, False
@@ -165,15 +165,15 @@ class Cursor:
 
     def rest(self) -> Iterator[WalkedPath]:
         """All that is left."""
-        while (here := self._here()) is not None:
+        while (here := self._current()) is not None:
             yield here
             self._go_on()
 
-    def _here(self) -> WalkedPath | None:
+    def _current(self) -> WalkedPath | None:
         run, at = self._run, self._at
         if not isinstance(run, _Neighbours):
             return run
-        return _found(run.paths[at], next(zip(*part(run.looked, at, at + 1)[:10], strict=True)))
+        return _walked_path(run.paths[at], next(zip(*part(run.looked, at, at + 1)[:10], strict=True)))
 
     def _go_on(self, count: int = 1) -> None:
         self._at += count
