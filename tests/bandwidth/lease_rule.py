@@ -31,7 +31,7 @@ import math
 import re
 from typing import TYPE_CHECKING, NamedTuple
 
-from penstock.jobs.bandwidth.holder import ListFolder, Make, Read, Remove, Rename, Wait
+from penstock.jobs.bandwidth.holder import ListFolder, Make, ReadFile, Remove, Rename, Sleep
 from penstock.jobs.bandwidth.slots import SLOTS
 
 if TYPE_CHECKING:
@@ -122,7 +122,7 @@ class _LapsedError(Exception):
 
 
 class LeaseHolder:
-    """As `penstock.jobs.bandwidth.holder.Holder`, for this rule."""
+    """As `penstock.jobs.bandwidth.holder.SlotHolder`, for this rule."""
 
     def __init__(
         self,
@@ -172,7 +172,7 @@ class LeaseHolder:
                 yield from self._hold()
             except (_LapsedError, OSError):
                 self._usable = 0.0, -math.inf
-            yield Wait(PAUSE)
+            yield Sleep(PAUSE)
             try:
                 yield from self.end()
             except OSError:
@@ -216,7 +216,7 @@ class LeaseHolder:
                     turn = 0
                     yield from self._beat()
                 elif turn == 2:
-                    yield Read("cap")
+                    yield ReadFile("cap")
                 else:
                     yield from self._look(made)
                 if (most := self._most()) not in self._files:
@@ -231,7 +231,7 @@ class LeaseHolder:
             self._reckon()
             waits = any(when > self._clock() for when in self._files.values())
             soon = max(QUICK, self._late * DRIFT - (self._clock() - made))
-            yield Wait(min(PAUSE, soon) if waits else PAUSE)
+            yield Sleep(min(PAUSE, soon) if waits else PAUSE)
             self._reckon()
 
     def _beat(self) -> Generator[Operation, object, None]:
@@ -258,7 +258,7 @@ class LeaseHolder:
         for holder in listing.most:
             if holder not in self._contents and holder not in self._former:
                 try:
-                    content = yield Read(f"holder.{holder}.{listing.most[holder]}")
+                    content = yield ReadFile(f"holder.{holder}.{listing.most[holder]}")
                 except OSError:
                     content = b""
                 if isinstance(content, bytes) and content:
@@ -278,5 +278,5 @@ class LeaseHolder:
             self._files = dict.fromkeys(self._files, -math.inf)
         self._reckon()
         if whom - self._said:
-            yield Wait(SETTLE)
+            yield Sleep(SETTLE)
             yield from self._beat()

@@ -9,7 +9,17 @@ from dataclasses import dataclass, field
 from itertools import count
 from typing import TYPE_CHECKING, Any, Protocol
 
-from penstock.jobs.bandwidth.holder import SETTLE, Holder, ListFolder, Make, Read, Remove, Rename, Tidy, Wait
+from penstock.jobs.bandwidth.holder import (
+    SETTLE,
+    ListFolder,
+    Make,
+    ReadFile,
+    Remove,
+    Rename,
+    Sleep,
+    SlotHolder,
+    Tidy,
+)
 from penstock.jobs.bandwidth.slots import parse_beat, superseded
 
 if TYPE_CHECKING:
@@ -137,7 +147,7 @@ class World:
         hangs: float = 0.0,
         local: bool = False,
         follows: float = 0.9 * SETTLE,
-        rule: Callable[..., Held] = Holder,
+        rule: Callable[..., Held] = SlotHolder,
     ) -> None:
         self.chance, self.late, self.hangs, self.local = random.Random(seed), late, hangs, local
         self.rule = rule
@@ -202,7 +212,7 @@ class World:
         self._begin(process, operation)
 
     def _begin(self, process: Process, operation: Operation) -> None:
-        if isinstance(operation, Wait):
+        if isinstance(operation, Sleep):
             self.at(self.now + operation.seconds, lambda: self._go_on(process, None))
             return
         process.operations += 1
@@ -232,7 +242,7 @@ class World:
                 return folder.make(name, content, now)
             case Rename(old, new):
                 return folder.rename(old, new, now)
-            case Read(name):
+            case ReadFile(name):
                 found = folder.there(name, self._then())
                 return found.content if found else b""
             case Remove(name):
@@ -250,7 +260,7 @@ class World:
             self.now, _, do = heapq.heappop(self._events)
             do()
             running = [process for process in self.processes if not process.ended]
-            if self.rule is Holder:
+            if self.rule is SlotHolder:
                 used = [self.used(process) for process in running]
                 if sum(map(len, used)) > len(frozenset().union(*used)):
                     self.overlaps.append(self.now)

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING
 from tests.bandwidth.lease_rule import LeaseHolder
 from tests.bandwidth.model import Process, World
 
-from penstock.jobs.bandwidth.holder import Holder
+from penstock.jobs.bandwidth.holder import SlotHolder
 from penstock.jobs.bandwidth.slots import SLOTS
 
 if TYPE_CHECKING:
@@ -65,7 +65,7 @@ class Trial:
 
     def run(self) -> Trial:
         """Play the story."""
-        rule = Holder if self.rule == "slots" else partial(LeaseHolder, late=self.late)
+        rule = SlotHolder if self.rule == "slots" else partial(LeaseHolder, late=self.late)
         self._world = World(self.seed, late=self.late, hangs=self.hangs, rule=rule)
         self._chance = random.Random(self.seed)
         self._since, self._sum, self._wanted = 0.0, 0.0, 0

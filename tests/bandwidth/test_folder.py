@@ -10,7 +10,7 @@ import pytest
 from penstock.core.errors import PreflightError
 from penstock.jobs.bandwidth import folder
 from penstock.jobs.bandwidth.folder import SlotFolder, has_mark, looked_at, marked, prepared
-from penstock.jobs.bandwidth.holder import ListFolder, LookForCap, Make, Read, Remove, Rename, Tidy
+from penstock.jobs.bandwidth.holder import ListFolder, LookForCap, Make, ReadFile, Remove, Rename, Tidy
 from penstock.jobs.bandwidth.slots import parse
 
 if TYPE_CHECKING:
@@ -24,8 +24,8 @@ def test_the_operations(tmp_path: Path) -> None:
     slots = SlotFolder(tmp_path, lambda: looked.append(1))
     assert slots.carry_out(Make("00.1", b"me")) is True
     assert slots.carry_out(Make("00.1", b"you")) is False
-    assert slots.carry_out(Read("00.1")) == b"me"
-    assert slots.carry_out(Read("00.2")) == b""
+    assert slots.carry_out(ReadFile("00.1")) == b"me"
+    assert slots.carry_out(ReadFile("00.2")) == b""
     assert stat.S_IMODE((tmp_path / "00.1").stat().st_mode) == 0o644
     beat = f"beat.{ID}.0.0.60"
     slots.carry_out(Make(beat))
@@ -38,7 +38,7 @@ def test_the_operations(tmp_path: Path) -> None:
     assert looked == [1]
     (tmp_path / "00.2").symlink_to("/etc/passwd")
     with pytest.raises(OSError):
-        slots.carry_out(Read("00.2"))
+        slots.carry_out(ReadFile("00.2"))
 
 
 def test_s25_a_name_whose_content_cannot_be_written_is_made(
@@ -48,7 +48,7 @@ def test_s25_a_name_whose_content_cannot_be_written_is_made(
     slots = SlotFolder(tmp_path, lambda: None)
     monkeypatch.setattr(os, "write", _over_quota)
     assert slots.carry_out(Make("00.1", b"me")) is True
-    assert slots.carry_out(Read("00.1")) == b""
+    assert slots.carry_out(ReadFile("00.1")) == b""
 
 
 def _over_quota(*_: object) -> int:

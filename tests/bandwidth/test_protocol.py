@@ -6,7 +6,7 @@ import pytest
 from tests.bandwidth.model import Process, World
 
 from penstock.jobs.bandwidth import holder, slots
-from penstock.jobs.bandwidth.holder import Make, Operation, Read, Rename
+from penstock.jobs.bandwidth.holder import Make, Operation, ReadFile, Rename
 from penstock.jobs.bandwidth.slots import ABANDONED, LEASE, SLOTS, VALID, parse_taken, taken_name
 
 
@@ -161,7 +161,7 @@ def test_s25_a_name_that_cannot_be_read_stops_nobody() -> None:
     """Anybody may make a folder, or a file of mode 0, in `slots`."""
     world = World(1, local=True)
     world.folder.make("beat.0123456789abcdef.1.0.60", b"", 0.0)
-    world.fails = lambda _, operation: isinstance(operation, Read)
+    world.fails = lambda _, operation: isinstance(operation, ReadFile)
     one = world.join()
     world.run(400.0)
     assert len(world.used(one)) == SLOTS

@@ -26,7 +26,7 @@ from penstock.cli.session import Session
 from penstock.core.documents import findings
 from penstock.core.events import Ended
 from penstock.jobs.bandwidth.cap_file import Cap
-from penstock.jobs.bandwidth.overview import Held, Overview
+from penstock.jobs.bandwidth.overview import HolderPart, Overview
 from penstock.look.views import (
     check_table,
     findings_text,
@@ -120,7 +120,10 @@ def screens() -> Mapping[str, Callable[[], str]]:
     """By title what prints each."""
     cap = Cap(125_000_000, None)
     held = Overview(
-        cap, "it is torn", [Held(3, "ann on n1", ended=True), Held(1, "ben", ended=False)], "write it anew"
+        cap,
+        "it is torn",
+        [HolderPart(3, "ann on n1", ended=True), HolderPart(1, "ben", ended=False)],
+        "write it anew",
     )
     texts: dict[str, Callable[[], str]] = {}
     for title, render, rich, poor in (

@@ -337,7 +337,7 @@ MUTANTS = (
     ),
     Mutant(
         "a promise speaks for another account",
-        "        if promise.uid != one.uid:",
+        "        if promise.uid != posting.uid:",
         "        if False:",
         "tests/run/test_promises.py::test_s17_promises_of_other_accounts_are_counted_where_they_can_be_true",
     ),
@@ -472,7 +472,7 @@ MUTANTS = (
     ),
     Mutant(
         "more elements run than a person said",
-        "    while sum(found) > most and max(found, default=1) > 1:",
+        "    while sum(at_once) > most and max(at_once, default=1) > 1:",
         "    while False:",
         "tests/run/test_throttling.py::test_the_shares_of_several_arrays",
     ),

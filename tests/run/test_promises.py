@@ -356,7 +356,7 @@ def test_s17_a_promise_beats_with_the_lock_and_with_elements(
     go(context, upto="plan")
     run = run_store.open_run(context.layout("data"))
     (path,) = (context.config.target.root / ".promises").iterdir()
-    kept = promises.Kept(run.layout, run.id, f"{os.getpid()}.1")
+    kept = promises.OwnPromise(run.layout, run.id, f"{os.getpid()}.1")
     aged(context.config.target.root, path.name, 600)
     before = path.stat().st_mtime
     monkeypatch.setattr(element_progress, "HEARTBEAT", 0.0)
@@ -366,7 +366,7 @@ def test_s17_a_promise_beats_with_the_lock_and_with_elements(
     (one,) = posted(context.config.target.root)
     assert (one.state, one.controller, one.by["command"]) == (WORKING, "", "copy")
     here = f"{os.getpid()}.{holders.start_time(os.getpid())}"
-    promises.Kept(run.layout, run.id, here).begin("copy")
+    promises.OwnPromise(run.layout, run.id, here).begin("copy")
     assert posted(context.config.target.root)[0].controller == here
 
 

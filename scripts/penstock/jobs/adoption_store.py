@@ -124,16 +124,16 @@ def kept(run: RunLayout) -> Iterator[Difference]:
     return json_lines.read(differences(run), from_json, "a comparison's differences")
 
 
-def note_tree(run: RunLayout, tree: str, data: str, seen: os.stat_result) -> None:
-    """The beginning of an undo list, durable: the tree, whose top folder is as `seen`, is to be renamed. A
-    note of the same rename stays as it is."""
+def note_tree(run: RunLayout, tree: str, data: str, status: os.stat_result) -> None:
+    """The beginning of an undo list, durable: the tree is to be renamed, whose top folder has this `status`.
+    A note of the same rename stays as it is."""
     path = undo(run) / "tree.json"
     durable.make_dirs(undo(run))
     with contextlib.suppress(FileNotFoundError, ValueError):
         if bounded_json.loads(plain_files.read(path))["to"] == data:
             return
-    top = {"mode": seen.st_mode & 0o7777, "uid": seen.st_uid, "gid": seen.st_gid}
-    durable.write_json(path, {"moved": tree, "to": data, **top, "mtime_ns": seen.st_mtime_ns})
+    top = {"mode": status.st_mode & 0o7777, "uid": status.st_uid, "gid": status.st_gid}
+    durable.write_json(path, {"moved": tree, "to": data, **top, "mtime_ns": status.st_mtime_ns})
 
 
 def note_aside(run: RunLayout, path: str, to: str) -> None:

@@ -172,7 +172,7 @@ def _living(watch: Watch) -> list[WatchedArray]:
             continue
         array = submission.array
         if not array:
-            array = patiently(watch, partial(unanswered_submissions.found, watch, submission))
+            array = patiently(watch, partial(unanswered_submissions.array_of, watch, submission))
             if array:
                 watch.book.submitted(submission.name, array)
         if not array:
@@ -235,13 +235,13 @@ def _submit_some(watch: Watch, missing: Sequence[int]) -> bool:
     # What fits one array: in number and, for SLURM's limit on the largest index, in span.
     chosen = [i for i in again[:most] if i - again[0] < span]
     ran = [i for i in chosen if watch.tries[i]]
-    told = watch.ends.again(ran) if ran else ""
+    note = watch.ends.again(ran) if ran else ""
     free = {i for i in ran if watch.ends.uses_no_retry(i)}
     if not _submit(watch, chosen, room):
         watch.ends.free.update(free)  # what says so was removed for the next try
         return False
-    if told:
-        watch.note(told)
+    if note:
+        watch.note(note)
     watch.tries.update(i for i in chosen if i not in free)
     watch.ends.free.difference_update(chosen)
     return True

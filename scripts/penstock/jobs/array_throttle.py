@@ -91,11 +91,11 @@ def shares(alive: Sequence[int], running: Sequence[int], most: int) -> list[int]
     | 100, 100 | 3, 5     | 8    | 3, 5     | one raised before the other's have ended were too many  |
     | 9, 9, 9  | 0, 0, 0  | 1    | 1, 1, 1  | no array can be stopped: to SLURM 0 means any number    |
     """
-    found = [max(1, number) for number in running]
-    while sum(found) > most and max(found, default=1) > 1:
-        found[found.index(max(found))] -= 1
+    at_once = [max(1, number) for number in running]
+    while sum(at_once) > most and max(at_once, default=1) > 1:
+        at_once[at_once.index(max(at_once))] -= 1
     for place, number in enumerate(alive):
-        found[place] += max(0, min(number - found[place], most - sum(found)))
-    if found:
-        found[-1] += max(0, most - sum(found))
-    return found
+        at_once[place] += max(0, min(number - at_once[place], most - sum(at_once)))
+    if at_once:
+        at_once[-1] += max(0, most - sum(at_once))
+    return at_once

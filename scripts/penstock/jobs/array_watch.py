@@ -188,7 +188,7 @@ class Watch:
 
     def missing(self) -> list[int]:
         """The indices without a good receipt, of which no element is under way."""
-        found = []
+        missing = []
         for index in self.indices:
             if index in self.done:
                 continue
@@ -200,8 +200,8 @@ class Watch:
                 continue
             if not arrays and not self.tries[index]:
                 self.left.add(index)
-            found.append(index)
-        return found
+            missing.append(index)
+        return missing
 
     def under_way(self, live: WatchedArray, index: int) -> bool:
         status = live.of(index)
@@ -259,10 +259,10 @@ def _ask(watch: Watch, arrays: Sequence[WatchedArray]) -> None:
     if not arrays:
         return
     cluster = watch.context.cluster
-    found = cluster.states_of({live.array: live.submission.numbers for live in arrays})
+    statuses = cluster.states_of({live.array: live.submission.numbers for live in arrays})
     for live in arrays:
         base, indices = live.submission.base, live.submission.indices
-        live.statuses = {number + base: status for number, status in found[live.array].items()}
+        live.statuses = {number + base: status for number, status in statuses[live.array].items()}
         if any(s.state is State.LOST for s in live.statuses.values()):
             live.statuses = _not_yet_lost(watch, live)
         else:

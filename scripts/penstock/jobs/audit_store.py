@@ -223,13 +223,13 @@ def since_whole(layout: DatasetLayout, release: str) -> list[Audit]:
     """The finished audits of a release, newest first, back to the last one that read everything: one that
     skipped what is not here did not. Their
     findings together are what is known of the release."""
-    found = []
+    finished = []
     for audit, ended in audits(layout):
         if ended and audit.release == release:
-            found.append(audit)
+            finished.append(audit)
             if audit.choice.kind == "whole" and not skipped(audit.layout(layout)).exists():
                 break
-    return found
+    return finished
 
 
 def _alike(old: AuditSelection, new: AuditSelection) -> bool:

@@ -23,23 +23,23 @@ def run(context: Context, dataset: str) -> list[str]:
     holder = held_by(layout)
     # Before the arrays: a controller that sees them end must not submit them again.
     cancel_mark.make(layout)
-    told = []
-    for one in live_arrays(context, dataset):
-        if one.elsewhere:
-            told.append(
-                f"NOT array {one.array} of {one.submission.step}: it is on cluster "
-                f"{one.submission.cluster}, and this is {one.elsewhere}; end it there"
+    lines = []
+    for live in live_arrays(context, dataset):
+        if live.elsewhere:
+            lines.append(
+                f"NOT array {live.array} of {live.submission.step}: it is on cluster "
+                f"{live.submission.cluster}, and this is {live.elsewhere}; end it there"
             )
         else:
-            one.cluster.cancel(one.array)
-            told.append(f"array {one.array} of {one.submission.step}")
+            live.cluster.cancel(live.array)
+            lines.append(f"array {live.array} of {live.submission.step}")
     for submission, left in unanswered(context, dataset):
-        told.append(
+        lines.append(
             f"NOT an array of {submission.step} that the cluster may yet take, since its submission had no "
             f"answer ({submission.name}): give the same command again in {left:.0f} s"
         )
     promises.withdraw(layout)
     under_way.forget(layout)
     if holder:
-        told.append(f"its controller, which stops as soon as it sees that ({holder})")
-    return told
+        lines.append(f"its controller, which stops as soon as it sees that ({holder})")
+    return lines

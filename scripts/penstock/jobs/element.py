@@ -31,10 +31,10 @@ from penstock.fs import durable
 from penstock.host import cgroups, job_environment
 from penstock.host.job_environment import host_name
 from penstock.host.resource_usage import Meter
-from penstock.jobs.element_account import Account
+from penstock.jobs.element_account import AttemptUsage
 from penstock.jobs.element_work import WORK, Attempt, Paces
 from penstock.jobs.ownership.ops_share import OpsShare
-from penstock.jobs.ownership.promises import Kept
+from penstock.jobs.ownership.promises import OwnPromise
 from penstock.jobs.shard_assignment import shard_for
 from penstock.target import dataset_folders, pause
 
@@ -102,8 +102,8 @@ def run_element(
     index = shard_for(folder, step, index, host_name(), job_environment.current())
     # A run whose controller is gone still writes: others see that by its promise.
     promised = of_repair(run.release) if step == "repair" else run.id
-    beat = Kept(layout, promised).beat if BY_NAME[step].copies else None
-    account = Account(meter or Meter(cgroup=job_environment.current().cgroup), attempt)
+    beat = OwnPromise(layout, promised).beat if BY_NAME[step].copies else None
+    account = AttemptUsage(meter or Meter(cgroup=job_environment.current().cgroup), attempt)
     reporter = Reporter(folder.progress(step, index), beat=beat, usage=account.so_far)
     for path in (folder.progress(step, index), folder.receipt(step, index), folder.outcome(step, index)):
         durable.make_dirs(path.parent)
@@ -181,10 +181,10 @@ def _say(text: str) -> None:
 def attempt_name() -> str:
     """The job, element and restart, or host and process, and then random digits: unique to this attempt also
     where several elements run in one job."""
-    here = job_environment.current()
+    environment = job_environment.current()
     who = f"{os.uname().nodename}-{os.getpid()}"
-    if job := here.array or here.job:
-        who = f"{job}_{here.element or 0}_{here.restarts}"
+    if job := environment.array or environment.job:
+        who = f"{job}_{environment.element or 0}_{environment.restarts}"
     return f"{who}-{secrets.token_hex(4)}"
 
 
@@ -193,16 +193,16 @@ def _shard(run: Run, index: int) -> ShardInfo:
     if shard is None:
         raise FailedError(f"the plan has no shard {index}", where=str(run.folder.plan), hint=STATE_ANEW)
     try:
-        found = receipts.file_digest(path)
+        digest = receipts.file_digest(path)
     except OSError as error:
         raise FailedError(
             "a shard cannot be read", where=str(path), why=str(error), hint=STATE_ANEW
         ) from error
-    if found != shard.digest:
+    if digest != shard.digest:
         raise FailedError(
             "a shard is not the one that was planned",
             where=str(path),
-            why=f"it has {found}, the plan says {shard.digest}",
+            why=f"it has {digest}, the plan says {shard.digest}",
             hint="list again, which drops a damaged plan, and plan again (`penstock run` does)",
         )
     return shard
@@ -218,7 +218,7 @@ def _whole(
     reporter: Reporter,
 ) -> ElementReceipt:
     """The receipt with what it says of every step."""
-    here = job_environment.current()
+    environment = job_environment.current()
     return replace(
         receipt,
         step=step,
@@ -247,10 +247,10 @@ def _whole(
         why=outcome.why,
         attempt=attempt,
         host=host_name(),
-        cpus=cpus(here)[0],
+        cpus=cpus(environment)[0],
         granted=cgroups.granted(),
-        job=attempt if here.job else "",
-        restarts=here.restarts,
+        job=attempt if environment.job else "",
+        restarts=environment.restarts,
         started=reporter.started,
         ended=time.time(),
         samples=reporter.samples,

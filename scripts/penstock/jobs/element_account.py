@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from penstock.host.resource_usage import Meter
 
 
-class Account:
+class AttemptUsage:
     """What this attempt uses, with what earlier ones used."""
 
     def __init__(self, meter: Meter, attempt: str) -> None:

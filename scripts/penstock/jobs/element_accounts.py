@@ -37,7 +37,7 @@ class ElementAccounts(NamedTuple):
     notes: Sequence[str]
 
 
-class _Seen(NamedTuple):
+class _Report(NamedTuple):
     """What one element itself left."""
 
     usage: ElementUsage
@@ -67,7 +67,7 @@ def gather(context: Context, run: Run, elements: Iterable[ElementReceipt]) -> El
     starts = {submission.name: dict(submission.starts) for submission in book}
     rows = [
         _row(step, index, one, arrays[step, index], accounted.get((step, index), {}), starts)
-        for step, index, one in _seen(run, elements)
+        for step, index, one in _reports(run, elements)
     ]
     notes += _notes(rows)
     notes += _submitted_again(arrays)
@@ -75,14 +75,14 @@ def gather(context: Context, run: Run, elements: Iterable[ElementReceipt]) -> El
     return ElementAccounts(rows, notes)
 
 
-def _seen(run: Run, elements: Iterable[ElementReceipt]) -> Iterator[tuple[str, int, _Seen]]:
+def _reports(run: Run, elements: Iterable[ElementReceipt]) -> Iterator[tuple[str, int, _Report]]:
     done = {(receipt.step, receipt.index): receipt for receipt in elements}
     for step in RUN_IN_ELEMENTS:
         for shard in run.plan.shards:
             if receipt := done.get((step, shard.index)):
-                yield step, shard.index, _Seen(receipt.usage, receipt)
+                yield step, shard.index, _Report(receipt.usage, receipt)
             elif usage_left := usage_of(run.folder.progress(step, shard.index)):
-                yield step, shard.index, _Seen(usage_left, None)
+                yield step, shard.index, _Report(usage_left, None)
 
 
 def _accounted(
@@ -90,33 +90,33 @@ def _accounted(
 ) -> Mapping[Place, Mapping[str, Accounted]]:
     """By step and shard, and then by array, of the arrays of this cluster. Raises PenstockError."""
     cluster = context.cluster
-    found: dict[Place, dict[str, Accounted]] = defaultdict(dict)
-    for one in book:
-        if one.kind != cluster.kind or not one.array or not cluster.abilities.has_nodes:
+    booked: dict[Place, dict[str, Accounted]] = defaultdict(dict)
+    for line in book:
+        if line.kind != cluster.kind or not line.array or not cluster.abilities.has_nodes:
             continue
-        if one.cluster and one.cluster != cluster.name():
+        if line.cluster and line.cluster != cluster.name():
             continue
         shards: Mapping[int, int] = {}
-        if shard_assignment.shared_out(one.step, one.indices):
-            taken = shard_assignment.taken(run.folder, one.name)
+        if shard_assignment.shared_out(line.step, line.indices):
+            taken = shard_assignment.taken(run.folder, line.name)
             shards = {element: shard for shard, element in taken.items()}
-        for account in cluster.accounting(one.array):
-            element = account.element + one.base
-            found[one.step, shards.get(element, element)][one.array] = account
-    return found
+        for account in cluster.accounting(line.array):
+            element = account.element + line.base
+            booked[line.step, shards.get(element, element)][line.array] = account
+    return booked
 
 
 def _row(
     step: str,
     index: int,
-    seen: _Seen,
+    report: _Report,
     arrays: Sequence[ArrayLine],
     by_array: Mapping[str, Accounted],
     starts: Mapping[str, Mapping[int, float]],
 ) -> ElementRow:
     """`by_array`: what accounting says, by the array's id. `starts`: by the array's name, when the cluster
     last started the elements of its shards."""
-    usage, receipt, earlier = seen.usage, seen.receipt, seen.usage.earlier
+    usage, receipt, earlier = report.usage, report.receipt, report.usage.earlier
     array, accounted = _array(usage, arrays), list(by_array.values())
     last = by_array.get(usage.array)
     start = starts[array.name].get(index, 0.0) if array else 0.0
@@ -198,12 +198,12 @@ def _notes(rows: Sequence[ElementRow]) -> Iterator[str]:
 
 def _submitted_again(arrays: Mapping[Place, Sequence[ArrayLine]]) -> Iterator[str]:
     """A line for each step with elements that were in several arrays of a cluster with nodes."""
-    seen: dict[str, dict[int, list[ArrayLine]]] = defaultdict(dict)
+    resubmitted: dict[str, dict[int, list[ArrayLine]]] = defaultdict(dict)
     for (step, index), several in arrays.items():
         submitted = [one for one in several if one.array and abilities_of(one.kind).has_nodes]
         if len(submitted) > 1:
-            seen[step][index] = submitted
-    for step, again in seen.items():
+            resubmitted[step][index] = submitted
+    for step, again in resubmitted.items():
         most = max(again, key=lambda index: len(again[index]))
         number = f"{human.counted(len(again), 'element')}, most often " if len(again) > 1 else ""
         limits = [one.time for one in again[most] if one.time]

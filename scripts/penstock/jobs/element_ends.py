@@ -107,7 +107,7 @@ def _progress(watch: Watch, live: WatchedArray, index: int) -> bool:
 def _timed_out(watch: Watch, ended: Sequence[tuple[int, int, bool]]) -> None:
     """Of each: its index, the limit that was asked for, and whether it had made progress."""
     longest = _longest(watch)
-    told: dict[tuple[int, int, bool], list[int]] = {}
+    groups: dict[tuple[int, int, bool], list[int]] = {}
     for index, limit, progress in ended:
         more = raised(limit, longest) if limit and watch.raises[index] < RAISES else limit
         watch.raises[index] = 0 if progress else watch.raises[index] + 1
@@ -115,8 +115,8 @@ def _timed_out(watch: Watch, ended: Sequence[tuple[int, int, bool]]) -> None:
             watch.limits[index] = more
         if progress or more > limit:
             watch.ends.free.add(index)
-        told.setdefault((limit, more, progress), []).append(index)
-    for (limit, more, progress), indices in told.items():
+        groups.setdefault((limit, more, progress), []).append(index)
+    for (limit, more, progress), indices in groups.items():
         after = f" after {human.duration(limit)}" if limit else ""
         if more > limit:
             raise_ = f"raised from {human.duration(limit)} to {human.duration(more)}"
@@ -148,7 +148,7 @@ def _leave_out(watch: Watch, node: str) -> None:
     if node in watch.excluded:
         return
     without = [*watch.excluded, node]
-    why = watch.failures.told(node)
+    why = watch.failures.sentence(node)
     if len(watch.excluded) >= UNPROVEN + len(watch.done):
         watch.note(
             f"node {node} is not excluded: elements fail on {len(without)} nodes and {len(watch.done)} ended "

@@ -263,25 +263,25 @@ class Ends:
     def _free(self) -> str:
         """What the target's file system says is free now; a quota may leave less."""
         try:
-            found = facts(self.run.folder)
+            space = facts(self.run.folder)
         except OSError:
             return ""
-        inodes = "" if found.free_inodes is None else f" and {found.free_inodes:,} inodes"
-        return f"free now, without regard to quotas: {human.size(found.free_bytes)}{inodes}"
+        inodes = "" if space.free_inodes is None else f" and {space.free_inodes:,} inodes"
+        return f"free now, without regard to quotas: {human.size(space.free_bytes)}{inodes}"
 
     def _newest_logs(self) -> dict[int, Path]:
         """Where the last attempt of each element wrote, in an array of the cluster."""
         name = re.compile(rf"{re.escape(self.step)}(?:-from(\d+))?-\d+_(\d+)\.log")
-        found: dict[int, tuple[float, Path]] = {}
+        newest: dict[int, tuple[float, Path]] = {}
         try:
             for entry in os.scandir(self.run.logs):
                 if (match := name.fullmatch(entry.name)) and entry.is_file():
                     index = int(match[1] or 0) + int(match[2])
                     seen = (entry.stat().st_mtime, Path(entry.path))
-                    found[index] = max(seen, found.get(index, seen))
+                    newest[index] = max(seen, newest.get(index, seen))
         except OSError:
             return {}
-        return {index: path for index, (_, path) in found.items()}
+        return {index: path for index, (_, path) in newest.items()}
 
 
 def _look_anew(folder: Path) -> None:

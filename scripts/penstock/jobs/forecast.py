@@ -126,11 +126,11 @@ def room(layout: DatasetLayout, totals: Totals, keep: int, promised: Sequence[Pr
     """Compares the space and inodes that the copy needs with those that are free, when `keep` bytes must stay
     free, and so much as other runs have promised; returns one sentence about it. Raises NoSpaceError when
     they do not suffice."""
-    seen = facts(layout.root)
+    space = facts(layout.root)
     files = totals.new_inodes
     their_bytes, their_files = sum(one.bytes for one in promised), sum(one.files for one in promised)
-    if totals.blocks + keep + their_bytes > seen.free_bytes:
-        other = (
+    if totals.blocks + keep + their_bytes > space.free_bytes:
+        theirs = (
             f", {human.size(their_bytes)} ({their_bytes:,} bytes) of it promised to other runs"
             if their_bytes
             else ""
@@ -139,20 +139,20 @@ def room(layout: DatasetLayout, totals: Totals, keep: int, promised: Sequence[Pr
             "the target has too little space for this run",
             where=str(layout.root),
             why=f"it needs {human.size(totals.blocks)} ({totals.blocks:,} bytes) and leaves "
-            f"{human.size(keep)} (target.keep_free); {human.size(seen.free_bytes)} "
-            f"({seen.free_bytes:,} bytes) are free on {seen.kind}{other}",
+            f"{human.size(keep)} (target.keep_free); {human.size(space.free_bytes)} "
+            f"({space.free_bytes:,} bytes) are free on {space.kind}{theirs}",
             hint=f"{MAKE_ROOM}, lower target.keep_free, or stage less; nothing was copied",
         )
-    if seen.free_inodes is not None and files + their_files > seen.free_inodes:
-        other = f", {their_files:,} of them promised to other runs" if their_files else ""
+    if space.free_inodes is not None and files + their_files > space.free_inodes:
+        theirs = f", {their_files:,} of them promised to other runs" if their_files else ""
         raise NoSpaceError(
             "the target has too few inodes for this run",
             where=str(layout.root),
-            why=f"it needs {files:,} for files and folders; {seen.free_inodes:,} are free on "
-            f"{seen.kind}{other}",
+            why=f"it needs {files:,} for files and folders; {space.free_inodes:,} are free on "
+            f"{space.kind}{theirs}",
             hint=f"{MAKE_ROOM}, or stage less; nothing was copied",
         )
-    text = f"takes {human.size(totals.blocks)} of {human.size(seen.free_bytes)} free on {seen.kind}"
+    text = f"takes {human.size(totals.blocks)} of {human.size(space.free_bytes)} free on {space.kind}"
     return f"{text}; other runs will still write {human.size(their_bytes)}" if their_bytes else text
 
 

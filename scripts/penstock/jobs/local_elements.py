@@ -57,10 +57,10 @@ def _moves(context: Context, layout: DatasetLayout, run: RunLayout, submission: 
 
 def _progress(run: RunLayout, submission: ArrayLine) -> dict[int, int]:
     """When each element's progress was written last, in nanoseconds."""
-    found = {}
+    written = {}
     for index in submission.indices:
         try:
-            found[index] = os.stat(run.progress(submission.step, index)).st_mtime_ns
+            written[index] = os.stat(run.progress(submission.step, index)).st_mtime_ns
         except OSError:
             continue
-    return found
+    return written

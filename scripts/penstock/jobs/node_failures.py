@@ -62,7 +62,7 @@ class NodeFailures:
         self._ends[node].append((index, why))
         return len(self._ends[node]) >= MOST
 
-    def told(self, node: str) -> str:
+    def sentence(self, node: str) -> str:
         """`elements 3 (exit 1) and 7 (lost with its node) failed there`."""
         *others, last = [f"{index} ({why})" for index, why in self._ends[node]]
         return f"elements {', '.join(others)} and {last} failed there"

@@ -137,27 +137,27 @@ def _now(context: Context, layout: DatasetLayout, run: Run, step: str, lock: Loc
     return {"state": "stopped", "why": why, "to_do": _goes_on(layout)}
 
 
-def _paused(context: Context, layout: DatasetLayout, told: RunState) -> RunState:
+def _paused(context: Context, layout: DatasetLayout, state: RunState) -> RunState:
     stands = pause.look(context.config.target.root).pause
     if stands is None:
-        return told
-    return {**told, "state": "waiting", "why": f"PAUSE stands at {layout.root}: {stands}"}
+        return state
+    return {**state, "state": "waiting", "why": f"PAUSE stands at {layout.root}: {stands}"}
 
 
 def _ended(layout: DatasetLayout, end: LastEnd) -> RunState:
-    told: RunState = {"exit": end.exit}
-    told["at"] = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime(end.given.at))
+    state: RunState = {"exit": end.exit}
+    state["at"] = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime(end.given.at))
     if end.step:
-        told["step"] = end.step
+        state["step"] = end.step
     if not end.stopped:
         named = not end.step or end.why.startswith(f"{end.step}: ")
         why = end.why if named else f"{end.step}: {end.why}"
         why = f"{_REASONS[end.exit]}: {why}" if end.exit in _REASONS else why
-        return {**told, "state": "failed", "why": why, "to_do": _to_do(layout, end)}
-    told |= {"state": "stopped", "to_do": _goes_on(layout)}
+        return {**state, "state": "failed", "why": why, "to_do": _to_do(layout, end)}
+    state |= {"state": "stopped", "to_do": _goes_on(layout)}
     if end.why.startswith("stopped by "):
-        return {**told, "signal": signal_name(end.exit - 128)}
-    return {**told, "why": end.why.removeprefix("stopped: ")}
+        return {**state, "signal": signal_name(end.exit - 128)}
+    return {**state, "why": end.why.removeprefix("stopped: ")}
 
 
 def _to_do(layout: DatasetLayout, end: LastEnd) -> str:
@@ -198,13 +198,13 @@ def _queue(context: Context, run: Run, step: str) -> _Queue:
             return _Queue([submission.array])
         try:
             context.cluster.recall(submission.array, submission.name, submission.spec_cores)
-            found = context.cluster.states(submission.array, submission.numbers).values()
+            statuses = context.cluster.states(submission.array, submission.numbers).values()
         except PenstockError as error:
             return _Queue([submission.array], f"it does not answer ({error.what})")
-        if any(not one.state.ended for one in found):
+        if any(not one.state.ended for one in statuses):
             living.append(submission.array)
-        waiting = [one for one in found if one.state is State.PENDING]
-        started = started or len(waiting) < len(found)
+        waiting = [one for one in statuses if one.state is State.PENDING]
+        started = started or len(waiting) < len(statuses)
         reasons += [one.reason for one in waiting]
     if started or not reasons:
         return _Queue(living)
@@ -216,18 +216,18 @@ def _reached(run: Run) -> RunState:
     """The step that has not come to its end, and how far those are that elements do."""
     if not run.folder.plan.exists():
         return {"step": "plan"}
-    told: RunState = {"copy": _elements(run, "copy"), "verify": _elements(run, "verify")}
-    counts = {"copy": told["copy"], "verify": told["verify"]}
+    state: RunState = {"copy": _elements(run, "copy"), "verify": _elements(run, "verify")}
+    counts = {"copy": state["copy"], "verify": state["verify"]}
     step = next((name for name, one in counts.items() if one["done"] < one["elements"]), "publish")
     if step != "copy" and not run.folder.receipt("permissions").exists():
         step = "permissions"
-    told["step"] = step
+    state["step"] = step
     whole, done = run.plan.bytes, counts[step]["bytes"] if step in counts else 0
     if not whole:
         whole, done = run.plan.files, counts[step]["files"] if step in counts else 0
     if step in counts and whole:
-        told["percent"] = round(min(99.9, 100 * done / whole), 1)
-    return told
+        state["percent"] = round(min(99.9, 100 * done / whole), 1)
+    return state
 
 
 def _elements(run: Run, step: str) -> Counts:

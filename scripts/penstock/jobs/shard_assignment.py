@@ -62,16 +62,16 @@ def taken(run: RunLayout, array_name: str, known: Mapping[int, int] | None = Non
     """Which element of an array took which shard, as {shard: element}. What is `known` is not read again: an
     element's file never changes."""
     folder = run.folder / "claims" / STEP / array_name
-    found = dict(known or {})
-    before = set(found.values())
+    takers = dict(known or {})
+    before = set(takers.values())
     with contextlib.suppress(FileNotFoundError):
         for name in os.listdir(folder):
             kind, _, element = name.partition("-")
             if kind == "element" and element.isdecimal() and int(element) not in before:
                 # Empty for the moment in which it is written: the next call reads it.
                 with contextlib.suppress(OSError, ValueError):
-                    found[int(plain_files.read(folder / name))] = int(element)
-    return found
+                    takers[int(plain_files.read(folder / name))] = int(element)
+    return takers
 
 
 def _claim(folder: Path, index: int, indices: Sequence[int], own: Callable[[int], bool]) -> int:

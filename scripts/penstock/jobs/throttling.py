@@ -42,44 +42,45 @@ def run(context: Context, dataset: str, at_once: int) -> list[str]:
     for folder in folders:
         throttle_mark.make(folder, at_once)
     arrays: dict[str, list[LiveArray]] = defaultdict(list)
-    told: list[str] = []
-    for one in live_arrays(context, dataset):
-        if one.elsewhere:
-            told.append(
-                f"NOT array {one.array} of {one.submission.step}: it is on cluster {one.submission.cluster}"
+    lines: list[str] = []
+    for live in live_arrays(context, dataset):
+        if live.elsewhere:
+            lines.append(
+                f"NOT array {live.array} of {live.submission.step}: it is on cluster "
+                f"{live.submission.cluster}"
             )
-        elif one.submission.step in IN_ELEMENTS:
-            arrays[one.submission.step].append(one)
+        elif live.submission.step in IN_ELEMENTS:
+            arrays[live.submission.step].append(live)
     for step, living in arrays.items():
-        told += _lowered(step, living, at_once or living[0].cluster.slots(step))
+        lines += _lowered(step, living, at_once or living[0].cluster.slots(step))
     holder = held_by(layout)
-    told.append(
+    lines.append(
         f"its controller does the rest at its next look ({holder})"
         if holder
         else "no controller is at work: the next `penstock run` keeps to it"
     )
-    return told
+    return lines
 
 
 def _under_way(layout: DatasetLayout) -> list[RunLayout]:
     """The folders of the run that is not published, and of whatever has arrays that may live."""
-    found = {
+    folders = {
         book.folder: None for book in books(layout) if any(one.step in IN_ELEMENTS for one in book.open())
     }
     try:
         current = run_store.open_run(layout)
     except (PreflightError, FailedError):
-        return list(map(RunLayout, found))
+        return list(map(RunLayout, folders))
     if not run_store.published(current):
-        found[current.folder.folder] = None
-    return list(map(RunLayout, found))
+        folders[current.folder.folder] = None
+    return list(map(RunLayout, folders))
 
 
 def _lowered(step: str, living: list[LiveArray], most: int) -> list[str]:
     now = [one.submission.at_once or one.cluster.slots(step) for one in living]
-    told = []
-    for one, before, after in zip(living, now, shares(now, now, most), strict=True):
+    lines = []
+    for live, before, after in zip(living, now, shares(now, now, most), strict=True):
         if after < before:
-            one.cluster.throttle(one.array, after)
-            told.append(f"array {one.array} of {step}: no more than {after} at once")
-    return told
+            live.cluster.throttle(live.array, after)
+            lines.append(f"array {live.array} of {step}: no more than {after} at once")
+    return lines

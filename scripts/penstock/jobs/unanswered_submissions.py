@@ -67,7 +67,7 @@ def once(watch: Watch, spec: ArraySpec) -> Callable[[], str]:
     return submitted
 
 
-def found(watch: Watch, submission: ArrayLine) -> str:
+def array_of(watch: Watch, submission: ArrayLine) -> str:
     """The id of the array of which a controller that is gone noted no more than that it was about to submit
     it; "" where it was never submitted. Raises TransientError while it may yet appear.
 

@@ -58,7 +58,7 @@ if TYPE_CHECKING:
     from penstock.core.run_documents import PlanInfo, RunInfo, ShardInfo
     from penstock.dataset.context import Context
     from penstock.dataset.run import Run
-    from penstock.jobs.ownership.abandoned_stagings import Staging
+    from penstock.jobs.ownership.abandoned_stagings import AbandonedStaging
 
 STEP = "plan"
 SHOWN_EVERY = 0.2
@@ -420,7 +420,7 @@ def _renamed_sentence(planner: _Planner, totals: Totals) -> str:
     return text
 
 
-def _taken_sentence(totals: Totals, used: Sequence[Staging]) -> str:
+def _taken_sentence(totals: Totals, used: Sequence[AbandonedStaging]) -> str:
     runs = ", ".join(f"run {one.key} ({one.name})" for one in used)
     whole = human.counted(totals.taken, "file")
     return (

@@ -58,27 +58,27 @@ def _least(one: int | None, other: int | None) -> int | None:
 
 def parse(content: bytes) -> Cap:
     """Raises ValueError, with a sentence that says what would be accepted."""
-    found: dict[str, int | None] = {}
+    limits: dict[str, int | None] = {}
     for line in content.decode("ascii", "replace").splitlines():
         if not (text := line.strip()) or text.startswith("#"):
             continue
         key, colon, value = (part.strip() for part in text.partition(":"))
-        if not colon or key not in ("limit", "requests") or key in found:
+        if not colon or key not in ("limit", "requests") or key in limits:
             raise ValueError(f"{in_quotes(text)} is not `limit: RATE` or `requests: NUMBER`")
         if value == "none":
-            found[key] = None
+            limits[key] = None
         elif key == "limit":
             try:
-                found[key] = quantities.rate(value)
+                limits[key] = quantities.rate(value)
             except ValueError as error:
                 raise ValueError(f"limit: {in_quotes(value)} {error}") from None
         elif _COUNT.fullmatch(value):
-            found[key] = int(value)
+            limits[key] = int(value)
         else:
             raise ValueError(f"requests: {in_quotes(value)} must be a number a second, or none")
-    if "limit" not in found:
+    if "limit" not in limits:
         raise ValueError("it has no line `limit: RATE`")
-    return Cap(found["limit"], found.get("requests"))
+    return Cap(limits["limit"], limits.get("requests"))
 
 
 def render(limit: str, requests: int | None) -> bytes:
@@ -88,7 +88,7 @@ def render(limit: str, requests: int | None) -> bytes:
     return text.encode().ljust(_WIDTH - 1) + b"\n"
 
 
-def judged(path: Path, seen: os.stat_result, owner: int) -> list[CheckResult]:
+def judged(path: Path, status: os.stat_result, owner: int) -> list[CheckResult]:
     """Whether a cap file may be believed. `owner`: of its folder.
 
     | it is                                              | then    |
@@ -98,18 +98,18 @@ def judged(path: Path, seen: os.stat_result, owner: int) -> list[CheckResult]:
     | writable by its group or others                    | stop    |
     | else                                               | nothing |
     """
-    where, found, mend = printable(str(path)), "", ""
-    if not stat.S_ISREG(seen.st_mode) or seen.st_nlink > 1:
-        found, mend = "is no plain file of one name", f"remove it; {ANEW}"
-    elif seen.st_uid not in (0, owner):
-        found = f"belongs to uid {seen.st_uid}; the folder's owner is uid {owner}"
+    where, fault, mend = printable(str(path)), "", ""
+    if not stat.S_ISREG(status.st_mode) or status.st_nlink > 1:
+        fault, mend = "is no plain file of one name", f"remove it; {ANEW}"
+    elif status.st_uid not in (0, owner):
+        fault = f"belongs to uid {status.st_uid}; the folder's owner is uid {owner}"
         mend = f"chown {owner} {where}, as root"
-    elif seen.st_mode & _OTHERS:
-        found = f"has mode {stat.S_IMODE(seen.st_mode):04o}: others than its owner may write it"
+    elif status.st_mode & _OTHERS:
+        fault = f"has mode {stat.S_IMODE(status.st_mode):04o}: others than its owner may write it"
         mend = f"chmod {_MODE:o} {where}, as its owner"
-    if not found:
+    if not fault:
         return []
-    return [CheckResult("bandwidth cap", f"{where} {found}", "stop", "the administrator's alone", mend)]
+    return [CheckResult("bandwidth cap", f"{where} {fault}", "stop", "the administrator's alone", mend)]
 
 
 class CapFile:
@@ -208,15 +208,15 @@ def write(folder: Path, content: bytes) -> None:
         durable.write_file(path, content, mode=_MODE)
         return
     try:
-        seen = os.fstat(fd)
-        if seen.st_mode & _OTHERS and seen.st_uid == os.geteuid():
+        status = os.fstat(fd)
+        if status.st_mode & _OTHERS and status.st_uid == os.geteuid():
             os.fchmod(fd, _MODE)
-            seen = os.fstat(fd)
-        if judged(path, seen, folder.stat().st_uid):
+            status = os.fstat(fd)
+        if judged(path, status, folder.stat().st_uid):
             durable.write_file(path, content, mode=_MODE)
             return
         # In one write, as long as what stood there at least; what is longer is cut off after it.
-        os.pwrite(fd, content[:-1].ljust(seen.st_size - 1) + b"\n", 0)
+        os.pwrite(fd, content[:-1].ljust(status.st_size - 1) + b"\n", 0)
         with contextlib.suppress(OSError):
             os.ftruncate(fd, len(content))
         os.fsync(fd)

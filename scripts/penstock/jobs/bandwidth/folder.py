@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING
 from penstock.core.errors import PreflightError
 from penstock.core.text import printable
 from penstock.fs import plain_files
-from penstock.jobs.bandwidth.holder import ListFolder, LookForCap, Make, Read, Remove, Rename, Tidy
+from penstock.jobs.bandwidth.holder import ListFolder, LookForCap, Make, ReadFile, Remove, Rename, Tidy
 from penstock.jobs.bandwidth.slots import parse_beat, superseded
 
 if TYPE_CHECKING:
@@ -139,7 +139,7 @@ class SlotFolder:
                 except FileNotFoundError:
                     return False
                 return True
-            case Read(name):
+            case ReadFile(name):
                 try:
                     return _content(self._slots / name)
                 except FileNotFoundError:

@@ -1,9 +1,9 @@
 """What a holder of slots does, one operation at a time: the protocol without a disk, a thread or a clock.
 
-`Holder.steps` is a generator of operations; whoever drives it (`share`, or a test that lets many
+`SlotHolder.steps` is a generator of operations; whoever drives it (`share`, or a test that lets many
 holders run against each other) carries each one out and sends its answer, or throws the OSError that it ended
-with. An operation may take any time. Between two of them `Holder.usable` says how many slots may be used, and
-until when; it is handed to those that read before the next one begins.
+with. An operation may take any time. Between two of them `SlotHolder.usable` says how many slots may be used,
+and until when; it is handed to those that read before the next one begins.
 
 In rest a holder makes one operation in PAUSE seconds: a beat, a listing, a look for another cap file and a
 listing in turn. While it has less than its share it lists every QUICK seconds instead, for a lease at most.
@@ -32,7 +32,7 @@ from penstock.jobs.bandwidth.slots import (
 if TYPE_CHECKING:
     from collections.abc import Callable, Generator, Iterable
 
-    from penstock.jobs.bandwidth.slots import Seen
+    from penstock.jobs.bandwidth.slots import FolderState
 
 PAUSE = 5.0
 QUICK = 2.0
@@ -45,7 +45,7 @@ CAP_TURN = 2
 """Turns after a beat at which the cap is looked for: a listing is between the two, and after each."""
 SETTLE = 1.0
 """Seconds between the order to use fewer slots and the moment at which they are given back. Whoever drives
-`Holder.steps` hands `usable` to the workers before the wait begins; they follow within 0.4 s."""
+`SlotHolder.steps` hands `usable` to the workers before the wait begins; they follow within 0.4 s."""
 
 
 SLOW = f"its operations took longer than {VALID:.0f} s"
@@ -69,7 +69,7 @@ class Rename(NamedTuple):
     new: str
 
 
-class Read(NamedTuple):
+class ReadFile(NamedTuple):
     """Answer: a file's content; b"" where there is none."""
 
     name: str
@@ -94,20 +94,20 @@ class Tidy(NamedTuple):
     """Names that are removed at most."""
 
 
-class Wait(NamedTuple):
+class Sleep(NamedTuple):
     """Answer: None, after so many seconds."""
 
     seconds: float
 
 
-Operation = ListFolder | Make | Rename | Read | Remove | LookForCap | Tidy | Wait
+Operation = ListFolder | Make | Rename | ReadFile | Remove | LookForCap | Tidy | Sleep
 
 
 class _LapsedError(Exception):
     """VALID seconds have passed since the last beat began, or somebody removed it."""
 
 
-class Holder:
+class SlotHolder:
     """`clock`: seconds, of this machine alone, going on while it sleeps. `most`: called for how many slots
     are of use. `dead`: whether the process that a beat's content names has certainly ended."""
 
@@ -136,8 +136,6 @@ class Holder:
         self._others: dict[str, bytes] = {}
         """What the beats of other holders hold."""
         self._tidied = clock()
-        self.seen: Seen | None = None
-        """The last listing."""
         self.trouble = ""
         """Why the last operation that failed did, for people; "" after a beat that did not."""
 
@@ -167,7 +165,7 @@ class Holder:
                 self._use(frozenset())
             begun = False
             while not begun:
-                yield Wait(PAUSE)
+                yield Sleep(PAUSE)
                 try:
                     yield from self._end()
                     yield from self._begin()
@@ -227,7 +225,7 @@ class Holder:
                     yield from self._beat_now(self._used)
                 except OSError as error:
                     self._failed(error)
-                    yield Wait(PAUSE)
+                    yield Sleep(PAUSE)
                     continue
             elif turn == CAP_TURN or (turn > CAP_TURN + 1 and now - looked_for_cap >= BEAT + PAUSE):
                 looked_for_cap, turn = now, CAP_TURN
@@ -246,7 +244,7 @@ class Holder:
             turn += 1
             # Where orders take seconds, a listing follows a beat or a look for the cap at once: see BLIND.
             if self._clock() - looked <= BLIND / 2:
-                yield Wait(wait)
+                yield Sleep(wait)
 
     def _failed(self, error: OSError) -> None:
         """Raises _LapsedError."""
@@ -292,14 +290,14 @@ class Holder:
             self._failed(error)
             return False
         assert isinstance(names, list)
-        self.seen = seen = parse(names)
-        dead = yield from self._dead_holders(seen)
-        yield from self._drop_lost(seen, began)
-        self._memory.look(seen, began)
-        living = self._memory.living(seen, began, dead)
-        open_slots = self._memory.open(seen, began)
-        for slot in sorted(self._memory.doubtful(seen, dead) - open_slots):
-            owner = yield from self._read(taken_name(slot, seen.generations[slot]))
+        state = parse(names)
+        dead = yield from self._dead_holders(state)
+        yield from self._drop_lost(state, began)
+        self._memory.look(state, began)
+        living = self._memory.living(state, began, dead)
+        open_slots = self._memory.open(state, began)
+        for slot in sorted(self._memory.doubtful(state, dead) - open_slots):
+            owner = yield from self._read(taken_name(slot, state.generations[slot]))
             if owner.decode("ascii", "replace") in dead:
                 open_slots.add(slot)
         open_slots -= self._owned.keys()
@@ -312,10 +310,10 @@ class Holder:
         if due.give:
             yield from self._give(due.give)
         elif due.take:
-            yield from self._take(due.take, open_slots, seen, began)
+            yield from self._take(due.take, open_slots, state, began)
         return lacks(self.name, len(self._used), living, self._most())
 
-    def _drop_lost(self, seen: Seen, began: float) -> Generator[Operation, object, None]:
+    def _drop_lost(self, state: FolderState, began: float) -> Generator[Operation, object, None]:
         """Use no slot whose file somebody removed, or another has, against the protocol. Nor is it given
         back: that would give back what another took since.
 
@@ -328,10 +326,10 @@ class Holder:
         |                                         | its file names another, too             | dropped   |
         | this holder's                           | else: that beat may be from before      | kept      |
         """
-        moved = self._memory.moved(seen)
+        moved = self._memory.moved(state)
         named = {slot for beat in moved if beat.holder != self.name for slot in beat.slots}
         for slot, generation in list(self._owned.items()):
-            listed = seen.generations.get(slot, 0)
+            listed = state.generations.get(slot, 0)
             if listed == generation and slot in named:
                 owner = yield from self._read(taken_name(slot, generation))
                 lost = owner not in (b"", self.name.encode())
@@ -344,17 +342,17 @@ class Holder:
     def _read(self, name: str) -> Generator[Operation, object, bytes]:
         """A file's content; b"" where it cannot be read, too: anybody may make names in the folder."""
         try:
-            content = yield Read(name)
+            content = yield ReadFile(name)
         except OSError:
             return b""
         return content if isinstance(content, bytes) else b""
 
-    def _dead_holders(self, seen: Seen) -> Generator[Operation, object, set[str]]:
-        for holder, beat in seen.beats.items():
+    def _dead_holders(self, state: FolderState) -> Generator[Operation, object, set[str]]:
+        for holder, beat in state.beats.items():
             if holder == self.name or holder in self._others:
                 continue
             try:
-                content = yield Read(beat.name)
+                content = yield ReadFile(beat.name)
             except OSError:
                 # A name that anybody may make: it is not read again.
                 self._others[holder] = b""
@@ -362,19 +360,19 @@ class Holder:
             # Nothing, where the beat has a later name by now: then it is read at the next look.
             if isinstance(content, bytes) and content:
                 self._others[holder] = content
-        return {one for one in seen.beats if one in self._others and self._dead(self._others[one])}
+        return {one for one in state.beats if one in self._others and self._dead(self._others[one])}
 
     def _give(self, number: int) -> Generator[Operation, object, None]:
         given = sorted(self._used)[-number:]
         self._use(self._used - frozenset(given))
-        yield Wait(SETTLE)
+        yield Sleep(SETTLE)
         for slot in given:
             yield Make(free_name(slot, self._owned[slot]))
             del self._owned[slot]
         yield from self._beat_now(self._used)
 
     def _take(
-        self, number: int, open_slots: Iterable[int], seen: Seen, began: float
+        self, number: int, open_slots: Iterable[int], state: FolderState, began: float
     ) -> Generator[Operation, object, None]:
         """`began`: when the listing was begun by which they are open."""
         # Holders that take at once begin at different places.
@@ -385,7 +383,7 @@ class Holder:
             # On a slow file system what was taken so far is named in time, and the rest is taken later.
             if len(taken) == number or self._clock() - min(began, self._beaten) > VALID / 2:
                 break
-            generation = seen.generations.get(slot, 0) + 1
+            generation = state.generations.get(slot, 0) + 1
             made = yield Make(taken_name(slot, generation), self.name.encode())
             if made:
                 self._owned[slot], self._taken[slot] = generation, self._clock()

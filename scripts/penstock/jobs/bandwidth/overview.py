@@ -13,7 +13,7 @@ from penstock.fs import durable
 from penstock.jobs.bandwidth import cap_file
 from penstock.jobs.bandwidth.cap_file import Cap, CapFile
 from penstock.jobs.bandwidth.folder import SLOTS_FOLDER, SlotFolder, prepared
-from penstock.jobs.bandwidth.holder import Read
+from penstock.jobs.bandwidth.holder import ReadFile
 from penstock.jobs.bandwidth.slots import parse
 
 if TYPE_CHECKING:
@@ -26,7 +26,7 @@ GBIT = 125_000_000
 """Bytes."""
 
 
-class Held(NamedTuple):
+class HolderPart(NamedTuple):
     """A holder's part."""
 
     slots: int
@@ -43,7 +43,7 @@ class Overview(NamedTuple):
     """By the cap file."""
     wrong: str
     """Why the cap file is not believed: a phrase; "" where it is, or there is none."""
-    held: list[Held]
+    held: list[HolderPart]
     mend: str = ""
     """What the owner of a cap file that is not believed can do."""
 
@@ -59,7 +59,7 @@ def overview(folder: Path) -> Overview:
         for beat in parse(names).beats.values():
             content: object = b""
             with contextlib.suppress(OSError):
-                content = reader.carry_out(Read(beat.name))
+                content = reader.carry_out(ReadFile(beat.name))
             holder = processes.parse(content) if isinstance(content, bytes) else None
             who = (
                 printable(holder.describe())
@@ -67,7 +67,7 @@ def overview(folder: Path) -> Overview:
                 else "not known: it has just begun, or ended, or cannot be read"
             )
             ended = holder is not None and processes.lives(holder) is False
-            held.append(Held(len(beat.slots), who, ended))
+            held.append(HolderPart(len(beat.slots), who, ended))
     except OSError as error:
         raise _refused(folder, error) from None
     return Overview(said, wrong, sorted(held, key=lambda one: (-one.slots, one.who)), mend)

@@ -22,7 +22,7 @@ from penstock.dataset import holder as processes
 from penstock.host.pacing import Allowance, clock
 from penstock.jobs.bandwidth.cap_file import Cap, CapFile
 from penstock.jobs.bandwidth.folder import SlotFolder, prepared
-from penstock.jobs.bandwidth.holder import SETTLE, Holder, Wait
+from penstock.jobs.bandwidth.holder import SETTLE, Sleep, SlotHolder
 from penstock.jobs.bandwidth.slots import SLOTS
 
 if TYPE_CHECKING:
@@ -50,7 +50,7 @@ class Share:
         """`what` the element does, for people: `copy imagenet, shard 3`."""
         self._folder, self._configured, self._limit, self._say = folder, cap, limit, say
         who = json.dumps(asdict(processes.this_process(run, what)), sort_keys=True).encode()
-        self._holder = Holder(who, clock, most=self._most, dead=_dead)
+        self._holder = SlotHolder(who, clock, most=self._most, dead=_dead)
         self._stop = threading.Event()
         self._writing = threading.Lock()
         self._write: Callable[[Allowance], None] | None = None
@@ -191,7 +191,7 @@ class Share:
         operation = next(steps)
         while not self._stop.is_set():
             self._hand_on()
-            if isinstance(operation, Wait):
+            if isinstance(operation, Sleep):
                 self._rest(operation.seconds)
                 operation = steps.send(None)
                 continue

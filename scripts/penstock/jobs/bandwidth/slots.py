@@ -57,7 +57,7 @@ class Beat(NamedTuple):
         return f"beat.{self.holder}.{self.number}.{mask:x}.{self.most}"
 
 
-class Seen(NamedTuple):
+class FolderState(NamedTuple):
     """A listing of the folder. Names that mean nothing here are passed over."""
 
     beats: Mapping[str, Beat]
@@ -78,20 +78,20 @@ def free_name(slot: int, generation: int) -> str:
 
 def parse_taken(name: str) -> tuple[int, int] | None:
     """(slot, generation) of a name that says that a slot was taken, or given back; None for other names."""
-    found = _TAKEN.fullmatch(name)
-    return (int(found[1]), int(found[2])) if found and int(found[1]) < SLOTS else None
+    match = _TAKEN.fullmatch(name)
+    return (int(match[1]), int(match[2])) if match and int(match[1]) < SLOTS else None
 
 
 def parse_beat(name: str) -> Beat | None:
-    found = _BEAT.fullmatch(name)
-    if not found:
+    match = _BEAT.fullmatch(name)
+    if not match:
         return None
-    mask = int(found[3], 16)
+    mask = int(match[3], 16)
     slots = frozenset(slot for slot in range(SLOTS) if mask >> slot & 1)
-    return Beat(found[1], int(found[2]), slots, int(found[4]))
+    return Beat(match[1], int(match[2]), slots, int(match[4]))
 
 
-def parse(names: Iterable[str]) -> Seen:
+def parse(names: Iterable[str]) -> FolderState:
     beats: dict[str, Beat] = {}
     generations: dict[int, int] = {}
     given_back: set[tuple[int, int]] = set()
@@ -100,14 +100,14 @@ def parse(names: Iterable[str]) -> Seen:
             # A listing that was made while the file was renamed may show both names.
             if beat.holder not in beats or beats[beat.holder].number < beat.number:
                 beats[beat.holder] = beat
-        elif found := parse_taken(name):
-            slot, generation = found
+        elif taken := parse_taken(name):
+            slot, generation = taken
             if name.endswith(".free"):
-                given_back.add(found)
+                given_back.add(taken)
             else:
                 generations[slot] = max(generations.get(slot, 0), generation)
     free = {slot for slot, generation in generations.items() if (slot, generation) in given_back}
-    return Seen(beats, generations, free)
+    return FolderState(beats, generations, free)
 
 
 def superseded(names: Iterable[str], is_old: Callable[[str], bool]) -> Iterator[str]:
@@ -116,8 +116,8 @@ def superseded(names: Iterable[str], is_old: Callable[[str], bool]) -> Iterator[
     next one counts from. `is_old` is asked a few times for each slot: generations are made one after another.
     """
     taken: dict[int, set[int]] = {}
-    found = [(name, one) for name in names if (one := parse_taken(name))]
-    for name, (slot, generation) in found:
+    claims = [(name, one) for name in names if (one := parse_taken(name))]
+    for name, (slot, generation) in claims:
         if not name.endswith(".free"):
             taken.setdefault(slot, set()).add(generation)
     oldest_kept: dict[int, int] = {}
@@ -126,7 +126,7 @@ def superseded(names: Iterable[str], is_old: Callable[[str], bool]) -> Iterator[
         files = [taken_name(slot, generation) for generation in ordered]
         young = bisect_left(files, True, key=lambda file: not is_old(file)) if len(files) > 1 else 0
         oldest_kept[slot] = ordered[max(0, young - 1)]
-    for name, (slot, generation) in found:
+    for name, (slot, generation) in claims:
         if generation < oldest_kept.get(slot, 0):
             yield name
 
@@ -141,43 +141,43 @@ class Memory:
         self._claims: dict[int, tuple[int, float]] = {}
         """By slot: its generation, and when that, or a new beat for the slot, was last seen."""
 
-    def look(self, seen: Seen, now: float) -> None:
+    def look(self, state: FolderState, now: float) -> None:
         """Take in a listing that was begun at `now`."""
         anew = now - self._looked > BLIND
         self._looked = now
-        for slot, generation in seen.generations.items():
+        for slot, generation in state.generations.items():
             known = self._claims.get(slot)
             # Who did not look for long has not seen that nothing moved.
             if anew or known is None or known[0] != generation:
                 self._claims[slot] = (generation, now)
-        for holder, beat in seen.beats.items():
+        for holder, beat in state.beats.items():
             before = self._numbers.get(holder)
             if not anew and before is not None and before[0] == beat.number:
                 continue
             self._numbers[holder] = (beat.number, now)
             for slot in beat.slots & self._claims.keys():
                 self._claims[slot] = (self._claims[slot][0], now)
-        for holder in self._numbers.keys() - seen.beats.keys():
+        for holder in self._numbers.keys() - state.beats.keys():
             if now - self._numbers[holder][1] >= ABANDONED:
                 del self._numbers[holder]
 
-    def moved(self, seen: Seen) -> list[Beat]:
+    def moved(self, state: FolderState) -> list[Beat]:
         """Beats that `look` has not been shown yet."""
         return [
             beat
-            for holder, beat in seen.beats.items()
+            for holder, beat in state.beats.items()
             if holder not in self._numbers or self._numbers[holder][0] != beat.number
         ]
 
-    def living(self, seen: Seen, now: float, dead: Collection[str]) -> dict[str, Beat]:
+    def living(self, state: FolderState, now: float, dead: Collection[str]) -> dict[str, Beat]:
         """The holders that count when the slots are divided."""
         return {
             holder: beat
-            for holder, beat in seen.beats.items()
+            for holder, beat in state.beats.items()
             if holder not in dead and now - self._numbers[holder][1] < ABANDONED
         }
 
-    def open(self, seen: Seen, now: float) -> set[int]:
+    def open(self, state: FolderState, now: float) -> set[int]:
         """The slots that may be taken, each in its next generation.
 
         | the slot's highest generation                                      | may be taken |
@@ -190,20 +190,20 @@ class Memory:
         return {
             slot
             for slot in range(SLOTS)
-            if slot not in seen.generations or slot in seen.free or now - self._claims[slot][1] >= ABANDONED
+            if slot not in state.generations or slot in state.free or now - self._claims[slot][1] >= ABANDONED
         }
 
-    def doubtful(self, seen: Seen, dead: Collection[str]) -> set[int]:
+    def doubtful(self, state: FolderState, dead: Collection[str]) -> set[int]:
         """Slots that only holders use whose process is dead: the content of each slot's file says whose it
         is."""
         used: dict[int, set[str]] = {}
-        for holder, beat in seen.beats.items():
+        for holder, beat in state.beats.items():
             for slot in beat.slots:
                 used.setdefault(slot, set()).add(holder)
         return {
             slot
             for slot, holders in used.items()
-            if slot in seen.generations and slot not in seen.free and holders <= set(dead)
+            if slot in state.generations and slot not in state.free and holders <= set(dead)
         }
 
 

@@ -59,7 +59,7 @@ _SUFFIX = ".staging"
 
 
 @dataclass(frozen=True)
-class Staging:
+class AbandonedStaging:
     """The staging of another run, and which of its sources this run shares."""
 
     key: str
@@ -76,10 +76,10 @@ class Staging:
     """Whether every process that wrote there is known to have ended. False: that is only likely."""
 
 
-def find(context: Context, run: Run) -> list[Staging]:
+def find(context: Context, run: Run) -> list[AbandonedStaging]:
     """The stagings whose rows the run may take over, the newest first. The caller holds the dataset's lock. A
     staging that must stay because its run may live is reported by a note."""
-    found = []
+    stagings = []
     for key, theirs in _others(run):
         name = _name(theirs)
         data = run.layout.releases / name / DATA
@@ -98,8 +98,8 @@ def find(context: Context, run: Run) -> list[Staging]:
                     text = f"the staging of run {key} is not taken over: {alive}"
                     context.emit(events.Noted(run.dataset, "plan", text=text))
                     continue
-                found.append(Staging(key, name, data, inode, theirs, sources, certain))
-    return found[::-1]
+                stagings.append(AbandonedStaging(key, name, data, inode, theirs, sources, certain))
+    return stagings[::-1]
 
 
 def common(theirs: Run, now: Run) -> dict[int, int]:
@@ -197,7 +197,7 @@ def give_back(context: Context, run: Run, why: str) -> None:
     adopted_trees.write(run.folder, mark._replace(settled=False))
 
 
-def take(staging: Staging, run: str) -> None:
+def take(staging: AbandonedStaging, run: str) -> None:
     """Record durably that `run` may move files out of this staging from now on."""
     _mark(staging.run.folder, run, staging.name)
 
@@ -268,29 +268,33 @@ def described(run: Run) -> list[StagingStatus]:
     progress files count them, and the seconds since anything was written there. Keys whose value is not known
     are left out."""
     known = {_name(theirs): (key, theirs) for key, theirs in _others(run)}
-    found = []
+    stagings = []
     for name in abandoned(run.layout, run.release):
-        one: StagingStatus = {"staging": name}
+        status: StagingStatus = {"staging": name}
         if name in known:
             key, theirs = known[name]
-            one["run"] = key
+            status["run"] = key
             if _holds_tree(theirs, run.layout.releases / name / DATA):
-                one["holds_tree"] = True
+                status["holds_tree"] = True
             with contextlib.suppress(PenstockError):
                 files, size, _ = Progress().total(theirs.folder, "copy", theirs.indices)
-                one["files"], one["bytes"] = files, size
-            one["idle_seconds"] = round(clock.now(theirs.folder.folder) - _touched(theirs.folder))
-        found.append(one)
-    return found
+                status["files"], status["bytes"] = files, size
+            status["idle_seconds"] = round(clock.now(theirs.folder.folder) - _touched(theirs.folder))
+        stagings.append(status)
+    return stagings
 
 
-def sentence(one: StagingStatus) -> str:
+def sentence(status: StagingStatus) -> str:
     """One sentence for people, from an item of `described`."""
-    text = f"{one['staging']} of run {one['run']}" if "run" in one else f"{one['staging']}, of no known run"
-    if "files" in one:
-        text += f": {human.counted(one['files'], 'file')}, {human.size(one['bytes'])}"
-    if "idle_seconds" in one:
-        text += f", last written {human.duration(one['idle_seconds'])} ago"
+    text = (
+        f"{status['staging']} of run {status['run']}"
+        if "run" in status
+        else f"{status['staging']}, of no known run"
+    )
+    if "files" in status:
+        text += f": {human.counted(status['files'], 'file')}, {human.size(status['bytes'])}"
+    if "idle_seconds" in status:
+        text += f", last written {human.duration(status['idle_seconds'])} ago"
     return text
 
 
@@ -319,17 +323,17 @@ def abandoned(layout: DatasetLayout, release: str) -> list[str]:
 def _others(run: Run) -> Iterator[tuple[str, Run]]:
     """Other runs of the dataset that are not published, the oldest listing first; each with the name of its
     folder below `runs/`."""
-    layout, found = run.layout, []
+    layout, unpublished = run.layout, []
     for key in sorted(os.listdir(layout.runs) if layout.runs.is_dir() else ()):
         if key == run.id or key.startswith("."):
             continue
         try:
             theirs = load(layout, layout.run(key))
             if key != theirs.id or seals.of_run(theirs) is None:
-                found.append((_touched(theirs.folder), key, theirs))
+                unpublished.append((_touched(theirs.folder), key, theirs))
         except (FailedError, NewerFormatError):
             continue
-    for _, key, theirs in sorted(found, key=lambda one: one[:2]):
+    for _, key, theirs in sorted(unpublished, key=lambda one: one[:2]):
         yield key, theirs
 
 
@@ -348,12 +352,12 @@ def _own(data: Path) -> int:
     inode = 0
     for path in (data.parent, data):
         try:
-            seen = os.lstat(path)
+            status = os.lstat(path)
         except OSError:
             return 0
-        if not stat.S_ISDIR(seen.st_mode) or seen.st_uid != os.geteuid() or seen.st_mode & stat.S_IWOTH:
+        if not stat.S_ISDIR(status.st_mode) or status.st_uid != os.geteuid() or status.st_mode & stat.S_IWOTH:
             return 0
-        inode = seen.st_ino
+        inode = status.st_ino
     return inode
 
 

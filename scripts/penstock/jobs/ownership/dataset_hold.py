@@ -16,7 +16,7 @@ from penstock.dataset.under_way import Notice
 from penstock.fs import durable
 from penstock.jobs.ownership import liveness
 from penstock.jobs.ownership.ops_share import OpsShare
-from penstock.jobs.ownership.promises import Kept
+from penstock.jobs.ownership.promises import OwnPromise
 from penstock.target import dataset_folders, state_marker
 
 if TYPE_CHECKING:
@@ -73,7 +73,7 @@ def holding(
     dataset_folders.check_owner(layout)
     dataset_folders.need_state(layout)
     promised = run or (of_repair(release) if release else "")
-    kept = Kept(layout, promised, context.controller) if promised else None
+    kept = OwnPromise(layout, promised, context.controller) if promised else None
     notice = Notice(layout, step, context.controller) if step in OF_RUN else None
     signs = [sign.beat for sign in (kept, notice) if sign is not None]
 

@@ -31,12 +31,12 @@ def arrays_of(
     """Names the arrays of a run that have elements which may still write, "" when all are known to have
     ended. Raises LockedError where only another cluster or backend could say, and TransientError where the
     cluster does not answer and the caller does not wait for it."""
-    told = []
+    phrases = []
     for step in steps:
         alive = still_alive(context, dataset, folder, step, patient=patient)
         if alive:
-            told.append(f"array {', '.join(alive)} of {step} has not ended")
-    return "; ".join(told)
+            phrases.append(f"array {', '.join(alive)} of {step} has not ended")
+    return "; ".join(phrases)
 
 
 def of_claim(context: Context, layout: DatasetLayout, claim: ClaimFile) -> str:

@@ -40,7 +40,7 @@ if TYPE_CHECKING:
     from penstock.core.documents.promise import Promise
     from penstock.core.layout import DatasetLayout
     from penstock.dataset.context import Context
-    from penstock.jobs.ownership.promise_judgement import Seen
+    from penstock.jobs.ownership.promise_judgement import PostedPromise
 
 EVERY = 5.0
 """Seconds between two readings of the promises."""
@@ -54,20 +54,22 @@ SEEN = EVERY + 1.0
 def begin(context: Context, layout: DatasetLayout, run: str, parts: int) -> None:
     """From the return on so many elements of the run (or repair) may be at work at once: where it has more
     parts now, and there is a budget, other runs have read it. Raises InterruptedRunError."""
-    seen = promises.read_all(layout)
-    own = promises.own_of(seen, layout, run)
+    posted = promises.read_all(layout)
+    own = promises.own_of(posted, layout, run)
     promises.at_once(context, layout, run, parts)
     if context.ops and own and parts > own.promise.at_once:
-        seen = promises.read_all(layout)
-        own = promises.own_of(seen, layout, run)
-        if any(_others(layout, seen, own)):
+        posted = promises.read_all(layout)
+        own = promises.own_of(posted, layout, run)
+        if any(_others(layout, posted, own)):
             context.stop.wait(SEEN)
 
 
-def _others(layout: DatasetLayout, seen: Iterable[Seen], own: Seen | None) -> Iterator[Promise]:
+def _others(
+    layout: DatasetLayout, posted: Iterable[PostedPromise], own: PostedPromise | None
+) -> Iterator[Promise]:
     """Those of the living that have parts."""
     now = own.made if own else clock.now(layout.promises)
-    for one in seen:
+    for one in posted:
         if one is not own and one.promise.at_once > 0 and verdict(one, now) == LIVING:
             yield one.promise
 
@@ -82,12 +84,12 @@ def holders_of(layout: DatasetLayout) -> list[str]:
     return [*words, f"and {len(living) - NAMED} more"] if len(living) > NAMED else words
 
 
-def _words(one: Seen) -> str:
-    by = one.by
-    who = user_name(one.promise.uid) or f"uid {one.promise.uid}"
+def _words(posted: PostedPromise) -> str:
+    by = posted.by
+    who = user_name(posted.promise.uid) or f"uid {posted.promise.uid}"
     where = f" on {by.host} since {by.since}" if by else ""
-    work = "a removal" if one.promise.run == REMOVAL else human.counted(one.promise.at_once, "element")
-    return printable(f"{who}: {work} at once, dataset {one.promise.dataset}{where}"[:LONGEST])
+    work = "a removal" if posted.promise.run == REMOVAL else human.counted(posted.promise.at_once, "element")
+    return printable(f"{who}: {work} at once, dataset {posted.promise.dataset}{where}"[:LONGEST])
 
 
 class OpsShare:
@@ -127,13 +129,13 @@ class OpsShare:
 
     def _counted(self) -> tuple[float, bool]:
         """The share, and whether this run's part is one beside others'."""
-        seen = promises.read_all(self._layout)
-        own = promises.own_of(seen, self._layout, self._run)
+        posted = promises.read_all(self._layout)
+        own = promises.own_of(posted, self._layout, self._run)
         ops, parts = self._ops, own.promise.at_once or self._parts if own else self._parts
-        others = list(_others(self._layout, seen, own))
-        for one in others:
-            if one.uid == os.geteuid():
-                parts += one.at_once
-                ops = min(ops, one.ops or ops)
+        others = list(_others(self._layout, posted, own))
+        for promise in others:
+            if promise.uid == os.geteuid():
+                parts += promise.at_once
+                ops = min(ops, promise.ops or ops)
         accounts = len({os.geteuid(), *(one.uid for one in others)})
         return ops / accounts / parts, own is not None and bool(others)

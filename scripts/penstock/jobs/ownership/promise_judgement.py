@@ -31,7 +31,7 @@ _MOST_FILES = 1 << 48
 _MOST_PARTS = 1 << 16
 
 
-class Seen(NamedTuple):
+class PostedPromise(NamedTuple):
     """A promise as it lies there."""
 
     name: str
@@ -45,13 +45,16 @@ class Seen(NamedTuple):
 
     def __str__(self) -> str:
         """One phrase for people: whose it is, how much, until when."""
-        one, by = self.promise, self.by
-        user = f"{brief(by.user)}, uid {one.uid}" if by else f"uid {one.uid}"
-        until = f"for {human.duration(REST)} after the last step" if one.state == RESTING else "while it runs"
-        who = f"repair of release {one.repairs}" if one.repairs else f"run {one.run}"
+        promise, by = self.promise, self.by
+        user = f"{brief(by.user)}, uid {promise.uid}" if by else f"uid {promise.uid}"
+        until = (
+            f"for {human.duration(REST)} after the last step" if promise.state == RESTING else "while it runs"
+        )
+        who = f"repair of release {promise.repairs}" if promise.repairs else f"run {promise.run}"
         return (
-            f"{brief(who)} of dataset {brief(one.dataset)} ({user}): "
-            f"{human.size(one.bytes)} ({one.bytes:,} bytes) and {human.counted(one.files, 'file')}, {until}, "
+            f"{brief(who)} of dataset {brief(promise.dataset)} ({user}): "
+            f"{human.size(promise.bytes)} ({promise.bytes:,} bytes) and "
+            f"{human.counted(promise.files, 'file')}, {until}, "
             f"last sign of life at {time.strftime('%H:%M:%S', time.localtime(self.made))}"
         )
 
@@ -86,17 +89,17 @@ def judged(
     return LIVING if age <= PATIENCE else DOUBTFUL
 
 
-def verdict(seen: Seen, now: float) -> str:
+def verdict(posted: PostedPromise, now: float) -> str:
     """`judged`, by what can be seen here. `now` is the file system's time."""
-    one, by = seen.promise, seen.by
+    promise, by = posted.promise, posted.by
     process = holders.lives(by) if by else None
-    return judged(one.state, process, _controller(one, by), now - seen.made, stays=one.stays)
+    return judged(promise.state, process, _controller(promise, by), now - posted.made, stays=promise.stays)
 
 
-def _controller(one: Promise, by: Holder | None) -> bool | None:
-    if by is None or not one.controller or not holders.is_here(by):
+def _controller(promise: Promise, by: Holder | None) -> bool | None:
+    if by is None or not promise.controller or not holders.is_here(by):
         return None
-    return bool(controller_here(one.controller))
+    return bool(controller_here(promise.controller))
 
 
 def controller_here(controller: str) -> str:
@@ -105,7 +108,7 @@ def controller_here(controller: str) -> str:
     return controller if pid.isdecimal() and holders.start_time(int(pid)) == start else ""
 
 
-def read(postings: Iterable[Posting], capacity: int) -> tuple[list[Seen], list[str]]:
+def read(postings: Iterable[Posting], capacity: int) -> tuple[list[PostedPromise], list[str]]:
     """The promises that can be true on a file system of `capacity` bytes, by name; and a phrase for people
     about each file that is none.
 
@@ -118,18 +121,20 @@ def read(postings: Iterable[Posting], capacity: int) -> tuple[list[Seen], list[s
     | less than nothing                               |                                  |
     | else                                            | counted, whoever made it         |
     """
-    found: list[Seen] = []
+    posted: list[PostedPromise] = []
     refused: list[str] = []
-    for one in postings:
-        if one.value is None:
+    for posting in postings:
+        if posting.value is None:
             continue
         try:
-            promise = PROMISE.from_value(one.value, one.name)
+            promise = PROMISE.from_value(posting.value, posting.name)
         except (PenstockError, ValueError) as error:
-            refused.append(f"{human.printable(one.name)}, of uid {one.uid}: {brief(error, 300)}")
+            refused.append(f"{human.printable(posting.name)}, of uid {posting.uid}: {brief(error, 300)}")
             continue
-        if promise.uid != one.uid:
-            refused.append(f"{human.printable(one.name)}, of uid {one.uid}: it speaks for uid {promise.uid}")
+        if promise.uid != posting.uid:
+            refused.append(
+                f"{human.printable(posting.name)}, of uid {posting.uid}: it speaks for uid {promise.uid}"
+            )
         elif not (
             0 <= promise.bytes <= capacity
             and 0 <= promise.files <= _MOST_FILES
@@ -141,7 +146,7 @@ def read(postings: Iterable[Posting], capacity: int) -> tuple[list[Seen], list[s
                 f"{promise.bytes:,} bytes and {promise.files:,} files ({promise.chunk_files:,} chunk files) "
                 f"by {promise.at_once:,} elements on {human.size(capacity)}"
             )
-            refused.append(f"{human.printable(one.name)}, of uid {one.uid}: {text}")
+            refused.append(f"{human.printable(posting.name)}, of uid {posting.uid}: {text}")
         else:
-            found.append(Seen(one.name, one.made, promise))
-    return found, refused
+            posted.append(PostedPromise(posting.name, posting.made, promise))
+    return posted, refused

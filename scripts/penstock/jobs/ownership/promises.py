@@ -50,7 +50,7 @@ from penstock.jobs.ownership.promise_judgement import (
     DOUBTFUL,
     REST,
     VOID,
-    Seen,
+    PostedPromise,
     controller_here,
     read,
     verdict,
@@ -72,7 +72,7 @@ LOOK = 2.0
 """Seconds between two looks at a promise that is waited for; half of it where that is shorter."""
 
 
-class Kept:
+class OwnPromise:
     """The promise of a run while one of its steps holds the dataset's lock. Never raises: a promise that
     cannot be kept is none for the others, and no reason to fail."""
 
@@ -113,10 +113,10 @@ class Kept:
 
     def _change(self, **what: object) -> None:
         with contextlib.suppress(OSError):
-            if seen := _own(self._layout, self._run):
-                self._name = seen.name
-                value = PROMISE.to_json(seen.promise._replace(**what))  # type: ignore[arg-type]
-                shared_files.repost(self._layout.promises, seen.name, value)
+            if own := _own(self._layout, self._run):
+                self._name = own.name
+                value = PROMISE.to_json(own.promise._replace(**what))  # type: ignore[arg-type]
+                shared_files.repost(self._layout.promises, own.name, value)
 
 
 class SpacePromise:
@@ -180,7 +180,7 @@ class SpacePromise:
         while True:
             others = self._others()
             try:
-                found = count([seen.promise for seen in others])
+                counted = count([seen.promise for seen in others])
                 break
             except NoSpaceError as error:
                 if not others:
@@ -191,7 +191,7 @@ class SpacePromise:
                     raise _refused(error, others) from None
                 self._settle(waited)
         self._sweep()
-        return found
+        return counted
 
     def keep(self, pool: str, chunk_files: int = 0) -> None:
         """The files lie in this pool ("": not known) as so many chunk files (0: not known), and the plan
@@ -204,45 +204,45 @@ class SpacePromise:
             with contextlib.suppress(OSError):
                 shared_files.withdraw(self._layout.promises, self._name)
 
-    def _others(self) -> list[Seen]:
+    def _others(self) -> list[PostedPromise]:
         """Those of the living and the doubtful, by name."""
-        seen, refused = _read(self._layout)
+        posted, refused = _read(self._layout)
         for text in refused:
             if text not in self._told:
                 self._told.add(text)
                 self._warn(f"not counted as a promise of space: {text}; in {self._layout.promises}")
-        now = self._now(seen)
+        now = self._now(posted)
         return [
             one
-            for one in seen
+            for one in posted
             if one.name != self._name and (one.name, one.made) not in self._void and verdict(one, now) != VOID
         ]
 
-    def _now(self, seen: Iterable[Seen]) -> float:
+    def _now(self, seen: Iterable[PostedPromise]) -> float:
         """The file system's time: of this run's own promise, which the lock's heartbeat touches."""
         own = next((one.made for one in seen if one.name == self._name), None)
         return clock.now(self._layout.promises) if own is None else own
 
-    def _may_go(self, seen: Seen) -> bool:
+    def _may_go(self, posted: PostedPromise) -> bool:
         """Whether a promise is worth waiting for."""
-        if seen.name in self._certain:
+        if posted.name in self._certain:
             return False
-        younger = bool(self._name) and seen.promise.state == ASKED and seen.name > self._name
-        return younger or self._doubtful(seen)
+        younger = bool(self._name) and posted.promise.state == ASKED and posted.name > self._name
+        return younger or self._doubtful(posted)
 
-    def _doubtful(self, seen: Seen) -> bool:
+    def _doubtful(self, seen: PostedPromise) -> bool:
         everything, _ = _read(self._layout)
         return verdict(seen, self._now(everything)) == DOUBTFUL
 
     @staticmethod
-    def _fits(count: Callable[[Sequence[Promise]], T], others: Sequence[Seen]) -> bool:
+    def _fits(count: Callable[[Sequence[Promise]], T], others: Sequence[PostedPromise]) -> bool:
         try:
             count([seen.promise for seen in others])
         except NoSpaceError:
             return False
         return True
 
-    def _settle(self, waited: Sequence[Seen]) -> None:
+    def _settle(self, waited: Sequence[PostedPromise]) -> None:
         """Wait until one of these is gone or says something else; where none does for long enough, the
         doubtful are void, and plans that still count are counted."""
         doubtful = [seen for seen in waited if self._doubtful(seen)]
@@ -264,7 +264,7 @@ class SpacePromise:
             self._void.update((seen.name, seen.made) for seen in doubtful)
             self._certain.update(seen.name for seen in waited if seen not in doubtful)
 
-    def _ended(self, seen: Seen) -> bool:
+    def _ended(self, seen: PostedPromise) -> bool:
         by = seen.by
         return bool(by and by.job and liveness.scheduler(self._context, by.job, by.cluster))
 
@@ -278,26 +278,28 @@ class SpacePromise:
         |                        | a run, which goes on after the repair       | no           |
         """
         context, folder = self._context, self._layout.promises
-        for seen in _of_dataset(self._layout):
-            one = seen.promise
-            other = one.run != self._run
-            if seen.name == self._name or (other and self._of_repair and not one.repairs):
+        for posted in _of_dataset(self._layout):
+            promise = posted.promise
+            of_another_run = promise.run != self._run
+            if posted.name == self._name or (of_another_run and self._of_repair and not promise.repairs):
                 continue
-            if other and alive(context, self._layout, one.run):
+            if of_another_run and alive(context, self._layout, promise.run):
                 continue
             with contextlib.suppress(OSError):
-                shared_files.withdraw(folder, seen.name)
+                shared_files.withdraw(folder, posted.name)
 
     def _sweep(self) -> None:
         """Remove what is void and may be removed: in a sticky folder an account's own alone. What a killed
         process left of a change is removed an hour later, by the file system's clock."""
-        seen, _ = _read(self._layout)
-        now = self._now(seen)
-        for one in seen:
-            if one.name != self._name and ((one.name, one.made) in self._void or verdict(one, now) == VOID):
+        posted, _ = _read(self._layout)
+        now = self._now(posted)
+        for posting in posted:
+            if posting.name != self._name and (
+                (posting.name, posting.made) in self._void or verdict(posting, now) == VOID
+            ):
                 with contextlib.suppress(OSError):
-                    shared_files.withdraw(self._layout.promises, one.name)
-        own = next((one for one in seen if one.name == self._name), None)
+                    shared_files.withdraw(self._layout.promises, posting.name)
+        own = next((one for one in posted if one.name == self._name), None)
         if own is not None:
             with contextlib.suppress(OSError):
                 shared_files.sweep_unfinished(self._layout.promises, own.made - REST)
@@ -340,23 +342,23 @@ def take_part(
 def lower(layout: DatasetLayout, run: str, size: int, files: int) -> None:
     """The run will write no more than this from now on. Never raises PenstockError or OSError."""
     with contextlib.suppress(OSError):
-        seen = _own(layout, run)
-        if seen and (size < seen.promise.bytes or files < seen.promise.files):
-            one = seen.promise
-            left = one._replace(
-                bytes=min(size, one.bytes),
-                files=min(files, one.files),
-                chunk_files=_chunk_files_left(one, files),
+        own = _own(layout, run)
+        if own and (size < own.promise.bytes or files < own.promise.files):
+            promise = own.promise
+            left = promise._replace(
+                bytes=min(size, promise.bytes),
+                files=min(files, promise.files),
+                chunk_files=_chunk_files_left(promise, files),
             )
-            shared_files.repost(layout.promises, seen.name, PROMISE.to_json(left))
+            shared_files.repost(layout.promises, own.name, PROMISE.to_json(left))
 
 
-def _chunk_files_left(one: Promise, files: int) -> int:
+def _chunk_files_left(promise: Promise, files: int) -> int:
     """Of so many files that are left: their part of all, at least one each."""
-    if not files or not one.files:
+    if not files or not promise.files:
         return 0
-    left = min(files, one.files)
-    return min(one.chunk_files, max(left, -(-one.chunk_files * left // one.files)))
+    left = min(files, promise.files)
+    return min(promise.chunk_files, max(left, -(-promise.chunk_files * left // promise.files)))
 
 
 def at_once(context: Context, layout: DatasetLayout, run: str, parts: int) -> None:
@@ -376,45 +378,45 @@ def withdraw(layout: DatasetLayout, which: Callable[[Promise], bool] = lambda _:
                 shared_files.withdraw(layout.promises, seen.name)
 
 
-def _read(layout: DatasetLayout) -> tuple[list[Seen], list[str]]:
+def _read(layout: DatasetLayout) -> tuple[list[PostedPromise], list[str]]:
     """All promises below the root; none where they cannot be read."""
     try:
         postings = shared_files.postings(layout.promises)
     except OSError:
         return [], []
-    seen, refused = read(postings.posted, facts(layout.root).total_bytes)
+    posted, refused = read(postings.posted, facts(layout.root).total_bytes)
     if postings.others:
         refused.append(f"{postings.others} that are no plain files")
-    return seen, refused
+    return posted, refused
 
 
-def read_all(layout: DatasetLayout) -> list[Seen]:
+def read_all(layout: DatasetLayout) -> list[PostedPromise]:
     """All promises below the root that can be true, by name; none where they cannot be read."""
     with contextlib.suppress(OSError):
         return _read(layout)[0]
     return []
 
 
-def own_of(seen: Iterable[Seen], layout: DatasetLayout, run: str) -> Seen | None:
+def own_of(posted: Iterable[PostedPromise], layout: DatasetLayout, run: str) -> PostedPromise | None:
     """This run's own, of these."""
     lock, uid = str(layout.lock), os.geteuid()
-    mine = (one for one in seen if (one.promise.lock, one.promise.uid, one.promise.run) == (lock, uid, run))
+    mine = (one for one in posted if (one.promise.lock, one.promise.uid, one.promise.run) == (lock, uid, run))
     return next(mine, None)
 
 
-def _of_dataset(layout: DatasetLayout) -> list[Seen]:
+def _of_dataset(layout: DatasetLayout) -> list[PostedPromise]:
     """This account's of this dataset, by runs and repairs: a removal needs no lock of the dataset for its
     files, and its part ends with it."""
     lock, uid = str(layout.lock), os.geteuid()
-    seen, _ = _read(layout)
+    posted, _ = _read(layout)
     return [
         one
-        for one in seen
+        for one in posted
         if one.promise.lock == lock and one.promise.uid == uid and one.promise.run != REMOVAL
     ]
 
 
-def _own(layout: DatasetLayout, run: str) -> Seen | None:
+def _own(layout: DatasetLayout, run: str) -> PostedPromise | None:
     return own_of(_read(layout)[0], layout, run)
 
 
@@ -437,7 +439,7 @@ def _cluster(context: Context) -> str:
     return ""
 
 
-def _refused(error: NoSpaceError, others: Sequence[Seen]) -> NoSpaceError:
+def _refused(error: NoSpaceError, others: Sequence[PostedPromise]) -> NoSpaceError:
     named = "\n  ".join(["", *map(str, others)])
     return NoSpaceError(
         error.what,

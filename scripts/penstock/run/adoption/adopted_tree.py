@@ -56,7 +56,7 @@ if TYPE_CHECKING:
     from penstock.core.run_documents import ShardInfo
     from penstock.dataset.context import Context
     from penstock.dataset.run import Run
-    from penstock.jobs.ownership.abandoned_stagings import Staging
+    from penstock.jobs.ownership.abandoned_stagings import AbandonedStaging
     from penstock.run.adoption.surveyed_files import File
     from penstock.target.adopted_files import Settled
 
@@ -78,7 +78,7 @@ class AdoptedRows:
         self.mark, self._plan, self._reflinks = mark, run.config.plan, reflinks
         self.own_sizes: list[int] = []
         """Of the files that cannot be the release's own, and are copied beside what is moved aside."""
-        self.stagings: Sequence[Staging] = ()
+        self.stagings: Sequence[AbandonedStaging] = ()
         self.used: set[str] = set()
         self.giants: dict[str, tuple[str, int, dict[int, Reuse]]] = {}
         """Always empty: giants come with the tree."""

@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from penstock.core.delta import Held
     from penstock.core.model import Copied, Entry, Reuse
     from penstock.dataset.run import Run
-    from penstock.jobs.ownership.abandoned_stagings import Staging
+    from penstock.jobs.ownership.abandoned_stagings import AbandonedStaging
 
 
 class TakeOver:
@@ -40,7 +40,7 @@ class TakeOver:
 
     def __init__(
         self,
-        stagings: Sequence[Staging],
+        stagings: Sequence[AbandonedStaging],
         run: Run,
         *,
         proven: bool,
@@ -77,7 +77,7 @@ class TakeOver:
             there = held.get(row.part)
             yield row._replace(reuse=there) if there else row
 
-    def _reused(self, staging: Staging, entry: Entry, held: Held) -> Reuse | None:
+    def _reused(self, staging: AbandonedStaging, entry: Entry, held: Held) -> Reuse | None:
         same = alike(
             entry,
             held.entry,
@@ -99,7 +99,7 @@ class TakeOver:
             self._giant(staging, entry, held)
         return None
 
-    def _giant(self, staging: Staging, entry: Entry, held: Held) -> None:
+    def _giant(self, staging: AbandonedStaging, entry: Entry, held: Held) -> None:
         step = self._plan.part_bytes
         parts = {
             number: taken(copied, staging.key)
@@ -116,7 +116,7 @@ class TakeOver:
         return self._proven and entry.size > 0
 
 
-def _rows(staging: Staging, distrust: bool) -> Iterator[tuple[Entry, Copied]]:
+def _rows(staging: AbandonedStaging, distrust: bool) -> Iterator[tuple[Entry, Copied]]:
     """The rows that the other run copied, in order, each in the version that was copied; with `distrust` only
     those that it read from the source. Stops at the first shard whose journals cannot be read: the rows after
     it are copied."""
