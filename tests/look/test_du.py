@@ -282,13 +282,13 @@ def test_memory_holds_rows_of_one_pass_alone(tmp_path: Path, monkeypatch: pytest
         (tmp_path / f"a/{number}").touch()
         os.link(tmp_path / f"a/{number}", tmp_path / f"b/{number}")
     sizes: list[int] = []
-    add = disk_use.Sums.add
+    add = disk_use.AreaSums.add
 
-    def noted(self: disk_use.Sums, rows: object) -> None:
+    def noted(self: disk_use.AreaSums, rows: object) -> None:
         sizes.append(len(rows))  # type: ignore[arg-type]
         add(self, rows)
 
-    monkeypatch.setattr(disk_use.Sums, "add", noted)
+    monkeypatch.setattr(disk_use.AreaSums, "add", noted)
     with Use(in_memory=1, most=100) as use:
         for name in ("a", "b"):
             use.add_tree(use.area(), os.open(tmp_path / name, os.O_RDONLY), free)

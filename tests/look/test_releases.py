@@ -21,7 +21,7 @@ from penstock.core.documents.verdict import LastAudit, LastRepair, StandingFindi
 from penstock.core.errors import ConfigError, PreflightError
 from penstock.core.layout import DatasetLayout
 from penstock.dataset import seals
-from penstock.dataset.pins import Held
+from penstock.dataset.pins import ShownPins
 from penstock.look import details, places
 from penstock.look.holders import nobody
 from penstock.look.releases import dataset_row
@@ -114,7 +114,7 @@ def test_the_last_audit_and_the_findings_that_stand_are_shown(layout: DatasetLay
 def test_a_holder_of_a_release_stands_in_its_row(layout: DatasetLayout) -> None:
     _, other = names(layout)
     who = [f"job {number} of cluster c" for number in range(5)]
-    row = dataset_row(layout, lambda _: {other: Held(who)})
+    row = dataset_row(layout, lambda _: {other: ShownPins(who)})
     assert by_name(row)[other]["held_by"] == who
     assert text(row).splitlines()[-4:] == [
         *(f"    held by {one}" for one in who[:3]),
@@ -310,7 +310,7 @@ def test_no_line_is_longer_than_80_columns(layout: DatasetLayout) -> None:
     _, other = names(layout)
     layout.release(other).rename(layout.releases / ("a-release-with-a-name-" * 5))
     row = dataset_row(
-        layout, lambda _: {one: Held(["job 1234567 of cluster hpc, uid 10042"]) for one in names(layout)}
+        layout, lambda _: {one: ShownPins(["job 1234567 of cluster hpc, uid 10042"]) for one in names(layout)}
     )
     assert max(map(len, text(row).splitlines())) <= 80
 

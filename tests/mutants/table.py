@@ -393,7 +393,7 @@ MUTANTS = (
     ),
     Mutant(
         "a release that is being removed is pinned",
-        "        if not is_going(layout, found.release):\n            _replace",
+        "        if not is_going(layout, published.release):\n            _replace",
         "        if True:\n            _replace",
         "tests/retention/test_pins.py::test_a_release_that_is_being_removed_is_not_pinned_and_another_one_is",
     ),
@@ -448,7 +448,7 @@ MUTANTS = (
     ),
     Mutant(
         "a run undoes a person's rollback",
-        "return _about(published[-1] if published else told[-1], run)",
+        "return _about(published[-1] if published else moved[-1], run)",
         "return False",
         "tests/run/test_pointer.py::test_a_rollback_that_the_history_tells_of_stays_too",
     ),

@@ -31,7 +31,7 @@ from penstock.core.documents.pin_file import PinFile
 from penstock.core.errors import FindingsError
 from penstock.dataset import gate, pins, reserve
 from penstock.dataset import holder as holders
-from penstock.dataset.pins import Pin
+from penstock.dataset.pins import ReleasePin
 from penstock.host import job_environment
 from penstock.host.job_environment import JobEnvironment
 from penstock.keep.retention import rollback_step
@@ -66,7 +66,7 @@ JOB = {**ELSEWHERE, "job": "17", "cluster": "alpha"}
     ],
 )
 def test_how_long_a_pin_stands(said: dict[str, Any], age: float, answer: bool | None, why: str) -> None:
-    pin = Pin("name", 1, NOW - age, PinFile("r", "", **said))
+    pin = ReleasePin("name", 1, NOW - age, PinFile("r", "", **said))
     assert pins.ended(pin, NOW, 14 * DAY, lambda job, cluster: answer) == why
 
 

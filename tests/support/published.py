@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
     from penstock.dataset.context import Context
     from penstock.dataset.gate import Published
-    from penstock.dataset.pins import Pin
+    from penstock.dataset.pins import ReleasePin
 
 STEPS = (list_step.run, plan_step.run, copy_step.run, permissions_step.run, verify_step.run, publish_step.run)
 
@@ -45,7 +45,7 @@ def publish(
     return last(context, dataset)
 
 
-def pinned_by_another(context: Context, look: Callable[[], Published]) -> Pin:
+def pinned_by_another(context: Context, look: Callable[[], Published]) -> ReleasePin:
     """What `look` names, pinned by a job of a cluster that is not known here: the pin stands until it is
     withdrawn."""
     here = job_environment.current()

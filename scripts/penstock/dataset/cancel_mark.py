@@ -82,7 +82,7 @@ class CancelMark:
         mark = _read(self.layout)
         if mark.nonce in ("", self.before):
             return ""
-        return orders.told(mark.given)
+        return orders.by_whom(mark.given)
 
 
 def refuse(layout: DatasetLayout, step: str) -> None:

@@ -28,22 +28,22 @@ def moves(layout: DatasetLayout) -> list[Move]:
     """What the history says of `current`, the oldest first, without the lines that a run which was overtaken
     wrote late: those whose claim is below that of a line before. Raises NewerFormatError, PermissionError,
     and by `errno_map.storage_error` where the history cannot be read."""
-    found: list[Move] = []
+    effective: list[Move] = []
     highest = 0
     try:
-        told = list(history.lines(layout))
+        lines = list(history.lines(layout))
     except PermissionError:
         raise
     except OSError as error:
         raise storage_error(error, "the history cannot be read", str(layout.history)) from error
-    for line in reversed(told):
+    for line in reversed(lines):
         if not isinstance(line, Publication | Rollback):
             continue
         claim = highest if line.claim is None else line.claim
         if claim >= highest:
-            found.append(line)
+            effective.append(line)
             highest = claim
-    return found
+    return effective
 
 
 def last_move(layout: DatasetLayout) -> Move | None:
@@ -62,20 +62,20 @@ def before(layout: DatasetLayout, release: str, there: Container[str]) -> str | 
     | led back to A, then D was published         | D     | A         |
     | A, B and C were published, B was removed    | C     | A         |
     """
-    told = moves(layout)
+    moved = moves(layout)
     wanted: str | None = release
     while wanted is not None:
-        at = next((i for i in reversed(range(len(told))) if _published(told[i], wanted)), None)
+        at = next((i for i in reversed(range(len(moved))) if _published(moved[i], wanted)), None)
         if at is None:
             return None
-        line = told[at]
-        earlier = (one.release for one in reversed(told[:at]) if one.release != wanted)
+        line = moved[at]
+        earlier = (one.release for one in reversed(moved[:at]) if one.release != wanted)
         # A publish that was killed before its line did not know any more what `current` named before.
         previous = line.previous if isinstance(line, Publication) else None
         wanted = previous or next(earlier, None)
         if wanted is not None and wanted != release and wanted in there:
             return wanted
-        told = told[:at]
+        moved = moved[:at]
     return None
 
 
@@ -105,11 +105,11 @@ def settled(run: Run) -> bool:
     """
     if not dataset_folders.leads(run.layout):
         return False
-    told = moves(run.layout)
-    if not told:
+    moved = moves(run.layout)
+    if not moved:
         return run.folder.receipt("publish").exists() or not run.folder.plan.exists()
-    published = [line for line in told if isinstance(line, Publication)]
-    return _about(published[-1] if published else told[-1], run)
+    published = [line for line in moved if isinstance(line, Publication)]
+    return _about(published[-1] if published else moved[-1], run)
 
 
 def kept(run: Run) -> str:

@@ -165,12 +165,12 @@ class DatasetLock:
                 # A process that removed this lock, since it had judged an older one, puts it back within
                 # moments.
                 self._ended.wait(0.2)
-        seen = self._look()
-        other = holders.parse(seen.content) if seen else None
+        state = self._look()
+        holder = holders.parse(state.content) if state else None
         raise LockedError(
             f"the lock of dataset {self._dataset} was lost",
             where=str(self._path),
-            why=other.describe() if other else "it is gone",
+            why=holder.describe() if holder else "it is gone",
             hint="nothing more was changed; the same command goes on when the other run has ended",
         )
 
@@ -178,11 +178,11 @@ class DatasetLock:
         """Whether others can see a heartbeat of this lock here."""
         try:
             os.utime(self._fd, ns=(10**18, 10**18))
-            seen = self._look()
+            state = self._look()
             os.utime(self._fd)
         except OSError as error:
             raise storage_error(error, "cannot touch the dataset's lock", str(self._path)) from None
-        return seen is not None and seen.mtime_ns == 10**18
+        return state is not None and state.mtime_ns == 10**18
 
     def _create(self, me: Holder) -> bool:
         """False where another lock is there. The lock appears with all its content or not at all; on a file
@@ -271,15 +271,15 @@ class DatasetLock:
 
     def _watch(self, first: _LockState, patience: float) -> None:
         """Returns when the lock stood still for so long, or is gone; raises LockedError when it moved."""
-        seen: _LockState | None = first
+        state: _LockState | None = first
 
         def moved() -> bool:
-            nonlocal seen
-            seen = self._look()
-            return seen != first
+            nonlocal state
+            state = self._look()
+            return state != first
 
-        if not stands_still(patience, self._heartbeat, self._pause, moved) and seen is not None:
-            raise self._locked(holders.parse(seen.content))
+        if not stands_still(patience, self._heartbeat, self._pause, moved) and state is not None:
+            raise self._locked(holders.parse(state.content))
 
     @staticmethod
     def _before(holder: Holder, me: Holder) -> bool:
@@ -418,12 +418,12 @@ def _read_state(path: Path) -> _LockState:
         fd = os.open(path, plain_files.FLAGS)
     except OSError as error:
         if error.errno == errno.ELOOP:
-            seen, target = os.lstat(path), os.readlink(path)
+            status, target = os.lstat(path), os.readlink(path)
             if os.path.basename(target).startswith(_TEMPORARY):
-                return _LockState(seen.st_mtime_ns, os.fsencode(target))
+                return _LockState(status.st_mtime_ns, os.fsencode(target))
         raise plain_files.refused(error, path) from None
-    seen = os.fstat(plain_files.checked(fd, path))
-    return _LockState(seen.st_mtime_ns, plain_files.content(fd, LONGEST, path))
+    status = os.fstat(plain_files.checked(fd, path))
+    return _LockState(status.st_mtime_ns, plain_files.content(fd, LONGEST, path))
 
 
 def _nonce(content: bytes) -> str:

@@ -161,10 +161,10 @@ class Use:
             ]
             self._rows.add(pa.record_batch(arrays, schema=_SCHEMA))
 
-    def ended(self) -> Sums:
+    def ended(self) -> AreaSums:
         """The sums of all areas."""
         self._rows.finish()
-        sums = Sums(self._areas)
+        sums = AreaSums(self._areas)
         for rows in self._passes():
             sums.add(rows)
         return sums
@@ -175,13 +175,13 @@ class Use:
         while len(self._rows) > passes * self._most:
             passes *= 2
         for number in range(passes):
-            found = []
+            batches = []
             for _, chunk in self._rows.chunks():
                 mixed = pc.shift_right(pc.multiply(chunk["inode"], _MIXER), pa.scalar(32, pa.uint64()))
                 part = pc.bit_wise_and(mixed, pa.scalar(passes - 1, pa.uint64()))
-                found.append(chunk.filter(pc.equal(part, pa.scalar(number, pa.uint64()))))
-            if found:
-                yield pa.Table.from_batches(found)
+                batches.append(chunk.filter(pc.equal(part, pa.scalar(number, pa.uint64()))))
+            if batches:
+                yield pa.Table.from_batches(batches)
 
     def __enter__(self) -> Self:
         return self
@@ -190,7 +190,7 @@ class Use:
         self._rows.close()
 
 
-class Sums:
+class AreaSums:
     """What all areas have in common; `add` also completes the areas."""
 
     def __init__(self, areas: Sequence[Area]) -> None:

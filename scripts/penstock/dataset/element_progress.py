@@ -80,11 +80,11 @@ class Reporter:
         self._write()
 
     def _write(self) -> None:
-        told: dict[str, object] = dict(zip(("files", "bytes", "failed"), self._totals, strict=True))
-        told["at"] = time.time()
+        progress: dict[str, object] = dict(zip(("files", "bytes", "failed"), self._totals, strict=True))
+        progress["at"] = time.time()
         if self._usage is not None:
-            told["usage"] = typed_json.plain(self._usage())
-        text = json.dumps(told)
+            progress["usage"] = typed_json.plain(self._usage())
+        text = json.dumps(progress)
         temporary = self._path.with_name(f".{secrets.token_hex(8)}.tmp")
         # A view that cannot be updated is no reason to fail a copy.
         with contextlib.suppress(OSError):
@@ -126,14 +126,14 @@ class Progress:
         for index in indices:
             if index in self._final or (index in self._done and index in waiting):
                 continue
-            found = _read(run.receipt(step, index))
-            if found is not None:
+            counts = _read(run.receipt(step, index))
+            if counts is not None:
                 self._final.add(index)
             else:
-                found = _read(run.progress(step, index)) or {}
-                failed += found.get("failed", 0)
+                counts = _read(run.progress(step, index)) or {}
+                failed += counts.get("failed", 0)
             old = self._done.get(index, (0, 0))
-            self._done[index] = max(old[0], found.get("files", 0)), max(old[1], found.get("bytes", 0))
+            self._done[index] = max(old[0], counts.get("files", 0)), max(old[1], counts.get("bytes", 0))
         return sum(f for f, _ in self._done.values()), sum(b for _, b in self._done.values()), failed
 
 

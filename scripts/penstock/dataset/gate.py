@@ -169,14 +169,14 @@ def judged(
 
 def _begun(layout: DatasetLayout, release: str | None) -> Judgement:
     """The release that is meant, and whether it is held."""
-    found = Judgement(layout, release or "")
-    _note(found, lambda: not_held(layout, found.release))
-    found.shaped = _note(found, lambda: dataset_folders.check_shape(layout))
-    _note(found, lambda: _marked(layout))
-    found.named = _note(found, lambda: _named(found, release))
-    if found.named:
-        _note(found, lambda: not_held(layout, found.release))
-    return found
+    judgement = Judgement(layout, release or "")
+    _note(judgement, lambda: not_held(layout, judgement.release))
+    judgement.shaped = _note(judgement, lambda: dataset_folders.check_shape(layout))
+    _note(judgement, lambda: _marked(layout))
+    judgement.named = _note(judgement, lambda: _named(judgement, release))
+    if judgement.named:
+        _note(judgement, lambda: not_held(layout, judgement.release))
+    return judgement
 
 
 def not_held(layout: DatasetLayout, release: str) -> None:
@@ -194,17 +194,19 @@ def not_held(layout: DatasetLayout, release: str) -> None:
         )
 
 
-def _looked_at(found: Judgement, owners: Sequence[str], within: float | None, *, pointed: bool) -> Judgement:
+def _looked_at(
+    judgement: Judgement, owners: Sequence[str], within: float | None, *, pointed: bool
+) -> Judgement:
     """With what lies there."""
-    layout = found.layout
-    if found.named:
-        _note(found, lambda: _owned(layout, found.release, owners, pointed=pointed))
-        _note(found, lambda: _sealed(found))
-        _note(found, lambda: _audited(found))
+    layout = judgement.layout
+    if judgement.named:
+        _note(judgement, lambda: _owned(layout, judgement.release, owners, pointed=pointed))
+        _note(judgement, lambda: _sealed(judgement))
+        _note(judgement, lambda: _audited(judgement))
     for look in (_proven, _whole, _without_findings, partial(_read_within, within=within)):
-        if found.error is None:
-            _note(found, partial(look, found))
-    return found
+        if judgement.error is None:
+            _note(judgement, partial(look, judgement))
+    return judgement
 
 
 def passed(
@@ -218,23 +220,23 @@ def passed(
     published or the release is damaged or foreign, PreflightError where this account may not read it,
     OlderVersionError and NewerFormatError where another version made it, FailedError where the file system
     does not answer."""
-    found = _begun(layout, release)
+    judgement = _begun(layout, release)
     # Of what is held nothing is read: its servers may not answer.
-    if found.state != HELD:
-        _looked_at(found, owners, within, pointed=release is None)
-    if found.error is not None or found.stored is None:
-        raise found.error or _broken(found.data.parent, "it was replaced while it was looked at")
-    return Published(found.release, found.data, *found.stored)
+    if judgement.state != HELD:
+        _looked_at(judgement, owners, within, pointed=release is None)
+    if judgement.error is not None or judgement.stored is None:
+        raise judgement.error or _broken(judgement.data.parent, "it was replaced while it was looked at")
+    return Published(judgement.release, judgement.data, *judgement.stored)
 
 
-def _note(found: Judgement, look: Callable[[], None]) -> bool:
+def _note(judgement: Judgement, look: Callable[[], None]) -> bool:
     """Whether a look raised nothing; what it raises is the judgement's error, unless it has one already."""
     try:
         look()
     except PenstockError as error:
-        found.error = found.error or error
+        judgement.error = judgement.error or error
     except OSError as error:
-        found.error = found.error or _unanswered(error, found.layout)
+        judgement.error = judgement.error or _unanswered(error, judgement.layout)
     else:
         return True
     return False
@@ -276,15 +278,15 @@ def _marked(layout: DatasetLayout) -> None:
     state_marker.check_marker(layout)
 
 
-def _named(found: Judgement, release: str | None) -> None:
+def _named(judgement: Judgement, release: str | None) -> None:
     """Which release is meant, and that it lies in folders."""
-    layout = found.layout
-    found.release = release or current(layout)
-    folder = layout.release(found.release)
+    layout = judgement.layout
+    judgement.release = release or current(layout)
+    folder = layout.release(judgement.release)
     try:
         modes = [path.lstat().st_mode for path in (layout.folder, layout.releases, folder)]
     except FileNotFoundError:
-        nowhere = missing_releases.named_by_current(found.release)
+        nowhere = missing_releases.named_by_current(judgement.release)
         raise _broken(folder, nowhere if release is None else "there is no such release") from None
     if not all(map(stat.S_ISDIR, modes)):
         raise _broken(folder, "it is no folder (links are not followed below the root)")
@@ -314,34 +316,34 @@ def _owned(layout: DatasetLayout, release: str, owners: Sequence[str], *, pointe
             )
 
 
-def _sealed(found: Judgement) -> None:
+def _sealed(judgement: Judgement) -> None:
     """Raises FindingsError for a seal that is missing, damaged, or of another dataset or release."""
-    layout, folder = found.layout, found.layout.release(found.release)
+    layout, folder = judgement.layout, judgement.layout.release(judgement.release)
     # What this account may not read is not said to be missing: PermissionError passes.
     try:
-        found.stored = seals.load(layout, found.release)
+        judgement.stored = seals.load(layout, judgement.release)
     except (FileNotFoundError, NotADirectoryError):
         raise _broken(folder, f"its seal ({SEAL}) is missing") from None
     except ValueError as error:
         raise _broken(folder, f"its seal ({SEAL}) is damaged: {error}") from None
-    seal = found.stored.seal
-    for key, wanted, told in (
+    seal = judgement.stored.seal
+    for key, wanted, stated in (
         ("dataset", layout.dataset, seal.dataset),
-        ("release", found.release, seal.release),
+        ("release", judgement.release, seal.release),
     ):
-        if told != wanted:
-            raise _broken(folder, f"its seal ({SEAL}) is that of another {key}, {brief(told)}")
+        if stated != wanted:
+            raise _broken(folder, f"its seal ({SEAL}) is that of another {key}, {brief(stated)}")
 
 
-def _audited(found: Judgement) -> None:
+def _audited(judgement: Judgement) -> None:
     """What audits said of it. Raises FindingsError where that is damaged: nobody knows then what stands."""
-    found.verdict = verdicts.read(found.layout, found.release)
-    found.findings = verdicts.standing(found.verdict)
+    judgement.verdict = verdicts.read(judgement.layout, judgement.release)
+    judgement.findings = verdicts.standing(judgement.verdict)
 
 
-def _proven(found: Judgement) -> None:
+def _proven(judgement: Judgement) -> None:
     """Raises FindingsError where the seal is not the one that was published, audited or signed."""
-    layout, release, stored = found.layout, found.release, found.stored
+    layout, release, stored = judgement.layout, judgement.release, judgement.stored
     if stored is None:
         return
     folder = layout.release(release)
@@ -353,38 +355,38 @@ def _proven(found: Judgement) -> None:
     if known not in (None, stored.digest):
         why = f"its seal ({SEAL}) is not the one that was published ({known} in the history)"
         raise _broken(folder, why)
-    if found.verdict is not None and found.verdict.seal != stored.digest:
+    if judgement.verdict is not None and judgement.verdict.seal != stored.digest:
         raise _broken(folder, f"its seal ({SEAL}) is not the one of the last audit's release")
     release_signature.demand(layout, release, stored)
 
 
-def _whole(found: Judgement) -> None:
-    if found.stored is not None:
-        folder = found.layout.release(found.release)
-        _manifest(folder, found.stored.seal)
-        _data(folder, found.stored.seal)
+def _whole(judgement: Judgement) -> None:
+    if judgement.stored is not None:
+        folder = judgement.layout.release(judgement.release)
+        _manifest(folder, judgement.stored.seal)
+        _data(folder, judgement.stored.seal)
 
 
-def _without_findings(found: Judgement) -> None:
+def _without_findings(judgement: Judgement) -> None:
     """Raises FindingsError where findings stand."""
-    if not found.findings:
+    if not judgement.findings:
         return
-    dataset = found.layout.dataset
+    dataset = judgement.layout.dataset
     raise FindingsError(
         "findings stand against the release",
-        where=str(found.data.parent),
-        why=verdicts.told(found.findings),
-        hint=f"{verdicts.advice(dataset, found.findings)}; its owner may overrule them by "
-        f"`penstock audit {dataset} --release {found.release} --overrule REASON`",
+        where=str(judgement.data.parent),
+        why=verdicts.counts_text(judgement.findings),
+        hint=f"{verdicts.advice(dataset, judgement.findings)}; its owner may overrule them by "
+        f"`penstock audit {dataset} --release {judgement.release} --overrule REASON`",
     )
 
 
-def _read_within(found: Judgement, *, within: float | None) -> None:
+def _read_within(judgement: Judgement, *, within: float | None) -> None:
     if within is None:
         return
-    since = verdicts.read_since(found.verdict, found.stored.seal) if found.stored else None
+    since = verdicts.read_since(judgement.verdict, judgement.stored.seal) if judgement.stored else None
     # The folder of pins is the one that readers may touch, for the file system's clock.
-    age = None if since is None else clock.now(found.layout.pins) - since.timestamp()
+    age = None if since is None else clock.now(judgement.layout.pins) - since.timestamp()
     if age is not None and -clock.BOUND <= age <= within:
         return
     last = "never" if since is None else f"at {since:%Y-%m-%dT%H:%M:%SZ}"
@@ -392,9 +394,9 @@ def _read_within(found: Judgement, *, within: float | None) -> None:
         last += ", which lies ahead of the clock here"
     raise FindingsError(
         "the release was not audited lately enough",
-        where=str(found.data.parent),
+        where=str(judgement.data.parent),
         why=f"all of it was last read back {last}",
-        hint=f"run `penstock audit {found.layout.dataset}`",
+        hint=f"run `penstock audit {judgement.layout.dataset}`",
     )
 
 
@@ -417,7 +419,7 @@ def current(layout: DatasetLayout) -> str:
 
 def _manifest(folder: Path, seal: Seal) -> None:
     path = folder / MANIFEST
-    told = seal.manifests[MANIFEST]
+    sealed = seal.manifests[MANIFEST]
     try:
         with plain_files.opened(path) as file:
             size = os.fstat(file.fileno()).st_size
@@ -428,11 +430,11 @@ def _manifest(folder: Path, seal: Seal) -> None:
         raise _broken(folder, f"{MANIFEST} is missing") from None
     except plain_files.NotPlainError as error:
         raise _broken(folder, f"{MANIFEST} is damaged: {error}") from None
-    if size != told.bytes:
-        raise _broken(folder, f"{MANIFEST} has {size} bytes, {told.bytes} were sealed")
+    if size != sealed.bytes:
+        raise _broken(folder, f"{MANIFEST} has {size} bytes, {sealed.bytes} were sealed")
     if (head, tail) != (_MAGIC, _MAGIC):
         raise _broken(folder, f"{MANIFEST} is cut off or overwritten")
-    if size <= DIGESTED and receipts.file_digest(path) != told.sha256:
+    if size <= DIGESTED and receipts.file_digest(path) != sealed.sha256:
         raise _broken(folder, f"{MANIFEST} is not the one that was sealed")
 
 
@@ -449,10 +451,10 @@ def _data(folder: Path, seal: Seal) -> None:
     for path in _sampled(folder / MANIFEST_XXH) if MANIFEST_XXH in seal.manifests else _listed(folder):
         named += 1
         try:
-            found = os.lstat(os.path.join(os.fsencode(folder), path))
+            status = os.lstat(os.path.join(os.fsencode(folder), path))
         except (FileNotFoundError, NotADirectoryError):
             raise _broken(folder, f"{printable(os.fsdecode(path))} is missing") from None
-        if not stat.S_ISREG(found.st_mode):
+        if not stat.S_ISREG(status.st_mode):
             raise _broken(folder, f"{printable(os.fsdecode(path))} is no file")
     # A release of giants alone may have no line there.
     if not named and not any(files for _, _, files in os.walk(data)):

@@ -40,6 +40,6 @@ def write(where: Path, content: Mapping[str, object], what: str, verb: str) -> N
         ) from error
 
 
-def told(given: Given) -> str:
+def by_whom(given: Given) -> str:
     """`by alice on login1 at 15:04:05`."""
     return f"by {given.user} on {given.host} at {time.strftime('%H:%M:%S', time.localtime(given.at))}"

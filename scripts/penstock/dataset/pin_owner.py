@@ -24,10 +24,10 @@ class PinOwner(NamedTuple):
     @property
     def key(self) -> str:
         """The same for all pins of this job's start, or of this process."""
-        one = self.holder
-        if one.job:
-            return f"{os.geteuid()}-{one.cluster or 'cluster'}-{one.job}-{one.restart}"
-        return f"{os.geteuid()}-{one.host}-{one.pid}-{one.start}"
+        holder = self.holder
+        if holder.job:
+            return f"{os.geteuid()}-{holder.cluster or 'cluster'}-{holder.job}-{holder.restart}"
+        return f"{os.geteuid()}-{holder.host}-{holder.pid}-{holder.start}"
 
 
 def this_owner() -> PinOwner:
@@ -53,10 +53,10 @@ def _reader(pid: int) -> int:
     group, above = os.getpgrp(), _above(pid)
     if group != pid and group in above:
         return group
-    for one in above:
+    for ancestor in above:
         try:
-            if os.getpgid(one) != group:
-                return one
+            if os.getpgid(ancestor) != group:
+                return ancestor
         except OSError:
             break
     return above[0] if above else pid
@@ -64,8 +64,8 @@ def _reader(pid: int) -> int:
 
 def _above(pid: int) -> list[int]:
     """The processes above, the parent first."""
-    found: list[int] = []
+    ancestors: list[int] = []
     while (seen := process_stat(pid)) is not None and seen.parent > 0:
         pid = seen.parent
-        found.append(pid)
-    return found
+        ancestors.append(pid)
+    return ancestors

@@ -86,7 +86,7 @@ _FOREIGN = re.compile(r"[^A-Za-z0-9._-]")
 _TIME = "%Y-%m-%dT%H:%M:%SZ"
 
 
-class Pin(NamedTuple):
+class ReleasePin(NamedTuple):
     """One pin, as it lies there."""
 
     name: str
@@ -104,18 +104,18 @@ class Pin(NamedTuple):
 
     def words(self) -> str:
         """`pin 1000-...: alice, job 17 of cluster x, since 2026-11-23T18:00:00Z`."""
-        one = self.said
+        said = self.said
         if self.newer:
             reader = f"of a newer penstock (format {self.newer})"
-        elif one.job:
-            reader = f"job {brief(one.job)} of cluster {brief(one.cluster) or 'without a name'}"
+        elif said.job:
+            reader = f"job {brief(said.job)} of cluster {brief(said.cluster) or 'without a name'}"
         else:
-            reader = f"process {one.pid} ({brief(one.program) or '?'}) on {brief(one.host)}"
+            reader = f"process {said.pid} ({brief(said.program) or '?'}) on {brief(said.host)}"
         who = user_name(self.uid) or f"uid {self.uid}"
-        return printable(f"pin {self.name}: {who}, {reader}, since {brief(one.at)}")
+        return printable(f"pin {self.name}: {who}, {reader}, since {brief(said.at)}")
 
 
-class Held(NamedTuple):
+class ShownPins(NamedTuple):
     """Who holds a release."""
 
     words: Sequence[str] = ()
@@ -124,7 +124,7 @@ class Held(NamedTuple):
     """Further pins, by their names: whether they stand is not known."""
 
 
-def read_strictly(layout: DatasetLayout) -> list[Pin]:
+def read_strictly(layout: DatasetLayout) -> list[ReleasePin]:
     """`read`. Raises PreflightError where the folder of pins is there and cannot be looked into: a removal
     must not take that for an answer."""
     dataset_folders.check_shape(layout)
@@ -150,7 +150,7 @@ def names(layout: DatasetLayout, prefix: str = "") -> list[str]:
         return []
 
 
-def read(layout: DatasetLayout, of: Sequence[str] | None = None) -> list[Pin]:
+def read(layout: DatasetLayout, of: Sequence[str] | None = None) -> list[ReleasePin]:
     """The pins `of` these names that are whole, None: all, by name; also those that stand no more. None where
     there is no folder, or this account may not look. Raises as `names`."""
     dataset_folders.check_shape(layout)
@@ -160,12 +160,12 @@ def read(layout: DatasetLayout, of: Sequence[str] | None = None) -> list[Pin]:
         return []
 
 
-def _pins(posted: Sequence[Posting]) -> list[Pin]:
+def _pins(posted: Sequence[Posting]) -> list[ReleasePin]:
     pins = []
     for posting in posted:
         with contextlib.suppress(ValueError):
             said, newer = pin_file.from_json(posting.value), pin_file.newer(posting.value)
-            pins.append(Pin(posting.name, posting.uid, posting.made, said, newer))
+            pins.append(ReleasePin(posting.name, posting.uid, posting.made, said, newer))
     return pins
 
 
@@ -184,7 +184,7 @@ def strays(layout: DatasetLayout, known: Container[str], now: float) -> Iterator
                 yield name
 
 
-def ended(pin: Pin, now: float, longest: float, scheduler: Callable[[str, str], bool | None]) -> str:
+def ended(pin: ReleasePin, now: float, longest: float, scheduler: Callable[[str, str], bool | None]) -> str:
     """Why the pin stands no more, "" while it does: by the table above. `scheduler(job, cluster)` says
     whether the job has ended, None where it cannot."""
     said = pin.said
@@ -203,24 +203,24 @@ def held(
     longest: float,
     scheduler: Callable[[str, str], bool | None],
     of: Sequence[str] | None = None,
-) -> dict[str, list[Pin]]:
+) -> dict[str, list[ReleasePin]]:
     """The pins `of` these names, None: all, that stand, by release: by the file system's clock, as the times
     of pins are."""
     return standing(read(layout, of), clock.now(layout.pins), longest, scheduler)
 
 
 def standing(
-    pins: Iterable[Pin], now: float, longest: float, scheduler: Callable[[str, str], bool | None]
-) -> dict[str, list[Pin]]:
+    pins: Iterable[ReleasePin], now: float, longest: float, scheduler: Callable[[str, str], bool | None]
+) -> dict[str, list[ReleasePin]]:
     """Those that stand at `now`, by release."""
-    found: dict[str, list[Pin]] = {}
+    by_release: dict[str, list[ReleasePin]] = {}
     for pin in pins:
         if not ended(pin, now, longest, scheduler):
-            found.setdefault(pin.release, []).append(pin)
-    return found
+            by_release.setdefault(pin.release, []).append(pin)
+    return by_release
 
 
-def words(pins: Sequence[Pin]) -> list[str]:
+def words(pins: Sequence[ReleasePin]) -> list[str]:
     """NAMED of them in words, and a line that counts the others."""
     more = len(pins) - NAMED
     return [*(pin.words() for pin in pins[:NAMED]), *([f"and {more:,} more pins"] if more > 0 else [])]
@@ -230,7 +230,7 @@ def shown(
     layout: DatasetLayout,
     longest: float,
     scheduler: Callable[[str, str], bool | None],
-) -> dict[str, Held]:
+) -> dict[str, ShownPins]:
     """The pins that stand, by release, for people. Of each release OPENED at most are opened, and the others
     counted by their names; under "" those whose names are of no release that is there. Raises as `names`."""
     groups: dict[str, list[str]] = {}
@@ -238,11 +238,11 @@ def shown(
     for name in names(layout):
         groups.setdefault(digests.get(name.rpartition("-")[0].rpartition("-")[2], ""), []).append(name)
     opened = [name for group in groups.values() for name in group[:OPENED]]
-    found = held(layout, longest, scheduler, opened)
+    by_release = held(layout, longest, scheduler, opened)
     unopened = {release: max(0, len(group) - OPENED) for release, group in groups.items()}
     return {
-        release: Held([pin.words() for pin in found.get(release, [])], unopened.get(release, 0))
-        for release in found.keys() | {release for release, count in unopened.items() if count}
+        release: ShownPins([pin.words() for pin in by_release.get(release, [])], unopened.get(release, 0))
+        for release in by_release.keys() | {release for release, count in unopened.items() if count}
     }
 
 
@@ -250,39 +250,39 @@ def of_others(
     layout: DatasetLayout,
     longest: float,
     scheduler: Callable[[str, str], bool | None],
-) -> dict[str, list[Pin]]:
+) -> dict[str, list[ReleasePin]]:
     """The pins that stand, by release, without those of this job, or of the script or shell above this
     process. A release that has no other is not in it."""
     own = _safe(this_owner().key)
-    found: dict[str, list[Pin]] = {}
+    by_release: dict[str, list[ReleasePin]] = {}
     for release, pins in held(layout, longest, scheduler).items():
         for pin in pins:
             if not (pin.uid == os.geteuid() and pin.name.startswith(own)):
-                found.setdefault(release, []).append(pin)
-    return found
+                by_release.setdefault(release, []).append(pin)
+    return by_release
 
 
-def holding(longest: float = LONGEST_PIN) -> Callable[[DatasetLayout], Mapping[str, Held]]:
+def holding(longest: float = LONGEST_PIN) -> Callable[[DatasetLayout], Mapping[str, ShownPins]]:
     """What tables ask: `shown` of a dataset. No scheduler is asked: a job's pin is shown until it is too old,
     or gc removes it."""
     return lambda layout: shown(layout, longest, lambda *_: None)
 
 
-def pinned(layout: DatasetLayout, look: Callable[[], Published]) -> tuple[Published, Pin]:
+def pinned(layout: DatasetLayout, look: Callable[[], Published]) -> tuple[Published, ReleasePin]:
     """What `look` names, pinned: for this job, or the script or shell above this process; raises what
     `look` raises, PreflightError where this account cannot pin, FindingsError where each release that `look`
     names is being removed."""
     for number in range(TRIES):
-        found = look()
-        pin = _place(layout, found.release)
-        if not is_going(layout, found.release):
+        published = look()
+        pin = _place(layout, published.release)
+        if not is_going(layout, published.release):
             _replace_older(layout, pin)
-            return found, pin
+            return published, pin
         shared_files.withdraw(layout.pins, pin.name)
         time.sleep(number / 10)
     raise FindingsError(
         "the release is being removed",
-        where=str(layout.release(found.release)),
+        where=str(layout.release(published.release)),
         hint=f"`penstock releases {layout.dataset}` names those that stay",
     )
 
@@ -290,7 +290,7 @@ def pinned(layout: DatasetLayout, look: Callable[[], Published]) -> tuple[Publis
 def of_reader(
     layout: DatasetLayout,
     look: Callable[[str | None], Published],
-) -> tuple[Published, Pin]:
+) -> tuple[Published, ReleasePin]:
     """The release that this reader was given first, as `look` has it; where it was given none, that of
     `look(None)`. It is pinned. The reader is the job, also where it was started again since; outside of a job
     that the kernel proves, the script or shell above this process. Of several processes that ask at once all
@@ -299,19 +299,19 @@ def of_reader(
     while True:
         given = first(layout)
         if given is None:
-            found, pin = pinned(layout, partial(look, None))
+            published, pin = pinned(layout, partial(look, None))
         elif _start(given.said) == _start(reader) and not is_going(layout, given.release):
             return look(given.release), given
         else:
             # A pin of each start, so that the oldest one need not last as long as the job.
-            found, pin = pinned(layout, partial(look, given.release))
+            published, pin = pinned(layout, partial(look, given.release))
         given = first(layout)
-        if given is None or given.release == found.release:
-            return found, pin
+        if given is None or given.release == published.release:
+            return published, pin
         shared_files.withdraw(layout.pins, pin.name)
 
 
-def first(layout: DatasetLayout) -> Pin | None:
+def first(layout: DatasetLayout) -> ReleasePin | None:
     """The oldest pin of this reader; None where it has none."""
     reader = _reader(this_owner().holder)
     mine = [
@@ -348,12 +348,13 @@ def make_folder(context: Context, layout: DatasetLayout, release: str) -> None:
         context.emit(events.Warned(layout.dataset, "pins", text))
 
 
-def _place(layout: DatasetLayout, release: str) -> Pin:
+def _place(layout: DatasetLayout, release: str) -> ReleasePin:
     owner = this_owner()
-    one = owner.holder
+    holder = owner.holder
     said = PinFile(
-        release, _text(datetime.now(UTC).timestamp()), one.user, one.host, one.boot, one.namespace,
-        one.pid, one.start, owner.program, one.job, one.cluster, one.restart if one.job else "",
+        release, _text(datetime.now(UTC).timestamp()), holder.user, holder.host, holder.boot,
+        holder.namespace, holder.pid, holder.start, owner.program, holder.job, holder.cluster,
+        holder.restart if holder.job else "",
     )  # fmt: skip
     name = f"{_safe(owner.key)}-{_digest(release)}-{secrets.token_hex(4)}"
     try:
@@ -384,35 +385,35 @@ def _place(layout: DatasetLayout, release: str) -> Pin:
             hint="the folder takes pins of those who may read the release: where its group changed since, "
             "the owner's next publish or rollback corrects it; on a mount that is read-only nobody can pin",
         ) from None
-    return Pin(name, os.geteuid(), datetime.now(UTC).timestamp(), said)
+    return ReleasePin(name, os.geteuid(), datetime.now(UTC).timestamp(), said)
 
 
 def _digest(release: str) -> str:
     return hashlib.sha256(release.encode("utf-8", "surrogateescape")).hexdigest()[:8]
 
 
-def _replace_older(layout: DatasetLayout, pin: Pin) -> None:
+def _replace_older(layout: DatasetLayout, pin: ReleasePin) -> None:
     """Take back older pins of the same job (or process) and release. Of several that do it at once, the
     newest stays."""
     same = pin.name.rpartition("-")[0] + "-"
     mine = [one for one in read(layout, names(layout, same)) if one.uid == os.geteuid()]
     own = next(((one.made, one.name) for one in mine if one.name == pin.name), None)
-    for one in mine:
-        if own is not None and (one.made, one.name) < own:
+    for candidate in mine:
+        if own is not None and (candidate.made, candidate.name) < own:
             with contextlib.suppress(OSError):
-                shared_files.withdraw(layout.pins, one.name)
+                shared_files.withdraw(layout.pins, candidate.name)
 
 
 def _safe(key: str) -> str:
     return _FOREIGN.sub("_", key)[:180]
 
 
-def _holder(pin: Pin) -> Holder:
-    one = pin.said
+def _holder(pin: ReleasePin) -> Holder:
+    said = pin.said
     return Holder(
-        run="", command="gate", user=one.user, host=one.host, boot=one.boot, namespace=one.namespace,
-        pid=one.pid, start=one.start, job=one.job, restart=one.restart, nonce="", since=one.at,
-        cluster=one.cluster,
+        run="", command="gate", user=said.user, host=said.host, boot=said.boot, namespace=said.namespace,
+        pid=said.pid, start=said.start, job=said.job, restart=said.restart, nonce="", since=said.at,
+        cluster=said.cluster,
     )  # fmt: skip
 
 

@@ -163,10 +163,10 @@ def moved(elements: Iterable[ElementReceipt], since: float = 0.0) -> int:
     return sum(one.bytes - _before(one, since) for one in elements if one.ended > since)
 
 
-def _before(one: ElementReceipt, since: float) -> int:
+def _before(receipt: ElementReceipt, since: float) -> int:
     """An element that outlives its controller had moved some when the next one came."""
-    at_first = one.bytes - one.done_bytes + one.linked_bytes
-    return max([at_first, *(size for after, _, size in one.samples if one.started + after <= since)])
+    at_first = receipt.bytes - receipt.done_bytes + receipt.linked_bytes
+    return max([at_first, *(size for after, _, size in receipt.samples if receipt.started + after <= since)])
 
 
 def keep(run: Run, receipt: StepReceipt, elements: Iterable[ElementReceipt] = ()) -> None:
@@ -197,10 +197,10 @@ def published(run: Run, name: str) -> StepReceipt:
 def file_digest(path: Path) -> str:
     """`sha256:<hex>` of a small file of the run. Raises OSError, NotPlainError."""
     with plain_files.opened(path) as stream:
-        seen = os.fstat(stream.fileno())
-        if seen.st_size > _LARGE and seen.st_blocks * 512 * _SPARSE < seen.st_size:
+        status = os.fstat(stream.fileno())
+        if status.st_size > _LARGE and status.st_blocks * 512 * _SPARSE < status.st_size:
             # A hole of a terabyte is read for half an hour.
-            raise plain_files.NotPlainError(f"nearly all of its {seen.st_size} bytes are a hole", path)
+            raise plain_files.NotPlainError(f"nearly all of its {status.st_size} bytes are a hole", path)
         return f"sha256:{hashlib.file_digest(stream, 'sha256').hexdigest()}"
 
 

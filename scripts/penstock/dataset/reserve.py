@@ -67,12 +67,12 @@ def _fill(folder: Path, files: int, size: int) -> None:
         os.chmod(folder, _MODE)
     missing = {f"{number:02d}" for number in range(files)}
     for name in os.listdir(folder):
-        seen = os.lstat(folder / name)
-        if stat.S_ISDIR(seen.st_mode):
+        status = os.lstat(folder / name)
+        if stat.S_ISDIR(status.st_mode):
             # One of another account that holds files stays: its owner alone can empty it.
             with contextlib.suppress(OSError):
                 os.rmdir(folder / name)
-        elif name in missing and _is_whole(seen, size):
+        elif name in missing and _is_whole(status, size):
             missing.remove(name)
         else:
             os.unlink(folder / name)
@@ -90,10 +90,10 @@ def _fill(folder: Path, files: int, size: int) -> None:
             os.close(fd)
 
 
-def _is_whole(seen: os.stat_result, size: int) -> bool:
+def _is_whole(status: os.stat_result, size: int) -> bool:
     """Whether its removal frees what it is there for."""
-    own = seen.st_uid == os.geteuid() and seen.st_nlink == 1
-    return stat.S_ISREG(seen.st_mode) and own and seen.st_size == size
+    own = status.st_uid == os.geteuid() and status.st_nlink == 1
+    return stat.S_ISREG(status.st_mode) and own and status.st_size == size
 
 
 def give(folder: Path, most: int | None = None, *, keep: int = 0) -> bool:

@@ -64,15 +64,15 @@ def sealed_run(layout: DatasetLayout, release: str) -> str | None:
 def amended(layout: DatasetLayout) -> dict[str, tuple[str, str]]:
     """Runs of releases that followed their source: the digests of the listing that each froze, and of the
     one that its release holds."""
-    found = {}
+    digests = {}
     for release in dataset_folders.releases(layout):
         try:
             stored = seals.find(layout, release)
         except FailedError:
             continue
         if stored and stored.seal.amended:
-            found[stored.seal.run] = stored.seal.listing, stored.seal.amended.listing
-    return found
+            digests[stored.seal.run] = stored.seal.listing, stored.seal.amended.listing
+    return digests
 
 
 def replaced(layout: DatasetLayout) -> frozenset[str]:

@@ -109,17 +109,17 @@ class ArrayBook:
     def all(self) -> list[ArrayLine]:
         """Every array that was submitted, or was about to be, in that order: of each what all its
         lines say. Raises as `open`."""
-        found: dict[str, ArrayLine] = {}
+        arrays: dict[str, ArrayLine] = {}
         for line in self._lines():
             if line.intent:
-                found[line.intent] = line
-            elif old := found.get(line.submitted):
-                found[old.name] = old._replace(array=line.array, at=line.at)
-            elif old := found.get(line.throttled):
-                found[old.name] = old._replace(at_once=line.at_once)
-            elif old := found.get(line.ended):
-                found[old.name] = old._replace(ended=line.ended, starts=line.starts)
-        return list(found.values())
+                arrays[line.intent] = line
+            elif old := arrays.get(line.submitted):
+                arrays[old.name] = old._replace(array=line.array, at=line.at)
+            elif old := arrays.get(line.throttled):
+                arrays[old.name] = old._replace(at_once=line.at_once)
+            elif old := arrays.get(line.ended):
+                arrays[old.name] = old._replace(ended=line.ended, starts=line.starts)
+        return list(arrays.values())
 
     def indices(self, name: str) -> Sequence[int]:
         """Of the submission of this name; () when it is not known."""

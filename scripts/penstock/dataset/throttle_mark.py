@@ -34,6 +34,6 @@ def read(run: RunLayout) -> Throttle:
         return Throttle()
 
 
-def told(mark: Throttle) -> str:
+def by_whom(mark: Throttle) -> str:
     """`by alice on login1 at 15:04:05`."""
-    return orders.told(mark.given)
+    return orders.by_whom(mark.given)

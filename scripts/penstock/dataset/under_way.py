@@ -48,7 +48,7 @@ _NAMED = 64
 """Characters that are shown of a host or cluster."""
 
 
-class Staging(NamedTuple):
+class StagingNotice(NamedTuple):
     """A notice that counts."""
 
     notice: UnderWay
@@ -135,7 +135,7 @@ def _write(layout: DatasetLayout, notice: UnderWay) -> None:
         shared_files.write_notice(layout.under_way, document.UNDER_WAY.to_json(notice))
 
 
-def find(layout: DatasetLayout) -> Staging | None:
+def find(layout: DatasetLayout) -> StagingNotice | None:
     """By the table above; None where nothing is to be shown. Raises nothing for what lies there."""
     try:
         owner = layout.folder.lstat().st_uid
@@ -148,10 +148,10 @@ def find(layout: DatasetLayout) -> Staging | None:
     if status.st_uid != owner or not (known and _JOB.fullmatch(notice.job) and _TIME.fullmatch(notice.since)):
         return None
     alive = notice.step == SUBMITTED or clock.now(layout.pins) - status.st_mtime <= clock.BOUND
-    return Staging(notice, owner, status.st_mtime, alive)
+    return StagingNotice(notice, owner, status.st_mtime, alive)
 
 
-def advice(layout: DatasetLayout, staging: Staging | None) -> str:
+def advice(layout: DatasetLayout, staging: StagingNotice | None) -> str:
     """What an account is to do that finds nothing published: what it may do, and what is not done already."""
     if staging is not None and staging.alive:
         job = staging.notice.job

@@ -127,7 +127,7 @@ def advice(dataset: str, counts: Iterable[str]) -> str:
     return "what was not published is left to you: remove it by hand, then audit again"
 
 
-def told(counts: Mapping[str, int]) -> str:
+def counts_text(counts: Mapping[str, int]) -> str:
     """`3 changed, 1 missing`; of kinds that another account may have written."""
     return ", ".join(f"{count} {brief(kind)}" for kind, count in sorted(counts.items()))
 
@@ -146,10 +146,10 @@ def audited(verdict: Verdict, audit: LastAudit, choice: AuditSelection, *, compa
         return (choice.kind == "whole" and not audit.skipped) or kind not in BYTES
 
     stands = []
-    for one in verdict.stands:
-        counts = {kind: count for kind, count in one.counts.items() if not falls(kind)}
-        if counts and one.audit != audit.audit:
-            stands.append(one._replace(counts=counts))
+    for findings in verdict.stands:
+        counts = {kind: count for kind, count in findings.counts.items() if not falls(kind)}
+        if counts and findings.audit != audit.audit:
+            stands.append(findings._replace(counts=counts))
     if audit.counts:
         stands.append(StandingFindings(audit.audit, audit.began, audit.counts))
     read = _read(verdict.read, audit, choice) if compared and not audit.skipped else verdict.read
@@ -177,11 +177,11 @@ def mended(verdict: Verdict, audit: str, fell: Mapping[str, Mapping[str, int]], 
     """After a repair of another release restored files that this one shares with it; `audit` is the one that
     it went by. `fell`: by this release's audits, the kinds of their findings that this repaired."""
     stands = []
-    for one in verdict.stands:
-        gone = fell.get(one.audit, {})
-        counts = {kind: left for kind, n in one.counts.items() if (left := n - gone.get(kind, 0)) > 0}
+    for findings in verdict.stands:
+        gone = fell.get(findings.audit, {})
+        counts = {kind: left for kind, n in findings.counts.items() if (left := n - gone.get(kind, 0)) > 0}
         if counts:
-            stands.append(one._replace(counts=counts))
+            stands.append(findings._replace(counts=counts))
     left = sum(sum(one.counts.values()) for one in stands)
     return verdict._replace(stands=stands, repair=LastRepair(now(), audit, repaired, left))
 
@@ -195,16 +195,16 @@ def read_since(verdict: Verdict | None, seal: Seal) -> datetime | None:
     """Since when every byte was read back and compared, by one audit, by all slices of a rotation, or before
     the release was published; the latest of them, None if it never was. Each by the moment when the file was
     read that was read first."""
-    found: list[datetime] = []
+    moments: list[datetime] = []
     if seal.evidence.oldest_read:
-        found.append(_time(seal.evidence.oldest_read))
+        moments.append(_time(seal.evidence.oldest_read))
     read = verdict.read if verdict else ReadBack()
     if read.whole:
-        found.append(_time(read.whole))
+        moments.append(_time(read.whole))
     for turns, seen in read.slices.items():
         if len(seen) == turns:
-            found.append(min(map(_time, seen.values())))
-    return max(found, default=None)
+            moments.append(min(map(_time, seen.values())))
+    return max(moments, default=None)
 
 
 def now() -> str:

@@ -49,7 +49,7 @@ def obey(watch: Watch) -> None:
         return
     watch.throttled = said
     most = slots_of(watch)
-    watch.note(f"at most {human.counted(most, 'element')} at once from now on, {throttle_mark.told(said)}")
+    watch.note(f"at most {human.counted(most, 'element')} at once from now on, {throttle_mark.by_whom(said)}")
     if most > before:
         watch.widen(most)
     share_out(watch)

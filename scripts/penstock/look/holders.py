@@ -6,14 +6,14 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING
 
-from penstock.dataset.pins import Held
+from penstock.dataset.pins import ShownPins
 
 if TYPE_CHECKING:
     from penstock.core.layout import DatasetLayout
 
-Holders = Callable[["DatasetLayout"], Mapping[str, Held]]
+Holders = Callable[["DatasetLayout"], Mapping[str, ShownPins]]
 """Of a dataset: each release that is held, and by whom."""
 
 
-def nobody(_: DatasetLayout) -> Mapping[str, Held]:
+def nobody(_: DatasetLayout) -> Mapping[str, ShownPins]:
     return {}

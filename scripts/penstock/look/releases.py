@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from penstock.core.documents.catalogue_rows import DatasetRow, OwnerJson, ReleaseRow, StagingRow
     from penstock.core.layout import DatasetLayout
     from penstock.dataset.gate import Judgement
-    from penstock.dataset.pins import Held
+    from penstock.dataset.pins import ShownPins
     from penstock.dataset.seals import Stored
     from penstock.look.holders import Holders
 
@@ -105,7 +105,7 @@ def release_row(
     layout: DatasetLayout,
     name: str,
     current: str | None,
-    held: Held | None,
+    held: ShownPins | None,
     now: datetime,
     *,
     owners: Sequence[str] | None = None,
@@ -129,7 +129,7 @@ def _owner(path: Path) -> OwnerJson | None:
         return None
 
 
-def _row(judgement: Judgement, current: str | None, held: Held | None, now: datetime) -> ReleaseRow:
+def _row(judgement: Judgement, current: str | None, held: ShownPins | None, now: datetime) -> ReleaseRow:
     last = verdicts.last(judgement.verdict)
     row: ReleaseRow = {
         "release": judgement.release,

@@ -550,6 +550,6 @@ def judge(result: AuditResult) -> None:
         raise FindingsError(
             "the audit found deviations",
             where=f"{result['dataset']}/{result['release']}",
-            why=verdicts.told(result["counts"]),
+            why=verdicts.counts_text(result["counts"]),
             hint=f"they are listed in {result['all_findings']}; {advice}",
         )

@@ -199,7 +199,7 @@ def _repair(
         raise FindingsError(
             "the release is damaged, and is not repaired while others read it",
             where=str(layout.release(release)),
-            why=f"{verdicts.told(counts)}; {'; '.join(pin.words() for pin in held[:NAMED])}{more}",
+            why=f"{verdicts.counts_text(counts)}; {'; '.join(pin.words() for pin in held[:NAMED])}{more}",
             hint="when they have ended, run the same again; "
             f"`penstock repair {layout.dataset}` looks at no pin",
         )

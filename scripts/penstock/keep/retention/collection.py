@@ -41,7 +41,7 @@ if TYPE_CHECKING:
     from penstock.core.documents.step_results import Frees
     from penstock.core.layout import DatasetLayout
     from penstock.dataset.context import Context
-    from penstock.dataset.pins import Pin
+    from penstock.dataset.pins import ReleasePin
     from penstock.dataset.run import Run
     from penstock.keep.retention.decision import ReleaseDecision
     from penstock.keep.retention.survey import ReleaseSurvey
@@ -194,7 +194,7 @@ def _named_away(
     return decisions
 
 
-def _pin_named(context: Context, layout: DatasetLayout, name: str) -> Pin:
+def _pin_named(context: Context, layout: DatasetLayout, name: str) -> ReleasePin:
     """Raises PreflightError where there is none of that name."""
     same = [there for there in pins.names(layout, name) if there == name]
     pin = next(iter(pins.read(layout, same)), None)
@@ -207,7 +207,7 @@ def _pin_named(context: Context, layout: DatasetLayout, name: str) -> Pin:
     return pin
 
 
-def take_back(context: Context, layout: DatasetLayout, name: str) -> Pin:
+def take_back(context: Context, layout: DatasetLayout, name: str) -> ReleasePin:
     """Remove a reader's pin, with a line in the history. By the dataset's owner, under its lock. Raises as
     `_pin_named`."""
     pin = _pin_named(context, layout, name)

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from penstock.core.layout import DatasetLayout
     from penstock.dataset.context import Context
     from penstock.dataset.current_pointer import Move
-    from penstock.dataset.pins import Pin
+    from penstock.dataset.pins import ReleasePin
     from penstock.target.hold import Hold
 
 _MADE = re.compile(r"[0-9]{8}-[0-9a-f]{8}(\.[0-9]+)?")
@@ -55,7 +55,7 @@ def look(context: Context, layout: DatasetLayout, unpinned: Container[str] = ())
     current = dataset_folders.current(layout) if dataset_folders.leads(layout) else None
     moves = current_pointer.moves(layout)
     now = clock.checked(layout.releases)
-    pinned: dict[str, list[Pin]] = {}
+    pinned: dict[str, list[ReleasePin]] = {}
     ended: dict[str, str] = {}
     scheduler = partial(liveness.scheduler, context)
     there = pins.read_strictly(layout)
