@@ -12,7 +12,7 @@ from penstock.cluster.port import State
 from penstock.cluster.slurm import client
 from penstock.cluster.slurm.cluster import SlurmCluster
 from penstock.cluster.slurm.command_line import SlurmCommands
-from penstock.cluster.slurm.facts import Facts, Trial
+from penstock.cluster.slurm.facts import Facts, JobTrial
 from penstock.cluster.slurm.job_states import NO_ELEMENT
 from penstock.cluster.slurm.submission import single_arguments
 from penstock.config.settings import ClusterConfig, JobOptions
@@ -155,7 +155,7 @@ def test_nodes_that_failed_are_excluded_by_name(commands: Commands) -> None:
     slurm.keep_off("18", ["n3", "n4", "gpu_01"])
     assert commands.words("scontrol") == ["update JobId=18 ExcNodeList=gpu_01,n[3-4]"]
     assert "--nodelist=gpu_01" in single_arguments("penstock-probe", JobOptions(core_spec=None), "gpu_01")
-    assert slurm.trial(JobOptions(core_spec=None), exclude=["n3", "n4"]) == Trial()
+    assert slurm.trial(JobOptions(core_spec=None), exclude=["n3", "n4"]) == JobTrial()
     assert "--exclude=n[3-4]" in commands.words("sbatch")[0].split()
     with pytest.raises(ConfigError):
         slurm.keep_off("18", ["n3 JobId=1"])
@@ -213,8 +213,8 @@ def test_jobs_of_everybody_are_read_with_their_nodes(commands: Commands) -> None
 def test_when_a_job_that_is_not_submitted_would_start(commands: Commands) -> None:
     """Slurm 22.05.8, with SLURM_TIME_FORMAT=%s; 24.11.5 has the same words."""
     commands.answers("sbatch", "sbatch: Job 6 to start at 1795669828 using 1 processors on nodes n3\n")
-    assert SlurmCommands().trial(JobOptions(core_spec=None)) == Trial(start=1795669828.0)
+    assert SlurmCommands().trial(JobOptions(core_spec=None)) == JobTrial(start=1795669828.0)
     commands.answers("sbatch", "allocation failure: Invalid node name specified\n", 1)
-    assert SlurmCommands().trial(JobOptions(core_spec=None)) == Trial(
+    assert SlurmCommands().trial(JobOptions(core_spec=None)) == JobTrial(
         "allocation failure: Invalid node name specified"
     )

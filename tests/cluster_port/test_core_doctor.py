@@ -10,7 +10,7 @@ from tests.support import machines
 
 from penstock.cluster.slurm import core_doctor, core_settings
 from penstock.cluster.slurm.core_doctor import Job
-from penstock.cluster.slurm.facts import Settings
+from penstock.cluster.slurm.facts import SlurmSettings
 from penstock.config.settings import JobOptions
 from penstock.core import cpu_lists
 from penstock.core.checks import CheckResult
@@ -38,8 +38,8 @@ KEEPING = BARE._replace(reserved=2, cpu_spec="17,35", memory_spec=20 << 30)
 WHOLE = Job(2, True)
 
 
-def site(written: str = "", **values: str) -> Settings:
-    return Settings({**RIGHT, **values}, written)
+def site(written: str = "", **values: str) -> SlurmSettings:
+    return SlurmSettings({**RIGHT, **values}, written)
 
 
 def found(results: list[CheckResult], about: str) -> CheckResult:
@@ -180,7 +180,7 @@ def test_l1_what_confines_jobs(
     values: dict[str, str], conf: FileValue | None, about: str, verdict: str, words: str
 ) -> None:
     """L1: the rows of `core_settings._confined` and `_select`. "" is not shown."""
-    settings = Settings({name: value for name, value in {**RIGHT, **values}.items() if value})
+    settings = SlurmSettings({name: value for name, value in {**RIGHT, **values}.items() if value})
     one = found(core_settings.results(settings, [BARE], [2], conf), about)
     assert one.verdict == verdict
     assert words in one.found

@@ -9,7 +9,7 @@ from tests.cluster_port.test_slurm_rules import Scripted, Visited, cluster_of, s
 
 from penstock.cluster.slurm import probe_job
 from penstock.cluster.slurm.client import CommandOutput, problem
-from penstock.cluster.slurm.facts import Trial
+from penstock.cluster.slurm.facts import JobTrial
 from penstock.cluster.slurm.job_states import read_squeue
 from penstock.cluster.slurm.nodes import is_lost
 from penstock.config.settings import ClusterConfig, JobOptions
@@ -60,9 +60,9 @@ class Full(Scripted):
         super().__init__()
         self.why, self.tried = why, tried
 
-    def trial(self, options: JobOptions, exclude: Sequence[str] = ()) -> Trial:
+    def trial(self, options: JobOptions, exclude: Sequence[str] = ()) -> JobTrial:
         if self.tried:
-            return Trial(self.tried)
+            return JobTrial(self.tried)
         raise QueueFullError("sbatch failed", why=self.why)
 
     def submit_array(self, spec: ArraySpec, at_once: int, options: JobOptions, script: str) -> str:

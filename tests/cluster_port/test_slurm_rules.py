@@ -9,11 +9,11 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from penstock.cluster.port import VISIT_FAILED, Accounted, ArraySpec, Cause, State, Status, Visit, Written
+from penstock.cluster.port import VISIT_FAILED, Accounted, ArraySpec, Cause, State, Status, Visit, VisitAnswer
 from penstock.cluster.slurm import cluster as slurm_cluster
 from penstock.cluster.slurm import probe_job
 from penstock.cluster.slurm.cluster import SlurmCluster
-from penstock.cluster.slurm.facts import Association, Facts, JobSeen, Partition, Qos, Settings, Trial
+from penstock.cluster.slurm.facts import Association, Facts, JobSeen, JobTrial, Partition, Qos, SlurmSettings
 from penstock.cluster.slurm.job_states import SlurmElement
 from penstock.cluster.slurm.nodes import Node
 from penstock.cluster.slurm.submission import single_arguments, together_arguments
@@ -65,8 +65,8 @@ class Scripted:
     def facts(self) -> Facts:
         return Facts("24.11", 1001, self.obeys, self.books, "lab", 30.0)
 
-    def settings(self) -> Settings:
-        return Settings({"AllowSpecResourcesUsage": "Yes" if self.obeys else "No", **self.configured})
+    def settings(self) -> SlurmSettings:
+        return SlurmSettings({"AllowSpecResourcesUsage": "Yes" if self.obeys else "No", **self.configured})
 
     def nodes(self) -> list[Node]:
         return []
@@ -83,8 +83,8 @@ class Scripted:
     def qos(self, name: str) -> Qos | None:
         return None
 
-    def trial(self, options: JobOptions, exclude: Sequence[str] = ()) -> Trial:
-        return Trial("no nodes are left" if set(exclude) >= {"n1", "n2"} else self.refused)
+    def trial(self, options: JobOptions, exclude: Sequence[str] = ()) -> JobTrial:
+        return JobTrial("no nodes are left" if set(exclude) >= {"n1", "n2"} else self.refused)
 
     def submit_array(self, spec: ArraySpec, at_once: int, options: JobOptions, script: str) -> str:
         if self.refused:
@@ -485,16 +485,16 @@ def test_the_answer_of_a_visit_is_handed_over_with_its_node(
 ) -> None:
     monkeypatch.setattr(probe_job, "ANSWER_GRACE", 0.1)
     slurm = Visited(statuses=[0], answers=tmp_path, answer=answer)
-    heard: list[tuple[str, Written]] = []
+    heard: list[tuple[str, VisitAnswer]] = []
 
-    def read(node: str, written: Written) -> str:
+    def read(node: str, written: VisitAnswer) -> str:
         heard.append((node, written))
         return why
 
     visit = Visit(("visit",), "{}", tmp_path, "look", read)
     probe = probe_job.Probe(ClusterConfig(backend="slurm"), None, visit)
     assert probe_job.run(slurm, probe, [(JobOptions(), [])]) == told
-    assert heard == ([("n07", Written("{}", os.geteuid(), os.getegid()))] if answer else [])
+    assert heard == ([("n07", VisitAnswer("{}", os.geteuid(), os.getegid()))] if answer else [])
     assert list(tmp_path.iterdir()) == []
 
 

@@ -9,7 +9,7 @@ import pytest
 from tests.cluster_port.test_slurm_rules import Scripted
 
 from penstock.cluster.slurm import start_forecast
-from penstock.cluster.slurm.facts import Trial
+from penstock.cluster.slurm.facts import JobTrial
 from penstock.config.settings import JobOptions
 from penstock.core.errors import QueueFullError
 
@@ -54,11 +54,11 @@ def test_with_auto_the_time_of_elements_that_nobody_can_estimate_is_asked_for() 
     class Asked(Scripted):
         full = False
 
-        def trial(self, options: JobOptions, exclude: Sequence[str] = ()) -> Trial:
+        def trial(self, options: JobOptions, exclude: Sequence[str] = ()) -> JobTrial:
             if self.full:
                 raise QueueFullError("sbatch failed")
             self.options.append(options)
-            return Trial(start=time.time() + 86400)
+            return JobTrial(start=time.time() + 86400)
 
     slurm = Asked()
     (result,) = start_forecast.results(slurm, JobOptions(core_spec=None), 2 * HOUR)

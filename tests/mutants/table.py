@@ -496,14 +496,14 @@ MUTANTS = (
     ),
     Mutant(
         "what accounting alone calls alive is alive",
-        "if one.element in missing and one.status.state.ended:",
-        "if one.element in missing:",
+        "if element.element in missing and element.status.state.ended:",
+        "if element.element in missing:",
         "tests/cluster_port/test_slurm_rules.py::test_what_accounting_calls_alive_is_lost",
     ),
     Mutant(
         "another job of the same number is the array",
-        'return [one for one in seen if not name or one.name in ("", name)]',
-        "return list(seen)",
+        'return [one for one in elements if not name or one.name in ("", name)]',
+        "return list(elements)",
         "tests/cluster_port/test_slurm_rules.py::test_an_id_that_another_job_has_now_is_not_the_arrays",
     ),
     Mutant(

@@ -103,11 +103,11 @@ class LocalCluster(Cluster):
         with self._changed:
             if array not in self._arrays:
                 return
-            found = self._arrays[array]
+            elements = self._arrays[array].elements
             chosen = [
-                found.elements[i]
-                for i in (indices if indices is not None else found.elements)
-                if i in found.elements and not found.elements[i].status.state.ended
+                elements[i]
+                for i in (indices if indices is not None else elements)
+                if i in elements and not elements[i].status.state.ended
             ]
             for element in chosen:
                 element.cancelled = True

@@ -161,7 +161,7 @@ VISIT_FAILED = 85
 """The exit status of a visit that failed: none that a shell (126, 127) or a cluster itself gives."""
 
 
-class Written(NamedTuple):
+class VisitAnswer(NamedTuple):
     """What a visit wrote."""
 
     text: str
@@ -170,7 +170,7 @@ class Written(NamedTuple):
     gid: int
 
 
-def _as_it_stands(_: str, answer: Written) -> str:
+def _as_it_stands(_: str, answer: VisitAnswer) -> str:
     return answer.text
 
 
@@ -188,7 +188,7 @@ class Visit:
     """The folder for FILE, visible here and on the node; preflight removes FILE."""
     hint: str = ""
     """What a person can do when the visit fails."""
-    read: Callable[[str, Written], str] = _as_it_stands
+    read: Callable[[str, VisitAnswer], str] = _as_it_stands
     """Takes a node's name and its answer, as it stands in FILE; returns why the visit failed there, "" where
     it did not."""
 
@@ -227,11 +227,11 @@ class Cluster(ABC):
         return ()
 
     def core_results(
-        self, steps: Sequence[str], seen: Mapping[str, NodeCores | None]
+        self, steps: Sequence[str], cores: Mapping[str, NodeCores | None]
     ) -> Mapping[str, Sequence[CheckResult]]:
         """After `check`: how the cluster keeps the jobs of these steps off cores that its nodes need for
         themselves, by the names of nodes, "" for the cluster as a whole; what is said of a node ends with
-        ` on <name>`. `seen` is what nodes said of their cores; None: nothing. Empty where the cluster
+        ` on <name>`. `cores` is what nodes said of their cores; None: nothing. Empty where the cluster
         reserves no cores, or was not reached. Raises TransientError and FailedError."""
         return {}
 

@@ -24,11 +24,11 @@ def read_job_environment(environment: Mapping[str, str] = os.environ) -> JobEnvi
     """The job environment of this process. Nothing says which backend started it, and a local element may run
     inside a SLURM job: so SLURM's variables are read wherever they are set, and `PENSTOCK_CPUS` gives the
     number of CPUs where SLURM's do not."""
-    found = slurm.read(environment)
+    job = slurm.read(environment)
     given = environment.get(GIVEN_CPUS, "")
-    if found.cpus is None and given.isdecimal() and int(given) > 0:
-        found = found._replace(cpus=int(given), cpus_from=GIVEN_CPUS)
-    return found
+    if job.cpus is None and given.isdecimal() and int(given) > 0:
+        job = job._replace(cpus=int(given), cpus_from=GIVEN_CPUS)
+    return job
 
 
 def constrained_cores(environment: Mapping[str, str], root: str | os.PathLike[str] = "/") -> FileValue | None:

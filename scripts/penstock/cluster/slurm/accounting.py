@@ -28,7 +28,7 @@ def read_usage(text: str, array: str) -> Sequence[Accounted]:
     | `78_3`                                 | nothing: another array                                    |
     | another number of fields               | nothing                                                   |
     """
-    found: dict[int, Accounted] = {}
+    accounts: dict[int, Accounted] = {}
     for line in job_rows(text):
         fields = line.split("|")
         if len(fields) != 1 + USAGE_FIELDS.count(","):
@@ -39,25 +39,25 @@ def read_usage(text: str, array: str) -> Sequence[Accounted]:
         if owner != array or not task.isdecimal():
             continue
         index = int(task)
-        one = found.get(index, Accounted(index, starts=0))
+        account = accounts.get(index, Accounted(index, starts=0))
         if step:
             peak = _bytes(memory)
             if peak is not None:
-                one = one._replace(memory_peak=max(peak, one.memory_peak or 0))
+                account = account._replace(memory_peak=max(peak, account.memory_peak or 0))
         elif began := _number(started):
             queued = _number(submitted)
-            one = one._replace(
-                starts=one.starts + 1,
-                submitted=min(one.submitted, queued) if one.submitted else queued,
-                started=max(one.started, began),
-                ended=_number(ended) if began >= one.started else one.ended,
-                waited=one.waited + max(0.0, began - queued),
-                seconds=one.seconds + _number(elapsed),
-                granted_seconds=one.granted_seconds + _number(granted),
-                cpu_seconds=_added(one.cpu_seconds, read_time(used)),
+            account = account._replace(
+                starts=account.starts + 1,
+                submitted=min(account.submitted, queued) if account.submitted else queued,
+                started=max(account.started, began),
+                ended=_number(ended) if began >= account.started else account.ended,
+                waited=account.waited + max(0.0, began - queued),
+                seconds=account.seconds + _number(elapsed),
+                granted_seconds=account.granted_seconds + _number(granted),
+                cpu_seconds=_added(account.cpu_seconds, read_time(used)),
             )
-        found[index] = one
-    return [one for _, one in sorted(found.items()) if one.starts]
+        accounts[index] = account
+    return [one for _, one in sorted(accounts.items()) if one.starts]
 
 
 def _added(sum_so_far: float | None, more: float) -> float | None:

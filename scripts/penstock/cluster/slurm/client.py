@@ -189,11 +189,11 @@ def ask(*command: str, extra: Mapping[str, str] | None = None) -> str:
 def problem(program: str, answer: CommandOutput) -> PenstockError:
     """The error that an unsuccessful answer stands for."""
     kind = kind_of(answer.words)
-    told: dict[type[PenstockError], str] = {
+    sentences: dict[type[PenstockError], str] = {
         OverloadedError: f"{program} has to back off",
         TransientError: f"{program} did not reach SLURM",
     }
-    return kind(told.get(kind, f"{program} failed"), why=answer.words)
+    return kind(sentences.get(kind, f"{program} failed"), why=answer.words)
 
 
 def kind_of(words: str) -> type[PenstockError]:

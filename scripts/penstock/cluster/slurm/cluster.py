@@ -113,7 +113,7 @@ class SlurmCluster(Cluster):
         return site.check(self._slurm, self._config, steps, self._facts, probe, met=met)
 
     def core_results(
-        self, steps: Sequence[str], seen: Mapping[str, NodeCores | None]
+        self, steps: Sequence[str], cores: Mapping[str, NodeCores | None]
     ) -> Mapping[str, Sequence[CheckResult]]:
         if self._facts is None:
             return {}  # SLURM could not be reached: `check` has said so
@@ -127,9 +127,9 @@ class SlurmCluster(Cluster):
             jobs.setdefault(options, [node.name for node in there])
             if given.core_spec == AUTO_CORES:
                 autos.append(core_doctor.auto_result(options, core_choice.against(there, allowed=allowed)))
-        found = core_doctor.judge(self._slurm.settings(), nodes, list(jobs.items()), seen)
-        found[""] = [*dict.fromkeys(autos), *found.get("", [])]
-        return found
+        results = core_doctor.judge(self._slurm.settings(), nodes, list(jobs.items()), cores)
+        results[""] = [*dict.fromkeys(autos), *results.get("", [])]
+        return results
 
     def slots(self, step: str) -> int:
         return self._config.of(step).max_elements
@@ -232,31 +232,31 @@ class SlurmCluster(Cluster):
     def states_of(self, arrays: Mapping[str, Sequence[int]]) -> Mapping[str, Mapping[int, Status]]:
         """An element that was seen as ended keeps that status when the controller forgets it: accounting is
         asked for what was never seen to end."""
-        found = self._timed(list(arrays)) if arrays else {}
+        elements = self._timed(list(arrays)) if arrays else {}
         for array in arrays:
-            self._read_back(array, found[array])
-        return {array: self._statuses(array, found[array], indices) for array, indices in arrays.items()}
+            self._read_back(array, elements[array])
+        return {array: self._statuses(array, elements[array], indices) for array, indices in arrays.items()}
 
     def _statuses(
         self, array: str, elements: Sequence[SlurmElement], indices: Sequence[int]
     ) -> dict[int, Status]:
-        seen = {one.element: one for one in elements}
+        known = {one.element: one for one in elements}
         over = self._ended.setdefault(array, {})
         wanted = set(indices)
-        missing = wanted - seen.keys() - over.keys()
+        missing = wanted - known.keys() - over.keys()
         if missing and self._known().accounting:
-            for one in self._own(array, self._slurm.ended_elements(array)):
+            for element in self._own(array, self._slurm.ended_elements(array)):
                 # The controller knows what is alive: RUNNING in accounting alone is a record nobody closed.
-                if one.element in missing and one.status.state.ended:
-                    seen[one.element] = one
-        failed = [index for index in wanted & seen.keys() if seen[index].launch_failed]
+                if element.element in missing and element.status.state.ended:
+                    known[element.element] = element
+        failed = [index for index in wanted & known.keys() if known[index].launch_failed]
         if failed:
             self.cancel(array, failed)
-        causes = self._requeues.seen(array, seen)
+        causes = self._requeues.new(array, known)
         statuses: dict[int, Status] = {}
         for index in indices:
-            if index in seen:
-                status = self._settled(array, seen[index])
+            if index in known:
+                status = self._settled(array, known[index])
                 before = over.get(index)
                 if status.state is State.CANCELLED and before is not None and before.cause is Cause.LAUNCH:
                     status = before  # it was cancelled above, not by a person
@@ -265,7 +265,7 @@ class SlurmCluster(Cluster):
                 else:
                     over.pop(index, None)
                 if (cause := causes.get(index)) is not None:
-                    lost = cause.node if cause.lost or seen[index].launch_failed else ""
+                    lost = cause.node if cause.lost or known[index].launch_failed else ""
                     status = replace(status, requeued=cause.why, lost_node=lost)
                 statuses[index] = status
             else:
@@ -275,27 +275,27 @@ class SlurmCluster(Cluster):
     def _timed(self, arrays: Sequence[str]) -> dict[str, Sequence[SlurmElement]]:
         began = time.monotonic()
         try:
-            found = self._slurm.elements_of(arrays)
+            elements = self._slurm.elements_of(arrays)
         except OverloadedError:
             self._pace.refused()
             raise
         self._pace.answered(time.monotonic() - began)
-        return {array: self._checked(array, found[array]) for array in arrays}
+        return {array: self._checked(array, elements[array]) for array in arrays}
 
-    def _checked(self, array: str, seen: Sequence[SlurmElement]) -> Sequence[SlurmElement]:
+    def _checked(self, array: str, elements: Sequence[SlurmElement]) -> Sequence[SlurmElement]:
         """The elements that are the array's own, and a note of whether its id is another job's now."""
-        own = self._own(array, seen)
-        if seen and time.monotonic() - self._fresh.pop(array, -math.inf) < RENAMED and not own:
+        own = self._own(array, elements)
+        if elements and time.monotonic() - self._fresh.pop(array, -math.inf) < RENAMED and not own:
             # A plugin of the site renames what is submitted: it is known by that name from now on.
-            self._names[array] = seen[0].name
-            own = list(seen)
-        if seen and not own:
+            self._names[array] = elements[0].name
+            own = list(elements)
+        if elements and not own:
             self._others.add(array)
         elif own:
             self._others.discard(array)
         return own
 
-    def _own(self, array: str, seen: Sequence[SlurmElement]) -> list[SlurmElement]:
+    def _own(self, array: str, elements: Sequence[SlurmElement]) -> list[SlurmElement]:
         """Those whose job has the name under which the array was submitted. slurmctld that lost its state
         counts jobs anew: then the same id is another job's, of the same account or not.
 
@@ -309,18 +309,18 @@ class SlurmCluster(Cluster):
         A job that a site's plugin renames as it is submitted has its name from the first answer after that.
         """
         name = self._names.get(array, "")
-        return [one for one in seen if not name or one.name in ("", name)]
+        return [one for one in elements if not name or one.name in ("", name)]
 
     def _query(self, array: str) -> None:
         self._read_back(array, self._timed([array])[array])
 
-    def _read_back(self, array: str, seen: Sequence[SlurmElement]) -> None:
+    def _read_back(self, array: str, elements: Sequence[SlurmElement]) -> None:
         """Read the core-spec back on the first answer. Raises FailedError, where the array is cancelled."""
         wanted = self._unread.get(array)
-        if array in self._recalled and all(one.status.state.ended for one in seen):
+        if array in self._recalled and all(one.status.state.ended for one in elements):
             return  # it was ended, perhaps for that very reason
-        if wanted is not None and seen:
-            given = {one.core_spec for one in seen}
+        if wanted is not None and elements:
+            given = {one.core_spec for one in elements}
             if given != {str(wanted)}:
                 # Where SLURM does not answer this, the next look reads it back again.
                 self.cancel(array)
@@ -334,22 +334,22 @@ class SlurmCluster(Cluster):
                     "or set cluster.core_spec: none",
                 )
 
-    def _settled(self, array: str, seen: SlurmElement) -> Status:
+    def _settled(self, array: str, element: SlurmElement) -> Status:
         """The status of an element, where states that a requeue may follow count as running for `SETTLE`
         seconds."""
-        key = (array, seen.element)
-        if seen.word not in PASSING:
+        key = (array, element.element)
+        if element.word not in PASSING:
             self._passing.pop(key, None)
-            return seen.status
+            return element.status
         first = self._passing.setdefault(key, time.monotonic())
         if time.monotonic() - first > SETTLE:
-            return seen.status
+            return element.status
         return Status(
             State.RUNNING,
-            reason=f"{seen.word}: waiting for its requeue",
-            node=seen.status.node,
-            started=seen.status.started,
-            restarts=seen.status.restarts,
+            reason=f"{element.word}: waiting for its requeue",
+            node=element.status.node,
+            started=element.status.started,
+            restarts=element.status.restarts,
         )
 
     def accounting(self, array: str) -> Sequence[Accounted]:
@@ -421,13 +421,13 @@ class SlurmCluster(Cluster):
             return []
         nodes, default = self._slurm.nodes(), placement.default(self._slurm.partitions())
         shares = site.shares_memory(self._slurm.settings())
-        found: dict[CheckResult, None] = {}
+        results: dict[CheckResult, None] = {}
         for options in filter(site.known, asked):
             able = placement.able(options, nodes, default)
-            found |= dict.fromkeys(
+            results |= dict.fromkeys(
                 controller_room.leaves_none(options, able, [own.node], own.memory, shares_memory=shares)
             )
-        return list(found)
+        return list(results)
 
     def kept_out(self, steps: Sequence[str], arrays: Sequence[str] = ()) -> str:
         nodes, default = self._slurm.nodes(), placement.default(self._slurm.partitions())
@@ -442,16 +442,16 @@ class SlurmCluster(Cluster):
             able = placement.able(options, nodes, default)
             if arrays:
                 own = job_environment.current()
-                found = own.proven and controller_room.kept_out(
+                why = own.proven and controller_room.kept_out(
                     options, able, jobs, arrays, own.job, own.memory, shares_memory=shares
                 )
             else:
                 stops = controller_room.leaves_none(
                     options, able, place, controller.memory, shares_memory=shares
                 )
-                found = stops[0].found if stops else ""
-            if found:
-                return found
+                why = stops[0].found if stops else ""
+            if why:
+                return why
         return ""
 
     def _time_limit(self, options: JobOptions) -> TimeLimit | None:

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING
 from penstock.cluster.slurm.accounting import USAGE_FIELDS, read_usage
 from penstock.cluster.slurm.client import CommandOutput, ask, call, problem, require
 from penstock.cluster.slurm.controller_room import QueuedJob
-from penstock.cluster.slurm.facts import Facts, JobSeen, Settings, Trial
+from penstock.cluster.slurm.facts import Facts, JobSeen, JobTrial, SlurmSettings
 from penstock.cluster.slurm.job_states import (
     SACCT_FIELDS,
     SQUEUE_FIELDS,
@@ -88,32 +88,32 @@ class SlurmCommands:
 
     def facts(self) -> Facts:
         """What the cluster is."""
-        found = _configuration()
+        values = _configuration()
         return Facts(
-            version=found.get("SLURM_VERSION", ""),
-            max_array=int(found.get("MaxArraySize", "1001")),
+            version=values.get("SLURM_VERSION", ""),
+            max_array=int(values.get("MaxArraySize", "1001")),
             max_tasks=int(tasks[1])
-            if (tasks := _TASKS.search(found.get("SchedulerParameters", "")))
+            if (tasks := _TASKS.search(values.get("SchedulerParameters", "")))
             else None,
-            allows_core_spec=found.get("AllowSpecResourcesUsage", "").lower() in ("yes", "1"),
-            accounting=found.get("AccountingStorageType", "").endswith("slurmdbd"),
-            cluster=found.get("ClusterName", ""),
+            allows_core_spec=values.get("AllowSpecResourcesUsage", "").lower() in ("yes", "1"),
+            accounting=values.get("AccountingStorageType", "").endswith("slurmdbd"),
+            cluster=values.get("ClusterName", ""),
             # 0: slurmctld purges none.
-            min_job_age=_seconds(found.get("MinJobAge", ""), 300) or math.inf,
-            message_timeout=_seconds(found.get("MessageTimeout", ""), 10),
-            max_jobs=int(found["MaxJobCount"]) if found.get("MaxJobCount", "").isdecimal() else None,
-            enforced=frozenset(found.get("AccountingStorageEnforce", "").lower().split(",")),
-            tracks_wckeys=found.get("TrackWCKey", "").lower() in ("yes", "1"),
+            min_job_age=_seconds(values.get("MinJobAge", ""), 300) or math.inf,
+            message_timeout=_seconds(values.get("MessageTimeout", ""), 10),
+            max_jobs=int(values["MaxJobCount"]) if values.get("MaxJobCount", "").isdecimal() else None,
+            enforced=frozenset(values.get("AccountingStorageEnforce", "").lower().split(",")),
+            tracks_wckeys=values.get("TrackWCKey", "").lower() in ("yes", "1"),
         )
 
-    def settings(self) -> Settings:
+    def settings(self) -> SlurmSettings:
         """How the cluster is configured."""
-        found = _configuration()
+        values = _configuration()
         try:
-            written = Path(found.get("SLURM_CONF", "")).read_text(encoding="utf-8", errors="replace")
+            written = Path(values.get("SLURM_CONF", "")).read_text(encoding="utf-8", errors="replace")
         except OSError:
             written = ""
-        return Settings(found, written)
+        return SlurmSettings(values, written)
 
     def nodes(self) -> list[Node]:
         """All nodes that this account may see: [] where PrivateData hides them."""
@@ -140,12 +140,12 @@ class SlurmCommands:
 
     def qos(self, name: str) -> Qos | None:
         """The QOS of this name; None where accounting knows none."""
-        found = read_qos(
+        rows = read_qos(
             _shown("sacctmgr", "-nP", "show", "qos", f"name={name}", f"format={','.join(QOS_FIELDS)}")
         )
-        return next((one for one in found if one.name == name), None)
+        return next((one for one in rows if one.name == name), None)
 
-    def trial(self, options: JobOptions, exclude: Sequence[str] = ()) -> Trial:
+    def trial(self, options: JobOptions, exclude: Sequence[str] = ()) -> JobTrial:
         """What SLURM would do now with such a job, which may run on none of the nodes `exclude`. Raises
         QueueFullError where it judges none, since this account has too many."""
         asked = job_arguments(options, exclude=exclude)
@@ -155,11 +155,11 @@ class SlurmCommands:
         answer = call(*words, stdin="#!/bin/sh\nexit 0\n", extra=EPOCH)
         if answer.code == 0:
             start = _START.search(f"{answer.err}\n{answer.out}")
-            return Trial(start=float(start[1]) if start else 0.0)
+            return JobTrial(start=float(start[1]) if start else 0.0)
         error = problem("sbatch", answer)
         if isinstance(error, TransientError | QueueFullError):
             raise error
-        return Trial(refusal=answer.words)
+        return JobTrial(refusal=answer.words)
 
     def submit_array(self, spec: ArraySpec, at_once: int, options: JobOptions, script: str) -> str:
         """Submit once; the array's id. After a TransientError nothing is known of the outcome. Raises
@@ -201,18 +201,18 @@ class SlurmCommands:
         answer = call("squeue", *which, extra=EPOCH)
         if answer.code != 0 and _UNKNOWN not in answer.words:
             raise problem("squeue", answer)
-        found: dict[str, list[SlurmElement]] = {array: [] for array in arrays}
+        elements: dict[str, list[SlurmElement]] = {array: [] for array in arrays}
         try:
             for array, element in read_squeue(answer.out):
-                if array in found:
-                    found[array].append(element)
+                if array in elements:
+                    elements[array].append(element)
         except ValueError as error:
             raise FailedError(
                 "squeue's answer cannot be read",
                 why=answer.words,
                 hint="look at what `sbatch` and `squeue` print here: a wrapper may have changed it",
             ) from error
-        return found
+        return elements
 
     def ended_elements(self, array: str) -> list[SlurmElement]:
         """All elements that accounting knows. To be asked only where `Facts.accounting`."""

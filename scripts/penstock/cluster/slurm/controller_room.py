@@ -147,16 +147,16 @@ def kept_out(
         return ""
     reasons = sorted({job.reason for job in waiting})
     if all(map(WAITS_FOR_NODES.match, reasons)):
-        here = [node for node in candidates if not node.away]
+        usable = [node for node in candidates if not node.away]
         keepers = [job for job in jobs if job.running and job.controls(own)]
-        kept = [node for node in here if any(node.name in job.nodes for job in keepers)]
+        kept = [node for node in usable if any(node.name in job.nodes for job in keepers)]
         if (
-            not here
-            or len(kept) < len(here)
-            or any(_fit(elements, node, memory, shares_memory) for node in here)
+            not usable
+            or len(kept) < len(usable)
+            or any(_fit(elements, node, memory, shares_memory) for node in usable)
         ):
             return ""
-        names = {node.name for node in here}
+        names = {node.name for node in usable}
         keepers = [job for job in keepers if job.nodes & names]
         away = host_list(sorted(node.name for node in candidates if node.away))
         why = f"each node that elements may use now ({host_list(sorted(names))}) holds a controller's job"

@@ -165,11 +165,11 @@ def numbering(machine: Machine, socket_is: str = SOCKET) -> Numbering | None:
         within = [next((min(group) for group in groups if core[0] in group), -1) for groups in levels]
         return [*within, min(core)]
 
-    found = []
+    sockets_in_order = []
     for socket in sorted(sockets, key=min):
         inside = [tuple(sorted(core)) for core in machine.cores if core[0] in socket]
-        found.append(tuple(sorted(inside, key=place)))
-    return Numbering(tuple(one for one in found if one)) if all(found) else None
+        sockets_in_order.append(tuple(sorted(inside, key=place)))
+    return Numbering(tuple(one for one in sockets_in_order if one)) if all(sockets_in_order) else None
 
 
 def proposal(
@@ -194,9 +194,9 @@ def in_order_of(numbers: Numbering, *, first: bool) -> list[int]:
     """`in_order` of this machine; sockets may differ in size."""
     each = max(map(len, numbers.sockets))
     starts = list(itertools.accumulate((len(socket) for socket in numbers.sockets), initial=0))
-    found = []
+    cores = []
     for place in in_order(len(numbers.sockets), each, first=first):
         socket, core = divmod(place, each)
         if core < len(numbers.sockets[socket]):
-            found.append(starts[socket] + core)
-    return found
+            cores.append(starts[socket] + core)
+    return cores

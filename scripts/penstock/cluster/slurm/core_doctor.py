@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
 
     from penstock.cluster.slurm.core_choice import Numbering
-    from penstock.cluster.slurm.facts import Settings
+    from penstock.cluster.slurm.facts import SlurmSettings
     from penstock.cluster.slurm.nodes import Node
     from penstock.config.settings import JobOptions
     from penstock.core.checks import Verdict
@@ -39,28 +39,28 @@ class Job(NamedTuple):
 
 
 def judge(
-    settings: Settings,
+    settings: SlurmSettings,
     nodes: Sequence[Node],
     jobs: Sequence[tuple[JobOptions, Sequence[str]]],
-    seen: Mapping[str, NodeCores | None],
+    machines: Mapping[str, NodeCores | None],
 ) -> dict[str, list[CheckResult]]:
     """Results by the names of nodes, "" for the cluster. `jobs` are the settled options of the run's jobs,
     each with the nodes that it may run on."""
     books = {node.name: node for node in nodes}
     mine = [books[name] for name in dict.fromkeys(name for _, names in jobs for name in names)]
     asked = [options.spec_cores for options, _ in jobs]
-    conf = next((one.constrain_cores for one in seen.values() if one and one.constrain_cores), None)
-    found = {"": core_settings.results(settings, mine, asked, conf)}
-    for name, cores in seen.items():
+    conf = next((one.constrain_cores for one in machines.values() if one and one.constrain_cores), None)
+    by_node = {"": core_settings.results(settings, mine, asked, conf)}
+    for name, cores in machines.items():
         if cores is None or name not in books:
             continue
-        here = [
+        asking = [
             Job(options.spec_cores, options.whole_nodes or options.spec_cores is not None)
             for options, names in jobs
             if name in names
         ]
-        found[name] = node_results(books[name], cores, settings, list(dict.fromkeys(here)))
-    return {name: results for name, results in found.items() if results}
+        by_node[name] = node_results(books[name], cores, settings, list(dict.fromkeys(asking)))
+    return {name: results for name, results in by_node.items() if results}
 
 
 def auto_result(options: JobOptions, why_none: str) -> CheckResult:
@@ -71,28 +71,30 @@ def auto_result(options: JobOptions, why_none: str) -> CheckResult:
     return CheckResult("cluster.core_spec", f"auto: --core-spec={asked}, since no node keeps cores itself")
 
 
-def node_results(node: Node, seen: NodeCores, settings: Settings, jobs: Sequence[Job]) -> list[CheckResult]:
+def node_results(
+    node: Node, cores: NodeCores, settings: SlurmSettings, jobs: Sequence[Job]
+) -> list[CheckResult]:
     """What one node's machine, beside SLURM's books of it, means for these jobs."""
-    numbers = core_choice.numbering(seen.machine, socket_is(settings))
+    numbers = core_choice.numbering(cores.machine, socket_is(settings))
     if numbers is not None and not numbers.fits(node):
         numbers = None
     results: list[CheckResult] = []
     for job in jobs:
-        results += _core_results(node, seen, settings, job, numbers)
-    if seen.weka:
-        results += _place_results(node, seen, settings, numbers)
-        results += isolation_results(f"isolate_cpusets on {printable(node.name)}", seen.isolate_cpusets)
+        results += _core_results(node, cores, settings, job, numbers)
+    if cores.weka:
+        results += _place_results(node, cores, settings, numbers)
+        results += isolation_results(f"isolate_cpusets on {printable(node.name)}", cores.isolate_cpusets)
     return list(dict.fromkeys(results))
 
 
-def socket_is(settings: Settings) -> str:
+def socket_is(settings: SlurmSettings) -> str:
     """What SLURM counts as a socket, by SlurmdParameters."""
     words = [word.lower() for word in settings.words("SlurmdParameters")]
     return next((word for word in (L3, NUMA) if word in words), SOCKET)
 
 
 def _core_results(
-    node: Node, seen: NodeCores, settings: Settings, job: Job, numbers: Numbering | None
+    node: Node, cores: NodeCores, settings: SlurmSettings, job: Job, numbers: Numbering | None
 ) -> list[CheckResult]:
     """The cores that WEKA holds, beside those that SLURM keeps such a job off.
 
@@ -110,38 +112,38 @@ def _core_results(
     about = f"cores on {printable(node.name)}"
     first, allowed = core_settings.cores_first(settings), core_settings.allows(settings)
     kept = core_choice.kept(node, job.asked, allowed=allowed, first=first)
-    held = sorted({cpu for one in seen.held for cpu in one.cpus})
+    held = sorted({cpu for one in cores.held for cpu in one.cpus})
     if not held and not kept:
         return []
     if numbers is None:
-        return [_not_comparable(about, node, seen, held)]
+        return [_not_comparable(about, node, cores, held)]
     by = _by(node, job)
     free = numbers.cpus(kept)
     if not held:
-        found = f"SLURM keeps its jobs off {_cpus(free)} ({by})" if free else ""
-        return [CheckResult(about, found)] if found else []
-    holders = _holders(seen.held)
+        text = f"SLURM keeps its jobs off {_cpus(free)} ({by})" if free else ""
+        return [CheckResult(about, text)] if text else []
+    holders = _holders(cores.held)
     weka = numbers.cores_of(held)
     bare = sorted(numbers.cpus(weka) - free)
     if not bare:
-        found = f"{holders}; SLURM keeps its jobs off {_cpus(free)} ({by})"
+        text = f"{holders}; SLURM keeps its jobs off {_cpus(free)} ({by})"
         if siblings := numbers.cpus(weka) - set(held):
-            found += f", the siblings {cpu_lists.listed(siblings)} of WEKA's among them"
-        return [CheckResult(about, found, wanted="every core of WEKA kept from jobs")]
-    found = f"{holders}; jobs are given {_cpus(bare)} of these cores: "
-    found += f"SLURM keeps its jobs off {_cpus(free)} ({by})" if free else f"SLURM keeps none ({by})"
+            text += f", the siblings {cpu_lists.listed(siblings)} of WEKA's among them"
+        return [CheckResult(about, text, wanted="every core of WEKA kept from jobs")]
+    text = f"{holders}; jobs are given {_cpus(bare)} of these cores: "
+    text += f"SLURM keeps its jobs off {_cpus(free)} ({by})" if free else f"SLURM keeps none ({by})"
     if node.cpu_spec and set(held) <= set(cpu_lists.cpus(node.cpu_spec)):
-        found += (
+        text += (
             "; CpuSpecList has the kernel's numbers, and SLURM counts by socket, core and thread "
             "(L# of `hwloc-ls`)"
         )
-    sure = numbers.cores_of(cpu for one in seen.held if one.sure for cpu in one.cpus)
+    sure = numbers.cores_of(cpu for one in cores.held if one.sure for cpu in one.cpus)
     verdict: Verdict = "stop" if job.whole and not numbers.cpus(sure) <= free else "warning"
     wanted = f"CpuSpecList={numbers.spec_list(weka)}, which is {_cpus(numbers.cpus(weka))} of the kernel"
-    return [CheckResult(about, found, verdict, wanted, _mend(node, seen, kept, weka, numbers))]
+    return [CheckResult(about, text, verdict, wanted, _mend(node, cores, kept, weka, numbers))]
 
 
-def _mend(node: Node, seen: NodeCores, kept: Sequence[int], weka: Sequence[int], numbers: Numbering) -> str:
+def _mend(node: Node, cores: NodeCores, kept: Sequence[int], weka: Sequence[int], numbers: Numbering) -> str:
     written = f"CpuSpecList={numbers.spec_list(weka)}"
     place = "in place of CpuSpecList or CoreSpecCount" if node.reserved else "with MemSpecLimit"
     text = (
@@ -150,34 +152,34 @@ def _mend(node: Node, seen: NodeCores, kept: Sequence[int], weka: Sequence[int],
     )
     usable = [core for core in kept if 0 not in numbers.cores[core]]
     if len(usable) >= len(weka):
-        near = _near(seen)
-        beside = set(numbers.cores_of(seen.machine.nodes.get(near, ()))) if near is not None else set()
+        near = _near(cores)
+        beside = set(numbers.cores_of(cores.machine.nodes.get(near, ()))) if near is not None else set()
         best = sorted(usable, key=lambda core: (core not in beside, -core))[: len(weka)]
         text += f"; or give WEKA's mount cores that SLURM keeps: {numbers.mount_options(best)}"
     return text
 
 
-def _not_comparable(about: str, node: Node, seen: NodeCores, held: Sequence[int]) -> CheckResult:
+def _not_comparable(about: str, node: Node, cores: NodeCores, held: Sequence[int]) -> CheckResult:
     each = node.cores // max(1, node.sockets)
-    found = f"SLURM has {node.sockets} x {each} cores of {node.threads} threads in its books, "
-    machine = seen.machine
-    found += (
+    text = f"SLURM has {node.sockets} x {each} cores of {node.threads} threads in its books, "
+    machine = cores.machine
+    text += (
         f"the machine {len(machine.cores)} cores in {len(machine.sockets)} sockets: which CPUs SLURM keeps "
         "is not known"
         if machine.cores
         else "and the machine's own shape is not known"
     )
     if held:
-        found = f"{_holders(seen.held)}; {found}"
+        text = f"{_holders(cores.held)}; {text}"
     mend = (
         f"compare `slurmd -C` on {printable(node.name)} with its NodeName line in slurm.conf (Sockets, "
         "CoresPerSocket, ThreadsPerCore), and SlurmdParameters (l3cache_as_socket, numa_node_as_socket)"
     )
-    return CheckResult(about, found, "warning" if held else "note", "", mend)
+    return CheckResult(about, text, "warning" if held else "note", "", mend)
 
 
 def _place_results(
-    node: Node, seen: NodeCores, settings: Settings, numbers: Numbering | None
+    node: Node, cores: NodeCores, settings: SlurmSettings, numbers: Numbering | None
 ) -> list[CheckResult]:
     """Where WEKA's cores lie, and which ones a mount is best given.
 
@@ -191,25 +193,25 @@ def _place_results(
     about = f"WEKA's cores on {printable(node.name)}"
     if numbers is None:
         return []
-    first, near = core_settings.cores_first(settings), _near(seen)
-    held = {cpu for one in seen.held for cpu in one.cpus}
+    first, near = core_settings.cores_first(settings), _near(cores)
+    held = {cpu for one in cores.held for cpu in one.cpus}
     count = len(numbers.cores_of(held)) or node.reserved or core_choice.WISH
-    best = core_choice.proposal(numbers, seen.machine, count, near, first=first)
-    side = f"beside {_device(seen)} (NUMA node {near})" if near is not None else "as SLURM chooses them"
+    best = core_choice.proposal(numbers, cores.machine, count, near, first=first)
+    side = f"beside {_device(cores)} (NUMA node {near})" if near is not None else "as SLURM chooses them"
     mend = (
         f"mount with {numbers.mount_options(best)}, {side}, and write CpuSpecList={numbers.spec_list(best)}"
     )
     if not held:
-        found = (
-            "its client has no core of its own (net=udp)" if seen.udp else "which ones it holds is not known"
+        text = (
+            "its client has no core of its own (net=udp)" if cores.udp else "which ones it holds is not known"
         )
-        return [CheckResult(about, found, "note", "", mend)]
-    found = ""
+        return [CheckResult(about, text, "note", "", mend)]
+    text = ""
     if any(0 in core and held.intersection(core) for core in numbers.cores):
-        found = "it holds the core of CPU 0, which serves interrupts of all kinds"
-    elif near is not None and held.isdisjoint(seen.machine.nodes.get(near, ())):
-        found = f"{_cpus(held)} is on another NUMA node than {_device(seen)} (node {near})"
-    return [CheckResult(about, found, "note", "", mend)] if found else []
+        text = "it holds the core of CPU 0, which serves interrupts of all kinds"
+    elif near is not None and held.isdisjoint(cores.machine.nodes.get(near, ())):
+        text = f"{_cpus(held)} is on another NUMA node than {_device(cores)} (node {near})"
+    return [CheckResult(about, text, "note", "", mend)] if text else []
 
 
 def isolation_results(about: str, files: Sequence[FileValue]) -> list[CheckResult]:
@@ -227,33 +229,33 @@ def isolation_results(about: str, files: Sequence[FileValue]) -> list[CheckResul
     mend = f"write {wanted} in {WEKA_CONF}, then `systemctl restart weka-agent`"
     said = {one.path: one.value for one in files if one.value is not None}
     wrong = [path for path, value in said.items() if value.strip().lower() != "false"]
-    told = ", ".join(f"{printable(value)} in {printable(path)}" for path, value in said.items())
+    text = ", ".join(f"{printable(value)} in {printable(path)}" for path, value in said.items())
     if wrong:
         mend = f"write {wanted} in {', '.join(map(printable, wrong))}, then `systemctl restart weka-agent`"
-        return [CheckResult(about, told, "warning", wanted, mend)]
+        return [CheckResult(about, text, "warning", wanted, mend)]
     if said:
-        return [CheckResult(about, told, wanted=wanted)]
+        return [CheckResult(about, text, wanted=wanted)]
     unread = [f"{printable(one.path)}: {printable(one.error)}" for one in files if one.error]
     if unread or not files:
-        found = f"not known ({'; '.join(unread) or 'this version of penstock there does not look'})"
+        unknown = f"not known ({'; '.join(unread) or 'this version of penstock there does not look'})"
         mend = f"as root there: `grep isolate_cpusets {' '.join(printable(one.path) for one in files)}`"
-        return [CheckResult(about, found, "note", wanted, mend)]
+        return [CheckResult(about, unknown, "note", wanted, mend)]
     return [CheckResult(about, "not set, so true: the agent moves cpusets", "warning", wanted, mend)]
 
 
-def _near(seen: NodeCores) -> int | None:
+def _near(cores: NodeCores) -> int | None:
     """The NUMA node of the network device that WEKA's client uses; of the only one that has a node, where its
     own is not known."""
-    named = {name for one in seen.held for name in one.net}
-    nics = [nic for nic in seen.machine.nics if nic.name in named] or seen.machine.nics
+    named = {name for one in cores.held for name in one.net}
+    nics = [nic for nic in cores.machine.nics if nic.name in named] or cores.machine.nics
     found = {nic.node for nic in nics if nic.node is not None}
     return found.pop() if len(found) == 1 else None
 
 
-def _device(seen: NodeCores) -> str:
-    near = _near(seen)
-    named = {name for one in seen.held for name in one.net}
-    names = [nic.name for nic in seen.machine.nics if nic.node == near]
+def _device(cores: NodeCores) -> str:
+    near = _near(cores)
+    named = {name for one in cores.held for name in one.net}
+    names = [nic.name for nic in cores.machine.nics if nic.node == near]
     return printable(", ".join(name for name in names if name in named) or ", ".join(names))
 
 

@@ -15,7 +15,7 @@ from penstock.core.text import nearest, printable
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
-    from penstock.cluster.slurm.facts import Settings
+    from penstock.cluster.slurm.facts import SlurmSettings
     from penstock.cluster.slurm.nodes import Node
     from penstock.core.documents.node_cores import FileValue
 
@@ -31,33 +31,33 @@ MOST = 8
 """Nodes that a message names."""
 
 
-def allows(settings: Settings) -> bool:
+def allows(settings: SlurmSettings) -> bool:
     """AllowSpecResourcesUsage: whether --core-spec means anything, and may be less than what a node keeps."""
     return settings.values.get("AllowSpecResourcesUsage", "").lower() in ("yes", "1")
 
 
-def cores_first(settings: Settings) -> bool:
+def cores_first(settings: SlurmSettings) -> bool:
     """Whether SLURM reserves first cores first."""
     return "spec_cores_first" in settings.words("SchedulerParameters")
 
 
 def results(
-    settings: Settings, nodes: Sequence[Node], asked: Iterable[int | None], conf: FileValue | None = None
+    settings: SlurmSettings, nodes: Sequence[Node], asked: Iterable[int | None], conf: FileValue | None = None
 ) -> list[CheckResult]:
     """`nodes` are those that the run's jobs may run on, `asked` their core-specs (None: without), `conf` what
     a node's own cgroup.conf has of ConstrainCores."""
     keeping = [node for node in nodes if node.reserved]
     wishes = [one for one in asked if one is not None]
-    found = _misspelt(settings)
+    results = _misspelt(settings)
     if not keeping and not wishes:
-        return found
-    found += _written_twice(settings)
-    found += _usage(settings, keeping, wishes)
-    found += _off_spec(settings, keeping)
-    found.append(_select(settings))
-    found += _confined(settings, conf)
-    found += _memory(keeping)
-    return found
+        return results
+    results += _written_twice(settings)
+    results += _usage(settings, keeping, wishes)
+    results += _off_spec(settings, keeping)
+    results.append(_select(settings))
+    results += _confined(settings, conf)
+    results += _memory(keeping)
+    return results
 
 
 def meant(word: str) -> str:
@@ -77,7 +77,7 @@ def misspelling(words: str) -> str:
     return f"write TaskPluginParam={right or OFF_SPEC} in slurm.conf on all nodes{told}"
 
 
-def _misspelt(settings: Settings) -> list[CheckResult]:
+def _misspelt(settings: SlurmSettings) -> list[CheckResult]:
     """A warning for each word of TaskPluginParam that SLURM does not know: of the controller's, and of
     slurm.conf as it lies here. No daemon or command of SLURM that reads such a file starts (22.05: `fatal:
     Unable to process configuration file`)."""
@@ -89,27 +89,27 @@ def _misspelt(settings: Settings) -> list[CheckResult]:
             word.strip() for word in match[1].split(",") if word.strip()
         ]
     known = {word.lower() for word in PARAMETERS}
-    found = {}
+    results = {}
     for place, words in places.items():
         for word in words:
             if word.lower() in known or _PRINTED.fullmatch(word):
                 continue
             right = meant(word)
-            told = f"{printable(word)} ({printable(place)}) is no word that SLURM knows"
+            text = f"{printable(word)} ({printable(place)}) is no word that SLURM knows"
             mend = f"write TaskPluginParam={right or OFF_SPEC} in slurm.conf on all nodes"
             if right:
-                told += f": {right} is misspelt"
-            found[word] = CheckResult(
+                text += f": {right} is misspelt"
+            results[word] = CheckResult(
                 "TaskPluginParam",
-                f"{told}; none of its daemons starts with it",
+                f"{text}; none of its daemons starts with it",
                 "warning",
                 right,
                 mend,
             )
-    return list(found.values())
+    return list(results.values())
 
 
-def _written_twice(settings: Settings) -> list[CheckResult]:
+def _written_twice(settings: SlurmSettings) -> list[CheckResult]:
     """A warning where slurm.conf, as it lies here, gives a node both CoreSpecCount and CpuSpecList: SLURM
     reports an error (22.05: `CoreSpecCount=1 is invalid with CPUSpecList, reset to 0`)."""
     lines = [
@@ -130,7 +130,7 @@ def _written_twice(settings: Settings) -> list[CheckResult]:
     return [CheckResult("NodeName lines", found, "warning", "one of the two", mend)]
 
 
-def _usage(settings: Settings, keeping: Sequence[Node], wishes: Sequence[int]) -> list[CheckResult]:
+def _usage(settings: SlurmSettings, keeping: Sequence[Node], wishes: Sequence[int]) -> list[CheckResult]:
     """
     | AllowSpecResourcesUsage | nodes keep cores | a job asks | result                                   |
     |-------------------------|------------------|------------|------------------------------------------|
@@ -141,7 +141,7 @@ def _usage(settings: Settings, keeping: Sequence[Node], wishes: Sequence[int]) -
     """
     about = "AllowSpecResourcesUsage"
     if allows(settings) and keeping:
-        found = (
+        text = (
             f"yes, and {_names(keeping)} keep cores for themselves: every user may take these by asking for "
             "less (`sbatch --core-spec=0`)"
         )
@@ -149,7 +149,7 @@ def _usage(settings: Settings, keeping: Sequence[Node], wishes: Sequence[int]) -
             "write AllowSpecResourcesUsage=no in slurm.conf: the nodes then keep their cores whatever a job "
             "asks for (and set cluster.core_spec: auto or none)"
         )
-        return [CheckResult(about, found, "warning", "no, where nodes keep cores", mend)]
+        return [CheckResult(about, text, "warning", "no, where nodes keep cores", mend)]
     if allows(settings):
         return [CheckResult(about, "yes: --core-spec is obeyed, and no node keeps cores for itself")]
     if wishes:
@@ -157,7 +157,7 @@ def _usage(settings: Settings, keeping: Sequence[Node], wishes: Sequence[int]) -
     return [CheckResult(about, f"no: no job gets the cores that {_names(keeping)} keep")]
 
 
-def _off_spec(settings: Settings, keeping: Sequence[Node]) -> list[CheckResult]:
+def _off_spec(settings: SlurmSettings, keeping: Sequence[Node]) -> list[CheckResult]:
     """
     | TaskPluginParam has SlurmdOffSpec | nodes keep cores | result                                       |
     |-----------------------------------|------------------|----------------------------------------------|
@@ -169,20 +169,20 @@ def _off_spec(settings: Settings, keeping: Sequence[Node]) -> list[CheckResult]:
     mend = f"write TaskPluginParam={OFF_SPEC} in slurm.conf on all nodes, and restart slurmctld and slurmd"
     if OFF_SPEC.lower() in (word.lower() for word in settings.words("TaskPluginParam")):
         if settings.values.get("CgroupPlugin", "").endswith("v2"):
-            found = f"{OFF_SPEC}: slurmd stays off the kept cores; under cgroup v2 slurmstepd is not covered"
-            return [CheckResult(about, found, "note", wanted)]
+            text = f"{OFF_SPEC}: slurmd stays off the kept cores; under cgroup v2 slurmstepd is not covered"
+            return [CheckResult(about, text, "note", wanted)]
         return [CheckResult(about, f"{OFF_SPEC}: slurmd stays off the cores that nodes keep", wanted=wanted)]
     if keeping:
-        found = (
+        text = (
             f"no {OFF_SPEC}: slurmd runs ON the cores that {_names(keeping)} keep (under cgroup v1 "
             "slurmstepd, too), beside WEKA's client where these are its cores"
         )
-        return [CheckResult(about, found, "warning", wanted, mend)]
-    found = f"no {OFF_SPEC}: it has no effect until a node keeps cores by CoreSpecCount or CpuSpecList"
-    return [CheckResult(about, found, "note", wanted, mend)]
+        return [CheckResult(about, text, "warning", wanted, mend)]
+    text = f"no {OFF_SPEC}: it has no effect until a node keeps cores by CoreSpecCount or CpuSpecList"
+    return [CheckResult(about, text, "note", wanted, mend)]
 
 
-def _select(settings: Settings) -> CheckResult:
+def _select(settings: SlurmSettings) -> CheckResult:
     """
     | SelectType           | result    |
     |----------------------|-----------|
@@ -201,7 +201,7 @@ def _select(settings: Settings) -> CheckResult:
     return CheckResult(about, found, "warning", wanted, mend)
 
 
-def _confined(settings: Settings, conf: FileValue | None) -> list[CheckResult]:
+def _confined(settings: SlurmSettings, conf: FileValue | None) -> list[CheckResult]:
     """TaskPlugin and ConstrainCores: without both, cores are kept in the books alone.
 
     | TaskPlugin      | ConstrainCores, by the controller, else by a node's cgroup.conf | result     |
@@ -212,12 +212,12 @@ def _confined(settings: Settings, conf: FileValue | None) -> list[CheckResult]:
     | task/cgroup     | not known                                                       | a note     |
     """
     if "task/cgroup" not in settings.words("TaskPlugin"):
-        found = "no task/cgroup: cores are reserved in the books only, and nothing keeps processes off them"
+        text = "no task/cgroup: cores are reserved in the books only, and nothing keeps processes off them"
         mend = (
             "write TaskPlugin=task/affinity,task/cgroup and ProctrackType=proctrack/cgroup in slurm.conf, "
             "and ConstrainCores=yes in cgroup.conf"
         )
-        return [CheckResult("TaskPlugin", found, "warning", "task/affinity,task/cgroup", mend)]
+        return [CheckResult("TaskPlugin", text, "warning", "task/affinity,task/cgroup", mend)]
     about, wanted = "ConstrainCores", "yes"
     mend = "write ConstrainCores=yes in cgroup.conf on all nodes, and restart slurmd"
     value, place = settings.values.get("ConstrainCores"), "the controller's cgroup.conf"
@@ -225,10 +225,10 @@ def _confined(settings: Settings, conf: FileValue | None) -> list[CheckResult]:
         value, place = conf.value or "not set, so no", conf.path
     if value is None:
         return [CheckResult(about, "not known", "note", wanted, "look at cgroup.conf on a node")]
-    found = f"{printable(value)} ({printable(place)})"
+    text = f"{printable(value)} ({printable(place)})"
     if value.lower() == "yes":
-        return [CheckResult(about, found, wanted=wanted)]
-    return [CheckResult(about, f"{found}: nothing keeps processes off kept cores", "warning", wanted, mend)]
+        return [CheckResult(about, text, wanted=wanted)]
+    return [CheckResult(about, f"{text}: nothing keeps processes off kept cores", "warning", wanted, mend)]
 
 
 def _memory(keeping: Sequence[Node]) -> list[CheckResult]:

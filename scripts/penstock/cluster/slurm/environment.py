@@ -90,18 +90,18 @@ def _groups(proc: str | os.PathLike[str]) -> str:
 def _below(number: str, proc: str | os.PathLike[str]) -> bool:
     """Whether a slurmstepd of this job is among the processes above. Its title names the job; where the
     title was cut off, the program's name is enough."""
-    seen = process_stat("self", proc)
+    process = process_stat("self", proc)
     for _ in range(1000):
-        if seen is None:
+        if process is None:
             return False
-        if seen.name.startswith("slurmstepd"):
+        if process.name.startswith("slurmstepd"):
             try:
-                with open(f"{proc}/{seen.pid}/cmdline", "rb") as stream:
+                with open(f"{proc}/{process.pid}/cmdline", "rb") as stream:
                     title = re.match(_STEP, stream.read())
             except OSError:
                 return False
             return title is None or title[1].decode() == number
-        if seen.parent in (0, 1):
+        if process.parent in (0, 1):
             return False
-        seen = process_stat(seen.parent, proc)
+        process = process_stat(process.parent, proc)
     return False

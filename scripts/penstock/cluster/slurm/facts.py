@@ -80,7 +80,7 @@ class Qos(NamedTuple):
     """As in `Association`."""
 
 
-class Trial(NamedTuple):
+class JobTrial(NamedTuple):
     """What SLURM says of a job that is not submitted."""
 
     refusal: str = ""
@@ -90,7 +90,7 @@ class Trial(NamedTuple):
     SLURM does not say."""
 
 
-class Settings(NamedTuple):
+class SlurmSettings(NamedTuple):
     """The cluster's configuration, word by word: what is judged and shown to people."""
 
     values: Mapping[str, str]

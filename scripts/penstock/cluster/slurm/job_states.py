@@ -102,8 +102,8 @@ def read_squeue(text: str) -> Iterator[tuple[str, SlurmElement]]:
         name = fields[10].rstrip("|").strip() if len(fields) > 10 else ""
         status = wait_status(code)
         for index in [NO_ELEMENT] if task == "N/A" else expanded(task):
-            seen = _seen(index, word, status, reason, began, ended, node, _number(restarts), core_spec)
-            yield array, seen._replace(name=name)
+            element = _element(index, word, status, reason, began, ended, node, _number(restarts), core_spec)
+            yield array, element._replace(name=name)
 
 
 def read_sacct(text: str, array: str) -> Iterator[SlurmElement]:
@@ -118,11 +118,11 @@ def read_sacct(text: str, array: str) -> Iterator[SlurmElement]:
         for index in expanded(task):
             # `CANCELLED by 1000`, and `CANCELLED+` where a column was too narrow
             words = state.rstrip("+").split()
-            seen = _seen(index, words[0] if words else "", status, "", began, ended, node, 0, "")
-            yield seen._replace(name="".join(name))
+            element = _element(index, words[0] if words else "", status, "", began, ended, node, 0, "")
+            yield element._replace(name="".join(name))
 
 
-def _seen(
+def _element(
     index: int,
     word: str,
     code: int,

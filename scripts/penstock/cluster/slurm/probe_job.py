@@ -12,7 +12,7 @@ import sys
 import time
 from typing import TYPE_CHECKING, NamedTuple
 
-from penstock.cluster.port import VISIT_FAILED, State, Written
+from penstock.cluster.port import VISIT_FAILED, State, VisitAnswer
 from penstock.cluster.slurm.advice import advised
 from penstock.cluster.slurm.client import SAID, say
 from penstock.cluster.slurm.job_states import STATES
@@ -52,7 +52,7 @@ class Lack(NamedTuple):
     hint: str = ""
 
 
-class Outcome(NamedTuple):
+class ProbeOutcome(NamedTuple):
     """How one probe ended."""
 
     warnings: Sequence[str] = ()
@@ -117,10 +117,10 @@ def run(slurm: SlurmCommands, probe: Probe, asked: Sequence[tuple[JobOptions, Se
             try:
                 jobs += [(job, options) for job in _submitted(slurm, probe, options, nodes)]
             except QueueFullError as error:
-                told = (
+                warning = (
                     f"preflight's probe was not sent: this account has as many jobs as it may ({error.why})"
                 )
-                full.append(told)
+                full.append(warning)
         outcomes = _outcomes(slurm, probe, jobs)
         answered = any(outcome.ran and outcome.lack is None for outcome in outcomes)
         lacks = [(outcome.lack, outcome.broken and answered) for outcome in outcomes if outcome.lack]
@@ -137,12 +137,14 @@ def run(slurm: SlurmCommands, probe: Probe, asked: Sequence[tuple[JobOptions, Se
                 answer.unlink(missing_ok=True)
 
 
-def _outcomes(slurm: SlurmCommands, probe: Probe, jobs: Sequence[tuple[str, JobOptions]]) -> list[Outcome]:
+def _outcomes(
+    slurm: SlurmCommands, probe: Probe, jobs: Sequence[tuple[str, JobOptions]]
+) -> list[ProbeOutcome]:
     """How they ended. One that has not started in time counts only where no other with its options ran."""
     began = time.monotonic()
     deadlines = {options: began + PROBE_WITHIN for _, options in jobs}
-    waiting, outcomes, delay = list(jobs), list[Outcome](), 0.2
-    late: dict[JobOptions, Outcome] = {}
+    waiting, outcomes, delay = list(jobs), list[ProbeOutcome](), 0.2
+    late: dict[JobOptions, ProbeOutcome] = {}
     said = False
     while waiting:
         if not said and time.monotonic() - began > SAID:
@@ -158,7 +160,7 @@ def _outcomes(slurm: SlurmCommands, probe: Probe, jobs: Sequence[tuple[str, JobO
             if outcome.ran:
                 outcomes.append(outcome)
                 deadlines[options] = min(deadlines[options], time.monotonic() + FURTHER_WITHIN)
-                late[options] = Outcome(ran=False)
+                late[options] = ProbeOutcome(ran=False)
             else:
                 late.setdefault(options, outcome)
         if waiting:
@@ -207,44 +209,44 @@ def _refuse(lacks: Sequence[Lack]) -> None:
         raise all_of(f"{len(errors)} things on nodes stop the run", errors)
 
 
-def _answered(probe: Probe, job: str) -> Written | None:
+def _answered(probe: Probe, job: str) -> VisitAnswer | None:
     """What the visit wrote; None where nothing came in time."""
     answer = probe.answer(job)
     deadline = time.monotonic() + ANSWER_GRACE
     while answer is not None and time.monotonic() < deadline:
         with contextlib.suppress(OSError), answer.open(encoding="utf-8", errors="replace") as stream:
-            if told := stream.read().strip():
-                seen = os.fstat(stream.fileno())
-                return Written(told, seen.st_uid, seen.st_gid)
+            if text := stream.read().strip():
+                status = os.fstat(stream.fileno())
+                return VisitAnswer(text, status.st_uid, status.st_gid)
         time.sleep(0.2)
     return None
 
 
 def _outcome(
     slurm: SlurmCommands, job: str, options: JobOptions, probe: Probe, *, over: bool
-) -> Outcome | None:
+) -> ProbeOutcome | None:
     """Judge one probe; None where it has not ended yet, and its time is not `over`."""
     interpreter, target = probe.interpreter, probe.target
     state, status, node, reason = slurm.job(job)
     if not state:
-        return Outcome(["preflight's probe ended, and SLURM forgot how before it was asked"])
+        return ProbeOutcome(["preflight's probe ended, and SLURM forgot how before it was asked"])
     if not STATES.get(state, State.RUNNING).ended:
         if not over:
             return None
         if state == "RUNNING":
-            return Outcome([f"preflight's probe did not end in time on the node {node}"])
+            return ProbeOutcome([f"preflight's probe did not end in time on the node {node}"])
         place = options.partition or "the default partition"
         late = f"preflight's probe did not run within {PROBE_WITHIN:.0f} s on {place}"
         if state == "CONFIGURING":
-            return Outcome([f"{late}: its node {node} is being switched on"], ran=False)
-        return Outcome([f"{late}: {state} ({reason})"], ran=False)
+            return ProbeOutcome([f"{late}: its node {node} is being switched on"], ran=False)
+        return ProbeOutcome([f"{late}: {state} ({reason})"], ran=False)
     if probe.visit is not None and (state == "COMPLETED" or status == VISIT_FAILED):
         answer = _answered(probe, job)
         why = probe.visit.read(node, answer) if answer else NO_ANSWER
         if status == VISIT_FAILED:
             what = "what was opened here cannot be opened"
-            return Outcome(lack=Lack(node, what, why, hint=probe.visit.hint))
-        return Outcome([f"on the node {node}: {why}"] if why else [])
+            return ProbeOutcome(lack=Lack(node, what, why, hint=probe.visit.hint))
+        return ProbeOutcome([f"on the node {node}: {why}"] if why else [])
     lacking = {
         NO_INTERPRETER: (
             f"the interpreter {interpreter} is not there or cannot be run",
@@ -259,10 +261,10 @@ def _outcome(
     }.get(status)
     if lacking is not None:
         what, hint = lacking
-        return Outcome(lack=Lack(node, what, where="cluster", hint=hint))
+        return ProbeOutcome(lack=Lack(node, what, where="cluster", hint=hint))
     if state != "COMPLETED":
         why = f"{state} {'' if reason == 'None' else reason}".strip() + (f", exit {status}" if status else "")
         hint = "the node's slurmd log says more; cluster.exclude keeps jobs off a node"
         failed = Lack(node or "(none)", "preflight's probe failed", why, "cluster", hint)
-        return Outcome(lack=failed, broken=True)
-    return Outcome()
+        return ProbeOutcome(lack=failed, broken=True)
+    return ProbeOutcome()

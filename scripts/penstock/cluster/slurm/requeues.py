@@ -41,19 +41,19 @@ class Requeues:
         self._slurm = slurm
         self._last: dict[tuple[str, int], _Last] = {}
 
-    def seen(self, array: str, seen: Mapping[int, SlurmElement]) -> dict[int, Requeue]:
+    def new(self, array: str, elements: Mapping[int, SlurmElement]) -> dict[int, Requeue]:
         """Those that were requeued since the last call."""
         again: dict[int, _Last] = {}
-        for index, one in seen.items():
+        for index, element in elements.items():
             key = (array, index)
             old = self._last.get(key)
-            node = one.status.node or (old.node if old else "")
-            word = one.word if one.word in PASSING else ""
-            if old is not None and one.status.restarts > old.restarts:
+            node = element.status.node or (old.node if old else "")
+            word = element.word if element.word in PASSING else ""
+            if old is not None and element.status.restarts > old.restarts:
                 again[index] = old
-            elif old is not None and one.word == "PENDING":
+            elif old is not None and element.word == "PENDING":
                 word = old.word
-            self._last[key] = _Last(one.status.restarts, node, word)
+            self._last[key] = _Last(element.status.restarts, node, word)
         if not again:
             return {}
         down = self._down(sorted({old.node for old in again.values() if old.node}))

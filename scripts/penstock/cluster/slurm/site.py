@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
     from penstock.cluster.slurm.command_line import SlurmCommands
-    from penstock.cluster.slurm.facts import Facts, Settings
+    from penstock.cluster.slurm.facts import Facts, SlurmSettings
     from penstock.cluster.slurm.probe_job import Probe
     from penstock.config.settings import ClusterConfig, JobOptions
 
@@ -201,12 +201,13 @@ def _gpus(config: ClusterConfig, options: JobOptions, step: str, candidates: Seq
     | yes         | yes                  | yes                      | refuse    | PreflightError |
     | yes         | yes                  | no                       | refuse    | a warning      |
     """
-    found = [node for node in candidates if node.gpus]
+    with_gpus = [node for node in candidates if node.gpus]
     whole = options.whole_nodes or options.spec_cores is not None
-    if not found or not whole or config.gpu_nodes == "allow":
+    if not with_gpus or not whole or config.gpu_nodes == "allow":
         return []
-    others = f" and {len(found) - 1} more have" if len(found) > 1 else " has"
-    why = f"{found[0].name}{others} GPUs ({found[0].gpus}), and core-spec or --exclusive takes whole nodes"
+    others = f" and {len(with_gpus) - 1} more have" if len(with_gpus) > 1 else " has"
+    why = f"{with_gpus[0].name}{others} GPUs ({with_gpus[0].gpus}), "
+    why += "and core-spec or --exclusive takes whole nodes"
     if not known(options):
         return [f"elements may take whole nodes with all their GPUs: {why}, where the job may run there"]
     raise PreflightError(
@@ -223,7 +224,7 @@ def known(options: JobOptions) -> bool:
     return options.reservation is None and plain
 
 
-def shares_memory(settings: Settings) -> bool:
+def shares_memory(settings: SlurmSettings) -> bool:
     """Whether a job that asks for no memory leaves some of its node's to others."""
     by_memory = any("MEMORY" in word.upper() for word in settings.words("SelectTypeParameters"))
     bounds = [settings.values.get(f"DefMemPer{unit}", "UNLIMITED").upper() for unit in ("Node", "CPU", "Cpu")]

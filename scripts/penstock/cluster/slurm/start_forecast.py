@@ -54,13 +54,13 @@ def judged(start: Callable[[int | None], float], seconds: int | None, now: float
     shorter = [part for part in (seconds // 120 * 60, seconds // 240 * 60) if part] if seconds else []
     starts = {part: found for part in shorter if (found := start(part))}
     sooner = next((part for part, found in starts.items() if found <= first - LATE), None)
-    told = [f"{span(part)}: {_moment(found, now)}" for part, found in starts.items()]
+    texts = [f"{span(part)}: {_moment(found, now)}" for part, found in starts.items()]
     whole = f"{span(seconds)}: " if seconds else ""
     return [
         CheckResult(
             "start",
             f"{whole}not before {_moment(first, now)}"
-            + "".join(f"; {text}" for text in told)
+            + "".join(f"; {text}" for text in texts)
             + " (jobs that are ahead in the queue are not counted)",
             "note",
             "",

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
     from contextlib import AbstractContextManager
 
-    from penstock.cluster.port import Cluster, Written
+    from penstock.cluster.port import Cluster, VisitAnswer
     from penstock.config.settings import DatasetConfig
     from penstock.core.documents.node_answer import NodeAnswer, OwnerSeen
     from penstock.dataset.context import Context
@@ -167,7 +167,7 @@ def _visit(context: Context, config: DatasetConfig, mark: str, heard: list[Heard
     if (link := context.config.bandwidth.folder) is not None:
         given |= {"link": str(link.absolute()), "mark": mark}
 
-    def read(node: str, written: Written) -> str:
+    def read(node: str, written: VisitAnswer) -> str:
         try:
             answer = node_answer.NODE_ANSWER.from_json(written.text.encode(), node)
         except ValueError:
