@@ -134,12 +134,12 @@ def ordered(dataset: DatasetConfig, sources: Sequence[Source]) -> list[Placed]:
                 why=in_quotes(place.prefix[:-1]),
                 hint="give `into` a relative path in normal form, such as images/train",
             )
-    for one, two in pairwise(placed):
-        if two.prefix.startswith(one.prefix):
+    for outer, inner in pairwise(placed):
+        if inner.prefix.startswith(outer.prefix):
             raise ConfigError(
                 "two sources share a folder",
                 where=f"datasets.{dataset.name}.sources",
-                why=f"`into: {in_quotes(two.prefix[:-1])}` lies in `into: {in_quotes(one.prefix[:-1])}`",
+                why=f"`into: {in_quotes(inner.prefix[:-1])}` lies in `into: {in_quotes(outer.prefix[:-1])}`",
                 hint="give each source an `into` of its own; none may hold another",
             )
     return placed
@@ -189,7 +189,7 @@ def _gather(
     with ListingWriter(path) as writer, ArchivedWriter(path.with_name(ARCHIVED)) as archives:
         gathering = _Gathering(context, dataset, writer, archives, in_no_order, resume=resume)
         for place in placed:
-            gathering.one(place, path.parent)
+            gathering.gather(place, path.parent)
         gathering.judge(placed)
         gathering.tell()
         digest, files, size = writer.close()
@@ -263,7 +263,7 @@ class _Gathering:
         self.empty_folders: list[str] = []
         self.sizes: Counter[int] = Counter()
 
-    def one(self, place: Placed, scratch: Path) -> None:
+    def gather(self, place: Placed, scratch: Path) -> None:
         config = self._dataset.sources[place.number]
         by_files = stated(self._context, self._dataset, config, place.source, scratch)
         lister: Lister = by_files or place.source

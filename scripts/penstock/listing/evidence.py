@@ -97,10 +97,10 @@ class Evidence:
 
     def _by(self, field_of_kind: int) -> dict[str, Amount]:
         amounts: dict[str, Amount] = {}
-        for kind, seen in self._seen.items():
+        for kind, added in self._seen.items():
             name = CARRIED if kind[3] and field_of_kind else str(kind[field_of_kind])
             amount = amounts.get(name, Amount())
-            amounts[name] = Amount(amount.files + seen.files, amount.bytes + seen.bytes)
+            amounts[name] = Amount(amount.files + added.files, amount.bytes + added.bytes)
         return amounts
 
     def carried(self) -> SealedCarried | None:

@@ -49,7 +49,7 @@ _DAY = 86400
 _TWICE = "an inventory lists each object once: have it fetched again, or use the next one"
 
 
-class Found(NamedTuple):
+class LocatedManifest(NamedTuple):
     """An inventory's manifest, and where it lies."""
 
     manifest: Manifest
@@ -69,29 +69,29 @@ class Inventory:
         self._bucket, self._prefix = bucket_and_prefix(config.url)
         self._files, self._name = outside_files.opened(context, dataset, config, config.inventory or "")
         self._stop = context.stop
-        self._found: Found | None = None
+        self._located: LocatedManifest | None = None
         self._ignored: Counter[str] = Counter()
 
     @property
     def ignored(self) -> Mapping[str, int]:
         return self._ignored
 
-    def found(self) -> Found:
+    def located(self) -> LocatedManifest:
         """The inventory. Raises PreflightError for one that cannot be read, is another bucket's, or has not
         the columns that it needs."""
-        if self._found is None:
+        if self._located is None:
             name, content = self._manifest()
             where = self._files.where(name)
             self._compare_checksum(name, content, where)
             manifest = parse(content, where)
             refuse_other(manifest, self._bucket, where)
             wanted(manifest, pinned=self._pinned, where=where)
-            self._found = Found(manifest, name, where)
-        return self._found
+            self._located = LocatedManifest(manifest, name, where)
+        return self._located
 
     def note(self) -> str:
         """One sentence on the inventory and its age."""
-        manifest, _, where = self.found()
+        manifest, _, where = self.located()
         return f"listed by the inventory {where}, {age(manifest.begun_ms, time.time())}"
 
     def list(self) -> Iterator[Sequence[Listed]]:
@@ -125,12 +125,12 @@ class Inventory:
         stated = self._small(name.removesuffix(MANIFEST) + CHECKSUM) if name.endswith(MANIFEST) else None
         if stated is None:
             return
-        found = outside_files.md5(content)
-        if stated.strip().decode("latin-1").lower() != found:
+        md5 = outside_files.md5(content)
+        if stated.strip().decode("latin-1").lower() != md5:
             raise PreflightError(
                 "the inventory's manifest is damaged",
                 where=where,
-                why=f"its MD5 is {found}, and {CHECKSUM} states {stated[:80].decode('latin-1').strip()}",
+                why=f"its MD5 is {md5}, and {CHECKSUM} states {stated[:80].decode('latin-1').strip()}",
                 hint="have both fetched again, or use the next inventory",
             )
 
@@ -139,7 +139,7 @@ class Inventory:
     def _batches(self) -> Iterator[Sequence[Listed]]:
         from penstock.tables.inventory_tables import read
 
-        manifest, name, where = self.found()
+        manifest, name, where = self.located()
         self._ignored.clear()
         columns = wanted(manifest, pinned=self._pinned, where=where)
         enabled = self._versioned()
@@ -156,19 +156,19 @@ class Inventory:
     def _fetch(self, file: DataFile, manifest: str) -> Path:
         """A data file on this machine; its size and its MD5 are those that the manifest states."""
         for name in _places(self._files, file.key, manifest):
-            found = self._files.fetch(name, self._scratch / "inventory.data")
-            if found is None:
+            fetched = self._files.fetch(name, self._scratch / "inventory.data")
+            if fetched is None:
                 continue
             stated = file.md5.lower()
-            if (found.size, found.md5) != (file.size, stated):
+            if (fetched.size, fetched.md5) != (file.size, stated):
                 raise PreflightError(
                     "a file of the inventory is not the one that its manifest states",
                     where=self._files.where(name),
-                    why=f"it has {found.size:,} bytes and the MD5 {found.md5}; stated are {file.size:,} and "
-                    f"{stated}",
+                    why=f"it has {fetched.size:,} bytes and the MD5 {fetched.md5}; stated are "
+                    f"{file.size:,} and {stated}",
                     hint="have it fetched again, or use the next inventory",
                 )
-            return found.path
+            return fetched.path
         raise _missing(self._files.where(file.key), "a file of the inventory is missing")
 
     def _versioned(self) -> bool | None:

@@ -60,7 +60,7 @@ class KeyList:
         self._sums = Filter(dataset.checksums, ()) if dataset.checksums else None
         self._pinned = dataset.changed == "pinned"
         self._patterns = (dataset.include, dataset.exclude, dataset.checksums)
-        self._list: outside_files.Fetched | None = None
+        self._list: outside_files.FetchedFile | None = None
         self._ignored: Counter[str] = Counter()
         self._refused = Offenders()
 
@@ -107,14 +107,14 @@ class KeyList:
             merged = self._merged(rows_in_order)
             while rows := list(islice(merged, BATCH)):
                 self._stop.check()
-                found = []
+                batch = []
                 for row, answer in zip(rows, pool.map(lambda row: self._answer(row, ask), rows), strict=True):
                     if isinstance(answer, Listed):
-                        found.append(answer)
+                        batch.append(answer)
                     else:
                         self._refused.add(row.key, answer)
-                if found:
-                    yield found
+                if batch:
+                    yield batch
         if self._refused.total:
             raise PreflightError(
                 f"{counted(self._refused.total, 'key')} of the list cannot be staged",
@@ -159,13 +159,13 @@ class KeyList:
     def _merged(self, batches: Iterator[Sequence[Listed]]) -> Iterator[Listed]:
         for key, group in groupby(chain.from_iterable(batches), attrgetter("key")):
             first, *others = group
-            for other in others:
+            for row in others:
                 self._ignored["named twice"] += 1
-                found = joined(first, other)
-                if found is None:
-                    self._refused.add(key, f"is listed twice, and differs: {_told(first)}; {_told(other)}")
+                joint = joined(first, row)
+                if joint is None:
+                    self._refused.add(key, f"is listed twice, and differs: {_told(first)}; {_told(row)}")
                     break
-                first = found
+                first = joint
             else:
                 yield first
 
@@ -189,19 +189,19 @@ class KeyList:
         if reason := check_key(row.key):
             return reason
         try:
-            found = ask(row.key)
+            listed = ask(row.key)
         except (ObjectError, SourceChangedError) as error:
             return error.reason
-        if found is None:
+        if listed is None:
             return "is not at the source"
-        if row.size not in (-1, found.size):
-            return f"has {found.size:,} bytes at the source, and {row.size:,} in the list"
-        if row.token not in ("", found.token):
-            return f"has the version {found.token} at the source, and {row.token} in the list"
-        return found._replace(checksum=row.checksum) if row.checksum else found
+        if row.size not in (-1, listed.size):
+            return f"has {listed.size:,} bytes at the source, and {row.size:,} in the list"
+        if row.token not in ("", listed.token):
+            return f"has the version {listed.token} at the source, and {row.token} in the list"
+        return listed._replace(checksum=row.checksum) if row.checksum else listed
 
 
-def joined(one: Listed, other: Listed) -> Listed | None:
+def joined(former: Listed, latter: Listed) -> Listed | None:
     """What two rows of one key state together; None where they contradict each other."""
     values = []
     for field, nothing in (
@@ -211,11 +211,11 @@ def joined(one: Listed, other: Listed) -> Listed | None:
         ("version", ""),
         ("checksum", ""),
     ):
-        first, second = getattr(one, field), getattr(other, field)
+        first, second = getattr(former, field), getattr(latter, field)
         if first != second and nothing not in (first, second):
             return None
         values.append(second if first == nothing else first)
-    return Listed(one.key, *values)
+    return Listed(former.key, *values)
 
 
 def _told(row: Listed) -> str:

@@ -83,7 +83,7 @@ class Resumption:
 
     def _held(self) -> list[_Held]:
         """The segments that hold, in the order of their keys; the others are removed."""
-        found: list[_Held] = []
+        segments: list[_Held] = []
         names = sorted(os.listdir(self._folder)) if self._folder.exists() else []
         for name in names:
             path = self._folder / name
@@ -97,10 +97,10 @@ class Resumption:
                 continue
             age = time.time() - segment.listed
             if 0 <= age <= self._within and count_of(self._files(number)[0]) == segment.rows:
-                found.append(_Held(segment, number))
-        found.sort(key=lambda one: one.segment.begin)
+                segments.append(_Held(segment, number))
+        segments.sort(key=lambda one: one.segment.begin)
         kept: list[_Held] = []
-        for one in found:
+        for one in segments:
             if not kept or kept[-1].segment.end <= one.segment.begin:
                 kept.append(one)
         stay = {path.name for one in kept for path in self._files(one.number)}
