@@ -194,10 +194,10 @@ def _beside(release: PublishedRelease) -> Iterator[Json]:
         sealed: SealedManifest | None = stored.seal.manifests.get(name)
         if sealed is None:
             continue
-        one = {**_object(name, kind, sealed.sha256), "description": what}
+        file_object = {**_object(name, kind, sealed.sha256), "description": what}
         if sealed.bytes is not None:
-            one["contentSize"] = f"{sealed.bytes} B"
-        yield one
+            file_object["contentSize"] = f"{sealed.bytes} B"
+        yield file_object
 
 
 def _object(path: str, kind: str, sha256: str) -> Json:
