@@ -205,7 +205,10 @@ def test_when_everything_was_last_read(staged: Context) -> None:
         return verdicts.read_since(verdicts.read(layout, release.name), unread)
 
     assert verdicts.read_since(None, stored.seal) is not None
-    for request in (audit_step.AuditRequest(choice=AuditSelection("sample", 0.5)), audit_step.AuditRequest(rotate=2)):
+    for request in (
+        audit_step.AuditRequest(choice=AuditSelection("sample", 0.5)),
+        audit_step.AuditRequest(rotate=2),
+    ):
         audit_step.run(staged, "data", request)
         assert since() is None
     audit_step.run(staged, "data", audit_step.AuditRequest(rotate=2))

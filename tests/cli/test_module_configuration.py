@@ -18,13 +18,13 @@ WORDS = ["dataset=d", "engine={streams: 4}"]
 COMMAND_LINE = {"dataset": "d", "engine": {"streams": "4"}}
 
 
-def _given(tmp_path: Path, values: Any, outer: Any, *texts: str) -> module_configuration.Given:
+def _given(tmp_path: Path, values: Any, outer: Any, *texts: str) -> module_configuration.ModuleInput:
     files = []
     for number, text in enumerate(texts):
         file = tmp_path / f"{number}.yaml"
         file.write_text(text)
         files.append(file)
-    return module_configuration.Given("penstock", values, outer, files, COMMAND_LINE)
+    return module_configuration.ModuleInput("penstock", values, outer, files, COMMAND_LINE)
 
 
 def test_one_file_as_it_stands_is_read_itself(tmp_path: Path) -> None:

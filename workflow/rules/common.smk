@@ -29,7 +29,7 @@ try:
         BASE = workflow_values.base(workflow.configfiles)
     else:
         BASE, words = module_configuration.base(
-            module_configuration.Given(
+            module_configuration.ModuleInput(
                 name=MODULE,
                 values=config,
                 outer=workflow.modifier_stack[0].globals["config"],

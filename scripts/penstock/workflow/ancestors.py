@@ -36,10 +36,10 @@ def handed_down() -> dict[str, str]:
 
 def name(pid: int) -> str:
     """The name of a live process. Raises ProcessLookupError."""
-    seen = process_stat(pid)
-    if seen is None:
+    process = process_stat(pid)
+    if process is None:
         raise ProcessLookupError(pid)
-    return f"{pid}.{seen.start}"
+    return f"{pid}.{process.start}"
 
 
 def alive(named: str) -> bool:

@@ -128,11 +128,11 @@ def run(
             where="cluster.backend",
             hint="give --backend slurm with --submit",
         )
-    here = Path.cwd()
+    folder = Path.cwd()
     runs = task[0] == "run"
     name = _name("" if runs else datasets[0])
     wanted = Work(*_configuration(file), list(datasets or config.datasets), list(task), time.time())
-    logs = here / "results" / "logs"
+    logs = folder / "results" / "logs"
     with _alone(logs):
         living = _living(cluster, name)
         for job, (status, work) in living.items():
@@ -146,7 +146,7 @@ def run(
         python = config.cluster.python
         words = [*interpreter.command("penstock", python), "--config", wanted.file]
         words += ["--backend", cluster.kind, *rights.handed_on(), task[0], *datasets, *task[1:]]
-        command = [*interpreter.isolated(python), "-c", PROGRAM, str(here), *words]
+        command = [*interpreter.isolated(python), "-c", PROGRAM, str(folder), *words]
         labels = {"dataset": _named(wanted.datasets), "step": task[0]}
         mail = config.cluster.mail or ""
         spec = ArraySpec(name, STEP, (0,), command, logs, labels, mail=mail, after=tuple(living))
@@ -193,11 +193,11 @@ def waiting(cluster: Cluster, file: Path) -> Mapping[str, Sequence[str]]:
 def _living(cluster: Cluster, name: str) -> dict[str, tuple[Status, Work | None]]:
     """The jobs of this name that have not ended, and what they were submitted for; None: not known."""
     jobs = cluster.find(name)
-    found = cluster.states_of(dict.fromkeys(jobs, (0,))) if jobs else {}
+    statuses = cluster.states_of(dict.fromkeys(jobs, (0,))) if jobs else {}
     notes = _notes()
     return {
         job: (states[0], notes.get(f"{cluster.name()}:{job}"))
-        for job, states in found.items()
+        for job, states in statuses.items()
         if not states[0].state.ended
     }
 

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 _SELECTING = {workflow_values.DATASET, *workflow_values.STAGING, *workflow_values.AUDIT}
 
 
-class Given(NamedTuple):
+class ModuleInput(NamedTuple):
     """What a module gets of Snakemake."""
 
     name: str
@@ -40,7 +40,7 @@ class Given(NamedTuple):
     """What went before those of `configfile:`: --configfile and --config."""
 
 
-def base(given: Given, words: Sequence[str]) -> tuple[loader.Base, Sequence[str]]:
+def base(given: ModuleInput, words: Sequence[str]) -> tuple[loader.Base, Sequence[str]]:
     """The configuration, and of the words of --config those that are penstock's. Raises ConfigError."""
     if not given.values:
         raise ConfigError(
@@ -59,7 +59,7 @@ def base(given: Given, words: Sequence[str]) -> tuple[loader.Base, Sequence[str]
 
 
 def _made(
-    given: Given, values: Mapping[object, object], texts: Sequence[handed_over.ConfigText]
+    given: ModuleInput, values: Mapping[object, object], texts: Sequence[handed_over.ConfigText]
 ) -> loader.Base:
     document, unclear = handed_over.document(values, texts)
     return loader.Base(f"of module {given.name}", None, document, unclear)

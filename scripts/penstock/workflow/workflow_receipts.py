@@ -66,16 +66,16 @@ class Listings(TypedDict):
 
 def listings(results: Path, invocation: str) -> Listings:
     """What the groups of one invocation hold, as one."""
-    found = Listings(preflight={}, listed={}, failed={})
+    merged = Listings(preflight={}, listed={}, failed={})
     for path in sorted((results / LISTINGS).glob(f"{invocation}-*.json")):
         try:
             group: Listings = json.loads(path.read_text(encoding="utf-8"))
         except (OSError, ValueError):
             continue
-        found["preflight"] |= group.get("preflight", {})
-        found["listed"] |= group.get("listed", {})
-        found["failed"] |= group.get("failed", {})
-    return found
+        merged["preflight"] |= group.get("preflight", {})
+        merged["listed"] |= group.get("listed", {})
+        merged["failed"] |= group.get("failed", {})
+    return merged
 
 
 def warnings(results: Path, dataset: str) -> set[str]:

@@ -42,7 +42,7 @@ AUDIT: Mapping[str, tuple[Callable[[str], object], str]] = {
 _FLAGS = {"true": True, "True": True, "false": False, "False": False}
 
 
-class Given(NamedTuple):
+class ConfigWords(NamedTuple):
     """What the words say."""
 
     sections: overlay.Values
@@ -65,7 +65,7 @@ def refuse_doubled(arguments: Sequence[str]) -> None:
             )
 
 
-def parse(words: Iterable[str]) -> Given:
+def parse(words: Iterable[str]) -> ConfigWords:
     """Raises ConfigError."""
     given: dict[str, str] = {}
     for word in words:
@@ -90,7 +90,7 @@ def parse(words: Iterable[str]) -> Given:
     datasets = _names(given.pop(DATASET)) if DATASET in given else None
     chosen = frozenset(key for key, text in flags.items() if _FLAGS[_unquoted(text)])
     try:
-        return Given(overlay.parse(given.items()), datasets, chosen, audits)
+        return ConfigWords(overlay.parse(given.items()), datasets, chosen, audits)
     except StrictYamlError as error:
         raise ConfigError(
             "a value cannot be read",
@@ -130,7 +130,7 @@ def base(files: Sequence[str | Path]) -> loader.Base:
 
 
 def compose(
-    base: loader.Base, given: Given, folder: Path, *, write: bool, backend: str = ""
+    base: loader.Base, given: ConfigWords, folder: Path, *, write: bool, backend: str = ""
 ) -> tuple[Config, str]:
     """The configuration, and the file that the steps read: the base's, or where there is none or `--config`
     changes it one in this folder that is named by its content. Without `write` that one is not made.
@@ -156,7 +156,7 @@ def compose(
     return config, str(path.absolute())
 
 
-def chosen(given: Given, config: Config) -> list[str]:
+def chosen(given: ConfigWords, config: Config) -> list[str]:
     """The datasets that are asked for, each once. Raises ConfigError for unknown ones."""
     names = list(config.datasets) if given.datasets is None else given.datasets
     for name in names:
@@ -166,7 +166,7 @@ def chosen(given: Given, config: Config) -> list[str]:
     return list(dict.fromkeys(names))
 
 
-def refuse_unused(given: Given, targets: Collection[str]) -> None:
+def refuse_unused(given: ConfigWords, targets: Collection[str]) -> None:
     """Raises ConfigError for what none of Snakemake's targets would look at."""
     audited = [target for target in targets if target.endswith("audit") or "/audit/" in target]
     if given.audit and not audited:
