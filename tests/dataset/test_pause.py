@@ -98,7 +98,7 @@ def test_a_root_that_is_not_there_has_none(tmp_path: Path) -> None:
 
 def test_a_watch_looks_now_and_then_and_says_what_changed(tmp_path: Path) -> None:
     clock, told = Clock(), list[str]()
-    watch = pause.Watch(tmp_path, told.append, every=5, clock=clock)
+    watch = pause.PauseWatch(tmp_path, told.append, every=5, clock=clock)
     assert watch() is None
     path = stands(tmp_path)
     clock.now = 4.9
@@ -120,7 +120,7 @@ def test_a_watch_looks_now_and_then_and_says_what_changed(tmp_path: Path) -> Non
 def test_a_file_that_is_not_obeyed_is_said_once(tmp_path: Path) -> None:
     clock, told = Clock(), list[str]()
     os.chown(stands(tmp_path), STRANGER, STRANGER)
-    watch = pause.Watch(tmp_path, told.append, every=1, clock=clock)
+    watch = pause.PauseWatch(tmp_path, told.append, every=1, clock=clock)
     for clock.now in range(1, 9):
         assert watch() is None
     assert len(told) == 1
@@ -138,7 +138,7 @@ def rests(context: Context, path: Path, work: object) -> None:
     def tell(_: str) -> None:
         said.set()
 
-    with pause.watching(pause.Watch(context.config.target.root, tell, every=0.05)):
+    with pause.watching(pause.PauseWatch(context.config.target.root, tell, every=0.05)):
         thread = threading.Thread(target=work)
         thread.start()
         assert said.wait(30)
@@ -179,7 +179,7 @@ def test_a_step_that_rests_stops_by_a_signal(tmp_path: Path) -> None:
     stands(tmp_path)
     stop = Stop()
     with (
-        pause.watching(pause.Watch(tmp_path, lambda _: stop.set(signal.SIGTERM))),
+        pause.watching(pause.PauseWatch(tmp_path, lambda _: stop.set(signal.SIGTERM))),
         pytest.raises(InterruptedRunError),
     ):
         stop.check()
@@ -316,7 +316,7 @@ def test_a_strangers_file_is_said_and_stops_nobody(tmp_path: Path, source: Path)
         def tell(text: str) -> None:
             context.emit(Warned("", "pause", text))
 
-        with pause.watching(pause.Watch(root, tell)):
+        with pause.watching(pause.PauseWatch(root, tell)):
             publish_step.run(context, "data")
         assert any("is not obeyed" in str(one.data) for one in events_of(context))
 
@@ -334,7 +334,7 @@ def test_a_root_that_does_not_answer_is_waited_for_once_and_asked_again_when_it_
         return pause.RootPause(pause.Pause("maintenance", "root"))
 
     monkeypatch.setattr(pause, "look", hanging)
-    watch = pause.Watch(tmp_path, lambda _: None, every=0, within=0.05)
+    watch = pause.PauseWatch(tmp_path, lambda _: None, every=0, within=0.05)
     began = time.monotonic()
     assert (watch(), watch(), watch()) == (None, None, None)
     assert time.monotonic() - began < 30

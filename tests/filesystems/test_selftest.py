@@ -194,15 +194,15 @@ def test_a_full_quota_is_reported_by_the_call_that_learns_of_it(tempers: dict[st
 @pytest.mark.parametrize(
     ("wrong", "ended", "verdict"),
     [
-        (["3"], full_quota.Ended("write", "EDQUOT"), "stop"),
-        (["3"], full_quota.Ended(), "stop"),
-        ([], full_quota.Ended(), "warning"),
-        ([], full_quota.Ended("fsync", "EDQUOT"), "ok"),
-        ([], full_quota.Ended("write", "ENOSPC"), "ok"),
-        ([], full_quota.Ended("write", "EIO"), "stop"),
+        (["3"], full_quota.WritesEnd("write", "EDQUOT"), "stop"),
+        (["3"], full_quota.WritesEnd(), "stop"),
+        ([], full_quota.WritesEnd(), "warning"),
+        ([], full_quota.WritesEnd("fsync", "EDQUOT"), "ok"),
+        ([], full_quota.WritesEnd("write", "ENOSPC"), "ok"),
+        ([], full_quota.WritesEnd("write", "EIO"), "stop"),
     ],
 )
-def test_how_a_full_quota_is_judged(wrong: list[str], ended: full_quota.Ended, verdict: str) -> None:
+def test_how_a_full_quota_is_judged(wrong: list[str], ended: full_quota.WritesEnd, verdict: str) -> None:
     assert full_quota._judged(50, 40, ended, 4, wrong).verdict == verdict
 
 

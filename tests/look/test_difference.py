@@ -20,7 +20,7 @@ from penstock.core.documents.seal import SealedSource
 from penstock.core.errors import FailedError
 from penstock.core.layout import DatasetLayout
 from penstock.look import compared, renames
-from penstock.look.difference import LISTED, Difference
+from penstock.look.difference import LISTED, ManifestDifference
 from penstock.look.judges import ByDigest, ByToken
 from penstock.tables import spilled_rows
 
@@ -83,7 +83,7 @@ def naive(before: Files, after: Files) -> dict[str, list[DiffRow]]:
 def test_it_finds_what_a_comparison_by_dictionaries_finds(
     before: Files, after: Files, one: int, two: int
 ) -> None:
-    with Difference(ByDigest.keys) as found:
+    with ManifestDifference(ByDigest.keys) as found:
         found.meet(ByDigest(), batches(before, one), batches(after, two), "here")
         expected = naive(before, after)
         assert {kind: list(found.rows(kind)) for kind in LISTED} == expected
@@ -108,7 +108,7 @@ def test_it_is_the_same_on_disk_and_in_many_passes(removed: list[str], added: li
     chunk, most = spilled_rows.CHUNK, renames.PASS
     spilled_rows.CHUNK, renames.PASS = 4, 5
     try:
-        with Difference(ByDigest.keys, in_memory=8) as found:
+        with ManifestDifference(ByDigest.keys, in_memory=8) as found:
             found.meet(ByDigest(), batches(before, 3), batches(after, 3), "here")
             pairs = renames.paired(found.rows_of["removed"], found.rows_of["added"], ByDigest.keys, 5)
             assert pairs.count == len(naive(before, after)["renamed"])
@@ -120,10 +120,10 @@ def test_it_is_the_same_on_disk_and_in_many_passes(removed: list[str], added: li
 
 def test_a_manifest_out_of_order_is_an_error() -> None:
     good, bad = {b"a": (1, "x:1"), b"c": (1, "x:1")}, {b"b": (1, "x:1")}
-    with Difference(ByDigest.keys) as found, pytest.raises(FailedError, match="order of their paths"):
+    with ManifestDifference(ByDigest.keys) as found, pytest.raises(FailedError, match="order of their paths"):
         found.meet(ByDigest(), [*batches(good, 5), *batches(bad, 5)], batches(good, 5), "here")
     turned = next(batches(good, 5)).take([1, 0])
-    with Difference(ByDigest.keys) as found, pytest.raises(FailedError, match="order of their paths"):
+    with ManifestDifference(ByDigest.keys) as found, pytest.raises(FailedError, match="order of their paths"):
         found.meet(ByDigest(), batches(good, 5), [turned], "here")
 
 
@@ -208,7 +208,7 @@ def test_how_a_path_compares_with_its_source(
     url: str, mine: tuple[int, str, str, str], theirs: tuple[int, str, str], kind: str
 ) -> None:
     judge = ByToken([SealedSource(url)], [url])
-    with Difference(judge.keys) as found:
+    with ManifestDifference(judge.keys) as found:
         found.meet(judge, [held({"x": mine})], [listed({"x": theirs})], "here")
         assert {name for name, count in found.counts.items() if count.files} == {kind}
 
@@ -236,7 +236,7 @@ def test_which_renames_at_a_source_are_proven(
     url: str, mine: tuple[int, str, str, str], theirs: tuple[int, str, str], *, proven: bool
 ) -> None:
     judge = ByToken([SealedSource(url)], [url])
-    with Difference(judge.keys) as found:
+    with ManifestDifference(judge.keys) as found:
         found.meet(judge, [held({"old": mine})], [listed({"new": theirs})], "here")
         kinds = {name: count.files for name, count in found.counts.items() if count.files}
     assert kinds == ({"renamed": 1} if proven else {"removed": 1, "added": 1})
@@ -248,14 +248,14 @@ def test_what_a_source_states_need_not_be_utf_8() -> None:
     now = listed({"new": (9, "x", "")})
     for name in ("token", "checksum"):
         now = now.set_column(now.schema.get_field_index(name), name, odd)
-    with Difference(judge.keys) as found:
+    with ManifestDifference(judge.keys) as found:
         found.meet(judge, [held({"old": (9, MD5, "", "")})], [now], "here")
         assert (found.counts["removed"].files, found.counts["added"].files) == (1, 1)
 
 
 def test_another_source_of_the_same_token_proves_nothing_by_itself() -> None:
     judge = ByToken([SealedSource("https://one/")], ["https://two/"])
-    with Difference(judge.keys) as found:
+    with ManifestDifference(judge.keys) as found:
         found.meet(judge, [held({"x": (9, "tag", "", "")})], [listed({"x": (9, "tag", "")})], "here")
         assert found.counts["changed"].files == 1
 
@@ -307,7 +307,7 @@ def test_what_does_not_fit_into_memory_leaves_no_file(
 ) -> None:
     monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
     files = {b"%06d" % number: (1, f"xxh3_128:{number:032x}") for number in range(200_000)}
-    with Difference(ByDigest.keys, in_memory=1) as found:
+    with ManifestDifference(ByDigest.keys, in_memory=1) as found:
         found.meet(ByDigest(), batches(files, 65_536), iter(()), "here")
         assert os.listdir(tmp_path) == []
         assert sum(1 for _ in found.rows("removed")) == 200_000

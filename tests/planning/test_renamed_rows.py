@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from penstock.core.model import Entry, Record
-    from penstock.run.planning.unchanged_rows import Rules
+    from penstock.run.planning.unchanged_rows import ReuseRules
 
 MD5, OTHER_MD5 = "0123456789abcdef" * 2, "f" * 32
 SHA = f"sha256:full:{hashlib.sha256(b'x').hexdigest()}"
@@ -34,7 +34,7 @@ def unread(path: bytes, size: int) -> str:
 def compared(
     mine: Sequence[Entry],
     theirs: Sequence[Record],
-    rules: Rules = RULES,
+    rules: ReuseRules = RULES,
     md5_of: Callable[[bytes, int], str] = unread,
 ) -> list[Entry]:
     """The rows of a second pass."""

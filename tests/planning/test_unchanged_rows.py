@@ -16,7 +16,7 @@ from penstock.core.balance import FILE_COST, REUSED_SHARE, Cut
 from penstock.core.model import Entry, Record, Reuse
 from penstock.jobs.forecast import NOTHING, Lying
 from penstock.run.planning import row_sums
-from penstock.run.planning.unchanged_rows import COLUMNS, Rules, with_reuse
+from penstock.run.planning.unchanged_rows import COLUMNS, ReuseRules, with_reuse
 from penstock.tables.files import Files
 from penstock.tables.manifest import FORM, _stored
 from penstock.tables.shards import ShardWriter, as_columns, as_rows
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
 DIGEST = "xxh3_128:" + "0" * 32
-RULES = Rules({0: 0, 2: 1}, giant_bytes=1000, keep_mtime=True, proven=False)
+RULES = ReuseRules({0: 0, 2: 1}, giant_bytes=1000, keep_mtime=True, proven=False)
 
 
 def entry(path: str = "a", **changes: Any) -> Entry:
@@ -58,12 +58,12 @@ def pages(rows: Iterable[Entry], page: int = 3) -> Iterator[pa.RecordBatch]:
         yield from as_columns(some)
 
 
-def compared(mine: Sequence[Entry], theirs: Sequence[Record], rules: Rules = RULES) -> list[Entry]:
+def compared(mine: Sequence[Entry], theirs: Sequence[Record], rules: ReuseRules = RULES) -> list[Entry]:
     found = with_reuse(pages(mine), manifest(theirs), rules)
     return [row for batch in found for row in as_rows(batch)]
 
 
-def is_same(mine: Entry, theirs: Record, rules: Rules = RULES) -> bool:
+def is_same(mine: Entry, theirs: Record, rules: ReuseRules = RULES) -> bool:
     ((row),) = compared([mine], [theirs], rules)
     return row.reuse is not None
 

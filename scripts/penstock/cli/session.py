@@ -182,7 +182,7 @@ class Session:
 
             cluster = open_cluster(config.cluster, config.target.root, changed=self.stop.stir, warn=warn)
             controller = "".join(ancestors.above()[-1:])
-            with pause.watching(pause.Watch(config.target.root, paused)):
+            with pause.watching(pause.PauseWatch(config.target.root, paused)):
                 yield Context(config, cluster, sink, self.stop, program=self.program, controller=controller)
 
     @contextlib.contextmanager

@@ -53,7 +53,7 @@ ADOPTIONS = "adoptions"
 ADOPTED = "adopted.json"
 
 
-class Signing(NamedTuple):
+class SigningKeys(NamedTuple):
     """Where the keys lie that seals are signed and verified with."""
 
     key: Path | None = None
@@ -62,7 +62,7 @@ class Signing(NamedTuple):
     """`target.signers`; None: no signature is asked for."""
 
 
-NO_SIGNING = Signing()
+NO_SIGNING = SigningKeys()
 
 
 @dataclass(frozen=True)
@@ -74,7 +74,7 @@ class DatasetLayout:
     dataset: str
     state_root: Path | None = None
     """`target.state_root`: where `.penstock` lies instead, if configured."""
-    signing: Signing = NO_SIGNING
+    signing: SigningKeys = NO_SIGNING
 
     def without_signers(self) -> DatasetLayout:
         """The same paths, with no signature asked for."""

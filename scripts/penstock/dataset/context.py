@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 
 from penstock.core.errors import ConfigError, InterruptedRunError, signal_name
 from penstock.core.events import Event, Noted, Sink, silent
-from penstock.core.layout import DatasetLayout, Signing
+from penstock.core.layout import DatasetLayout, SigningKeys
 from penstock.core.text import in_quotes
 from penstock.dataset.waiting import Waiting
 from penstock.target import pause
@@ -95,7 +95,7 @@ class Stop:
 
 def layout_of(target: TargetConfig, name: str) -> DatasetLayout:
     """The paths of a dataset, and the keys for it."""
-    return DatasetLayout(target.root, name, target.state_root, Signing(target.sign_with, target.signers))
+    return DatasetLayout(target.root, name, target.state_root, SigningKeys(target.sign_with, target.signers))
 
 
 def operations(target: TargetConfig) -> int:

@@ -19,13 +19,13 @@ from penstock.target import published_folder
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from penstock.core.layout import DatasetLayout, Signing
+    from penstock.core.layout import DatasetLayout, SigningKeys
     from penstock.dataset.seals import Stored
 
 MISSING = "it is missing"
 
 
-def write(staging: Path, signing: Signing) -> None:
+def write(staging: Path, signing: SigningKeys) -> None:
     """Sign the seal of a staging, durably, where this account signs; else no signature of an earlier attempt
     stays. Raises OSError, PreflightError."""
     if signing.key is None:

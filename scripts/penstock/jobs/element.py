@@ -110,7 +110,7 @@ def run_element(
     account.earlier = element_usage.after(usage_of(folder.progress(step, index)), account.array)
     reporter.begin()
     before = journal.names(folder.journals(index))
-    watch = pause.Watch(layout.root, _say)
+    watch = pause.PauseWatch(layout.root, _say)
     try:
         with pause.watching(watch):
             _rest(reporter, stop)

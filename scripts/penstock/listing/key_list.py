@@ -60,7 +60,7 @@ class KeyList:
         self._sums = Filter(dataset.checksums, ()) if dataset.checksums else None
         self._pinned = dataset.changed == "pinned"
         self._patterns = (dataset.include, dataset.exclude, dataset.checksums)
-        self._list: outside_files.FetchedFile | None = None
+        self._list: outside_files.OutsideFile | None = None
         self._ignored: Counter[str] = Counter()
         self._refused = Offenders()
 

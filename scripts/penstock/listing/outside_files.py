@@ -38,7 +38,7 @@ SMALL = 64 << 20
 """Bytes of a file that is read into memory, at most."""
 
 
-class FetchedFile(NamedTuple):
+class OutsideFile(NamedTuple):
     """A file of a store, on this machine."""
 
     path: Path
@@ -53,7 +53,7 @@ class OutsideFiles(Protocol):
     def where(self, name: str) -> str:
         """For people."""
 
-    def fetch(self, name: str, into: Path) -> FetchedFile | None:
+    def fetch(self, name: str, into: Path) -> OutsideFile | None:
         """A file, read to its end; it may have been copied to `into`. None when there is none. Raises
         PenstockError for one that cannot be read."""
 
@@ -106,7 +106,7 @@ class LocalFiles:
     def where(self, name: str) -> str:
         return name
 
-    def fetch(self, name: str, into: Path) -> FetchedFile | None:  # noqa: ARG002 (the port's)
+    def fetch(self, name: str, into: Path) -> OutsideFile | None:  # noqa: ARG002 (the port's)
         sha, size = hashlib.md5(usedforsecurity=False), 0
         try:
             with open(name, "rb", buffering=0) as file:
@@ -121,7 +121,7 @@ class LocalFiles:
             raise PreflightError(
                 "a file cannot be read", where=name, why=error.strerror or "", hint=LOOK_AT_FILE
             ) from None
-        return FetchedFile(Path(name), size, sha.hexdigest())
+        return OutsideFile(Path(name), size, sha.hexdigest())
 
     def names(self, folder: str) -> Iterator[str]:
         for top, _, files in os.walk(folder):
@@ -137,7 +137,7 @@ class StoreFiles:
     def where(self, name: str) -> str:
         return self._root + name
 
-    def fetch(self, name: str, into: Path) -> FetchedFile | None:
+    def fetch(self, name: str, into: Path) -> OutsideFile | None:
         with self._readable(name):
             return retrying(
                 lambda: self._fetched(name, into), self._attempts, self._wait, renew=renewal(self._source)
@@ -148,11 +148,11 @@ class StoreFiles:
             for batch in self._source.list():
                 yield from (one.key for one in batch if one.key.startswith(folder))
 
-    def _fetched(self, name: str, into: Path) -> FetchedFile | None:
+    def _fetched(self, name: str, into: Path) -> OutsideFile | None:
         listed = self._source.list_one(name)
         return None if listed is None else self._copy(listed, into)
 
-    def _copy(self, listed: Listed, into: Path) -> FetchedFile:
+    def _copy(self, listed: Listed, into: Path) -> OutsideFile:
         entry = Entry(
             listed.key, listed.key, listed.size, listed.token, listed.modified_ns, length=listed.size
         )
@@ -164,7 +164,7 @@ class StoreFiles:
                 size += got
         if size != listed.size:
             raise TransientError("a file ended early", where=self.where(listed.key))
-        return FetchedFile(into, size, sha.hexdigest())
+        return OutsideFile(into, size, sha.hexdigest())
 
     @contextmanager
     def _readable(self, name: str) -> Iterator[None]:

@@ -16,7 +16,7 @@ from penstock.dataset import receipts, seals
 from penstock.fs.errno_map import storage_error
 from penstock.fs.owners import group_number
 from penstock.look.details import named, unreadable
-from penstock.look.difference import KINDS, Difference
+from penstock.look.difference import KINDS, ManifestDifference
 from penstock.look.judges import ByDigest, ByToken
 from penstock.look.reading import Folder
 from penstock.look.sorted_rows import BATCH, together
@@ -39,7 +39,7 @@ if TYPE_CHECKING:
 class Compared(NamedTuple):
     """What was found. `found` is open: whoever asked closes it."""
 
-    difference: Difference
+    difference: ManifestDifference
     result: DiffResult
 
 
@@ -60,7 +60,7 @@ def releases(layout: DatasetLayout, before: str, after: str | None) -> Compared:
     NewerFormatError, FailedError."""
     former, latter = _held(layout, before), _held(layout, after)
     judge = ByDigest()
-    difference = Difference(judge.keys)
+    difference = ManifestDifference(judge.keys)
     with _closed_on_error(difference):
         difference.meet(judge, former.rows(judge.columns), latter.rows(judge.columns), str(layout.folder))
     told = _permissions(former.seal.permissions, latter.seal.permissions)
@@ -81,7 +81,7 @@ def with_source(context: Context, dataset: str, release: str | None) -> Compared
         reach(source_config, source, context.waiting(dataset, "list", source.url))
     urls = [source.url for source in sources]
     judge = ByToken(held.seal.sources, urls)
-    difference = Difference(judge.keys)
+    difference = ManifestDifference(judge.keys)
     try:
         with _closed_on_error(difference), tempfile.TemporaryDirectory(prefix="penstock-diff-") as folder:
             listing = Path(folder) / "listing.parquet"
@@ -136,7 +136,7 @@ def _broken(layout: DatasetLayout, release: str | None, why: str) -> FindingsErr
 
 
 @contextlib.contextmanager
-def _closed_on_error(difference: Difference) -> Iterator[None]:
+def _closed_on_error(difference: ManifestDifference) -> Iterator[None]:
     try:
         yield
     except BaseException:
@@ -149,7 +149,7 @@ def _result(
     before: str,
     after: str,
     urls: Sequence[str],
-    difference: Difference,
+    difference: ManifestDifference,
     permissions: str,
 ) -> DiffResult:
     return {

@@ -53,7 +53,7 @@ class Judge(Protocol):
         """The same of the latter."""
 
 
-class Difference:
+class ManifestDifference:
     """What a comparison found. A context manager: its rows are gone at its end."""
 
     def __init__(self, keys: Sequence[str], in_memory: int | None = None) -> None:

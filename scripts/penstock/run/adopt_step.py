@@ -38,7 +38,7 @@ from penstock.listing.key_filter import Filter
 from penstock.listing.listers import reach
 from penstock.run import adopt_seal
 from penstock.run.adoption import survey_plan, surveyed_files
-from penstock.run.adoption.closing_walk import ClosingWalk, Proven, Rules, proven_by
+from penstock.run.adoption.closing_walk import ClosingRules, ClosingWalk, Proven, proven_by
 from penstock.tables import empty_folders
 from penstock.target import dataset_folders, tree_removal
 
@@ -312,7 +312,7 @@ class _Comparison:
     ) -> ClosingWalk:
         config, urls = self._config, self._urls
         folders = self._run.folder.empty_folders
-        rules = Rules(
+        rules = ClosingRules(
             wants=_wants(config),
             links_left_out=bool(self._adoption.ignored.get("links")),
             times=all(url.startswith("file://") for url in urls),

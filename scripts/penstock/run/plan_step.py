@@ -42,7 +42,7 @@ from penstock.run.planning.source_recall import SourceRecall
 from penstock.run.planning.sparse_files import SparseFiles
 from penstock.run.planning.takeover import TakeOver
 from penstock.run.planning.target_probe import TargetProbe
-from penstock.run.planning.unchanged_rows import Rules
+from penstock.run.planning.unchanged_rows import ReuseRules
 from penstock.sources.registry import may_be_split
 from penstock.tables import empty_folders
 from penstock.tables.shards import ShardsWriter, as_columns, as_rows
@@ -127,7 +127,7 @@ class _Planner:
         self.dataset, self.plan = run.config.dataset, run.config.plan
         self.base = bases.none("")
         self.over: TakeOver | AdoptedRows = TakeOver((), run, proven=False)
-        self.rules = Rules({}, 0, True, False)
+        self.rules = ReuseRules({}, 0, True, False)
         self.renamed = RenamedRows(self.rules)
         self.stores = TargetStores(run.layout, context.config.target, gid)
         self.sparse = SparseFiles(run, kept=False)
@@ -163,7 +163,7 @@ class _Planner:
     def count(self) -> Totals:
         """Raises PreflightError where copying would have more fetched from an archive than is allowed, or
         would read objects that must be restored first."""
-        self.rules = Rules(
+        self.rules = ReuseRules(
             self.base.sources or {},
             self.plan.giant_bytes,
             self.dataset.permissions.mtime == "keep",
@@ -385,7 +385,7 @@ def _warn(context: Context, info: RunInfo, results: Iterable[CheckResult]) -> No
             context.emit(events.Warned(info.dataset, STEP, text=sentence(result)))
 
 
-def _reuse_sentence(base: bases.Base, totals: Totals, link_cost: str) -> str:
+def _reuse_sentence(base: bases.BaseRelease, totals: Totals, link_cost: str) -> str:
     if base.release is None:
         return f"everything is copied: {base.why}"
     linked = "are linked" + (f" (calls on a linked file take here: {link_cost})" if link_cost else "")

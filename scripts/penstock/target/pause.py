@@ -83,7 +83,7 @@ def words(root: Path) -> str:
     return str(pause) if pause else f"not obeyed: {ignored}" if ignored else ""
 
 
-class Watch:
+class PauseWatch:
     """Looks at a root now and then, for all threads of a process. `tell` gets a line when PAUSE comes, goes
     or is not obeyed."""
 
@@ -149,11 +149,11 @@ class Watch:
             return None
 
 
-_watches: list[Watch] = []
+_watches: list[PauseWatch] = []
 
 
 @contextlib.contextmanager
-def watching(watch: Watch) -> Iterator[None]:
+def watching(watch: PauseWatch) -> Iterator[None]:
     """While inside, `standing` says what stands at the root of this watch, to all threads of this process."""
     _watches.append(watch)
     try:

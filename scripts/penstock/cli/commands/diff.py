@@ -23,7 +23,7 @@ from penstock.cli import flags, output, target_datasets
 from penstock.core import human
 from penstock.core.errors import ConfigError
 from penstock.core.text import printable
-from penstock.look.views.aligned_table import Column, lines
+from penstock.look.views.aligned_table import TextColumn, lines
 from penstock.look.views.styled_lines import Line
 
 if TYPE_CHECKING:
@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 
     from penstock.cli.session import Session
     from penstock.core.documents.catalogue_rows import DiffResult, DiffRow
-    from penstock.look.difference import Difference
+    from penstock.look.difference import ManifestDifference
 
 EXAMPLES = ("penstock diff imagenet --source", "penstock diff imagenet 20261101-1f2e3d4c --exit-code")
 DIFFERENT = 4
@@ -41,10 +41,10 @@ MARKS = {"changed": "*", "unproven": "!", "renamed": ">", "removed": "-", "added
 STYLES = {"changed": "yellow", "unproven": "magenta", "renamed": "cyan", "removed": "red", "added": "green"}
 _MEANS = {"unproven": "may have changed"}
 _COLUMNS = (
-    Column(""),
-    Column("FILES", right=True),
-    Column("BYTES", right=True),
-    Column("BEFORE", right=True),
+    TextColumn(""),
+    TextColumn("FILES", right=True),
+    TextColumn("BYTES", right=True),
+    TextColumn("BEFORE", right=True),
 )
 
 
@@ -96,7 +96,9 @@ def run(parsed: argparse.Namespace, session: Session) -> int:
     return DIFFERENT if parsed.exit_code and not got.result["equal"] else 0
 
 
-def _show(parsed: argparse.Namespace, session: Session, difference: Difference, result: DiffResult) -> None:
+def _show(
+    parsed: argparse.Namespace, session: Session, difference: ManifestDifference, result: DiffResult
+) -> None:
     from penstock.look.difference import LISTED
 
     if session.as_json:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 from penstock.cli import flags, target_datasets
 from penstock.core import human
 from penstock.core.text import printable
-from penstock.look.views.aligned_table import COLUMNS, Column, lines
+from penstock.look.views.aligned_table import COLUMNS, TextColumn, lines
 from penstock.look.views.styled_lines import Line
 
 if TYPE_CHECKING:
@@ -24,20 +24,20 @@ if TYPE_CHECKING:
 
 EXAMPLES = ("penstock du imagenet", "penstock du --root /beegfs/datasets")
 _AREAS = (
-    Column(""),
-    Column("WHAT", least=20),
-    Column("FREES", right=True),
-    Column("FILES", right=True),
-    Column("HOLDS", right=True),
-    Column("FILES", right=True),
-    Column("PROJECT", right=True),
-    Column("POOL"),
+    TextColumn(""),
+    TextColumn("WHAT", least=20),
+    TextColumn("FREES", right=True),
+    TextColumn("FILES", right=True),
+    TextColumn("HOLDS", right=True),
+    TextColumn("FILES", right=True),
+    TextColumn("PROJECT", right=True),
+    TextColumn("POOL"),
 )
 _OWNERS = (
-    Column("USER", least=8),
-    Column("GROUP", least=8),
-    Column("BYTES", right=True),
-    Column("FILES", right=True),
+    TextColumn("USER", least=8),
+    TextColumn("GROUP", least=8),
+    TextColumn("BYTES", right=True),
+    TextColumn("FILES", right=True),
 )
 _NAMES = {
     "staging": "staging {}",
@@ -73,7 +73,9 @@ def run(parsed: argparse.Namespace, session: Session) -> int:
     uses = []
     with session.display() as view:
         sink = logged(view)
-        with pause.watching(pause.Watch(target.root, lambda text: sink(events.Warned("", "pause", text)))):
+        with pause.watching(
+            pause.PauseWatch(target.root, lambda text: sink(events.Warned("", "pause", text)))
+        ):
             for layout in datasets.layouts(parsed.dataset):
 
                 def progress(files: int, size: int, name: str = layout.dataset) -> None:

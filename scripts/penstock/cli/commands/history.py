@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 from penstock.cli import flags, target_datasets
 from penstock.core import human
 from penstock.core.text import brief, printable
-from penstock.look.views.aligned_table import COLUMNS, Column, lines
+from penstock.look.views.aligned_table import COLUMNS, TextColumn, lines
 from penstock.look.views.release_text import moment, said
 from penstock.look.views.styled_lines import Line
 
@@ -23,8 +23,8 @@ if TYPE_CHECKING:
 
 EXAMPLES = ("penstock history imagenet", "penstock history imagenet --all --json")
 _HISTORY = (
-    Column("TIME"), Column("EVENT", least=10), Column("RELEASE", least=17), Column("BY", least=8),
-    Column("WHAT", least=20),
+    TextColumn("TIME"), TextColumn("EVENT", least=10), TextColumn("RELEASE", least=17),
+    TextColumn("BY", least=8), TextColumn("WHAT", least=20),
 )  # fmt: skip
 _SECOND = re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\dZ")
 

@@ -10,7 +10,7 @@ from penstock.cli import flags, target_datasets
 from penstock.core import human
 from penstock.core.errors import FindingsError
 from penstock.core.text import brief, printable
-from penstock.look.views.aligned_table import COLUMNS, Column, lines
+from penstock.look.views.aligned_table import COLUMNS, TextColumn, lines
 from penstock.look.views.release_text import account, problem, said
 from penstock.look.views.styled_lines import Line
 
@@ -25,13 +25,13 @@ EXAMPLES = ("penstock releases imagenet", "penstock releases --root /beegfs/data
 HOLDERS = 3
 """Of a release that are named in the table."""
 _RELEASES = (
-    Column(""),
-    Column("RELEASE", least=17),
-    Column("SIZE", right=True),
-    Column("FILES", right=True),
-    Column("GRADE", least=9),
-    Column("AGE", right=True),
-    Column("LAST AUDIT", least=10),
+    TextColumn(""),
+    TextColumn("RELEASE", least=17),
+    TextColumn("SIZE", right=True),
+    TextColumn("FILES", right=True),
+    TextColumn("GRADE", least=9),
+    TextColumn("AGE", right=True),
+    TextColumn("LAST AUDIT", least=10),
 )
 _KINDS = {
     ("staging", "under way"): "being staged",

@@ -31,7 +31,7 @@ FREE_WITHIN = 30.0
 FULL = {errno.EDQUOT: "EDQUOT", errno.ENOSPC: "ENOSPC"}
 
 
-class Ended(NamedTuple):
+class WritesEnd(NamedTuple):
     """What a file came to: "" for each where all calls succeeded."""
 
     call: str = ""
@@ -50,7 +50,7 @@ def filled(place: Path, free: int, budget: Budget) -> Iterator[CheckResult]:
     folder = place / "full"
     folder.mkdir()
     block = os.urandom(MIB)
-    written, ended = 0, Ended()
+    written, ended = 0, WritesEnd()
     whole: list[Path] = []
     try:
         while not ended.call and written < free + BEYOND:
@@ -69,7 +69,7 @@ def filled(place: Path, free: int, budget: Budget) -> Iterator[CheckResult]:
         yield _free_again(folder, block, budget)
 
 
-def _write(path: Path, block: bytes, budget: Budget) -> tuple[int, Ended]:
+def _write(path: Path, block: bytes, budget: Budget) -> tuple[int, WritesEnd]:
     """A file of FILE bytes, synced and closed: how much was written, and the call that failed first."""
     size, call, error = 0, "", ""
     budget.spend(4, files=1)
@@ -89,7 +89,7 @@ def _write(path: Path, block: bytes, budget: Budget) -> tuple[int, Ended]:
             os.close(fd)
         except OSError as failed:
             call, error = call or "close", error or _name(failed)
-    return size, Ended(call, error)
+    return size, WritesEnd(call, error)
 
 
 def _name(error: OSError) -> str:
@@ -113,7 +113,7 @@ def _exactly(fd: int) -> bytes:
     return read
 
 
-def _judged(written: int, free: int, ended: Ended, synced: int, wrong: list[str]) -> CheckResult:
+def _judged(written: int, free: int, ended: WritesEnd, synced: int, wrong: list[str]) -> CheckResult:
     """
     | files that were synced without an error | the first error              | verdict |
     |-----------------------------------------|------------------------------|---------|

@@ -47,7 +47,7 @@ class Order(NamedTuple):
     """Seconds for which it is looked for."""
 
 
-class Answer(NamedTuple):
+class PeerAnswer(NamedTuple):
     """What came of an order; each field is of the orders that its name fits."""
 
     node: str = ""
@@ -68,9 +68,9 @@ def serve(folder: Path, orders: Iterable[str], answers: TextIO) -> None:
         if order.to not in ("", peer.node):
             continue
         try:
-            answer = _ORDERS[order.do](peer, order) or Answer()
+            answer = _ORDERS[order.do](peer, order) or PeerAnswer()
         except OSError as error:
-            answer = Answer(error=errno.errorcode.get(error.errno or 0, str(error.errno)))
+            answer = PeerAnswer(error=errno.errorcode.get(error.errno or 0, str(error.errno)))
         print(json.dumps(answer._replace(node=peer.node)._asdict()), file=answers, flush=True)
 
 
@@ -87,7 +87,7 @@ class Peer:
         return self.folder / order.name
 
 
-def _hello(peer: Peer, _: Order) -> Answer:
+def _hello(peer: Peer, _: Order) -> PeerAnswer:
     """The node is there, and sees the folder."""
     return _until(peer.folder.is_dir, FOLDER_WITHIN)
 
@@ -130,26 +130,26 @@ def _hold(peer: Peer, order: Order) -> None:
     os.pread(fd, SIZE, 0)
 
 
-def _exclusive(peer: Peer, order: Order) -> Answer:
+def _exclusive(peer: Peer, order: Order) -> PeerAnswer:
     """O_CREAT and O_EXCL: whether the name was new."""
     try:
         os.close(os.open(peer.path(order), os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600))
     except FileExistsError:
-        return Answer(made=False)
-    return Answer(made=True)
+        return PeerAnswer(made=False)
+    return PeerAnswer(made=True)
 
 
-def _lock(peer: Peer, order: Order) -> Answer:
+def _lock(peer: Peer, order: Order) -> PeerAnswer:
     """An exclusive flock, held from now on; whether it was given."""
     fd = peer.held[order.name] = os.open(peer.path(order), os.O_RDWR | os.O_CLOEXEC)
     try:
         fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except BlockingIOError:
-        return Answer(given=False)
-    return Answer(given=True)
+        return PeerAnswer(given=False)
+    return PeerAnswer(given=True)
 
 
-def _look(peer: Peer, order: Order) -> Answer:
+def _look(peer: Peer, order: Order) -> PeerAnswer:
     """Look until it is as it should be: how often, and how long that took."""
     path, wanted = peer.path(order), order.wanted
     looks: Mapping[str, Callable[[], object]] = {
@@ -165,13 +165,13 @@ def _look(peer: Peer, order: Order) -> Answer:
     return _until(looks[order.what], order.within)
 
 
-_ORDERS: Mapping[str, Callable[[Peer, Order], Answer | None]] = {
+_ORDERS: Mapping[str, Callable[[Peer, Order], PeerAnswer | None]] = {
     "hello": _hello, "make": _make, "overwrite": _overwrite, "append": _append, "replace": _replace,
     "point": _point, "remove": _remove, "hold": _hold, "exclusive": _exclusive, "lock": _lock, "look": _look,
 }  # fmt: skip
 
 
-def _until(holds: Callable[[], object], within: float) -> Answer:
+def _until(holds: Callable[[], object], within: float) -> PeerAnswer:
     began, looks = time.monotonic(), 0
     while True:
         looks += 1
@@ -184,7 +184,7 @@ def _until(holds: Callable[[], object], within: float) -> Answer:
                 raise
         seconds = time.monotonic() - began
         if holding or seconds > within:
-            return Answer(visible=bool(holding), seconds=round(seconds, 3), looks=looks)
+            return PeerAnswer(visible=bool(holding), seconds=round(seconds, 3), looks=looks)
         time.sleep(PACE)
 
 

@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, NamedTuple, Self
 from penstock.core import human
 from penstock.core.checks import CheckResult
 from penstock.core.text import printable
-from penstock.doctor.selftest.peer import FOLDER_WITHIN, SIZE, Answer, Order
+from penstock.doctor.selftest.peer import FOLDER_WITHIN, SIZE, Order, PeerAnswer
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -86,7 +86,7 @@ class Peers:
             raise LostError(f"the folder is not there on {', '.join(blind)}")
         return sorted(one.node for one in answers)
 
-    def ask(self, node: str, order: Order) -> Answer:
+    def ask(self, node: str, order: Order) -> PeerAnswer:
         """An order, carried out on a node. Raises LostError."""
         self._tell(order._replace(to=node))
         answer = self._answer(order.within + ANSWER_WITHIN)
@@ -104,7 +104,7 @@ class Peers:
             except BrokenPipeError:
                 raise LostError(self._words()) from None
 
-    def _answer(self, within: float) -> Answer:
+    def _answer(self, within: float) -> PeerAnswer:
         deadline = time.monotonic() + within
         streams = {one.stdout.fileno(): one for one in self._processes if one.stdout is not None}
         while True:
@@ -112,7 +112,7 @@ class Peers:
                 line, newline, rest = read.partition(b"\n")
                 if newline:
                     self._read[fd] = rest
-                    return Answer(**json.loads(line))
+                    return PeerAnswer(**json.loads(line))
             if time.monotonic() > deadline:
                 raise LostError(f"no answer within {human.duration(within)}")
             self._budget.check()

@@ -19,7 +19,7 @@ COLUMNS = 80
 GAP = 2
 
 
-class Column(NamedTuple):
+class TextColumn(NamedTuple):
     title: str
     right: bool = False
     least: int = 0
@@ -27,7 +27,7 @@ class Column(NamedTuple):
 
 
 def lines(
-    titles: Sequence[Column], rows: Sequence[Sequence[str]], *, columns: int = COLUMNS, indent: int = 0
+    titles: Sequence[TextColumn], rows: Sequence[Sequence[str]], *, columns: int = COLUMNS, indent: int = 0
 ) -> list[list[str]]:
     """The title's lines, then those of each row. A column without a cell that says anything is left out."""
     shown = [[printable(cell) for cell in row] for row in rows]
@@ -38,7 +38,7 @@ def lines(
     return [[" " * indent + line for line in _wrapped(head, row, widths)] for row in cells]
 
 
-def _widths(head: Sequence[Column], cells: Sequence[Sequence[str]], room: int) -> list[int]:
+def _widths(head: Sequence[TextColumn], cells: Sequence[Sequence[str]], room: int) -> list[int]:
     widths = [max(len(row[index]) for row in cells) for index in range(len(head))]
     least = [
         max(one.least, len(one.title)) if one.least else width
@@ -53,7 +53,7 @@ def _widths(head: Sequence[Column], cells: Sequence[Sequence[str]], room: int) -
     return widths
 
 
-def _wrapped(head: Sequence[Column], row: Sequence[str], widths: Sequence[int]) -> list[str]:
+def _wrapped(head: Sequence[TextColumn], row: Sequence[str], widths: Sequence[int]) -> list[str]:
     parts = [
         textwrap.wrap(cell, width) if len(cell) > width else [cell]
         for cell, width in zip(row, widths, strict=True)

@@ -29,7 +29,7 @@ FAILED = "f"
 
 
 @dataclass(frozen=True, slots=True)
-class Line:
+class PlotLine:
     """A horizontal line of the grid."""
 
     shape: ClassVar[str] = "line"
@@ -73,7 +73,7 @@ class Curve:
     base: float
 
 
-Mark = Line | Label | Bar | Curve
+Mark = PlotLine | Label | Bar | Curve
 
 
 @dataclass(frozen=True, slots=True)
@@ -107,7 +107,7 @@ def throughput(samples: Sequence[Sequence[float]]) -> Plot | None:
     marks: list[Mark] = []
     for index in range(round(top / step) + 1):
         y = place(0, index * step)[1]
-        marks.append(Line(LEFT, WIDTH - RIGHT, y))
+        marks.append(PlotLine(LEFT, WIDTH - RIGHT, y))
         marks.append(Label(LEFT - 8, y + 4, human.rate(index * step) if index else "0", "end"))
     marks.append(Curve([place(*point) for point in points], base=TOP + plot_height))
     for share, anchor in ((0.0, "start"), (0.5, "middle"), (1.0, "end")):
@@ -165,7 +165,7 @@ def histogram(rows: Sequence[Sequence[int]]) -> Plot | None:
     slot = (WIDTH - left - RIGHT) / len(rows)
     bar = min(slot * 0.36, 34)
     base = TOP + 8 + plot_height
-    marks: list[Mark] = [Line(left, WIDTH - RIGHT, base)]
+    marks: list[Mark] = [PlotLine(left, WIDTH - RIGHT, base)]
     for index, (upper, number, size) in enumerate(rows):
         middle = left + (index + 0.5) * slot
         bound = human.size(upper).replace(".00 ", " ").replace(".0 ", " ")
@@ -202,7 +202,7 @@ def queue(elements: Sequence[ElementResult]) -> Plot | None:
     top = math.ceil(max(map(sum, zip(running, waiting, strict=True))) - 1e-6)
     full, left, height = 1000, 40, 170
     base, scale_y, slot = height - BOTTOM, (height - TOP - BOTTOM) / top, (full - left - RIGHT) / BUCKETS
-    marks: list[Mark] = [Line(left, full - RIGHT, TOP), Line(left, full - RIGHT, base)]
+    marks: list[Mark] = [PlotLine(left, full - RIGHT, TOP), PlotLine(left, full - RIGHT, base)]
     marks += [Label(left - 8, TOP + 4, human.count(top), "end"), Label(left - 8, base + 4, "0", "end")]
     for index, (work, wait) in enumerate(zip(running, waiting, strict=True)):
         title = f"{work:.1f} at work, {wait:.1f} in the queue"

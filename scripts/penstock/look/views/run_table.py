@@ -13,7 +13,7 @@ from penstock.core import human
 from penstock.core.grades import CARRIED, EVIDENCE_GRADES
 from penstock.core.text import brief
 from penstock.look.views import aligned_table, text_block
-from penstock.look.views.aligned_table import Column
+from penstock.look.views.aligned_table import TextColumn
 from penstock.look.views.styled_lines import Line
 
 if TYPE_CHECKING:
@@ -30,12 +30,12 @@ REASONS = 3
 REASON = 50
 """Characters of a reason in the sentence."""
 _COLUMNS = (
-    Column("  DATASET", least=18),
-    Column("RESULT", least=12),
-    Column("COPIED", right=True),
-    Column("CARRIED", right=True),
-    Column("TIME", right=True),
-    Column("PROOF", least=12),
+    TextColumn("  DATASET", least=18),
+    TextColumn("RESULT", least=12),
+    TextColumn("COPIED", right=True),
+    TextColumn("CARRIED", right=True),
+    TextColumn("TIME", right=True),
+    TextColumn("PROOF", least=12),
 )
 
 

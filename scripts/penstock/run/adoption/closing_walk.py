@@ -50,7 +50,7 @@ class Proven(NamedTuple):
     """One of `core.grades.SOURCE_GRADES`."""
 
 
-class Rules(NamedTuple):
+class ClosingRules(NamedTuple):
     """What decides of a thing in the tree that no listed file is."""
 
     wants: Callable[[str], bool]
@@ -71,7 +71,7 @@ class ClosingWalk:
     def __init__(
         self,
         tree: Path,
-        rules: Rules,
+        rules: ClosingRules,
         judge: Callable[[File], Proven],
         folders: Iterable[str] = (),
         *,

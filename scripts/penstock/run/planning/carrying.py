@@ -15,10 +15,10 @@ from penstock.target import hold
 if TYPE_CHECKING:
     from penstock.dataset.run import Run
     from penstock.jobs.forecast import Totals
-    from penstock.run.planning.previous_release import Base
+    from penstock.run.planning.previous_release import BaseRelease
 
 
-def decide(run: Run, base: Base, totals: Totals, *, stable: bool) -> tuple[bool, str]:
+def decide(run: Run, base: BaseRelease, totals: Totals, *, stable: bool) -> tuple[bool, str]:
     """And the sentence that says so; "" where nothing is linked. `stable`: whether the file system shows a
     file under one inode number always.
 

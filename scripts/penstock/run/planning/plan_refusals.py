@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from penstock.dataset.context import Context
     from penstock.dataset.run import Run
     from penstock.jobs.forecast import Totals
-    from penstock.run.planning.previous_release import Base
+    from penstock.run.planning.previous_release import BaseRelease
 
 
 def check(context: Context, run: Run) -> None:
@@ -27,7 +27,7 @@ def check(context: Context, run: Run) -> None:
     _refuse_unpinned(context, run)
 
 
-def refuse_doubling(context: Context, run: Run, base: Base, totals: Totals) -> None:
+def refuse_doubling(context: Context, run: Run, base: BaseRelease, totals: Totals) -> None:
     """Raises PreflightError where unchanged files cannot be linked as they are, and nobody asked for copies
     of them."""
     if base.way != REFUSED or not totals.unchanged:

@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from penstock.run.planning.renamed_rows import RenamedRows
     from penstock.run.planning.takeover import TakeOver
     from penstock.run.planning.target_probe import TargetProbe
-    from penstock.run.planning.unchanged_rows import Rules
+    from penstock.run.planning.unchanged_rows import ReuseRules
 
 
 class UnreadableError(FailedError):
@@ -36,7 +36,7 @@ class UnreadableError(FailedError):
 
 
 @dataclass(frozen=True)
-class Base:
+class BaseRelease:
     """The release to take files from, and what is needed to compare a listing with it."""
 
     release: str | None
@@ -52,7 +52,7 @@ class Base:
     """The keys of `permissions` that it has at other values."""
 
     def files(
-        self, listing: Path, over: TakeOver | AdoptedRows, rules: Rules, renamed: RenamedRows
+        self, listing: Path, over: TakeOver | AdoptedRows, rules: ReuseRules, renamed: RenamedRows
     ) -> Iterator[pa.RecordBatch]:
         """The listing as rows of shards. `reuse` is set where this release, or another run's staging
         (`over`), has the same file, and where `renamed` found it under another name. Raises
@@ -66,11 +66,11 @@ class Base:
         return over.over(rows) if over else rows
 
 
-def none(why: str) -> Base:
-    return Base(None, why)
+def none(why: str) -> BaseRelease:
+    return BaseRelease(None, why)
 
 
-def find(run: Run, tried: TargetProbe, *, copy_unchanged: bool) -> Base:
+def find(run: Run, tried: TargetProbe, *, copy_unchanged: bool) -> BaseRelease:
     """The release that `current` names, if its files may come into the new one without being fetched.
 
     | what                                           | its files                          |
@@ -120,7 +120,7 @@ def find(run: Run, tried: TargetProbe, *, copy_unchanged: bool) -> Base:
     )
     if way == NONE:
         return none("this file system refuses hard links between folders")
-    return Base(current, "", manifest, sources, way, differing)
+    return BaseRelease(current, "", manifest, sources, way, differing)
 
 
 def _other_policy(theirs: Run, run: Run) -> list[str]:

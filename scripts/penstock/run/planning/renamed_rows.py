@@ -36,7 +36,7 @@ from penstock.tables.tables import strings
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
-    from penstock.run.planning.unchanged_rows import Rules
+    from penstock.run.planning.unchanged_rows import ReuseRules
 
 MOST = 1_000_000
 """Rows of either kind that are kept: some 200 bytes each."""
@@ -48,7 +48,7 @@ class RenamedRows:
     """First `gather`s, over one pass of the rows and of the release's records; then, once `match` found some,
     `mark`s them in each further pass."""
 
-    def __init__(self, rules: Rules) -> None:
+    def __init__(self, rules: ReuseRules) -> None:
         self._rules = rules
         self._new: list[pa.RecordBatch] = []
         self._free: list[pa.RecordBatch] = []

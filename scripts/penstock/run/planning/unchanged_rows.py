@@ -32,7 +32,7 @@ _PLACE = FORM.schema.get_field_index("reuse")
 _REUSE = FORM.schema.field(_PLACE)
 
 
-class Rules(NamedTuple):
+class ReuseRules(NamedTuple):
     """When the release's file at a path is the listed object.
 
     | token     | size | key, source, version | time, where kept | size below giants | unchanged |
@@ -58,7 +58,7 @@ class Rules(NamedTuple):
 def with_reuse(
     rows: Iterator[pa.RecordBatch],
     records: Iterator[pa.RecordBatch],
-    rules: Rules,
+    rules: ReuseRules,
     free: Callable[[pa.RecordBatch], None] | None = None,
 ) -> Iterator[pa.RecordBatch]:
     """Rows of shards, whole files, with `reuse` set where `records`, the columns COLUMNS of a manifest, have
@@ -75,7 +75,7 @@ def with_reuse(
             free(rest)
 
 
-def _reuse(listed: pa.RecordBatch, held: pa.RecordBatch | None, rules: Rules) -> pa.Array | None:
+def _reuse(listed: pa.RecordBatch, held: pa.RecordBatch | None, rules: ReuseRules) -> pa.Array | None:
     """The column; None where none of the rows is unchanged."""
     if held is None:
         return None
