@@ -35,7 +35,7 @@ class Scripted:
     def __init__(self, *errors: PenstockError, together: bytes | None = None) -> None:
         self.errors, self.together = list(errors), together
 
-    def here(self, *_: object) -> tuple[RangeRead, memoryview] | None:
+    def announced(self, *_: object) -> tuple[RangeRead, memoryview] | None:
         data, self.together = self.together, None
         return None if data is None else (seen(len(data)), memoryview(data))
 
