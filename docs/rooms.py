@@ -37,21 +37,19 @@ def main() -> int:
     table = tomllib.loads((CHECKOUT / "pyproject.toml").read_text())["tool"]["penstock"]["rooms"]
     budget = {room: Size(*limits) for room, limits in table.items()}
     rooms = measured()
+    wrong = sorted(budget.keys() - rooms.keys())
     print(f"{'room':<10} {'modules':>7} {'of':>4} {'lines':>7} {'of':>7}")
     for room, size in rooms.items():
         limit = budget.get(room, Size(0, 0))
-        over = "  over its budget" if size.modules > limit.modules or size.lines > limit.lines else ""
-        print(f"{room:<10} {size.modules:>7} {limit.modules:>4} {size.lines:>7,} {limit.lines:>7,}{over}")
+        over = size.modules > limit.modules or size.lines > limit.lines
+        wrong += [room] * over
+        row = f"{room:<10} {size.modules:>7} {limit.modules:>4} {size.lines:>7,} {limit.lines:>7,}"
+        print(f"{row}  over its budget" if over else row)
     whole = Size(*map(sum, zip(*rooms.values(), strict=True)))
     print(f"{'in all':<10} {whole.modules:>7} {'':>4} {whole.lines:>7,}")
-    gone = sorted(budget.keys() - rooms.keys())
-    if gone:
-        print(f"no such room: {', '.join(gone)}")
-    within = all(
-        size.modules <= limit.modules and size.lines <= limit.lines
-        for size, limit in ((size, budget.get(room, Size(0, 0))) for room, size in rooms.items())
-    )
-    return 0 if within and not gone else 1
+    if wrong:
+        print(f"over their budget, or no rooms any more: {', '.join(wrong)}")
+    return 1 if wrong else 0
 
 
 if __name__ == "__main__":
