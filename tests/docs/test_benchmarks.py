@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 import sys
 from typing import TYPE_CHECKING, Any
 
@@ -55,3 +56,58 @@ def test_a_ratio_of_large_objects_is_made_round_by_round_whole_and_of_the_copy_a
         "| 1.00 (1.00 to 1.50) | 2.50 | 1.50 | 2.50 |"
     )
     assert ratios.large({"rows": rows[1:]}) == []
+
+
+LOWER = """\
+def decode(line: bytes) -> tuple[str, int]:
+    name, size = line.decode().split()
+    return name, int(size)
+
+def visit(name, decide):
+    return decide(name)
+"""
+UPPER = """\
+import walk_tracer
+from house import lower
+
+def decide(name):
+    return len(name)
+
+def walk():
+    name, _ = lower.decode(b"gamma 5")
+    return lower.visit(name, decide)
+
+walk()
+"""
+
+
+def test_a_walk_notes_where_a_value_passes_what_changes_its_form_and_calls_that_come_back(
+    tmp_path: Path,
+) -> None:
+    house = tmp_path / "house"
+    house.mkdir()
+    (house / "lower.py").write_text(LOWER)
+    (house / "upper.py").write_text(UPPER)
+    shutil.copy(ROOT / "benchmarks/walk_tracer.py", tmp_path)
+    notes = tmp_path / "notes"
+
+    def traced(**order: object) -> list[str]:
+        notes.unlink(missing_ok=True)
+        (tmp_path / "walk.json").write_text(
+            json.dumps({"package": f"{house}/", "notes": str(notes), **order})
+        )
+        done = run(sys.executable, "-m", "house.upper", cwd=tmp_path)
+        assert done.returncode == 0, done.stderr
+        return [line.replace("\t", " ") for line in notes.read_text().splitlines()]
+
+    assert traced(values=["gamma"], within="") == [
+        "HAS lower bytes",
+        "HAS lower str",
+        "TURNS lower.decode bytes str",
+        "HAS upper str",
+    ]
+    assert traced(values=[], within="upper.walk") == [
+        "CALL upper lower",
+        "CALL upper lower",
+        "BACK lower upper",
+    ]
