@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import os
 from dataclasses import replace
-from functools import partial
 from typing import TYPE_CHECKING
 
 import pytest
@@ -15,7 +14,7 @@ from penstock.config.settings import GcConfig
 from penstock.core.errors import PreflightError
 from penstock.dataset import gate, holder, pins
 from penstock.keep.retention import dataset_removal, gc_step
-from penstock.keep.retention.decision import with_dataset
+from penstock.keep.retention.decision import Criteria, with_dataset
 from penstock.run import list_step, plan_step
 
 if TYPE_CHECKING:
@@ -117,8 +116,8 @@ def test_what_is_at_work_and_what_penstock_did_not_make_is_left_alone(releases: 
 
 def test_killed_after_the_rename_the_same_command_removes_the_files(releases: Releases) -> None:
     releases.begin_with("A")
-    decide = partial(gc_step._with_dataset, releases.context, now=True)
-    dataset_removal.take_name(releases.context, releases.layout, decide, "remove")
+    criteria = Criteria(0.0, with_dataset=True)
+    dataset_removal.take_name(releases.context, releases.layout, criteria, "remove")
     (rest,) = below(releases)
     assert rest.name.startswith(".removed-data-")
     assert os.path.isdir(rest / "releases")

@@ -34,7 +34,7 @@ from penstock.keep.retention.removal_share import paced
 from penstock.target import dataset_folders, shared_files
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Collection, Sequence
+    from collections.abc import Collection, Sequence
     from pathlib import Path
 
     from penstock.core.documents.marks import RemovalMark
@@ -43,8 +43,7 @@ if TYPE_CHECKING:
     from penstock.dataset.context import Context
     from penstock.dataset.pins import ReleasePin
     from penstock.dataset.run import Run
-    from penstock.keep.retention.decision import ReleaseDecision
-    from penstock.keep.retention.survey import ReleaseSurvey
+    from penstock.keep.retention.decision import Criteria, ReleaseDecision
 
 GC_LOCK = "gc.lock"
 """Held while files without a name are removed."""
@@ -93,7 +92,7 @@ class RemovalOutcome(NamedTuple):
 def plan(
     context: Context,
     layout: DatasetLayout,
-    decide: Callable[[ReleaseSurvey], list[ReleaseDecision]],
+    criteria: Criteria,
     *,
     unpinned: Collection[str] = (),
     stagings: bool = True,
@@ -107,7 +106,7 @@ def plan(
     for name in unpinned:
         _pin_named(context, layout, name)
     snapshot = survey.look(context, layout, unpinned)
-    decisions = decide(snapshot)
+    decisions = snapshot.decide(criteria)
     staging_decisions = _stagings(context, layout) if stagings else []
     left = removals.left(layout)
     doomed = [layout.release(one.known.release) for one in decisions if not one.held_by]
@@ -121,7 +120,7 @@ def carry_out(
     context: Context,
     layout: DatasetLayout,
     planned: Plan,
-    decide: Callable[[ReleaseSurvey], list[ReleaseDecision]],
+    criteria: Criteria,
     step: str,
     *,
     unpinned: Collection[str] = (),
@@ -142,7 +141,7 @@ def carry_out(
             full: PenstockError | OSError | None = None
             decisions: Sequence[ReleaseDecision] = ()
             try:
-                decisions = _named_away(context, layout, planned, decide, step, waiting, gone)
+                decisions = _named_away(context, layout, planned, criteria, step, waiting, gone)
             except (PenstockError, OSError) as error:
                 if not reserve.is_full(error):
                     raise
@@ -164,7 +163,7 @@ def _named_away(
     context: Context,
     layout: DatasetLayout,
     planned: Plan,
-    decide: Callable[[ReleaseSurvey], list[ReleaseDecision]],
+    criteria: Criteria,
     step: str,
     unpinned: list[str],
     gone: dict[str, ReleaseDecision],
@@ -182,7 +181,7 @@ def _named_away(
             decision
             if decision.held_by or decision.known.release in agreed
             else decision._replace(held_by=("changed: it was held when this command began",))
-            for decision in decide(snapshot)
+            for decision in snapshot.decide(criteria)
         ]
         decisions = _removed(context, layout, decisions, gone)
         for name in snapshot.ended:

@@ -35,14 +35,13 @@ from penstock.keep.retention.removal_share import paced
 from penstock.target import tree_removal
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Collection
+    from collections.abc import Collection
     from pathlib import Path
 
     from penstock.core.documents.marks import RemovalMark
     from penstock.core.layout import DatasetLayout
     from penstock.dataset.context import Context
-    from penstock.keep.retention.decision import ReleaseDecision
-    from penstock.keep.retention.survey import ReleaseSurvey
+    from penstock.keep.retention.decision import Criteria, ReleaseDecision
 
 WHY = "all of the dataset is removed"
 
@@ -50,7 +49,7 @@ WHY = "all of the dataset is removed"
 def take_name(
     context: Context,
     layout: DatasetLayout,
-    decide: Callable[[ReleaseSurvey], list[ReleaseDecision]],
+    criteria: Criteria,
     step: str,
     unpinned: Collection[str] = (),
 ) -> list[ReleaseDecision]:
@@ -61,14 +60,14 @@ def take_name(
         _refuse(context, layout)
         for name in unpinned:
             collection.take_back(context, layout, name)
-        decisions = decide(survey.look(context, layout))
+        decisions = survey.look(context, layout).decide(criteria)
         marks: list[RemovalMark] = []
         try:
             if not any(one.held_by for one in decisions):
                 marks += [removals.mark(layout, one.known, WHY) for one in decisions]
                 context.stop.wait(collection.settling(context))
                 # Who pinned before it could see the mark.
-                decisions = decide(survey.look(context, layout))
+                decisions = survey.look(context, layout).decide(criteria)
             if not any(one.held_by for one in decisions):
                 promises.withdraw(layout)
                 elsewhere = [] if layout.state_root is None else [layout.state.parent]

@@ -25,7 +25,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from penstock.core import human
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Collection, Sequence
 
     from penstock.config.settings import RetentionConfig
 
@@ -53,6 +53,31 @@ class ReleaseDecision(NamedTuple):
     known: Known
     held_by: Sequence[str]
     """In words, each beginning with the name of the rule; none: it is removed."""
+
+
+class Criteria(NamedTuple):
+    """By what a command decides; the same before it has the dataset's lock and under it."""
+
+    grace: float
+    """Seconds for which a release stays after it left `current`."""
+    rules: RetentionConfig | None = None
+    """Those of gc; None: the dataset has none, and no release goes by itself."""
+    names: Collection[str] | None = None
+    """The releases that `remove` was given: it decides of them alone, and asks no rule. None: of all."""
+    with_dataset: bool = False
+    """All of the dataset is to go (`remove --all`)."""
+
+
+def decide(
+    criteria: Criteria, known: Sequence[Known], current: str | None, now: float
+) -> list[ReleaseDecision]:
+    """What becomes of each release that the command is about, in the order of `known`."""
+    if criteria.with_dataset:
+        return [with_dataset(release, current, criteria.grace, now) for release in known]
+    if criteria.names is not None:
+        named = [release for release in known if release.release in criteria.names]
+        return [by_name(release, current, criteria.grace, now) for release in named]
+    return by_rules(known, current, criteria.rules, criteria.grace, now)
 
 
 def by_rules(

@@ -3,34 +3,33 @@
 from __future__ import annotations
 
 import os
-from functools import partial
 from typing import TYPE_CHECKING
 
 from penstock.core import events, human
 from penstock.core.documents.history_line import Removal
 from penstock.core.errors import PreflightError
 from penstock.dataset import history, missing_releases
-from penstock.keep.retention import collection, dataset_removal, decision, freeing, survey
+from penstock.keep.retention import collection, dataset_removal, freeing, survey
 from penstock.keep.retention.collection import Plan
+from penstock.keep.retention.decision import Criteria
 from penstock.target import dataset_folders
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Collection, Sequence
+    from collections.abc import Collection, Sequence
 
     from penstock.core.documents.step_results import Collected
     from penstock.core.layout import DatasetLayout
     from penstock.dataset.context import Context
     from penstock.keep.retention.decision import ReleaseDecision
-    from penstock.keep.retention.survey import ReleaseSurvey
 
 
 def gc(context: Context, dataset: str, *, dry_run: bool, unpinned: Collection[str] = ()) -> Collected:
     """Remove what no rule, reader or run of the dataset holds. Raises LockedError while a run holds it,
     PreflightError for whoever is not its owner."""
     layout = context.layout(dataset)
-    decide = partial(_by_rules, context, dataset)
-    planned = collection.plan(context, layout, decide, unpinned=unpinned)
-    return _done(context, layout, planned, decide, "gc", dry_run=dry_run, unpinned=unpinned)
+    criteria = Criteria(survey.grace(context), rules=context.dataset(dataset).retention)
+    planned = collection.plan(context, layout, criteria, unpinned=unpinned)
+    return _done(context, layout, planned, criteria, "gc", dry_run=dry_run, unpinned=unpinned)
 
 
 def remove(
@@ -51,12 +50,12 @@ def remove(
     unknown = [one for one in wanted if one not in there]
     if unknown:
         raise missing_releases.no_release(layout, unknown, there, "`penstock releases` lists the names")
-    decide = partial(_by_name, context, wanted, now)
-    planned = collection.plan(context, layout, decide, unpinned=unpinned, stagings=False)
+    criteria = Criteria(0.0 if now else survey.grace(context), names=wanted)
+    planned = collection.plan(context, layout, criteria, unpinned=unpinned, stagings=False)
     if not dry_run:
         leads = f"`{context.program} rollback {dataset}` leads `current` elsewhere; "
         _refuse_held(layout, planned.decisions, leads if dataset_folders.current(layout) in wanted else "")
-    return _done(context, layout, planned, decide, "remove", dry_run=dry_run, unpinned=unpinned)
+    return _done(context, layout, planned, criteria, "remove", dry_run=dry_run, unpinned=unpinned)
 
 
 def remove_all(
@@ -66,23 +65,23 @@ def remove_all(
     Raises PreflightError where something holds a release, or is at work; then nothing is removed."""
     layout = context.layout(dataset)
     dataset_folders.check_owner(layout)
-    decide = partial(_with_dataset, context, now=now)
+    criteria = Criteria(0.0 if now else survey.grace(context), with_dataset=True)
     there, left = os.path.lexists(layout.folder), dataset_removal.left(layout)
     freed = freeing.forecast([layout.folder, *left] if there else left, context.stop.check)
     planned = Plan([], [], left, [], freed, left)
     if there:
-        found = collection.plan(context, layout, decide, unpinned=unpinned, stagings=False)
+        found = collection.plan(context, layout, criteria, unpinned=unpinned, stagings=False)
         planned = found._replace(freed=freed, left=left)
     decisions, cleared = planned.decisions, 0
     if not dry_run:
         _refuse_held(layout, decisions)
         if there:
-            decisions = dataset_removal.take_name(context, layout, decide, "remove", unpinned)
+            decisions = dataset_removal.take_name(context, layout, criteria, "remove", unpinned)
             _refuse_held(layout, decisions)
         cleared = dataset_removal.clear(context, layout)
     gone = "" if any(one.held_by for one in decisions) else str(layout.folder)
     planned = planned._replace(decisions=decisions)
-    told = _done(context, layout, planned, decide, "remove", dry_run=True, unpinned=unpinned)
+    told = _done(context, layout, planned, criteria, "remove", dry_run=True, unpinned=unpinned)
     return {**told, "dry_run": dry_run, "cleared": cleared, "gone": gone}
 
 
@@ -97,24 +96,6 @@ def _refuse_held(layout: DatasetLayout, decisions: Sequence[ReleaseDecision], hi
         )
 
 
-def _with_dataset(context: Context, snapshot: ReleaseSurvey, *, now: bool) -> list[ReleaseDecision]:
-    grace = 0.0 if now else survey.grace(context)
-    return [decision.with_dataset(one, snapshot.current, grace, snapshot.now) for one in snapshot.known]
-
-
-def _by_rules(context: Context, dataset: str, snapshot: ReleaseSurvey) -> list[ReleaseDecision]:
-    rules = context.dataset(dataset).retention
-    return decision.by_rules(snapshot.known, snapshot.current, rules, survey.grace(context), snapshot.now)
-
-
-def _by_name(
-    context: Context, wanted: Collection[str], now: bool, snapshot: ReleaseSurvey
-) -> list[ReleaseDecision]:
-    grace = 0.0 if now else survey.grace(context)
-    named = [one for one in snapshot.known if one.release in wanted]
-    return [decision.by_name(one, snapshot.current, grace, snapshot.now) for one in named]
-
-
 def _was_removed(layout: DatasetLayout, release: str) -> bool:
     return any(isinstance(line, Removal) and line.release == release for line in history.lines(layout))
 
@@ -123,7 +104,7 @@ def _done(
     context: Context,
     layout: DatasetLayout,
     planned: Plan,
-    decide: Callable[[ReleaseSurvey], list[ReleaseDecision]],
+    criteria: Criteria,
     step: str,
     *,
     dry_run: bool,
@@ -136,7 +117,7 @@ def _done(
             told = "; ".join(line.strip() for line in planned.freed.in_words("will free"))
             text = f"to be removed: {human.counted(len(planned.folders), 'folder')}; {told}"
             context.emit(events.Noted(layout.dataset, step, text))
-        done = collection.carry_out(context, layout, planned, decide, step, unpinned=unpinned)
+        done = collection.carry_out(context, layout, planned, criteria, step, unpinned=unpinned)
         decisions, cleared, waits = done
         # By what is there now: another command may have taken one over meanwhile.
         stagings = [

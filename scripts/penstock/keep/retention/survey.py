@@ -16,6 +16,7 @@ from penstock.dataset import current_pointer, pins, run_store, seals
 from penstock.dataset import holder as holders
 from penstock.fs import clock, plain_files
 from penstock.jobs.ownership import liveness
+from penstock.keep.retention import decision
 from penstock.keep.retention.decision import Known
 from penstock.target import dataset_folders, hold
 
@@ -26,6 +27,7 @@ if TYPE_CHECKING:
     from penstock.dataset.context import Context
     from penstock.dataset.current_pointer import Move
     from penstock.dataset.pins import ReleasePin
+    from penstock.keep.retention.decision import Criteria, ReleaseDecision
     from penstock.target.hold import Hold
 
 _MADE = re.compile(r"[0-9]{8}-[0-9a-f]{8}(\.[0-9]+)?")
@@ -47,6 +49,10 @@ class ReleaseSurvey(NamedTuple):
     """The name of each pin that stands no more, and of what is no pin, and why."""
     now: float
     """When it was taken, by the file system's clock: ages are judged by it."""
+
+    def decide(self, criteria: Criteria) -> list[ReleaseDecision]:
+        """What becomes of each release, by what is known here."""
+        return decision.decide(criteria, self.known, self.current, self.now)
 
 
 def look(context: Context, layout: DatasetLayout, unpinned: Container[str] = ()) -> ReleaseSurvey:
