@@ -1,4 +1,4 @@
-"""Which releases stay, and why: the table of `retention.decision`, row by row; and when a release left."""
+"""Which releases stay, and why: the table of `keep.retention.decision`; and when a release left."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
-"""report: gathers a run's receipts into one result (`views.keys.Result`) and writes the page, and beside it
-`elements.parquet`.
+"""report: gathers a run's receipts into one result (`look.views.keys.Result`) and writes the page, and beside
+it `elements.parquet`.
 
 Takes no lock and changes nothing but these files: for a run that failed the page shows how far it came, and
 what failed.

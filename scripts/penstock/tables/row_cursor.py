@@ -1,9 +1,9 @@
 """A stream of batches of rows that ascend in the bytes of their path, taken in pieces.
 
 Every merge of such streams on columns goes by it: a listing with the current release's manifest
-(`planning.unchanged_rows`), with the files that have another name there (`planning.renamed_rows`), with the
-records of a run (`run.release.reconciliation`), and two manifests (`look.sorted_rows`). A piece is a view of
-its batch. Nothing here loads pyarrow.compute, which takes 70 ms.
+(`run.planning.unchanged_rows`), with the files that have another name there
+(`run.planning.renamed_rows`), with the records of a run (`run.release.reconciliation`), and two manifests
+(`look.sorted_rows`). A piece is a view of its batch. Nothing here loads pyarrow.compute, which takes 70 ms.
 """
 
 from __future__ import annotations

@@ -15,7 +15,8 @@ Whose word a posting is, the kernel says (`st_uid` of the open file), never its 
 is made by O_EXCL, so of several accounts one has a name; nobody but its maker can change, rename or remove
 it (the folder is sticky). What is no plain file with one name, or too long, is none, and counted. A
 posting whose content is not whole (its maker is just writing it, or died) still holds its name: its `value`
-is None. Promises of space are postings (`ownership.promises`), and so are readers' pins (`dataset.pins`).
+is None. Promises of space are postings (`jobs.ownership.promises`), and so are readers' pins
+(`dataset.pins`).
 
 What these files say is for people, and for decisions that cost little when they are wrong: quota and modes
 enforce, files ask. A folder's listing may be some seconds old on another node, O_EXCL never is.

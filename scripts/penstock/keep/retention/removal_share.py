@@ -1,9 +1,9 @@
 """How many names this process may remove a second: all removals below a root together a fifth of
 `target.ops`, or `PACE` where there is no such budget.
 
-Each removal below a root posts a promise (`ownership.promises`) of no bytes, whose run is called `removal`.
-Of the pace each account with living removals has the same share, and a removal takes its account's share
-divided by those of this account.
+Each removal below a root posts a promise (`jobs.ownership.promises`) of no bytes, whose run is called
+`removal`. Of the pace each account with living removals has the same share, and a removal takes its account's
+share divided by those of this account.
 One that begins beside others waits for SEEN seconds, by when these have read its promise (`ops_share`): else
 the sum would be beyond the pace for EVERY seconds. Each is one part of `target.ops`, too, beside the elements
 of runs: the smaller of both shares counts.
