@@ -17,7 +17,7 @@ from penstock.host.pacing import (
     REQUESTS,
     Allowance,
     Pace,
-    link_rate,
+    allowed_rate,
     spending,
 )
 from penstock.host.shared_memory import Shared
@@ -54,7 +54,7 @@ class Virtual:
     def __init__(self, streams: int, *, limit: int | None = None) -> None:
         self.shared, self.now = Shared(), 0.0
         self.clock = lambda: self.now
-        rate = link_rate(self.shared, BYTES, limit, self.clock)
+        rate = allowed_rate(self.shared, BYTES, limit, self.clock)
         self.paces = [Pace(self.shared, BYTES, rate, self.wait, self.clock) for _ in range(2)]
         self.read: list[tuple[float, int]] = []
         self.changes: list[tuple[float, Allowance]] = []
@@ -240,8 +240,8 @@ def test_requests_have_a_store_of_their_own(shared: Shared) -> None:
     wait, now = Stopped(), 5.0
     shared.allowance = (100.0, 10.0, 9.0)
     clock = lambda: now  # noqa: E731
-    requests = Pace(shared, REQUESTS, link_rate(shared, REQUESTS, now=clock), wait, clock)
-    data = Pace(shared, BYTES, link_rate(shared, BYTES, now=clock), wait, clock)
+    requests = Pace(shared, REQUESTS, allowed_rate(shared, REQUESTS, now=clock), wait, clock)
+    data = Pace(shared, BYTES, allowed_rate(shared, BYTES, now=clock), wait, clock)
     for _ in range(3):
         requests.take(1)
     # One more than nothing; the stop ends the wait of the others.

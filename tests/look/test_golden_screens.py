@@ -28,11 +28,11 @@ from penstock.core.events import Ended
 from penstock.jobs.bandwidth.cap_file import Cap
 from penstock.jobs.bandwidth.overview import HolderPart, Overview
 from penstock.look.views import (
+    carried_text,
     check_table,
     findings_text,
     gc_text,
     html_report,
-    linked_text,
     result_texts,
     run_table,
     summary,
@@ -169,8 +169,8 @@ def screens() -> Mapping[str, Callable[[], str]]:
         "run table, poor": lambda: shown(run_table.ending(RUN_ROWS[:1], 0, again="", report="")),
         "limit, rich": lambda: limit.rendered(held, Cap(None, 7), Cap(125_000_000, 7)) + "\n",
         "limit, poor": lambda: limit.rendered(Overview(Cap(), "", []), Cap(), Cap()) + "\n",
-        "carried, rich": lambda: linked_text.words(values.SHOWN["seal"]["carried"]) + "\n",
-        "carried, poor": lambda: linked_text.words({}) + "\n",
+        "carried, rich": lambda: carried_text.words(values.SHOWN["seal"]["carried"]) + "\n",
+        "carried, poor": lambda: carried_text.words({}) + "\n",
         "repair of others": lambda: "".join(
             f"{words('r2', count)}\n"
             for words in (findings.also_repaired, findings.also_in)

@@ -35,8 +35,8 @@ from penstock.core.documents import node_answer
 from penstock.core.documents.node_answer import (
     AclEntrySeen,
     AclsSeen,
+    BandwidthFolderSeen,
     HostSeen,
-    LinkSeen,
     MountSeen,
     NodeAnswer,
     OwnerSeen,
@@ -380,21 +380,23 @@ def test_s19_a_node_names_who_has_the_number_of_the_submitting_machine() -> None
     ("there", "verdict", "words"),
     [
         (
-            LinkSeen("/l", "there is no such folder", same=False),
+            BandwidthFolderSeen("/l", "there is no such folder", same=False),
             "stop",
             "elements cannot use /l there: there is",
         ),
-        (LinkSeen("/l", same=False), "stop", "/l is another folder there"),
+        (BandwidthFolderSeen("/l", same=False), "stop", "/l is another folder there"),
         (
-            LinkSeen("/l", wrong="/l/cap belongs to uid 7", same=True),
+            BandwidthFolderSeen("/l", wrong="/l/cap belongs to uid 7", same=True),
             "stop",
             "would wait there: /l/cap belongs",
         ),
-        (LinkSeen("/l"), "note", "/l: not known whether it is the folder that is here"),
-        (LinkSeen("/l", same=True), "ok", "/l, the folder that is here"),
+        (BandwidthFolderSeen("/l"), "note", "/l: not known whether it is the folder that is here"),
+        (BandwidthFolderSeen("/l", same=True), "ok", "/l, the folder that is here"),
     ],
 )
-def test_s25_what_a_node_says_of_the_folder_of_the_link(there: LinkSeen, verdict: str, words: str) -> None:
+def test_s25_what_a_node_says_of_the_folder_of_the_link(
+    there: BandwidthFolderSeen, verdict: str, words: str
+) -> None:
     """S25: the rows of `bandwidth.on_node`."""
     (result,) = bandwidth.on_node("n1", there)
     assert (result.about, result.verdict) == ("bandwidth folder on n1", verdict)

@@ -27,7 +27,7 @@ from penstock.core.model import Claim
 from penstock.sources import checksum_files
 from penstock.sources.generic import info as fsspec_info
 from penstock.sources.registry import open_source
-from penstock.sources.web.folder_page import links
+from penstock.sources.web.folder_page import hrefs
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -105,7 +105,7 @@ def test_links_of_a_page() -> None:
       <a href=plain>p</a> <a href="/base/dir/">d</a> <a href="http://else/x">x</a> <a href="deep/er">n</a>
       <a href="a%2Fb">hidden slash</a> <a href="&amp;amp">e</a> <a href="#top">t</a> <a href="./dot">.</a>
       <a href="mailto:x@y">m</a> <a href="/other">o</a> <a href="%2e%2e">up</a>"""
-    found = links(page, "http://h/base/")
+    found = hrefs(page, "http://h/base/")
     assert found.names == {"b c", "plain", "dir/", "&amp", "dot"}
     assert set(found.left_out) == {"a%2Fb", "deep/er", "http://else/x", "http://h/other"}
 

@@ -280,11 +280,11 @@ def _job_problems(job: Section) -> Iterator[Problem]:
 
 
 def _bandwidth(given: Section) -> Iterator[Problem]:
-    link, reserve = (given.text(key) for key in ("link", "reserve"))
-    if reserve and not link:
+    capacity, reserve = (given.text(key) for key in ("link", "reserve"))
+    if reserve and not capacity:
         yield Problem((*given.path, "reserve"), "is a part of `bandwidth.link`, which is not given")
-    elif reserve and quantities.rate(reserve) >= quantities.rate(link):
-        yield Problem((*given.path, "reserve"), f"{shown(reserve)} leaves nothing of the link's {link}")
+    elif reserve and quantities.rate(reserve) >= quantities.rate(capacity):
+        yield Problem((*given.path, "reserve"), f"{shown(reserve)} leaves nothing of the link's {capacity}")
     if not given.text("folder"):
         for key in ("link", "requests"):
             if given.values.get(key) is not None:

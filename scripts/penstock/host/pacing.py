@@ -68,10 +68,10 @@ def clock() -> float:
     return time.clock_gettime(time.CLOCK_BOOTTIME)
 
 
-def link_rate(
+def allowed_rate(
     shared: Shared, store: int, limit: int | None = None, now: Callable[[], float] = clock
 ) -> Callable[[], float]:
-    """The rate of bytes or requests by the element's share of a link; `limit` where that is lower."""
+    """The rate of bytes or requests by the element's share of a network link; `limit` where that is lower."""
     most = math.inf if limit is None else limit
 
     def rate() -> float:

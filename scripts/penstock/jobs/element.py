@@ -49,8 +49,8 @@ if TYPE_CHECKING:
     from penstock.jobs.bandwidth.share import Share
 
 
-class Link(NamedTuple):
-    """A link that several runs share (`bandwidth` of the configuration)."""
+class BandwidthCap(NamedTuple):
+    """What bounds the bytes that all runs read over one network link (`bandwidth` of the configuration)."""
 
     folder: Path
     cap: Cap
@@ -73,15 +73,15 @@ def run_element(
     ops: int = 0,
     at_once: int = 1,
     meter: Meter | None = None,
-    link: Link | None = None,
+    bandwidth: BandwidthCap | None = None,
 ) -> int:
     """Do one shard (see `shard_assignment`: not always that of this number); returns the exit status.
     `attempt` "auto" makes one that is unique. `root` is the configured target; None: the one that the
     run was listed for. `ops`: metadata operations a second of all runs below the
     root, 0 without a budget; `at_once`: how many elements of this step share it. `meter`: measures what the
-    element uses; None: one that begins here. `link`: what bounds the bytes that all elements read from their
-    sources; None: nothing but `engine.limit`. Raises PreflightError where the dataset's folders are not this
-    account's own, LockedError where another run claimed the dataset: nothing is written then."""
+    element uses; None: one that begins here. `bandwidth`: what bounds the bytes that all elements read from
+    their sources; None: nothing but `engine.limit`. Raises PreflightError where the dataset's folders are not
+    this account's own, LockedError where another run claimed the dataset: nothing is written then."""
     folder = RunLayout(run_folder)
     attempt = attempt_name() if attempt == "auto" else attempt
     if step not in IN_ELEMENTS:
@@ -116,8 +116,8 @@ def run_element(
             _rest(reporter, stop)
             shard = _shard(run, index)
             ops_share = OpsShare(layout, promised, ops, at_once) if ops else None
-            with _link_share(run, shard, step, link, reporter, stop) as link_share, account.measuring():
-                paces = Paces(ops_share, link_share)
+            with _bandwidth_share(run, shard, step, bandwidth, reporter, stop) as share, account.measuring():
+                paces = Paces(ops_share, share)
                 outcome, receipt = WORK[step](Attempt(run, shard, attempt, reporter, stop, paces))
     except PenstockError as error:
         reporter.settle()
@@ -151,17 +151,17 @@ def _rest(reporter: Reporter, stop: Stop) -> None:
 
 
 @contextlib.contextmanager
-def _link_share(
-    run: Run, shard: ShardInfo, step: str, link: Link | None, reporter: Reporter, stop: Stop
+def _bandwidth_share(
+    run: Run, shard: ShardInfo, step: str, bandwidth: BandwidthCap | None, reporter: Reporter, stop: Stop
 ) -> Iterator[Share | None]:
-    """The share of the link, held from before the first byte to the end of the work."""
-    if link is None or not BY_NAME[step].fetches:
+    """The share of the bandwidth, held from before the first byte to the end of the work."""
+    if bandwidth is None or not BY_NAME[step].fetches:
         yield None
         return
     from penstock.jobs.bandwidth.share import Share
 
     what = f"{step} {run.dataset}, shard {shard.index}"
-    with Share(link.folder, link.cap, run.config.engine.limit, what, run.id, _say) as share:
+    with Share(bandwidth.folder, bandwidth.cap, run.config.engine.limit, what, run.id, _say) as share:
 
         def wait(seconds: float) -> None:
             stop.wait(seconds)

@@ -34,7 +34,7 @@ class Paces(NamedTuple):
     """What an element goes by; None: nothing."""
 
     ops: OpsShare | None
-    link: Share | None
+    bandwidth: Share | None
 
 
 class Attempt(NamedTuple):
@@ -192,7 +192,7 @@ def _adopt(attempt: Attempt) -> tuple[Outcome, ElementReceipt]:
         recall=attempt.part_of(described.recall),
     )
     durable.make_dirs(task.survey)
-    return survey_shard(task, attempt.reporter, attempt.stop.check, attempt.paces.link), ElementReceipt()
+    return survey_shard(task, attempt.reporter, attempt.stop.check, attempt.paces.bandwidth), ElementReceipt()
 
 
 WORK: Mapping[str, Callable[[Attempt], tuple[Outcome, ElementReceipt]]] = {

@@ -21,7 +21,7 @@ from penstock.dataset import gate, outcomes, receipts, run_store, seals, verdict
 from penstock.fs.capabilities import facts
 from penstock.jobs import element_accounts
 from penstock.jobs.element_accounts import ElementAccounts
-from penstock.look.views import linked_text
+from penstock.look.views import carried_text
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
@@ -134,7 +134,7 @@ def _gathered(context: Context, run: Run) -> tuple[Result, ElementAccounts]:
             "giants": seal.giants,
         }
         if seal.carried is not None:
-            result["carried"] = linked_text.words(seal.carried._asdict())
+            result["carried"] = carried_text.words(seal.carried._asdict())
         if seal.amended is not None:
             amended = cast("AmendedFiles", typed_json.plain(seal.amended))
             result |= {"amended": amended, "files": seal.files, "bytes": seal.bytes}

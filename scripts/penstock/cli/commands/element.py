@@ -38,11 +38,11 @@ def run(parsed: argparse.Namespace, session: Session) -> int:
     from penstock.host import job_environment
     from penstock.host.resource_usage import Meter
     from penstock.jobs.bandwidth.cap_file import Cap
-    from penstock.jobs.element import Link, run_element
+    from penstock.jobs.element import BandwidthCap, run_element
 
-    link = None
+    bandwidth = None
     if parsed.bandwidth_folder is not None:
-        link = Link(parsed.bandwidth_folder, Cap(parsed.bandwidth, parsed.requests))
+        bandwidth = BandwidthCap(parsed.bandwidth_folder, Cap(parsed.bandwidth, parsed.requests))
     return run_element(
         parsed.run,
         parsed.step,
@@ -53,5 +53,5 @@ def run(parsed: argparse.Namespace, session: Session) -> int:
         ops=parsed.ops,
         at_once=parsed.at_once,
         meter=Meter(whole=True, cgroup=job_environment.current().cgroup),
-        link=link,
+        bandwidth=bandwidth,
     )

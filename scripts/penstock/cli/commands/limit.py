@@ -62,7 +62,7 @@ def run(parsed: argparse.Namespace, session: Session) -> int:
             f"{in_quotes(parsed.what)} is no cap of the link: it {wrong}",
             hint=f"the elements of a dataset are limited by `penstock limit {parsed.what} --nodes N`",
         )
-    return _link(parsed, session)
+    return _limit_bandwidth(parsed, session)
 
 
 def _nodes(parsed: argparse.Namespace, session: Session) -> int:
@@ -101,8 +101,8 @@ def _wrong_rate(text: str) -> str | None:
     return None
 
 
-def _shared(parsed: argparse.Namespace, session: Session) -> BandwidthConfig:
-    """The configuration's; where there is none, what the site's file says of the link."""
+def _bandwidth_config(parsed: argparse.Namespace, session: Session) -> BandwidthConfig:
+    """The configuration's; where there is none, what the site's file says of the network link."""
     from penstock.config import file_choice, loader
     from penstock.config.settings import BandwidthConfig
 
@@ -113,11 +113,11 @@ def _shared(parsed: argparse.Namespace, session: Session) -> BandwidthConfig:
     return BandwidthConfig(own.folder, link=own.link, requests=own.requests)
 
 
-def _link(parsed: argparse.Namespace, session: Session) -> int:
+def _limit_bandwidth(parsed: argparse.Namespace, session: Session) -> int:
     from penstock.jobs.bandwidth.cap_file import Cap
     from penstock.jobs.bandwidth.overview import overview, set_cap
 
-    config = _shared(parsed, session)
+    config = _bandwidth_config(parsed, session)
     if config.folder is None:
         raise ConfigError(
             "no cap is shared",

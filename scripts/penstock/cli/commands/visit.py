@@ -66,7 +66,7 @@ def run(parsed: argparse.Namespace, session: Session) -> int:
         check,
         deadline(),
         given.get("acl_numbers", ()),
-        link=Path(given["link"]) if given.get("link") else None,
+        bandwidth_folder=Path(given["link"]) if given.get("link") else None,
         mark=given.get("mark", ""),
     )
     with parsed.answer.open("w", encoding="utf-8") as stream:

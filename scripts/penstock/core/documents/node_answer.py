@@ -90,8 +90,8 @@ class SourceSeen(NamedTuple):
     """Of a folder."""
 
 
-class LinkSeen(NamedTuple):
-    """The folder of the link that all runs share (`bandwidth.folder`), as one machine sees it."""
+class BandwidthFolderSeen(NamedTuple):
+    """The folder of the cap that all runs keep to (`bandwidth.folder`), as one machine sees it."""
 
     path: str
     error: str = ""
@@ -118,7 +118,7 @@ class NodeAnswer(NamedTuple):
     """None where the dataset is to have none."""
     cores: NodeCores | None = None
     """None: not known."""
-    link: LinkSeen | None = None
+    link: BandwidthFolderSeen | None = None
     """None where no cap is configured."""
 
     @property

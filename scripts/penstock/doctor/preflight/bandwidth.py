@@ -1,5 +1,5 @@
-"""The folder of the link that all runs share: whether elements can use it, here and on the nodes, and whose
-its cap is."""
+"""The folder of the cap on a network link that all runs share (`bandwidth.folder`): whether elements can use
+it, here and on the nodes, and whose its cap is."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from penstock.core import human
 from penstock.core.checks import CheckResult
-from penstock.core.documents.node_answer import LinkSeen
+from penstock.core.documents.node_answer import BandwidthFolderSeen
 from penstock.core.errors import PenstockError
 from penstock.core.text import printable
 from penstock.jobs.bandwidth.cap_file import Cap
@@ -64,7 +64,7 @@ def judged(config: BandwidthConfig, overview: Overview) -> list[CheckResult]:
     return [CheckResult("bandwidth cap", state)]
 
 
-def link(folder: Path, mark: str, answers: Answers) -> LinkSeen:
+def seen_here(folder: Path, mark: str, answers: Answers) -> BandwidthFolderSeen:
     """What this machine, a node, sees of the folder. `mark`: of the submitting machine (`folder.marked`); ""
     where it made none. Changes nothing."""
     path = str(folder)
@@ -72,13 +72,13 @@ def link(folder: Path, mark: str, answers: Answers) -> LinkSeen:
         answers.require(folder, "the bandwidth folder")
         same = has_mark(folder, mark) if mark else None
         looked_at(folder)
-        return LinkSeen(path, wrong=overview(folder).wrong, same=same)
+        return BandwidthFolderSeen(path, wrong=overview(folder).wrong, same=same)
     except (PenstockError, OSError) as error:
         why = error.why if isinstance(error, PenstockError) else error.strerror
-        return LinkSeen(path, why or str(error))
+        return BandwidthFolderSeen(path, why or str(error))
 
 
-def on_node(node: str, there: LinkSeen) -> list[CheckResult]:
+def on_node(node: str, there: BandwidthFolderSeen) -> list[CheckResult]:
     """What a node says of the folder. An element that cannot use it there fails before its first byte; one
     that sees another folder at that path would take its share of a cap of its own.
 

@@ -93,11 +93,11 @@ def check(context: Context, config: DatasetConfig, answers: Answers, looks: Look
 
 
 def _mark(context: Context, answers: Answers) -> AbstractContextManager[str]:
-    """What nodes must see in the folder of the link; "" where there is none, or it does not answer."""
-    link = context.config.bandwidth.folder
-    if link is None or not context.cluster.abilities.has_nodes or answers.silent(link):
+    """What nodes must see in `bandwidth.folder`; "" where there is none, or it does not answer."""
+    folder = context.config.bandwidth.folder
+    if folder is None or not context.cluster.abilities.has_nodes or answers.silent(folder):
         return contextlib.nullcontext("")
-    return marked(link)
+    return marked(folder)
 
 
 def _start(context: Context, steps: Sequence[str], looks: Looks, *, met: bool) -> None:
@@ -133,8 +133,8 @@ def _node(context: Context, config: DatasetConfig, heard: Heard, answers: Answer
     versions = node_view.version_results(f"penstock on {node}", answer.penstock)
     looks.saw(*versions, what="the elements would be of another penstock", where="cluster.python", node=node)
     if answer.link is not None:
-        shared = bandwidth.on_node(node, answer.link)
-        looks.saw(*shared, what="the bandwidth cap would not hold", where="bandwidth.folder", node=node)
+        results = bandwidth.on_node(node, answer.link)
+        looks.saw(*results, what="the bandwidth cap would not hold", where="bandwidth.folder", node=node)
     acls = acl.judged(node, config, target, answer)
     looks.saw(*acls, what="the target keeps no ACLs", where=acl.key(config), node=node)
     if answer.acls is not None:
@@ -155,8 +155,8 @@ def _numbers_differ(heard: Heard) -> bool:
 
 def _visit(context: Context, config: DatasetConfig, mark: str, heard: list[Heard]) -> Visit:
     """The command that opens the dataset's sources on a node, and looks at its mounts: profiles, routes and
-    mounts may differ from this machine's. `mark`: a file that it looks for in the link's folder. Answers that
-    are read are added to `heard`, with the names that the cluster has for their nodes."""
+    mounts may differ from this machine's. `mark`: a file that it looks for in `bandwidth.folder`. Answers
+    that are read are added to `heard`, with the names that the cluster has for their nodes."""
     root = context.config.target.root
     given = {
         "dataset": to_json(config),
@@ -164,8 +164,8 @@ def _visit(context: Context, config: DatasetConfig, mark: str, heard: list[Heard
         "target": to_json(context.config.target),
         "acl_numbers": [one.number for one in acl.entries(config.permissions.acl)],
     }
-    if (link := context.config.bandwidth.folder) is not None:
-        given |= {"link": str(link.absolute()), "mark": mark}
+    if (folder := context.config.bandwidth.folder) is not None:
+        given |= {"link": str(folder.absolute()), "mark": mark}
 
     def read(node: str, written: VisitAnswer) -> str:
         try:

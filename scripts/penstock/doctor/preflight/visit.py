@@ -30,15 +30,16 @@ def answer(
     check: Callable[[], None],
     deadline: AbstractContextManager[None],
     numbers: Sequence[int | None] = (),
-    link: Path | None = None,
+    bandwidth_folder: Path | None = None,
     mark: str = "",
 ) -> NodeAnswer:
     """The answer of this machine. `timeout`: seconds without a byte of a source. `check` is called before
     each source is opened, and the sources are opened inside `deadline`: what these raise is the source's
-    error. `numbers` are those that the ACL's users and groups have on the submitting machine. `link`: the
-    folder of the link that all runs share, with the `mark` that the submitting machine made in it."""
-    shared = [] if link is None else [link]
-    answers = Answers([*roots(target), *folders(dataset.sources), *shared])
+    error. `numbers` are those that the ACL's users and groups have on the submitting machine.
+    `bandwidth_folder`: that of the cap that all runs keep to, with the `mark` that the submitting machine
+    made in it."""
+    cap_folders = [] if bandwidth_folder is None else [bandwidth_folder]
+    answers = Answers([*roots(target), *folders(dataset.sources), *cap_folders])
     with deadline:
         sources = [_source(dataset, one, timeout, answers, check) for one in dataset.sources]
     return NodeAnswer(
@@ -49,7 +50,7 @@ def answer(
         penstock=penstock.__version__,
         acls=acl.known(dataset, target, answers, numbers),
         cores=node_cores.of_this_node(),
-        link=None if link is None else bandwidth.link(link, mark, answers),
+        link=None if bandwidth_folder is None else bandwidth.seen_here(bandwidth_folder, mark, answers),
     )
 
 

@@ -21,7 +21,7 @@ from penstock.core.errors import IMPOSSIBLE, FailedError, PenstockError
 from penstock.core.row_codec import from_wire, to_wire
 from penstock.engine.stream import Stopped, Stopping, failure, of_row
 from penstock.host import garbage_collection, process_limit, wire
-from penstock.host.pacing import BYTES, OPERATIONS, REQUESTS, Pace, link_rate
+from penstock.host.pacing import BYTES, OPERATIONS, REQUESTS, Pace, allowed_rate
 from penstock.host.shared_memory import Shared
 from penstock.target.budget import unlimited
 
@@ -76,8 +76,8 @@ class Worker:
             spend = Pace(shared, OPERATIONS, lambda: shared.ops, self.stopping.wait).take
         limiter = requests = None
         if given.share:
-            limiter = Pace(shared, BYTES, link_rate(shared, BYTES, given.limit), self.stopping.wait)
-            requests = Pace(shared, REQUESTS, link_rate(shared, REQUESTS), self.stopping.wait)
+            limiter = Pace(shared, BYTES, allowed_rate(shared, BYTES, given.limit), self.stopping.wait)
+            requests = Pace(shared, REQUESTS, allowed_rate(shared, REQUESTS), self.stopping.wait)
         elif limit := given.limit:
             limiter = Pace(shared, BYTES, lambda: limit, self.stopping.wait)
         make, self.renew = work_kinds.streams(given.work, spend)

@@ -1,4 +1,4 @@
-"""The folder of a shared link, and the operations of the protocol on it.
+"""The folder of the cap on a network link, and the operations of the protocol on it.
 
 | in `bandwidth.folder` | is                                    | is written by                         |
 |-----------------------|---------------------------------------|---------------------------------------|

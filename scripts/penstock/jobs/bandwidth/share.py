@@ -1,4 +1,4 @@
-"""An element's share of a link: a thread that holds slots, and what the engine asks it for.
+"""An element's share of a network link: a thread that holds slots, and what the engine asks it for.
 
 The thread alone touches the folder, so an engine never waits for it. It hands what the element may do to the
 workers itself, before it carries out the next operation: slots are given back SETTLE seconds after that, also

@@ -1,4 +1,4 @@
-"""The slots of a shared link: what the names in their folder say, and what a holder does about them. Pure.
+"""The slots of a network link: what the names in their folder say, and what a holder does about them. Pure.
 
 The cap is cut into SLOTS equal parts. The folder holds one small file for each of these facts, and its name
 is the fact, so that one listing shows them all:

@@ -1,4 +1,5 @@
-"""What a web server's folder page says: the names that it links to, and the links that give no name. Pure."""
+"""What a web server's folder page says: the names that its anchors lead to, and the hrefs that give no name.
+Pure."""
 
 from __future__ import annotations
 
@@ -12,17 +13,17 @@ from penstock.sources.http.endpoint import ascii_host, without_user
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-_LINK = re.compile(r"<a\s[^>]*?href\s*=\s*(?:\"([^\"]*)\"|'([^']*)'|([^\s>]+))", re.IGNORECASE)
+_HREF = re.compile(r"<a\s[^>]*?href\s*=\s*(?:\"([^\"]*)\"|'([^']*)'|([^\s>]+))", re.IGNORECASE)
 _BASE = re.compile(r"<base\s[^>]*?href\s*=\s*(?:\"([^\"]*)\"|'([^']*)'|([^\s>]+))", re.IGNORECASE)
 _CLOSED = re.compile(r"</(?:html|body)\s*>", re.IGNORECASE)
 _WHOLE = re.compile(r"<(?:html|body)[\s>]", re.IGNORECASE)
 _BARE = re.compile(r"</(?:pre|ul|ol|dl|table|div)\s*>\s*$", re.IGNORECASE)
 _NO_PLACE = frozenset({"mailto", "javascript", "tel", "data", "irc", "news"})
-"""Schemes of links that are about something else than a file."""
+"""Schemes of hrefs that are about something else than a file."""
 _FILES = frozenset({"ftp", "ftps", "sftp", "rsync"})
 _OWN_PORTS = {"http": 80, "https": 443}
 
-PAGE_LINKS = "page links"
+PAGE_HREFS = "page links"
 """What the names of these begin with in what a listing leaves out (`port.Source.ignored`)."""
 NAMELESS = "without a clear name"
 QUERY = "with a query"
@@ -30,17 +31,17 @@ ELSEWHERE = "out of the folder"
 DEEP = "into a folder that the page does not link to"
 
 
-class PageLinks(NamedTuple):
-    """A page's links, each counted once."""
+class PageHrefs(NamedTuple):
+    """A page's hrefs, each counted once."""
 
     names: set[str]
     """Directly below the folder; those of folders end in a slash."""
     left_out: Mapping[str, str]
-    """Links that give no name, as they may be shown, and why: one of NAMELESS, QUERY, ELSEWHERE, DEEP."""
+    """Hrefs that give no name, as they may be shown, and why: one of NAMELESS, QUERY, ELSEWHERE, DEEP."""
 
 
 def base_of(page: str, url: str) -> str:
-    """The URL against which a page's links are resolved: that of its `<base href>`, where it has one, else
+    """The URL against which a page's hrefs are resolved: that of its `<base href>`, where it has one, else
     its own."""
     tag = _BASE.search(page)
     if tag is None:
@@ -52,12 +53,12 @@ def base_of(page: str, url: str) -> str:
         return url
 
 
-def links(page: str, folder_url: str, base: str = "") -> PageLinks:
-    """The links of a folder's page, of which `folder_url` is the URL, resolved against `base` (by default the
+def hrefs(page: str, folder_url: str, base: str = "") -> PageHrefs:
+    """The hrefs of a folder's page, of which `folder_url` is the URL, resolved against `base` (by default the
     same). Hosts are compared without regard to case, ports as numbers, paths by their decoded bytes without
     `.` and `..`; what follows a `#` does not count.
 
-    | link, on a page of http://h/base/ | answer |
+    | href, on a page of http://h/base/ | answer |
     |---|---|
     | `b%20c`, `./b`, `/base/b`, `/b%61se/b`, `//H:80/base/b`, `../base/b#top`, `dir/` | a name |
     | `?C=N`, `#top`, `..`, `/`, `/base`, `mailto:x` | the folder itself, one above it, no file |
@@ -73,19 +74,19 @@ def links(page: str, folder_url: str, base: str = "") -> PageLinks:
     names: set[str] = set()
     left_out: dict[str, str] = {}
     unsure: dict[str, tuple[str, str]] = {}
-    for found in _LINK.findall(page):
-        link = html.unescape(found[0] or found[1] or found[2]).strip()
+    for found in _HREF.findall(page):
+        href = html.unescape(found[0] or found[1] or found[2]).strip()
         try:
-            parts = urlsplit(urljoin(base, link))
+            parts = urlsplit(urljoin(base, href))
             same = same_server(own, parts)
         except ValueError:
-            left_out[link] = NAMELESS
+            left_out[href] = NAMELESS
             continue
         if parts.scheme not in _OWN_PORTS:
             if parts.scheme in _FILES:
                 left_out[without_user(parts.geturl())] = ELSEWHERE
-            elif parts.scheme not in _NO_PLACE and "/" not in link[:-1]:
-                left_out[link] = NAMELESS
+            elif parts.scheme not in _NO_PLACE and "/" not in href[:-1]:
+                left_out[href] = NAMELESS
             continue
         path = segments(parts.path)
         if same and path in (folder[: len(path)], (*folder[: len(path) - 1], b"")):
@@ -96,7 +97,7 @@ def links(page: str, folder_url: str, base: str = "") -> PageLinks:
         below = path[len(folder) :]
         shown = _text(b"/".join(below))
         if (not below[0] and len(below) > 1) or any(b"/" in name for name in below):
-            left_out[link] = NAMELESS
+            left_out[href] = NAMELESS
         elif len(below) > 2 or (len(below) == 2 and below[1]):
             unsure[shown] = (_text(below[0]), DEEP)
         elif parts.query:
@@ -106,7 +107,7 @@ def links(page: str, folder_url: str, base: str = "") -> PageLinks:
     for shown, (name, why) in unsure.items():
         if name not in names and f"{name}/" not in names:
             left_out[shown] = why
-    return PageLinks(names, left_out)
+    return PageHrefs(names, left_out)
 
 
 def segments(path: str) -> tuple[bytes, ...]:
@@ -153,7 +154,7 @@ def _text(name: bytes) -> str:
 
 
 def closed(page: str) -> bool:
-    """Whether a page is complete: the closing tag of the whole page stands behind its last link. Earlier
+    """Whether a page is complete: the closing tag of the whole page stands behind its last anchor. Earlier
     closing tags do not count: some servers put a header file with tags of its own before the listing."""
     last = page.lower().rfind("<a ")
     rest = page[max(0, last) :]

@@ -26,10 +26,10 @@ from penstock.sources.objects.pages import Requests
 from penstock.sources.web.client import modified, place_of, token_of, weakened
 from penstock.sources.web.folder_page import (
     ELSEWHERE,
-    PAGE_LINKS,
+    PAGE_HREFS,
     base_of,
     closed,
-    links,
+    hrefs,
     same_place,
     same_server,
 )
@@ -194,17 +194,17 @@ class WebListing:
         prefix = ""
         *folders, last = key.split("/")
         for name in (*(f"{folder}/" for folder in folders), last):
-            linked = self._names(prefix)
-            if name not in linked and name.rstrip("/") not in linked:
+            names = self._names(prefix)
+            if name not in names and name.rstrip("/") not in names:
                 return False
             prefix += name
         return True
 
     @property
     def left_out(self) -> Mapping[str, int]:
-        """Links that gave no name, counted by why, with one of them."""
+        """Hrefs that gave no name, counted by why, with one of them."""
         return {
-            f"{PAGE_LINKS} {why}, such as {example}": count
+            f"{PAGE_HREFS} {why}, such as {example}": count
             for why, (count, example) in self._left_out.items()
         }
 
@@ -214,11 +214,11 @@ class WebListing:
         page = self._patiently(self._page, prefix)
         base = base_of(page.text, page.url)
         folder = page.url
-        names, left_out = links(page.text, folder, base)
+        names, left_out = hrefs(page.text, folder, base)
         if not names and base != folder and same_server(urlsplit(base), urlsplit(folder)):
             # It is the page of the folder that its <base> names.
             folder = base
-            names, left_out = links(page.text, folder)
+            names, left_out = hrefs(page.text, folder)
         self._lies_at(prefix, folder)
         if not names and (page.led_to or page.kind or base != page.url):
             why = f"the server redirects to {without_user(page.led_to)}" if page.led_to else page.kind
@@ -229,8 +229,8 @@ class WebListing:
                 why=f"{printable(why)}, and it links to nothing in the folder",
                 hint="have the folder's listing switched on there, or name the URL at which it is",
             )
-        for link, why in left_out.items():
-            self._leave_out(link if why == ELSEWHERE else prefix + link, why)
+        for href, why in left_out.items():
+            self._leave_out(href if why == ELSEWHERE else prefix + href, why)
         return names
 
     def _lies_at(self, prefix: str, folder: str) -> None:
@@ -249,12 +249,12 @@ class WebListing:
             return self._url_of(key)
         return self._moved[parent] + quoted(key[len(parent) :])
 
-    def _leave_out(self, link: str, why: str) -> None:
-        if (why, link) in self._remembered:
+    def _leave_out(self, href: str, why: str) -> None:
+        if (why, href) in self._remembered:
             return
         if len(self._remembered) < REMEMBERED:
-            self._remembered.add((why, link))
-        count, example = self._left_out.get(why, (0, printable(link.partition("?")[0][:SHOWN])))
+            self._remembered.add((why, href))
+        count, example = self._left_out.get(why, (0, printable(href.partition("?")[0][:SHOWN])))
         self._left_out[why] = (count + 1, example)
 
     def look(self, key: str) -> Listed | None:

@@ -11,7 +11,7 @@ from tests.sources.test_web_pages import Site, web
 
 from penstock.core.errors import ObjectError, PreflightError, SourceChangedError
 from penstock.core.model import Entry
-from penstock.sources.web.folder_page import DEEP, ELSEWHERE, NAMELESS, QUERY, links
+from penstock.sources.web.folder_page import DEEP, ELSEWHERE, NAMELESS, QUERY, hrefs
 
 
 @pytest.mark.parametrize(
@@ -59,13 +59,13 @@ from penstock.sources.web.folder_page import DEEP, ELSEWHERE, NAMELESS, QUERY, l
 )
 def test_what_a_link_says(link: str, name: str) -> None:
     for base in ("http://h.example/base%20d/", "http://H.Example:80/b%61se d/"):
-        found = links(f'<a href="{link}">x</a>', base)
+        found = hrefs(f'<a href="{link}">x</a>', base)
         assert [*found.names, *found.left_out.values()] == ([name] if name else [])
 
 
 def test_a_link_with_a_query_or_into_a_folder_that_is_listed_is_not_left_out() -> None:
     page = "".join(f"<a href={link}>x</a>" for link in ("b", "b?x=1", "c/", "c/d", "e", "e/f"))
-    assert links(page, "http://h/base/") == ({"b", "c/", "e"}, {})
+    assert hrefs(page, "http://h/base/") == ({"b", "c/", "e"}, {})
 
 
 def page_of(*names: str) -> bytes:
