@@ -65,7 +65,7 @@ def _lines(date: str) -> Iterator[str]:
     yield "They stand before or behind the command."
     for action in parser_parts.actions(parser):
         yield from _action(action)
-    shared = set(parser_parts.options(parser))
+    common = set(parser_parts.options(parser))
     yield ".SH COMMANDS"
     for group in (*GROUPS, STEP, HIDDEN):
         yield f".SS {TITLES.get(group, group.capitalize())}"
@@ -73,7 +73,7 @@ def _lines(date: str) -> Iterator[str]:
         for command in members:
             if command != members[0]:
                 yield ".PP"
-            yield from _command(command, parser_parts.of_command(parser, command.name), shared)
+            yield from _command(command, parser_parts.of_command(parser, command.name), common)
     yield ".SH EXIT STATUS"
     for status in command_line.EXIT_STATUS.removeprefix("exit status: ").replace("\n", " ").split(", "):
         number, _, meaning = status.rpartition(" and ")[2].partition(" ")

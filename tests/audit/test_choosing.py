@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from penstock.core.audit_selection import AuditSelection, parse_share, parse_turns
+from penstock.core.audit_selection import AuditSelection, parse_fraction, parse_turns
 from penstock.core.model import Record
 from penstock.jobs.sample_draw import takes
 from penstock.keep.audit.audit_plan import rows
@@ -73,11 +73,11 @@ def test_what_is_promised() -> None:
 
 
 def test_shares_and_turns_are_parsed_strictly() -> None:
-    assert parse_share("1%") == parse_share("0.01") == 0.01
+    assert parse_fraction("1%") == parse_fraction("0.01") == 0.01
     assert parse_turns("1/30") == 30
     for text in ("0", "0%", "101%", "-1%", "nan", "", "x", "1e9"):
         with pytest.raises(ValueError):
-            parse_share(text)
+            parse_fraction(text)
     for text in ("2/30", "1/0", "30", "1/", "1/x", "1/99999", "1/-3"):
         with pytest.raises(ValueError):
             parse_turns(text)

@@ -25,7 +25,7 @@ from penstock.jobs.ownership.dataset_hold import lock_of
 from penstock.jobs.sample_draw import drawn
 from penstock.keep.audit import audit_step
 from penstock.keep.repair import mending
-from penstock.target import shared_files
+from penstock.target import cross_account_files
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -119,7 +119,7 @@ def test_the_sample_states_what_it_can_miss(fetched: tuple[Context, S3Server]) -
     [(10, 1000, 1.0), (100_000, 1 << 30, 0.01), (1000, 400 << 30, 0.01), (0, 0, 1.0)],
 )
 def test_the_default_sample_is_as_large_as_is_read_in_seconds(files: int, size: int, share: float) -> None:
-    assert mending.share(PLAIN._replace(files=files, bytes=size)) == pytest.approx(share)
+    assert mending.sample_fraction(PLAIN._replace(files=files, bytes=size)) == pytest.approx(share)
 
 
 def test_a_file_of_another_time_is_read_and_never_touched(fetched: tuple[Context, S3Server]) -> None:
@@ -193,7 +193,7 @@ def test_nothing_is_repaired_under_a_reader_that_pinned_the_release(
         mending.run(context, "data", WHOLE)
     assert pin.name in error.value.why
     assert not gets(server, since)
-    shared_files.withdraw(layout.pins, pin.name)
+    cross_account_files.withdraw(layout.pins, pin.name)
     assert mending.run(context, "data", WHOLE)["status"] == "REPAIRED"
 
 

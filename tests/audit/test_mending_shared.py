@@ -12,7 +12,7 @@ from penstock.core.audit_selection import AuditSelection
 from penstock.dataset import gate
 from penstock.keep.audit import audit_step
 from penstock.keep.repair import mending
-from penstock.target import shared_files
+from penstock.target import cross_account_files
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -44,7 +44,7 @@ def test_a_file_that_a_pinned_release_shares_is_not_replaced_under_its_readers(t
         assert (read / "same").stat().st_ino == rotten
         warned = [str(event) for event in getattr(context.sink, "__self__") if "others read it" in str(event)]  # noqa: B009
         assert warned
-        shared_files.withdraw(layout.pins, pin.name)
+        cross_account_files.withdraw(layout.pins, pin.name)
         flip(current / "too", 100)
         assert mending.run(context, "data", WHOLE)["also_repaired"] == {
             free.parent.name: 1, read.parent.name: 1

@@ -20,8 +20,8 @@ from penstock.core.errors import FailedError, FindingsError
 from penstock.dataset import history, verdicts
 from penstock.keep.audit import audit_plan, audit_step
 from penstock.keep.repair import repair_step
+from penstock.keep.repair.hard_linked_damage import HardLinkedDamage
 from penstock.keep.repair.published_files import mender_of
-from penstock.keep.repair.shared_damage import SharedDamage
 from penstock.tables.manifest import read_manifest
 
 if TYPE_CHECKING:
@@ -230,11 +230,11 @@ def test_a_repair_that_is_killed_between_two_releases_is_ended_by_the_next(tmp_p
         ]
         new = layout.releases / "new"
         new.write_bytes(b"a" * 5000)
-        shared = SharedDamage.of(context, layout, second.parent.name, [record], {})
+        damage = HardLinkedDamage.of(context, layout, second.parent.name, [record], {})
         seal, _ = audit_plan.read_seal(layout, second.parent.name)
-        with mender_of(context, layout, seal, second.parent.name) as mender, shared:
+        with mender_of(context, layout, seal, second.parent.name) as mender, damage:
             mender.dress("a", record.mtime_ns, new)
-            shared.mend("a", new)
+            damage.mend("a", new)
         assert (first / "a").read_bytes() == b"a" * 5000 != (second / "a").read_bytes()
         result = repair_step.run(context, "data")
         assert (result["status"], result["also_repaired"]) == ("REPAIRED", {})

@@ -20,7 +20,7 @@ from penstock.doctor.preflight.bandwidth import judged
 from penstock.jobs.array_runner import element_command
 from penstock.jobs.bandwidth import cap_file
 from penstock.jobs.bandwidth.cap_file import Cap, render
-from penstock.jobs.bandwidth.overview import HolderPart, Overview, overview, set_cap
+from penstock.jobs.bandwidth.overview import HolderShare, Overview, overview, set_cap
 from penstock.jobs.bandwidth.share import Share
 
 if TYPE_CHECKING:
@@ -195,7 +195,7 @@ def test_the_table_of_preflights_verdicts() -> None:
     assert [(one.verdict, one.found, one.mend) for one in wrong] == [
         ("stop", "/link/cap has mode 0666", "chmod it")
     ]
-    held = [HolderPart(30, "one", ended=False), HolderPart(30, "other", ended=True)]
+    held = [HolderShare(30, "one", ended=False), HolderShare(30, "other", ended=True)]
     (both,) = judged(BandwidthConfig(link=10**9), Overview(Cap(5 * 10**8, 7), "", held))
     assert (both.verdict, both.found) == (
         "ok",

@@ -13,7 +13,7 @@ import pytest
 from tests.support.commands import until
 
 from penstock.core.errors import FailedError, PreflightError
-from penstock.host.shared_memory import Shared
+from penstock.host.shared_memory import SharedMemory
 from penstock.jobs.bandwidth import cap_file, holder, share
 from penstock.jobs.bandwidth.cap_file import Cap, render
 from penstock.jobs.bandwidth.share import Share
@@ -56,7 +56,7 @@ def test_z1_elements_share_the_cap_and_give_it_back(tmp_path: Path) -> None:
 def test_z1_workers_follow_while_the_engine_stands_in_a_call(tmp_path: Path) -> None:
     """The main loop of the first element asks for nothing: its workers hear of a lower rate all the same,
     before others have what it gave back."""
-    memory, sums = Shared(), []
+    memory, sums = SharedMemory(), []
     with held(tmp_path) as one:
         until(lambda: one().rate == 6000, "the whole cap")
         one.hand_to(lambda now: setattr(memory, "allowance", now[:3]))

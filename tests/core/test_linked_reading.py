@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from penstock.core.linked_reading import AHEAD, Now, due_share, is_overdue
+from penstock.core.linked_reading import AHEAD, Now, due_fraction, is_overdue
 from penstock.engine.reading.carried_rows import Dues
 
 DAY = 86_400
@@ -32,7 +32,7 @@ RIGHT = Now(NOW, NOW)
     ],
 )
 def test_the_share_that_is_due(read_at: int, now: Now, share: float) -> None:
-    assert due_share(read_at, now, LONGEST) == pytest.approx(share)
+    assert due_fraction(read_at, now, LONGEST) == pytest.approx(share)
     assert is_overdue(read_at, now, LONGEST) == (share == 1.0)
 
 

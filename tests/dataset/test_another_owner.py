@@ -20,7 +20,7 @@ from penstock.core.errors import FindingsError, PreflightError
 from penstock.core.layout import DatasetLayout
 from penstock.dataset import gate, seals
 from penstock.keep.audit import audit_tree
-from penstock.target import shared_files, tree_removal
+from penstock.target import cross_account_files, tree_removal
 
 NEW, READER = 4321, 4322
 OPEN = PermissionsConfig(file_mode=0o444, dir_mode=0o555)
@@ -66,7 +66,7 @@ def test_the_new_owner_stages_and_gates_on() -> None:
             forked(stages, uid=NEW)
         with pytest.raises(FindingsError, match=f"it belongs to uid {READER}"):
             forked(gates, uid=NEW)
-        shared_files.make_folder_of_all(layout.pins)
+        cross_account_files.make_folder_of_all(layout.pins)
         pin = layout.pins / "of a third account"
         pin.touch()
         os.chown(pin, READER + 1, -1)

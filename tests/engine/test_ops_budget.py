@@ -32,7 +32,7 @@ from penstock.jobs.ownership import ops_share, promises
 from penstock.jobs.ownership.ops_share import EVERY, SEEN, OpsShare, holders_of
 from penstock.keep.audit import audit_step
 from penstock.keep.repair import repair_step
-from penstock.target import modes, shared_files, tree_removal
+from penstock.target import cross_account_files, modes, tree_removal
 from penstock.target.file_replacement import Mender
 from penstock.target.links import Abandoned
 from penstock.target.staging_writer import StagingWriter
@@ -56,9 +56,9 @@ def promised(root: Path, name: str, **changes: object) -> DatasetLayout:
     layout = DatasetLayout(root, name)
     one = Promise(name, name, os.geteuid(), os.getegid(), 0, 0, str(layout.lock), at_once=1, ops=OPS)
     one = one._replace(by=asdict(holders.this_process(name, "copy")))
-    shared_files.make_folder_as_above(layout.promises)
+    cross_account_files.make_folder_as_above(layout.promises)
     value = documents.PROMISE.to_json(one._replace(**changes))  # type: ignore[arg-type]
-    assert shared_files.post(layout.promises, f"1.{name}", value)
+    assert cross_account_files.post(layout.promises, f"1.{name}", value)
     return layout
 
 
@@ -341,12 +341,12 @@ def test_s11_what_counts_as_an_operation(tmp_path: Path) -> None:
         assert spent == [4, 3, 1, 2, 1, 2]
         spent.clear()
         paced.finish_part(paced.begin_part("g/iant", 2, 0, 1))
-        paced.begin_shared("g/large", ".p.shared", 2)
+        paced.begin_multipart("g/large", ".p.shared", 2)
         pending_range = paced.begin_range("g/large", ".p.shared", 2, 0)
         assert pending_range is not None
         paced.finish_part(pending_range)
-        assert paced.finish_shared("g/large", ".p.shared", 2, 5)
-        paced.drop_shared("g/large", ".p.shared")
+        assert paced.finish_multipart("g/large", ".p.shared", 2, 5)
+        paced.drop_multipart("g/large", ".p.shared")
         assert spent == [2, 1, 1, 1, 1, 3, 1]
         spent.clear()
         # What stands there already is linked by another way, which counts no more.

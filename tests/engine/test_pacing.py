@@ -20,7 +20,7 @@ from penstock.host.pacing import (
     allowed_rate,
     spending,
 )
-from penstock.host.shared_memory import Shared
+from penstock.host.shared_memory import SharedMemory
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -41,8 +41,8 @@ class Stopped:
 
 
 @pytest.fixture
-def shared() -> Iterator[Shared]:
-    memory = Shared()
+def shared() -> Iterator[SharedMemory]:
+    memory = SharedMemory()
     yield memory
     memory.close()
 
@@ -52,10 +52,10 @@ class Virtual:
     when nothing runs."""
 
     def __init__(self, streams: int, *, limit: int | None = None) -> None:
-        self.shared, self.now = Shared(), 0.0
+        self.shared_memory, self.now = SharedMemory(), 0.0
         self.clock = lambda: self.now
-        rate = allowed_rate(self.shared, BYTES, limit, self.clock)
-        self.paces = [Pace(self.shared, BYTES, rate, self.wait, self.clock) for _ in range(2)]
+        rate = allowed_rate(self.shared_memory, BYTES, limit, self.clock)
+        self.paces = [Pace(self.shared_memory, BYTES, rate, self.wait, self.clock) for _ in range(2)]
         self.read: list[tuple[float, int]] = []
         self.changes: list[tuple[float, Allowance]] = []
         self.stall = (math.inf, math.inf)
@@ -78,7 +78,7 @@ class Virtual:
         if self._wakes[turn] < math.inf:
             self.now = max(self.now, self._wakes[turn])
             while self.changes and self.changes[0][0] <= self.now:
-                self.shared.allowance = self.changes.pop(0)[1][:3]
+                self.shared_memory.allowance = self.changes.pop(0)[1][:3]
             self._turns[turn].release()
 
     def run(self, end: float, sizes: list[int], seed: int = 1) -> None:
@@ -117,7 +117,7 @@ def make() -> object:
 
     yield one
     for virtual in made:
-        virtual.shared.close()
+        virtual.shared_memory.close()
 
 
 def test_the_pace_holds_over_one_and_over_five_seconds(make) -> None:  # type: ignore[no-untyped-def]
@@ -182,7 +182,7 @@ def test_a_lower_rate_holds_for_what_waits_already(make) -> None:  # type: ignor
 
 def test_no_stream_of_many_waits_for_long_on_a_thin_share() -> None:
     """64 connections at 2 MB/s: a server closes one that is not read from for a minute."""
-    shared, now, chance = Shared(), 1000.0, random.Random(1)
+    shared, now, chance = SharedMemory(), 1000.0, random.Random(1)
     pace = Pace(shared, BYTES, lambda: 2e6, lambda _: False, lambda: now)
     wakes = [(now + chance.random() / 2, stream, now) for stream in range(64)]
     heapq.heapify(wakes)
@@ -236,7 +236,7 @@ def test_without_a_cap_nobody_waits(make) -> None:  # type: ignore[no-untyped-de
     assert virtual.between(0.0, 1.0) > 900 * MIB
 
 
-def test_requests_have_a_store_of_their_own(shared: Shared) -> None:
+def test_requests_have_a_store_of_their_own(shared: SharedMemory) -> None:
     wait, now = Stopped(), 5.0
     shared.allowance = (100.0, 10.0, 9.0)
     clock = lambda: now  # noqa: E731
@@ -258,7 +258,7 @@ def test_requests_have_a_store_of_their_own(shared: Shared) -> None:
     assert wait.seconds[1:] == [LOOK]
 
 
-def test_operations_have_a_store_of_their_own_whose_rate_may_change(shared: Shared) -> None:
+def test_operations_have_a_store_of_their_own_whose_rate_may_change(shared: SharedMemory) -> None:
     wait, now = Stopped(), 5.0
     shared.ops = 10.0
     operations = Pace(shared, OPERATIONS, lambda: shared.ops, wait, lambda: now)

@@ -3,11 +3,11 @@ from __future__ import annotations
 import os
 import signal
 
-from penstock.host.shared_memory import Shared
+from penstock.host.shared_memory import SharedMemory
 
 
 def test_a_workers_bytes_count_on_after_its_end() -> None:
-    shared = Shared()
+    shared = SharedMemory()
     try:
         shared.counters[0] = 5
         shared.counters[64] = 7
@@ -21,7 +21,7 @@ def test_a_workers_bytes_count_on_after_its_end() -> None:
 
 def test_a_rate_that_changes_is_read_whole_by_other_processes() -> None:
     rates, seen = (1.0, 600.0, 1e9 / 3), set()
-    shared = Shared()
+    shared = SharedMemory()
     shared.ops = rates[0]
     ready, writer = os.pipe()
     pid = os.fork()

@@ -140,7 +140,7 @@ def test_it_adds_up_as_a_count_by_os_walk_does(tmp_path: Path) -> None:
         assert {name: area.files.total() for name, area in sums_of.items()} == {
             area.name: expected[area.name] for area in areas
         }
-        assert (sums.shared[0], sums.outside[0]) == (expected["shared"], expected["outside"])
+        assert (sums.in_several[0], sums.outside[0]) == (expected["shared"], expected["outside"])
         for area in areas:
             within = {inode for inode, found in names_of.items() if area.name in found}
             assert sums_of[area.name].all_files == len(within)
@@ -293,6 +293,6 @@ def test_memory_holds_rows_of_one_pass_alone(tmp_path: Path, monkeypatch: pytest
         for name in ("a", "b"):
             use.add_tree(use.area(), os.open(tmp_path / name, os.O_RDONLY), free)
         sums = use.ended()
-    assert sums.shared[0] == 300
+    assert sums.in_several[0] == 300
     assert len(sizes) == 8
     assert max(sizes) <= 200

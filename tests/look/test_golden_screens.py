@@ -26,7 +26,7 @@ from penstock.cli.session import Session
 from penstock.core.documents import findings
 from penstock.core.events import Ended
 from penstock.jobs.bandwidth.cap_file import Cap
-from penstock.jobs.bandwidth.overview import HolderPart, Overview
+from penstock.jobs.bandwidth.overview import HolderShare, Overview
 from penstock.look.views import (
     carried_text,
     check_table,
@@ -122,7 +122,7 @@ def screens() -> Mapping[str, Callable[[], str]]:
     held = Overview(
         cap,
         "it is torn",
-        [HolderPart(3, "ann on n1", ended=True), HolderPart(1, "ben", ended=False)],
+        [HolderShare(3, "ann on n1", ended=True), HolderShare(1, "ben", ended=False)],
         "write it anew",
     )
     texts: dict[str, Callable[[], str]] = {}

@@ -18,11 +18,11 @@ def test_a_step_that_counts_files_alone_has_its_share() -> None:
     tally = Tally()
     tally.take(Started("d", "publish", 4, 1 << 30), 0.0)
     task = tally.take(Progressed("d", "publish", 3), 1.0)
-    assert task.share() == 0.75
+    assert task.fraction() == 0.75
     assert task.amount() == "3 of 4 files"
     tally.take(Started("d", "copy", 4, 1 << 30), 0.0)
     copied = tally.take(Progressed("d", "copy", 1), 1.0)
-    assert copied.share() == 0.0
+    assert copied.fraction() == 0.0
 
 
 def test_what_an_earlier_command_moved_is_no_speed_of_this_one() -> None:

@@ -126,8 +126,8 @@ MUTANTS = (
     ),
     Mutant(
         "the mode of a file of another release is changed",
-        '    if walked.kind == "file" and walked.links != 1:\n        raise _shared(walked.path, f"mode',
-        '    if False:\n        raise _shared(walked.path, f"mode',
+        '    if walked.kind == "file" and walked.links != 1:\n        raise _linked_elsewhere(',
+        "    if False:\n        raise _linked_elsewhere(",
         "tests/target/test_permissions.py::test_what_another_release_shares_is_never_changed",
     ),
     Mutant(
@@ -381,7 +381,8 @@ MUTANTS = (
     ),
     Mutant(
         "pins that cannot be read count as none",
-        "        return _pins(shared_files.postings(layout.pins).posted)\n    except OSError as error:",
+        "        return _pins(cross_account_files.postings(layout.pins).posted)\n"
+        "    except OSError as error:",
         "        return read(layout)\n    except OSError as error:",
         "tests/retention/test_pins.py::test_nothing_is_removed_where_the_owner_cannot_read_the_pins",
     ),

@@ -12,7 +12,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from penstock.core.balance import FILE_COST, REUSED_SHARE, Cut
+from penstock.core.balance import FILE_COST, REUSED_DIVISOR, Cut
 from penstock.core.model import Entry, Record, Reuse
 from penstock.jobs.forecast import NOTHING, Lying
 from penstock.run.planning import row_sums
@@ -153,7 +153,7 @@ def test_sums_by_columns_are_those_of_each_row(drawn: list[tuple[str, int, bool]
         entry(path, size=size, length=size, reuse=Reuse(DIGEST) if lies else None)
         for path, size, lies in drawn
     ]
-    each = [FILE_COST + row.length // (REUSED_SHARE if row.reuse else 1) for row in some]
+    each = [FILE_COST + row.length // (REUSED_DIVISOR if row.reuse else 1) for row in some]
     for batch in as_columns(some):
         lying = [row.size for row in some if row.reuse]
         divided = row_sums.divided(batch, [row.size for row in some])

@@ -36,7 +36,7 @@ from penstock.host import job_environment
 from penstock.host.job_environment import JobEnvironment
 from penstock.keep.retention import rollback_step
 from penstock.look import status_report
-from penstock.target import shared_files, tree_removal
+from penstock.target import cross_account_files, tree_removal
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -266,7 +266,7 @@ def test_a_release_that_is_being_removed_is_not_pinned_and_another_one_is(releas
     found, pin = pins.pinned(layout, lambda: gate.passed(layout, release=next(names)))
     assert found.release == releases.names["B"]
     assert os.listdir(layout.pins) == [pin.name]
-    shared_files.withdraw(layout.pins, pin.name)
+    cross_account_files.withdraw(layout.pins, pin.name)
     with pytest.raises(FindingsError, match="is being removed"):
         pins.pinned(layout, lambda: gate.passed(layout, release=releases.names["A"]))
     assert os.listdir(layout.pins) == []
@@ -518,4 +518,4 @@ def test_a_reader_looks_for_its_own_pins_alone(releases: Releases) -> None:
     for number in range(2000):
         (releases.layout.pins / f"4000-x-{number}").write_text("{}")
     assert pins.names(releases.layout, f"{os.geteuid()}-") == []
-    assert len(shared_files.postings(releases.layout.pins).posted) == 2000
+    assert len(cross_account_files.postings(releases.layout.pins).posted) == 2000

@@ -13,7 +13,7 @@ from tests.support.staging_runs import context_for, events_of, tree
 
 from penstock.config.settings import PlanConfig, VerifyConfig
 from penstock.core import human
-from penstock.core.balance import FILE_COST, REUSED_SHARE, Cut, Load, decide, parts
+from penstock.core.balance import FILE_COST, REUSED_DIVISOR, Cut, Load, decide, parts
 from penstock.core.errors import NoSpaceError, PreflightError
 from penstock.core.model import Entry, Listed, Record, Reuse
 from penstock.dataset import run_store
@@ -270,7 +270,7 @@ def row_by_row(context: Context, entries: list[Entry]) -> list[list[Entry]]:
         for entry in entries
         for row in (parts(entry, plan.giant_bytes, plan.part_bytes) if entry.token else [entry])
     ]
-    prices = [FILE_COST + row.length // (REUSED_SHARE if row.reuse else 1) for row in rows]
+    prices = [FILE_COST + row.length // (REUSED_DIVISOR if row.reuse else 1) for row in rows]
     to_copy = sum(entry.size for entry in entries if not entry.reuse)
     wanted = decide(
         Load(sum(prices), to_copy, len(rows)),

@@ -37,8 +37,8 @@ from penstock.jobs.ownership.promise_judgement import DOUBTFUL, LIVING, REST, VO
 from penstock.keep.audit import audit_step
 from penstock.keep.repair import repair_step
 from penstock.run import list_step, plan_step
-from penstock.target import shared_files, tree_removal
-from penstock.target.shared_files import Posting
+from penstock.target import cross_account_files, tree_removal
+from penstock.target.cross_account_files import Posting
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -90,8 +90,8 @@ def theirs(root: Path, name: str = "", **changes: object) -> str:
         "r" * 16, "other", os.geteuid(), os.getegid(), EACH, 2, "/else/lock", by=asdict(by)
     )._replace(**changes)  # type: ignore[arg-type]
     name = name or f"{1:020d}.{promise.run}.aa"
-    shared_files.make_folder_as_above(root / ".promises")
-    assert shared_files.post(root / ".promises", name, documents.PROMISE.to_json(promise))
+    cross_account_files.make_folder_as_above(root / ".promises")
+    assert cross_account_files.post(root / ".promises", name, documents.PROMISE.to_json(promise))
     return name
 
 
@@ -209,9 +209,9 @@ def test_s17_a_plan_waits_for_a_younger_one_that_still_counts(
             (path,) = (root / ".promises").glob(name)
             if passes:
                 value = json.loads(path.read_bytes()) | {"state": WORKING}
-                shared_files.repost(path.parent, name, value)
+                cross_account_files.repost(path.parent, name, value)
             else:
-                shared_files.withdraw(path.parent, name)
+                cross_account_files.withdraw(path.parent, name)
 
     context.sink = settle
     if passes:
@@ -280,14 +280,14 @@ def test_s17_promises_of_other_accounts_are_counted_where_they_can_be_true(
 ) -> None:
     need_root()
     context = dataset(root, tmp_path, "data")
-    shared_files.make_folder_as_above(root / ".promises")
+    cross_account_files.make_folder_as_above(root / ".promises")
 
     def as_other() -> None:
         theirs(root, "1.absurd", uid=NOBODY, bytes=1 << 60)
         theirs(root, "1.negative", uid=NOBODY, bytes=-EACH)
         theirs(root, "1.of-root", uid=0)
-        shared_files.post(root / ".promises", "1.words", {"run": 5})
-        shared_files.post(root / ".promises", "1.newer", {"format": 99})
+        cross_account_files.post(root / ".promises", "1.words", {"run": 5})
+        cross_account_files.post(root / ".promises", "1.newer", {"format": 99})
         os.symlink("/etc/passwd", root / ".promises" / "1.link")
 
     forked(as_other, uid=NOBODY)
@@ -496,7 +496,7 @@ def test_s17_publish_leaves_a_repairs_promise_and_a_repair_a_runs(tmp_path: Path
     assert repair_step.run(context, "data")["status"] == "REPAIRED"
     assert posted(root) == [own]
     repair = own._replace(run=of_repair("elsewhere"))
-    shared_files.post(root / ".promises", "1.repair", documents.PROMISE.to_json(repair))
+    cross_account_files.post(root / ".promises", "1.repair", documents.PROMISE.to_json(repair))
     go(context, after="plan")
     assert posted(root) == [repair]
 

@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from tests.contracts.source_contract import drain, entry_of, listing, read
 
 from penstock.core.errors import ObjectError, PreflightError, SourceChangedError
-from penstock.sources.port import Sharing
+from penstock.sources.port import HardLinked
 from penstock.sources.posix import source as posix
 from penstock.sources.posix.file_range import changed
 from penstock.sources.posix.hard_links import HardLinks
@@ -143,7 +143,7 @@ def test_hard_links_within_the_dataset_are_counted(tmp_path: Path) -> None:
     root = tmp_path / "root"
     root.mkdir()
     tree(root)
-    assert isinstance(PosixSource(str(root)), Sharing)
+    assert isinstance(PosixSource(str(root)), HardLinked)
     (tmp_path / "outside").write_bytes(b"outside")
     os.link(tmp_path / "outside", root / "alone")
     for name in ("a", "folder/b", "z"):

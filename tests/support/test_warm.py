@@ -41,11 +41,11 @@ def test_a_descriptor_of_any_number_stays_open_in_a_warm_process() -> None:
 WAITS = """\
 import os, socket, subprocess, sys
 from pathlib import Path
-from penstock.host.shared_memory import Shared
+from penstock.host.shared_memory import SharedMemory
 from tests.support import warm
 warm.enter()
 given, mine = socket.socketpair()
-fds = [given.detach(), Shared().fd]
+fds = [given.detach(), SharedMemory().fd]
 words = [sys.executable, *warm.OPTIONS, "-m", "penstock.engine.workers.worker", *map(str, fds)]
 env = {name: value for name, value in os.environ.items() if name.startswith(warm.READ_EARLY)}
 env["KNOWN_BY"] = "x" * 1000

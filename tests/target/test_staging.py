@@ -282,7 +282,7 @@ def test_a_name_that_another_attempt_gave_is_made_durable(
 ) -> None:
     """It may have been killed between the name and its journal's line."""
     with make_writer(folder, durability="fsync") as writer:
-        writer.begin_shared("deep/big", ".p.0", 8)
+        writer.begin_multipart("deep/big", ".p.0", 8)
         os.rename(folder / "deep/.p.0", folder / "deep/big")
     synced: list[str] = []
     really = os.fsync
@@ -293,9 +293,9 @@ def test_a_name_that_another_attempt_gave_is_made_durable(
 
     monkeypatch.setattr(os, "fsync", fsync)
     with make_writer(folder, durability="fsync") as writer:
-        assert not writer.finish_shared("deep/big", ".p.0", 9, 0)
+        assert not writer.finish_multipart("deep/big", ".p.0", 9, 0)
         writer.settle()
         assert synced == []
-        assert writer.finish_shared("deep/big", ".p.0", 8, 0)
+        assert writer.finish_multipart("deep/big", ".p.0", 8, 0)
         writer.settle()
     assert str(folder / "deep") in synced

@@ -20,7 +20,7 @@ from penstock.fs.beegfs import commands
 from penstock.fs.stores import asking
 from penstock.fs.stores.placement import SizeClasses
 from penstock.run import list_step, plan_step
-from penstock.target import shared_files
+from penstock.target import cross_account_files
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -257,7 +257,7 @@ def test_s17_the_chunk_files_of_another_plan_count(
         plan_step.run(contexts["second"], "second")
     assert "of dataset first" in str(caught.value)
     del posted["chunk_files"]
-    shared_files.repost(path.parent, path.name, posted)
+    cross_account_files.repost(path.parent, path.name, posted)
     assert plan_step.run(contexts["second"], "second")["files"] == 1
 
 

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 
-SHARE = "a share such as 1%"
+FRACTION = "a share such as 1%"
 SHOWN_ROWS = 20
 """Of each kind, without `--all`."""
 

@@ -74,7 +74,7 @@ class Session:
         self._cleanup.callback(close_log, open_log(self.parsed.log))
         _refuse_unwritable(self.parsed.receipt)
         self._cleanup.enter_context(ancestors.watched(" ".join(ancestors.above()), self._orphaned))
-        self._share_workflow()
+        self._lock_steps()
 
     def __exit__(
         self, kind: type[BaseException] | None, value: BaseException | None, trace: TracebackType | None
@@ -86,7 +86,7 @@ class Session:
         self.stop.orphaned = True
         self.stop.set(signal.SIGTERM)
 
-    def _share_workflow(self) -> None:
+    def _lock_steps(self) -> None:
         folder = os.environ.get(ancestors.WORKFLOW)
         if folder and os.path.isdir(folder):
             fd = os.open(f"{folder}/steps", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)

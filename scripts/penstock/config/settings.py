@@ -344,16 +344,18 @@ class PermissionsConfig(Settings):
 
 @dataclass(frozen=True, eq=False, repr=False)
 class FollowLimit(Settings):
-    """How much of a dataset may change while it is copied, as shares of its files: see `allowed`."""
+    """How much of a dataset may change while it is copied, as fractions of its files: see `allowed`."""
 
     changed: float = 0.05
     gone: float = 0.001
 
     def allowed(self, files: int) -> tuple[int, int]:
-        """How many of `files` may be pinned anew, and how many may leave. A share above 0 allows at least one
-        file, whatever the dataset's size; 0 allows none. Not all files may leave: a release is never
+        """How many of `files` may be pinned anew, and how many may leave. A fraction above 0 allows at least
+        one file, whatever the dataset's size; 0 allows none. Not all files may leave: a release is never
         empty."""
-        changed, gone = (max(1, int(share * files)) if share else 0 for share in (self.changed, self.gone))
+        changed, gone = (
+            max(1, int(fraction * files)) if fraction else 0 for fraction in (self.changed, self.gone)
+        )
         return min(changed, files), max(0, min(gone, files - 1))
 
 

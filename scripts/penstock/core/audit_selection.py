@@ -22,17 +22,17 @@ class AuditSelection:
 
     def detects(self, damaged: int) -> float:
         """The probability that at least one of `damaged` files, hit at random, is read."""
-        share = 1.0 if self.kind == "whole" else self.share if self.kind == "sample" else 1 / self.turns
-        return 1.0 - (1.0 - share) ** damaged
+        fraction = 1.0 if self.kind == "whole" else self.share if self.kind == "sample" else 1 / self.turns
+        return 1.0 - (1.0 - fraction) ** damaged
 
     def promise(self) -> str:
         """One sentence: what this audit can miss."""
         if self.kind == "whole":
             return "every byte is read: any damage is found"
-        share = self.share if self.kind == "sample" else 1 / self.turns
-        enough = 1 if share >= 1 else math.ceil(math.log(1 - CONFIDENCE) / math.log(1 - share))
+        fraction = self.share if self.kind == "sample" else 1 / self.turns
+        enough = 1 if fraction >= 1 else math.ceil(math.log(1 - CONFIDENCE) / math.log(1 - fraction))
         sentence = (
-            f"one damaged file is found with a probability of {share:.2%}, "
+            f"one damaged file is found with a probability of {fraction:.2%}, "
             f"{enough} or more with at least {CONFIDENCE:.0%}"
         )
         if self.kind == "slice":
@@ -45,13 +45,13 @@ class AuditSelection:
 WHOLE = AuditSelection()
 
 
-def parse_share(text: str) -> float:
-    """`1%`, `0.5 %` or `0.01` as a share of 1. Raises ValueError outside (0, 1]."""
+def parse_fraction(text: str) -> float:
+    """`1%`, `0.5 %` or `0.01` as a fraction of 1. Raises ValueError outside (0, 1]."""
     text = text.strip()
-    share = float(text[:-1]) / 100 if text.endswith("%") else float(text)
-    if not 0 < share <= 1:
+    fraction = float(text[:-1]) / 100 if text.endswith("%") else float(text)
+    if not 0 < fraction <= 1:
         raise ValueError(text)
-    return share
+    return fraction
 
 
 def parse_turns(text: str) -> int:

@@ -25,7 +25,7 @@ FILE_COST = 256 * KIB
 """What opening, creating, syncing, renaming and reading back a file costs, in bytes moved in the
 same time. Measured: a node of two cores moves 1 to 2 GB/s, and makes five to six thousand small
 files a second where each metadata call waits for half a millisecond."""
-REUSED_SHARE = 2
+REUSED_DIVISOR = 2
 """A linked file is not copied but read back all the same: half of the work of its bytes."""
 ELEMENT_COST = 32 * GIB
 """The least that is worth an element of its own: some tens of seconds of a node, many times the
@@ -39,7 +39,7 @@ query each interval (`tests/run/test_many_elements.py`)."""
 
 
 def costs(lengths: Sequence[int]) -> list[int]:
-    """The cost of each of these rows, in bytes; of a linked row, `lengths` has its share (`REUSED_SHARE`)."""
+    """The cost of each of these rows, in bytes; a linked row's length was divided (`REUSED_DIVISOR`)."""
     return [FILE_COST + length for length in lengths]
 
 

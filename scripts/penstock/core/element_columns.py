@@ -20,7 +20,7 @@ class ElementColumn(NamedTuple):
     kind: str
     """TEXT, WHOLE, REAL, YES_NO, or TIME (seconds since the epoch in a row, a timestamp in the file)."""
     unit: str
-    """`s`, `bytes`, `CPUs`, `node hours`, `core hours`; "" of counts, names, shares and times."""
+    """`s`, `bytes`, `CPUs`, `node hours`, `core hours`; "" of counts, names, fractions and times."""
     means: str
 
 

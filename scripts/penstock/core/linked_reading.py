@@ -39,8 +39,8 @@ def is_overdue(read_at: float, now: Now, longest: float) -> bool:
     return not is_known(read_at, now) or now.latest - read_at >= longest
 
 
-def due_share(read_at: float, now: Now, longest: float) -> float:
-    """Of files that were last read then, the share that is due: 0 to 1. A file is due where its own share,
+def due_fraction(read_at: float, now: Now, longest: float) -> float:
+    """Of files that were last read then, the fraction that is due: 0 to 1. A file is due where its own one,
     by its path, is below."""
     if is_overdue(read_at, now, longest):
         return 1.0

@@ -195,7 +195,7 @@ class AreaSums:
 
     def __init__(self, areas: Sequence[Area]) -> None:
         self._areas = areas
-        self.shared = self.outside = (0, 0)
+        self.in_several = self.outside = (0, 0)
         """Files and bytes."""
         self._files: Counter[Owner] = Counter()
         self._bytes: Counter[Owner] = Counter()
@@ -226,7 +226,7 @@ class AreaSums:
                 self._areas[area].bytes[owner] += size
                 continue
             if area == -1:
-                self.shared = self.shared[0] + files, self.shared[1] + size
+                self.in_several = self.in_several[0] + files, self.in_several[1] + size
             else:
                 self.outside = self.outside[0] + files, self.outside[1] + size
             self._files[owner] += files

@@ -3,7 +3,7 @@
     <dataset>/pins/<uid>-<cluster>-<job>-<restart>-<digest of the release's name>-<nonce>
 
 The folder is sticky, and those may write in it who may read the release
-(`shared_files.make_folder_for_readers`).
+(`cross_account_files.make_folder_for_readers`).
 A pin is made by O_EXCL, and its account is the one that the kernel names. How long it stands:
 
 | the pin                                                       | stands                               |
@@ -65,7 +65,7 @@ from penstock.dataset.pin_owner import this_owner
 from penstock.fs import clock
 from penstock.fs.errno_map import storage_error
 from penstock.fs.owners import user_name
-from penstock.target import dataset_folders, shared_files
+from penstock.target import cross_account_files, dataset_folders
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Sequence
@@ -73,7 +73,7 @@ if TYPE_CHECKING:
     from penstock.core.layout import DatasetLayout
     from penstock.dataset.context import Context
     from penstock.dataset.gate import Published
-    from penstock.target.shared_files import Posting
+    from penstock.target.cross_account_files import Posting
 
 TRIES = 5
 """How often a reader begins again, where the release that it pins is being removed."""
@@ -129,7 +129,7 @@ def read_strictly(layout: DatasetLayout) -> list[ReleasePin]:
     must not take that for an answer."""
     dataset_folders.check_shape(layout)
     try:
-        return _pins(shared_files.postings(layout.pins).posted)
+        return _pins(cross_account_files.postings(layout.pins).posted)
     except OSError as error:
         raise PreflightError(
             "the pins cannot be read",
@@ -145,7 +145,7 @@ def names(layout: DatasetLayout, prefix: str = "") -> list[str]:
     the dataset's folders are damaged."""
     dataset_folders.check_shape(layout)
     try:
-        return [name for name in shared_files.posting_names(layout.pins) if name.startswith(prefix)]
+        return [name for name in cross_account_files.posting_names(layout.pins) if name.startswith(prefix)]
     except PermissionError:
         return []
 
@@ -155,7 +155,7 @@ def read(layout: DatasetLayout, of: Sequence[str] | None = None) -> list[Release
     there is no folder, or this account may not look. Raises as `names`."""
     dataset_folders.check_shape(layout)
     try:
-        return _pins(shared_files.postings(layout.pins, of).posted)
+        return _pins(cross_account_files.postings(layout.pins, of).posted)
     except PermissionError:
         return []
 
@@ -278,7 +278,7 @@ def pinned(layout: DatasetLayout, look: Callable[[], Published]) -> tuple[Publis
         if not is_going(layout, published.release):
             _replace_older(layout, pin)
             return published, pin
-        shared_files.withdraw(layout.pins, pin.name)
+        cross_account_files.withdraw(layout.pins, pin.name)
         time.sleep(number / 10)
     raise FindingsError(
         "the release is being removed",
@@ -308,7 +308,7 @@ def of_reader(
         given = first(layout)
         if given is None or given.release == published.release:
             return published, pin
-        shared_files.withdraw(layout.pins, pin.name)
+        cross_account_files.withdraw(layout.pins, pin.name)
 
 
 def first(layout: DatasetLayout) -> ReleasePin | None:
@@ -342,7 +342,7 @@ def make_folder(context: Context, layout: DatasetLayout, release: str) -> None:
     """Make the folder of pins, for those who may read this release, or give it to them. By the dataset's
     owner. Where that cannot be, a warning says so: nothing else depends on it."""
     try:
-        shared_files.make_folder_for_readers(layout.pins, layout.release(release) / DATA)
+        cross_account_files.make_folder_for_readers(layout.pins, layout.release(release) / DATA)
     except (OSError, FailedError) as error:
         text = f"readers cannot pin releases: the folder {layout.pins} cannot be made: {error}"
         context.emit(events.Warned(layout.dataset, "pins", text))
@@ -359,10 +359,10 @@ def _place(layout: DatasetLayout, release: str) -> ReleasePin:
     name = f"{_safe(owner.key)}-{_digest(release)}-{secrets.token_hex(4)}"
     try:
         if not os.path.lexists(layout.pins) and dataset_folders.owns(layout):
-            shared_files.make_folder_for_readers(layout.pins, layout.release(release) / DATA)
+            cross_account_files.make_folder_for_readers(layout.pins, layout.release(release) / DATA)
         while True:
             try:
-                if not shared_files.post(layout.pins, name, pin_file.PIN.to_json(said)):
+                if not cross_account_files.post(layout.pins, name, pin_file.PIN.to_json(said)):
                     raise FileExistsError(errno.EEXIST, "its name is taken", str(layout.pins))
                 break
             except OSError as error:
@@ -401,7 +401,7 @@ def _replace_older(layout: DatasetLayout, pin: ReleasePin) -> None:
     for candidate in mine:
         if own is not None and (candidate.made, candidate.name) < own:
             with contextlib.suppress(OSError):
-                shared_files.withdraw(layout.pins, candidate.name)
+                cross_account_files.withdraw(layout.pins, candidate.name)
 
 
 def _safe(key: str) -> str:

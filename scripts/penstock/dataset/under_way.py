@@ -34,7 +34,7 @@ from penstock.core.errors import PenstockError
 from penstock.core.text import printable
 from penstock.fs import clock, plain_files
 from penstock.host import job_environment
-from penstock.target import accounts, dataset_folders, shared_files
+from penstock.target import accounts, cross_account_files, dataset_folders
 
 if TYPE_CHECKING:
     from penstock.core.layout import DatasetLayout
@@ -105,7 +105,7 @@ class Notice:
     def beat(self) -> None:
         """To be called with each heartbeat of the lock."""
         with contextlib.suppress(OSError):
-            shared_files.beat(self._layout.folder, self._layout.under_way.name)
+            cross_account_files.beat(self._layout.folder, self._layout.under_way.name)
 
     def end(self) -> None:
         """Remove it, unless another process has replaced it."""
@@ -127,12 +127,12 @@ def submitted(layout: DatasetLayout, job: str, cluster: str) -> None:
 def forget(layout: DatasetLayout) -> None:
     """Nothing is under way any more. By the dataset's owner. Raises neither OSError nor PenstockError."""
     with contextlib.suppress(OSError, PenstockError):
-        shared_files.forget_notice(layout.under_way)
+        cross_account_files.forget_notice(layout.under_way)
 
 
 def _write(layout: DatasetLayout, notice: UnderWay) -> None:
     with contextlib.suppress(OSError, PenstockError):
-        shared_files.write_notice(layout.under_way, document.UNDER_WAY.to_json(notice))
+        cross_account_files.write_notice(layout.under_way, document.UNDER_WAY.to_json(notice))
 
 
 def find(layout: DatasetLayout) -> StagingNotice | None:

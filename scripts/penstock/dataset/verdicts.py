@@ -35,7 +35,7 @@ from penstock.core.documents.verdict import (
 )
 from penstock.core.errors import FailedError, FindingsError
 from penstock.core.text import brief
-from penstock.target import shared_files
+from penstock.target import cross_account_files
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
@@ -55,7 +55,7 @@ def read(layout: DatasetLayout, release: str) -> Verdict | None:
     PermissionError where this account may not read it, FailedError where the file system does not answer."""
     path = layout.verdict(release)
     try:
-        return document.VERDICT.from_json(shared_files.read_notice(path), path)
+        return document.VERDICT.from_json(cross_account_files.read_notice(path), path)
     except FileNotFoundError:
         return None
     except PermissionError:
@@ -78,12 +78,12 @@ def read(layout: DatasetLayout, release: str) -> Verdict | None:
 
 def write(layout: DatasetLayout, verdict: Verdict) -> None:
     """Durable on return. To be called under the lock of audits."""
-    shared_files.write_notice(layout.verdict(verdict.release), document.VERDICT.to_json(verdict))
+    cross_account_files.write_notice(layout.verdict(verdict.release), document.VERDICT.to_json(verdict))
 
 
 def forget(layout: DatasetLayout, release: str) -> None:
     """Of a release that is about to be published: what was said of another one of its name is void."""
-    shared_files.forget_notice(layout.verdict(release))
+    cross_account_files.forget_notice(layout.verdict(release))
 
 
 def standing(verdict: Verdict | None) -> dict[str, int]:

@@ -24,7 +24,7 @@ from penstock.doctor.preflight import (
     target,
     vendor_tools,
 )
-from penstock.doctor.preflight.answers import Answers, folders, roots, shared
+from penstock.doctor.preflight.answers import Answers, cap_folders, folders, roots
 from penstock.doctor.preflight.looks import Looks
 
 if TYPE_CHECKING:
@@ -69,7 +69,7 @@ def look(
     config, layout = context.dataset(dataset), context.layout(dataset)
     looks = Looks(context)
     answers = Answers(
-        [*roots(context.config.target), *folders(config.sources), *shared(context.config.bandwidth)]
+        [*roots(context.config.target), *folders(config.sources), *cap_folders(context.config.bandwidth)]
     )
     with looks.at("interpreter"):
         interpreter.check(looks)

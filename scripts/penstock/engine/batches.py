@@ -23,7 +23,7 @@ BATCH_BYTES = 8 << 20
 LARGE = 4 << 20
 FEWEST = 8
 # Batches that each worker should still get until the end.
-SHARES = 4
+BATCHES_LEFT = 4
 
 
 def batches(
@@ -101,4 +101,4 @@ class Ahead:
 
 
 def _room(left: int, workers: int) -> int:
-    return max(FEWEST, min(BATCH_ROWS, left // (workers * SHARES)))
+    return max(FEWEST, min(BATCH_ROWS, left // (workers * BATCHES_LEFT)))

@@ -159,14 +159,14 @@ class _Repair:
         journal.take_back(
             self._task.journals, self._task.shard.digest, stale, run=self._task.run, host=self._task.host
         )
-        parts = [
+        due = [
             row
             for row, entry in enumerate(self._entries)
             if entry.reuse and entry.path not in {*right, *self._away} and (row not in copied or row in stale)
         ]
         with self._spending() as spend, ThreadPoolExecutor(STREAMS) as pool:
-            shares = (parts[n::STREAMS] for n in range(STREAMS))
-            taken = [row for rows in pool.map(partial(self._taken, spend), shares) for row in rows]
+            slices = (due[n::STREAMS] for n in range(STREAMS))
+            taken = [row for rows in pool.map(partial(self._taken, spend), slices) for row in rows]
         lines = [self._line(row, "") for row in sorted(kept) if row not in copied]
         lines += [self._line(row, self._task.run) for row in sorted(taken)]
         if lines:

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 EVERY = 3.0
 """Seconds between two writings of the results: what a kill can cost."""
-SHARE = 20
+PAUSE_FACTOR = 20
 """A writing that takes long (many findings) is followed by this many times its duration."""
 
 
@@ -81,7 +81,7 @@ class ResumableReading(Generic[Row]):
             if begun >= due:
                 self.write()
                 now = time.monotonic()
-                due = now + max(EVERY, SHARE * (now - begun))
+                due = now + max(EVERY, PAUSE_FACTOR * (now - begun))
 
         states = data_states(self._data, self._named)
         with rows_here(rows, self._done, states, self.leave) as here:

@@ -160,12 +160,12 @@ class PoolRun:
         self.tell()
 
     def _allow(self, now: Allowance) -> None:
-        self.pool.shared.allowance = now[:3]
+        self.pool.shared_memory.allowance = now[:3]
 
     def _look(self) -> float:
         """Hand on what the workers may do on the target; returns the bytes a second that they may read."""
         if self._ops is not None:
-            self.pool.shared.ops = self._ops()
+            self.pool.shared_memory.ops = self._ops()
         return self._share().rate if self._share is not None else math.inf
 
     def _bound(self, rate: float) -> None:
@@ -181,11 +181,11 @@ class PoolRun:
     def tell(self) -> None:
         """Report the totals so far, when they changed; they never go back."""
         outcome = self.outcome
-        moved = outcome.resumed_bytes + max(outcome.bytes, self.pool.shared.total())
+        moved = outcome.resumed_bytes + max(outcome.bytes, self.pool.shared_memory.total())
         files = outcome.resumed_files + outcome.files
         now = (files, max(self._reported[1], min(moved, self.total)), len(outcome.failures))
         # An element that holds still reports: its promise must not grow old.
-        if now != self._reported or self.pool.shared.paused:
+        if now != self._reported or self.pool.shared_memory.paused:
             self._reported = now
             self.report(*now)
 

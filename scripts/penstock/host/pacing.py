@@ -18,7 +18,7 @@ from struct import Struct
 from threading import Lock
 from typing import TYPE_CHECKING, NamedTuple, Protocol
 
-from penstock.host.shared_memory import STORE_BYTES, STORES_AT, Shared
+from penstock.host.shared_memory import STORE_BYTES, STORES_AT, SharedMemory
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -69,13 +69,13 @@ def clock() -> float:
 
 
 def allowed_rate(
-    shared: Shared, store: int, limit: int | None = None, now: Callable[[], float] = clock
+    shared_memory: SharedMemory, store: int, limit: int | None = None, now: Callable[[], float] = clock
 ) -> Callable[[], float]:
     """The rate of bytes or requests by the element's share of a network link; `limit` where that is lower."""
     most = math.inf if limit is None else limit
 
     def rate() -> float:
-        of_bytes, of_requests, until = shared.allowance
+        of_bytes, of_requests, until = shared_memory.allowance
         return min(most, of_requests if store == REQUESTS else of_bytes) if now() <= until else 0.0
 
     return rate
@@ -98,7 +98,7 @@ class Pace:
 
     def __init__(
         self,
-        shared: Shared,
+        shared_memory: SharedMemory,
         store: int,
         rate: Callable[[], float],
         wait: Callable[[float], object],
@@ -106,7 +106,7 @@ class Pace:
     ) -> None:
         """`rate`: a second, of now: 0: nothing, infinite: no bound; it is called by a thread at a time.
         `wait`: true when the engine stops."""
-        self._shared, self._rate, self._wait, self._clock = shared, rate, wait, now
+        self._shared_memory, self._rate, self._wait, self._clock = shared_memory, rate, wait, now
         self._lock, self._at = Lock(), STORES_AT + store * STORE_BYTES
 
     def take(self, count: int) -> None:
@@ -130,7 +130,7 @@ class Pace:
                 return 0.0
             self._hold()
             try:
-                there, since, first, said = _STORE.unpack_from(self._shared.memory, self._at)
+                there, since, first, said = _STORE.unpack_from(self._shared_memory.memory, self._at)
                 now = self._clock()
                 there = min(BURST * rate, there + rate * max(0.0, now - since))
                 # A worker that died while it waited says nothing any more.
@@ -141,7 +141,7 @@ class Pace:
                 elif not free and not others and now - came >= PATIENT:
                     first, said = came, now
                 left = there - count if free else there
-                _STORE.pack_into(self._shared.memory, self._at, left, now, first, said)
+                _STORE.pack_into(self._shared_memory.memory, self._at, left, now, first, said)
             finally:
                 self._release()
         if free:
@@ -153,17 +153,17 @@ class Pace:
 
     def _hold(self) -> None:
         # The file lock is between processes, the other between this one's threads.
-        fcntl.lockf(self._shared.fd, fcntl.LOCK_EX, STORE_BYTES, self._at)
+        fcntl.lockf(self._shared_memory.fd, fcntl.LOCK_EX, STORE_BYTES, self._at)
 
     def _release(self) -> None:
-        fcntl.lockf(self._shared.fd, fcntl.LOCK_UN, STORE_BYTES, self._at)
+        fcntl.lockf(self._shared_memory.fd, fcntl.LOCK_UN, STORE_BYTES, self._at)
 
 
 @contextlib.contextmanager
 def spending(rate: Callable[[], float], wait: Callable[[float], object]) -> Iterator[Callable[[int], None]]:
     """What waits until the threads of this process may make n more metadata operations, at a common rate."""
-    shared = Shared()
+    shared_memory = SharedMemory()
     try:
-        yield Pace(shared, OPERATIONS, rate, wait).take
+        yield Pace(shared_memory, OPERATIONS, rate, wait).take
     finally:
-        shared.close()
+        shared_memory.close()

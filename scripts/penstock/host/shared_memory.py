@@ -20,7 +20,7 @@ _PAUSED_AT = STORES_AT + 3 * STORE_BYTES
 SIZE = SLOTS * _WORD + mmap.PAGESIZE
 
 
-class Shared:
+class SharedMemory:
     """The mapping, of the parent (`fd` None) or of a worker."""
 
     def __init__(self, fd: int | None = None) -> None:

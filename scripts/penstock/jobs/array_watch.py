@@ -267,7 +267,7 @@ def _ask(watch: Watch, arrays: Sequence[WatchedArray]) -> None:
             live.statuses = _not_yet_lost(watch, live)
         else:
             watch.unknown.pop(live.array, None)
-        if cluster.abilities.has_nodes and shard_assignment.shared_out(watch.step, indices):
+        if cluster.abilities.has_nodes and shard_assignment.chosen_by_elements(watch.step, indices):
             live.taken = shard_assignment.taken(watch.run, live.submission.name, live.taken)
 
 

@@ -97,7 +97,7 @@ def _accounted(
         if line.cluster and line.cluster != cluster.name():
             continue
         shards: Mapping[int, int] = {}
-        if shard_assignment.shared_out(line.step, line.indices):
+        if shard_assignment.chosen_by_elements(line.step, line.indices):
             taken = shard_assignment.taken(run.folder, line.name)
             shards = {element: shard for shard, element in taken.items()}
         for account in cluster.accounting(line.array):

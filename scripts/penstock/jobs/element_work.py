@@ -51,8 +51,8 @@ class Attempt(NamedTuple):
     def rows(self) -> Path:
         return self.run.folder.shard(self.shard.index)
 
-    def part_of(self, recall: int) -> int:
-        """Of the bytes that all elements may have fetched back, this shard's."""
+    def share_of(self, recall: int) -> int:
+        """Of the bytes that all elements may have fetched back, this shard's share."""
         return recall * self.shard.bytes // max(1, self.run.plan.bytes)
 
 
@@ -102,7 +102,7 @@ def _verify(attempt: Attempt) -> tuple[Outcome, ElementReceipt]:
         follow=config.dataset.changed == "follow",
         probe=run.probe,
         named=config.filesystem,
-        recall=attempt.part_of(config.audit.recall),
+        recall=attempt.share_of(config.audit.recall),
         damage=folder.linked_damage / f"{index:05d}",
     )
     # Where a linked file had other bytes all are read.
@@ -163,7 +163,7 @@ def _audit(attempt: Attempt) -> tuple[Outcome, ElementReceipt]:
         engine=run.config.engine,
         probe=run.probe,
         named=described.filesystem,
-        recall=attempt.part_of(described.recall),
+        recall=attempt.share_of(described.recall),
     )
     durable.make_dirs(task.state.parent)
     outcome, seen = audit_shard(task, attempt.reporter, attempt.stop.signalled)
@@ -189,7 +189,7 @@ def _adopt(attempt: Attempt) -> tuple[Outcome, ElementReceipt]:
         host=host_name(),
         read_source=described.read_source,
         named=described.filesystem,
-        recall=attempt.part_of(described.recall),
+        recall=attempt.share_of(described.recall),
     )
     durable.make_dirs(task.survey)
     return survey_shard(task, attempt.reporter, attempt.stop.check, attempt.paces.bandwidth), ElementReceipt()

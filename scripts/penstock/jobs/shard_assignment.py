@@ -53,7 +53,7 @@ def shard_for(run: RunLayout, step: str, index: int, host: str, environment: Job
         raise storage_error(error, "a shard cannot be claimed", str(run.folder)) from error
 
 
-def shared_out(step: str, indices: Sequence[int]) -> bool:
+def chosen_by_elements(step: str, indices: Sequence[int]) -> bool:
     """Whether elements of such an array choose their shards among themselves, where they run on nodes."""
     return step == STEP and len(indices) > 1
 

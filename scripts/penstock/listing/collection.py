@@ -26,7 +26,7 @@ from penstock.listing.key_filter import Filter
 from penstock.listing.listers import stated
 from penstock.sources.external_sort import DisorderError
 from penstock.sources.origin import origin
-from penstock.sources.port import Continued, Emptied, Sharing, Sortable
+from penstock.sources.port import Continued, Emptied, HardLinked, Sortable
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Iterator, Sequence
@@ -75,7 +75,7 @@ class Gathered:
     histogram: list[list[int]]
     """Of the files' sizes: see `histogram`."""
     hard_links: dict[str, int]
-    """See `port.Sharing`."""
+    """See `port.HardLinked`."""
     empty_folders: list[str]
     """Paths of folders to be kept, in byte order."""
 
@@ -287,7 +287,7 @@ class _Gathering:
                 self.ignored[what] += count
         if (untimed := getattr(place.source, "untimed", 0)) and by_files is None:
             self._context.emit(events.Warned(self._dataset.name, "list", _untimed(place.source.url, untimed)))
-        if isinstance(place.source, Sharing):
+        if isinstance(place.source, HardLinked):
             self.hard_links.update(place.source.hard_links)
         if isinstance(place.source, Emptied):
             self._empty(place, place.source.empty_folders)

@@ -80,7 +80,7 @@ def used(
             sums = use.ended()
             answer["areas"] = [_shown(place, *area) for place, area in zip(places, areas, strict=True)]
             answer["owners"] = sums.owners()
-            answer["shared_files"], answer["shared_bytes"] = sums.shared
+            answer["shared_files"], answer["shared_bytes"] = sums.in_several
             answer["outside_files"], answer["outside_bytes"] = sums.outside
     except FileNotFoundError:
         answer["problem"] = "nothing is published or staged here yet"

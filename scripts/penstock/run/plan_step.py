@@ -439,9 +439,9 @@ def _new_folders(before: bytes, folder: bytes) -> int:
     if not folder:
         return 0
     mine, theirs = folder.split(b"/"), before.split(b"/") if before else []
-    shared = 0
+    common = 0
     for one, two in zip(mine, theirs, strict=False):
         if one != two:
             break
-        shared += 1
-    return len(mine) - shared
+        common += 1
+    return len(mine) - common

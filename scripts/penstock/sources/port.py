@@ -96,8 +96,8 @@ class ClaimReader(Reader, Protocol):
 
 
 @runtime_checkable
-class Sharing(Protocol):
-    """A source in which several names can share one file."""
+class HardLinked(Protocol):
+    """A source in which one file can have several names."""
 
     @property
     def hard_links(self) -> Mapping[str, int]:

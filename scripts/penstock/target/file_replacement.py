@@ -110,7 +110,7 @@ class Mender:
         with _telling("cannot repair", path):
             self._dress(path, mtime_ns, new)
 
-    def share(self, path: str, mtime_ns: int, new: Path) -> None:
+    def link_or_copy(self, path: str, mtime_ns: int, new: Path) -> None:
         """Put a file at `path` that is a link to the dressed file `new`, or a copy of it where `path` is to
         have another mode, group, owner, ACL or time, or no link can be made; durable on return. On an error
         `path` is as it was. Raises as `check`."""

@@ -221,11 +221,13 @@ def _differs(data: Path, walked: WalkedPath, wanted: Callable[[str], Access], gi
     if walked.mode == wanted(walked.path).mode and (gid is None or walked.gid == gid):
         return False
     if walked.kind == "file" and walked.links != 1:
-        raise _shared(walked.path, f"mode {walked.mode:04o}, group {walked.gid}, {walked.links} links")
+        raise _linked_elsewhere(
+            walked.path, f"mode {walked.mode:04o}, group {walked.gid}, {walked.links} links"
+        )
     return True
 
 
-def _shared(path: str, why: str) -> FailedError:
+def _linked_elsewhere(path: str, why: str) -> FailedError:
     return FailedError(
         "a file that is shared with another release has other permissions",
         where=printable(path),
@@ -255,7 +257,7 @@ def _set(root: int, path: str, wanted: Access, gid: int | None) -> bool:
             if access.right(actual, wanted, gid):
                 return False
             if wanted.acl is not None and actual.kind == stat.S_IFREG and actual.links != 1:
-                raise _shared(path, f"{actual.in_words(wanted)}, {actual.links} links")
+                raise _linked_elsewhere(path, f"{actual.in_words(wanted)}, {actual.links} links")
             access.give(held, actual, wanted, gid)
             actual = access.look(held, wanted)
         finally:

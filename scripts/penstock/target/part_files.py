@@ -96,7 +96,7 @@ class Parts:
                 raise storage_error(error, "cannot complete", pending.path) from None
             raise
 
-    def begin_shared(self, path: str, temporary: str, size: int) -> None:
+    def begin_multipart(self, path: str, temporary: str, size: int) -> None:
         """Make the temporary file of a large one, in the folder of `path`, `size` long and with blocks
         reserved where the file system can; its owner may write it until the permissions step ran. On an
         error it is gone."""
@@ -119,7 +119,7 @@ class Parts:
             raise
 
     def begin_range(self, path: str, temporary: str, size: int, offset: int) -> Pending | None:
-        """The temporary file of `begin_shared`, to be written from `offset`; None when it is not there:
+        """The temporary file of `begin_multipart`, to be written from `offset`; None when it is not there:
         another attempt has given it its name. To be ended by `finish_part`, without a time."""
         self._staging.before(path, 1)
         parent, name = split(path)
@@ -140,7 +140,7 @@ class Parts:
             raise
         return pending
 
-    def finish_shared(self, path: str, temporary: str, size: int, mtime_ns: int) -> bool:
+    def finish_multipart(self, path: str, temporary: str, size: int, mtime_ns: int) -> bool:
         """Time, durability and the final name of a temporary file that has all its bytes. Where it is
         gone and a file of this size has the name, another attempt did the same. False: neither is there."""
         self._staging.before(path, 1 + self._staging.naming)
@@ -179,15 +179,15 @@ class Parts:
             self._staging.touched.add(parent)
         return stands
 
-    def drop_shared(self, path: str, temporary: str) -> None:
+    def drop_multipart(self, path: str, temporary: str) -> None:
         """Remove a temporary file that nothing of this attempt writes any more."""
         self._staging.before(path, 1)
         parent, name = split(path)
         self._staging.discard(Pending(-1, path, parent, name, temporary, 0, False, 0))
 
 
-def shared_stands(data: Path, path: str, temporary: str, size: int) -> bool:
-    """Whether the temporary file that an earlier attempt made by `Parts.begin_shared` is there."""
+def multipart_stands(data: Path, path: str, temporary: str, size: int) -> bool:
+    """Whether the temporary file that an earlier attempt made by `Parts.begin_multipart` is there."""
     root = os.open(data, OPEN_FOLDER_OR_LINK)
     try:
         folder = open_dir(root, path.rpartition("/")[0])

@@ -14,7 +14,9 @@ from penstock.fs.holes import clear
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-_UNSHARED = frozenset({errno.EOPNOTSUPP, errno.ENOTTY, errno.EINVAL, errno.EXDEV, errno.ENOSYS, errno.EPERM})
+_NO_REFLINK = frozenset(
+    {errno.EOPNOTSUPP, errno.ENOTTY, errno.EINVAL, errno.EXDEV, errno.ENOSYS, errno.EPERM}
+)
 
 
 class Pending:
@@ -46,13 +48,13 @@ class Pending:
         except OSError as error:
             raise storage_error(error, "cannot write", self.path) from None
 
-    def share(self, fd: int) -> bool:
+    def reflink(self, fd: int) -> bool:
         """Take all blocks of another file of this size, in place of writing; False where the file system does
         not share them. Raises by `errno_map.storage_error`."""
         try:
             libc.reflink(self.fd, fd)
         except OSError as error:
-            if error.errno in _UNSHARED:
+            if error.errno in _NO_REFLINK:
                 return False
             raise storage_error(error, "cannot share blocks", self.path) from None
         return True

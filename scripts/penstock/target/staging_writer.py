@@ -70,8 +70,8 @@ class StagingWriter:
         self.discard, self.alive, self.settle = staging.discard, staging.alive, staging.settle
         parts, links = Parts(staging), Linker(staging)
         self.begin_part, self.finish_part = parts.begin_part, parts.finish_part
-        self.begin_shared, self.begin_range = parts.begin_shared, parts.begin_range
-        self.finish_shared, self.drop_shared = parts.finish_shared, parts.drop_shared
+        self.begin_multipart, self.begin_range = parts.begin_multipart, parts.begin_range
+        self.finish_multipart, self.drop_multipart = parts.finish_multipart, parts.drop_multipart
         self.link, self.link_many, self.held = links.link, links.link_many, links.held
         self.take_over = links.take_over
         self.move, self.holds = links.move, links.holds

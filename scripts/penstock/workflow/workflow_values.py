@@ -35,7 +35,7 @@ DATASET = "dataset"
 STAGING = ("new_release", "copy_unchanged")
 AUDIT: Mapping[str, tuple[Callable[[str], object], str]] = {
     "fraction": (audit_selection.parse_turns, "a fraction such as 1/30"),
-    "sample": (audit_selection.parse_share, "a share such as 1%"),
+    "sample": (audit_selection.parse_fraction, "a share such as 1%"),
     "limit": (quantities.rate, "a rate such as 200MiB/s; an engine's is engine='{limit: 200MiB/s}'"),
     "release": (str, "a release's name"),
 }

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from penstock.cli import audit_results, flags
 from penstock.config.quantities import rate
 from penstock.core import human
-from penstock.core.audit_selection import AuditSelection, parse_share, parse_turns
+from penstock.core.audit_selection import AuditSelection, parse_fraction, parse_turns
 from penstock.look.views.findings_text import METHODS, SHOWN, line, table
 
 if TYPE_CHECKING:
@@ -31,7 +31,7 @@ def arguments(parser: argparse.ArgumentParser) -> None:
     )  # fmt: skip
     much.add_argument(
         "--sample",
-        type=flags.value(parse_share, flags.SHARE),
+        type=flags.value(parse_fraction, flags.FRACTION),
         metavar="SHARE",
         help="read a random sample, such as 1%%",
     )

@@ -134,8 +134,8 @@ def _dataset(use: DiskUse, columns: int) -> Iterator[Line]:
         yield from (Line(text, _style(one)) for text in texts)
     hidden = sum(one["unreadable"] for one in use["areas"])
     if use["shared_files"]:
-        shared = f"{human.size(use['shared_bytes'])} in {human.counted(use['shared_files'], 'file')}"
-        yield Line(f"  shared by several of them, once: {shared}")
+        in_several = f"{human.size(use['shared_bytes'])} in {human.counted(use['shared_files'], 'file')}"
+        yield Line(f"  shared by several of them, once: {in_several}")
     if use["outside_files"]:
         outside = f"{human.size(use['outside_bytes'])} in {human.counted(use['outside_files'], 'file')}"
         where = ", or where this account cannot look" if hidden else ""

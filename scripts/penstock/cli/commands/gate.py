@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from penstock.cli import flags, output, reader_choice, submission
 from penstock.config.quantities import duration
 from penstock.core import human
-from penstock.core.audit_selection import AuditSelection, parse_share
+from penstock.core.audit_selection import AuditSelection, parse_fraction
 from penstock.core.errors import ConfigError
 
 if TYPE_CHECKING:
@@ -38,7 +38,7 @@ def arguments(parser: argparse.ArgumentParser) -> None:
         "fetch what is missing or damaged; elements run here, those of a large repair by cluster.backend",
     )  # fmt: skip
     parser.add_argument(
-        "--sample", type=flags.value(parse_share, flags.SHARE), metavar="SHARE",
+        "--sample", type=flags.value(parse_fraction, flags.FRACTION), metavar="SHARE",
         help="with --mend: the share of the files that is read (default: what takes some seconds)",
     )  # fmt: skip
     flags.submit(parser, "with --mend: as a SLURM job of one core; training jobs wait for it by afterok")

@@ -126,23 +126,23 @@ def _limit_bandwidth(parsed: argparse.Namespace, session: Session) -> int:
         )
     if parsed.what is not None or parsed.requests is not None:
         set_cap(config.folder, parsed.what, parsed.requests)
-    shared, own = overview(config.folder), Cap(config.rate, config.requests)
-    holds = own.lower(shared.said)
-    output.show(rendered(shared, own, holds))
+    cap_state, own = overview(config.folder), Cap(config.rate, config.requests)
+    holds = own.lower(cap_state.said)
+    output.show(rendered(cap_state, own, holds))
     session.receipt(
         {
             "folder": str(config.folder),
             "rate": holds.rate,
             "requests": holds.requests,
-            "wrong": shared.wrong,
-            "held": [one._asdict() for one in shared.held],
+            "wrong": cap_state.wrong,
+            "held": [one._asdict() for one in cap_state.held],
         }
     )
     # A cap file that does not count: elements that begin read nothing.
-    return PreflightError.exit_code if shared.wrong else 0
+    return PreflightError.exit_code if cap_state.wrong else 0
 
 
-def rendered(shared: Overview, own: Cap, holds: Cap) -> str:
+def rendered(cap_state: Overview, own: Cap, holds: Cap) -> str:
     """Plain text: the cap, where it comes from, and a line for each holder."""
     from penstock.core import human
     from penstock.jobs.bandwidth.slots import SLOTS
@@ -155,15 +155,15 @@ def rendered(shared: Overview, own: Cap, holds: Cap) -> str:
 
     lines = [
         f"bytes     {rate(holds.rate)}",
-        f"            by the cap file: {rate(shared.said.rate)}; by the configuration: {rate(own.rate)}",
+        f"            by the cap file: {rate(cap_state.said.rate)}; by the configuration: {rate(own.rate)}",
         f"requests  {requests(holds.requests)}",
     ]
-    if shared.wrong:
-        lines += [f"the cap file does not count: {shared.wrong}", f"  {shared.mend}"]
-    for holder in shared.held:
-        part = "" if holds.rate is None else f", {human.rate(holds.rate * holder.slots / SLOTS)}"
+    if cap_state.wrong:
+        lines += [f"the cap file does not count: {cap_state.wrong}", f"  {cap_state.mend}"]
+    for holder in cap_state.held:
+        rate_text = "" if holds.rate is None else f", {human.rate(holds.rate * holder.slots / SLOTS)}"
         ended = "; it has ended, and others take its part over" if holder.ended else ""
-        lines.append(f"{holder.slots:>2} of {SLOTS}{part}: {holder.who}{ended}")
-    if not shared.held:
+        lines.append(f"{holder.slots:>2} of {SLOTS}{rate_text}: {holder.who}{ended}")
+    if not cap_state.held:
         lines.append("no element has a part of it")
     return "\n".join(lines)

@@ -9,7 +9,7 @@ momentarily". A busy slurmctld answers as late. So a slow answer counts as a req
 | seen                           | the next wait is at least                     |
 |--------------------------------|-----------------------------------------------|
 | an answer within SLOW          | half of what it was; nothing below SLOW       |
-| a later answer                 | SHARE times as long as it took                |
+| a later answer                 | WAIT_FACTOR times as long as it took          |
 | "Rate limit exceeded"          | twice what it was, and at least FIRST_BACKOFF |
 
 Never more than LONGEST: how elements ended is known a minute later at most. Their receipts are read meanwhile
@@ -20,7 +20,7 @@ from __future__ import annotations
 
 SLOW = 1.0
 """Seconds: the shortest sleep of a command that has to back off. One that need not takes 50 ms."""
-SHARE = 20.0
+WAIT_FACTOR = 20.0
 """Where answers take up to 3 s, slurmctld works for this controller 5 % of the time at most."""
 FIRST_BACKOFF = 15.0
 LONGEST = 60.0
@@ -36,7 +36,7 @@ class QueryPace:
     def answered(self, seconds: float) -> None:
         """A query was answered after so many seconds."""
         if seconds >= SLOW:
-            self._least = min(LONGEST, SHARE * seconds)
+            self._least = min(LONGEST, WAIT_FACTOR * seconds)
         else:
             self._least = self._least / 2 if self._least >= 2 * SLOW else 0.0
 

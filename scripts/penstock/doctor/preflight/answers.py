@@ -78,8 +78,8 @@ def roots(target: TargetConfig) -> list[Path]:
     return [one for one in (target.root, target.state_root) if one is not None]
 
 
-def shared(bandwidth: BandwidthConfig) -> list[Path]:
-    """The folder of the link that all runs share, if there is one."""
+def cap_folders(bandwidth: BandwidthConfig) -> list[Path]:
+    """The folder of the cap on a network link (`bandwidth.folder`), if there is one."""
     return [] if bandwidth.folder is None else [bandwidth.folder]
 
 

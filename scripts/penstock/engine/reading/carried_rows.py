@@ -25,7 +25,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import xxhash
 
 from penstock.core.digests import XXH3
-from penstock.core.linked_reading import due_share
+from penstock.core.linked_reading import due_fraction
 from penstock.fs.safe_open import OPEN_FOLDER, Folders, folders_kept
 from penstock.tables.ctime_intervals import Intervals
 from penstock.tables.manifest import read_between
@@ -178,8 +178,8 @@ class Dues:
         """Whether the file is due that was last read then."""
         limit = self._limits.get(read_at)
         if limit is None:
-            share = due_share(read_at, self._now, self._longest)
-            limit = self._limits[read_at] = int(share * _WHOLE)
+            fraction = due_fraction(read_at, self._now, self._longest)
+            limit = self._limits[read_at] = int(fraction * _WHOLE)
         return limit > 0 and xxhash.xxh3_64_intdigest(path) < limit
 
 

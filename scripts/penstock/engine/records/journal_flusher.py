@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 SOONEST, LATEST = 0.5, 5.0
 """Seconds between two flushes: the least and the most."""
-SHARE = 10.0
+PAUSE_FACTOR = 10.0
 """The pause after a flush is so many times as long as the flush."""
 SOON = 64 << 20
 """Bytes of large files' parts after which their lines are flushed at once: an attempt that is killed fetches
@@ -32,7 +32,7 @@ again what was not recorded."""
 
 def next_pause(cost: float) -> float:
     """Seconds until the next flush, from the seconds that the last one took."""
-    return min(LATEST, max(SOONEST, SHARE * cost))
+    return min(LATEST, max(SOONEST, PAUSE_FACTOR * cost))
 
 
 class Keeper:

@@ -149,7 +149,7 @@ class Copier(Stream):
             pending = self.writer.begin(entry.path, entry.size, holes=way == "reflink")
             try:
                 if way == "reflink":
-                    if not pending.share(fd):
+                    if not pending.reflink(fd):
                         self.writer.discard(pending)
                         return False
                 else:

@@ -170,7 +170,7 @@ class Multipart:
                 continue
             if len(lines) > len(longest) and (
                 (complete and row not in self.unfinished.taken_back)
-                or part_files.shared_stands(self._task.data, entry.path, temporary, entry.size)
+                or part_files.multipart_stands(self._task.data, entry.path, temporary, entry.size)
             ):
                 longest = lines
         return longest

@@ -80,10 +80,10 @@ class PartCopier:
         if part.work == FETCH:
             return self._fetch(row, part)
         if part.work == BEGIN:
-            writer.begin_shared(part.path, part.temporary, part.size)
+            writer.begin_multipart(part.path, part.temporary, part.size)
             return _line(row, part, BEGUN, "", "", "")
         if part.work == DROP:
-            writer.drop_shared(part.path, part.temporary)
+            writer.drop_multipart(part.path, part.temporary)
             return _line(row, part, DROPPED, "", "", "")
         return self._finish(row, part)
 
@@ -117,7 +117,9 @@ class PartCopier:
     def _finish(self, row: int, part: Part) -> Copied | None:
         lines, entry = part.lines, part.range
         grade, claim, owed = self._judged(entry, lines)
-        if not self._copier.writer.finish_shared(entry.path, part.temporary, entry.size, entry.modified_ns):
+        if not self._copier.writer.finish_multipart(
+            entry.path, part.temporary, entry.size, entry.modified_ns
+        ):
             return None
         tree = tree_digest(part.part_bytes, b"".join(bytes.fromhex(one.digest) for one in lines))
         return Copied(row, as_in_parts(tree), grade, claim, owed=owed)

@@ -22,7 +22,7 @@ from penstock.engine.workers.sizing import asked_ahead
 from penstock.engine.workers.work_kinds import ReadWork, Setup
 from penstock.host import process_limit, resource_usage, wire
 from penstock.host.helper_process import start
-from penstock.host.shared_memory import SLOTS, Shared
+from penstock.host.shared_memory import SLOTS, SharedMemory
 from penstock.target import pause
 
 if TYPE_CHECKING:
@@ -64,7 +64,7 @@ class Pool:
     """Some workers. `start` at once, `set_up` when it is known what to do, `run`, `close`."""
 
     def __init__(self, workers: int) -> None:
-        self.shared = Shared()
+        self.shared_memory = SharedMemory()
         self.members: list[Member] = []
         self.selector = selectors.DefaultSelector()
         self.deaths = 0
@@ -83,10 +83,10 @@ class Pool:
             self._spawn()
 
     def _spawn(self) -> Member:
-        share = SLOTS // 64
-        first = (len(self.members) % 64) * share
+        slots = SLOTS // 64
+        first = (len(self.members) % 64) * slots
         try:
-            process, channel = start("penstock.engine.workers.worker", self.shared.fd)
+            process, channel = start("penstock.engine.workers.worker", self.shared_memory.fd)
         except OSError as error:
             why = error.strerror or str(error)
             limit = process_limit.refused(error)
@@ -95,7 +95,7 @@ class Pool:
                 why=why,
                 hint="look at the limits of processes and memory there; then the same command goes on",
             ) from None
-        member = Member(process, channel, range(first, first + share))
+        member = Member(process, channel, range(first, first + slots))
         self.members.append(member)
         self.selector.register(channel.connection, selectors.EVENT_READ, member)
         return member
@@ -122,11 +122,11 @@ class Pool:
         if self._setup is None:
             return
         member.set_up = True
-        streams, ahead = self._share(member)
+        streams, ahead = self._streams_of(member)
         setup = self._setup._replace(streams=streams, ahead=ahead, first_slot=member.slots.start)
         self._send(member, wire.encode(wire.SETUP, setup))
 
-    def _share(self, member: Member) -> tuple[int, int]:
+    def _streams_of(self, member: Member) -> tuple[int, int]:
         """The streams of this worker, and how many objects each asks for before their turn."""
         alive = self.alive
         base, more = divmod(self.streams, len(alive))
@@ -137,7 +137,7 @@ class Pool:
     def set_streams(self, streams: int) -> None:
         self.streams = streams
         for member in self.alive:
-            self._send(member, wire.encode(wire.STREAMS, self._share(member)))
+            self._send(member, wire.encode(wire.STREAMS, self._streams_of(member)))
 
     def renew(self, credentials: Any) -> None:
         """New credentials for all workers, also for those to come."""
@@ -183,11 +183,11 @@ class Pool:
             now = time.monotonic()
             if now - tick >= TICK:
                 tick = now
-                self.shared.paused = paused = pause.standing() is not None
+                self.shared_memory.paused = paused = pause.standing() is not None
                 stop()
                 idle()
                 if paused:
-                    tuner.restart(now, self.shared.total(), self.busy(tuner.cpus))
+                    tuner.restart(now, self.shared_memory.total(), self.busy(tuner.cpus))
                 elif self._tune(tuner, now):
                     self.set_streams(tuner.streams)
 
@@ -197,14 +197,14 @@ class Pool:
             ahead, self.ahead = self.ahead, False
             return tuner.pressure(now) or ahead
         if not self.begun:
-            self.begun = self.shared.total() > 0
+            self.begun = self.shared_memory.total() > 0
         if not self.begun:
             # Workers are still starting: nothing can be said about how busy they will be.
             tuner.restart(now, 0, self.busy(tuner.cpus))
             return False
         if not tuner.due(now):
             return False
-        return tuner.step(now, self.shared.total(), self.busy(tuner.cpus))
+        return tuner.step(now, self.shared_memory.total(), self.busy(tuner.cpus))
 
     def busy(self, cpus: int) -> float:
         """See `cpu_usage.busy_seconds`."""
@@ -299,7 +299,7 @@ class Pool:
         except subprocess.TimeoutExpired:
             member.process.kill()
             member.process.wait()
-        self.shared.retire(member.slots)
+        self.shared_memory.retire(member.slots)
 
     def drain(self, done: Callable[[Batch, BatchAnswer], None], *, stop: bool) -> None:
         """Let the workers end: what is in flight is finished or left (`stop`), what is done is
@@ -324,4 +324,4 @@ class Pool:
             member.process.kill()
             self._bury(member)
         self.selector.close()
-        self.shared.close()
+        self.shared_memory.close()

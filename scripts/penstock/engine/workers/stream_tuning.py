@@ -15,7 +15,7 @@ from __future__ import annotations
 WINDOW = 0.4
 """Seconds over which rate and load are measured."""
 BUSY, FULL = 0.75, 0.9
-"""Share of the CPUs' time from which they count as busy; the latter while parts of large objects are
+"""Fraction of the CPUs' time from which they count as busy; the latter while parts of large objects are
 copied."""
 BETTER = 1.1
 """A climb helped where the rate after it is so many times the rate before."""

@@ -22,7 +22,7 @@ from penstock.core.row_codec import from_wire, to_wire
 from penstock.engine.stream import Stopped, Stopping, failure, of_row
 from penstock.host import garbage_collection, process_limit, wire
 from penstock.host.pacing import BYTES, OPERATIONS, REQUESTS, Pace, allowed_rate
-from penstock.host.shared_memory import Shared
+from penstock.host.shared_memory import SharedMemory
 from penstock.target.budget import unlimited
 
 if TYPE_CHECKING:
@@ -53,10 +53,10 @@ class Received:
 class Worker:
     """The threads of one process and what they share."""
 
-    def __init__(self, channel: wire.Channel, shared: Shared) -> None:
-        self.channel, self.shared = channel, shared
+    def __init__(self, channel: wire.Channel, shared_memory: SharedMemory) -> None:
+        self.channel, self.shared_memory = channel, shared_memory
         self.queue: SimpleQueue[tuple[Received, int, int] | None] = SimpleQueue()
-        self.stopping = Stopping(lambda: shared.paused)
+        self.stopping = Stopping(lambda: shared_memory.paused)
         self.gate = threading.Condition()
         self.streams = 0
         self.ahead = 1
@@ -71,19 +71,23 @@ class Worker:
         """Handle the set-up message: make the streams, start the first threads."""
         from penstock.engine.workers import work_kinds
 
-        shared, spend = self.shared, unlimited
+        shared_memory, spend = self.shared_memory, unlimited
         if given.ops:
-            spend = Pace(shared, OPERATIONS, lambda: shared.ops, self.stopping.wait).take
+            spend = Pace(shared_memory, OPERATIONS, lambda: shared_memory.ops, self.stopping.wait).take
         limiter = requests = None
         if given.share:
-            limiter = Pace(shared, BYTES, allowed_rate(shared, BYTES, given.limit), self.stopping.wait)
-            requests = Pace(shared, REQUESTS, allowed_rate(shared, REQUESTS), self.stopping.wait)
+            limiter = Pace(
+                shared_memory, BYTES, allowed_rate(shared_memory, BYTES, given.limit), self.stopping.wait
+            )
+            requests = Pace(
+                shared_memory, REQUESTS, allowed_rate(shared_memory, REQUESTS), self.stopping.wait
+            )
         elif limit := given.limit:
-            limiter = Pace(shared, BYTES, lambda: limit, self.stopping.wait)
+            limiter = Pace(shared_memory, BYTES, lambda: limit, self.stopping.wait)
         make, self.renew = work_kinds.streams(given.work, spend)
         self.make = partial(
             make,
-            counters=self.shared.counters,
+            counters=self.shared_memory.counters,
             stopping=self.stopping,
             attempts=given.attempts,
             limiter=limiter,
@@ -162,7 +166,7 @@ class Worker:
                     if not of_row(error):
                         raise
                     batch.failures.append((row, *failure(entry.path, error)))
-                    ended = stream.gives_up(error, len(results), self.shared.total())
+                    ended = stream.gives_up(error, len(results), self.shared_memory.total())
                     if ended is not None:
                         raise ended from error
         except Stopped:
@@ -239,7 +243,7 @@ def _ignore(_: Any) -> None:
 def main() -> None:
     garbage_collection.rarely()
     channel = wire.Channel(socket.socket(fileno=int(sys.argv[1])))
-    worker = Worker(channel, Shared(int(sys.argv[2])))
+    worker = Worker(channel, SharedMemory(int(sys.argv[2])))
 
     def crashed(args: threading.ExceptHookArgs) -> None:
         """A bug in penstock: reported to the parent as one sentence."""

@@ -77,7 +77,7 @@ class SizeClasses:
         return 0.0
 
 
-class TargetShare(NamedTuple):
+class TargetLoad(NamedTuple):
     """What one of the targets gets."""
 
     bytes: int
@@ -86,14 +86,14 @@ class TargetShare(NamedTuple):
     """Files that it has to hold, in the mean."""
 
 
-def load(sizes: SizeClasses, pattern: Pattern, among: int) -> TargetShare:
+def load(sizes: SizeClasses, pattern: Pattern, among: int) -> TargetLoad:
     """What each of `among` targets gets of these files."""
     places = max(1, among // pattern.copies)
-    share = -(-sizes.bytes * (100 + MARGIN) // (100 * places))
+    mean = -(-sizes.bytes * (100 + MARGIN) // (100 * places))
     chunks = math.ceil(sizes.largest / pattern.chunk_bytes)
-    part = -(-sizes.largest // max(1, min(pattern.targets, places, chunks)))
+    of_largest = -(-sizes.largest // max(1, min(pattern.targets, places, chunks)))
     objects = sum(count * _objects(size, pattern, min(pattern.targets, places)) for count, size in sizes)
-    return TargetShare(max(share, part), objects / places)
+    return TargetLoad(max(mean, of_largest), objects / places)
 
 
 def chunk_files(sizes: SizeClasses, pattern: Pattern) -> int:

@@ -42,7 +42,7 @@ class Placing(NamedTuple):
 
     pattern: Pattern
     among: list[Target]
-    share: placement.TargetShare
+    load: placement.TargetLoad
     rules: FillRules
 
     @property
@@ -161,7 +161,7 @@ class Overfilled(NamedTuple):
 
 def _overfilled(placing: Placing) -> list[Overfilled]:
     """The one that lacks most first."""
-    need = placing.share.bytes
+    need = placing.load.bytes
     overfilled = []
     for target in placing.among:
         there = placing.room(target)
@@ -171,7 +171,7 @@ def _overfilled(placing: Placing) -> list[Overfilled]:
 
 
 def _lacking_inodes(product: str, placing: Placing) -> Iterator[CheckResult]:
-    need = round(placing.share.chunk_files)
+    need = round(placing.load.chunk_files)
     for target in placing.among:
         if target.free_inodes is not None and need > target.free_inodes:
             yield CheckResult(
@@ -190,13 +190,13 @@ def _until(there: FreeRoom | None) -> str:
 
 
 def _fits(product: str, placing: Placing) -> CheckResult:
-    pattern, among, share, _ = placing
+    pattern, among, load, _ = placing
     unknown = [target for target in among if placing.room(target) is None]
     takes = {target: there.bytes for target in among if (there := placing.room(target)) is not None}
     least = min(takes, key=takes.__getitem__, default=None)
     text = (
         f"a file lies on up to {placing.wide} of {len(among)} targets, in chunks of "
-        f"{_size(pattern.chunk_bytes)}; about {_size(share.bytes)} come to one"
+        f"{_size(pattern.chunk_bytes)}; about {_size(load.bytes)} come to one"
     )
     if least is not None:
         text += f", and {printable(least.name)} takes {_size(takes[least])}"
@@ -214,8 +214,8 @@ def metadata(survey: StoreSurvey, sizes: SizeClasses, folders: int) -> list[Chec
     rules = survey.rules
     need, inodes = metadata_need(sizes.files, folders, rules)
     about = f"{survey.product} metadata"
-    share = f", {100 * need / sizes.bytes:.2f} % of the data" if need < sizes.bytes else ""
-    needed = f"about {_size(need)}{share}" if rules.entry_bytes else f"{inodes:,} inodes"
+    percent = f", {100 * need / sizes.bytes:.2f} % of the data" if need < sizes.bytes else ""
+    needed = f"about {_size(need)}{percent}" if rules.entry_bytes else f"{inodes:,} inodes"
     demand = f"{sizes.files:,} files and {folders:,} folders need {needed}"
     rooms = [
         there.bytes

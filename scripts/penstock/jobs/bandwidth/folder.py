@@ -32,7 +32,7 @@ SLOTS_FOLDER = "slots"
 KEPT = 3600.0
 """Seconds for which older generations stay after a later one was made, by the file system's own times: a
 listing that is that late, or an order that is held up for so long and then used, would give a slot to two."""
-_SHARED = 0o1777
+_STICKY = 0o1777
 _OTHERS = stat.S_IWGRP | stat.S_IWOTH
 _MODE = 0o644
 _MARK = re.compile("mark[.][0-9a-f]{16}", re.ASCII)
@@ -64,7 +64,7 @@ def prepared(folder: Path) -> Path:
     try:
         with contextlib.suppress(FileExistsError):
             os.mkdir(slots, 0o700)
-            os.chmod(slots, _SHARED)
+            os.chmod(slots, _STICKY)
         os.listdir(slots)
         if not os.access(slots, os.R_OK | os.W_OK | os.X_OK):
             raise PermissionError(0, "this account may not write there")

@@ -26,8 +26,8 @@ GBIT = 125_000_000
 """Bytes."""
 
 
-class HolderPart(NamedTuple):
-    """A holder's part."""
+class HolderShare(NamedTuple):
+    """A holder's share."""
 
     slots: int
     who: str
@@ -43,7 +43,7 @@ class Overview(NamedTuple):
     """By the cap file."""
     wrong: str
     """Why the cap file is not believed: a phrase; "" where it is, or there is none."""
-    held: list[HolderPart]
+    held: list[HolderShare]
     mend: str = ""
     """What the owner of a cap file that is not believed can do."""
 
@@ -67,7 +67,7 @@ def overview(folder: Path) -> Overview:
                 else "not known: it has just begun, or ended, or cannot be read"
             )
             ended = holder is not None and processes.lives(holder) is False
-            held.append(HolderPart(len(beat.slots), who, ended))
+            held.append(HolderShare(len(beat.slots), who, ended))
     except OSError as error:
         raise _refused(folder, error) from None
     return Overview(said, wrong, sorted(held, key=lambda one: (-one.slots, one.who)), mend)

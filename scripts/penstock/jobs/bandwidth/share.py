@@ -137,10 +137,10 @@ class Share:
         used, until = self._holder.usable()
         if not self._file.known:
             return Allowance(0.0, 0.0, until, 0.0)
-        cap, part = self.cap, len(used) / SLOTS
+        cap, fraction = self.cap, len(used) / SLOTS
         rate = math.inf if cap.rate is None else cap.rate
         requests = math.inf if cap.requests is None else cap.requests
-        return Allowance(_times(rate, part), _times(requests, part), until, rate)
+        return Allowance(_times(rate, fraction), _times(requests, fraction), until, rate)
 
     @property
     def cap(self) -> Cap:
@@ -220,8 +220,8 @@ class Share:
             self._hand_on()
 
 
-def _times(whole: float, part: float) -> float:
-    return whole * part if part else 0.0
+def _times(whole: float, fraction: float) -> float:
+    return whole * fraction if fraction else 0.0
 
 
 def _dead(content: bytes) -> bool:

@@ -1,23 +1,23 @@
 """How many metadata operations a second this process may make below a root, of what `target.ops` allows all.
 
 Each run's promise (`promises`) says how many of its elements may run at once; 0 while none does; so
-does a repair's. The accounts that have living parts share the budget evenly, so that no account takes more
-than its share, however many parts its promises name. An element, and a step that removes a tree, sets modes
-or puts repaired files in their places, takes its account's share divided by the parts of this account's
-living runs, and its own. The smallest budget that one of this account's runs names counts; what another
-account names is its own.
+does a repair's. The budget is divided evenly among the accounts with living runs whose elements may run, so
+that no account takes more than its share, however many elements its promises name. An element, and a step
+that removes a tree, sets modes or puts repaired files in their places, takes its account's share divided by
+the elements of this account's living runs, and its own. The smallest budget that one of this account's runs
+names counts; what another account names is its own.
 
-The promises are read again after EVERY seconds: a listing, and an open for each run. A run whose process dies
-on this machine loses its part within that time; one that dies elsewhere within PATIENCE (120 s) more. Until a
-run that just began was read by the others, for EVERY seconds, the sum would be beyond the budget: so a step
-posts its part, then reads, and where other living runs have parts it waits for SEEN seconds before its first
-operation (`begin` before an array, `OpsShare` with `wait` in a step's own process). Of two that begin at once
-each has posted before it reads, so at least one waits.
+The promises are read again after EVERY seconds: a listing, and an open for each run. A run whose process
+dies on this machine loses its share within that time; one that dies elsewhere within PATIENCE (120 s) more.
+Until a run that just began was read by the others, for EVERY seconds, the sum would be beyond the budget: so
+a step posts its number of elements, then reads, and where other living runs have shares it waits for SEEN
+seconds before its first operation (`begin` before an array, `OpsShare` with `wait` in a step's own process).
+Of two that begin at once each has posted before it reads, so at least one waits.
 
 Limits: what plan removes before it has posted its promise is not counted by others. A run that could not
-write a promise takes its part and is not counted by others. The parts of elements that wait in a queue are
+write a promise takes its share and is not counted by others. The shares of elements that wait in a queue are
 not used. Where folders are listed with a delay (NFS), the sum can be beyond the budget for that time. Audits
-and verify only read, and have no part.
+and verify only read, and have no share.
 """
 
 from __future__ import annotations
@@ -48,16 +48,16 @@ NAMED = 20
 """Promises that `holders_of` names, each in LONGEST characters at most: what they say is not ours."""
 LONGEST = 300
 SEEN = EVERY + 1.0
-"""Seconds after which all living runs have read a part: they look at the clock several times a second."""
+"""Seconds after which all living runs have read a promise: they look at the clock several times a second."""
 
 
-def begin(context: Context, layout: DatasetLayout, run: str, parts: int) -> None:
+def begin(context: Context, layout: DatasetLayout, run: str, elements: int) -> None:
     """From the return on so many elements of the run (or repair) may be at work at once: where it has more
-    parts now, and there is a budget, other runs have read it. Raises InterruptedRunError."""
+    elements now, and there is a budget, other runs have read it. Raises InterruptedRunError."""
     posted = promises.read_all(layout)
     own = promises.own_of(posted, layout, run)
-    promises.at_once(context, layout, run, parts)
-    if context.ops and own and parts > own.promise.at_once:
+    promises.at_once(context, layout, run, elements)
+    if context.ops and own and elements > own.promise.at_once:
         posted = promises.read_all(layout)
         own = promises.own_of(posted, layout, run)
         if any(_others(layout, posted, own)):
@@ -67,7 +67,7 @@ def begin(context: Context, layout: DatasetLayout, run: str, parts: int) -> None
 def _others(
     layout: DatasetLayout, posted: Iterable[PostedPromise], own: PostedPromise | None
 ) -> Iterator[Promise]:
-    """Those of the living that have parts."""
+    """Those of the living that have shares."""
     now = own.made if own else clock.now(layout.promises)
     for one in posted:
         if one is not own and one.promise.at_once > 0 and verdict(one, now) == LIVING:
@@ -75,7 +75,7 @@ def _others(
 
 
 def holders_of(layout: DatasetLayout) -> list[str]:
-    """Who has parts of the budget now, in words: account, host, since when, how much; of more than NAMED the
+    """Who has shares of the budget now, in words: account, host, since when, how much; of more than NAMED the
     rest is counted. None where the promises cannot be read."""
     seen = promises.read_all(layout)
     now = clock.now(layout.promises)
@@ -100,15 +100,15 @@ class OpsShare:
         layout: DatasetLayout,
         run: str,
         ops: int,
-        parts: int,
+        elements: int,
         *,
         wait: Callable[[float], object] | None = None,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        """`parts`: of this run, where it has no promise that says so. `wait` is called with SEEN when the
-        run's part is new to others; None: they have read it (`begin`)."""
+        """`elements`: of this run, where it has no promise that says so. `wait` is called with SEEN when the
+        run's number is new to others; None: they have read it (`begin`)."""
         self._layout, self._run = layout, run
-        self._ops, self._parts, self._clock = ops, max(1, parts), clock
+        self._ops, self._elements, self._clock = ops, max(1, elements), clock
         self._wait, self._read = wait, float("-inf")
         self._share = 0.0
 
@@ -128,14 +128,14 @@ class OpsShare:
         return share
 
     def _counted(self) -> tuple[float, bool]:
-        """The share, and whether this run's part is one beside others'."""
+        """The share, and whether this run's is one beside others'."""
         posted = promises.read_all(self._layout)
         own = promises.own_of(posted, self._layout, self._run)
-        ops, parts = self._ops, own.promise.at_once or self._parts if own else self._parts
+        ops, elements = self._ops, own.promise.at_once or self._elements if own else self._elements
         others = list(_others(self._layout, posted, own))
         for promise in others:
             if promise.uid == os.geteuid():
-                parts += promise.at_once
+                elements += promise.at_once
                 ops = min(ops, promise.ops or ops)
         accounts = len({os.geteuid(), *(one.uid for one in others)})
-        return ops / accounts / parts, own is not None and bool(others)
+        return ops / accounts / elements, own is not None and bool(others)

@@ -22,13 +22,13 @@ if TYPE_CHECKING:
     from collections.abc import Iterable
 
     from penstock.dataset.holder import Holder
-    from penstock.target.shared_files import Posting
+    from penstock.target.cross_account_files import Posting
 
 REST = 360 * HEARTBEAT
 """Seconds (one hour) for which a promise holds after a step that a person called by hand."""
 LIVING, DOUBTFUL, VOID = "living", "doubtful", "void"
 _MOST_FILES = 1 << 48
-_MOST_PARTS = 1 << 16
+_MOST_AT_ONCE = 1 << 16
 
 
 class PostedPromise(NamedTuple):
@@ -139,7 +139,7 @@ def read(postings: Iterable[Posting], capacity: int) -> tuple[list[PostedPromise
             0 <= promise.bytes <= capacity
             and 0 <= promise.files <= _MOST_FILES
             and 0 <= promise.chunk_files <= _MOST_FILES
-            and 0 <= promise.at_once <= _MOST_PARTS
+            and 0 <= promise.at_once <= _MOST_AT_ONCE
             and promise.ops >= 0
         ):
             text = (

@@ -55,7 +55,7 @@ from penstock.jobs.ownership.promise_judgement import (
     read,
     verdict,
 )
-from penstock.target import shared_files
+from penstock.target import cross_account_files
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
@@ -86,7 +86,7 @@ class OwnPromise:
         by = asdict(holders.this_process(self._run, step))
         self._step = step
         controller = controller_here(self._controller)
-        at_once = max(self._parts(), 1 if step in CHANGING else 0)
+        at_once = max(self._elements(), 1 if step in CHANGING else 0)
         self._change(state=WORKING, by=by, controller=controller, at_once=at_once)
 
     def beat(self) -> None:
@@ -97,14 +97,14 @@ class OwnPromise:
             # Where it was promised anew since, the next one is found.
             name, self._name = self._name, ""
             if name:
-                shared_files.beat(self._layout.promises, name)
+                cross_account_files.beat(self._layout.promises, name)
                 self._name = name
 
     def end(self) -> None:
-        """No step holds the lock. Elements that go on without it keep their part."""
-        self._change(state=RESTING, at_once=0 if self._step in CHANGING else self._parts())
+        """No step holds the lock. Elements that go on without it keep their share."""
+        self._change(state=RESTING, at_once=0 if self._step in CHANGING else self._elements())
 
-    def _parts(self) -> int:
+    def _elements(self) -> int:
         """Of elements that may be at work without this process."""
         with contextlib.suppress(OSError):
             if (seen := _own(self._layout, self._run)) and seen.promise.stays:
@@ -116,7 +116,7 @@ class OwnPromise:
             if own := _own(self._layout, self._run):
                 self._name = own.name
                 value = PROMISE.to_json(own.promise._replace(**what))  # type: ignore[arg-type]
-                shared_files.repost(self._layout.promises, own.name, value)
+                cross_account_files.repost(self._layout.promises, own.name, value)
 
 
 class SpacePromise:
@@ -154,8 +154,8 @@ class SpacePromise:
         )
         name = f"{time.time_ns():020d}.{self._run[:_NAMED]}.{secrets.token_hex(4)}"
         try:
-            shared_files.make_folder_as_above(self._layout.promises)
-            if shared_files.post(self._layout.promises, name, PROMISE.to_json(promise)):
+            cross_account_files.make_folder_as_above(self._layout.promises)
+            if cross_account_files.post(self._layout.promises, name, PROMISE.to_json(promise)):
                 self._name = name
             # Last: at no moment has a run that goes on promised nothing.
             self._drop_before()
@@ -202,7 +202,7 @@ class SpacePromise:
         """Withdraw it: nothing was planned."""
         if self._name:
             with contextlib.suppress(OSError):
-                shared_files.withdraw(self._layout.promises, self._name)
+                cross_account_files.withdraw(self._layout.promises, self._name)
 
     def _others(self) -> list[PostedPromise]:
         """Those of the living and the doubtful, by name."""
@@ -286,7 +286,7 @@ class SpacePromise:
             if of_another_run and alive(context, self._layout, promise.run):
                 continue
             with contextlib.suppress(OSError):
-                shared_files.withdraw(folder, posted.name)
+                cross_account_files.withdraw(folder, posted.name)
 
     def _sweep(self) -> None:
         """Remove what is void and may be removed: in a sticky folder an account's own alone. What a killed
@@ -298,11 +298,11 @@ class SpacePromise:
                 (posting.name, posting.made) in self._void or verdict(posting, now) == VOID
             ):
                 with contextlib.suppress(OSError):
-                    shared_files.withdraw(self._layout.promises, posting.name)
+                    cross_account_files.withdraw(self._layout.promises, posting.name)
         own = next((one for one in posted if one.name == self._name), None)
         if own is not None:
             with contextlib.suppress(OSError):
-                shared_files.sweep_unfinished(self._layout.promises, own.made - REST)
+                cross_account_files.sweep_unfinished(self._layout.promises, own.made - REST)
 
     def _repost(self, **what: object) -> None:
         if not self._name:
@@ -310,7 +310,7 @@ class SpacePromise:
         with contextlib.suppress(OSError):
             if seen := _own(self._layout, self._run):
                 value = PROMISE.to_json(seen.promise._replace(**what))  # type: ignore[arg-type]
-                shared_files.repost(self._layout.promises, self._name, value)
+                cross_account_files.repost(self._layout.promises, self._name, value)
 
     def _warn(self, text: str) -> None:
         self._context.emit(events.Warned(self._layout.dataset, self._step, text=text))
@@ -322,13 +322,13 @@ def again(
     """Promise this for a run that is under way where nothing is promised for it: another plan held it for
     dead."""
     if size:
-        take_part(context, layout, run, step, gid, size, files)
+        join(context, layout, run, step, gid, size, files)
 
 
-def take_part(
+def join(
     context: Context, layout: DatasetLayout, run: str, step: str, gid: int, size: int = 0, files: int = 0
 ) -> None:
-    """As `again`, also where nothing will be written: others then see the part of `target.ops`."""
+    """As `again`, also where nothing will be written: others then see its share of `target.ops`."""
     try:
         missing = _own(layout, run) is None
     except OSError:
@@ -350,7 +350,7 @@ def lower(layout: DatasetLayout, run: str, size: int, files: int) -> None:
                 files=min(files, promise.files),
                 chunk_files=_chunk_files_left(promise, files),
             )
-            shared_files.repost(layout.promises, own.name, PROMISE.to_json(left))
+            cross_account_files.repost(layout.promises, own.name, PROMISE.to_json(left))
 
 
 def _chunk_files_left(promise: Promise, files: int) -> int:
@@ -361,12 +361,12 @@ def _chunk_files_left(promise: Promise, files: int) -> int:
     return min(promise.chunk_files, max(left, -(-promise.chunk_files * left // promise.files)))
 
 
-def at_once(context: Context, layout: DatasetLayout, run: str, parts: int) -> None:
+def at_once(context: Context, layout: DatasetLayout, run: str, elements: int) -> None:
     """So many elements of the run may be at work at once. Never raises PenstockError or OSError."""
     with contextlib.suppress(OSError):
         if seen := _own(layout, run):
-            value = PROMISE.to_json(seen.promise._replace(at_once=parts, ops=context.ops))
-            shared_files.repost(layout.promises, seen.name, value)
+            value = PROMISE.to_json(seen.promise._replace(at_once=elements, ops=context.ops))
+            cross_account_files.repost(layout.promises, seen.name, value)
 
 
 def withdraw(layout: DatasetLayout, which: Callable[[Promise], bool] = lambda _: True) -> None:
@@ -375,13 +375,13 @@ def withdraw(layout: DatasetLayout, which: Callable[[Promise], bool] = lambda _:
     with contextlib.suppress(OSError):
         for seen in _of_dataset(layout):
             if which(seen.promise):
-                shared_files.withdraw(layout.promises, seen.name)
+                cross_account_files.withdraw(layout.promises, seen.name)
 
 
 def _read(layout: DatasetLayout) -> tuple[list[PostedPromise], list[str]]:
     """All promises below the root; none where they cannot be read."""
     try:
-        postings = shared_files.postings(layout.promises)
+        postings = cross_account_files.postings(layout.promises)
     except OSError:
         return [], []
     posted, refused = read(postings.posted, facts(layout.root).total_bytes)

@@ -32,7 +32,7 @@ def promised(context: Context, layout: DatasetLayout, release: str) -> Iterator[
 
     if context.ops:
         gid = modes.group_id(context.dataset(layout.dataset).permissions)
-        promises.take_part(context, layout, who, STEP, os.getegid() if gid is None else gid)
+        promises.join(context, layout, who, STEP, os.getegid() if gid is None else gid)
     try:
         yield
     except BaseException as error:

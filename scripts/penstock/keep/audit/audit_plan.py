@@ -171,8 +171,8 @@ def load(seal: Seal, choice: AuditSelection) -> Load:
     files, size = seal.files, seal.bytes
     if seal.giants and seal.part_bytes:
         files += size // seal.part_bytes
-    share = choice.detects(1)
-    found, read = math.ceil(files * share), math.ceil(size * share)
+    fraction = choice.detects(1)
+    found, read = math.ceil(files * fraction), math.ceil(size * fraction)
     return Load(found * READ_COST + read, read, found)
 
 

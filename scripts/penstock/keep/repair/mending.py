@@ -53,7 +53,7 @@ if TYPE_CHECKING:
 
 STEP = "gate"
 READ_FILES, READ_BYTES = 1000, 4 << 30
-"""What the sample reads at most, on average, where its share is not given: some seconds."""
+"""What the sample reads at most, on average, where its fraction is not given: some seconds."""
 REPAIRED_HERE = 64 << 30
 """Bytes up to which the repair runs on this machine, where no backend is named: an array would wait."""
 PATIENCE = 600.0
@@ -79,8 +79,8 @@ class Wish:
     """Elements of the repair run where the context's cluster runs them, however small it is."""
 
 
-def share(seal: Seal) -> float:
-    """The share of the files that is read where none is given, such that it takes seconds."""
+def sample_fraction(seal: Seal) -> float:
+    """The fraction of the files that is read where none is given, such that it takes seconds."""
     files, size = READ_FILES / max(1, seal.files), READ_BYTES / max(1, seal.bytes)
     return min(1.0, files, size)
 
@@ -175,7 +175,7 @@ def _patiently(context: Context, layout: DatasetLayout, work: Callable[[], objec
 
 
 def _look(context: Context, layout: DatasetLayout, release: str, seal: Seal, wish: Wish) -> AuditResult:
-    choice = wish.choice or AuditSelection("sample", share(seal))
+    choice = wish.choice or AuditSelection("sample", sample_fraction(seal))
     request = audit_step.AuditRequest(release, choice, times=True)
     results: list[AuditResult] = []
     _patiently(

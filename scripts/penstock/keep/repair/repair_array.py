@@ -40,7 +40,7 @@ if TYPE_CHECKING:
     from penstock.core.model import Record
     from penstock.dataset.context import Context
     from penstock.dataset.run import Run
-    from penstock.keep.repair.shared_damage import SharedDamage
+    from penstock.keep.repair.hard_linked_damage import HardLinkedDamage
     from penstock.target.file_replacement import Mender
 
 STEP = "repair"
@@ -112,7 +112,7 @@ def fetch(
     records: Sequence[Record],
     done: list[PathOutcome],
     sizes: list[int],
-    others: SharedDamage,
+    others: HardLinkedDamage,
 ) -> None:
     """Have elements fetch what is damaged, and put it in its place, there and in the other releases that
     share the damaged file; also what they fetched until they were stopped. `done` gets the files, `sizes` the
@@ -197,7 +197,7 @@ def _place(
     *,
     times: dict[str, int],
     mender: Mender,
-    others: SharedDamage,
+    others: HardLinkedDamage,
     stop: Callable[[], None],
 ) -> PathOutcome:
     stop()

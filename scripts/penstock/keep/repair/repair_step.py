@@ -31,9 +31,9 @@ from penstock.jobs.ownership.repair_promise import promised
 from penstock.keep.audit import audit_plan, text_manifests
 from penstock.keep.audit.audit_step import auditing, findings_of
 from penstock.keep.repair import repair_plan
+from penstock.keep.repair.hard_linked_damage import HardLinkedDamage
 from penstock.keep.repair.published_files import NAMED, mender_of
 from penstock.keep.repair.repair_array import ALREADY, STEP, PathOutcome, fetch, planned
-from penstock.keep.repair.shared_damage import SharedDamage
 from penstock.tables import empty_folders
 from penstock.tables.manifest import read_manifest
 from penstock.target import dataset_folders
@@ -128,7 +128,7 @@ def _repair(
         done.append(PathOutcome(".", again))
     dark = [path for path, finding in wanted.items() if finding.kind == "unread" and _is_folder(data, path)]
     records = _records(layout, audit, wanted, dark)
-    shared = SharedDamage.of(context, layout, audit.release, records, spared)
+    hard_linked = HardLinkedDamage.of(context, layout, audit.release, records, spared)
     named = {record.path for record in records}
     done += [
         PathOutcome(p, why="no record of the manifest names it")
@@ -145,17 +145,17 @@ def _repair(
             records = [record for record in records if _may_be_replaced(record, mender, done)]
         run = planned(context, layout, audits, (seal, digest), records, wanted, done)
         if run is not None:
-            fetch(context, run, seal, records, done, sizes, shared)
+            fetch(context, run, seal, records, done, sizes, hard_linked)
     except PenstockError:
         # What was done until it was stopped was done.
         ends = receipts.fsync_ends(_elements(run))
         _note(layout, audit, done, sum(sizes), ends)
-        shared.note(audit, ends)
+        hard_linked.note(audit, ends)
         raise
     except OSError as error:
         raise storage_error(error, "the release cannot be repaired", str(data)) from error
     kinds = {path: finding.kind for path, finding in wanted.items()} | dict.fromkeys(folders, EMPTY_FOLDER)
-    result = _close(context, layout, audit, done, left, kinds, shared, sum(sizes), began, run)
+    result = _close(context, layout, audit, done, left, kinds, hard_linked, sum(sizes), began, run)
     repair_plan.clear(context, layout, audit.release)
     return result
 
@@ -272,7 +272,7 @@ def _close(
     done: list[PathOutcome],
     left: list[str],
     kinds: dict[str, str],
-    shared: SharedDamage,
+    hard_linked: HardLinkedDamage,
     fetched: int,
     began: float,
     run: Run | None,
@@ -290,8 +290,8 @@ def _close(
         "repaired": [[d.path, d.how] for d in done if not d.why],
         "unrepairable": failed,
         "left": left,
-        "also_repaired": {name: sorted(paths) for name, paths in sorted(shared.mended.items())},
-        "also_in": {name: len(paths) for name, paths in sorted(shared.failed.items())},
+        "also_repaired": {name: sorted(paths) for name, paths in sorted(hard_linked.mended.items())},
+        "also_in": {name: len(paths) for name, paths in sorted(hard_linked.failed.items())},
         "fetched_bytes": fetched,
         "moved_bytes": receipts.moved(elements, began),
         "seconds": round(time.time() - began, 3),
@@ -300,13 +300,13 @@ def _close(
         result["fsync_ends"] = ends
     for name, paths in result["also_repaired"].items():
         context.emit(events.Noted(layout.dataset, STEP, also_repaired(name, len(paths))))
-    for name, failed_there in sorted(shared.failed.items()):
+    for name, failed_there in sorted(hard_linked.failed.items()):
         hint = f"`penstock audit {layout.dataset} --release {name}`, then repair it"
         why = "; ".join(sorted(set(failed_there.values())))
         text = f"{also_in(name, len(failed_there))} ({why}): {hint}"
         context.emit(events.Warned(layout.dataset, STEP, text))
     _note(layout, audit, done, fetched, ends)
-    shared.note(audit, ends)
+    hard_linked.note(audit, ends)
     standing = [kinds.get(path, "mode") for path, _ in failed] + ["extra"] * len(left)
     before = verdicts.read(layout, audit.release) or verdicts.new(layout, audit.release, audit.seal)
     verdicts.write(layout, verdicts.repaired(before, audit.id, standing, sum(not d.why for d in done)))

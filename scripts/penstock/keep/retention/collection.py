@@ -31,7 +31,7 @@ from penstock.jobs.ownership import abandoned_stagings, liveness
 from penstock.jobs.ownership.dataset_hold import holding, lock_of
 from penstock.keep.retention import freeing, interrupted, removals, survey
 from penstock.keep.retention.removal_share import paced
-from penstock.target import dataset_folders, shared_files
+from penstock.target import cross_account_files, dataset_folders
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Sequence
@@ -186,7 +186,7 @@ def _named_away(
         decisions = _removed(context, layout, decisions, gone)
         for name in snapshot.ended:
             with contextlib.suppress(OSError):
-                shared_files.withdraw(layout.pins, name)
+                cross_account_files.withdraw(layout.pins, name)
         run = _latest(layout) if any(not one.stays for one in planned.stagings) else None
         if run is not None:
             abandoned_stagings.clean(context, run, step=step, remove=partial(removals.set_aside, context))
@@ -221,7 +221,7 @@ def take_back(context: Context, layout: DatasetLayout, name: str) -> ReleasePin:
     )
     context.assert_held()
     history.append(layout, line)
-    shared_files.withdraw(layout.pins, name)
+    cross_account_files.withdraw(layout.pins, name)
     return pin
 
 

@@ -31,7 +31,7 @@ def forecast(folders: Sequence[Path], check: Callable[[], None]) -> Frees:
             except OSError as error:
                 raise storage_error(error, "what a removal frees cannot be counted", str(folder)) from None
             use.add_tree(area, fd, lambda _: check())
-        shared = use.ended().outside[1]
+        held_elsewhere = use.ended().outside[1]
     by: tuple[Counter[int], ...] = (Counter(), Counter(), Counter())
     for owner, size in area.bytes.items():
         for sums, number in zip(by, owner, strict=True):
@@ -42,7 +42,7 @@ def forecast(folders: Sequence[Path], check: Callable[[], None]) -> Frees:
     return Frees(
         area.bytes.total(),
         inodes,
-        shared,
+        held_elsewhere,
         {user_name(uid) or str(uid): size for uid, size in sorted(users.items())},
         {group_name(gid) or str(gid): size for gid, size in sorted(groups.items())},
         {str(number): size for number, size in sorted(projects.items())},

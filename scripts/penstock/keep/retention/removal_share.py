@@ -28,7 +28,7 @@ from penstock.host.pacing import spending
 from penstock.jobs.ownership import promises
 from penstock.jobs.ownership.ops_share import EVERY, SEEN, OpsShare
 from penstock.jobs.ownership.promise_judgement import LIVING, verdict
-from penstock.target import shared_files
+from penstock.target import cross_account_files
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -39,8 +39,8 @@ if TYPE_CHECKING:
 STEP = "gc"
 PACE = 1000
 """Names a second of all removals, where there is no budget of operations."""
-PART = 5
-"""One part in so many of that budget is for removals."""
+BUDGET_DIVISOR = 5
+"""What that budget is divided by for the pace of all removals."""
 
 
 @contextlib.contextmanager
@@ -62,7 +62,7 @@ def paced(context: Context, layout: DatasetLayout) -> Iterator[None]:
         context.spend = before
         if name:
             with contextlib.suppress(OSError):
-                shared_files.withdraw(layout.promises, name)
+                cross_account_files.withdraw(layout.promises, name)
 
 
 class _Share:
@@ -76,7 +76,7 @@ class _Share:
         wait: Callable[[float], object],
     ) -> None:
         self._layout, self._name = layout, name
-        self._pace = ops / PART if ops else PACE
+        self._pace = ops / BUDGET_DIVISOR if ops else PACE
         self._wait: Callable[[float], object] | None = wait
         self._of_target = OpsShare(layout, REMOVAL, ops, 1, wait=wait) if ops else None
         self._read, self._share = float("-inf"), 0.0
@@ -87,7 +87,7 @@ class _Share:
             self._read = now
             if self._name:
                 with contextlib.suppress(OSError):
-                    shared_files.beat(self._layout.promises, self._name)
+                    cross_account_files.beat(self._layout.promises, self._name)
             self._share = self._counted()
         return min(self._share, self._of_target()) if self._of_target else self._share
 
@@ -125,8 +125,8 @@ def _posted(context: Context, layout: DatasetLayout) -> str:
     )
     name = f"{time.time_ns():020d}.{REMOVAL}.{secrets.token_hex(4)}"
     try:
-        shared_files.make_folder_as_above(layout.promises)
-        if shared_files.post(layout.promises, name, PROMISE.to_json(promise)):
+        cross_account_files.make_folder_as_above(layout.promises)
+        if cross_account_files.post(layout.promises, name, PROMISE.to_json(promise)):
             return name
     except (OSError, PenstockError) as error:
         text = f"other removals below this root do not count this one, in {layout.promises}: {error}"

@@ -39,7 +39,7 @@ from penstock.dataset import documents, history
 from penstock.fs import clock, durable
 from penstock.fs.errno_map import storage_error
 from penstock.jobs import audit_store
-from penstock.target import shared_files, tree_removal
+from penstock.target import cross_account_files, tree_removal
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -64,7 +64,7 @@ def mark(layout: DatasetLayout, known: Known, why: str) -> RemovalMark:
     )
     path = layout.removing(known.release)
     try:
-        if not shared_files.post(layout.releases, path.name, marks.REMOVAL_MARK.to_json(made)):
+        if not cross_account_files.post(layout.releases, path.name, marks.REMOVAL_MARK.to_json(made)):
             raise FailedError(
                 "a release is marked for its removal already",
                 where=str(path),
@@ -77,7 +77,7 @@ def mark(layout: DatasetLayout, known: Known, why: str) -> RemovalMark:
 
 def unmark(layout: DatasetLayout, mark: RemovalMark) -> None:
     """The release stays, after all."""
-    shared_files.forget_notice(layout.removing(mark.release))
+    cross_account_files.forget_notice(layout.removing(mark.release))
 
 
 def give_up(layout: DatasetLayout, mark: RemovalMark) -> None:
@@ -124,7 +124,7 @@ def settle(context: Context, layout: DatasetLayout) -> None:
             continue
         except ValueError:
             # Written in one piece before anything else was done.
-            shared_files.forget_notice(path)
+            cross_account_files.forget_notice(path)
             continue
         context.assert_held()
         if _was_renamed(layout, mark):
@@ -158,7 +158,7 @@ def clear(context: Context, layout: DatasetLayout, folders: Sequence[Path]) -> N
         for entry in entries:
             status = entry.stat(follow_symlinks=False) if _REMOVED.fullmatch(entry.name) else None
             if status is not None and stat.S_ISREG(status.st_mode) and status.st_mtime < before:
-                shared_files.forget_notice(layout.releases / entry.name)
+                cross_account_files.forget_notice(layout.releases / entry.name)
 
 
 def _was_renamed(layout: DatasetLayout, mark: RemovalMark) -> bool:
@@ -169,7 +169,7 @@ def _was_renamed(layout: DatasetLayout, mark: RemovalMark) -> bool:
         return True
     value = {"release": mark.release, "why": "the removal was taken back"}
     # Of two that meet here one makes the name, and both see which.
-    return not shared_files.post(layout.releases, removed.name, value) and removed.is_dir()
+    return not cross_account_files.post(layout.releases, removed.name, value) and removed.is_dir()
 
 
 def conclude(context: Context, layout: DatasetLayout, mark: RemovalMark) -> None:
@@ -185,7 +185,7 @@ def conclude(context: Context, layout: DatasetLayout, mark: RemovalMark) -> None
     if gone:
         tree_removal.remove_tree(layout.repair(mark.release).folder, context.spend)
         tree_removal.remove_tree(layout.repair_staging(mark.release), context.spend)
-        shared_files.forget_notice(layout.verdict(mark.release))
+        cross_account_files.forget_notice(layout.verdict(mark.release))
         audit_store.forget(layout, mark.release)
     if not _in_history(layout, mark):
         line = Removal(

@@ -26,7 +26,7 @@ from penstock.core.documents.marks import RollbackIntent
 from penstock.core.errors import FailedError, FindingsError
 from penstock.dataset import current_pointer, documents, gate, history, missing_releases, pins, run_claims
 from penstock.fs import clock
-from penstock.target import dataset_folders, reveal, shared_files
+from penstock.target import cross_account_files, dataset_folders, reveal
 
 if TYPE_CHECKING:
     from penstock.core.layout import DatasetLayout
@@ -89,7 +89,7 @@ def settle(context: Context, layout: DatasetLayout) -> RollbackIntent | None:
         ) from error
     if intent is None or dataset_folders.current(layout) != intent.release:
         context.assert_held()
-        shared_files.forget_notice(layout.rollback)
+        cross_account_files.forget_notice(layout.rollback)
         return None
     _tell(context, layout, intent)
     return intent
@@ -109,7 +109,7 @@ def _tell(context: Context, layout: DatasetLayout, intent: RollbackIntent) -> No
     context.assert_held()
     if not any(isinstance(one, Rollback) and one.nonce == line.nonce for one in history.lines(layout)):
         history.append(layout, line)
-    shared_files.forget_notice(layout.rollback)
+    cross_account_files.forget_notice(layout.rollback)
 
 
 def _wanted(context: Context, layout: DatasetLayout, release: str | None, current: str | None) -> str:

@@ -120,7 +120,7 @@ class Task:
             left.append((self.total_files - self.files) / by_files)
         return max(left) if left else None
 
-    def share(self) -> float | None:
+    def fraction(self) -> float | None:
         """0 to 1, or None when the totals are not known."""
         # Publish tells of files alone, and knows the bytes: its bar stayed at nothing.
         by_bytes = self.total_bytes and (self.bytes or self.step in MOVES_BYTES or not self.total_files)

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
 INTERVAL = 10.0
 JSON_INTERVAL = 1.0
-JSON_SHARE = 1e-4
+JSON_FRACTION = 1e-4
 """Of a step's time so far: the least that is between two of its lines of progress, so that days of copying
 leave some 50,000 lines and not a million."""
 WARNINGS = 20
@@ -59,7 +59,7 @@ class Warnings:
 
     def show(self, event: Warned) -> bool:
         step = (event.dataset, event.step)
-        # Preflight warns of target and cluster, which datasets share.
+        # Preflight warns of target and cluster, which datasets have in common.
         shown = self._shown.setdefault(("", event.step) if event.step == PREFLIGHT else step, set())
         text = event.text
         if text in shown:
@@ -163,7 +163,7 @@ class Lines(Silent):
 
 class JsonLines(Silent):
     """Every event as one line of JSON, ASCII alone; progress of a step at most each second, and less often in
-    a step of hours (JSON_SHARE)."""
+    a step of hours (JSON_FRACTION)."""
 
     def __init__(self, stream: TextIO, clock: Callable[[], float] = time.monotonic) -> None:
         super().__init__(stream, clock)
@@ -175,7 +175,7 @@ class JsonLines(Silent):
             key, now = (event.dataset, event.step), self._clock()
             if isinstance(event, Progressed):
                 first, last = self._shown.get(key, (now, -JSON_INTERVAL))
-                if now - last < max(JSON_INTERVAL, (now - first) * JSON_SHARE):
+                if now - last < max(JSON_INTERVAL, (now - first) * JSON_FRACTION):
                     return
                 self._shown[key] = first, now
             at, data = round(time.time(), 3), typed_json.plain(event.data)
@@ -197,9 +197,9 @@ def started(task: Task) -> str:
 def moving(task: Task, now: float) -> str:
     """`45%, 9,000 of 20,002 files, 1.50 of 3.42 GiB, 153 MiB/s, 13 s left; 2 elements: 2 running`."""
     parts = []
-    share, left = task.share(), task.seconds_left(now)
-    if share is not None:
-        parts.append(f"{share:.0%}")
+    fraction, left = task.fraction(), task.seconds_left(now)
+    if fraction is not None:
+        parts.append(f"{fraction:.0%}")
     parts.append(task.amount() or "under way")
     by_bytes, by_files = task.rates(now)
     if by_bytes:

@@ -186,15 +186,19 @@ class LiveView:
 
 
 def bar(task: Task, now: float) -> ProgressBar:
-    share = task.share()
+    fraction = task.fraction()
     return ProgressBar(
-        total=1.0, completed=share or 0.0, pulse=share is None, animation_time=now, complete_style="cyan"
+        total=1.0,
+        completed=fraction or 0.0,
+        pulse=fraction is None,
+        animation_time=now,
+        complete_style="cyan",
     )
 
 
 def percent(task: Task) -> str:
-    share = task.share()
-    return f"{share:.0%}" if share is not None else ""
+    fraction = task.fraction()
+    return f"{fraction:.0%}" if fraction is not None else ""
 
 
 def speed(task: Task, now: float) -> str:

@@ -110,9 +110,9 @@ def throughput(samples: Sequence[Sequence[float]]) -> Plot | None:
         marks.append(PlotLine(LEFT, WIDTH - RIGHT, y))
         marks.append(Label(LEFT - 8, y + 4, human.rate(index * step) if index else "0", "end"))
     marks.append(Curve([place(*point) for point in points], base=TOP + plot_height))
-    for share, anchor in ((0.0, "start"), (0.5, "middle"), (1.0, "end")):
-        label = human.duration(share * end) if share else "0"
-        marks.append(Label(LEFT + share * plot_width, HEIGHT - 8, label, anchor))
+    for fraction, anchor in ((0.0, "start"), (0.5, "middle"), (1.0, "end")):
+        label = human.duration(fraction * end) if fraction else "0"
+        marks.append(Label(LEFT + fraction * plot_width, HEIGHT - 8, label, anchor))
     return Plot("Throughput over time", WIDTH, HEIGHT, marks)
 
 
@@ -153,7 +153,7 @@ def scale(most: float) -> tuple[float, float]:
 
 
 def histogram(rows: Sequence[Sequence[int]]) -> Plot | None:
-    """Files, and beside them bytes, by size; each as a share of its own total."""
+    """Files, and beside them bytes, by size; each as a fraction of its own total."""
     used = [index for index, (_, number, _) in enumerate(rows) if number]
     if not used:
         return None
@@ -169,12 +169,12 @@ def histogram(rows: Sequence[Sequence[int]]) -> Plot | None:
     for index, (upper, number, size) in enumerate(rows):
         middle = left + (index + 0.5) * slot
         bound = human.size(upper).replace(".00 ", " ").replace(".0 ", " ")
-        for share, x, style, text in (
+        for fraction, x, style, text in (
             (number / files, middle - bar - 1, "a", human.counted(number, "file")),
             (size / total, middle + 1, "b", human.size(size)),
         ):
-            height = max(share / most * plot_height, 1.5 if share else 0)
-            title = f"up to {bound}: {text} ({share:.1%})"
+            height = max(fraction / most * plot_height, 1.5 if fraction else 0)
+            title = f"up to {bound}: {text} ({fraction:.1%})"
             marks.append(Bar(style, x, base - height, bar, height, 2, title))
         marks.append(Label(middle, HEIGHT - 10, bound.replace(" ", "").replace("iB", ""), "middle"))
     return Plot("Sizes of the files", WIDTH, HEIGHT, marks)
@@ -218,7 +218,7 @@ def queue(elements: Sequence[ElementResult]) -> Plot | None:
 
 
 def _spread(buckets: list[float], first: float, last: float) -> None:
-    """Add to each bucket the share of it that lies between these two places."""
+    """Add to each bucket the fraction of it that lies between these two places."""
     for index in range(max(0, int(first)), min(len(buckets), math.ceil(last))):
         buckets[index] += max(0.0, min(last, index + 1) - max(first, index))
 

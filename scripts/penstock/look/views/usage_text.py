@@ -16,7 +16,7 @@ _WORST: Mapping[str, tuple[str, Callable[[float], str]]] = {
     "queue_wait": ("Longest in the queue", human.duration),
     "seconds": ("Ran longest", human.duration),
     "memory_peak": ("Most memory", human.size),
-    "cpu_efficiency": ("Used its CPUs least", lambda share: f"{share:.0%} of them"),
+    "cpu_efficiency": ("Used its CPUs least", lambda fraction: f"{fraction:.0%} of them"),
 }
 _BY = {
     "slurmdbd": "SLURM's accounting",
@@ -46,7 +46,7 @@ def rows(usage: Usage) -> list[UsageRow]:
             elements=human.count(line.elements),
             node_hours=hours(line.node_hours),
             core_hours=hours(line.core_hours),
-            efficiency=_share(line.cpu_efficiency),
+            efficiency=_percent(line.cpu_efficiency),
             memory=human.size(line.memory_peak) if line.memory_peak else "",
             wait=_span(line.wait_median, line.wait_longest),
             run=_span(line.run_median, line.run_longest),
@@ -113,7 +113,7 @@ def _resources(line: StepUse) -> str:
     if line.core_hours is not None:
         parts.append(f"{hours(line.core_hours)} core-hours")
     if line.cpu_efficiency is not None:
-        parts.append(f"CPU {_share(line.cpu_efficiency)}")
+        parts.append(f"CPU {_percent(line.cpu_efficiency)}")
     if line.memory_peak:
         parts.append(f"memory {human.size(line.memory_peak)}")
     return ", ".join(parts)
@@ -127,7 +127,7 @@ def _line(middle: float | None, most: float | None, usage: Usage, column: str) -
     return f"median {human.duration(middle)}, longest {human.duration(most)}{which}"
 
 
-def _share(value: float | None) -> str:
+def _percent(value: float | None) -> str:
     return "" if value is None else f"{value:.0%}"
 
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 from itertools import groupby
 from typing import TYPE_CHECKING, NamedTuple
 
-from penstock.core.balance import FILE_COST, REUSED_SHARE, costs
+from penstock.core.balance import FILE_COST, REUSED_DIVISOR, costs
 from penstock.jobs.forecast import NOTHING, Lying
 from penstock.tables.shards import count_reused
 
@@ -59,12 +59,12 @@ def cost(rows: pa.RecordBatch) -> int:
     """What all rows cost together (`core.balance.costs`)."""
     if not count_reused(rows):
         return sum(costs(rows["length"].to_pylist()))
-    return FILE_COST * len(rows["length"]) + _sum(_shares(rows))
+    return FILE_COST * len(rows["length"]) + _sum(_costed_bytes(rows))
 
 
 def each_cost(rows: pa.RecordBatch) -> list[int]:
     """What each row costs."""
-    lengths = _shares(rows) if count_reused(rows) else rows["length"]
+    lengths = _costed_bytes(rows) if count_reused(rows) else rows["length"]
     return costs(lengths.to_pylist())
 
 
@@ -89,11 +89,11 @@ def _of_release(rows: pa.RecordBatch) -> pa.Array:
     return pc.equal(pc.struct_field(rows["reuse"], "staging"), "")
 
 
-def _shares(rows: pa.RecordBatch) -> pa.Array:
-    """The bytes of each row, and of those that are not copied the part that reading them back costs."""
+def _costed_bytes(rows: pa.RecordBatch) -> pa.Array:
+    """The bytes of each row, and of those that are not copied the fraction that reading them back costs."""
     import pyarrow.compute as pc
 
-    return pc.if_else(pc.is_valid(rows["reuse"]), pc.divide(rows["length"], REUSED_SHARE), rows["length"])
+    return pc.if_else(pc.is_valid(rows["reuse"]), pc.divide(rows["length"], REUSED_DIVISOR), rows["length"])
 
 
 def _sum(column: pa.Array) -> int:

@@ -99,13 +99,13 @@ def _of_environment(options: Any, *, decided: bool) -> Keys | None:
     if not access or not secret or options.get("profile") or any(e.get(name) for name in _ASKS_BOTOCORE):
         return None
     if not decided:
-        shared = (
+        files = (
             e.get("AWS_CONFIG_FILE") or "~/.aws/config",
             e.get("AWS_SHARED_CREDENTIALS_FILE") or "~/.aws/credentials",
             "~/.boto",
             "/etc/boto.cfg",
         )
-        if any(name != os.devnull and os.path.lexists(os.path.expanduser(name)) for name in shared):
+        if any(name != os.devnull and os.path.lexists(os.path.expanduser(name)) for name in files):
             return None
     return Keys(access, secret, e.get("AWS_SECURITY_TOKEN") or e.get("AWS_SESSION_TOKEN") or "")
 

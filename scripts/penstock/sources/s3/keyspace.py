@@ -9,7 +9,7 @@ from __future__ import annotations
 from bisect import bisect_left
 
 DIGITS = 10
-"""Characters after what two keys share that are looked at."""
+"""Characters after what two keys have in common that are looked at."""
 _DECIMALS = frozenset(b"0123456789")
 
 
@@ -32,10 +32,10 @@ class Letters:
     def between(self, low: bytes, high: bytes | None, prefix: bytes) -> bytes | None:
         """A key about in the middle between `low` and `high` (None: the end of `prefix`): above `low`, below
         `high`, valid UTF-8, as short as possible. None when there is no such key, or none is found."""
-        shared = _shared(low, high, prefix)
-        middle = (self._position(low, len(shared)) + self._end(high, len(shared))) // 2
+        common = _common_prefix(low, high, prefix)
+        middle = (self._position(low, len(common)) + self._end(high, len(common))) // 2
         base = len(self._sorted) + 1
-        key = bytearray(shared)
+        key = bytearray(common)
         for place in reversed(range(DIGITS)):
             digit = middle // base**place % base
             if not digit:
@@ -45,12 +45,12 @@ class Letters:
                 return bytes(key) if _is_text(key) else None
         return None
 
-    def share(self, low: bytes, at: bytes, high: bytes | None, prefix: bytes) -> float:
+    def fraction_passed(self, low: bytes, at: bytes, high: bytes | None, prefix: bytes) -> float:
         """How much of what lies between `low` and `high` has been passed at `at`, as far as positions
         tell: 0 to 1."""
-        shared = _shared(low, high, prefix)
-        begin, end = self._position(low, len(shared)), self._end(high, len(shared))
-        return (self._position(at, len(shared)) - begin) / (end - begin) if end > begin else 1.0
+        common = _common_prefix(low, high, prefix)
+        begin, end = self._position(low, len(common)), self._end(high, len(common))
+        return (self._position(at, len(common)) - begin) / (end - begin) if end > begin else 1.0
 
     def _end(self, key: bytes | None, skip: int) -> int:
         return (len(self._sorted) + 1) ** DIGITS if key is None else self._position(key, skip)
@@ -68,7 +68,7 @@ class Letters:
         return value
 
 
-def _shared(low: bytes, high: bytes | None, prefix: bytes) -> bytes:
+def _common_prefix(low: bytes, high: bytes | None, prefix: bytes) -> bytes:
     if high is None:
         return prefix
     for place, (one, two) in enumerate(zip(low, high, strict=False)):

@@ -155,7 +155,7 @@ class Ranges:
 
     def _middle(self, span: _Range) -> bytes | None:
         if span.landed > 1 and span.top is not None:
-            passed = self._letters.share(span.first, span.last, span.top, self._prefix)
+            passed = self._letters.fraction_passed(span.first, span.last, span.top, self._prefix)
             if passed > 0 and span.landed * (1 - passed) / passed < 3:
                 return None  # hardly three pages are left
         return self._letters.between(span.last, span.top, self._prefix)

@@ -47,7 +47,7 @@ class Name(NamedTuple):
 
 
 @dataclass
-class SharedDamage:
+class HardLinkedDamage:
     """The further names of damaged files, and what became of them. `mend` may be called by several threads,
     for different files."""
 
@@ -78,7 +78,7 @@ class SharedDamage:
     ) -> Self:
         """The further names of these files. To be called before any of them is replaced. `spared`: releases
         in which nothing is to be replaced, each with why."""
-        shared = cls(context, layout, release, spared)
+        damage = cls(context, layout, release, spared)
         inodes: dict[tuple[int, int], str] = {}
         for record in records:
             status = inode_of(layout, release, record.path)
@@ -87,8 +87,8 @@ class SharedDamage:
         digests = {record.digest for record in records if record.path in inodes.values()}
         for sibling in dataset_folders.releases(layout) if inodes else ():
             if sibling != release:
-                shared._look(sibling, digests, inodes)
-        return shared
+                damage._look(sibling, digests, inodes)
+        return damage
 
     def _look(self, sibling: str, digests: set[str], inodes: dict[tuple[int, int], str]) -> None:
         try:
@@ -137,7 +137,7 @@ class SharedDamage:
             why = self._why.get(name.release, "")
             if mender is not None:
                 try:
-                    mender.share(name.path, name.mtime_ns, new)
+                    mender.link_or_copy(name.path, name.mtime_ns, new)
                 except PenstockError as error:
                     why = str(error).partition("\n")[0]
             if why:

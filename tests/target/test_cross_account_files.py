@@ -14,7 +14,7 @@ from tests.support.forked import NOBODY, forked
 from tests.target.conftest import need_root
 
 from penstock.core.errors import FailedError
-from penstock.target import shared_files
+from penstock.target import cross_account_files
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -23,14 +23,14 @@ if TYPE_CHECKING:
 def test_a_notice_is_readable_and_its_owners(place: Path) -> None:
     path = place / "audits" / "r1.json"
     with pytest.raises(FileNotFoundError):
-        shared_files.read_notice(path)
+        cross_account_files.read_notice(path)
     for number in (1, 2):
-        shared_files.write_notice(path, {"n": number})
-        assert json.loads(shared_files.read_notice(path)) == {"n": number}
+        cross_account_files.write_notice(path, {"n": number})
+        assert json.loads(cross_account_files.read_notice(path)) == {"n": number}
     assert stat.S_IMODE(path.stat().st_mode) == 0o644
     assert stat.S_IMODE(path.parent.stat().st_mode) == 0o755
-    shared_files.forget_notice(path)
-    shared_files.forget_notice(path)
+    cross_account_files.forget_notice(path)
+    cross_account_files.forget_notice(path)
     assert not os.listdir(path.parent)
 
 
@@ -38,69 +38,69 @@ def test_a_notice_is_read_whichever_account_wrote_it(place: Path) -> None:
     """Of a dataset that changed hands, or that root restored."""
     need_root()
     path = place / "audits" / "r1.json"
-    shared_files.write_notice(path, {"n": 1})
+    cross_account_files.write_notice(path, {"n": 1})
     os.chown(path, 12345, -1)
-    assert json.loads(shared_files.read_notice(path)) == {"n": 1}
-    shared_files.write_notice(path, {"n": 2})
-    assert json.loads(shared_files.read_notice(path)) == {"n": 2}
+    assert json.loads(cross_account_files.read_notice(path)) == {"n": 1}
+    cross_account_files.write_notice(path, {"n": 2})
+    assert json.loads(cross_account_files.read_notice(path)) == {"n": 2}
 
 
 def test_a_notice_that_is_no_file_is_refused(place: Path) -> None:
     os.mkfifo(place / "fifo")
     with pytest.raises(FailedError, match="no plain file"):
-        shared_files.read_notice(place / "fifo")
+        cross_account_files.read_notice(place / "fifo")
     (place / "folder").mkdir()
     with pytest.raises(FailedError, match="no plain file"):
-        shared_files.read_notice(place / "folder")
+        cross_account_files.read_notice(place / "folder")
 
 
 def test_of_many_one_has_a_name(place: Path) -> None:
     folder = place / "slots"
-    shared_files.make_folder_of_all(folder)
+    cross_account_files.make_folder_of_all(folder)
     assert stat.S_IMODE(folder.stat().st_mode) == 0o1777
     with ThreadPoolExecutor(8) as pool:
-        won = list(pool.map(lambda n: shared_files.post(folder, "0", {"n": n}), range(32)))
+        won = list(pool.map(lambda n: cross_account_files.post(folder, "0", {"n": n}), range(32)))
     assert won.count(True) == 1
-    seen = shared_files.postings(folder)
+    seen = cross_account_files.postings(folder)
     assert [(one.name, one.uid, one.value) for one in seen.posted] == [
         ("0", os.geteuid(), {"n": won.index(True)})
     ]
     assert seen.others == 0
-    shared_files.withdraw(folder, "0")
-    shared_files.withdraw(folder, "0")
-    assert shared_files.postings(folder) == ([], 0)
-    assert shared_files.post(folder, "0", {})
+    cross_account_files.withdraw(folder, "0")
+    cross_account_files.withdraw(folder, "0")
+    assert cross_account_files.postings(folder) == ([], 0)
+    assert cross_account_files.post(folder, "0", {})
 
 
 def test_another_account_posts_and_removes_only_its_own(place: Path) -> None:
     need_root()
     folder = place / "pins"
-    shared_files.make_folder_of_all(folder)
-    assert shared_files.post(folder, "owners", {"a": 1})
+    cross_account_files.make_folder_of_all(folder)
+    assert cross_account_files.post(folder, "owners", {"a": 1})
 
     def as_reader() -> None:
-        assert shared_files.post(folder, "readers", {"b": 2})
-        assert not shared_files.post(folder, "owners", {})
+        assert cross_account_files.post(folder, "readers", {"b": 2})
+        assert not cross_account_files.post(folder, "owners", {})
         with pytest.raises(PermissionError):
-            shared_files.withdraw(folder, "owners")
+            cross_account_files.withdraw(folder, "owners")
 
     forked(as_reader, uid=NOBODY)
-    seen = shared_files.postings(folder)
+    seen = cross_account_files.postings(folder)
     assert [(one.name, one.uid) for one in seen.posted] == [("owners", 0), ("readers", NOBODY)]
-    forked(lambda: shared_files.withdraw(folder, "readers"), uid=NOBODY)
-    assert [one.name for one in shared_files.postings(folder).posted] == ["owners"]
+    forked(lambda: cross_account_files.withdraw(folder, "readers"), uid=NOBODY)
+    assert [one.name for one in cross_account_files.postings(folder).posted] == ["owners"]
 
 
 def test_what_is_no_posting_is_counted(place: Path) -> None:
-    assert shared_files.postings(place / "none") == ([], 0)
+    assert cross_account_files.postings(place / "none") == ([], 0)
     os.mkfifo(place / "fifo")
     (place / "folder").mkdir()
-    (place / "long").write_bytes(b" " * (shared_files.LONGEST + 1))
+    (place / "long").write_bytes(b" " * (cross_account_files.LONGEST + 1))
     (place / "twice").write_text("{}")
     os.link(place / "twice", place / "again")
     os.symlink("twice", place / "link")
     (place / ".hidden").write_text("{}")
-    assert shared_files.postings(place) == ([], 6)
+    assert cross_account_files.postings(place) == ([], 6)
 
 
 @pytest.mark.parametrize(
@@ -121,14 +121,14 @@ def test_a_posting_for_which_the_file_system_did_not_answer_is_not_taken_for_non
         patched.setattr(os, "open", broken)
         if raised:
             with pytest.raises(OSError, match="one"):
-                shared_files.postings(place)
+                cross_account_files.postings(place)
         else:
-            assert shared_files.postings(place) == ([], 1)
+            assert cross_account_files.postings(place) == ([], 1)
 
 
 def test_a_posting_that_is_nested_without_end_is_not_whole(place: Path) -> None:
     (place / "deep").write_text("[" * 60_000)
-    seen = shared_files.postings(place)
+    seen = cross_account_files.postings(place)
     assert [(one.name, one.value) for one in seen.posted] == [("deep", None)]
 
 
@@ -143,18 +143,18 @@ def test_a_notice_that_is_no_document_is_refused_and_waited_for_by_nobody(place:
         with path.open("wb") as file:
             file.truncate(1 << 40)
     with pytest.raises((FailedError, IsADirectoryError)):
-        shared_files.read_notice(path)
+        cross_account_files.read_notice(path)
 
 
 def test_a_posting_that_is_not_whole_still_holds_its_name(place: Path) -> None:
     (place / "torn").write_text('{"a"')
-    seen = shared_files.postings(place)
+    seen = cross_account_files.postings(place)
     assert [(one.name, one.value) for one in seen.posted] == [("torn", None)]
-    assert not shared_files.post(place, "torn", {})
+    assert not cross_account_files.post(place, "torn", {})
 
 
 def test_a_folder_that_others_may_empty_is_refused(place: Path) -> None:
     (place / "open").mkdir()
     (place / "open").chmod(0o777)
     with pytest.raises(FailedError, match="0777"):
-        shared_files.make_folder_of_all(place / "open")
+        cross_account_files.make_folder_of_all(place / "open")
