@@ -557,7 +557,7 @@ MUTANTS = (
     ),
     Mutant(
         "a password in a URL is taken",
-        'if found and (":" in user or parts.scheme not in (*AZURE, *NAMED_USERS)):',
+        'if found and (":" in user or components.scheme not in (*AZURE, *NAMED_USERS)):',
         "if False:",
         "tests/config/test_loading.py::test_secrets_are_refused_and_never_shown",
     ),

@@ -35,7 +35,7 @@ def program() -> NoReturn:
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run one command; returns the exit status."""
-    from penstock.cli import old_words, parser_parts
+    from penstock.cli import old_words, parser_actions
     from penstock.cli import parser as parsers
 
     garbage_collection.rarely()
@@ -47,10 +47,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser = parsers.build()
     try:
         if option := old_words.before_command(words):
-            parser_parts.refuse(parser, [option])
+            parser_actions.refuse(parser, [option])
         parsed, unknown = parser.parse_known_args(words)
         if unknown:
-            parser_parts.refuse(parser, unknown, parsed.command)
+            parser_actions.refuse(parser, unknown, parsed.command)
         if parsed.command is None:
             parser.print_help()
             return output.flushed(0)

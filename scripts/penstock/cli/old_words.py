@@ -80,13 +80,13 @@ PAGES: Mapping[str, str] = {
 
 def with_help(words: Sequence[str]) -> Sequence[str]:
     """`COMMAND --help` of `help COMMAND`; any other words as they are."""
-    general, own = _parted(words)
+    general, own = _split_words(words)
     return [*general, *own[1:], "--help"] if own[:1] == ["help"] else words
 
 
 def refused(words: Sequence[str]) -> str | None:
     """The message for a command line with old words; None for any other."""
-    general, own = _parted(words)
+    general, own = _split_words(words)
     if not own:
         return None
     for old in (*PAGES, *INSTEAD):
@@ -103,7 +103,7 @@ def refused(words: Sequence[str]) -> str | None:
 def unknown(words: Sequence[str]) -> str | None:
     """The message for a command that there is not, with the one that was meant; None for any other. One that
     no person calls is never named."""
-    _, own = _parted(words)
+    _, own = _split_words(words)
     own = own[1:] if own[:1] == ["--"] else own
     step = own[:1] == [STEP]
     # Options that a step has not are refused behind it.
@@ -130,12 +130,12 @@ def _meant(word: str, of_people: Mapping[str, str]) -> str:
 
 def before_command(words: Sequence[str]) -> str:
     """An option that is not known, and stands where the command belongs; "" where there is none."""
-    _, own = _parted(words)
+    _, own = _split_words(words)
     first = next(iter(own), "").partition("=")[0]
     return first if first.startswith("-") and first not in (*WITHOUT_COMMAND, "--") else ""
 
 
-def _parted(words: Sequence[str]) -> tuple[list[str], list[str]]:
+def _split_words(words: Sequence[str]) -> tuple[list[str], list[str]]:
     """Global options with their values, and the command with what is its own."""
     general, own, left = [], [], list(words)
     while left and left[0] != "--":

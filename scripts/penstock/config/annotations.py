@@ -170,8 +170,8 @@ NOT_NULL = "not null"
 class InPlace:
     """The field is no key: in its place stand the keys of this class."""
 
-    def __init__(self, part: type) -> None:
-        self.part = part
+    def __init__(self, settings_class: type) -> None:
+        self.settings_class = settings_class
 
 
 def either(words: tuple[str, ...]) -> str:

@@ -28,11 +28,11 @@ def deciding(config: Config, dataset: DatasetConfig) -> dict[str, object]:
     return {**_deciding(dataset), **_deciding(config.plan), **_deciding(config.verify)}
 
 
-def _deciding(part: DataclassInstance) -> dict[str, object]:
+def _deciding(section: DataclassInstance) -> dict[str, object]:
     values: dict[str, object] = {}
-    for field in fields(part):
+    for field in fields(section):
         if DECIDES in get_args(field.type):
-            value = getattr(part, field.name)
+            value = getattr(section, field.name)
             several = is_dataclass(value) and not isinstance(value, type)
             values[field.name] = _deciding(value) if several else plain(value)
     return values

@@ -152,9 +152,9 @@ _NOTHING = object()
 
 
 def _at(value: object, path: KeyPath) -> object:
-    for part in path:
-        inside = isinstance(value, dict) and part in value
-        if not inside and not (isinstance(value, list) and isinstance(part, int) and part < len(value)):
+    for key in path:
+        inside = isinstance(value, dict) and key in value
+        if not inside and not (isinstance(value, list) and isinstance(key, int) and key < len(value)):
             return _NOTHING
-        value = value[part]  # type: ignore[index]
+        value = value[key]  # type: ignore[index]
     return value

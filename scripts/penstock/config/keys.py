@@ -57,16 +57,16 @@ class Key(NamedTuple):
 
 
 @cache
-def keys_of(part: type) -> Mapping[str, Key]:
+def keys_of(settings_class: type) -> Mapping[str, Key]:
     """The keys of a mapping, which are the fields of a class, in their order."""
     keys: dict[str, Key] = {}
-    for name, hint in part.__annotations__.items():
+    for name, hint in settings_class.__annotations__.items():
         marks = _taken_apart(hint)[1]
         if places := [mark for mark in marks if isinstance(mark, InPlace)]:
-            keys |= keys_of(places[0].part)
+            keys |= keys_of(places[0].settings_class)
         elif FIXED not in marks and any(isinstance(mark, (ValueKind, About)) for mark in marks):
-            default = _default(part, name)
-            keys[name] = key_of(hint, default, required=is_dataclass(part) and default is MISSING)
+            default = _default(settings_class, name)
+            keys[name] = key_of(hint, default, required=is_dataclass(settings_class) and default is MISSING)
     return keys
 
 
@@ -110,8 +110,8 @@ def _of_values(kind: Any) -> Any:
     return inner[1] if get_origin(kind) is Mapping else inner[0]
 
 
-def _default(part: Any, name: str) -> object:
-    if not is_dataclass(part):
-        return getattr(part, name, MISSING)
-    field = part.__dataclass_fields__[name]
+def _default(settings_class: Any, name: str) -> object:
+    if not is_dataclass(settings_class):
+        return getattr(settings_class, name, MISSING)
+    field = settings_class.__dataclass_fields__[name]
     return field.default if field.default_factory is MISSING else field.default_factory()

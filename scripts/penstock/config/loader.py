@@ -412,12 +412,12 @@ def _into(text: str) -> str:
     """A normalised relative folder, or "". Raises ValueError."""
     if text.startswith("/"):
         raise ValueError("must be relative to the release's data")
-    parts = [part for part in text.split("/") if part not in ("", ".")]
-    if ".." in parts:
+    names = [name for name in text.split("/") if name not in ("", ".")]
+    if ".." in names:
         raise ValueError("must not climb by `..`")
-    if any(len(os.fsencode(part)) > 255 for part in parts):
+    if any(len(os.fsencode(name)) > 255 for name in names):
         raise ValueError("has a name longer than 255 bytes")
-    return "/".join(parts)
+    return "/".join(names)
 
 
 # The typed form ----------------------------------------------------------------------------

@@ -100,10 +100,10 @@ def dataset_name(source: str, taken: Callable[[str], bool]) -> str:
 def _last_folder(source: str) -> str:
     if not scheme(source):
         return source.rstrip("/").rpartition("/")[2]
-    parts = urlsplit(source)
-    last = parts.path.rstrip("/").rpartition("/")[2]
+    components = urlsplit(source)
+    last = components.path.rstrip("/").rpartition("/")[2]
     # abfs://container@account/ names the container before the @.
-    container, _, host = parts.netloc.rpartition("@")
+    container, _, host = components.netloc.rpartition("@")
     return last or (container if scheme(source) in AZURE and container else host.partition(":")[0])
 
 

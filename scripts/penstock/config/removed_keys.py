@@ -90,11 +90,11 @@ def instead(path: KeyPath) -> str | None:
 
 def _as_documented(path: KeyPath) -> str:
     names: list[str] = []
-    for part in path:
-        if isinstance(part, int):
+    for key in path:
+        if isinstance(key, int):
             names[-1] += "[]"
         else:
-            names.append(str(part))
+            names.append(str(key))
     if names[0] == "datasets" and len(names) > 1:
         names[1] = "<dataset>"
     if names[:2] == ["cluster", "steps"] and len(names) > 3:

@@ -47,30 +47,30 @@ class RunConfig:
 
     @cached_property
     def dataset(self) -> DatasetConfig:
-        return self._part("dataset", DatasetConfig)
+        return self._section("dataset", DatasetConfig)
 
     @cached_property
     def plan(self) -> PlanConfig:
-        return self._part("plan", PlanConfig)
+        return self._section("plan", PlanConfig)
 
     @cached_property
     def engine(self) -> EngineConfig:
-        return self._part("engine", EngineConfig)
+        return self._section("engine", EngineConfig)
 
     @cached_property
     def verify(self) -> VerifyConfig:
-        return self._part("verify", VerifyConfig)
+        return self._section("verify", VerifyConfig)
 
     @cached_property
     def audit(self) -> AuditConfig:
-        return self._part("audit", AuditConfig) if "audit" in self._raw else AuditConfig()
+        return self._section("audit", AuditConfig) if "audit" in self._raw else AuditConfig()
 
     @property
     def filesystem(self) -> str:
         """`target.filesystem`."""
         return str(self._raw.get("filesystem", "auto"))
 
-    def _part(self, name: str, kind: type[T]) -> T:
+    def _section(self, name: str, kind: type[T]) -> T:
         try:
             return from_json(kind, self._raw[name])
         except (KeyError, TypeError, ValueError, AttributeError) as error:

@@ -75,14 +75,14 @@ def in_url(text: str) -> str:
     if "://" not in url:
         return ""
     try:
-        parts = urlsplit(url)
+        components = urlsplit(url)
     except ValueError:
         return ""
-    user, found, _ = parts.netloc.rpartition("@")
+    user, found, _ = components.netloc.rpartition("@")
     # abfs://container@account/ names the container before the @.
-    if found and (":" in user or parts.scheme not in (*AZURE, *NAMED_USERS)):
+    if found and (":" in user or components.scheme not in (*AZURE, *NAMED_USERS)):
         return "has user info (`user:password@`) in its URL"
-    for name, _ in parse_qsl(parts.query, keep_blank_values=True):
+    for name, _ in parse_qsl(components.query, keep_blank_values=True):
         # accessToken, X-Plex-Token and access_token are one name.
         plain = _HUMP.sub("_", name.replace("-", "_").replace(".", "_"))
         if _SECRET_KEY.search(plain) or _SECRET_KEY.search(name) or _SECRET_QUERY.search(plain):

@@ -113,8 +113,8 @@ def _understood(error: yaml.MarkedYAMLError) -> StrictYamlError:
     context, problem = error.context or "", error.problem or ""
     end = error.problem_mark or error.context_mark
     begin = error.context_mark or end
-    for of, part, at_begin, text in _REFUSALS:
-        if of in context and part in problem:
+    for of, phrase, at_begin, text in _REFUSALS:
+        if of in context and phrase in problem:
             mark = begin if at_begin else end
             return StrictYamlError(text, mark.line + 1 if mark else 1)
     return StrictYamlError(problem or "it is no YAML", end.line + 1 if end else 1)

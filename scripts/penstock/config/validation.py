@@ -43,8 +43,8 @@ def in_lines(found: Iterable[Problem], document: YamlDocument) -> str:
 
 def _dotted(path: KeyPath) -> str:
     text = ""
-    for part in path:
-        text += f"[{part}]" if isinstance(part, int) else f".{part}"
+    for key in path:
+        text += f"[{key}]" if isinstance(key, int) else f".{key}"
     return text.lstrip(".").encode("unicode_escape").decode() or "the file"
 
 
@@ -54,7 +54,7 @@ def problems(value: Any, hint: Any = Config, where: KeyPath = ()) -> list[Proble
     # Of the configuration or a part of it: an unknown key may have its place elsewhere there.
     of_file = hint is Config or bool(where)
     found = dict.fromkeys(_of_value(key_of(hint), value, where, of_file=of_file))
-    return sorted(found, key=lambda problem: [str(part) for part in problem.path])
+    return sorted(found, key=lambda problem: [str(key) for key in problem.path])
 
 
 def _of_value(key: Key, value: Any, path: KeyPath, *, of_file: bool) -> Iterator[Problem]:
@@ -154,16 +154,16 @@ def _places(path: KeyPath) -> list[str]:
     places: dict[str, KeyPath] = {}
     for place in sorted(_paths(Config, ()), key=len):
         if place[-1] == path[-1]:
-            places.setdefault(str(place[0]), tuple(dataset if part == _NAME else part for part in place))
+            places.setdefault(str(place[0]), tuple(dataset if key == _NAME else key for key in place))
     return [_dotted(place) for place in places.values() if place != path]
 
 
 _NAME = "<dataset>"
 
 
-def _paths(part: type, path: KeyPath) -> Iterator[KeyPath]:
+def _paths(settings_class: type, path: KeyPath) -> Iterator[KeyPath]:
     """All keys below a class that stands at `path`."""
-    for name, key in keys_of(part).items():
+    for name, key in keys_of(settings_class).items():
         yield (*path, name)
         yield from _paths_below(key, (*path, name))
 
@@ -171,8 +171,8 @@ def _paths(part: type, path: KeyPath) -> Iterator[KeyPath]:
 def _paths_below(key: Key, path: KeyPath) -> Iterator[KeyPath]:
     """With those of every kind of storage options."""
     if isinstance(key.kind, Fields):
-        for part in OF_KIND.values() if key.below is None else [key.below]:
-            yield from _paths(part, path)
+        for settings_class in OF_KIND.values() if key.below is None else [key.below]:
+            yield from _paths(settings_class, path)
     if key.each:
         for name in (key.kind.names or (_NAME,)) if isinstance(key.kind, Named) else (0,):
             yield (*path, name)
@@ -212,7 +212,7 @@ def _as_yaml(value: Any) -> str:
             return f"[{', '.join(map(_as_yaml, value))}]"
         case dict():
             return (
-                f"{{{', '.join(f'{printable(str(key))}: {_as_yaml(part)}' for key, part in value.items())}}}"
+                f"{{{', '.join(f'{printable(str(key))}: {_as_yaml(node)}' for key, node in value.items())}}}"
             )
         case _:
             return str(value)

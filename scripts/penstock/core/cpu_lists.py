@@ -17,8 +17,8 @@ def cpus(text: str) -> tuple[int, ...]:
     """The CPUs of a list, sorted, each once; of the kernel's lists with strides (`0-10:2/4`) those that it
     names. () of an empty text. Raises ValueError for what is no such list."""
     numbers: set[int] = set()
-    for part in filter(None, text.strip().split(",")):
-        span, _, stride = part.strip().partition(":")
+    for range_text in filter(None, text.strip().split(",")):
+        span, _, stride = range_text.strip().partition(":")
         first, dash, last = span.partition("-")
         run = range(_number(first), _number(last if dash else first) + 1)
         if not run:
@@ -26,7 +26,7 @@ def cpus(text: str) -> tuple[int, ...]:
         used, _, size = stride.partition("/")
         of = _number(size) if stride else 1
         if not of:
-            raise ValueError(f"{part.strip()} has a stride of 0")
+            raise ValueError(f"{range_text.strip()} has a stride of 0")
         numbers.update(cpu for cpu in run if not stride or (cpu - run.start) % of < _number(used))
     return tuple(sorted(numbers))
 

@@ -40,13 +40,13 @@ def host_names(text: str) -> list[str]:
     names: dict[str, None] = {}
     for host in re.findall(r"(?:[^,\[]|\[[^\]]*\])+", text):
         words = re.findall(r"\[[^\]]*\]|[^\[]+", host)
-        parts = [_numbers(word) if word[0] == "[" else [word] for word in words]
+        alternatives = [_numbers(word) if word[0] == "[" else [word] for word in words]
         count = 1
-        for part in parts:
-            count *= len(part)
+        for expanded in alternatives:
+            count *= len(expanded)
         if len(names) + count > MOST:
             raise ValueError(f"{in_quotes(text[:80])} stands for more than {MOST} hosts")
-        names.update(dict.fromkeys(map("".join, itertools.product(*parts))))
+        names.update(dict.fromkeys(map("".join, itertools.product(*alternatives))))
     return list(names)
 
 

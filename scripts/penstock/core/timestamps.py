@@ -24,19 +24,19 @@ def nanoseconds(text: str) -> int:
     anything else."""
     if usual := _USUAL.fullmatch(text):  # as nearly all are: a page of a listing has a thousand
         return (_minute(usual[1]) + int(usual[2])) * SECOND + _fraction(usual[3])
-    parts = _ISO_8601.fullmatch(text.strip())
-    if parts is None:
+    match = _ISO_8601.fullmatch(text.strip())
+    if match is None:
         raise ValueError(f"{in_quotes(text[:60])} is no time as 2026-01-31T12:00:00Z")
-    hour, minute, second = (int(parts[n] or 0) for n in (5, 7, 8))
+    hour, minute, second = (int(match[n] or 0) for n in (5, 7, 8))
     # 24:00 is the end of a day, and a leap second the beginning of the next minute.
-    if hour > 24 or minute > 59 or second > 60 or (hour == 24 and (minute or second or parts[9])):
+    if hour > 24 or minute > 59 or second > 60 or (hour == 24 and (minute or second or match[9])):
         raise ValueError(f"{in_quotes(text[:60])} is no time of a day")
-    ahead, behind = int(parts[11] or 0), int(parts[12] or 0)
+    ahead, behind = int(match[11] or 0), int(match[12] or 0)
     if ahead > 23 or behind > 59:
         raise ValueError(f"{in_quotes(text[:60])} has no offset that there is")
-    offset = (ahead * 60 + behind) * (-60 if parts[10] == "-" else 60)
-    day = dt.date(int(parts[1]), int(parts[3]), int(parts[4])) - _EPOCH.date()
-    return (day.days * 86400 + hour * 3600 + minute * 60 + second - offset) * SECOND + _fraction(parts[9])
+    offset = (ahead * 60 + behind) * (-60 if match[10] == "-" else 60)
+    day = dt.date(int(match[1]), int(match[3]), int(match[4])) - _EPOCH.date()
+    return (day.days * 86400 + hour * 3600 + minute * 60 + second - offset) * SECOND + _fraction(match[9])
 
 
 def of_datetime(moment: dt.datetime) -> int:

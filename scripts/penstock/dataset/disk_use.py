@@ -178,8 +178,8 @@ class Use:
             batches = []
             for _, chunk in self._rows.chunks():
                 mixed = pc.shift_right(pc.multiply(chunk["inode"], _MIXER), pa.scalar(32, pa.uint64()))
-                part = pc.bit_wise_and(mixed, pa.scalar(passes - 1, pa.uint64()))
-                batches.append(chunk.filter(pc.equal(part, pa.scalar(number, pa.uint64()))))
+                remainder = pc.bit_wise_and(mixed, pa.scalar(passes - 1, pa.uint64()))
+                batches.append(chunk.filter(pc.equal(remainder, pa.scalar(number, pa.uint64()))))
             if batches:
                 yield pa.Table.from_batches(batches)
 

@@ -92,7 +92,7 @@ def columns(answers: Sequence[StatAnswer]) -> Looked:
     )
 
 
-def part(looked: Looked, start: int, stop: int) -> Looked:
+def sliced(looked: Looked, start: int, stop: int) -> Looked:
     """Of some of the names only."""
     errors = {index - start: number for index, number in looked.errors.items() if start <= index < stop}
     mode, size, mtime, ctime, inode, links, uid, gid, device, blocks = (

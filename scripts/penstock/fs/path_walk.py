@@ -7,7 +7,7 @@ import os
 import stat
 from typing import TYPE_CHECKING, NamedTuple
 
-from penstock.fs.dir_stat import failed, part, row
+from penstock.fs.dir_stat import failed, row, sliced
 from penstock.fs.errno_map import storage_error
 from penstock.fs.tree import BELOW, FILE, LINK, descend
 
@@ -142,7 +142,7 @@ class Cursor:
             if isinstance(run, _Neighbours) and run.paths[at] == paths[start]:
                 count = min(len(paths) - start, self._size - at, most)
                 if run.paths[at : at + count] == paths[start : start + count] and alike(
-                    part(run.looked, at, at + count), start
+                    sliced(run.looked, at, at + count), start
                 ):
                     start, most = start + count, most * 2
                     self._go_on(count)
@@ -173,7 +173,7 @@ class Cursor:
         run, at = self._run, self._at
         if not isinstance(run, _Neighbours):
             return run
-        return _walked_path(run.paths[at], next(zip(*part(run.looked, at, at + 1)[:10], strict=True)))
+        return _walked_path(run.paths[at], next(zip(*sliced(run.looked, at, at + 1)[:10], strict=True)))
 
     def _go_on(self, count: int = 1) -> None:
         self._at += count

@@ -45,7 +45,7 @@ def open_beneath(root_fd: int, path: str, flags: int, mode: int = 0) -> int:
     """Open `path` (relative, normalised) below `root_fd`; a link anywhere is ELOOP or ENOTDIR,
     an empty, `.` or `..` component is EINVAL. Raises OSError."""
     global _openat2_works
-    parts = _parts(path)
+    names = _names(path)
     if _openat2_works and len(os.fsencode(path)) < PATH_MAX:
         while True:
             try:
@@ -59,7 +59,7 @@ def open_beneath(root_fd: int, path: str, flags: int, mode: int = 0) -> int:
                     _openat2_works = False
                 # EPERM may be a sandbox or the file itself: the walk tells which.
                 break
-    return _walk(root_fd, parts, flags, mode)
+    return _walk(root_fd, names, flags, mode)
 
 
 def open_dir(root_fd: int, path: str) -> int:
@@ -78,15 +78,15 @@ def make_dir(root_fd: int, path: str, mode: int, gid: int | None) -> int:
     """
     fd = os.open(".", OPEN_FOLDER, dir_fd=root_fd)
     try:
-        for part in _parts(path) if path else ():
+        for name in _names(path) if path else ():
             made = False
             try:
-                lower = os.open(part, OPEN_FOLDER, dir_fd=fd)
+                lower = os.open(name, OPEN_FOLDER, dir_fd=fd)
             except FileNotFoundError:
                 with contextlib.suppress(FileExistsError):
-                    os.mkdir(part, mode & 0o777, dir_fd=fd)
+                    os.mkdir(name, mode & 0o777, dir_fd=fd)
                     made = True
-                lower = os.open(part, OPEN_FOLDER, dir_fd=fd)
+                lower = os.open(name, OPEN_FOLDER, dir_fd=fd)
             os.close(fd)
             fd = lower
             if made:
@@ -111,23 +111,23 @@ def set_owner_mode(fd: int, mode: int, gid: int | None) -> bool:
     return changed
 
 
-def _parts(path: str) -> list[str]:
-    parts = path.split("/")
-    for part in parts:
-        if part in ("", ".", ".."):
+def _names(path: str) -> list[str]:
+    names = path.split("/")
+    for name in names:
+        if name in ("", ".", ".."):
             raise OSError(errno.EINVAL, "not a normalised relative path", path)
-    return parts
+    return names
 
 
-def _walk(root_fd: int, parts: list[str], flags: int, mode: int) -> int:
+def _walk(root_fd: int, names: list[str], flags: int, mode: int) -> int:
     held = root_fd
     try:
-        for part in parts[:-1]:
-            lower = os.open(part, HOLD_FOLDER, dir_fd=held)
+        for name in names[:-1]:
+            lower = os.open(name, HOLD_FOLDER, dir_fd=held)
             if held != root_fd:
                 os.close(held)
             held = lower
-        return os.open(parts[-1], flags | os.O_NOFOLLOW | os.O_CLOEXEC, mode, dir_fd=held)
+        return os.open(names[-1], flags | os.O_NOFOLLOW | os.O_CLOEXEC, mode, dir_fd=held)
     finally:
         if held != root_fd:
             os.close(held)

@@ -16,7 +16,19 @@ from time import perf_counter
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from penstock.fs.adaptive_threads import GROUP, Calls
-from penstock.fs.dir_stat import BELOW, BROKEN, FILE, LINK, Looked, columns, failed, look, names_of, part, row
+from penstock.fs.dir_stat import (
+    BELOW,
+    BROKEN,
+    FILE,
+    LINK,
+    Looked,
+    columns,
+    failed,
+    look,
+    names_of,
+    row,
+    sliced,
+)
 from penstock.fs.safe_open import OPEN_FOLDER, open_dir
 
 if TYPE_CHECKING:
@@ -163,7 +175,7 @@ class Level:
         if self._looked is not None:
             given = self._given
             self._given += len(names)
-            return part(self._looked, given, self._given)
+            return sliced(self._looked, given, self._given)
         try:
             return columns(self._loader.each(partial(look, self.fd), names))
         except OSError as error:

@@ -194,10 +194,10 @@ def measured(layout: DatasetLayout) -> Rates:
 
 
 def least_rate(limit: int | None, cap: int | None, at_once: int) -> float | None:
-    """Bytes a second that an element may read: its own `limit`, or its part of the `cap` where that is lower,
-    with so many elements at once. None: any. Those of other runs may take parts, too."""
-    parts = [float(limit)] if limit else []
-    return min([*parts, *([cap / max(1, at_once)] if cap else [])], default=None)
+    """Bytes a second that an element may read: its own `limit`, or its share of the `cap` where that is
+    lower, with so many elements at once. None: any. Those of other runs may take shares, too."""
+    rates = [float(limit)] if limit else []
+    return min([*rates, *([cap / max(1, at_once)] if cap else [])], default=None)
 
 
 def element_time(

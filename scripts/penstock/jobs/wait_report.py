@@ -92,32 +92,32 @@ def _waits(waiting: Sequence[Element]) -> str:
     unknown = [e for e in waiting if e.status.unknown]
     running = [e for e in waiting if e.status.state is State.RUNNING]
     running = [e for e in running if not (e.status.starting or e.status.unknown)]
-    parts = []
+    phrases = []
     if pending:
         reasons = Counter(e.status.reason or "no reason given" for e in pending)
         why = ", ".join(f"{reason} ({number})" for reason, number in reasons.most_common(NAMED))
-        parts.append(f"{human.counted(len(pending), 'element')} in the queue: {why}{_start(pending)}")
+        phrases.append(f"{human.counted(len(pending), 'element')} in the queue: {why}{_start(pending)}")
     if held:
-        parts.append(_held(held))
+        phrases.append(_held(held))
     if starting:
-        parts.append(
+        phrases.append(
             f"{human.counted(len(starting), 'element')}{_nodes(starting)} "
             f"{_verb(starting, 'waits', 'wait')} for the cluster to switch on or prepare "
             f"{_verb(starting, 'its node', 'their nodes')}"
         )
     if unknown:
         arrays = ", ".join(sorted({e.array for e in unknown}))
-        parts.append(
+        phrases.append(
             f"{human.counted(len(unknown), 'element')} of array {arrays} {_verb(unknown, 'is', 'are')} not "
             "known to the cluster now (it lost its last state, or the array was renamed): receipts are "
             "waited for, and what has none is submitted again once it can be at work no more"
         )
     if running:
-        parts.append(
+        phrases.append(
             f"{human.counted(len(running), 'element')}{_nodes(running)} "
             f"{_verb(running, 'runs', 'run')} without finishing anything"
         )
-    return "; ".join(parts)
+    return "; ".join(phrases)
 
 
 def _nodes(elements: Iterable[Element]) -> str:

@@ -280,8 +280,8 @@ def _places(files: OutsideFiles, key: str, manifest: str) -> Iterator[str]:
         yield key
         return
     top = Path(manifest).parent
-    parts = key.split("/")
-    if ".." in parts or key.startswith("/"):
+    names = key.split("/")
+    if ".." in names or key.startswith("/"):
         raise PreflightError(
             "a file of the inventory has no usable name",
             where=manifest,
@@ -289,8 +289,8 @@ def _places(files: OutsideFiles, key: str, manifest: str) -> Iterator[str]:
             hint="S3 writes other names: name the manifest.json that S3 wrote",
         )
     for folder in (top, *top.parents[:8]):
-        for begin in range(len(parts)):
-            yield os.path.join(folder, *parts[begin:])
+        for begin in range(len(names)):
+            yield os.path.join(folder, *names[begin:])
 
 
 def _unquoted(key: str) -> str:

@@ -76,8 +76,8 @@ def _rows(spilled: SpilledRows, key: str, ends: pa.Array | None, paired_already:
 
 def flags(values: bytearray, start: int, count: int) -> pa.Array:
     """Some of these flags as numbers in an array."""
-    part = bytes(values[start : start + count])
-    return pa.Array.from_buffers(pa.uint8(), count, [None, pa.py_buffer(part)])
+    window = bytes(values[start : start + count])
+    return pa.Array.from_buffers(pa.uint8(), count, [None, pa.py_buffer(window)])
 
 
 def _matched(removed: pa.Table, added: pa.Table) -> tuple[list[int], list[int]]:

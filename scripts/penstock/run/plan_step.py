@@ -194,13 +194,13 @@ class _Planner:
         for batch, sizes in self.files():
             recall.add(batch, sizes)
             archived.add(batch, sizes)
-            parts = row_sums.divided(batch, sizes)
+            divided = row_sums.divided(batch, sizes)
             sparse = self.sparse.taking(batch, sizes)
-            totals.add(*parts, sparse=[(sizes[index], less) for index, less in sparse.items()])
+            totals.add(*divided, sparse=[(sizes[index], less) for index, less in sparse.items()])
             if self.base.way == COPY:
                 totals.copy_here(row_sums.linked_sizes(batch))
             elif self.base.way == REFLINK:
-                totals.own_files += parts.linked.files
+                totals.own_files += divided.linked.files
             for giant in (giants := self._giants(batch, sizes)):
                 totals.add_giant(self._lying(batch, giant), sparse=giant in sparse)
             totals.giants += len(giants)

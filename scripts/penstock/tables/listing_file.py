@@ -68,8 +68,8 @@ class ListingWriter(OnTable):
         for column, waiting in zip(FORM.columns, self._waiting, strict=True):
             array = stored(column, waiting[:rows])
             del waiting[:rows]
-            for part in _canonical(array, rows, text=column.kind.text):
-                self._sha.update(part)
+            for encoded in _canonical(array, rows, text=column.kind.text):
+                self._sha.update(encoded)
             arrays.append(array)
         self._table.write(arrays)
 

@@ -9,7 +9,7 @@ import os
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
-from penstock.cli import output, parser_parts
+from penstock.cli import output, parser_actions
 from penstock.cli.command_table import COMMANDS, STEP
 
 if TYPE_CHECKING:
@@ -112,7 +112,7 @@ def candidates(parser: argparse.ArgumentParser, words: Sequence[str]) -> list[Ca
     *before, last = words
     typed, parser, waiting = _read(parser, before)
     option, equals, begun = last.partition("=")
-    if waiting is None and equals and (action := parser_parts.options(parser).get(option)) is not None:
+    if waiting is None and equals and (action := parser_actions.options(parser).get(option)) is not None:
         values = _values(action, typed)
         return None if values is None else [
             Candidate(f"{option}={one.word}", one.about) for one in values if one.word.startswith(begun)
@@ -141,16 +141,16 @@ def _read(
     over = False
     for word in words:
         option, equals, value = word.partition("=")
-        action = None if over or waiting else parser_parts.options(parser).get(option)
+        action = None if over or waiting else parser_actions.options(parser).get(option)
         if waiting is not None or (action is not None and equals):
             if (waiting or action).dest == "config":  # type: ignore[union-attr]
                 config = Path(word if waiting else value)
             waiting = None
         elif action is not None:
-            waiting = action if parser_parts.takes_value(action) else None
+            waiting = action if parser_actions.takes_value(action) else None
         elif word == "--" and not over:
             over = True
-        elif (child := parser_parts.children(parser).get(word)) is not None:
+        elif (child := parser_actions.children(parser).get(word)) is not None:
             parser = child
         else:
             names.append(word)
@@ -163,14 +163,14 @@ def _next(
     if waiting is not None:
         return _values(waiting, typed)
     if last.startswith("-") and not typed.over:
-        shown = parser_parts.options(parser).items()
+        shown = parser_actions.options(parser).items()
         return [Candidate(name, _about(action)) for name, action in shown if name.startswith("--")]
-    if children := parser_parts.children(parser):
+    if children := parser_actions.children(parser):
         summaries = {one.name: one.summary for one in COMMANDS if one.of_people}
         # The parser of the single steps is none of the table's.
         summaries[STEP] = "one step of a run, by hand"
         return [Candidate(name, summaries[name]) for name in children if name in summaries]
-    places = parser_parts.arguments(parser)
+    places = parser_actions.arguments(parser)
     if not places:
         return []
     number = len(typed.names)
@@ -199,13 +199,13 @@ def _about(action: argparse.Action) -> str:
 
 def _datasets(config: Path | None) -> Iterator[str]:
     """The names in the configuration that counts; none where it cannot be read: a TAB reports no errors."""
-    named = _part(config, "datasets")
+    named = _section(config, "datasets")
     yield from named if isinstance(named, dict) else ()
 
 
 def _releases(config: Path | None, dataset: str) -> list[str]:
     """The names below the dataset's folder of releases, the newest first; none where that cannot be read."""
-    target = _part(config, "target")
+    target = _section(config, "target")
     root = target.get("root") if isinstance(target, dict) else None
     if not isinstance(root, str) or dataset not in _datasets(config):
         return []
@@ -216,7 +216,7 @@ def _releases(config: Path | None, dataset: str) -> list[str]:
     return sorted((name for name in names if not name.startswith(".")), reverse=True)
 
 
-def _part(config: Path | None, key: str) -> object:
+def _section(config: Path | None, key: str) -> object:
     """Of the configuration that counts; None where that cannot be read."""
     from penstock.config import file_choice, strict_yaml
 

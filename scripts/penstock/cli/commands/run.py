@@ -155,7 +155,7 @@ def _command(parsed: argparse.Namespace, file: Path, names: list[str]) -> list[s
         options["cores"] = parsed.cores
     for name, value in options.items():
         given = value if isinstance(value, list) else [value]
-        words += [f"--{name}", *(str(part) for part in given if part is not True)]
+        words += [f"--{name}", *(str(text) for text in given if text is not True)]
     words += ["--configfile", str(file.absolute())]
     settings = []
     if parsed.dataset:

@@ -42,9 +42,9 @@ def run(parsed: argparse.Namespace, session: Session) -> int:
 
     folder, cluster = _folder(parsed, session), _cluster(parsed, session)
 
-    def said(part: str) -> None:
+    def said(stage: str) -> None:
         if parsed.progress != "off" and sys.stderr.isatty():
-            output.say(f"selftest: {part} ...")
+            output.say(f"selftest: {stage} ...")
 
     def together(place: Path) -> Sequence[subprocess.Popen[bytes]]:
         found = start_together(cluster, ["selftest-peer", str(place)], two_nodes.NODES, two_nodes.SECONDS)

@@ -134,7 +134,7 @@ def _text(value: object) -> str:
     if not isinstance(value, Mapping):
         return value if isinstance(value, str) else str(value)
     if value.keys() >= {"elements", "done", "files", "bytes"}:
-        parts = [f"{value['done']} of {human.counted(value['elements'], 'element')} done"]
-        parts += [human.counted(value["files"], "file"), human.size(value["bytes"])]
-        return ", ".join([*parts, f"{value['failed']} failed"] if value.get("failed") else parts)
+        phrases = [f"{value['done']} of {human.counted(value['elements'], 'element')} done"]
+        phrases += [human.counted(value["files"], "file"), human.size(value["bytes"])]
+        return ", ".join([*phrases, f"{value['failed']} failed"] if value.get("failed") else phrases)
     return json.dumps(value, default=str)

@@ -80,8 +80,8 @@ def read_time(text: str) -> float:
     """
     days, dash, clock = text.rpartition("-")
     seconds = 0.0
-    for part in clock.split(":"):
-        seconds = seconds * 60 + _number(part)
+    for field in clock.split(":"):
+        seconds = seconds * 60 + _number(field)
     return seconds + (_number(days) * 86400 if dash else 0.0)
 
 

@@ -232,7 +232,7 @@ class SlurmCommands:
         if answer.code != 0 and _UNKNOWN not in answer.words:
             raise problem("squeue", answer)
         line = next(job_rows(answer.out), "")
-        _, state, code, node, reason = ([part.strip() for part in line.split("|")] + [""] * 5)[:5]
+        _, state, code, node, reason = ([field.strip() for field in line.split("|")] + [""] * 5)[:5]
         return JobSeen(state, wait_status(code) >> 8, node, reason)
 
     def job_states(self, job: str) -> list[str] | None:

@@ -261,22 +261,22 @@ def _device(cores: NodeCores) -> str:
 
 def _by(node: Node, job: Job) -> str:
     """What keeps cores from the job, for people."""
-    parts = []
+    phrases = []
     if node.cpu_spec:
-        parts.append(f"CpuSpecList {printable(node.cpu_spec)} in SLURM's numbers")
+        phrases.append(f"CpuSpecList {printable(node.cpu_spec)} in SLURM's numbers")
     elif node.reserved:
-        parts.append(f"CoreSpecCount {node.reserved}")
+        phrases.append(f"CoreSpecCount {node.reserved}")
     if job.asked is not None:
-        parts.append(f"--core-spec={job.asked}")
-    return ", ".join(parts) or "neither CpuSpecList, nor CoreSpecCount, nor --core-spec"
+        phrases.append(f"--core-spec={job.asked}")
+    return ", ".join(phrases) or "neither CpuSpecList, nor CoreSpecCount, nor --core-spec"
 
 
 def _holders(held: Sequence[HeldCores]) -> str:
-    parts = []
+    phrases = []
     for one in held:
         name = f"container {printable(one.container)}" if one.container else "client"
-        parts.append(f"WEKA's {name} holds {_cpus(one.cpus)} (by {printable(one.by)})")
-    return ", ".join(parts)
+        phrases.append(f"WEKA's {name} holds {_cpus(one.cpus)} (by {printable(one.by)})")
+    return ", ".join(phrases)
 
 
 def _cpus(numbers: Iterable[int]) -> str:

@@ -51,10 +51,10 @@ def judged(start: Callable[[int | None], float], seconds: int | None, now: float
         return []
     if first <= now + LATE:
         return [CheckResult("start", "now, but for jobs that are ahead in the queue")]
-    shorter = [part for part in (seconds // 120 * 60, seconds // 240 * 60) if part] if seconds else []
-    starts = {part: found for part in shorter if (found := start(part))}
-    sooner = next((part for part, found in starts.items() if found <= first - LATE), None)
-    texts = [f"{span(part)}: {_moment(found, now)}" for part, found in starts.items()]
+    shorter = [limit for limit in (seconds // 120 * 60, seconds // 240 * 60) if limit] if seconds else []
+    starts = {limit: found for limit in shorter if (found := start(limit))}
+    sooner = next((limit for limit, found in starts.items() if found <= first - LATE), None)
+    texts = [f"{span(limit)}: {_moment(found, now)}" for limit, found in starts.items()]
     whole = f"{span(seconds)}: " if seconds else ""
     return [
         CheckResult(

@@ -103,5 +103,5 @@ def _of(results: Iterable[CheckResult], *verdicts: str) -> list[CheckResult]:
 def _stopped(about: str, error: PenstockError) -> CheckResult:
     """The row of an error: its message, and its hint as what to do."""
     text = str(error).removesuffix(f"\n  {error.hint}") if error.hint else str(error)
-    found = " ".join(part.strip() for part in text.splitlines())
+    found = " ".join(line.strip() for line in text.splitlines())
     return CheckResult(about, printable(found), "stop", mend=printable(error.hint))

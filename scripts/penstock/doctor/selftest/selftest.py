@@ -104,7 +104,7 @@ def run(
         said("what the file system can do")
         checks, report = measurements.abilities(place, store, budget)
         results += checks
-        parts: dict[str, Callable[[], Iterable[CheckResult]]] = {
+        stages: dict[str, Callable[[], Iterable[CheckResult]]] = {
             "space and quota": lambda: measurements.space(folder, store),
             "fsync": lambda: measurements.durable_writes(place, budget),
             "a cold read": lambda: measurements.cold_read(place, store, budget),
@@ -113,10 +113,10 @@ def run(
             two_nodes.ABOUT: lambda: _two_nodes(place, together, budget),
         }
         if fill_quota:
-            parts[full_quota.ABOUT] = lambda: full_quota.filled(place, facts(folder).free_bytes, budget)
-        for name, part in parts.items():
+            stages[full_quota.ABOUT] = lambda: full_quota.filled(place, facts(folder).free_bytes, budget)
+        for name, stage in stages.items():
             said(name)
-            results += _part(name, part, budget)
+            results += _stage(name, stage, budget)
     finally:
         tree_removal.remove_tree(source)
         tree_removal.remove_tree(place)
@@ -144,13 +144,13 @@ def contradicts(result: CheckResult) -> bool:
     return result.verdict == "stop" or (result.verdict != "ok" and bool(result.wanted))
 
 
-def _part(name: str, part: Callable[[], Iterable[CheckResult]], budget: Budget) -> Iterator[CheckResult]:
-    """A part's results; an error of the file system ends that part alone."""
+def _stage(name: str, stage: Callable[[], Iterable[CheckResult]], budget: Budget) -> Iterator[CheckResult]:
+    """A stage's results; an error of the file system ends that stage alone."""
     if not budget.left:
         yield CheckResult(name, f"not tried: {human.duration(WITHIN)} were over", "note")
         return
     try:
-        yield from part()
+        yield from stage()
     except OSError as error:
         told = storage_error(error, "", str(error.filename or ""))
         yield CheckResult(name, f"it failed: {told.why}", "stop", "no error", "see the mount and its servers")

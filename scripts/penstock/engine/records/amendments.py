@@ -86,9 +86,9 @@ class Amendments:
             kept = [row for row in numbers if not self.left_out(row)]
             entries = as_rows(batch)
             found = [self.of(row, entries[row - numbers[0]]) for row in kept]
-            for part in as_columns(found):
-                yield kept[: part.num_rows], part
-                kept = kept[part.num_rows :]
+            for batch in as_columns(found):
+                yield kept[: batch.num_rows], batch
+                kept = kept[batch.num_rows :]
 
 
 def lies(copied: Copied) -> bool:

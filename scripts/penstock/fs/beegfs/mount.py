@@ -94,7 +94,7 @@ class BeegfsMount(NamedTuple):
         | another           | no                                                | no        |
         """
         named = any(
-            "beeond" in part.lower() for path in (self.point, self.config_file) for part in path.split("/")
+            "beeond" in name.lower() for path in (self.point, self.config_file) for name in path.split("/")
         )
         return self.device == ON_DEMAND or named
 

@@ -47,8 +47,8 @@ def _in_order(survey: StoreSurvey) -> CheckResult:
         (len(survey.of_role("metadata")), "metadata targets"),
         (len(survey.servers), "servers reached"),
     )
-    parts = [f"{count:,} {noun}" for count, noun in counts if count]
-    return CheckResult(survey.product, ", ".join(parts) + ": all in order")
+    phrases = [f"{count:,} {noun}" for count, noun in counts if count]
+    return CheckResult(survey.product, ", ".join(phrases) + ": all in order")
 
 
 def _servers(survey: StoreSurvey) -> Iterator[CheckResult]:

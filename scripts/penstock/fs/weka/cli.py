@@ -49,7 +49,7 @@ class WekaCluster(NamedTuple):
 
     name: str = ""
     io_status: str = ""
-    parts: tuple[ActiveCount, ...] = ()
+    active_counts: tuple[ActiveCount, ...] = ()
     unavailable_percent: float | None = None
     rebuilding: bool = False
     """Whether any data has lost a part of its redundancy."""
@@ -90,7 +90,7 @@ def read_status(out: str) -> WekaCluster | None:
     return WekaCluster(
         name=str(status.get("name", "")),
         io_status=str(status["io_status"]),
-        parts=tuple(
+        active_counts=tuple(
             ActiveCount(noun, active, total)
             for noun, one in kinds
             if (active := _count(one, "active")) is not None and (total := _count(one, "total")) is not None

@@ -37,9 +37,11 @@ def judge(cluster: WekaCluster | None, file_system: FileSystem | None) -> list[C
         troubles = list(_cluster(cluster))
         results += troubles
         if all(one.verdict == "note" for one in results):
-            parts = ", ".join(f"{one.active:,} of {one.total:,} {one.noun}" for one in cluster.parts)
+            active = ", ".join(f"{one.active:,} of {one.total:,} {one.noun}" for one in cluster.active_counts)
             results.append(
-                CheckResult(_about(cluster), f"I/O is started; {parts} active" if parts else "I/O is started")
+                CheckResult(
+                    _about(cluster), f"I/O is started; {active} active" if active else "I/O is started"
+                )
             )
     return results
 
@@ -67,9 +69,9 @@ def _cluster(cluster: WekaCluster) -> Iterator[CheckResult]:
     elif cluster.rebuilding:
         text = "a part of the data has lost some of its redundancy, and is rebuilt"
         yield CheckResult(about, text, "warning", "", "nothing; a further fault could make data unavailable")
-    for part in cluster.parts:
-        if part.active < part.total:
-            text = f"{part.active:,} of {part.total:,} {part.noun} active"
+    for count in cluster.active_counts:
+        if count.active < count.total:
+            text = f"{count.active:,} of {count.total:,} {count.noun} active"
             yield CheckResult(about, text, "warning", "all", f"have the others brought back: {ADMINISTRATOR}")
     if cluster.fill not in ("", "Normal"):
         text = f"the fill level of its drives is {printable(cluster.fill)}"

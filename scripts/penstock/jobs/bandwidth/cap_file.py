@@ -62,7 +62,7 @@ def parse(content: bytes) -> Cap:
     for line in content.decode("ascii", "replace").splitlines():
         if not (text := line.strip()) or text.startswith("#"):
             continue
-        key, colon, value = (part.strip() for part in text.partition(":"))
+        key, colon, value = (side.strip() for side in text.partition(":"))
         if not colon or key not in ("limit", "requests") or key in limits:
             raise ValueError(f"{in_quotes(text)} is not `limit: RATE` or `requests: NUMBER`")
         if value == "none":

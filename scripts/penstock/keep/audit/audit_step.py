@@ -305,8 +305,8 @@ def _skipped(folder: RunLayout, plan: PlanInfo) -> Iterator[SkippedFile]:
                         yield SkippedFile(place, entry.path, length, why)
 
     for _, same in groupby(rows(), key=lambda one: (one.kind, one.path, one.why)):
-        parts = list(same)
-        yield parts[0]._replace(bytes=sum(part.bytes for part in parts))
+        of_file = list(same)
+        yield of_file[0]._replace(bytes=sum(skipped.bytes for skipped in of_file))
 
 
 class _Aside:

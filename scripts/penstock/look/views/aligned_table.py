@@ -54,12 +54,12 @@ def _widths(head: Sequence[TextColumn], cells: Sequence[Sequence[str]], room: in
 
 
 def _wrapped(head: Sequence[TextColumn], row: Sequence[str], widths: Sequence[int]) -> list[str]:
-    parts = [
+    cell_lines = [
         textwrap.wrap(cell, width) if len(cell) > width else [cell]
         for cell, width in zip(row, widths, strict=True)
     ]
     lines = []
-    for line in zip_longest(*parts, fillvalue=""):
+    for line in zip_longest(*cell_lines, fillvalue=""):
         cells = [
             f"{text:>{width}}" if one.right else f"{text:<{width}}"
             for one, text, width in zip(head, line, widths, strict=True)

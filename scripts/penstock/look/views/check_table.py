@@ -65,8 +65,8 @@ def _lines(title: str, results: Sequence[CheckResult], columns: int) -> Iterator
             yield f"  {verdict:<{VERDICT}}", f"{left:<{about}}  {right}", STYLES[result.verdict]
             verdict = ""
     counts = Counter(one.verdict for one in results)
-    parts = [_counted(counts[verdict], verdict) for verdict in VERDICTS if counts[verdict]]
-    yield f"  {', '.join(parts) or 'nothing was looked at'}", "", ""
+    phrases = [_counted(counts[verdict], verdict) for verdict in VERDICTS if counts[verdict]]
+    yield f"  {', '.join(phrases) or 'nothing was looked at'}", "", ""
 
 
 def _counted(count: int, verdict: str) -> str:

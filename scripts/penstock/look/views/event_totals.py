@@ -129,16 +129,16 @@ class Task:
 
     def amount(self) -> str:
         """`9,000 of 20,002 files, 1.50 of 3.42 GiB`."""
-        parts = []
+        phrases = []
         if self.total_files:
-            parts.append(f"{human.count(self.files)} of {human.counted(self.total_files, 'file')}")
+            phrases.append(f"{human.count(self.files)} of {human.counted(self.total_files, 'file')}")
         elif self.files:
-            parts.append(human.counted(self.files, "file"))
+            phrases.append(human.counted(self.files, "file"))
         if self.total_bytes and (self.bytes or self.step in MOVES_BYTES):
-            parts.append(human.size_of(self.bytes, self.total_bytes))
+            phrases.append(human.size_of(self.bytes, self.total_bytes))
         elif self.bytes:
-            parts.append(human.size(self.bytes))
-        return ", ".join(parts)
+            phrases.append(human.size(self.bytes))
+        return ", ".join(phrases)
 
     def states_text(self) -> str:
         """`3 running, 1 done`: the elements by state."""

@@ -44,7 +44,7 @@ def collected(removal: Collected, columns: int = 0) -> str:
         lines.append(f"  the dataset {'would go' if would else 'is gone'}, {human.printable(folder)}")
     if removal["waits"]:
         lines.append(f"  {human.printable(removal['waits'])}")
-    return "".join(f"{part}\n" for line in lines for part in _wrapped(line, columns))
+    return "".join(f"{text}\n" for line in lines for text in _wrapped(line, columns))
 
 
 def _wrapped(line: str, columns: int) -> list[str]:

@@ -197,6 +197,6 @@ def from_json(raw: Any) -> Result:
     """A result as `--receipt` wrote it. Raises ValueError where a part of it is of another type."""
     if not isinstance(raw, dict):
         raise ValueError("it is no JSON object")
-    parts: Mapping[str, Any] = {"usage": Usage, "last_audit": AuditShown}
-    read = {name: typed_json.read(kind, raw[name]) for name, kind in parts.items() if name in raw}
+    nested: Mapping[str, Any] = {"usage": Usage, "last_audit": AuditShown}
+    read = {name: typed_json.read(kind, raw[name]) for name, kind in nested.items() if name in raw}
     return cast("Result", {**raw, **read})

@@ -184,34 +184,34 @@ class JsonLines(Silent):
 
 
 def started(task: Task) -> str:
-    parts = []
+    phrases = []
     if task.total_files:
-        parts.append(human.counted(task.total_files, "file"))
+        phrases.append(human.counted(task.total_files, "file"))
     if task.total_bytes:
-        parts.append(human.size(task.total_bytes))
+        phrases.append(human.size(task.total_bytes))
     if task.elements:
-        parts.append(human.counted(task.elements, "element"))
-    return "started" + (": " + ", ".join(parts) if parts else "")
+        phrases.append(human.counted(task.elements, "element"))
+    return "started" + (": " + ", ".join(phrases) if phrases else "")
 
 
 def moving(task: Task, now: float) -> str:
     """`45%, 9,000 of 20,002 files, 1.50 of 3.42 GiB, 153 MiB/s, 13 s left; 2 elements: 2 running`."""
-    parts = []
+    phrases = []
     fraction, left = task.fraction(), task.seconds_left(now)
     if fraction is not None:
-        parts.append(f"{fraction:.0%}")
-    parts.append(task.amount() or "under way")
+        phrases.append(f"{fraction:.0%}")
+    phrases.append(task.amount() or "under way")
     by_bytes, by_files = task.rates(now)
     if by_bytes:
-        parts.append(human.rate(by_bytes))
+        phrases.append(human.rate(by_bytes))
     elif by_files:
-        parts.append(f"{by_files:.0f} files/s")
+        phrases.append(f"{by_files:.0f} files/s")
     if left is not None:
-        parts.append(f"{human.duration(left)} left")
+        phrases.append(f"{human.duration(left)} left")
     if task.failed:
-        parts.append(f"{human.count(task.failed)} FAILED")
+        phrases.append(f"{human.count(task.failed)} FAILED")
     elements = task.elements_text()
-    return ", ".join(parts) + (f"; {elements}" if elements else "")
+    return ", ".join(phrases) + (f"; {elements}" if elements else "")
 
 
 def finished(task: Task) -> str:
@@ -220,16 +220,16 @@ def finished(task: Task) -> str:
     went on with what was done before: `done: 100 files, 80 MiB, of them 48 MiB now in 6 s (8 MiB/s)`."""
     taken = task.seconds if task.seconds is not None else (task.ended or task.begun) - task.begun
     files, size = task.files - task.carried_files, task.bytes - task.carried_bytes
-    parts = []
+    phrases = []
     if files:
-        parts.append(human.counted(files, "file"))
+        phrases.append(human.counted(files, "file"))
     if size:
-        parts.append(human.size(size))
+        phrases.append(human.size(size))
     if task.moved is not None and task.moved[0] < size:
         size, taken = task.moved
         if size:
-            parts.append(f"of them {human.size(size)} now")
-    text = f"{', '.join(parts)} in {human.duration(taken)}".strip().removeprefix("in ")
+            phrases.append(f"of them {human.size(size)} now")
+    text = f"{', '.join(phrases)} in {human.duration(taken)}".strip().removeprefix("in ")
     if size and taken >= 0.1 and task.step in MOVES_BYTES:
         text += f" ({human.speed(size, taken)})"
     if task.carried_files:

@@ -180,8 +180,8 @@ class LiveView:
         second = Text("  ", no_wrap=True, overflow="ellipsis")
         if task.failed:
             second.append(f"{human.count(task.failed)} FAILED; ", style=FAILED)
-        parts = [task.amount() or "under way", task.states_text()]
-        second.append("; ".join(filter(None, parts)), style="dim")
+        phrases = [task.amount() or "under way", task.states_text()]
+        second.append("; ".join(filter(None, phrases)), style="dim")
         return Group(grid, second)
 
 

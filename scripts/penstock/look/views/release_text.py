@@ -21,7 +21,7 @@ def problem(row: ReleaseRow) -> str:
 
 def said(text: str, indent: int, columns: int, style: str) -> list[Line]:
     wrapped = text_block.wrapped(brief(text, TEXT), columns - indent - 2)
-    return [Line(" " * (indent + 2 * (number > 0)) + part, style) for number, part in enumerate(wrapped)]
+    return [Line(" " * (indent + 2 * (number > 0)) + line, style) for number, line in enumerate(wrapped)]
 
 
 def moment(text: object) -> str:

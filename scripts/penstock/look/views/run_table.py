@@ -68,11 +68,11 @@ def proof(seal: Seal, now: float, *, fresh: bool) -> str:
         return f"of {_day(seal.sealed, now)}"
     seen = {grade for grade, amount in seal.evidence.storage.items() if amount.files}
     grades = [grade for grade in EVIDENCE_GRADES if grade in seen - {CARRIED}]
-    parts = [grades[0].replace("cold-other-node", "cold, another node")] if grades else []
+    phrases = [grades[0].replace("cold-other-node", "cold, another node")] if grades else []
     if seal.carried is not None and seal.carried.files:
         age = human.age(now - _moment(seal.carried.oldest_read).timestamp())
-        parts.append(f"carried: oldest {age}")
-    return "; ".join(parts)
+        phrases.append(f"carried: oldest {age}")
+    return "; ".join(phrases)
 
 
 def table(rows: Sequence[Row], columns: int = aligned_table.COLUMNS) -> list[Line]:
@@ -96,13 +96,13 @@ def sentence(rows: Sequence[Row], code: int) -> str:
     Datasets that failed for one reason stand together: `3 failed: b, e (no space is left), c (busy)`.
     """
     ready = sum(row.kind == READY for row in rows)
-    parts = [f"{human.count(ready)} of {human.count(len(rows))} {'is' if ready == 1 else 'are'} ready"]
+    phrases = [f"{human.count(ready)} of {human.count(len(rows))} {'is' if ready == 1 else 'are'} ready"]
     for kind in KINDS[1:]:
         if names := [row for row in rows if row.kind == kind]:
             verb = ("is " if len(names) == 1 else "are ") if kind == DAMAGED else ""
             kept = " (what was done is kept)" if kind == STOPPED else ""
-            parts.append(f"{human.count(len(names))} {verb}{kind}{kept}: {_named(names)}")
-    return ", ".join(parts) + "." + (f" Exit status {code}." if code else "")
+            phrases.append(f"{human.count(len(names))} {verb}{kind}{kept}: {_named(names)}")
+    return ", ".join(phrases) + "." + (f" Exit status {code}." if code else "")
 
 
 def ending(

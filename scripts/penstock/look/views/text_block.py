@@ -18,9 +18,9 @@ TITLE = 14
 def field(title: str, text: str, columns: int = 0, *, width: int = TITLE) -> list[str]:
     """The lines of a field: a text that does not fit into `columns` goes on below itself; 0: it is one line.
     A title without a text is a line, too. `width`: the columns of the title."""
-    parts = wrapped(text, columns - width - 2) if columns else [printable(text)]
+    lines = wrapped(text, columns - width - 2) if columns else [printable(text)]
     titles = chain([title], repeat(""))
-    return [f"  {name:<{width}}{part}".rstrip() for name, part in zip(titles, parts or [""], strict=False)]
+    return [f"  {name:<{width}}{line}".rstrip() for name, line in zip(titles, lines or [""], strict=False)]
 
 
 def wrapped(text: str, columns: int, *, below: str = "") -> list[str]:

@@ -107,16 +107,16 @@ def element(extreme: Worst) -> str:
 
 
 def _resources(line: StepUse) -> str:
-    parts = []
+    phrases = []
     if line.node_hours is not None:
-        parts.append(f"{hours(line.node_hours)} node-hours")
+        phrases.append(f"{hours(line.node_hours)} node-hours")
     if line.core_hours is not None:
-        parts.append(f"{hours(line.core_hours)} core-hours")
+        phrases.append(f"{hours(line.core_hours)} core-hours")
     if line.cpu_efficiency is not None:
-        parts.append(f"CPU {_percent(line.cpu_efficiency)}")
+        phrases.append(f"CPU {_percent(line.cpu_efficiency)}")
     if line.memory_peak:
-        parts.append(f"memory {human.size(line.memory_peak)}")
-    return ", ".join(parts)
+        phrases.append(f"memory {human.size(line.memory_peak)}")
+    return ", ".join(phrases)
 
 
 def _line(middle: float | None, most: float | None, usage: Usage, column: str) -> str:

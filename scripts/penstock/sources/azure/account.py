@@ -60,7 +60,7 @@ class AzureCredentials:
     """See `renewal.origin`."""
 
     @property
-    def parts(self) -> dict[str, str]:
+    def fields(self) -> dict[str, str]:
         """Of the connection string, by their names in lower case."""
         pairs = (item.partition("=") for item in self.connection.split(";") if "=" in item)
         return {name.lower(): value for name, _, value in pairs}
@@ -115,10 +115,10 @@ def _resolved(config: SourceConfig, given: Mapping[str, str]) -> AzureCredential
     where = place(config.url)
     if not given.get("connection_string"):
         endpoint = _endpoint(config, where, given)
-        return _by_parts(config, endpoint, given)
+        return _by_options(config, endpoint, given)
     connection = given["connection_string"].strip().rstrip(";")
-    parts = dict(item.split("=", 1) for item in connection.split(";") if "=" in item)
-    named = {name.lower(): value for name, value in parts.items()}
+    fields = dict(item.split("=", 1) for item in connection.split(";") if "=" in item)
+    named = {name.lower(): value for name, value in fields.items()}
     if named.get("usedevelopmentstorage", "").lower() == "true":
         raise ConfigError(
             "a connection string for development storage", hint="name its BlobEndpoint in the string instead"
@@ -128,7 +128,7 @@ def _resolved(config: SourceConfig, given: Mapping[str, str]) -> AzureCredential
     if not endpoint and not account:
         raise PreflightError("the connection string names no account", where=config.url, hint=HINT)
     endpoint = endpoint or f"https://{account}.blob.{suffix}"
-    kept = [f"{k}={v}" for k, v in parts.items() if k.lower() != "blobendpoint"]
+    kept = [f"{k}={v}" for k, v in fields.items() if k.lower() != "blobendpoint"]
     return AzureCredentials(endpoint.rstrip("/"), ";".join([*kept, f"BlobEndpoint={endpoint.rstrip('/')}"]))
 
 
@@ -166,8 +166,8 @@ def _endpoint(config: SourceConfig, where: BlobPrefix, given: Mapping[str, str])
     options = config.storage_options
     if options.get("endpoint_url"):
         url = str(options["endpoint_url"])
-        parts = split(url)
-        if parts.username or parts.password or parts.query:
+        components = split(url)
+        if components.username or components.password or components.query:
             raise ConfigError("a secret in a URL", where="endpoint_url", hint=HINT)
         return url.rstrip("/")
     host = str(options.get("account_host") or where.host.replace(".dfs.", ".blob.", 1))
@@ -186,7 +186,7 @@ def _account(config: SourceConfig, given: Mapping[str, str]) -> str:
     )
 
 
-def _by_parts(config: SourceConfig, endpoint: str, given: Mapping[str, str]) -> AzureCredentials:
+def _by_options(config: SourceConfig, endpoint: str, given: Mapping[str, str]) -> AzureCredentials:
     if config.storage_options.get("anon"):
         return AzureCredentials(endpoint, f"BlobEndpoint={endpoint}")
     if given.get("account_key"):
@@ -209,6 +209,6 @@ def _by_parts(config: SourceConfig, endpoint: str, given: Mapping[str, str]) -> 
 
 
 def _secrets(connection: str, principal: Mapping[str, str]) -> list[tuple[str, str]]:
-    parts = dict(item.split("=", 1) for item in connection.split(";") if "=" in item)
-    found = [(k.lower(), v) for k, v in (*parts.items(), *principal.items())]
+    fields = dict(item.split("=", 1) for item in connection.split(";") if "=" in item)
+    found = [(k.lower(), v) for k, v in (*fields.items(), *principal.items())]
     return [(k, v) for k, v in found if k in ("accountkey", "sharedaccesssignature", "client_secret") and v]

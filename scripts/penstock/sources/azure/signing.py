@@ -127,7 +127,7 @@ def proof(credentials: AzureCredentials) -> Signer:
     """What these credentials prove themselves by. Raises FailedError for ones that cannot be used."""
     if not credentials.connection:
         return Token(credentials)
-    given = credentials.parts
+    given = credentials.fields
     if given.get("accountkey"):
         if not given.get("accountname"):
             raise FailedError("an account key without the account's name", hint=HINT)

@@ -398,7 +398,7 @@ class Connection:
                 got += self.readinto(view[got:])
             self.finish()
             return bytes(body)
-        parts: list[bytes] = []
+        blocks: list[bytes] = []
         total = 0
         block = memoryview(bytearray(1 << 16))
         while count := self.readinto(block):
@@ -406,9 +406,9 @@ class Connection:
             if total > limit:
                 self.abandon()
                 raise self._broken(f"an answer of more than {limit} bytes")
-            parts.append(bytes(block[:count]))
+            blocks.append(bytes(block[:count]))
         self.finish()
-        return b"".join(parts)
+        return b"".join(blocks)
 
     def finish(self) -> bool:
         """End of an answer. True when its body was at its end; else the connection is dropped."""

@@ -66,12 +66,12 @@ class Endpoint:
 
 
 def split(url: str) -> SplitResult:
-    """An http(s) URL's parts. Raises ConfigError when it is none."""
+    """An http(s) URL's components. Raises ConfigError when it is none."""
     try:
-        parts = urlsplit(url)
-        if parts.scheme in ("http", "https") and parts.hostname and parts.port != 0:
-            ascii_host(parts.hostname)
-            return parts
+        components = urlsplit(url)
+        if components.scheme in ("http", "https") and components.hostname and components.port != 0:
+            ascii_host(components.hostname)
+            return components
     except ValueError:
         pass
     raise ConfigError("not an http(s) URL", where=without_user(url), hint="write https://host[:port]")
@@ -85,19 +85,19 @@ def ascii_host(name: str) -> str:
 def without_user(url: str) -> str:
     """The URL as it may be shown: without user, password and query."""
     try:
-        parts = urlsplit(url)
+        components = urlsplit(url)
     except ValueError:  # then nobody knows where a password would stand in it
         return url.partition("://")[0] + "://..."
-    return parts._replace(netloc=parts.netloc.rpartition("@")[2], query="", fragment="").geturl()
+    return components._replace(netloc=components.netloc.rpartition("@")[2], query="", fragment="").geturl()
 
 
 def endpoint(url: str, options: Mapping[str, object], *, timeout: float = 60.0) -> Endpoint:
     """The server of a URL, reached as the options and the environment say."""
-    parts = split(url)
-    assert parts.hostname is not None
-    tls = parts.scheme == "https"
-    host, port = ascii_host(parts.hostname), parts.port or (443 if tls else 80)
-    address, authorization = _proxy(host, port, parts.scheme, options)
+    components = split(url)
+    assert components.hostname is not None
+    tls = components.scheme == "https"
+    host, port = ascii_host(components.hostname), components.port or (443 if tls else 80)
+    address, authorization = _proxy(host, port, components.scheme, options)
     bundle = ca_bundle(options) if tls else None
     return Endpoint(host, port, tls, timeout, bundle, address, authorization)
 

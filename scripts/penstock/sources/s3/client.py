@@ -69,13 +69,13 @@ def address(bucket: Bucket, region: str) -> tuple[Endpoint, str]:
         base = f"https://s3.{region}.{suffix}"
     else:
         base = bucket.endpoint
-    parts = split(base)
-    if parts.username or parts.password:
+    components = split(base)
+    if components.username or components.password:
         raise ConfigError("a secret in a URL", where="endpoint_url", hint="use a profile or credentials_file")
-    root = parts.path.rstrip("/")
+    root = components.path.rstrip("/")
     if bucket.path_style:
         return endpoint(base, bucket.options, timeout=bucket.timeout), f"{root}/{quoted(bucket.name)}/"
-    virtual = parts._replace(netloc=f"{bucket.name}.{parts.netloc}").geturl()
+    virtual = components._replace(netloc=f"{bucket.name}.{components.netloc}").geturl()
     return endpoint(virtual, bucket.options, timeout=bucket.timeout), f"{root}/"
 
 

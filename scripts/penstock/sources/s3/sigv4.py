@@ -51,8 +51,8 @@ class Signer:
             stamp = time.strftime("%Y%m%dT%H%M%SZ", time.gmtime(second))
             if stamp[:8] != self._stamp[:8]:
                 key = ("AWS4" + self.keys.secret).encode()
-                for part in (stamp[:8], self.region, self.service, "aws4_request"):
-                    key = hmac.digest(key, part.encode(), "sha256")
+                for text in (stamp[:8], self.region, self.service, "aws4_request"):
+                    key = hmac.digest(key, text.encode(), "sha256")
                 self._inner, self._outer = _padded(key, 0x36), _padded(key, 0x5C)
                 self._scope = f"{stamp[:8]}/{self.region}/{self.service}/aws4_request"
             self._stamp, self._second = stamp, second

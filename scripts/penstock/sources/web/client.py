@@ -89,9 +89,9 @@ def may_follow(old: SplitResult, new: SplitResult, named: Sequence[str]) -> bool
 def place_of(url: str, root: str) -> str:
     """How a listing states (as `Listed.version`) where a file lies that is not at its own URL below the
     source's: the path alone on the source's server."""
-    parts, source = urlsplit(url), urlsplit(root)
-    if same_server(parts, source):
-        return parts._replace(scheme="", netloc="", query="", fragment="").geturl()
+    components, source = urlsplit(url), urlsplit(root)
+    if same_server(components, source):
+        return components._replace(scheme="", netloc="", query="", fragment="").geturl()
     return without_user(url)
 
 
@@ -100,8 +100,8 @@ def is_place(version: str) -> bool:
     return version.startswith(("/", "http://", "https://"))
 
 
-def _port(parts: SplitResult) -> int:
-    return parts.port or (443 if parts.scheme == "https" else 80)
+def _port(components: SplitResult) -> int:
+    return components.port or (443 if components.scheme == "https" else 80)
 
 
 def _path(url: str) -> tuple[bytes, ...]:
@@ -234,17 +234,17 @@ class WebClient(ObjectClient):
         )
 
     def head(self, method: str, path: str, query: str, lines: str) -> bytes:  # noqa: ARG002 (a URL has its own)
-        parts = split(path)
-        connection = self.connection = self._connection(path, parts)
+        components = split(path)
+        connection = self.connection = self._connection(path, components)
         server = connection.endpoint
-        target = plain(parts.path or "/") + (f"?{plain(parts.query)}" if parts.query else "")
+        target = plain(components.path or "/") + (f"?{plain(components.query)}" if components.query else "")
         return (
             f"{method} {server.origin}{target} HTTP/1.1\r\nHost: {server.authority}\r\n"
             f"Accept-Encoding: identity\r\nUser-Agent: penstock\r\n{server.proxy_lines}{lines}\r\n"
         ).encode("latin-1")
 
-    def _connection(self, url: str, parts: SplitResult) -> Connection:
-        place = (parts.hostname or "", _port(parts), parts.scheme == "https")
+    def _connection(self, url: str, components: SplitResult) -> Connection:
+        place = (components.hostname or "", _port(components), components.scheme == "https")
         connection = self._connections.get(place)
         if connection is None:
             if len(self._connections) >= CONNECTIONS:
@@ -260,7 +260,7 @@ class WebClient(ObjectClient):
         location = connection.headers.get(b"location", b"").decode("latin-1")
         if connection.status not in (301, 302, 303, 307, 308) or not location:
             return None
-        parts = split(path)
+        components = split(path)
         try:
             # By the standard a header's bytes are Latin-1; servers put file names in as UTF-8.
             target = urljoin(path, location.encode("latin-1").decode("utf-8", "surrogateescape"))
@@ -277,9 +277,9 @@ class WebClient(ObjectClient):
             raise ObjectError(
                 "the server redirects to what is no web address", where=without_user(path), why=why
             )
-        if parts.scheme == "https" and new.scheme != "https":
+        if components.scheme == "https" and new.scheme != "https":
             raise ObjectError("the server redirects from https to http", where=without_user(target))
-        if not may_follow(parts, new, self._named):
+        if not may_follow(components, new, self._named):
             raise ObjectError(
                 "the server redirects to another server, which is not followed",
                 where=without_user(path),

@@ -77,22 +77,22 @@ def hrefs(page: str, folder_url: str, base: str = "") -> PageHrefs:
     for found in _HREF.findall(page):
         href = html.unescape(found[0] or found[1] or found[2]).strip()
         try:
-            parts = urlsplit(urljoin(base, href))
-            same = same_server(own, parts)
+            components = urlsplit(urljoin(base, href))
+            same = same_server(own, components)
         except ValueError:
             left_out[href] = NAMELESS
             continue
-        if parts.scheme not in _OWN_PORTS:
-            if parts.scheme in _FILES:
-                left_out[without_user(parts.geturl())] = ELSEWHERE
-            elif parts.scheme not in _NO_PLACE and "/" not in href[:-1]:
+        if components.scheme not in _OWN_PORTS:
+            if components.scheme in _FILES:
+                left_out[without_user(components.geturl())] = ELSEWHERE
+            elif components.scheme not in _NO_PLACE and "/" not in href[:-1]:
                 left_out[href] = NAMELESS
             continue
-        path = segments(parts.path)
+        path = segments(components.path)
         if same and path in (folder[: len(path)], (*folder[: len(path) - 1], b"")):
             continue
         if not same or path[: len(folder)] != folder:
-            left_out[without_user(parts.geturl())] = ELSEWHERE
+            left_out[without_user(components.geturl())] = ELSEWHERE
             continue
         below = path[len(folder) :]
         shown = _text(b"/".join(below))
@@ -100,8 +100,8 @@ def hrefs(page: str, folder_url: str, base: str = "") -> PageHrefs:
             left_out[href] = NAMELESS
         elif len(below) > 2 or (len(below) == 2 and below[1]):
             unsure[shown] = (_text(below[0]), DEEP)
-        elif parts.query:
-            unsure[f"{shown}?{parts.query}"] = (shown.rstrip("/"), QUERY)
+        elif components.query:
+            unsure[f"{shown}?{components.query}"] = (shown.rstrip("/"), QUERY)
         else:
             names.add(shown)
     for shown, (name, why) in unsure.items():
@@ -135,7 +135,7 @@ def same_server(first: SplitResult, second: SplitResult) -> bool:
     """Also where a page of https links by http: servers behind a proxy write that. Raises ValueError."""
     if _host(first) != _host(second):
         return False
-    ports = [parts.port or _OWN_PORTS.get(parts.scheme) for parts in (first, second)]
+    ports = [components.port or _OWN_PORTS.get(components.scheme) for components in (first, second)]
     return ports[0] == ports[1] or set(ports) == set(_OWN_PORTS.values())
 
 
@@ -145,8 +145,8 @@ def same_place(one: str, two: str) -> bool:
     return same_server(first, second) and segments(first.path) == segments(second.path)
 
 
-def _host(parts: SplitResult) -> str:
-    return ascii_host(parts.hostname or "").lower().rstrip(".")
+def _host(components: SplitResult) -> str:
+    return ascii_host(components.hostname or "").lower().rstrip(".")
 
 
 def _text(name: bytes) -> str:

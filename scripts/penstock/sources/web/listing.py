@@ -235,9 +235,9 @@ class WebListing:
 
     def _lies_at(self, prefix: str, folder: str) -> None:
         """Note where the files of a folder lie, by its page or what its URL redirects to."""
-        parts = urlsplit(folder)
-        path = parts.path[: parts.path.rfind("/") + 1] or "/"
-        folder = parts._replace(path=path, query="", fragment="").geturl()
+        components = urlsplit(folder)
+        path = components.path[: components.path.rfind("/") + 1] or "/"
+        folder = components._replace(path=path, query="", fragment="").geturl()
         if not same_place(folder, self._url_of(prefix)):
             self._moved[prefix] = folder
 

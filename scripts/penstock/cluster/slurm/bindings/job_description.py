@@ -50,10 +50,10 @@ def _fixed(**row: object) -> Callable[[str], Mapping[str, object]]:
 
 def _warned(value: str) -> Mapping[str, object] | None:
     """`B:USR1@120`: a signal for the batch script alone, so many seconds before the end of its time."""
-    if (parts := _WARNING.fullmatch(value)) is None:
+    if (match := _WARNING.fullmatch(value)) is None:
         return None
-    number = int(signal.Signals[f"SIG{parts[1]}"])
-    return {"signal": {"signal": number, "time": int(parts[2]), "batch_only": True}}
+    number = int(signal.Signals[f"SIG{match[1]}"])
+    return {"signal": {"signal": number, "time": int(match[2]), "batch_only": True}}
 
 
 _OPTIONS: Mapping[str, Callable[[str], Mapping[str, object] | None]] = {
