@@ -17,7 +17,7 @@ from tests.contracts.source_contract import drain, entry_of, listing, read
 from penstock.core.errors import ObjectError, PreflightError, SourceChangedError
 from penstock.sources.port import HardLinked
 from penstock.sources.posix import source as posix
-from penstock.sources.posix.file_range import changed
+from penstock.sources.posix.file_range import changed_error
 from penstock.sources.posix.hard_links import HardLinks
 from penstock.sources.posix.reader import FOLDERS_KEPT, PosixReader
 from penstock.sources.posix.source import PosixSource
@@ -450,5 +450,5 @@ def test_empty_folders_are_counted(tmp_path: Path) -> None:
     ],
 )
 def test_a_change_is_said_in_words(found: str, why: str) -> None:
-    error = changed("f", "3000000-1704070928000000000-9-7", found)
+    error = changed_error("f", "3000000-1704070928000000000-9-7", found)
     assert re.fullmatch(why, error.why)

@@ -1,4 +1,9 @@
-"""One range of a file of a POSIX source, and the check that the file is still as it was listed."""
+"""A range of an open file of a POSIX source, read in order; checks that the file is still the listed one.
+
+`reader` opens files and hands their descriptors over; `sparse` reads those with holes. This module reads from
+and closes descriptors, and touches nothing else. An operating system's error becomes one of penstock's, by
+what a caller can do about it (`source_error`): list anew, leave the object out, change a limit, or retry.
+"""
 
 from __future__ import annotations
 
@@ -17,16 +22,99 @@ if TYPE_CHECKING:
     from penstock.core.model import Claim
 
 CHANGED = frozenset({errno.ENOENT, errno.ENOTDIR, errno.ELOOP, errno.ENXIO})
+"""Errors of a file that was removed or replaced since it was listed."""
 REFUSED = frozenset({errno.EACCES, errno.EPERM, errno.ENAMETOOLONG, errno.EINVAL, errno.EISDIR})
+"""Errors that another attempt meets again."""
+_TOKEN = re.compile(r"(\d+)-(-?\d+)-(-?\d+)-(\d+)")
+
+
+class PosixBody:
+    """The bytes `[offset, offset + length)` of one file: a `port.Body`. It owns the descriptor `fd` until
+    `close` or `abandon`. `status`: the stat of the file when it was opened and was the listed one."""
+
+    __slots__ = ("_at", "_fd", "_key", "_left", "_status")
+
+    claims: Sequence[Claim] = ()
+    """A file system states no checksums."""
+
+    def __init__(self, fd: int, key: str, status: os.stat_result, offset: int, length: int) -> None:
+        self._fd, self._key, self._status, self._at, self._left = fd, key, status, offset, length
+
+    def readinto(self, buffer: memoryview) -> int:
+        """Fill `buffer`, or its beginning; 0 at the end of the range alone. Raises SourceChangedError for a
+        file that ends before the range does, and as `source_error`."""
+        left = self._left
+        if not left:
+            return 0
+        if len(buffer) > left:
+            buffer = buffer[:left]
+        try:
+            count = os.preadv(self._fd, (buffer,), self._at)
+        except OSError as error:
+            raise source_error(error, self._key) from None
+        if not count:
+            raise SourceChangedError("the file is shorter than it was listed", where=self._key)
+        self._at += count
+        self._left = left - count
+        return count
+
+    def close(self) -> None:
+        """Close the descriptor. Raises SourceChangedError where the whole range was read and the file is
+        another than when it was opened; after a part of the range nothing is checked."""
+        fd, self._fd = self._fd, -1
+        if fd < 0:
+            return
+        try:
+            if not self._left:
+                require_unchanged(os.fstat(fd), self._status, self._key)
+        except OSError as error:
+            raise source_error(error, self._key) from None
+        finally:
+            os.close(fd)
+
+    def abandon(self) -> None:
+        """Close the descriptor without the check."""
+        fd, self._fd = self._fd, -1
+        if fd >= 0:
+            os.close(fd)
 
 
 def token(found: os.stat_result) -> str:
-    """The version token of a file: all four together, or it is another file."""
+    """The version token of a file: size, times and inode. Where any of them differs, the file is another."""
     return f"{found.st_size}-{found.st_mtime_ns}-{found.st_ctime_ns}-{found.st_ino}"
 
 
-def failure(error: OSError, key: str) -> PenstockError:
-    """What an operating system's error means for one object."""
+def require_unchanged(now: os.stat_result, then: os.stat_result, key: str) -> None:
+    """Raises SourceChangedError where the tokens of two stats of the object `key` differ."""
+    # Numbers: making two texts would cost as much as the fstat.
+    if (
+        now.st_mtime_ns != then.st_mtime_ns
+        or now.st_ctime_ns != then.st_ctime_ns
+        or now.st_size != then.st_size
+        or now.st_ino != then.st_ino
+    ):
+        raise changed_error(key, token(then), token(now))
+
+
+def changed_error(key: str, listed: str, now: str) -> SourceChangedError:
+    """The error to raise for the object `key`, which had the token `listed` and has the token `now`."""
+    return SourceChangedError(
+        "the file changed since it was listed",
+        where=key,
+        why=_difference(listed, now),
+    )
+
+
+def source_error(error: OSError, key: str) -> PenstockError:
+    """The error to raise for the object `key`, of which the operating system raised `error`.
+
+    | error                  | becomes            |
+    |------------------------|--------------------|
+    | CHANGED                | SourceChangedError |
+    | REFUSED                | ObjectError        |
+    | ENOMEM                 | FailedError        |
+    | EXHAUSTED, any other   | TransientError     |
+    """
     why = error.strerror or str(error)
     if error.errno in CHANGED:
         return SourceChangedError("the file is no longer there as it was listed", where=key, why=why)
@@ -44,16 +132,8 @@ def failure(error: OSError, key: str) -> PenstockError:
     return TransientError("reading the file failed", where=key, why=why)
 
 
-def changed(key: str, listed: str, now: str) -> SourceChangedError:
-    return SourceChangedError(
-        "the file changed since it was listed",
-        where=key,
-        why=_difference(listed, now),
-    )
-
-
 def _difference(listed: str, found: str) -> str:
-    """What a person sees of it, of two tokens (`token`)."""
+    """In words, how two tokens differ; "" where one is no token of a file."""
     before, now = (_TOKEN.fullmatch(text) for text in (listed, found))
     if before is None or now is None:
         return ""
@@ -63,61 +143,3 @@ def _difference(listed: str, found: str) -> str:
         then, written = (timestamps.local(int(match[2]) / timestamps.SECOND) for match in (before, now))
         return f"written {then} then, {written} now" if then != written else "written again within a second"
     return "its size and time are the same, and it was replaced or its attributes were set"
-
-
-_TOKEN = re.compile(r"(\d+)-(-?\d+)-(-?\d+)-(\d+)")
-
-
-def unchanged(now: os.stat_result, then: os.stat_result, key: str) -> None:
-    # The token's parts, compared as numbers: its text costs as much as the call.
-    if (
-        now.st_mtime_ns != then.st_mtime_ns
-        or now.st_ctime_ns != then.st_ctime_ns
-        or now.st_size != then.st_size
-        or now.st_ino != then.st_ino
-    ):
-        raise changed(key, token(then), token(now))
-
-
-class PosixBody:
-    """One range of one file."""
-
-    __slots__ = ("_at", "_fd", "_key", "_left", "_status")
-
-    claims: Sequence[Claim] = ()
-
-    def __init__(self, fd: int, key: str, status: os.stat_result, offset: int, length: int) -> None:
-        self._fd, self._key, self._status, self._at, self._left = fd, key, status, offset, length
-
-    def readinto(self, buffer: memoryview) -> int:
-        left = self._left
-        if not left:
-            return 0
-        if len(buffer) > left:
-            buffer = buffer[:left]
-        try:
-            count = os.preadv(self._fd, (buffer,), self._at)
-        except OSError as error:
-            raise failure(error, self._key) from None
-        if not count:
-            raise SourceChangedError("the file is shorter than it was listed", where=self._key)
-        self._at += count
-        self._left = left - count
-        return count
-
-    def close(self) -> None:
-        fd, self._fd = self._fd, -1
-        if fd < 0:
-            return
-        try:
-            if not self._left:
-                unchanged(os.fstat(fd), self._status, self._key)
-        except OSError as error:
-            raise failure(error, self._key) from None
-        finally:
-            os.close(fd)
-
-    def abandon(self) -> None:
-        fd, self._fd = self._fd, -1
-        if fd >= 0:
-            os.close(fd)

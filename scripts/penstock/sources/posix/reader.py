@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 
 from penstock.core.errors import SourceChangedError, TransientError
 from penstock.fs.safe_open import EXHAUSTED, OPEN_FOLDER, folders_kept
-from penstock.sources.posix.file_range import PosixBody, changed, failure, token, unchanged
+from penstock.sources.posix.file_range import PosixBody, changed_error, require_unchanged, source_error, token
 from penstock.sources.posix.sparse import SparseBody, data_bytes
 
 if TYPE_CHECKING:
@@ -54,7 +54,7 @@ def _as_listed(fd: int, entry: Entry) -> os.stat_result:
         raise SourceChangedError("no longer a regular file", where=entry.key)
     now = token(status)
     if now != entry.token:
-        raise changed(entry.key, entry.token, now)
+        raise changed_error(entry.key, entry.token, now)
     return status
 
 
@@ -78,7 +78,7 @@ class PosixReader:
                 os.posix_fadvise(fd, offset, length, os.POSIX_FADV_SEQUENTIAL)
         except OSError as error:
             os.close(fd)
-            raise failure(error, key) from None
+            raise source_error(error, key) from None
         except BaseException:
             os.close(fd)
             raise
@@ -95,9 +95,9 @@ class PosixReader:
             size = os.readv(fd, (buffer,))
             if size != entry.size:
                 return None
-            unchanged(os.fstat(fd), status, entry.key)
+            require_unchanged(os.fstat(fd), status, entry.key)
         except OSError as error:
-            raise failure(error, entry.key) from None
+            raise source_error(error, entry.key) from None
         finally:
             os.close(fd)
         return buffer[:size], ()
@@ -122,7 +122,7 @@ class PosixReader:
             same = stat.S_ISREG(found.st_mode) and found.st_size == size
             return data_bytes(fd, found) if same else size
         except OSError as error:
-            raise failure(error, key) from None
+            raise source_error(error, key) from None
         finally:
             os.close(fd)
 
@@ -145,7 +145,7 @@ class PosixReader:
                 fd = below
             return last not in os.listdir(fd)
         except OSError as error:
-            raise failure(error, key) from None
+            raise source_error(error, key) from None
         finally:
             os.close(fd)
 
@@ -166,7 +166,7 @@ class PosixReader:
         if error.errno == errno.ELOOP and self._follow:
             path = beneath(self._root, key)
         elif error.errno != errno.ESTALE and error.errno not in EXHAUSTED:
-            raise failure(error, key) from None
+            raise source_error(error, key) from None
         if path is None:
             raise SourceChangedError("the link leads out of the source's root", where=key)
         try:
@@ -175,7 +175,7 @@ class PosixReader:
             parent, _, name = path.rpartition("/")
             return os.open(name, FILE, dir_fd=self._folder(parent))
         except OSError as second:
-            raise failure(second, key) from None
+            raise source_error(second, key) from None
 
     def _folder(self, path: str) -> int:
         """A kept descriptor of a folder, opened name by name from the nearest one kept."""

@@ -13,7 +13,7 @@ import os
 from functools import cache
 
 from penstock.fs.capabilities import traits_of_device
-from penstock.sources.posix.file_range import PosixBody, failure
+from penstock.sources.posix.file_range import PosixBody, source_error
 
 NOT_TOLD = frozenset({errno.EINVAL, errno.EOPNOTSUPP, errno.ENOSYS, errno.ENOTTY})
 
@@ -62,7 +62,7 @@ class SparseBody(PosixBody):
             if error.errno == errno.ENXIO:
                 self._in_gap = True
             elif error.errno not in NOT_TOLD:
-                raise failure(error, self._key) from None
+                raise source_error(error, self._key) from None
             return
         if hole > at:
             self._until = min(hole, end)
