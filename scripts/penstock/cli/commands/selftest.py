@@ -1,4 +1,9 @@
-"""`penstock selftest`: what a folder's file system does, as a table that can be sent to an administrator."""
+"""`penstock selftest`: tries what a folder's file system does, and prints a table for its administrator.
+
+`doctor.selftest.selftest` does the work: in a hidden folder of that folder and in one of TMPDIR, both removed
+at the end, with at most 1 GiB and ten minutes; with SLURM also by a process on each of two nodes. This module
+finds the folder and the cluster, prints, and writes the session's receipt.
+"""
 
 from __future__ import annotations
 
@@ -18,7 +23,8 @@ if TYPE_CHECKING:
     from penstock.config.settings import ClusterConfig
 
 CONTRADICTED = 4
-"""The exit status where something is not as the table of file systems, or penstock itself, says."""
+"""The exit status where a check has another result than the file system's row of `fs.kinds`, or penstock
+itself, wants."""
 
 EXAMPLES = ("penstock selftest /beegfs/datasets", "penstock selftest --json")
 
@@ -35,22 +41,24 @@ def arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(parsed: argparse.Namespace, session: Session) -> int:
-    """0, or CONTRADICTED. Raises PreflightError (3) where no folder can be made there."""
+    """0, or CONTRADICTED. Raises ConfigError and PreflightError: as `_folder`, and where nothing can be made
+    in the folder, or `--fill-quota` finds no quota that is the folder's own."""
     from penstock.cluster.registry import start_together
     from penstock.core import human
     from penstock.doctor.selftest import selftest, two_nodes
 
     folder, cluster = _folder(parsed, session), _cluster(parsed, session)
 
-    def said(stage: str) -> None:
+    def report(stage: str) -> None:
         if parsed.progress != "off" and sys.stderr.isatty():
             output.say(f"selftest: {stage} ...")
 
-    def together(place: Path) -> Sequence[subprocess.Popen[bytes]]:
-        found = start_together(cluster, ["selftest-peer", str(place)], two_nodes.NODES, two_nodes.SECONDS)
-        return [] if found is None else [found]
+    def start_peers(place: Path) -> Sequence[subprocess.Popen[bytes]]:
+        """As `selftest.StartPeers`."""
+        peers = start_together(cluster, ["selftest-peer", str(place)], two_nodes.NODES, two_nodes.SECONDS)
+        return [] if peers is None else [peers]
 
-    result = selftest.run(folder, session.stop.wait, said, together, fill_quota=parsed.fill_quota)
+    result = selftest.run(folder, session.stop.wait, report, start_peers, fill_quota=parsed.fill_quota)
     session.receipt(result)
     if session.as_json:
         output.show_json(result)
@@ -65,9 +73,9 @@ def run(parsed: argparse.Namespace, session: Session) -> int:
 
 
 def _folder(parsed: argparse.Namespace, session: Session) -> Path:
-    """The one that is named, or the configured target's root. Where there is a configuration, it is checked
-    in any case. Raises ConfigError, also for a folder below none of the site's roots: a selftest writes up to
-    1 GiB there; PreflightError where it is no folder."""
+    """The folder that the command line names, or else `target.root`. Raises ConfigError for a configuration
+    that is wrong, also where it is not needed, and for a folder below none of the site's roots, since a
+    selftest writes there; PreflightError for what is no folder."""
     from penstock.config import loader
     from penstock.core.errors import PreflightError
 
@@ -84,7 +92,7 @@ def _folder(parsed: argparse.Namespace, session: Session) -> Path:
 
 
 def _cluster(parsed: argparse.Namespace, session: Session) -> ClusterConfig:
-    """The configuration's; where there is none, the backend that is named, with nothing asked of it."""
+    """The configuration's cluster; where there is none, the backend of the command line with all defaults."""
     from penstock.config.settings import ClusterConfig
 
     if file_choice.chosen(parsed.config) is not None:

@@ -1,4 +1,8 @@
-"""`penstock selftest-writer`: the writer that a selftest kills."""
+"""`penstock selftest-writer`: the process that a selftest starts in order to kill it while it writes.
+
+A hidden command: `doctor.selftest.killed_writer` starts it in a folder of its own, and looks afterwards
+whether a partial file has a final name. It writes into that folder alone.
+"""
 
 from __future__ import annotations
 
@@ -17,7 +21,7 @@ def arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(parsed: argparse.Namespace, session: Session) -> int:  # noqa: ARG001 (as every command)
-    """Write until killed."""
+    """Write a few dozen files slowly. 0 once they are written: where nobody killed the process by then."""
     from penstock.doctor.selftest import killed_writer
 
     killed_writer.write(parsed.folder)

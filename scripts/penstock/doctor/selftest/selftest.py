@@ -39,7 +39,7 @@ if TYPE_CHECKING:
 
     from penstock.fs.capabilities import StorageFacts
 
-    Together = Callable[[Path], "Sequence[subprocess.Popen[bytes]]"]
+    StartPeers = Callable[[Path], "Sequence[subprocess.Popen[bytes]]"]
     """Starts `penstock selftest-peer` in this folder on two nodes; none where there are no other nodes.
     Raises PenstockError."""
 
@@ -75,7 +75,7 @@ def run(
     folder: Path,
     wait: Callable[[float], None],
     said: Callable[[str], None],
-    together: Together,
+    start_peers: StartPeers,
     *,
     fill_quota: bool = False,
 ) -> SelftestResult:
@@ -110,7 +110,7 @@ def run(
             "a cold read": lambda: measurements.cold_read(place, store, budget),
             "a writer that is killed": lambda: killed_writer.kills(place, budget),
             "a small staging": lambda: small_staging.staged(place, source, budget),
-            two_nodes.ABOUT: lambda: _two_nodes(place, together, budget),
+            two_nodes.ABOUT: lambda: _two_nodes(place, start_peers, budget),
         }
         if fill_quota:
             stages[full_quota.ABOUT] = lambda: full_quota.filled(place, facts(folder).free_bytes, budget)
@@ -167,9 +167,9 @@ def _require_quota(folder: Path, seen: StorageFacts) -> None:
         )
 
 
-def _two_nodes(place: Path, together: Together, budget: Budget) -> Iterator[CheckResult]:
+def _two_nodes(place: Path, start_peers: StartPeers, budget: Budget) -> Iterator[CheckResult]:
     try:
-        processes = together(place)
+        processes = start_peers(place)
     except PenstockError as error:
         yield CheckResult(two_nodes.ABOUT, f"not tried: {error.what}", "note", mend=error.hint)
         return
