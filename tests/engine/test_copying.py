@@ -16,9 +16,9 @@ from tests.support.s3server import S3Server
 
 from penstock.core.errors import FailedError, InterruptedRunError, NoSpaceError
 from penstock.core.model import Copied, Reuse
-from penstock.engine.copy_shard import settled
 from penstock.engine.records import journal
 from penstock.engine.records.copied_rows import CopiedRows
+from penstock.engine.rows_left import need_no_copy
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -278,14 +278,14 @@ def test_staging_that_is_gone_is_one_clear_error(tmp_path: Path, source: Path) -
 
 
 @pytest.mark.parametrize("voids", [frozenset[int](), frozenset({7, 60_000})])
-def test_which_rows_are_settled_costs_no_memory_of_its_own(voids: frozenset[int]) -> None:
+def test_which_rows_need_no_copy_costs_no_memory_of_its_own(voids: frozenset[int]) -> None:
     """A set of all rows that are done would be 70 MB for each million."""
     done = CopiedRows()
     for row in range(1, 50_000):
         done.add(Copied(row, "xxh3_128:" + "0" * 32, "size", "", "h", "a"))
     tracemalloc.start()
     try:
-        rows = settled(done, voids)
+        rows = need_no_copy(done, voids)
         assert [row in rows for row in (0, 1, 7, 49_999, 50_000, 60_000)] == [
             *(False, True, True, True, False),
             bool(voids),

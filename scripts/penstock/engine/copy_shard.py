@@ -1,7 +1,11 @@
 """Copies one shard into staging: every row whole and checked, or named with the reason.
 
-A row is in the journal only when its bytes are durable, so any end of this process (kill -9, a
-power cut) costs at most the rows of the last seconds, and the next attempt goes on from there.
+An element calls it for a shard of `copy` (`jobs.element_work`), and repair for the files that it fetches. It
+reads the sources, writes below the task's `data` and into the shard's journals, and starts worker processes,
+which are gone when it returns.
+
+A row is in the journal only when its bytes are durable, so any end of this process (kill -9, a power cut)
+costs at most the rows of the last seconds, and the next attempt goes on from there.
 """
 
 from __future__ import annotations
@@ -10,11 +14,10 @@ from contextlib import ExitStack, closing
 from typing import TYPE_CHECKING, Any
 
 from penstock.core.errors import IMPOSSIBLE, FailedError
-from penstock.core.model import Pin
 from penstock.engine.credential_renewal import Credentials
 from penstock.engine.linking import link_rows
 from penstock.engine.records import journal
-from penstock.engine.records.amendments import Amendments
+from penstock.engine.rows_left import RowsLeft
 from penstock.engine.shard_run import PoolRun
 from penstock.engine.tasks import Outcome
 from penstock.engine.transfer.multipart import Multipart
@@ -22,16 +25,15 @@ from penstock.engine.workers import sizing
 from penstock.engine.workers.work_kinds import CopyWork
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Collection, Container, Iterable, Iterator, Sequence
+    from collections.abc import Callable, Iterable, Iterator
 
-    from penstock.core.model import Entry
     from penstock.engine.linking import LinkedRows
     from penstock.engine.records.journal_flusher import Keeper
     from penstock.engine.tasks import Batch, BatchAnswer, CopyTask, Report, StopCheck
     from penstock.fs.capabilities import StorageFacts
     from penstock.host.pacing import Allowances
 
-VIEW = 128
+BATCHES_SEARCHED = 128
 """How many pending batches are searched for one in a folder where no other stream writes (some MiB of
 memory)."""
 
@@ -43,10 +45,10 @@ def copy_shard(
     ops: Callable[[], float] | None = None,
     share: Allowances | None = None,
 ) -> Outcome:
-    """Copy what the journals do not have yet. Rows that fail are in the outcome's `failures`;
-    the others are done. `ops` is called several times a second for the metadata operations a second that
-    the workers may make on the target; None: there is no budget. `share`: what they may read of the source;
-    None: `engine.limit` alone holds.
+    """Copy what the journals do not have yet. Rows that fail are in the outcome's `failures`; the others are
+    done. `ops` is called several times a second, and gives the metadata operations a second that the workers
+    may make on the target; None: there is no budget. `share`: the bytes and requests a second that they may
+    ask of the source; None: `engine.limit` alone holds.
 
     Raises NoSpaceError at once when the target is full, InterruptedRunError after a tidy stop,
     FailedError for what concerns more than a row (fenced, a failed barrier, dying workers); what
@@ -56,88 +58,132 @@ def copy_shard(
     multipart = Multipart(task, outcome)
     units = multipart.units(task.shard.rows, task.shard.bytes)
     with closing(PoolRun(outcome, task.engine, task.shard, report, units)) as run:
-        _copy(task, run, multipart, stop, ops, share)
+        _Attempt(task, run, multipart, stop, ops, share).copy()
     return outcome
 
 
-def _copy(
-    task: CopyTask,
-    run: PoolRun,
-    multipart: Multipart,
-    stop: StopCheck,
-    ops: Callable[[], float] | None,
-    share: Allowances | None,
-) -> None:
-    outcome = run.outcome
-    with ExitStack() as stack:
+class _Attempt:
+    """The phases of one call: what is left, linked, fetched by the workers, and whether no row is missing."""
+
+    def __init__(
+        self,
+        task: CopyTask,
+        run: PoolRun,
+        multipart: Multipart,
+        stop: StopCheck,
+        ops: Callable[[], float] | None,
+        share: Allowances | None,
+    ) -> None:
+        self._task, self._run, self._multipart, self._stop = task, run, multipart, stop
+        self._ops, self._share, self._outcome = ops, share, run.outcome
+
+    def copy(self) -> None:
         # Imported and opened while the workers start.
         from penstock.engine.records.journal_flusher import Keeper
-        from penstock.tables.shards import numbered
         from penstock.target.barrier import Barrier
 
-        storage = _target(task, outcome)
-        barrier = stack.enter_context(Barrier(task.data)) if outcome.durability == "syncfs" else None
-        left = _Left(task, multipart, outcome)
-        credentials = Credentials(task.dataset)
-        work = _work(task, outcome.durability, storage.traits.preallocate, credentials.current)
-        if not left.rows:
-            outcome.why = "nothing is left to do"
-            run.report(outcome.resumed_files, outcome.resumed_bytes, 0)
-            return
-        book = journal.Journal(
-            task.journals,
-            shard_digest=task.shard.digest,
-            run=task.run,
-            attempt=task.attempt,
-            host=task.host,
-        )
-        stack.callback(book.close)
-        keeper = stack.enter_context(Keeper(book, barrier))
+        task, run, outcome = self._task, self._run, self._outcome
+        with ExitStack() as stack:
+            storage = _target(task, outcome)
+            barrier = stack.enter_context(Barrier(task.data)) if outcome.durability == "syncfs" else None
+            left = RowsLeft(task, self._multipart, outcome)
+            credentials = Credentials(task.dataset)
+            work = _work(task, outcome.durability, storage.traits.preallocate, credentials.current)
+            if not left.rows:
+                outcome.why = "nothing is left to do"
+                run.report(outcome.resumed_files, outcome.resumed_bytes, 0)
+                return
+            keeper = stack.enter_context(Keeper(_journal(task, stack), barrier))
+            linked = self._link(left, work, keeper)
+            if not left.rows:
+                keeper.close()
+                run.rest()
+                outcome.why = "what was left to do was linked"
+                return
+            self._start(left, work, storage, linked.bytes)
+            try:
+                self._fetch(left, work, keeper, credentials)
+            finally:
+                # Also on the way out with an error: what was done is made durable and recorded.
+                keeper.close()
+        outcome.amended, outcome.gone = left.amendments.changed, left.amendments.gone
+        _require_every_row(task, outcome, left.rows + linked.count)
+
+    def _link(self, left: RowsLeft, work: CopyWork, keeper: Keeper) -> LinkedRows:
+        """Link what is of the release that the task names; these rows are not left any more."""
+        from penstock.tables.shards import numbered
+
+        task, run, outcome = self._task, self._run, self._outcome
         run.total = outcome.resumed_bytes + left.bytes
         linked = link_rows(
-            task, work, numbered(task.rows), left.unlinked, keeper, outcome, run.tell, stop, ops
+            task, work, numbered(task.rows), left.unlinked, keeper, outcome, run.tell, self._stop, self._ops
         )
-        left.drop(linked)
-        if not left.rows:
-            keeper.close()
-            run.rest()
-            outcome.why = "what was left to do was linked"
-            return
-        units = multipart.units(left.rows, left.bytes)
+        left.remove(linked)
+        return linked
+
+    def _start(self, left: RowsLeft, work: CopyWork, storage: StorageFacts, before: int) -> None:
+        """Give the workers their setup, in a number that suits what is left. `before`: bytes linked."""
+        task, run, share = self._task, self._run, self._share
+        units = self._multipart.units(left.rows, left.bytes)
         large = units > left.rows
         run.start(
             work,
             rows=units,
             total=left.bytes,
-            local=outcome.durability != "fsync" and storage.traits.local and _local_sources(task),
+            local=self._outcome.durability != "fsync" and storage.traits.local and _local_sources(task),
             each=sizing.EACH_LARGE if large else sizing.EACH,
             ahead=share is None and _ahead(task, left.rows, left.bytes),
-            ops=ops,
+            ops=self._ops,
             share=share,
-            before=linked.bytes,
+            before=before,
         )
         run.tuner.probing = large
+
+    def _fetch(self, left: RowsLeft, work: CopyWork, keeper: Keeper, credentials: Credentials) -> None:
+        """Have the workers copy what is left, in rounds while objects change (`changed: follow`). `keeper`
+        gets the journal's lines of what was done."""
+        from penstock.engine.batches import batches
+
+        task, run, multipart, outcome = self._task, self._run, self._multipart, self._outcome
+        follow = None
+        if task.dataset.changed == "follow":
+            from penstock.engine.change_following import Following
+
+            follow = Following(task, outcome, credentials, work.writer, left.amendments)
+
+        def take(batch: Batch, answer: BatchAnswer) -> None:
+            """Record what a worker did. `part_failures`: None for a batch of whole files."""
+            part_failures = multipart.take(batch, answer)
+            if answer.rows:
+                keeper.add(answer.results, 0 if part_failures is None else answer.bytes)
+            failures = answer.failures if part_failures is None else part_failures
+            run.fail(follow.sort(failures) if follow else failures)
+            if part_failures is None:
+                outcome.add(answer)
+
+        def idle() -> None:
+            keeper.check()
+            if follow:
+                follow.check()
+            credentials.tend(run.pool)
+
+        def next_round() -> Iterator[Batch] | None:
+            """The rows whose object changed, in the version that it has now; None: there is no such row."""
+            if not follow or not follow.waiting:
+                return None
+            chosen, lines = follow.round(left.entries(follow.waiting), run.fail, self._stop)
+            keeper.add(lines)
+            return batches(left.groups(), _AllBut(chosen), len(chosen), outcome.workers, multipart)
+
         multipart.waiting = lambda: keeper.waiting
-        try:
-            _fetch(task, run, multipart, left, keeper, credentials, work, stop)
-        finally:
-            # Also on the way out with an error: what was done is made durable and recorded.
-            keeper.close()
-    changes = left.changes
-    outcome.amended, outcome.gone = changes.changed, changes.gone
-    missing = left.rows + linked.count - outcome.files - len(outcome.failures)
-    if missing:
-        raise FailedError(
-            "rows are missing at the end of a shard",
-            where=str(task.rows),
-            why=f"{missing} rows",
-            hint=IMPOSSIBLE,
-        )
+        keeper.add("".join(journal.amend_line(row, pin) for row, pin in left.whole_giants.items()).encode())
+        jobs = batches(left.groups(), left.done, left.rows, outcome.workers, multipart)
+        run.go(jobs, take, idle, self._stop, view=BATCHES_SEARCHED, first=multipart, again=next_round)
 
 
 def _target(task: CopyTask, outcome: Outcome) -> StorageFacts:
-    """What staging's file system does, without what plan saw refused; how its files become durable is in the
-    outcome. Raises FailedError where staging is not there."""
+    """What staging's file system can do, without what plan saw refused. Sets in the outcome how files become
+    durable. Raises FailedError where staging is not there."""
     from penstock.fs.capabilities import facts
     from penstock.fs.probe.judgement import limited
 
@@ -153,152 +199,13 @@ def _target(task: CopyTask, outcome: Outcome) -> StorageFacts:
     return storage
 
 
-class _Left:
-    """The rows that are left to be copied, as the shard's journals have it; each in the version of its object
-    that was pinned last."""
-
-    def __init__(self, task: CopyTask, multipart: Multipart, outcome: Outcome) -> None:
-        """Counts in the outcome what earlier attempts did. Raises as `journal.replay`."""
-        journal.settle(task.journals, task.shard.digest, run=task.run, host=task.host)
-        done = journal.replay(task.journals, task.shard.digest, outcome.warnings, multipart.unfinished)
-        self._path, self._taken_back = task.rows, multipart.unfinished.taken_back
-        self.changes = Amendments.read(task.journals, task.shard.digest, done)
-        self.ended = settled(done, self.changes.voids)
-        self.rows, self.bytes = task.shard.rows, task.shard.bytes
-        if done or self.changes or multipart.unfinished.parts:
-            self.rows, self.bytes = _count_done(self.groups(), self.ended, multipart, outcome)
-        # Who copies a giant whole says of which version, also where it is the planned one.
-        wholes = {row for row in self.changes.wholes if row not in self.ended}
-        self.joined = {row: Pin.planned(entry) for row, entry in self.entries(wholes).items()}
-        """The versions of giants that this attempt copies whole: they have to be recorded first."""
-        self.changes.pins |= self.joined
-        outcome.amended, outcome.gone = self.changes.changed, self.changes.gone
-        self.unlinked = _Either(self.ended, self.changes.pins.keys() | self._taken_back)
-        """The rows that need not, or may not, be linked."""
-
-    def groups(self) -> Iterator[Sequence[Entry]]:
-        """All rows of the shard. What was linked and did not read back as it should is to be copied, or it
-        would be linked for ever."""
-        from penstock.tables.shards import read_shard
-
-        return _without_links(self.changes.rows(read_shard(self._path)), self._taken_back)
-
-    def entries(self, rows: Collection[int]) -> dict[int, Entry]:
-        """Of these rows, by their number."""
-        if not rows:
-            return {}
-        numbered = enumerate(entry for group in self.groups() for entry in group)
-        return {row: entry for row, entry in numbered if row in rows}
-
-    def drop(self, linked: LinkedRows) -> None:
-        """These are done now."""
-        if linked.count:
-            self.ended = _Either(self.ended, linked)
-            self.rows, self.bytes = self.rows - linked.count, self.bytes - linked.bytes
-
-
-def _fetch(
-    task: CopyTask,
-    run: PoolRun,
-    multipart: Multipart,
-    left: _Left,
-    keeper: Keeper,
-    credentials: Credentials,
-    work: CopyWork,
-    stop: StopCheck,
-) -> None:
-    """Have the workers, which were started, copy what is left; `keeper` gets the lines of what was done."""
-    from penstock.engine.batches import batches
-
-    outcome, follow = run.outcome, None
-    if task.dataset.changed == "follow":
-        from penstock.engine.change_following import Following
-
-        follow = Following(task, outcome, credentials, work.writer, left.changes)
-
-    def take(batch: Batch, answer: BatchAnswer) -> None:
-        of_parts = multipart.take(batch, answer)
-        if answer.rows:
-            keeper.add(answer.results, 0 if of_parts is None else answer.bytes)
-        failures = answer.failures if of_parts is None else of_parts
-        run.fail(follow.sort(failures) if follow else failures)
-        if of_parts is None:
-            outcome.add(answer)
-
-    def idle() -> None:
-        keeper.check()
-        if follow:
-            follow.check()
-        credentials.tend(run.pool)
-
-    def again() -> Iterator[Batch] | None:
-        """The rows of a further round, of the version that they have now."""
-        if not follow or not follow.waiting:
-            return None
-        chosen, lines = follow.round(left.entries(follow.waiting), run.fail, stop)
-        keeper.add(lines)
-        return batches(left.groups(), _AllBut(chosen), len(chosen), outcome.workers, multipart)
-
-    keeper.add("".join(journal.amend_line(row, pin) for row, pin in left.joined.items()).encode())
-    jobs = batches(left.groups(), left.ended, left.rows, outcome.workers, multipart)
-    run.go(jobs, take, idle, stop, view=VIEW, first=multipart, again=again)
-
-
-def _count_done(
-    shard: Iterable[Sequence[Entry]], done: Container[int], multipart: Multipart, outcome: Outcome
-) -> tuple[int, int]:
-    """How many rows are left, and their bytes."""
-    row = rows = total = 0
-    begun = multipart.unfinished.parts
-    for group in shard:
-        for entry in group:
-            size = entry.length if entry.part >= 0 else entry.size
-            if row in done:
-                outcome.resumed_files += 1
-                outcome.resumed_bytes += size
-            else:
-                rows += 1
-                total += size - (multipart.resume(row, entry) if row in begun else 0)
-            row += 1
-    return rows, total
-
-
-def settled(done: Container[int], voids: Collection[int]) -> Container[int]:
-    """The rows that need no copy: those that are done, and those that stand for nothing. It takes no memory
-    of its own: a set of all would be 70 bytes a row."""
-    return _Either(done, voids) if voids else done
-
-
-class _Either:
-    """The rows of both."""
-
-    def __init__(self, done: Container[int], voids: Container[int]) -> None:
-        self._done, self._voids = done, voids
-
-    def __contains__(self, row: object) -> bool:
-        return row in self._done or row in self._voids
-
-
-class _AllBut:
-    """Every row but these."""
-
-    def __init__(self, rows: Iterable[int]) -> None:
-        self._rows = frozenset(rows)
-
-    def __contains__(self, row: object) -> bool:
-        return row not in self._rows
-
-
-def _without_links(shard: Iterator[Sequence[Entry]], rows: Collection[int]) -> Iterator[Sequence[Entry]]:
-    """The shard's rows, of which these are copied whatever lies on the target."""
-    if not rows:
-        yield from shard
-        return
-    row = 0
-    for group in shard:
-        numbered = enumerate(group, row)
-        row += len(group)
-        yield [entry._replace(reuse=None) if number in rows else entry for number, entry in numbered]
+def _journal(task: CopyTask, stack: ExitStack) -> journal.Journal:
+    """This attempt's journal, which `stack` closes."""
+    book = journal.Journal(
+        task.journals, shard_digest=task.shard.digest, run=task.run, attempt=task.attempt, host=task.host
+    )
+    stack.callback(book.close)
+    return book
 
 
 def _work(task: CopyTask, durability: str, preallocate: bool, credentials: list[Any]) -> CopyWork:
@@ -354,3 +261,25 @@ def _local_sources(task: CopyTask) -> bool:
         if not facts(Path(rest if mark else source.url)).traits.local:
             return False
     return True
+
+
+def _require_every_row(task: CopyTask, outcome: Outcome, wanted: int) -> None:
+    """Raises FailedError where fewer than the `wanted` rows are done or have failed."""
+    missing = wanted - outcome.files - len(outcome.failures)
+    if missing:
+        raise FailedError(
+            "rows are missing at the end of a shard",
+            where=str(task.rows),
+            why=f"{missing} rows",
+            hint=IMPOSSIBLE,
+        )
+
+
+class _AllBut:
+    """Every row but these."""
+
+    def __init__(self, rows: Iterable[int]) -> None:
+        self._rows = frozenset(rows)
+
+    def __contains__(self, row: object) -> bool:
+        return row not in self._rows
