@@ -199,9 +199,9 @@ def test_jobs_of_everybody_are_read_with_their_nodes(commands: Commands) -> None
         "92|92|CG|you|bio|long|(null)|None|x\n",
     )
     first, second, third = SlurmCommands().jobs()
-    assert (first.running, first.nodes, first.controls("1")) == (True, {"n1", "n2"}, True)
+    assert (first.running, first.nodes, first.has_controller("1")) == (True, {"n1", "n2"}, True)
     assert (second.job, second.array, second.running, second.name) == ("91", "90", False, "a|b")
-    assert (second.reason, second.controls("91"), second.controls("1")) == (
+    assert (second.reason, second.has_controller("91"), second.has_controller("1")) == (
         "QOSMaxJobsPerUserLimit",
         True,
         False,

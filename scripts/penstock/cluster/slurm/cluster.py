@@ -425,7 +425,7 @@ class SlurmCluster(Cluster):
         for options in filter(site.known, asked):
             able = placement.able(options, nodes, default)
             results |= dict.fromkeys(
-                controller_room.leaves_none(options, able, [own.node], own.memory, shares_memory=shares)
+                controller_room.stop_on_only_node(options, able, [own.node], own.memory, shares_memory=shares)
             )
         return list(results)
 
@@ -442,11 +442,11 @@ class SlurmCluster(Cluster):
             able = placement.able(options, nodes, default)
             if arrays:
                 own = job_environment.current()
-                why = own.proven and controller_room.kept_out(
+                why = own.proven and controller_room.why_kept_out(
                     options, able, jobs, arrays, own.job, own.memory, shares_memory=shares
                 )
             else:
-                stops = controller_room.leaves_none(
+                stops = controller_room.stop_on_only_node(
                     options, able, place, controller.memory, shares_memory=shares
                 )
                 why = stops[0].found if stops else ""

@@ -1,8 +1,13 @@
-"""Whether the job that the controller is, or is to be, keeps its own elements from starting.
+"""Whether a controller's own job keeps the elements of its run from starting, on SLURM.
 
-An element of a whole node never starts on a node where a controller has a core. Where each node that elements
-may use holds a controller, its own or another person's, all of them would wait until the first one's time is
-over: the one that was submitted last ends. A limit of one running job does the same.
+An element that takes a whole node never starts on a node where a controller's job has a core, and one of any
+size not where the controller leaves too little. Where each node that elements may use holds a controller, its
+own or another person's, all of these would wait for elements that cannot start until the first controller's
+time is over. The same holds where a limit admits so few jobs of an account that controllers are all of them.
+So preflight stops a controller whose job takes the only node (`stop_on_only_node`), and of controllers that
+wait for each other the one that was submitted last ends itself (`why_kept_out`).
+
+Both are decisions over nodes and jobs that `cluster.slurm.cluster` read from SLURM; nothing is touched.
 """
 
 from __future__ import annotations
@@ -20,30 +25,29 @@ if TYPE_CHECKING:
     from penstock.cluster.slurm.nodes import Node
     from penstock.config.settings import JobOptions
 
-NAMES = ("penstock-submit-", "penstock-look-")
+CONTROLLER_NAMES = ("penstock-submit-", "penstock-look-")
 """How the names of controllers' jobs begin (`workflow.controller_job`)."""
+MEMORY = 1 << 30
+"""Bytes that a controller has where its job does not say."""
 WAITS_FOR_NODES = re.compile(r"Resources|Priority|None|ReqNodeNotAvail|Nodes.required", re.IGNORECASE)
-"""Reasons of elements that wait for a node; not of those that wait for a moment, a licence or a person."""
-COUNTED = {
+"""SLURM's reasons of elements that wait for a node, not for a moment, a licence or a person."""
+LIMITS = {
     re.compile(r"QOSMax\w+PerUser"): ("user", "qos"),
     re.compile(r"QOSGrpJobsLimit"): ("qos",),
     re.compile(r"MaxJobsPerAccount"): ("account", "qos"),
     re.compile(r"AssocMaxJobsLimit"): ("user", "account"),
     re.compile(r"AssocGrpJobsLimit"): ("account",),
 }
-"""Reasons of elements that wait until other jobs have ended, and what these jobs have in common with them."""
+"""SLURM's reasons of elements that wait until other jobs have ended, to the fields of `QueuedJob` in which
+these jobs are equal to them."""
 HINT = (
     "run `penstock run` where it takes no such node (a login node), or give the controller another partition "
     "(cluster.steps.submit.partition)"
 )
 
 
-MEMORY = 1 << 30
-"""Bytes that a controller has where its job does not say."""
-
-
 class QueuedJob(NamedTuple):
-    """A job, or what waits of an array, as squeue shows it."""
+    """A job of squeue, or those of an array that wait together."""
 
     job: str
     array: str
@@ -53,24 +57,15 @@ class QueuedJob(NamedTuple):
     qos: str
     nodes: frozenset[str]
     reason: str
+    """Why it waits, in SLURM's word."""
     name: str
 
-    def controls(self, own: str) -> bool:
-        """Whether a controller is in it; the job `own` has one in any case."""
-        return self.name.startswith(NAMES) or self.job == own
+    def has_controller(self, own: str) -> bool:
+        """Whether a controller is in it, by its name; the job `own` has one in any case."""
+        return self.name.startswith(CONTROLLER_NAMES) or self.job == own
 
 
-def _common(reasons: Sequence[str]) -> list[Sequence[str]]:
-    """By what each of these limits counts jobs; [] where one of the reasons is another."""
-    counts = [[by for words, by in COUNTED.items() if words.match(reason)] for reason in reasons]
-    return [by for found in counts for by in found] if all(counts) else []
-
-
-def _alike(job: QueuedJob, waiting: QueuedJob, common: Sequence[Sequence[str]]) -> bool:
-    return any(all(getattr(job, name) == getattr(waiting, name) for name in by) for by in common)
-
-
-def leaves_none(
+def stop_on_only_node(
     elements: JobOptions,
     candidates: Sequence[Node],
     places: Sequence[str],
@@ -78,19 +73,21 @@ def leaves_none(
     *,
     shares_memory: bool,
 ) -> list[CheckResult]:
-    """Stops where a controller with so many bytes of memory on one of the nodes `places`, whichever it gets,
-    leaves none of the candidates to elements.
+    """Stops where the controller's job would run on the only node that elements may use, and would leave them
+    too little of it. `candidates`: the nodes that elements may use, also those that are down now
+    (`Node.away`); `places`: the names of those that the controller's job may get; `memory`: the bytes that it
+    has. `shares_memory`: on this cluster, a job that asks for no memory does not get all of the node's.
 
-    | candidates, away or not | elements                                        | verdict |
-    |-------------------------|-------------------------------------------------|---------|
-    | none, or more than one  | any                                             | none    |
-    | one, not among `places` | any                                             | none    |
-    | one, and it may hold    | fit beside a controller                         | none    |
-    | another place           |                                                 |         |
-    | one, the only place     | take whole nodes, or more than is left (`_fit`) | stop    |
+    | candidates        | places         | an element fits beside the controller (`_fits`) | result |
+    |-------------------|----------------|-------------------------------------------------|--------|
+    | none, or several  | any            | any                                             | none   |
+    | one               | any but it     | any                                             | none   |
+    | one               | it and another | any                                             | none   |
+    | one               | it alone       | yes                                             | none   |
+    | one               | it alone       | no                                              | a stop |
     """
     names = {node.name for node in candidates}
-    if len(names) != 1 or {*places} != names or _fit(elements, candidates[0], memory, shares_memory):
+    if len(names) != 1 or {*places} != names or _fits(elements, candidates[0], memory, shares_memory):
         return []
     (name,) = names
     return [
@@ -105,18 +102,7 @@ def leaves_none(
     ]
 
 
-def _fit(elements: JobOptions, node: Node, memory: int | None, shares_memory: bool) -> bool:
-    """Whether an element fits on the node beside a controller of one core and so much memory.
-    `shares_memory`: a job that asks for no memory does not get all of the node's."""
-    if elements.spec_cores is not None or elements.whole_nodes:
-        return False
-    if elements.memory is None and not shares_memory:
-        return False
-    left = node._replace(cpus=node.cpus - max(1, node.threads), memory=node.memory - (memory or MEMORY))
-    return fits(elements, left)
-
-
-def kept_out(
+def why_kept_out(
     elements: JobOptions,
     candidates: Sequence[Node],
     jobs: Sequence[QueuedJob],
@@ -126,49 +112,75 @@ def kept_out(
     *,
     shares_memory: bool,
 ) -> str:
-    """Why none of the waiting elements of these arrays can start while the job `own` of this controller runs,
-    which has so much memory, as others are taken to have; "" where one may, or another controller has to end
-    first.
+    """Why no waiting element of these arrays can start while this controller's job `own` runs; "" where an
+    element may start, or another controller has to end first. `jobs`: all of squeue. `memory`: the bytes that
+    this controller has; others are taken to have as many. `candidates`, `shares_memory`: as of
+    `stop_on_only_node`.
 
     | the elements wait for | candidates that are not away           | of those controllers  | then  |
     |-----------------------|----------------------------------------|-----------------------|-------|
     | anything else         | any                                    | any                   | ""    |
-    | a node                | one fits an element beside controllers | any                   | ""    |
+    | a node                | one holds no controller, or has room   | any                   | ""    |
+    |                       | for an element beside it               |                       |       |
     | a node                | all are kept by controllers            | a later one is there  | ""    |
     | a node                | all are kept by controllers            | this is the last      | why   |
     | an end of other jobs  | any; a running one is no controller    | any                   | ""    |
+    | an end of other jobs  | any; all running ones are controllers  | a later one is there  | ""    |
     | an end of other jobs  | any; all running ones are controllers  | this is the last      | why   |
 
-    "Other jobs" are those that the limit counts, which the reason names (COUNTED).
+    "Other jobs" are those that the limit counts (LIMITS).
     """
     waiting = [job for job in jobs if not job.running and job.array in arrays]
-    mine = next((job for job in jobs if job.running and job.job == own), None)
-    if not waiting or mine is None or any(job.running and job.array in arrays for job in jobs):
+    running = [job for job in jobs if job.running]
+    begun = any(job.array in arrays for job in running)
+    if not waiting or begun or all(job.job != own for job in running):
         return ""
     reasons = sorted({job.reason for job in waiting})
+    controllers: Sequence[QueuedJob] = ()
+    why = ""
     if all(map(WAITS_FOR_NODES.match, reasons)):
         usable = [node for node in candidates if not node.away]
-        keepers = [job for job in jobs if job.running and job.controls(own)]
-        kept = [node for node in usable if any(node.name in job.nodes for job in keepers)]
-        if (
-            not usable
-            or len(kept) < len(usable)
-            or any(_fit(elements, node, memory, shares_memory) for node in usable)
-        ):
+        controllers = _holding_all(usable, [job for job in running if job.has_controller(own)])
+        if controllers and any(_fits(elements, node, memory, shares_memory) for node in usable):
             return ""
-        names = {node.name for node in usable}
-        keepers = [job for job in keepers if job.nodes & names]
         away = host_list(sorted(node.name for node in candidates if node.away))
-        why = f"each node that elements may use now ({host_list(sorted(names))}) holds a controller's job"
+        names = host_list(sorted({node.name for node in usable}))
+        why = f"each node that elements may use now ({names}) holds a controller's job"
         why += f"; {away} cannot be used" if away else ""
-    elif common := _common(reasons):
-        keepers = [job for job in jobs if job.running and _alike(job, waiting[0], common)]
-        if not all(job.controls(own) for job in keepers):
-            return ""
+    elif limits := _limits(reasons):
+        counted = [job for job in running if _is_counted(job, waiting[0], limits)]
+        controllers = counted if all(job.has_controller(own) for job in counted) else ()
         why = f"this account may run no job beside controllers now ({', '.join(reasons)})"
-    else:
+    if all(job.job != own for job in controllers) or any(int(job.job) > int(own) for job in controllers):
         return ""
-    if own not in {job.job for job in keepers} or any(int(job.job) > int(own) for job in keepers):
-        return ""
-    numbers = ", ".join(job.job for job in keepers)
+    numbers = ", ".join(job.job for job in controllers)
     return f"{why}: job {numbers}; of controllers that wait for each other the last one ends"
+
+
+def _holding_all(nodes: Sequence[Node], controllers: Sequence[QueuedJob]) -> list[QueuedJob]:
+    """Those of these running controllers that are on the nodes; [] where a node has none of them."""
+    names = {node.name for node in nodes}
+    holding = [job for job in controllers if job.nodes & names]
+    return holding if all(any(name in job.nodes for job in holding) for name in names) else []
+
+
+def _fits(elements: JobOptions, node: Node, memory: int | None, shares_memory: bool) -> bool:
+    """Whether an element fits on the node beside a controller of one core and so much memory. One that takes
+    a whole node, or specialised cores (`--core-spec`), never does."""
+    if elements.spec_cores is not None or elements.whole_nodes:
+        return False
+    if elements.memory is None and not shares_memory:
+        return False
+    left = node._replace(cpus=node.cpus - max(1, node.threads), memory=node.memory - (memory or MEMORY))
+    return fits(elements, left)
+
+
+def _limits(reasons: Sequence[str]) -> list[Sequence[str]]:
+    """By which fields each of these limits counts jobs; [] where one of the reasons is no limit."""
+    each = [[fields for words, fields in LIMITS.items() if words.match(reason)] for reason in reasons]
+    return [fields for found in each for fields in found] if all(each) else []
+
+
+def _is_counted(job: QueuedJob, waiting: QueuedJob, limits: Sequence[Sequence[str]]) -> bool:
+    """Whether a limit that keeps `waiting` counts the job."""
+    return any(all(getattr(job, field) == getattr(waiting, field) for field in fields) for fields in limits)
