@@ -30,7 +30,7 @@ from penstock.dataset import run_store, seals
 from penstock.fs import acl_xattrs, owners
 from penstock.fs.path_walk import walk
 from penstock.keep.audit import audit_step
-from penstock.keep.audit.audit_tree import look
+from penstock.keep.audit.audit_tree import tree_findings
 from penstock.keep.repair import repair_step
 from penstock.keep.repair.published_files import mender_of
 from penstock.target import tree_removal
@@ -231,7 +231,7 @@ def test_s19_an_id_mapped_mount_shows_other_numbers_which_no_repair_sets(folder:
             layout = DatasetLayout(point, "data")
             shown = acl_xattrs.read(layout.release(release) / DATA / "top")
             assert in_words(shown) == "group:5241:r--,group:5242:r--"
-            assert list(look(layout, release, seal, lambda: None)) == []
+            assert list(tree_findings(layout, release, seal, lambda: None)) == []
             with pytest.raises(FailedError, match="cannot be set again here") as caught:
                 mender_of(context, layout, seal, release)
             assert "without id mapping" in caught.value.hint

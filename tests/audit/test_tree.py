@@ -13,7 +13,7 @@ from tests.support.staging_runs import tree
 
 from penstock.core.layout import DatasetLayout
 from penstock.core.model import Record
-from penstock.keep.audit.audit_tree import look
+from penstock.keep.audit.audit_tree import tree_findings
 from penstock.tables.files import Files
 from penstock.tables.manifest import ManifestWriter
 from penstock.target import tree_removal
@@ -48,7 +48,7 @@ def publish(layout: DatasetLayout, paths: list[str]) -> Path:
 
 def told(layout: DatasetLayout) -> list[tuple[str, str]]:
     def child() -> list[tuple[str, str]]:
-        return [(found.kind, found.path) for found in look(layout, "r", PLAIN, lambda: None)]
+        return [(found.kind, found.path) for found in tree_findings(layout, "r", PLAIN, lambda: None)]
 
     found: list[tuple[str, str]] = forked(child, uid=NOBODY)
     return found

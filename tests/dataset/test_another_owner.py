@@ -56,7 +56,7 @@ def test_the_new_owner_stages_and_gates_on() -> None:
         def audits() -> list[str]:
             release = layout.current.resolve().name
             seal = seals.load(layout, release).seal
-            return [row.path for row in audit_tree.look(layout, release, seal, lambda: None)]
+            return [row.path for row in audit_tree.tree_findings(layout, release, seal, lambda: None)]
 
         def shell() -> None:
             subprocess.run(["bash", "-euc", lines_of_the_page(place)], check=True, timeout=60)

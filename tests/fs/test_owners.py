@@ -17,7 +17,7 @@ from penstock.core.layout import DatasetLayout
 from penstock.fs.mount_checks import check_mount
 from penstock.fs.owners import is_another, is_mapped, mapping, numbers_here, owner
 from penstock.host.mounts import Mount, mount_of
-from penstock.keep.audit import audit_plan, audit_tree
+from penstock.keep.audit import audit_plan, audit_tree, published_permissions
 from penstock.keep.repair.published_files import mender_of
 
 if TYPE_CHECKING:
@@ -110,12 +110,15 @@ def test_s19_an_audit_through_an_id_mapped_mount_goes_by_names(
             assert [text for text in notes if "id-mapped mount" in text]
 
             def look() -> list[tuple[str, str]]:
-                return [(one.kind, one.why) for one in audit_tree.look(there, release, seal, lambda: None)]
+                return [
+                    (one.kind, one.why)
+                    for one in audit_tree.tree_findings(there, release, seal, lambda: None)
+                ]
 
             assert set(look()) == {("mode", f"owner {FAR}, published by 0 (root)")}
-            monkeypatch.setattr(audit_tree, "user_name", {FAR: "root", 0: "bob"}.get)
+            monkeypatch.setattr(published_permissions, "user_name", {FAR: "root", 0: "bob"}.get)
             assert look() == []
-            monkeypatch.setattr(audit_tree, "user_name", {FAR: "bob"}.get)
+            monkeypatch.setattr(published_permissions, "user_name", {FAR: "bob"}.get)
             assert set(look()) == {("mode", f"owner {FAR} (bob), published by 0 (root)")}
 
 

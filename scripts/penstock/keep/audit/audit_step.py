@@ -40,7 +40,7 @@ from penstock.jobs.array_runner import run_array
 from penstock.jobs.forecast import element_time
 from penstock.jobs.ownership.dataset_hold import lock_of
 from penstock.keep.audit import audit_plan
-from penstock.keep.audit.audit_tree import look, without_data
+from penstock.keep.audit.audit_tree import findings_without_data, tree_findings
 from penstock.tables.shards import read_expected
 from penstock.target import dataset_folders
 
@@ -221,12 +221,12 @@ def _audit(
         # Nothing can be judged by a manifest that is not the published one.
         return _close(layout, audit, seal, None, iter(manifest), began, Counter())
     if not _is_folder(layout.release(release) / DATA):
-        gone = without_data(layout, release, seal)
+        gone = findings_without_data(layout, release, seal)
         return _close(layout, audit, seal, None, chain(manifest, gone), began, Counter())
     shape, touched = audit_store.shape(folder), Touched()
 
     def compare(stop: Callable[[], None]) -> None:
-        found = look(layout, release, seal, stop, touched.add if times else None)
+        found = tree_findings(layout, release, seal, stop, touched.add if times else None)
         audit_store.keep(shape, found)
 
     if times:

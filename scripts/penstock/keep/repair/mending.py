@@ -38,7 +38,7 @@ from penstock.jobs import audit_store
 from penstock.jobs.ownership import liveness
 from penstock.jobs.ownership.dataset_hold import lock_of
 from penstock.keep.audit import audit_plan, audit_step
-from penstock.keep.audit.audit_tree import look
+from penstock.keep.audit.audit_tree import tree_findings
 from penstock.keep.repair import repair_step
 from penstock.target import dataset_folders
 
@@ -240,7 +240,7 @@ def _as_reader(context: Context, layout: DatasetLayout, release: str, wish: Wish
     touched = audit_step.Touched()
     try:
         passed = _passed(context, layout, wish)
-        findings = look(layout, release, passed.seal, context.stop.check, touched.add)
+        findings = tree_findings(layout, release, passed.seal, context.stop.check, touched.add)
         counts = Counter(finding.kind for finding in islice(findings, SEEN))
     except FindingsError as error:
         raise _for_owner(context, layout, error) from None

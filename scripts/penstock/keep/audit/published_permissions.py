@@ -1,0 +1,89 @@
+"""The modes, owner, group and ACLs that a release was published with, compared with those of a file or
+folder.
+
+For `audit_tree`, which gives the numbers. ACLs alone are read here, and nothing is changed.
+"""
+
+from __future__ import annotations
+
+import errno
+from typing import TYPE_CHECKING
+
+from penstock.config.access_rules import sealed_rules
+from penstock.core.posix_acl import in_words
+from penstock.fs.acl_xattrs import ACCESS, DEFAULT, NONE_KEPT, allows, read
+from penstock.fs.owners import group_name, is_another, user_name
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+    from penstock.config.access_rules import Access
+    from penstock.core.documents.seal import SealedPermissions
+
+
+class PublishedPermissions:
+    """What the seal says of all files and folders of a release, by their path where the configuration gave
+    paths modes of their own."""
+
+    def __init__(
+        self, published: SealedPermissions, *, owner: int | None = None, mapped: bool = False
+    ) -> None:
+        """`owner`: the account that owns the dataset now. What is its own is no deviation, also where another
+        account published it: root gave the dataset away since. `mapped`: the mount maps numbers of owners
+        (`fs.owners`), so names decide, and ACLs, which name numbers, are not compared."""
+        self._published, self._owner, self._mapped = published, owner, mapped
+        self._rules = sealed_rules(published)
+        self.by_path = self._rules.by_path
+        """Whether some path has a mode of its own."""
+        self.has_acl = self._rules.has_acl and not mapped
+        """Whether there are ACLs to compare: `acl`, in words."""
+        self.acl = ", ".join(published.acl)
+
+    def deviates(self, kind: str, path: str, mode: int, uid: int, gid: int) -> str:
+        """How a `file` or `dir` differs from what was published, the ACL apart, in words; "" where it does
+        not."""
+        why = []
+        published, wanted = self._published, self._wanted(kind, path)
+        if mode != wanted.mode:
+            why.append(f"mode {mode:04o}, published with {wanted.mode:04o}")
+        if uid != self._owner:
+            why += self._another("owner", uid, user_name, published.uid, published.user, "published by")
+        why += self._another("group", gid, group_name, published.gid, published.group, "published with")
+        return ", ".join(why)
+
+    def acl_deviates(self, kind: str, path: str, place: str) -> str:
+        """The same of its ACLs, which are read from `place`; "" also for a link, and where nothing is
+        there."""
+        wanted = self._wanted(kind, path)
+        deviations = []
+        try:
+            for name, acl in ((ACCESS, wanted.acl), (DEFAULT, wanted.default)):
+                actual = None if acl is None else read(place, name, follow=kind == "dir")
+                if acl is not None and not allows(actual, acl):
+                    what = "default ACL" if name == DEFAULT else "ACL"
+                    deviations.append(f"{what} {in_words(actual)}, published with {in_words(acl)}")
+        except OSError as error:
+            if error.errno in (errno.ENOENT, errno.ENOTDIR, errno.ELOOP, *NONE_KEPT):
+                return ""
+            deviations.append(f"its ACL cannot be read: {error.strerror}")
+        return ", ".join(deviations)
+
+    def _wanted(self, kind: str, path: str) -> Access:
+        published = self._published
+        if kind == "dir":
+            return self._rules.folder(path, published.dir_mode)
+        return self._rules.file(path, published.file_mode)
+
+    def _another(
+        self, what: str, number: int, name: Callable[[int], str], wanted: int | None, known: str, how: str
+    ) -> Iterator[str]:
+        """What is said of an owner or group that is another than the published one."""
+        if wanted is None or (number == wanted and not self._mapped):
+            return
+        here = name(number) if known else ""
+        if is_another(number, here, wanted, known, mapped=self._mapped):
+            yield f"{what} {_numbered(number, here)}, {how} {_numbered(wanted, known)}"
+
+
+def _numbered(number: int, name: str) -> str:
+    return f"{number} ({name})" if name else str(number)
