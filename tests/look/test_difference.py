@@ -84,7 +84,7 @@ def test_it_finds_what_a_comparison_by_dictionaries_finds(
     before: Files, after: Files, one: int, two: int
 ) -> None:
     with ManifestDifference(ByDigest.keys) as found:
-        found.meet(ByDigest(), batches(before, one), batches(after, two), "here")
+        found.compare(ByDigest(), batches(before, one), batches(after, two), "here")
         expected = naive(before, after)
         assert {kind: list(found.rows(kind)) for kind in LISTED} == expected
         for kind, rows in expected.items():
@@ -109,7 +109,7 @@ def test_it_is_the_same_on_disk_and_in_many_passes(removed: list[str], added: li
     spilled_rows.CHUNK, renames.PASS = 4, 5
     try:
         with ManifestDifference(ByDigest.keys, in_memory=8) as found:
-            found.meet(ByDigest(), batches(before, 3), batches(after, 3), "here")
+            found.compare(ByDigest(), batches(before, 3), batches(after, 3), "here")
             pairs = renames.paired(found.rows_of["removed"], found.rows_of["added"], ByDigest.keys, 5)
             assert pairs.count == len(naive(before, after)["renamed"])
             rows = {kind: list(found.rows(kind)) for kind in LISTED}
@@ -121,10 +121,10 @@ def test_it_is_the_same_on_disk_and_in_many_passes(removed: list[str], added: li
 def test_a_manifest_out_of_order_is_an_error() -> None:
     good, bad = {b"a": (1, "x:1"), b"c": (1, "x:1")}, {b"b": (1, "x:1")}
     with ManifestDifference(ByDigest.keys) as found, pytest.raises(FailedError, match="order of their paths"):
-        found.meet(ByDigest(), [*batches(good, 5), *batches(bad, 5)], batches(good, 5), "here")
+        found.compare(ByDigest(), [*batches(good, 5), *batches(bad, 5)], batches(good, 5), "here")
     turned = next(batches(good, 5)).take([1, 0])
     with ManifestDifference(ByDigest.keys) as found, pytest.raises(FailedError, match="order of their paths"):
-        found.meet(ByDigest(), batches(good, 5), [turned], "here")
+        found.compare(ByDigest(), batches(good, 5), [turned], "here")
 
 
 WHOLE, PARTS = f"xxh3_128:{1:032x}", f"xxh3_128/1048576:{2:032x}"
@@ -209,7 +209,7 @@ def test_how_a_path_compares_with_its_source(
 ) -> None:
     judge = ByToken([SealedSource(url)], [url])
     with ManifestDifference(judge.keys) as found:
-        found.meet(judge, [held({"x": mine})], [listed({"x": theirs})], "here")
+        found.compare(judge, [held({"x": mine})], [listed({"x": theirs})], "here")
         assert {name for name, count in found.counts.items() if count.files} == {kind}
 
 
@@ -237,7 +237,7 @@ def test_which_renames_at_a_source_are_proven(
 ) -> None:
     judge = ByToken([SealedSource(url)], [url])
     with ManifestDifference(judge.keys) as found:
-        found.meet(judge, [held({"old": mine})], [listed({"new": theirs})], "here")
+        found.compare(judge, [held({"old": mine})], [listed({"new": theirs})], "here")
         kinds = {name: count.files for name, count in found.counts.items() if count.files}
     assert kinds == ({"renamed": 1} if proven else {"removed": 1, "added": 1})
 
@@ -249,14 +249,14 @@ def test_what_a_source_states_need_not_be_utf_8() -> None:
     for name in ("token", "checksum"):
         now = now.set_column(now.schema.get_field_index(name), name, odd)
     with ManifestDifference(judge.keys) as found:
-        found.meet(judge, [held({"old": (9, MD5, "", "")})], [now], "here")
+        found.compare(judge, [held({"old": (9, MD5, "", "")})], [now], "here")
         assert (found.counts["removed"].files, found.counts["added"].files) == (1, 1)
 
 
 def test_another_source_of_the_same_token_proves_nothing_by_itself() -> None:
     judge = ByToken([SealedSource("https://one/")], ["https://two/"])
     with ManifestDifference(judge.keys) as found:
-        found.meet(judge, [held({"x": (9, "tag", "", "")})], [listed({"x": (9, "tag", "")})], "here")
+        found.compare(judge, [held({"x": (9, "tag", "", "")})], [listed({"x": (9, "tag", "")})], "here")
         assert found.counts["changed"].files == 1
 
 
@@ -308,6 +308,6 @@ def test_what_does_not_fit_into_memory_leaves_no_file(
     monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
     files = {b"%06d" % number: (1, f"xxh3_128:{number:032x}") for number in range(200_000)}
     with ManifestDifference(ByDigest.keys, in_memory=1) as found:
-        found.meet(ByDigest(), batches(files, 65_536), iter(()), "here")
+        found.compare(ByDigest(), batches(files, 65_536), iter(()), "here")
         assert os.listdir(tmp_path) == []
         assert sum(1 for _ in found.rows("removed")) == 200_000

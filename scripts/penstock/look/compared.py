@@ -62,7 +62,7 @@ def releases(layout: DatasetLayout, before: str, after: str | None) -> Compared:
     judge = ByDigest()
     difference = ManifestDifference(judge.keys)
     with _closed_on_error(difference):
-        difference.meet(judge, former.rows(judge.columns), latter.rows(judge.columns), str(layout.folder))
+        difference.compare(judge, former.rows(judge.columns), latter.rows(judge.columns), str(layout.folder))
     told = _permissions(former.seal.permissions, latter.seal.permissions)
     return Compared(difference, _result(layout, former.release, latter.release, (), difference, told))
 
@@ -89,7 +89,7 @@ def with_source(context: Context, dataset: str, release: str | None) -> Compared
             gathered = gather(context, config, ordered(config, sources), listing)
             context.emit(events.Ended(dataset, "list", {"files": gathered.files, "bytes": gathered.bytes}))
             now = together(read_batches(listing, LISTING_FORM, batch=BATCH, names=judge.listed))
-            difference.meet(judge, held.rows(judge.columns), now, str(layout.folder))
+            difference.compare(judge, held.rows(judge.columns), now, str(layout.folder))
     except OSError as error:
         raise storage_error(error, "the listing cannot be kept", tempfile.gettempdir()) from error
     told = _policy(held.seal.permissions, config.permissions)

@@ -1,14 +1,19 @@
-"""Two listings of files compared: what came, went, changed, or has another path now, counted, and kept as
-rows to be listed.
+"""What changed between two releases, or between a release and its source now: counts and rows of `penstock
+diff`.
 
-| row is in                     | its proof of content              | kind        |
-|-------------------------------|-----------------------------------|-------------|
-| both, by path                 | equal                             | `unchanged` |
-| both, by path                 | differs                           | `changed`   |
-| both, by path                 | none on both sides that fit       | `unproven`  |
-| one of each, by another path  | equal                             | `renamed`   |
-| the former alone              |                                   | `removed`   |
-| the latter alone              |                                   | `added`     |
+`look.compared` reads the two sides, each as a stream of rows in the byte order of the paths, and a judge
+(`look.judges`) says which rows are equal. Rows that are not unchanged are kept for `rows`: beyond what fits
+into memory in temporary files (`SpilledRows`), which are gone when the difference is closed. Nothing else is
+touched.
+
+| a path is in                         | what both sides prove of the content | kind        |
+|--------------------------------------|--------------------------------------|-------------|
+| both                                 | it is equal                          | `unchanged` |
+| both                                 | it differs                           | `changed`   |
+| both                                 | nothing that can be compared         | `unproven`  |
+| the former; another is in the latter | the two files are equal              | `renamed`   |
+| the former alone                     |                                      | `removed`   |
+| the latter alone                     |                                      | `added`     |
 """
 
 from __future__ import annotations
@@ -25,7 +30,7 @@ from penstock.look.sorted_rows import merged
 from penstock.tables.spilled_rows import SpilledRows
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Sequence
+    from collections.abc import Callable, Iterable, Iterator, Sequence
 
     from penstock.look.renames import Pairs
 
@@ -37,7 +42,7 @@ LISTED = (CHANGED, UNPROVEN, RENAMED, REMOVED, ADDED)
 
 
 class Judge(Protocol):
-    """How two listings are compared. Batches have `path` (binary) and `size` at least."""
+    """Which rows of two sides hold the same content. Batches have `path` (binary) and `size` at least."""
 
     keys: Sequence[str]
     """Names of the columns that prove a rename, the best first (`renames.paired`)."""
@@ -47,16 +52,19 @@ class Judge(Protocol):
         unchanged."""
 
     def before_keys(self, rows: pa.RecordBatch) -> Sequence[pa.Array]:
-        """The columns `keys` of rows of the former listing."""
+        """The columns `keys` of rows of the former side."""
 
     def after_keys(self, rows: pa.RecordBatch) -> Sequence[pa.Array]:
         """The same of the latter."""
 
 
 class ManifestDifference:
-    """What a comparison found. A context manager: its rows are gone at its end."""
+    """The result of one comparison: `compare` fills it, once; then `counts`, `equal` and `rows` are asked. A
+    context manager: its rows are gone at its end."""
 
     def __init__(self, keys: Sequence[str], in_memory: int | None = None) -> None:
+        """`keys`: those of the judge. `in_memory`: how many rows of a kind stay in memory; None: as many as
+        `SpilledRows` keeps."""
         kept = {} if in_memory is None else {"in_memory": in_memory}
         self._files = ExitStack()
         single = pa.schema(
@@ -76,57 +84,23 @@ class ManifestDifference:
         """Whether every file is known to be the same."""
         return not any(self.counts[kind].files for kind in LISTED)
 
-    def meet(
+    def compare(
         self, judge: Judge, before: Iterable[pa.RecordBatch], after: Iterable[pa.RecordBatch], where: str
     ) -> Self:
-        """Compare two streams to their ends. Raises FailedError, by `merged`."""
-        for met in merged(before, after, where):
-            self._both(judge, met.before, met.after)
-            self._missing_from(REMOVED, met.removed, judge.before_keys)
-            self._missing_from(ADDED, met.added, judge.after_keys)
+        """Compare two streams to their ends, once. Raises FailedError, which names `where`, for a stream
+        whose paths do not ascend."""
+        for neighbours in merged(before, after, where):
+            self._count_both(judge, neighbours.before, neighbours.after)
+            self._keep_single(REMOVED, neighbours.removed, judge.before_keys)
+            self._keep_single(ADDED, neighbours.added, judge.after_keys)
         for rows in self.rows_of.values():
             rows.finish()
-        self._pair()
+        self._pair_renamed()
         return self
 
-    def _both(self, judge: Judge, before: pa.RecordBatch, after: pa.RecordBatch) -> None:
-        if not before.num_rows:
-            return
-        changed, unproven = judge.unlike(before, after)
-        alike = pc.invert(pc.or_(changed, unproven))
-        sizes = after["size"]
-        self.counts[UNCHANGED] += DiffCount(
-            alike.true_count, _sum(sizes.filter(alike)), _sum(sizes.filter(alike))
-        )
-        for kind, which in ((CHANGED, changed), (UNPROVEN, unproven)):
-            if which.true_count:
-                columns = [after["path"], sizes, before["size"]]
-                rows = pa.record_batch([one.filter(which) for one in columns], ["path", "size", "before"])
-                self.rows_of[kind].add(rows)
-                self.counts[kind] += DiffCount(rows.num_rows, _sum(rows["size"]), _sum(rows["before"]))
-
-    def _missing_from(self, kind: str, rows: pa.RecordBatch, keys: object) -> None:
-        if rows.num_rows:
-            columns = [rows["path"], rows["size"], *keys(rows)]  # type: ignore[operator]
-            self.rows_of[kind].add(pa.record_batch(columns, ["path", "size", *self._keys]))
-            size = _sum(rows["size"])
-            self.counts[kind] += DiffCount(rows.num_rows, size, size if kind == REMOVED else 0)
-
-    def _pair(self) -> None:
-        """Make renames of what was removed and added."""
-        removed, added = self.rows_of[REMOVED], self.rows_of[ADDED]
-        self._pairs = pairs = paired(removed, added, self._keys)
-        size = 0
-        if pairs.count:
-            for start, chunk in added.chunks():
-                came = pc.equal(flags(pairs.came, start, chunk.num_rows), 1)
-                size += _sum(chunk["size"].filter(came))
-        self.counts[RENAMED] = DiffCount(pairs.count, size, size)
-        self.counts[REMOVED] += DiffCount(-pairs.count, -size, -size)
-        self.counts[ADDED] += DiffCount(-pairs.count, -size)
-
     def rows(self, kind: str) -> Iterator[DiffRow]:
-        """The rows of one kind of LISTED, in the order of the paths (of renamed files the new ones)."""
+        """The rows of one kind of LISTED, in the order of the paths (of renamed files the new ones). After
+        `compare` alone."""
         assert self._pairs is not None
         if kind == RENAMED:
             for was, path, size in renamed(self.rows_of[REMOVED], self.rows_of[ADDED], self._pairs):
@@ -149,6 +123,46 @@ class ManifestDifference:
 
     def __exit__(self, *_: object) -> None:
         self._files.close()
+
+    def _count_both(self, judge: Judge, before: pa.RecordBatch, after: pa.RecordBatch) -> None:
+        """Count rows of the same paths, and keep those that are not known to be equal."""
+        if not before.num_rows:
+            return
+        changed, unproven = judge.unlike(before, after)
+        alike = pc.invert(pc.or_(changed, unproven))
+        sizes = after["size"]
+        self.counts[UNCHANGED] += DiffCount(
+            alike.true_count, _sum(sizes.filter(alike)), _sum(sizes.filter(alike))
+        )
+        for kind, which in ((CHANGED, changed), (UNPROVEN, unproven)):
+            if which.true_count:
+                columns = [after["path"], sizes, before["size"]]
+                rows = pa.record_batch([one.filter(which) for one in columns], ["path", "size", "before"])
+                self.rows_of[kind].add(rows)
+                self.counts[kind] += DiffCount(rows.num_rows, _sum(rows["size"]), _sum(rows["before"]))
+
+    def _keep_single(
+        self, kind: str, rows: pa.RecordBatch, keys: Callable[[pa.RecordBatch], Sequence[pa.Array]]
+    ) -> None:
+        """Count and keep rows that one side alone has, with the columns by which renames are found."""
+        if rows.num_rows:
+            columns = [rows["path"], rows["size"], *keys(rows)]
+            self.rows_of[kind].add(pa.record_batch(columns, ["path", "size", *self._keys]))
+            size = _sum(rows["size"])
+            self.counts[kind] += DiffCount(rows.num_rows, size, bytes_before=size if kind == REMOVED else 0)
+
+    def _pair_renamed(self) -> None:
+        """Count as renamed what was removed and added and has a key in common (`renames.paired`)."""
+        removed, added = self.rows_of[REMOVED], self.rows_of[ADDED]
+        self._pairs = pairs = paired(removed, added, self._keys)
+        size = 0
+        if pairs.count:
+            for start, chunk in added.chunks():
+                came = pc.equal(flags(pairs.came, start, chunk.num_rows), 1)
+                size += _sum(chunk["size"].filter(came))
+        self.counts[RENAMED] = DiffCount(pairs.count, size, size)
+        self.counts[REMOVED] += DiffCount(-pairs.count, -size, -size)
+        self.counts[ADDED] += DiffCount(-pairs.count, -size)
 
 
 def _sum(sizes: pa.Array) -> int:
