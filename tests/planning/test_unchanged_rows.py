@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 from penstock.core.balance import FILE_COST, REUSED_DIVISOR, Cut
 from penstock.core.model import Entry, Record, Reuse
-from penstock.jobs.forecast import NOTHING, Lying
+from penstock.jobs.forecast import NOTHING, OnTarget
 from penstock.run.planning import row_sums
 from penstock.run.planning.unchanged_rows import COLUMNS, ReuseRules, with_reuse
 from penstock.tables.files import Files
@@ -158,7 +158,7 @@ def test_sums_by_columns_are_those_of_each_row(drawn: list[tuple[str, int, bool]
         lying = [row.size for row in some if row.reuse]
         divided = row_sums.divided(batch, [row.size for row in some])
         assert list(divided.to_copy) == [row.size for row in some if not row.reuse]
-        assert (divided.linked, divided.taken) == (Lying(len(lying), sum(lying)), NOTHING)
+        assert (divided.linked, divided.taken) == (OnTarget(len(lying), sum(lying)), NOTHING)
         assert row_sums.each_cost(batch) == each
         assert row_sums.cost(batch) == sum(each)
         folders = {os.fsencode(row.path).rpartition(b"/")[0] for row in some}
@@ -170,7 +170,7 @@ def test_files_that_are_taken_over_are_counted_apart() -> None:
     some = [entry(size=1), entry("b", size=2, reuse=Reuse(DIGEST)), entry("c", size=4, reuse=taken)]
     (batch,) = as_columns(some)
     divided = row_sums.divided(batch, [1, 2, 4])
-    assert (list(divided.to_copy), divided.linked, divided.taken) == ([1], Lying(1, 2), Lying(1, 4))
+    assert (list(divided.to_copy), divided.linked, divided.taken) == ([1], OnTarget(1, 2), OnTarget(1, 4))
 
 
 @settings(deadline=None, max_examples=50)

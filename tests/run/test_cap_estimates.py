@@ -12,7 +12,7 @@ from penstock.config.settings import BandwidthConfig
 from penstock.jobs.bandwidth import cap_file
 from penstock.jobs.bandwidth.cap_file import Cap, render
 from penstock.jobs.bandwidth.overview import cap_now
-from penstock.jobs.forecast import Totals, copy_time, least_rate
+from penstock.jobs.forecast import Totals, copy_time, element_rate
 from penstock.run import list_step, plan_step
 
 if TYPE_CHECKING:
@@ -35,7 +35,7 @@ GB = 10**9
 def test_s29_what_an_element_may_read(
     limit: int | None, cap: int | None, at_once: int, rate: float | None
 ) -> None:
-    assert least_rate(limit, cap, at_once) == rate
+    assert element_rate(limit, cap, at_once) == rate
 
 
 def test_the_cap_that_holds_now(tmp_path: Path) -> None:

@@ -1,5 +1,9 @@
-"""Estimates of a plan: the space, inodes and time that the copy will take, compared with what the target
-has."""
+"""What a copy will take: `Totals` of a plan or repair, whether the target has room for them, and the time.
+
+Plan and repair count and ask for room before they copy; every step with elements asks how long each of these
+will take, for the time limit of its job. All of it reads: the target's free space, the dataset's history, and
+the receipts of its newest runs. Sizes are bytes, times seconds, rates bytes a second.
+"""
 
 from __future__ import annotations
 
@@ -31,26 +35,31 @@ LOOKED_AT = 10
 counts."""
 
 
-class Lying(NamedTuple):
-    """Files that lie on the target already."""
+class OnTarget(NamedTuple):
+    """Files that lie on the target already, in a release or in another run's staging."""
 
     files: int = 0
     bytes: int = 0
 
 
-NOTHING = Lying()
+NOTHING = OnTarget()
 
 
 @dataclass
 class Totals:
-    """Counts of the plan's first pass over the listing."""
+    """Counts of the files of a plan or repair. `add`, `add_giant` and `copy_on_target` count; rows, cost,
+    giants, folders and renamed are set by plan and repair themselves."""
 
     files: int = 0
+    """All: to be copied, unchanged and taken."""
     bytes: int = 0
     rows: int = 0
+    """Rows of shards: files, of which each giant has several."""
     cost: int = 0
+    """Of all rows, by which shards are balanced (`core.balance`)."""
     giants: int = 0
     unchanged: int = 0
+    """Files that a release holds: they are linked, or copied on the target."""
     unchanged_bytes: int = 0
     renamed: int = 0
     """Those of the unchanged files that the release holds under another name."""
@@ -59,20 +68,21 @@ class Totals:
     """Files that another run's staging holds; a giant counts where any part of it is held."""
     taken_bytes: int = 0
     folders: int = 0
+    """Those that are made."""
     own_files: int = 0
     """Unchanged files that get an inode of their own on the target."""
     own_bytes: int = 0
-    """Of those that are copied there: their blocks are stored once more."""
+    """Bytes of those of them that are copied on the target, and stored once more."""
     blocks: int = 0
-    """Bytes that the files to be copied take on the target."""
+    """Bytes that all new files take on the target, in whole blocks."""
     to_place: SizeClasses | None = None
-    """The files to be copied, by size; None where nobody asks how they come to lie on the target."""
+    """The files that are copied, by size; None where nobody asks how they come to lie on the target."""
 
     def add(
         self,
         to_copy: Sequence[int],
-        linked: Lying = NOTHING,
-        taken: Lying = NOTHING,
+        linked: OnTarget = NOTHING,
+        taken: OnTarget = NOTHING,
         sparse: Iterable[tuple[int, int]] = (),
     ) -> None:
         """Add files: those to be copied by their sizes, in bytes, and those that lie on the target already,
@@ -92,8 +102,17 @@ class Totals:
         if self.to_place is not None:
             self.to_place.add(stored)
 
-    def copy_here(self, sizes: Sequence[int]) -> None:
-        """Of the files that `add` counted as linked, these are copied on the target."""
+    def add_giant(self, held: int, *, sparse: bool = False) -> None:
+        """Count a giant that `add` counted before, of which another run's staging has `held` bytes. Of a
+        `sparse` one nobody knows how many blocks these are: it counts as if it had none yet."""
+        if held:
+            self.taken += 1
+            self.taken_bytes += held
+            self.blocks -= 0 if sparse else held
+
+    def copy_on_target(self, sizes: Sequence[int]) -> None:
+        """Of the files that `add` counted as on the target, files of these sizes are copied there, and take
+        inodes and blocks of their own."""
         self.own_files += len(sizes)
         self.own_bytes += sum(sizes)
         self.blocks += _blocks(sizes)
@@ -101,31 +120,19 @@ class Totals:
             self.to_place.add(sizes)
 
     @property
+    def to_copy(self) -> tuple[int, int]:
+        """Files that come from the source, and their bytes."""
+        return self.files - self.unchanged - self.taken, self.bytes - self.unchanged_bytes - self.taken_bytes
+
+    @property
     def new_inodes(self) -> int:
         """Files and folders that are made on the target."""
         return self.to_copy[0] + self.own_files + self.folders
 
-    def add_giant(self, lying: int, *, sparse: bool = False) -> None:
-        """Count a giant that `add` counted before, of which another run's staging holds so many bytes. Of a
-        `sparse` one nobody knows how many blocks these are: it counts as if it had none yet."""
-        if lying:
-            self.taken += 1
-            self.taken_bytes += lying
-            self.blocks -= 0 if sparse else lying
 
-    @property
-    def to_copy(self) -> tuple[int, int]:
-        return self.files - self.unchanged - self.taken, self.bytes - self.unchanged_bytes - self.taken_bytes
-
-
-def _blocks(sizes: Sequence[int]) -> int:
-    return FILE_SYSTEM_BLOCK * sum([-(-size // FILE_SYSTEM_BLOCK) for size in sizes])
-
-
-def room(layout: DatasetLayout, totals: Totals, keep: int, promised: Sequence[Promise] = ()) -> str:
-    """Compares the space and inodes that the copy needs with those that are free, when `keep` bytes must stay
-    free, and so much as other runs have promised; returns one sentence about it. Raises NoSpaceError when
-    they do not suffice."""
+def require_room(layout: DatasetLayout, totals: Totals, keep: int, promised: Sequence[Promise] = ()) -> str:
+    """One sentence of the space that the copy takes and that is free. Raises NoSpaceError where the target
+    has too few bytes or inodes: `keep` bytes must stay free, and what other runs have `promised` to write."""
     space = facts(layout.root)
     files = totals.new_inodes
     their_bytes, their_files = sum(one.bytes for one in promised), sum(one.files for one in promised)
@@ -165,18 +172,12 @@ def copy_time(
     limit: int | None = None,
     tried: Mapping[str, float] = MappingProxyType({}),
 ) -> str:
-    """How long the copy will take, for people: by the rate of the newest run that was measured, else by what
-    the probe `tried` or an assumed one, with `slots` elements at once; no less than all bytes take where each
-    element reads at most `limit` bytes a second, and all together `cap`."""
+    """How long the copy will take, in a sentence, with `slots` elements at once. Each reads at most `limit`,
+    and all together `cap`; None: any. The rates are those of the newest run that was measured. Without one,
+    files and links a second are what plan's probe `tried` (`time_estimate.rates`), or assumed."""
     basis = rates(_history(layout), tried)
-    files, size = totals.to_copy
     links = totals.unchanged - totals.own_files
-    takes = seconds(files + totals.own_files, size + totals.own_bytes, slots, basis, links)
-    bounded = ""
-    if limit and size / limit / max(1, slots) > takes:
-        takes, bounded = size / limit / max(1, slots), f", at `engine.limit`: {human.rate(limit)} each"
-    if cap and totals.to_copy[1] / cap > takes:
-        takes, bounded = totals.to_copy[1] / cap, f", at the bandwidth cap of {human.rate(cap)}"
+    takes, bounded = _bounded_time(totals, slots, cap, limit, basis)
     took = human.duration(max(1.0, takes))
     at_once = "1 element" if slots == 1 else f"{slots} elements at once"
     each = f"{human.rate(basis.bytes_per_second)} or {basis.files_per_second:,.0f} files/s each"
@@ -188,24 +189,12 @@ def copy_time(
     return f"copy takes about {took} with {at_once}, {each} ({known}){bounded}"
 
 
-def measured(layout: DatasetLayout) -> Rates:
-    """What one element did a second in the newest run that was measured, else what is assumed."""
-    return rates(_history(layout))
-
-
-def least_rate(limit: int | None, cap: int | None, at_once: int) -> float | None:
-    """Bytes a second that an element may read: its own `limit`, or its share of the `cap` where that is
-    lower, with so many elements at once. None: any. Those of other runs may take shares, too."""
-    rates = [float(limit)] if limit else []
-    return min([*rates, *([cap / max(1, at_once)] if cap else [])], default=None)
-
-
 def element_time(
     layout: DatasetLayout, shards: Mapping[int, ShardInfo], limit: float | None = None, *, copies: bool
 ) -> Callable[[int], Estimate]:
-    """How long the element of each of these shards takes alone: by the rate of the newest run that was
-    measured, else an assumed one, and at no more than `limit` bytes a second. `copies`: it copies. One that
-    only reads back was never measured, and is estimated as if it copied."""
+    """A function from a shard's index to the time that its element takes alone: by the rates of the newest
+    run that was measured, else assumed ones, and at no more than `limit` (`element_rate`). `copies`: it
+    copies. One that only reads back was never measured, and is estimated as if it copied."""
     basis = rates(_history(layout))
 
     def expected(index: int) -> Estimate:
@@ -216,6 +205,28 @@ def element_time(
     return expected
 
 
+def element_rate(limit: int | None, cap: int | None, at_once: int) -> float | None:
+    """The rate at which an element may read while so many of its run do: its own `limit`, or its part of the
+    `cap` where that is lower. None: any. Other runs may take parts of the cap, too."""
+    parts = [float(limit)] if limit else []
+    return min([*parts, *([cap / max(1, at_once)] if cap else [])], default=None)
+
+
+def _bounded_time(
+    totals: Totals, slots: int, cap: int | None, limit: int | None, basis: Rates
+) -> tuple[float, str]:
+    """Seconds, and what bounds them if not the rates, in words."""
+    files, size = totals.to_copy
+    links = totals.unchanged - totals.own_files
+    takes = seconds(files + totals.own_files, size + totals.own_bytes, slots, basis, links)
+    bounded = ""
+    if limit and size / limit / max(1, slots) > takes:
+        takes, bounded = size / limit / max(1, slots), f", at `engine.limit`: {human.rate(limit)} each"
+    if cap and size / cap > takes:
+        takes, bounded = size / cap, f", at the bandwidth cap of {human.rate(cap)}"
+    return takes, bounded
+
+
 def _history(layout: DatasetLayout) -> Iterable[MeasuredCopy]:
     """What the elements of the newest published runs did, oldest first, from their receipts. Nothing where
     the history cannot be read."""
@@ -224,7 +235,7 @@ def _history(layout: DatasetLayout) -> Iterable[MeasuredCopy]:
     except OSError:
         return
     for line in reversed(newest):
-        if not line.run:  # of a repair
+        if not line.run:  # a repair's line: it has no run, and no receipts of a copy
             continue
         try:
             folder = layout.run(line.run).receipt("copy", 0).parent
@@ -240,3 +251,7 @@ def _history(layout: DatasetLayout) -> Iterable[MeasuredCopy]:
             links=sum(receipt.linked for receipt in receipts if receipt.link_seconds),
             link_seconds=sum(receipt.link_seconds for receipt in receipts),
         )
+
+
+def _blocks(sizes: Sequence[int]) -> int:
+    return FILE_SYSTEM_BLOCK * sum([-(-size // FILE_SYSTEM_BLOCK) for size in sizes])

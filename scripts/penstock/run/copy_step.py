@@ -17,7 +17,7 @@ from penstock.host.job_environment import host_name
 from penstock.jobs.array_runner import run_array, still_alive
 from penstock.jobs.array_throttle import slots
 from penstock.jobs.bandwidth.overview import cap_now
-from penstock.jobs.forecast import element_time, least_rate
+from penstock.jobs.forecast import element_rate, element_time
 from penstock.jobs.lowered_promise import LoweredPromise
 from penstock.jobs.ownership import ops_share, promises
 from penstock.run.locked_run import with_lock
@@ -146,7 +146,7 @@ def _elements(
         ops_share.begin(context, run.layout, run.id, min(at_once, left))
 
     at_once = min(slots(context, run.folder, STEP), left)
-    rate = least_rate(run.config.engine.limit, cap_now(context.config.bandwidth).rate, at_once)
+    rate = element_rate(run.config.engine.limit, cap_now(context.config.bandwidth).rate, at_once)
     expected = element_time(run.layout, run.shards, rate, copies=True)
     while True:
         try:

@@ -180,9 +180,9 @@ class _Planner:
                 totals = self._count(recall, archived)
             totals.renamed, totals.renamed_bytes = self.renamed.files, self.renamed.bytes
             if self.base.way == LINK:
-                totals.copy_here(self.renamed.own_sizes)
+                totals.copy_on_target(self.renamed.own_sizes)
         if isinstance(self.over, AdoptedRows):
-            totals.copy_here(self.over.own_sizes)
+            totals.copy_on_target(self.over.own_sizes)
         recall.check()
         archived.check()
         self.recall = recall.sentence()
@@ -198,7 +198,7 @@ class _Planner:
             sparse = self.sparse.taking(batch, sizes)
             totals.add(*divided, sparse=[(sizes[index], less) for index, less in sparse.items()])
             if self.base.way == COPY:
-                totals.copy_here(row_sums.linked_sizes(batch))
+                totals.copy_on_target(row_sums.linked_sizes(batch))
             elif self.base.way == REFLINK:
                 totals.own_files += divided.linked.files
             for giant in (giants := self._giants(batch, sizes)):
@@ -284,7 +284,7 @@ def _plan(context: Context, run: Run) -> None:
         files, objects = totals.new_inodes, stores.expected_chunk_files(totals)
         promise.ask(max(0, totals.blocks), files, stores.gid, objects)
         enough, checks = promise.admitted(
-            lambda others: (forecast.room(layout, totals, keep, others), stores.check(totals, others))
+            lambda others: (forecast.require_room(layout, totals, keep, others), stores.check(totals, others))
         )
         kept = stores.chunk_files
         promise.keep(stores.pool, kept)

@@ -22,7 +22,7 @@ from penstock.dataset import documents, receipts
 from penstock.jobs.array_runner import run_array, still_alive
 from penstock.jobs.array_throttle import slots
 from penstock.jobs.bandwidth.overview import cap_now
-from penstock.jobs.forecast import element_time, least_rate
+from penstock.jobs.forecast import element_rate, element_time
 from penstock.jobs.lowered_promise import LoweredPromise
 from penstock.jobs.ownership import ops_share, promises
 from penstock.keep.repair import repair_plan, repair_room
@@ -156,7 +156,7 @@ def fetch(
         ops_share.begin(context, run.layout, who, max(1, elements))
 
     try:
-        rate = least_rate(run.config.engine.limit, cap_now(context.config.bandwidth).rate, elements)
+        rate = element_rate(run.config.engine.limit, cap_now(context.config.bandwidth).rate, elements)
         expected = element_time(run.layout, run.shards, rate, copies=True)
         run_array(
             context, run.dataset, run.folder, STEP, run.indices, ok, amounts=lowered, expected=expected,

@@ -59,7 +59,7 @@ def take(
     try:
         promise.ask(*need, stores.gid, stores.expected_chunk_files(totals))
         _, results = promise.admitted(
-            lambda others: (forecast.room(layout, totals, keep, others), stores.check(totals, others))
+            lambda others: (forecast.require_room(layout, totals, keep, others), stores.check(totals, others))
         )
         promise.keep(stores.pool, stores.chunk_files)
     except NoSpaceError as error:

@@ -9,7 +9,7 @@ from itertools import groupby
 from typing import TYPE_CHECKING, NamedTuple
 
 from penstock.core.balance import FILE_COST, REUSED_DIVISOR, costs
-from penstock.jobs.forecast import NOTHING, Lying
+from penstock.jobs.forecast import NOTHING, OnTarget
 from penstock.tables.shards import count_reused
 
 if TYPE_CHECKING:
@@ -23,8 +23,8 @@ class Divided(NamedTuple):
 
     to_copy: Sequence[int]
     """Their sizes."""
-    linked: Lying
-    taken: Lying
+    linked: OnTarget
+    taken: OnTarget
 
 
 def divided(rows: pa.RecordBatch, sizes: Sequence[int]) -> Divided:
@@ -36,7 +36,7 @@ def divided(rows: pa.RecordBatch, sizes: Sequence[int]) -> Divided:
     to_copy = rows["size"].filter(pc.is_null(rows["reuse"])).to_pylist()
     held = _of_release(rows)
     linked, taken = rows["size"].filter(held), rows["size"].filter(pc.invert(held))
-    return Divided(to_copy, Lying(len(linked), _sum(linked)), Lying(len(taken), _sum(taken)))
+    return Divided(to_copy, OnTarget(len(linked), _sum(linked)), OnTarget(len(taken), _sum(taken)))
 
 
 def linked_sizes(rows: pa.RecordBatch) -> list[int]:
