@@ -473,7 +473,7 @@ MUTANTS = (
     ),
     Mutant(
         "more elements run than a person said",
-        "    while sum(at_once) > most and max(at_once, default=1) > 1:",
+        "    while sum(limits) > most and max(limits, default=1) > 1:",
         "    while False:",
         "tests/run/test_throttling.py::test_the_shares_of_several_arrays",
     ),

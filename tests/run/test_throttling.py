@@ -14,7 +14,7 @@ from penstock.cluster.port import ArraySpec
 from penstock.core.layout import DatasetLayout, RunLayout
 from penstock.dataset import throttle_mark
 from penstock.dataset.submission_log import ArrayBook
-from penstock.jobs.array_throttle import shares, slots
+from penstock.jobs.array_throttle import read_slots, shares
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -178,11 +178,11 @@ def test_back_to_what_the_configuration_says(tmp_path: Path) -> None:
 
 def test_an_audit_is_never_raised_above_the_configuration(tmp_path: Path) -> None:
     one = stage(tmp_path, done, slot_count=3)
-    assert slots(one.context, one.run, "audit") == 3
+    assert read_slots(one.context, one.run, "audit") == 3
     throttle_mark.make(one.run, 9)
-    assert [slots(one.context, one.run, step) for step in ("audit", "copy")] == [3, 9]
+    assert [read_slots(one.context, one.run, step) for step in ("audit", "copy")] == [3, 9]
     throttle_mark.make(one.run, 2)
-    assert [slots(one.context, one.run, step) for step in ("audit", "copy")] == [2, 2]
+    assert [read_slots(one.context, one.run, step) for step in ("audit", "copy")] == [2, 2]
 
 
 def test_a_mark_that_cannot_be_read_changes_nothing(tmp_path: Path) -> None:

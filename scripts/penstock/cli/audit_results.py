@@ -1,5 +1,8 @@
-"""What `penstock audit` and `penstock repair` have in common: each dataset in turn, and findings, which go to
-standard output and end the command with 4."""
+"""What the commands `penstock audit` and `penstock repair` share: work on each dataset that was named, print
+the results, derive the exit status.
+
+Writes standard output, standard error and the file of --receipt; all else is the callers' `work`.
+"""
 
 from __future__ import annotations
 
@@ -19,20 +22,25 @@ if TYPE_CHECKING:
 R = TypeVar("R", bound="Mapping[str, object]")
 
 
-def each(
+def run_each(
     parsed: argparse.Namespace,
     session: Session,
     work: Callable[[Context, str], R],
     render: Callable[[R], str],
     judge: Callable[[R], None],
 ) -> int:
-    """Returns the first exit status that is not 0. Writes --receipt also where there are findings."""
+    """Call `work(context, dataset)` for each dataset, then print each result by `render`, or as JSON.
+
+    `judge` raises FindingsError (exit status 4) for a result with findings, after the result was printed and
+    written to --receipt. The error of the only dataset is raised; of several datasets, each error is printed
+    to standard error, and the first exit status that is not 0 is returned. Raises ConfigError, before any
+    work, for --receipt or --release with several datasets."""
     config = session.config()
     names = session.names(config, parsed.dataset)
     if len(names) != 1 and (parsed.receipt is not None or parsed.release is not None):
         raise ConfigError("--receipt and --release are about one dataset", hint="name the dataset")
     results, code = session.each(config, names, work)
-    # After the display has closed: the tables are the result.
+    # `session.each` has closed the live display: standard output now gets nothing but results.
     for result in results:
         session.receipt(result)
         session.show(result, partial(render, result))

@@ -137,7 +137,7 @@ def element_command(context: Context, run: RunLayout, step: str) -> list[str]:
     words = ["element", "--run", str(run.folder.absolute()), "--root", root, "--step", step]
     words += ["--attempt", "auto"]
     if BY_NAME[step].copies and context.ops:
-        words += ["--ops", str(context.ops), "--at-once", str(array_throttle.slots(context, run, step))]
+        words += ["--ops", str(context.ops), "--at-once", str(array_throttle.read_slots(context, run, step))]
     bandwidth = context.config.bandwidth
     if BY_NAME[step].fetches and bandwidth.folder is not None:
         words += ["--bandwidth-folder", str(bandwidth.folder.absolute())]
@@ -179,7 +179,9 @@ def _living(watch: Watch) -> list[WatchedArray]:
             watch.book.ended(submission.name)
             continue
         cluster.recall(array, submission.name, submission.spec_cores)
-        arrays.append(WatchedArray(submission, array, submission.at_once or array_throttle.slots_of(watch)))
+        arrays.append(
+            WatchedArray(submission, array, submission.at_once or array_throttle.watched_slots(watch))
+        )
     ask(watch, *arrays)
     for live in arrays:
         if live.over:
@@ -257,7 +259,7 @@ def _room(watch: Watch, *, retry: bool) -> int:
     """How many elements of a further array may run at once, so that all arrays together stay within the
     step's slots. Where one array may fill every slot and elements wait to be run again (`retry`), that array
     is throttled by one slot, which is free when the next of its elements ends. `_submit_some` returns it."""
-    slots = array_throttle.slots_of(watch)
+    slots = array_throttle.watched_slots(watch)
     free = slots - sum(live.used for live in watch.live)
     if free >= 1 or not retry:
         return free

@@ -1,5 +1,11 @@
-"""How many elements of a step run at once: as the configuration says, or as a person said last
-(`penstock limit DATASET --nodes N`), over all arrays of the step."""
+"""Limits how many elements of a step run at once, over all its job arrays: `cluster.max_elements`, or the
+number of `penstock limit DATASET --nodes N` (a mark in the run's folder, `dataset.throttle_mark`).
+
+For `array_runner`, which calls `obey` at each look at its arrays. Reads that mark, notes a number in the
+run's `arrays.jsonl`, then sets it as the scheduler's limit on the array (SLURM's ArrayTaskThrottle). No
+element is stopped: a lower number takes effect as elements end. Waits, without a time limit, while the
+scheduler does not answer; raises InterruptedRunError on a signal.
+"""
 
 from __future__ import annotations
 
@@ -19,83 +25,89 @@ if TYPE_CHECKING:
     from penstock.jobs.array_watch import Watch, WatchedArray
 
 
-def slots(context: Context, run: RunLayout, step: str) -> int:
-    """How many elements of the step may run at once now."""
-    return _most(throttle_mark.read(run), step, context.cluster.slots(step))
+def read_slots(context: Context, run: RunLayout, step: str) -> int:
+    """How many elements of the step may run at once, by the mark as it stands now."""
+    return _slots(throttle_mark.read(run), step, context.cluster.slots(step))
 
 
-def slots_of(watch: Watch) -> int:
-    """The same, as the watch read it last: `obey` reads it anew."""
-    return _most(watch.throttled, watch.step, watch.context.cluster.slots(watch.step))
-
-
-def _most(said: Throttle, step: str, configured: int) -> int:
-    """
-    | said | step     | elements at once                |
-    |------|----------|---------------------------------|
-    | none | any      | as configured                   |
-    | N    | audit    | N, and no more than configured  |
-    | N    | another  | N                               |
-    """
-    if not said.at_once:
-        return configured
-    return min(said.at_once, configured) if BY_NAME[step].shares_rate else said.at_once
+def watched_slots(watch: Watch) -> int:
+    """The same by the mark that `obey` read last: reads nothing."""
+    return _slots(watch.throttled, watch.step, watch.context.cluster.slots(watch.step))
 
 
 def obey(watch: Watch) -> None:
-    """Read what a person said last. Where that changed, the arrays that live get their shares of it."""
-    said, before = throttle_mark.read(watch.run), slots_of(watch)
-    if said == watch.throttled:
+    """Read the mark. Where it changed, report that and share the new number out among the live arrays;
+    `watch.widen` is called before the number rises."""
+    mark, before = throttle_mark.read(watch.run), watched_slots(watch)
+    if mark == watch.throttled:
         return
-    watch.throttled = said
-    most = slots_of(watch)
-    watch.note(f"at most {human.counted(most, 'element')} at once from now on, {throttle_mark.by_whom(said)}")
-    if most > before:
-        watch.widen(most)
+    watch.throttled = mark
+    slots = watched_slots(watch)
+    watch.note(
+        f"at most {human.counted(slots, 'element')} at once from now on, {throttle_mark.by_whom(mark)}"
+    )
+    if slots > before:
+        watch.widen(slots)
     share_out(watch)
 
 
 def share_out(watch: Watch, *, again: bool = False) -> None:
-    """Tell the cluster how many elements of each array that has waiting ones may run at once, so that all of
-    the step together keep to its slots. `again`: also what did not change."""
+    """Set the limit of each array that has waiting elements, so that the step's arrays together keep to its
+    slots. `again`: also a limit that did not change."""
     arrays = [live for live in watch.live if live.pending]
-    rest = slots_of(watch) - sum(live.used for live in watch.live if not live.pending)
+    # The others have no element to hold back: they keep the slots of those that run.
+    free = watched_slots(watch) - sum(live.used for live in watch.live if not live.pending)
     alive = [live.alive for live in arrays]
-    then = shares(alive, [live.alive - live.pending for live in arrays], rest)
-    for live, at_once in zip(arrays, then, strict=True):
-        # Above the number of those that live, one number is as good as another.
-        if again or (at_once != live.at_once and min(at_once, live.at_once) < live.alive):
-            throttle(watch, live, at_once)
+    limits = shares(alive, [live.alive - live.pending for live in arrays], free)
+    for live, limit in zip(arrays, limits, strict=True):
+        # Any limit from the number of live elements on has the same effect.
+        if again or (limit != live.at_once and min(limit, live.at_once) < live.alive):
+            throttle(watch, live, limit)
 
 
 def throttle(watch: Watch, live: WatchedArray, at_once: int) -> None:
-    """Let so many elements of this array run at once, durably."""
-    # Noted before the call: where this controller dies in between, the next one knows the number.
+    """Set how many elements of this array may run at once, in the book of arrays and at the scheduler."""
+    # In the book first: where this controller dies in between, the next one sets the number.
     watch.book.throttled(live.submission.name, at_once)
     patiently(watch, lambda: watch.context.cluster.throttle(live.array, at_once))
     live.at_once = at_once
 
 
 def shares(alive: Sequence[int], running: Sequence[int], most: int) -> list[int]:
-    """How many elements of each array may run at once, so that all together are at most so many. `alive`: how
-    many of each wait or run; `running`: how many run. Where there are too few slots for those that run, the
-    array with the most of them is lowered; where there are more, earlier arrays come first.
+    """The limit of each array, at least 1, so that no more than `most` elements run at once in all. `alive`:
+    how many of each wait or run; `running`: how many run. Where more run than `most`, the array with the
+    highest limit is lowered, again and again. Free slots go to the first array that can use them, and what
+    none can use to the last.
 
-    | alive    | running  | most | then     | why                                                     |
+    | alive    | running  | most | limits   | why                                                     |
     |----------|----------|------|----------|---------------------------------------------------------|
-    | 100      | 4        | 2    | 2        | nothing is stopped: two that end have no successor      |
+    | 100      | 4        | 2    | 2        | no element is stopped: the next starts when three ended |
     | 100      | 4        | 8    | 8        |                                                         |
-    | 5        | 4        | 8    | 8        | what is left over does no harm                          |
+    | 5        | 4        | 8    | 8        | a limit above the live elements has no effect           |
     | 100, 1   | 3, 0     | 8    | 7, 1     | each array gets one                                     |
-    | 2, 100   | 1, 3     | 8    | 2, 6     | the first has no more that could run                    |
-    | 100, 100 | 3, 5     | 8    | 3, 5     | one raised before the other's have ended were too many  |
-    | 9, 9, 9  | 0, 0, 0  | 1    | 1, 1, 1  | no array can be stopped: to SLURM 0 means any number    |
+    | 2, 100   | 1, 3     | 8    | 2, 6     | the first has only two live elements                    |
+    | 100, 100 | 3, 5     | 8    | 3, 5     | no slot is free: 4, 4 would let nine run for a while    |
+    | 9, 9, 9  | 0, 0, 0  | 1    | 1, 1, 1  | no array can be stopped: SLURM takes 0 as no limit      |
     """
-    at_once = [max(1, number) for number in running]
-    while sum(at_once) > most and max(at_once, default=1) > 1:
-        at_once[at_once.index(max(at_once))] -= 1
+    limits = [max(1, number) for number in running]
+    while sum(limits) > most and max(limits, default=1) > 1:
+        limits[limits.index(max(limits))] -= 1
     for place, number in enumerate(alive):
-        at_once[place] += max(0, min(number - at_once[place], most - sum(at_once)))
-    if at_once:
-        at_once[-1] += max(0, most - sum(at_once))
-    return at_once
+        limits[place] += max(0, min(number - limits[place], most - sum(limits)))
+    if limits:
+        limits[-1] += max(0, most - sum(limits))
+    return limits
+
+
+def _slots(mark: Throttle, step: str, configured: int) -> int:
+    """
+    | mark | step                             | elements at once               |
+    |------|----------------------------------|--------------------------------|
+    | none | any                              | as configured                  |
+    | N    | audit, whose elements have fixed | N, and no more than configured |
+    |      | shares of a rate (`--limit`)     |                                |
+    | N    | another                          | N                              |
+    """
+    if not mark.at_once:
+        return configured
+    return min(mark.at_once, configured) if BY_NAME[step].shares_rate else mark.at_once

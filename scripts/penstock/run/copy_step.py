@@ -15,7 +15,7 @@ from penstock.core.errors import FailedError, SourceChangedError
 from penstock.dataset import adopted_trees, receipts
 from penstock.host.job_environment import host_name
 from penstock.jobs.array_runner import run_array, still_alive
-from penstock.jobs.array_throttle import slots
+from penstock.jobs.array_throttle import read_slots
 from penstock.jobs.bandwidth.overview import cap_now
 from penstock.jobs.forecast import element_rate, element_time
 from penstock.jobs.lowered_promise import LoweredPromise
@@ -79,7 +79,7 @@ def copy(context: Context, run: Run) -> CopyReceipt:
         move_giants(run)
         _settle_adopted(context, run)
     lowered = _lowered(context, run, done_before)
-    ops_share.begin(context, run.layout, run.id, min(slots(context, folder, STEP), len(left)))
+    ops_share.begin(context, run.layout, run.id, min(read_slots(context, folder, STEP), len(left)))
     _elements(context, run, ok, lowered, len(left))
     promises.lower(run.layout, run.id, 0, 0)
     promises.at_once(context, run.layout, run.id, 0)
@@ -145,7 +145,7 @@ def _elements(
     def widen(at_once: int) -> None:
         ops_share.begin(context, run.layout, run.id, min(at_once, left))
 
-    at_once = min(slots(context, run.folder, STEP), left)
+    at_once = min(read_slots(context, run.folder, STEP), left)
     rate = element_rate(run.config.engine.limit, cap_now(context.config.bandwidth).rate, at_once)
     expected = element_time(run.layout, run.shards, rate, copies=True)
     while True:

@@ -62,7 +62,7 @@ def run(parsed: argparse.Namespace, session: Session) -> int:
     from penstock.keep.audit import audit_step
 
     if parsed.overrule:
-        return audit_results.each(
+        return audit_results.run_each(
             parsed,
             session,
             lambda context, name: audit_step.overrule(context, name, parsed.overrule, parsed.release),
@@ -76,7 +76,7 @@ def run(parsed: argparse.Namespace, session: Session) -> int:
         limit=parsed.limit,
         into=parsed.into,
     )
-    return audit_results.each(
+    return audit_results.run_each(
         parsed,
         session,
         lambda context, name: audit_step.run(context, name, request),

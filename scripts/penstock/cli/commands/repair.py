@@ -27,7 +27,7 @@ def run(parsed: argparse.Namespace, session: Session) -> int:
     """Repair each dataset in turn by its newest finished audit."""
     from penstock.keep.repair import repair_step
 
-    return audit_results.each(
+    return audit_results.run_each(
         parsed,
         session,
         lambda context, name: repair_step.run(context, name, parsed.release),

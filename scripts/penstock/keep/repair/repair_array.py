@@ -20,7 +20,7 @@ from penstock.core.errors import NoSpaceError, PenstockError
 from penstock.core.layout import DATA
 from penstock.dataset import documents, receipts
 from penstock.jobs.array_runner import run_array, still_alive
-from penstock.jobs.array_throttle import slots
+from penstock.jobs.array_throttle import read_slots
 from penstock.jobs.bandwidth.overview import cap_now
 from penstock.jobs.forecast import element_rate, element_time
 from penstock.jobs.lowered_promise import LoweredPromise
@@ -146,7 +146,7 @@ def fetch(
 
     who = of_repair(run.release)
     left = sum(not ok(index) for index in run.indices)
-    elements = min(slots(context, run.folder, STEP), left)
+    elements = min(read_slots(context, run.folder, STEP), left)
     ops_share.begin(context, run.layout, who, max(1, elements))
     lowered = LoweredPromise(run.layout, who, plan.files, plan.bytes)
 
