@@ -34,7 +34,7 @@ def take(way: str, patch: pytest.MonkeyPatch) -> None:
         patch.setattr(adaptive_threads, "WAITS", -1.0)
     if "scouts" in way:
         patch.setattr(tree, "LARGE", 0)
-        patch.setattr(readahead, "MOST", 2)
+        patch.setattr(readahead, "MAX_SCOUTS", 2)
         patch.setattr(readahead, "spare_cpus", lambda: 2)
 
 

@@ -201,10 +201,10 @@ class Level:
         room = min(NAMES // loader.largest - len(ahead), OPENED - loader.opened)
         scouts = loader.scouts() if len(folders) + len(ahead) > 1 else None
         for name in folders[: max(room, not ahead)]:
-            if scouts is not None and scouts.able:
-                if not scouts.takes(path := self.prefix + name):
+            if scouts is not None and scouts.any_alive:
+                if not scouts.has_room(path := self.prefix + name):
                     break
-                ahead.append(scouts.ask(path))
+                ahead.append(scouts.request(path))
             elif loader.waits:
                 ahead.append(loader.submit(load, self.fd, name, loader.few))
             else:

@@ -1,9 +1,15 @@
-"""BeeGFS 7: `beegfs-ctl`, and `beegfs-check-servers`, which is a script around it.
+"""BeeGFS 7: command lines of `beegfs-ctl`, and parsers of its output; `fs.beegfs.commands` runs them.
 
-Neither has JSON. The table of targets differs between releases (`Pool` became `Cap. Pool`) and with the
-options given, so a line is read from its right end, where the figures are. A target that did not answer has
-zeros in the table and ` [ERROR from ...]` on standard error, and the exit status is 1 then; the other lines
-count.
+Nothing is run or read here. Functions named as beegfs-ctl's modes return a command line; `read_*` parse
+standard output, and leave out a line that they do not know.
+
+beegfs-ctl has no JSON, nor has `beegfs-check-servers`, a script around it. The columns of its table of
+targets differ between releases (`Pool` became `Cap. Pool`) and with the options given. So a row is read as an
+id, some words, the figures, perhaps a node: a word is known by what it says, not by its column. A target that
+did not answer has zeros in the table and ` [ERROR from ...]` on standard error, and the exit status is 1
+then: the caller takes the other rows whatever the status.
+
+`mount` is empty, or holds the mount point to ask about where several BeeGFS are mounted.
 """
 
 from __future__ import annotations
@@ -20,6 +26,7 @@ if TYPE_CHECKING:
     from penstock.fs.stores.facts import Capacity, Consistency, Reachability
 
 PRODUCT = "BeeGFS 7"
+"""For messages."""
 CTL = "beegfs-ctl"
 DF = "beegfs-df"
 CHECK_SERVERS = "beegfs-check-servers"
@@ -41,7 +48,7 @@ _SUFFIX = {"": 1, "K": 1 << 10, "M": 1 << 20, "G": 1 << 30}
 
 
 def list_targets(role: Role, mount: tuple[str, ...] = ()) -> list[str]:
-    """What `beegfs-df` asks, with states, storage pools and nodes beside it."""
+    """The table of targets of a role: space as `beegfs-df` shows it, states, storage pools and nodes."""
     storage = role == "storage"
     pools = ["--storagepools"] if storage else []
     kind = "storage" if storage else "meta"
@@ -50,23 +57,27 @@ def list_targets(role: Role, mount: tuple[str, ...] = ()) -> list[str]:
 
 
 def df(mount: tuple[str, ...] = ()) -> list[str]:
-    """The script around `list_targets`, without states, pools and nodes."""
+    """The tables of both roles, without states, storage pools and nodes: also of releases before 7.0."""
     return [DF, *(("-p", mount[0]) if mount else ())]
 
 
 def check_servers(mount: tuple[str, ...] = ()) -> list[str]:
+    """Which servers are reached, by which route."""
     return [CHECK_SERVERS, *(("-p", mount[0]) if mount else ())]
 
 
 def entry_info(folder: str, mount: tuple[str, ...] = ()) -> list[str]:
+    """How new files of `folder` are striped."""
     return [CTL, "--getentryinfo", *_mounted(mount), folder]
 
 
 def get_quota(
     scope: Literal["user", "group"], number: int, pool: str, mount: tuple[str, ...] = ()
 ) -> list[str]:
-    one = [f"--storagepoolid={pool}"] if pool.isdigit() else []
-    return [CTL, "--getquota", "--csv", *one, *_mounted(mount), "--uid" if scope == "user" else "--gid",
+    """Use and limits of one user or group, in the storage pool of this number; in each pool where `pool` is
+    no number."""
+    pools = [f"--storagepoolid={pool}"] if pool.isdigit() else []
+    return [CTL, "--getquota", "--csv", *pools, *_mounted(mount), "--uid" if scope == "user" else "--gid",
             str(number)]  # fmt: skip
 
 
@@ -76,27 +87,73 @@ def set_pattern(folder: str, targets: int, mount: tuple[str, ...] = ()) -> list[
     return [CTL, "--setpattern", f"--numtargets={targets}", *_mounted(mount), folder]
 
 
-def _mounted(mount: tuple[str, ...]) -> list[str]:
-    return [f"--mount={mount[0]}"] if mount else []
-
-
 def read_targets(role: Role, out: str) -> list[Target]:
     """The targets of `list_targets`, of `beegfs-df`'s part for this role, and of older releases' tables.
 
-    Lines that are no row (headers, rules, warnings of libraries) are left out. A row of zeros is a target
-    that did not answer: its space is not known."""
+    Space in bytes; None of a target that did not answer (a row of zeros). States that a table does not show
+    are `unknown`."""
     return [target for line in out.splitlines() if (target := _target(role, line)) is not None]
-
-
-def has_rows(out: str) -> bool:
-    """Whether `out` has the row of any target."""
-    return bool(read_targets("storage", out))
 
 
 def read_df(out: str) -> list[Target]:
     """The two tables of `beegfs-df`: metadata servers, then storage targets."""
     head, _, tail = out.partition("STORAGE TARGETS:")
     return [*read_targets("metadata", head), *read_targets("storage", tail)]
+
+
+def has_rows(out: str) -> bool:
+    """Whether `out` has the row of any target, so that it counts in spite of the exit status."""
+    return bool(read_targets("storage", out))
+
+
+def read_servers(out: str) -> list[Server]:
+    """The servers of `check_servers`, by the headings above them (storage without one)."""
+    servers: list[Server] = []
+    role: Role = "storage"
+    for line in out.splitlines():
+        role = _ROLES.get(line.strip(), role)
+        server = _SERVER.match(line.strip())
+        if server:
+            up = server["state"] != "UNREACHABLE"
+            servers.append(Server(role, server["name"], server["id"], up, server["route"] or ""))
+    return servers
+
+
+def read_pattern(out: str) -> Pattern | None:
+    """The pattern of `entry_info`; None where the text has none. `pool` is a number, `pool_name` its name."""
+    kind = re.search(r"^\s*\+ Type: (.+?)\s*$", out, re.MULTILINE)
+    chunk = re.search(r"^\s*\+ Chunksize: (\d+)([KMG]?)\s*$", out, re.MULTILINE)
+    targets = re.search(r"^\s*\+ Number of (?:storage targets|\S.*?): desired: (\d+)", out, re.MULTILINE)
+    pool = re.search(r"^\s*\+ Storage Pool: (\d+)\s+\((.*)\)\s*$", out, re.MULTILINE)
+    if kind is None or chunk is None or targets is None:
+        return None
+    return Pattern(
+        kind="mirrored" if "mirror" in kind[1].lower() else kind[1].lower(),
+        chunk_bytes=int(chunk[1]) * _SUFFIX[chunk[2]],
+        targets=int(targets[1]),
+        pool=pool[1] if pool else "",
+        pool_name=pool[2] if pool else "",
+    )
+
+
+def read_quotas(scope: Literal["user", "group"], out: str, pool: str = "") -> list[Quota]:
+    """The rows of `get_quota`: bytes and chunk files; a limit of None is none. `pool` is that of the command;
+    without one the output has a table for each pool, under a line that names it."""
+    return list(_quotas(scope, out, pool))
+
+
+def refused(words: str) -> bool:
+    """Whether beegfs-ctl's words on `set_pattern` say that the account has not the right to it."""
+    return bool(re.search(r"only root|permission|not allowed|not permitted|EPERM", words, re.IGNORECASE))
+
+
+def management_away(words: str) -> bool:
+    """Whether beegfs-ctl's words say that the management service was not reached."""
+    return bool(re.search(r"mgmtd|management", words, re.IGNORECASE))
+
+
+def _mounted(mount: tuple[str, ...]) -> list[str]:
+    return [f"--mount={mount[0]}"] if mount else []
 
 
 def _target(role: Role, line: str) -> Target | None:
@@ -116,9 +173,9 @@ def _target(role: Role, line: str) -> Target | None:
         free_bytes=free if total else None,
         total_inodes=inodes or None,
         free_inodes=inodes_free if inodes else None,
-        capacity=cast("Capacity", _one(words, _CAPACITY)),
-        reachability=cast("Reachability", _one(words, _REACHABILITY)),
-        consistency=cast("Consistency", _one(words, _CONSISTENCY)),
+        capacity=cast("Capacity", _state(words, _CAPACITY)),
+        reachability=cast("Reachability", _state(words, _REACHABILITY)),
+        consistency=cast("Consistency", _state(words, _CONSISTENCY)),
     )
 
 
@@ -126,50 +183,14 @@ def _scaled(figure: str, unit: int) -> int:
     return int(float(figure) * unit)
 
 
-def _one(words: list[str], known: set[str]) -> str:
+def _state(words: list[str], known: set[str]) -> str:
     return next((word for word in words if word in known), "unknown")
 
 
 def _node(text: str) -> str:
-    """`storage01` of `beegfs-storage storage01 [ID: 1]`; a number alone stays one."""
+    """`storage01` of `beegfs-storage storage01 [ID: 1]`; other text stays as it is."""
     named = re.match(r"(?:beegfs-\S+ )?(\S+) \[ID: ", text)
     return named[1] if named else text
-
-
-def read_servers(out: str) -> list[Server]:
-    """The lines of `beegfs-check-servers`, under their headings."""
-    servers: list[Server] = []
-    role: Role = "storage"
-    for line in out.splitlines():
-        role = _ROLES.get(line.strip(), role)
-        server = _SERVER.match(line.strip())
-        if server:
-            up = server["state"] != "UNREACHABLE"
-            servers.append(Server(role, server["name"], server["id"], up, server["route"] or ""))
-    return servers
-
-
-def read_pattern(out: str) -> Pattern | None:
-    """The pattern of `entry_info`; None where the text has none."""
-    kind = re.search(r"^\s*\+ Type: (.+?)\s*$", out, re.MULTILINE)
-    chunk = re.search(r"^\s*\+ Chunksize: (\d+)([KMG]?)\s*$", out, re.MULTILINE)
-    targets = re.search(r"^\s*\+ Number of (?:storage targets|\S.*?): desired: (\d+)", out, re.MULTILINE)
-    pool = re.search(r"^\s*\+ Storage Pool: (\d+)\s+\((.*)\)\s*$", out, re.MULTILINE)
-    if kind is None or chunk is None or targets is None:
-        return None
-    return Pattern(
-        kind="mirrored" if "mirror" in kind[1].lower() else kind[1].lower(),
-        chunk_bytes=int(chunk[1]) * _SUFFIX[chunk[2]],
-        targets=int(targets[1]),
-        pool=pool[1] if pool else "",
-        pool_name=pool[2] if pool else "",
-    )
-
-
-def read_quotas(scope: Literal["user", "group"], out: str, pool: str = "") -> list[Quota]:
-    """The rows of `get_quota --csv`: bytes and chunk files. Without a pool in the command there is one table
-    for each pool, under a line that names it."""
-    return list(_quotas(scope, out, pool))
 
 
 def _quotas(scope: Literal["user", "group"], out: str, pool: str) -> Iterator[Quota]:
@@ -191,16 +212,6 @@ def _quotas(scope: Literal["user", "group"], out: str, pool: str) -> Iterator[Qu
 
 
 def _count(field: str) -> int | None:
-    """`1024`, `0 Byte`, and `12+` (some disks count no inodes); None of `unlimited` and `-`."""
+    """The number of `1024`, `0 Byte` and `12+` (some disks count no inodes); None of `unlimited` and `-`."""
     number = re.match(r"(\d+)(?: Byte|\+)?$", field)
     return int(number[1]) if number else None
-
-
-def refused(words: str) -> bool:
-    """Whether beegfs-ctl's words on `set_pattern` say that the account has not the right to it."""
-    return bool(re.search(r"only root|permission|not allowed|not permitted|EPERM", words, re.IGNORECASE))
-
-
-def management_away(words: str) -> bool:
-    """Whether beegfs-ctl's words say that the management service was not reached."""
-    return bool(re.search(r"mgmtd|management", words, re.IGNORECASE))
