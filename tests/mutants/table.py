@@ -418,8 +418,8 @@ MUTANTS = (
     ),
     Mutant(
         "a signature that does not verify holds",
-        "            if said.ok:\n                return name",
-        "            if said.there:\n                return name",
+        "            if answer.ok:\n                return name",
+        "            if answer.there:\n                return name",
         "tests/signing/test_ssh_keygen.py::test_what_does_not_hold",
     ),
     Mutant(

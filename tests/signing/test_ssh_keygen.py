@@ -9,7 +9,7 @@ import pytest
 from tests.support import ssh_keys
 
 from penstock.core.errors import PreflightError
-from penstock.host.ssh_keygen import NAMESPACE, SignatureError, sign, sign_verified, signer
+from penstock.host.ssh_keygen import NAMESPACE, SignatureError, sign, sign_verified, verified_signer
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -33,8 +33,8 @@ def signers(folder: Path, *lines: str) -> Path:
 def test_a_signature_holds_by_the_name_of_its_signer(tmp_path: Path, key: ssh_keys.Key) -> None:
     other = ssh_keys.key(tmp_path, "other")
     file = signers(tmp_path, "# who signs\n", other.line("other@example.org"), key.line("a@example.org,b@x"))
-    assert signer(file, SEAL, sign(key.private, SEAL), AT) == "a@example.org"
-    assert signer(file, SEAL, sign(other.private, SEAL), AT) == "other@example.org"
+    assert verified_signer(file, SEAL, sign(key.private, SEAL), AT) == "a@example.org"
+    assert verified_signer(file, SEAL, sign(other.private, SEAL), AT) == "other@example.org"
 
 
 def test_ssh_keygen_alone_verifies_it(tmp_path: Path, key: ssh_keys.Key) -> None:
@@ -61,21 +61,21 @@ def test_what_does_not_hold(
     made = sign(key.private, SEAL)
     public = " ".join(key.public.read_text().split()[:2])
     with pytest.raises(SignatureError, match=why):
-        signer(signers(tmp_path, line.format(key=public) + "\n"), content, made, at)
+        verified_signer(signers(tmp_path, line.format(key=public) + "\n"), content, made, at)
 
 
 def test_a_key_that_ended_holds_for_what_it_signed_before(tmp_path: Path, key: ssh_keys.Key) -> None:
     file = signers(tmp_path, key.line(options='valid-before="20270101"'))
     made = sign(key.private, SEAL)
-    assert signer(file, SEAL, made, AT)
+    assert verified_signer(file, SEAL, made, AT)
     with pytest.raises(SignatureError):
-        signer(file, SEAL, made, "2028-01-01T00:00:00Z")
+        verified_signer(file, SEAL, made, "2028-01-01T00:00:00Z")
 
 
 @pytest.mark.parametrize("content", [b"", b"nonsense", b"-----BEGIN SSH SIGNATURE-----\n" + b"A" * 99999])
 def test_what_is_no_signature_is_none(tmp_path: Path, key: ssh_keys.Key, content: bytes) -> None:
     with pytest.raises(SignatureError, match="no signature of OpenSSH"):
-        signer(signers(tmp_path, key.line()), SEAL, content, AT)
+        verified_signer(signers(tmp_path, key.line()), SEAL, content, AT)
 
 
 def test_files_that_others_may_change_are_refused(tmp_path: Path, key: ssh_keys.Key) -> None:
@@ -83,7 +83,7 @@ def test_files_that_others_may_change_are_refused(tmp_path: Path, key: ssh_keys.
     made = sign(key.private, SEAL)
     file.chmod(0o664)
     with pytest.raises(PreflightError, match="others may change who signs"):
-        signer(file, SEAL, made, AT)
+        verified_signer(file, SEAL, made, AT)
     key.private.chmod(0o640)
     with pytest.raises(PreflightError, match="others may read or replace the key"):
         sign(key.private, SEAL)
@@ -119,4 +119,4 @@ def test_without_ssh_keygen_nothing_is_judged(
     made = sign(key.private, SEAL)
     monkeypatch.setenv("PATH", str(tmp_path))
     with pytest.raises(PreflightError, match="ssh-keygen, which is not there"):
-        signer(file, SEAL, made, AT)
+        verified_signer(file, SEAL, made, AT)

@@ -1,7 +1,10 @@
-"""The keys of `storage_options` of each kind of source that penstock reads itself; fsspec takes any.
+"""The keys of `storage_options`, of each kind of source that penstock reads itself: what may be written for
+them, and what docs/configuration.md says of them. Declarations alone: no class here is ever instantiated.
 
-docs/configuration.md shows them with the docstring of each class, and with its `SECRETS`: where the secrets
-of that kind of source come from, in order.
+`config.storage_options` and `config.validation` refuse other keys and values by the annotations, which
+`config.annotations` explains. Of what fsspec opens (another scheme, or `reader: fsspec`) no key is checked.
+docs/configuration.py makes the page: of each class its docstring, its keys, and its `SECRETS`, the places in
+which secrets are looked for, in order. A kind of source without `SECRETS` needs none.
 """
 
 # Annotations are read at run time: no `from __future__ import annotations`.

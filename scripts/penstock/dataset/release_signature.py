@@ -91,7 +91,7 @@ def _unsigned(signers: Path, folder: Path, stored: Stored) -> str:
     if f"sha256:{hashlib.sha256(seal).hexdigest()}" != stored.digest:
         return f"{SEAL} was replaced while it was looked at"
     try:
-        ssh_keygen.signer(signers, seal, signature, stored.seal.sealed)
+        ssh_keygen.verified_signer(signers, seal, signature, stored.seal.sealed)
     except ssh_keygen.SignatureError as error:
         return str(error)
     return ""
