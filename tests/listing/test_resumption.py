@@ -355,7 +355,7 @@ def test_s3_a_store_whose_disorder_shows_late_leaves_no_segment_that_is_wrong(
     objects = {f"p/{number:03d}": b"1" for number in range(100)}
     with Hostile(objects, listing="late", page=7) as server:
         context = context_of(tmp_path, "s3://bucket/p/", server.endpoint)
-        segments = context.layout("data").segments
+        segments = context.layout("data").unfinished_listing
         if killed:
             source = open_sources(context.dataset("data"), 30)[0]
             assert isinstance(source, S3Source)

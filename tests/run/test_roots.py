@@ -68,7 +68,7 @@ def test_a_state_root_is_of_one_root(context: Context, source: Path, tmp_path: P
     assert not two.exists()
     # The root itself was moved: a person says so.
     one.rename(two)
-    context.layout("data").root_file.unlink()
+    context.layout("data").root_pointer.unlink()
     assert go(context)["published"]
     assert content(two / "data" / "current" / "data") == content(source)
 

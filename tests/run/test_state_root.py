@@ -52,10 +52,10 @@ def unmount(state: Path) -> None:
 def test_the_first_run_needs_no_further_step_and_binds_the_state(context: Context, tmp_path: Path) -> None:
     assert publish(context)["published"]
     layout = context.layout("data")
-    pointer, state = json.loads(layout.state_file.read_text()), json.loads(layout.root_file.read_text())
+    pointer, state = json.loads(layout.state_pointer.read_text()), json.loads(layout.root_pointer.read_text())
     assert pointer == {"format": 1, "id": state["id"], "state_root": str(tmp_path / "state")}
     assert len(state["id"]) == 16
-    assert layout.state_file.stat().st_mode & 0o777 == 0o644
+    assert layout.state_pointer.stat().st_mode & 0o777 == 0o644
     assert list_step.run(context, "data")["published"]
 
 
@@ -88,10 +88,10 @@ def test_of_two_nodes_that_make_the_first_state_at_once_one_goes_on(context: Con
     list_step.run(context, "data")
     unmount(tmp_path / "state")
     layout = context.layout("data")
-    pointer = layout.state_file.read_bytes()
-    layout.state_file.unlink()  # as before the first node had bound it
+    pointer = layout.state_pointer.read_bytes()
+    layout.state_pointer.unlink()  # as before the first node had bound it
     dataset_folders.prepare(layout)
-    layout.state_file.write_bytes(pointer)
+    layout.state_pointer.write_bytes(pointer)
     for step in (list_step.run, plan_step.run):
         with pytest.raises(PreflightError, match="this state folder is not the dataset's"):
             step(context, "data")
@@ -103,7 +103,10 @@ def test_a_state_that_is_lost_is_made_anew_in_a_folder_made_by_hand(context: Con
     layout = context.layout("data")
     layout.state.mkdir(parents=True, mode=0o700)
     assert publish(context)["published"]
-    assert json.loads(layout.state_file.read_text())["id"] == json.loads(layout.root_file.read_text())["id"]
+    assert (
+        json.loads(layout.state_pointer.read_text())["id"]
+        == json.loads(layout.root_pointer.read_text())["id"]
+    )
 
 
 def test_without_the_key_the_state_is_not_made_a_second_time(context: Context, tmp_path: Path) -> None:
@@ -126,12 +129,12 @@ def test_with_the_key_a_state_in_the_datasets_folder_is_not_left_behind(tmp_path
         layout.state.parent.mkdir(parents=True)
         before.rename(layout.state)
         assert list_step.run(context, "data")["published"]
-        assert layout.state_file.is_file()
+        assert layout.state_pointer.is_file()
 
 
 @pytest.mark.parametrize("content", [b"", b"[]", b'{"id": 1}', b"[" * 100_000])
 def test_a_damaged_pointer_is_named(context: Context, content: bytes) -> None:
     list_step.run(context, "data")
-    context.layout("data").state_file.write_bytes(content)
+    context.layout("data").state_pointer.write_bytes(content)
     with pytest.raises(FailedError, match="a state file is damaged"):
         list_step.run(context, "data")

@@ -44,7 +44,7 @@ def test_the_state_elsewhere(folder: Path) -> None:
     dataset_folders.prepare(layout)
     assert mode(folder / "state/set/.penstock") == 0o700
     assert sorted(os.listdir(layout.folder)) == [".penstock", "releases"]
-    assert layout.state_file.is_file()
+    assert layout.state_pointer.is_file()
 
 
 def test_an_inherited_group_stays(folder: Path) -> None:

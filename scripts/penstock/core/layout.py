@@ -1,14 +1,21 @@
-"""Where everything of a dataset lies below the target root. One place for every name.
+"""The name of each file and folder below a target's root, for all that reads or writes there.
+
+Paths are put together and nothing more: no file is looked at, and no name is checked. docs/formats.md says
+what the files hold, docs/glossary.md what a seal, a pin, a claim or a shard is.
 
 <root>/.promises/<name>
 <root>/<dataset>/current -> releases/<release>
-<root>/<dataset>/releases/.<release>.staging/data/...
 <root>/<dataset>/releases/<release>/{data/, manifest.parquet, manifest.xxh128, release.json}
-<root>/<dataset>/audits/<release>.json
-<root>/<dataset>/verdicts/<name>
+<root>/<dataset>/releases/.<release>.staging/data/...
+<root>/<dataset>/audits/<release>.json           the verdict on a release, for everybody
 <root>/<dataset>/pins/<name>
 <root>/<dataset>/under-way.json
-<root>/<dataset>/.penstock/{lock, claims/<number>.json, history.jsonl, runs/<run>/...}
+<root>/<dataset>/.penstock/                      the dataset's state: its owner's alone
+    lock, history.jsonl, claims/<number>.json, ...
+    runs/<run>/, repairs/<release>/              of a run or a repair (`RunLayout`),
+    audits/<audit>/, adoptions/<comparison>/     of an audit or a comparison: the same
+
+With `target.state_root` the state lies in <state_root>/<dataset>/.penstock.
 """
 
 from __future__ import annotations
@@ -29,7 +36,7 @@ SEAL = "release.json"
 SIGNATURE = "release.json.sig"
 """Over the seal's bytes, where `target.sign_with` names a key."""
 EMPTY_FOLDERS = "empty-folders.json"
-"""Of a run whose dataset keeps its source's empty folders, and of its release; else it is not there."""
+"""In a run whose dataset keeps its source's empty folders, and in its release; else it is not there."""
 CROISSANT = "croissant.json"
 """The description of a release (`penstock.extras`), of a dataset whose configuration has `describe`."""
 BESIDE_DATA = frozenset({MANIFEST, MANIFEST_XXH, MANIFEST_SHA256, SEAL, SIGNATURE, CROISSANT})
@@ -41,6 +48,7 @@ RELEASE_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,127}")
 LISTING = "listing.parquet"
 STATED = "stated.parquet"
 ARCHIVED = "archived.parquet"
+"""Tables in a run's folder."""
 REPAIRS = "repairs"
 STATE = ".penstock"
 PROBE = ".penstock-probe"
@@ -76,8 +84,8 @@ class DatasetLayout:
     """`target.state_root`: where `.penstock` lies instead, if configured."""
     signing: SigningKeys = NO_SIGNING
 
-    def without_signers(self) -> DatasetLayout:
-        """The same paths, with no signature asked for."""
+    def without_signing(self) -> DatasetLayout:
+        """The same paths: nothing is signed, and no signature is asked for."""
         return replace(self, signing=NO_SIGNING)
 
     @property
@@ -85,28 +93,71 @@ class DatasetLayout:
         """What the runs of all datasets and accounts will still write below this root."""
         return self.root / ".promises"
 
+    # What everybody reads ----------------------------------------------------------------------
+
     @cached_property
     def folder(self) -> Path:
+        """What the dataset has below the root."""
         return self.root / self.dataset
+
+    @property
+    def current(self) -> Path:
+        """The link to the release that readers use."""
+        return self.folder / CURRENT
 
     @cached_property
     def releases(self) -> Path:
         return self.folder / "releases"
 
+    def release(self, release: str) -> Path:
+        return self.releases / release
+
+    def verdict(self, release: str) -> Path:
+        """What the last audits and repairs of a release said, for everybody who reads it."""
+        return self.folder / "audits" / f"{release}.json"
+
     @property
-    def current(self) -> Path:
-        return self.folder / CURRENT
+    def pins(self) -> Path:
+        """Files by which readers say which release they read."""
+        return self.folder / "pins"
+
+    @property
+    def under_way(self) -> Path:
+        """Who stages the dataset now, for accounts that may not read its state."""
+        return self.folder / "under-way.json"
+
+    @property
+    def folders_of_readers(self) -> tuple[Path, ...]:
+        """The folders in `folder` that readers look into: each is one, or is not there."""
+        return (self.releases, self.pins, self.verdict("").parent)
+
+    # Beside the releases, for a time -----------------------------------------------------------
+
+    def staging(self, release: str) -> Path:
+        """The tree of a release while it grows."""
+        return self.releases / f".{release}.staging"
+
+    def repair_staging(self, release: str) -> Path:
+        """What a repair fetches, beside the release and on the same file system; gone when it ended."""
+        return self.releases / f".{release}.repair"
+
+    def removing(self, release: str) -> Path:
+        """A file, while this release is about to be removed: no reader pins it any more."""
+        return self.releases / f".removing-{release}"
+
+    @property
+    def dataset_reserve(self) -> Path:
+        """Files to remove where no space is left for a pin or an audit."""
+        return self.folder / ".reserve"
+
+    # The state ---------------------------------------------------------------------------------
 
     @cached_property
     def state(self) -> Path:
+        """The folder of the dataset's state, the owner's alone."""
         if self.state_root is not None:
             return self.state_root / self.dataset / STATE
         return self.folder / STATE
-
-    @property
-    def root_file(self) -> Path:
-        """Of a state folder that lies elsewhere (`state_root`): names the root that it belongs to."""
-        return self.state / "root.json"
 
     @property
     def state_marker(self) -> Path:
@@ -114,17 +165,29 @@ class DatasetLayout:
         return self.state / "state.json"
 
     @property
-    def state_file(self) -> Path:
-        """Of a dataset whose state lies elsewhere (`state_root`): a file in the place of the state's folder,
-        which says where."""
+    def state_pointer(self) -> Path:
+        """In the dataset's folder, where its state lies elsewhere (`state_root`): a file in place of the
+        state's folder, which names that."""
         return self.folder / STATE
 
     @property
+    def root_pointer(self) -> Path:
+        """In a state that lies elsewhere (`state_root`): the root that it belongs to."""
+        return self.state / "root.json"
+
+    @property
     def lock(self) -> Path:
+        """Which step changes the dataset now."""
         return self.state / "lock"
 
     @property
+    def claims(self) -> Path:
+        """Which runs the dataset was staged for, by number: the later steps work on the highest one's."""
+        return self.state / "claims"
+
+    @property
     def history(self) -> Path:
+        """A line for each publication, rollback, removal and repair."""
         return self.state / "history.jsonl"
 
     @property
@@ -138,115 +201,82 @@ class DatasetLayout:
         return self.state / "intervals"
 
     @property
-    def audits(self) -> Path:
-        """What each audit saw and found: its owner's alone."""
-        return self.state / "audits"
+    def replaced(self) -> Path:
+        """Holds a file by the name of each run whose release was staged again by `--new-release`."""
+        return self.state / "replaced"
 
     @property
-    def adoptions(self) -> Path:
-        """What comparisons of a tree with the dataset's source saw (`penstock adopt`)."""
-        return self.state / ADOPTIONS
+    def unfinished_listing(self) -> Path:
+        """What list has so far of its sources; gone when the listing is complete."""
+        return self.state / "listing"
 
     @property
-    def audit_history(self) -> Path:
-        """A line for each audit, and each word that overruled one: apart from `history`, since audits do
-        not hold the dataset's lock."""
-        return self.state / "audits.jsonl"
-
-    def verdict(self, release: str) -> Path:
-        """What stands against a release, for everybody who reads it."""
-        return self.folder / "audits" / f"{release}.json"
+    def ended(self) -> Path:
+        """How the last command that staged the dataset ended, where that was no success."""
+        return self.state / "ended.json"
 
     @property
-    def pins(self) -> Path:
-        """What readers say that they read."""
-        return self.folder / "pins"
-
-    @property
-    def under_way(self) -> Path:
-        """Who stages it now, for accounts that may not read the state."""
-        return self.folder / "under-way.json"
-
-    @property
-    def dataset_reserve(self) -> Path:
-        """Files that are removed for pins and audits where no space is left."""
-        return self.folder / ".reserve"
+    def ended_room(self) -> Path:
+        """The same file while there is nothing to say: made ahead, as the file system may be full later."""
+        return self.state / ".ended.room"
 
     @property
     def reserve(self) -> Path:
-        """Files that are removed for removals where no space is left."""
+        """Files to remove where no space is left for the records of a removal."""
         return self.state / "reserve"
 
-    def removing(self, release: str) -> Path:
-        """There while this release is about to be removed: no reader pins it any more."""
-        return self.releases / f".removing-{release}"
+    @cached_property
+    def runs(self) -> Path:
+        """A folder for each run (`RunLayout`)."""
+        return self.state / "runs"
+
+    def run(self, run: str) -> RunLayout:
+        return RunLayout(self.runs / run)
 
     def repair(self, release: str) -> RunLayout:
         """What a repair of this release plans and has fetched so far; gone when it ended."""
         return RunLayout(self.state / REPAIRS / release)
 
     @property
-    def ended(self) -> Path:
-        """How the last command that staged it ended, where that was no success."""
-        return self.state / "ended.json"
+    def audits(self) -> Path:
+        """A folder for each audit (`RunLayout`): what it saw and found."""
+        return self.state / "audits"
 
     @property
-    def ended_room(self) -> Path:
-        """The same file while there is nothing to say."""
-        return self.state / ".ended.room"
+    def audit_history(self) -> Path:
+        """A line for each audit, and for each time that findings were overruled: apart from `history`, since
+        audits do not hold the dataset's lock."""
+        return self.state / "audits.jsonl"
 
     @property
-    def folders_of_readers(self) -> tuple[Path, ...]:
-        """The folders in `folder` that readers look into: each is one, or is not there."""
-        return (self.releases, self.pins, self.verdict("").parent)
+    def adoptions(self) -> Path:
+        """A folder for each comparison of a tree with the dataset's source (`penstock adopt`)."""
+        return self.state / ADOPTIONS
 
     @property
     def folders_of_owner(self) -> tuple[Path, ...]:
-        """The same of the state."""
-        state = (self.runs, self.claims, self.audits, self.adoptions, self.segments, self.replaced)
+        """The state's folders, and what it lies in: each is one, or is not there."""
+        state = (self.runs, self.claims, self.audits, self.adoptions, self.unfinished_listing, self.replaced)
         return (self.state.parent, self.state, *state, self.state / REPAIRS)
-
-    @property
-    def segments(self) -> Path:
-        """What was listed so far of a listing that is not done; gone when it is."""
-        return self.state / "listing"
-
-    @cached_property
-    def runs(self) -> Path:
-        return self.state / "runs"
-
-    @property
-    def claims(self) -> Path:
-        """Which runs the dataset was staged for, by number: the later steps work on the highest one's."""
-        return self.state / "claims"
-
-    @property
-    def replaced(self) -> Path:
-        """Holds a file by the name of each run whose release was staged again by `--new-release`."""
-        return self.state / "replaced"
-
-    def staging(self, release: str) -> Path:
-        return self.releases / f".{release}.staging"
-
-    def repair_staging(self, release: str) -> Path:
-        """What a repair fetches, beside the release and on the same file system; gone when it ended."""
-        return self.releases / f".{release}.repair"
-
-    def release(self, release: str) -> Path:
-        return self.releases / release
-
-    def run(self, run: str) -> RunLayout:
-        return RunLayout(self.runs / run)
 
 
 @dataclass(frozen=True)
 class RunLayout:
-    """The durable state of one run: one listing on its way to one release."""
+    """The durable state of one run, from a listing to a release; also of a repair, an audit or a comparison
+    of a tree with its source (`penstock adopt`), each of which has some of these files."""
 
     folder: Path
 
+    # The whole run -----------------------------------------------------------------------------
+
+    @property
+    def run_file(self) -> Path:
+        """`RunInfo` as JSON: written once by list, never changed."""
+        return self.folder / "run.json"
+
     @property
     def listing(self) -> Path:
+        """Every object that is to be staged, frozen by list."""
         return self.folder / LISTING
 
     @property
@@ -256,7 +286,7 @@ class RunLayout:
     @property
     def stated(self) -> Path:
         """The checksum files beside the data that list read, as it listed them; only where the
-        configuration names any."""
+        configuration names any (`checksums`)."""
         return self.folder / STATED
 
     @property
@@ -266,23 +296,42 @@ class RunLayout:
         return self.folder / ARCHIVED
 
     @property
-    def amended(self) -> Path:
-        """The listing as the release holds it, by publish of a run that followed its source."""
-        return self.folder / "amended.parquet"
-
-    @property
-    def run_file(self) -> Path:
-        """`RunInfo` as JSON: written once by list, never changed."""
-        return self.folder / "run.json"
-
-    @property
     def plan(self) -> Path:
+        """What plan decided, but for the rows of the shards."""
         return self.folder / "plan.json"
 
     @property
     def probe(self) -> Path:
         """What the file system did when plan tried it."""
         return self.folder / "probe.json"
+
+    @property
+    def adopted(self) -> Path:
+        """Says that this run's staging is, or is to become, a tree that penstock did not write."""
+        return self.folder / ADOPTED
+
+    @property
+    def taken(self) -> Path:
+        """Says that another run took this run's staging over, and what the staging is called now."""
+        return self.folder / "taken.json"
+
+    @property
+    def amended(self) -> Path:
+        """The listing as the release holds it, where a run followed its source (`changed: follow`)."""
+        return self.folder / "amended.parquet"
+
+    @property
+    def result(self) -> Path:
+        """Of an audit, or of a comparison: how it ended; missing until then."""
+        return self.folder / "result.json"
+
+    @property
+    def linked_damage(self) -> Path:
+        """Holds a file for each shard with linked files that had other bytes than their release states.
+        Where it is there, all linked files are read."""
+        return self.folder / "linked-damage"
+
+    # Elements ----------------------------------------------------------------------------------
 
     @property
     def arrays(self) -> Path:
@@ -295,38 +344,16 @@ class RunLayout:
         return self.folder / "throttle.json"
 
     @property
-    def adopted(self) -> Path:
-        """Says that this run's staging is, or is to become, a tree that penstock did not write."""
-        return self.folder / ADOPTED
-
-    @property
-    def taken(self) -> Path:
-        """Says that another run was planned with this run's staging, and what that is called now."""
-        return self.folder / "taken.json"
-
-    @property
-    def result(self) -> Path:
-        """How an audit or a comparison of a tree with its source ended; one without it has not."""
-        return self.folder / "result.json"
-
-    @property
     def logs(self) -> Path:
+        """Folder of the elements' logs."""
         return self.folder / "logs"
 
-    @property
-    def linked_damage(self) -> Path:
-        """Holds a file for each shard with linked files that had other bytes than their release states.
-        Where it is there, all linked files are read."""
-        return self.folder / "linked-damage"
-
     def shard(self, index: int) -> Path:
+        """The rows of the plan that one element does."""
         return self.folder / "shards" / f"{index:05d}.parquet"
 
-    def journals(self, index: int) -> Path:
-        """Folder of a shard's journals, one file an attempt."""
-        return self.folder / "journal" / f"{index:05d}"
-
     def receipt(self, step: str, index: int | None = None) -> Path:
+        """The proof that a step, or its element of this index, is done."""
         name = f"{step}.json" if index is None else f"{step}/{index:05d}.json"
         return self.folder / "receipts" / name
 
@@ -334,23 +361,29 @@ class RunLayout:
         """What went wrong in an element's last attempt: written when it ends without a receipt."""
         return self.folder / "outcomes" / step / f"{index:05d}.json"
 
+    def progress(self, step: str, index: int) -> Path:
+        """A small file that a running element rewrites: bytes and files so far."""
+        return self.folder / "progress" / step / f"{index:05d}.json"
+
+    # What elements write of a shard ------------------------------------------------------------
+
+    def journals(self, index: int) -> Path:
+        """Folder of a shard's journals, one file an attempt."""
+        return self.folder / "journal" / f"{index:05d}"
+
     def records(self, index: int) -> Path:
         """What verify saw of a shard, written under this name only when it is whole."""
         return self.folder / "records" / f"{index:05d}.parquet"
 
     def survey(self, index: int) -> Path:
-        """Of a comparison of a tree with its source: the folder of what was seen of a shard's rows. Of a run
-        that adopted a tree: how the files stand that it took over."""
+        """Of a comparison: the folder of what was seen of a shard's rows. Of a run that adopted a tree: how
+        the files stand that it took over."""
         return self.folder / "survey" / f"{index:05d}"
 
-    def readings(self, index: int) -> Path:
+    def audited_rows(self, index: int) -> Path:
         """Of an audit: what its elements saw of the shard so far."""
         return self.folder / "seen" / f"{index:05d}.json"
 
     def fetched(self, index: int) -> Path:
         """Of a repair: what became of each file of the shard."""
         return self.folder / "fetched" / f"{index:05d}.json"
-
-    def progress(self, step: str, index: int) -> Path:
-        """A small file that a running element rewrites: bytes and files so far."""
-        return self.folder / "progress" / step / f"{index:05d}.json"

@@ -159,7 +159,7 @@ def _audit(attempt: Attempt) -> tuple[Outcome, ElementReceipt]:
         shard=attempt.shard,
         rows=attempt.rows,
         data=run.layout.release(run.release) / DATA,
-        state=run.folder.readings(attempt.shard.index),
+        state=run.folder.audited_rows(attempt.shard.index),
         engine=run.config.engine,
         probe=run.probe,
         named=described.filesystem,

@@ -44,7 +44,7 @@ def run(context: Context, dataset: str, release: str | None) -> Signed:
         stored = audit_plan.read_seal(layout, release)
         if not release_signature.problem(layout, release, stored):
             return {"dataset": dataset, "release": release, "signed": False}
-        unsigned = layout.without_signers()
+        unsigned = layout.without_signing()
         if damaged := audit_plan.unsound(unsigned, release, *stored):
             raise FindingsError(
                 "the release is not as it was published: it is not signed",

@@ -308,7 +308,7 @@ class _Gathering:
         identity = [place.source.url, origin(config, place.source), self._dataset.changed, told]
         if config.times != "store":
             identity.append(config.times)
-        folder = resumable_at(self._context.layout(self._dataset.name).segments, *identity)
+        folder = resumable_at(self._context.layout(self._dataset.name).unfinished_listing, *identity)
         return Resumption(self._context, self._dataset.name, folder, lister).batches()
 
     def _batch(self, place: Placed, batch: Sequence[Listed]) -> None:

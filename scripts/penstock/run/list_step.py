@@ -173,8 +173,8 @@ def _gathered(
 
 
 def _forget(context: Context, layout: DatasetLayout) -> None:
-    if layout.segments.exists():
-        tree_removal.remove_tree(layout.segments, context.spend)
+    if layout.unfinished_listing.exists():
+        tree_removal.remove_tree(layout.unfinished_listing, context.spend)
 
 
 def run_of(

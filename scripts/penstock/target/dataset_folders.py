@@ -88,7 +88,7 @@ def check_owner(layout: DatasetLayout) -> None:
     for root in (layout.root, layout.state_root):
         if root is not None:
             _check_names_stay(root)
-    away = layout.state == layout.state_file and _pointed(layout) is not None  # `check_state` says it
+    away = layout.state == layout.state_pointer and _pointed(layout) is not None  # `check_state` says it
     for path in (layout.folder, layout.releases, *(() if away else (layout.state.parent, layout.state))):
         try:
             status = os.lstat(path)
@@ -307,16 +307,16 @@ def leads(layout: DatasetLayout) -> bool:
 def _pointed(layout: DatasetLayout) -> StatePointer | None:
     """None where the dataset's folder names no state elsewhere. Raises FailedError for a damaged file."""
     try:
-        kind = os.lstat(layout.state_file).st_mode
+        kind = os.lstat(layout.state_pointer).st_mode
         # Without a state root it is the state's folder, and what else stands there is `_check_own`'s.
         if stat.S_ISREG(kind) or (layout.state_root is not None and not stat.S_ISDIR(kind)):
-            return marks.STATE_POINTER.from_json(plain_files.read(layout.state_file), layout.state_file)
+            return marks.STATE_POINTER.from_json(plain_files.read(layout.state_pointer), layout.state_pointer)
     except (FileNotFoundError, NotADirectoryError):
         return None
     except ValueError as error:
         raise FailedError(
             "a state file is damaged",
-            where=str(layout.state_file),
+            where=str(layout.state_pointer),
             why=str(error),
             hint="put the file back, or remove it: `penstock run` makes it anew",
         ) from None
@@ -329,10 +329,10 @@ def _bind_state(layout: DatasetLayout) -> None:
     PreflightError."""
     known = _pointed(layout)
     made = StateRoot(known.id if known else secrets.token_hex(8), str(layout.root.absolute()))
-    create_file(layout.root_file, json.dumps(marks.STATE_ROOT.to_json(made)).encode() + b"\n")
+    create_file(layout.root_pointer, json.dumps(marks.STATE_ROOT.to_json(made)).encode() + b"\n")
     pointer = StatePointer(str(layout.state_root), _id_of_state(layout) or "")
     content = json.dumps(marks.STATE_POINTER.to_json(pointer)).encode() + b"\n"
-    create_file(layout.state_file, content, mode=0o644)
+    create_file(layout.state_pointer, content, mode=0o644)
     check_state(layout)
 
 
@@ -360,17 +360,17 @@ def check_state(layout: DatasetLayout) -> None:
         if known is not None:
             raise PreflightError(
                 "the dataset's state lies elsewhere",
-                where=str(layout.state_file),
+                where=str(layout.state_pointer),
                 why=f"it lies below {printable(known.state_root)}, and `target.state_root` is not set",
                 hint=f"set `target.state_root: {printable(known.state_root)}`",
             )
         return
-    if layout.state_file.is_dir():
+    if layout.state_pointer.is_dir():
         raise PreflightError(
             "the dataset has a state in its own folder",
-            where=str(layout.state_file),
+            where=str(layout.state_pointer),
             why=f"`target.state_root` is {layout.state_root}",
-            hint=f"leave `target.state_root` out, or move the state: `mv {layout.state_file} "
+            hint=f"leave `target.state_root` out, or move the state: `mv {layout.state_pointer} "
             f"{layout.state.parent}/` where there is none, while nothing is at work",
         )
     if not layout.state.is_dir():
@@ -407,13 +407,13 @@ def _id_of_state(layout: DatasetLayout) -> str | None:
     it. Raises PreflightError where it is the state of another root: journals of that root would be taken for
     this one's."""
     try:
-        known = marks.STATE_ROOT.from_json(plain_files.read(layout.root_file), layout.root_file)
+        known = marks.STATE_ROOT.from_json(plain_files.read(layout.root_pointer), layout.root_pointer)
     except FileNotFoundError:
         return None
     except (OSError, ValueError) as error:
         raise FailedError(
             "a state file is damaged",
-            where=str(layout.root_file),
+            where=str(layout.root_pointer),
             why=str(error),
             hint="put the file back, or remove it: `penstock run` makes it anew",
         ) from None
@@ -423,7 +423,7 @@ def _id_of_state(layout: DatasetLayout) -> str | None:
             where=str(layout.state),
             why=f"it belongs to {printable(known.root)}, and the target's root is {layout.root}",
             hint="give each root a `target.state_root` of its own; where the root itself was moved here, "
-            f"remove {layout.root_file}",
+            f"remove {layout.root_pointer}",
         )
     return known.id
 

@@ -236,7 +236,7 @@ def _audit(
     plan, indices = run.plan, run.indices
     context.emit(events.Started(dataset, STEP, files=_rows(plan), bytes=plan.bytes, elements=len(indices)))
     methods: Counter[str] = Counter()
-    resumed = sum(AuditedRows.read(folder.readings(i), run.shards[i]).files for i in indices)
+    resumed = sum(AuditedRows.read(folder.audited_rows(i), run.shards[i]).files for i in indices)
     with _Aside((lambda _: None) if times else compare, context.stop.check) as aside:
         if indices:
             expected = element_time(layout, run.shards, copies=False)
@@ -365,7 +365,7 @@ def _read(folder: RunLayout, plan: PlanInfo, methods: Counter[str]) -> Iterator[
 
 def _audited(folder: RunLayout, shard: ShardInfo) -> AuditedRows:
     """What the elements saw of a shard, all of it, as the last one left it."""
-    path = folder.readings(shard.index)
+    path = folder.audited_rows(shard.index)
     receipt = receipts.element(folder, STEP, shard.index)
     audited = AuditedRows.read(path, shard)
     if audited.left or receipt is None or receipts.file_digest(path) != receipt.seen:
