@@ -17,7 +17,7 @@ def _compose(text: str) -> Any:
     """What becomes of a section `mine` of a file with this text, as Snakemake reads it."""
     values = yaml.load(text, Loader=yaml.FullLoader)["mine"]
     document, unclear = handed_over.document(values, [handed_over.ConfigText("outer.yaml", text)])
-    base = loader.Base("of module mine", None, document, unclear)
+    base = loader.BaseConfiguration("of module mine", None, document, unclear)
     return loader.compose(base, overlay.Values({}, {}), "made")
 
 
@@ -82,4 +82,6 @@ def test_what_program_code_made_is_refused_unless_it_is_plain() -> None:
     for value in (object(), {1, 2}, b"x", float("nan"), deep, "\ud800"):
         document, unclear = handed_over.document({**MINIMAL, "cluster": {"partition": value}}, [])
         with pytest.raises(ConfigError, match=r"cluster\.partition"):
-            loader.compose(loader.Base("x", None, document, unclear), overlay.Values({}, {}), "made")
+            loader.compose(
+                loader.BaseConfiguration("x", None, document, unclear), overlay.Values({}, {}), "made"
+            )

@@ -30,7 +30,7 @@ engine:
 def _compose(tmp_path: Path, text: str, **sections: str) -> bytes | None:
     file = tmp_path / "my.yaml"
     file.write_text(text)
-    config, content = loader.compose(loader.base(file), overlay.parse(sections.items()), "made")
+    config, content = loader.compose(loader.read_base(file), overlay.parse(sections.items()), "made")
     if content is not None:
         (tmp_path / "made.yaml").write_bytes(content)
         assert loader.load(tmp_path / "made.yaml") == config

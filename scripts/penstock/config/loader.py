@@ -1,17 +1,23 @@
-"""From the YAML file to `Config`, or to one ConfigError that lists every problem.
+"""From a YAML file to the typed `Config`, checked, and within the site's file.
 
-Each problem names the key path and its line, the value (never a secret's), and what to write
-instead. Nothing is read but the file itself, and the site's (`config.site`): no network, no target, no user
-or group database. The folders of the roots are resolved where the site says where roots may lie.
+For every command (`load`), for `penstock init` (`load_text`), and for workflows, in which Snakemake's
+--config goes before what a file says (`read_base`, `compose`). The rest is for commands without a
+configuration.
+
+Read are the configuration, the site's file (`config.site`: the administrator's bounds), the files that
+`describe` names, and of the user database the home that a path `~name/...` needs. Links in the target's root
+are resolved where the site bounds that root. Nothing is written; no network is used.
+
+Whatever is wrong is a ConfigError. It lists up to MAX_LISTED problems, each with key path, line, value (never
+a secret's), and what to write instead, but those of one stage alone: YAML, secrets, the form of values
+(`validation`, `storage_options`), keys beside one another (`semantic_checks`), the site's bounds.
 """
 
 from __future__ import annotations
 
-import os
-import re
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 from penstock.config import (
     description_file,
@@ -20,6 +26,7 @@ from penstock.config import (
     overlay,
     quantities,
     secret_check,
+    semantic_checks,
     site,
     storage_options,
     strict_yaml,
@@ -27,48 +34,40 @@ from penstock.config import (
 )
 from penstock.config.backends import BACKENDS
 from penstock.config.section import Section
+from penstock.config.semantic_checks import URL_SCHEME
 from penstock.config.serialization import Readers, read
 from penstock.config.settings import ClusterConfig, Config, JobOptions, TargetConfig
 from penstock.config.site_bounds import Bounds
-from penstock.config.source_kinds import FOLDER_SCHEMES, kind, no_path, through_fsspec
 from penstock.config.strict_yaml import KeyPath, StrictYamlError, YamlDocument
-from penstock.config.validation import Problem, shown
-from penstock.core import posix_acl
+from penstock.config.validation import Problem
 from penstock.core.errors import ConfigError
-from penstock.core.host_lists import host_names
 from penstock.core.text import in_quotes
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping, Sequence
+    from collections.abc import Callable, Mapping, Sequence
 
-_SCHEME = re.compile(r"([A-Za-z][A-Za-z0-9+.-]*)://", re.ASCII)
-_BUCKETS = ("s3", "s3a", "gs", "gcs", "az", "abfs", "abfss")
-_VERSIONED = ("s3", "s3a")
-"""Whose objects can be listed and read by version ids."""
-_FOLDERS = (
-    ("target", "root"), ("target", "state_root"), ("target", "sign_with"), ("target", "signers"),
-    ("bandwidth", "folder"),
-)  # fmt: skip
-RESERVED = ("all", "results")
-"""Names that mean something else to the workflow's command line."""
 MAX_LISTED = 20
 """Problems that one message lists."""
+_BY_OPTION = -2
+_PLACES = {overlay.LAID_OVER: "--config", handed_over.UNWRITTEN: "", _BY_OPTION: "--backend"}
+"""What stands in messages in place of a line, for values of no file."""
 
 
 def load(
     path: Path | str, backend_override: str | None = None, *, staging: bool = True, in_job: bool = False
 ) -> Config:
-    """The configuration of this file. `backend_override` is the profile's or the command line's
-    word on `cluster.backend`. Without `staging` what goes beyond the site's file is not refused, and the
-    site's value counts (`site.tightened`); `in_job` as of `site.problems`. Raises ConfigError."""
+    """The configuration of this file, relative folders taken from the working directory. `backend_override`
+    stands in place of `cluster.backend`. What goes beyond the site's bounds is refused (`site.problems`); for
+    a command that stages nothing (not `staging`) it is brought within them (`site.tightened`). `in_job`:
+    this process is in a SLURM job, where any backend is allowed. Raises ConfigError."""
     file = Path(path)
     unclear: dict[KeyPath, str] = {}
     return _checked(file, _read(file, unclear), unclear, backend_override, staging=staging, in_job=in_job)
 
 
 def load_text(text: str, path: Path | str) -> Config:
-    """The configuration that a file of this path would be with this text. Raises ConfigError, which names no
-    line: no file has any."""
+    """The configuration that a file at this path would be if it had this text; the file is not read. Raises
+    ConfigError, which names no line, since the text stands in no file."""
     file = Path(path)
     unclear: dict[KeyPath, str] = {}
     try:
@@ -80,8 +79,9 @@ def load_text(text: str, path: Path | str) -> Config:
     return _checked(file, document, unclear, None)
 
 
-class Base(NamedTuple):
-    """What values can be laid over."""
+class BaseConfiguration(NamedTuple):
+    """A configuration, read but not checked, whose values give way to others: a file, or what a module of
+    another workflow handed over."""
 
     label: str
     """In messages: the file's path, or what there is in place of a file."""
@@ -91,20 +91,20 @@ class Base(NamedTuple):
     """By its key path what is wrong with a value that can be read in different ways."""
 
 
-def base(path: Path | str) -> Base:
-    """Of a file. Raises ConfigError."""
+def read_base(path: Path | str) -> BaseConfiguration:
+    """A file. Raises ConfigError."""
     unclear: dict[KeyPath, str] = {}
     document = _read(Path(path), unclear)
-    return Base(str(path), Path(path), document, unclear)
+    return BaseConfiguration(str(path), Path(path), document, unclear)
 
 
 def compose(
-    base: Base, values: overlay.Values, heading: str, backend_override: str | None = None
+    base: BaseConfiguration, values: overlay.Values, heading: str, backend_override: str | None = None
 ) -> tuple[Config, bytes | None]:
-    """The configuration of this base with these values before its own; and the text of a file that says the
-    same, under a comment: None where the base is a file and the values change nothing. `backend_override`: as
-    of `load`; not part of the text. Whether the site allows the backend is left to the steps, which know
-    whether they are in a job. Raises ConfigError."""
+    """The configuration of this base with these values before its own, and the text of a file that says the
+    same, with `heading` as its comment: None where the base is a file and the values change nothing.
+    `backend_override` as of `load`; it is not part of the text. Whether the site allows the backend is left
+    to the steps, which know whether they are in a job. Raises ConfigError."""
     made = overlay.laid_over(base.document, values.sections, heading)
     replaced = {place for place in base.unclear if made.line(place) == overlay.LAID_OVER}
     kept = {place: why for place, why in base.unclear.items() if place not in replaced}
@@ -112,6 +112,32 @@ def compose(
     config = _checked(Path(base.label), made, unclear, backend_override, in_job=True)
     unchanged = base.file is not None and made.content == base.document.content
     return config, None if unchanged else made.content
+
+
+def check_place(folder: Path) -> None:
+    """For a command that is given a folder, not a configuration. Raises ConfigError where the site's file
+    does not let penstock write there."""
+    if (bounds := site_file()) is not None:
+        site.check_place(bounds, folder)
+
+
+def site_file(path: Path | None = None) -> site.Site | None:
+    """What the site's file says, None where there is none. With `path`: a draft of it, which anybody may own.
+    Raises ConfigError, which names the line of each mistake."""
+    policy = site.stored(path)
+    return None if policy is None else site.site_of(policy, _READERS, path)
+
+
+def site_bounds() -> Bounds:
+    """What the site's file says on this machine. Raises ConfigError for one that cannot be used."""
+    file = site_file()
+    return Bounds() if file is None else file.bounds
+
+
+def target_at(root: Path) -> TargetConfig:
+    """The target of a command that is given a root in place of a configuration, with the site's owners.
+    Raises ConfigError for a site's file that cannot be used."""
+    return TargetConfig(root.absolute(), owners=site_bounds().target.owners)
 
 
 def _checked(
@@ -123,6 +149,31 @@ def _checked(
     staging: bool = True,
     in_job: bool = False,
 ) -> Config:
+    root = _root(file, document)
+    policy = site.stored()
+    if secrets := [Problem(where, why) for where, why in secret_check.offenders(root.values)]:
+        raise _error(file, document, secrets, hint=secret_check.HINT)
+    if problems := _form_problems(root, unclear) or list(semantic_checks.problems(root)):
+        raise _error(file, document, problems)
+    bounds = None if policy is None else site.site_of(policy, _READERS)
+    if backend_override not in (None, "", *BACKENDS):
+        raise ConfigError(
+            f"backend {in_quotes(backend_override)} is unknown", hint=f"it is {' or '.join(BACKENDS)}"
+        )
+    config = _build(root, backend_override)
+    if bounds is None:
+        return config
+    config = site.filled(config, bounds)
+    if not staging:
+        return site.tightened(config, bounds)
+    if problems := list(site.problems(config, bounds, in_job=in_job)):
+        if backend_override:
+            document.lines[("cluster", "backend")] = _BY_OPTION
+        raise _error(file, document, problems)
+    return config
+
+
+def _root(file: Path, document: YamlDocument) -> Section:
     raw = document.value
     if not isinstance(raw, dict):
         raise ConfigError(
@@ -130,61 +181,15 @@ def _checked(
             where=str(file),
             hint="it begins with `target:` and `datasets:`; `penstock init` writes a commented one",
         )
-    policy, root = site.stored(), Section(raw)
-    hidden = [Problem(where, why) for where, why in secret_check.offenders(raw)]
-    if hidden:
-        raise _error(file, document, hidden, hint=secret_check.HINT)
+    return Section(raw)
+
+
+def _form_problems(root: Section, unclear: Mapping[KeyPath, str]) -> list[Problem]:
     problems = [Problem(where, why) for where, why in unclear.items()]
-    problems += _control_characters(raw)
+    problems += semantic_checks.control_characters(root.values)
     # What is read in different ways has been reported; whether it would do as text does not matter.
-    problems += [problem for problem in validation.problems(raw) if problem.path not in unclear]
-    problems += storage_options.problems(root)
-    if not problems:
-        problems = list(_meaning(root))
-    if problems:
-        raise _error(file, document, problems)
-    said = None if policy is None else site.site_of(policy, _READERS)
-    if backend_override not in (None, "", *BACKENDS):
-        raise ConfigError(
-            f"backend {in_quotes(backend_override)} is unknown", hint=f"it is {' or '.join(BACKENDS)}"
-        )
-    config = _build(root, backend_override)
-    if said is None:
-        return config
-    filled = site.filled(config, said)
-    if not staging:
-        return site.tightened(filled, said)
-    if problems := list(site.problems(filled, said, in_job=in_job)):
-        if backend_override:
-            document.lines[("cluster", "backend")] = _BY_OPTION
-        raise _error(file, document, problems)
-    return filled
-
-
-def check_place(folder: Path) -> None:
-    """For a command that is given a folder, not a configuration. Raises ConfigError where the site's file
-    says that penstock writes elsewhere alone."""
-    if (said := site_file()) is not None:
-        site.check_place(said, folder)
-
-
-def site_file(path: Path | None = None) -> site.Site | None:
-    """What the site's file says, None where there is none; of a draft at another path, whoever may write it.
-    Raises ConfigError, which names the line of each mistake."""
-    policy = site.stored(path)
-    return None if policy is None else site.site_of(policy, _READERS, path)
-
-
-def site_bounds() -> Bounds:
-    """What the site's file says on this machine. Raises ConfigError for one that cannot be used."""
-    said = site_file()
-    return Bounds() if said is None else said.bounds
-
-
-def target_at(root: Path) -> TargetConfig:
-    """The target of a command that is given a root in place of a configuration, with the site's owners.
-    Raises ConfigError for a site's file that cannot be used."""
-    return TargetConfig(root.absolute(), owners=site_bounds().target.owners)
+    problems += [problem for problem in validation.problems(root.values) if problem.path not in unclear]
+    return problems + storage_options.problems(root)
 
 
 def _read(file: Path, unclear: dict[KeyPath, str]) -> YamlDocument:
@@ -216,10 +221,6 @@ def _unreadable(file: Path, error: StrictYamlError) -> ConfigError:
     )
 
 
-_BY_OPTION = -2
-_PLACES = {overlay.LAID_OVER: "--config", handed_over.UNWRITTEN: "", _BY_OPTION: "--backend"}
-
-
 def _error(file: Path, document: YamlDocument, problems: Sequence[Problem], hint: str = "") -> ConfigError:
     def described(problem: Problem) -> str:
         line = document.line(problem.path)
@@ -235,198 +236,13 @@ def _error(file: Path, document: YamlDocument, problems: Sequence[Problem], hint
     )
 
 
-def _control_characters(value: Any, path: KeyPath = ()) -> Iterator[Problem]:
-    if isinstance(value, dict):
-        for key, child in value.items():
-            yield from _control_characters(key, (*path, key))
-            yield from _control_characters(child, (*path, key))
-    elif isinstance(value, list):
-        for index, child in enumerate(value):
-            yield from _control_characters(child, (*path, index))
-    elif isinstance(value, str) and any(ord(c) < 32 or 0x7F <= ord(c) < 0xA0 for c in value):
-        yield Problem(path, f"{shown(value)} has a line end or another control character")
-
-
-# What no annotation says --------------------------------------------------------------------
-
-
-def _meaning(root: Section) -> Iterator[Problem]:
-    for name, dataset in root.at("datasets").each():
-        if name in RESERVED:
-            yield Problem(
-                dataset.path, f"the name {in_quotes(name)} is taken by the workflow: choose another"
-            )
-        yield from _sources_problems(dataset)
-        yield from _listing_problems(dataset)
-        yield from _store_problems(dataset)
-        yield from _changed_problems(dataset)
-        yield from _permissions_problems(dataset.at("permissions"))
-    for section, key in _FOLDERS:
-        if why := no_path(text := root.at(section).text(key), source=False):
-            yield Problem((section, key), f"{shown(text)} {why}")
-    yield from _bandwidth(root.at("bandwidth"))
-    if root.at("target").text("sign_with") and not root.at("target").text("signers"):
-        yield Problem(("target", "sign_with"), "needs `target.signers`, by which the signatures are verified")
-    yield from _job_problems(root.at("cluster"))
-    for _, step in root.at("cluster").at("steps").each():
-        yield from _job_problems(step)
-
-
-def _job_problems(job: Section) -> Iterator[Problem]:
-    try:
-        host_names(job.text("exclude"))
-    except ValueError as error:
-        yield Problem((*job.path, "exclude"), str(error))
-
-
-def _bandwidth(given: Section) -> Iterator[Problem]:
-    capacity, reserve = (given.text(key) for key in ("link", "reserve"))
-    if reserve and not capacity:
-        yield Problem((*given.path, "reserve"), "is a part of `bandwidth.link`, which is not given")
-    elif reserve and quantities.rate(reserve) >= quantities.rate(capacity):
-        yield Problem((*given.path, "reserve"), f"{shown(reserve)} leaves nothing of the link's {capacity}")
-    if not given.text("folder"):
-        for key in ("link", "requests"):
-            if given.values.get(key) is not None:
-                hint = (
-                    "needs `bandwidth.folder`, in which elements share it; `engine.limit` is for each alone"
-                )
-                yield Problem((*given.path, key), hint)
-
-
-def _sources_problems(dataset: Section) -> Iterator[Problem]:
-    if "source" in dataset:
-        yield from _url_problems(dataset.text("source"), (*dataset.path, "source"))
-        return
-    sources = dataset.listed("sources")
-    folders: dict[str, int] = {}
-    for index, source in enumerate(sources):
-        yield from _url_problems(source.text("url"), (*source.path, "url"))
-        where = (*source.path, "into")
-        try:
-            into = _into(source.text("into"))
-        except ValueError as error:
-            yield Problem(where, f"{shown(source.text('into'))} {error}")
-            continue
-        if len(sources) > 1 and not into:
-            yield Problem(where, "is missing: several sources need a folder each")
-            continue
-        for other, at in folders.items():
-            if f"{into}/".startswith(f"{other}/") or f"{other}/".startswith(f"{into}/"):
-                yield Problem(where, f"{shown(into)} is, or lies in, the folder of sources[{at}]")
-        folders[into] = index
-
-
-def _listing_problems(dataset: Section) -> Iterator[Problem]:
-    """Of what a source's listing is read from in place of the source."""
-    for key in storage_options.OF_ONE_SOURCE:
-        if "sources" in dataset and key in dataset:
-            yield Problem((*dataset.path, key), "belongs into each of `sources`: a listing is of one source")
-    for source in storage_options.sources(dataset):
-        for key in ("inventory", "list_from"):
-            if (place := source.text(key)) and _scheme(place) not in (*_VERSIONED, *FOLDER_SCHEMES):
-                yield Problem((*source.path, key), f"{shown(place)} is neither s3://bucket/... nor a path")
-            yield from _url_problems(place, (*source.path, key))
-        if not source.text("inventory"):
-            continue
-        where = (*source.path, "inventory")
-        if _scheme(source.text("url")) not in _VERSIONED:
-            yield Problem(where, f"{shown(source.text('url'))} has none: S3 Inventory is of S3 buckets")
-        if source.text("list_from"):
-            yield Problem(where, "and `list_from` are two listings of one source: give one of them")
-
-
-_OF_S3_AND_AZURE = {"archived": "states no archived objects", "times": "states no times in metadata"}
-
-
-def _store_problems(dataset: Section) -> Iterator[Problem]:
-    """Of keys for what S3 and Azure alone state of an object."""
-    for source, options in zip(
-        storage_options.sources(dataset), storage_options.merged(dataset), strict=True
-    ):
-        for key, lacks in _OF_S3_AND_AZURE.items():
-            if source.text(key) and kind(source.text("url"), options) not in ("s3", "azure"):
-                why = f"{shown(source.text('url'))} {lacks}: it is for S3 and Azure"
-                yield Problem((*source.path, key), f"{why}, without `reader: fsspec`")
-        for key in ("inventory", "list_from"):
-            if source.text("times") == "metadata" and source.text(key):
-                yield Problem(
-                    (*source.path, "times"), f"metadata is not read where `{key}` names the objects"
-                )
-
-
-def _scheme(url: str) -> str:
-    found = _SCHEME.match(url)
-    return found[1].lower() if found else ""
-
-
-def _changed_problems(dataset: Section) -> Iterator[Problem]:
-    if dataset.text("changed") != "pinned":
-        return
-    where = (*dataset.path, "changed")
-    urls = [source.text("url") for source in storage_options.sources(dataset)]
-    for url, options in zip(urls, storage_options.merged(dataset), strict=True):
-        scheme = _SCHEME.match(url)
-        if through_fsspec(options):
-            yield Problem(where, "`pinned` is not for `reader: fsspec`; write follow or refuse")
-        elif scheme is None or scheme[1].lower() not in _VERSIONED:
-            yield Problem(
-                where,
-                f"{shown(url)} has no versions that stay: `pinned` is for versioned S3 buckets; "
-                "write follow or refuse",
-            )
-
-
-def _permissions_problems(permissions: Section) -> Iterator[Problem]:
-    for index, rule in enumerate(permissions.listed("modes")):
-        if "file" not in rule and "dir" not in rule:
-            yield Problem((*permissions.path, "modes", index), "names no mode: give `file`, `dir` or both")
-    indices: dict[tuple[int, str], int] = {}
-    entries = permissions.values.get("acl")
-    for index, text in enumerate(entries if isinstance(entries, list) else ()):
-        entry = posix_acl.parse(text)
-        at = indices.setdefault((entry.tag, entry.who), index)
-        if at != index:
-            yield Problem((*permissions.path, "acl", index), f"{shown(text)} is of the same one as acl[{at}]")
-
-
-def _url_problems(url: str, path: KeyPath) -> Iterator[Problem]:
-    scheme = _SCHEME.match(url)
-    if why := no_path(url, source=True):
-        yield Problem(path, f"{shown(url)} {why}")
-    elif scheme is None and ":/" in url.split("/", maxsplit=1)[0] + "/" and not url.startswith("/"):
-        yield Problem(path, f"{shown(url)} is no URL: write scheme://bucket/prefix/, or a folder")
-    if scheme is None:
-        return
-    rest = url[scheme.end() :]
-    if "#" in url and scheme[1].lower() in ("http", "https"):
-        yield Problem(path, f"{shown(url)} has a fragment (#...), which no server sees")
-    if not rest.partition("/")[0] and scheme[1] not in ("file", "local", "memory"):
-        what = "a bucket" if scheme[1] in _BUCKETS else "a host"
-        yield Problem(
-            path, f"{shown(url)} names no {what.removeprefix('a ')}: write {scheme[1]}://{what[2:]}/prefix/"
-        )
-
-
-def _into(text: str) -> str:
-    """A normalised relative folder, or "". Raises ValueError."""
-    if text.startswith("/"):
-        raise ValueError("must be relative to the release's data")
-    names = [name for name in text.split("/") if name not in ("", ".")]
-    if ".." in names:
-        raise ValueError("must not climb by `..`")
-    if any(len(os.fsencode(name)) > 255 for name in names):
-        raise ValueError("has a name longer than 255 bytes")
-    return "/".join(names)
-
-
 # The typed form ----------------------------------------------------------------------------
 
 _FILE_OPTIONS = ("ca_bundle", "credentials_file", "key_filename")
 
 
 def _build(root: Section, backend: str | None) -> Config:
-    """Of what is all right: brought into the form of the dataclasses, which say how each value is read."""
+    """The typed form of a configuration without problems: `settings` says how each value is read."""
     root = Section(fixed_settings.laid_over(root.values))
     given = root.at("cluster").values
     common = {key: value for key, value in given.items() if key in JobOptions.__dataclass_fields__}
@@ -466,7 +282,7 @@ def _folder(text: str) -> Path:
 
 
 def _url(text: str) -> str:
-    return text if _SCHEME.match(text) else str(_folder(text))
+    return text if URL_SCHEME.match(text) else str(_folder(text))
 
 
 def _accounts(value: object) -> list[str]:
@@ -475,6 +291,7 @@ def _accounts(value: object) -> list[str]:
 
 
 def _none_for(word: str) -> Callable[[object], object]:
+    """Reads this word as None, any other value as it is."""
     return lambda value: None if value == word else value
 
 
@@ -483,7 +300,7 @@ _READERS: Readers = {
     "folder": _folder,
     "url": _url,
     "description": lambda name: description_file.read(_folder(name)),
-    "into": _into,
+    "into": semantic_checks.folder_in_data,
     "accounts": _accounts,
     "auto": _none_for("auto"),
     "none": _none_for("none"),

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from urllib.parse import urlsplit
 
 from penstock.config import strict_yaml
-from penstock.config.loader import RESERVED
+from penstock.config.semantic_checks import RESERVED
 from penstock.config.source_kinds import AZURE, scheme
 from penstock.core.text import printable
 

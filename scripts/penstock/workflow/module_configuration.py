@@ -40,7 +40,7 @@ class ModuleInput(NamedTuple):
     """What went before those of `configfile:`: --configfile and --config."""
 
 
-def base(given: ModuleInput, words: Sequence[str]) -> tuple[loader.Base, Sequence[str]]:
+def base(given: ModuleInput, words: Sequence[str]) -> tuple[loader.BaseConfiguration, Sequence[str]]:
     """The configuration, and of the words of --config those that are penstock's. Raises ConfigError."""
     if not given.values:
         raise ConfigError(
@@ -52,7 +52,7 @@ def base(given: ModuleInput, words: Sequence[str]) -> tuple[loader.Base, Sequenc
         return _made(given, given.values, texts), []
     for file, text in zip(given.files, texts, strict=True):
         if overlay.merged(_read(text.text), given.before_files) == given.values:
-            return loader.base(Path(file).absolute()), words
+            return loader.read_base(Path(file).absolute()), words
     named = {word.partition("=")[0] for word in words} & _SELECTING
     values = {key: value for key, value in given.values.items() if key not in named}
     return _made(given, values, texts), words
@@ -60,9 +60,9 @@ def base(given: ModuleInput, words: Sequence[str]) -> tuple[loader.Base, Sequenc
 
 def _made(
     given: ModuleInput, values: Mapping[object, object], texts: Sequence[handed_over.ConfigText]
-) -> loader.Base:
+) -> loader.BaseConfiguration:
     document, unclear = handed_over.document(values, texts)
-    return loader.Base(f"of module {given.name}", None, document, unclear)
+    return loader.BaseConfiguration(f"of module {given.name}", None, document, unclear)
 
 
 def _texts(files: Sequence[str | Path]) -> Iterator[handed_over.ConfigText]:

@@ -110,7 +110,7 @@ CONFIGURATIONS = ("config.yaml", "config/config.yaml")
 """Where the configuration lies when none is named, the first that is there."""
 
 
-def base(files: Sequence[str | Path]) -> loader.Base:
+def base(files: Sequence[str | Path]) -> loader.BaseConfiguration:
     """The configuration file of a workflow that is itself run. `files`: those of --configfile. Raises
     ConfigError."""
     if len(files) > 1:
@@ -126,11 +126,11 @@ def base(files: Sequence[str | Path]) -> loader.Base:
             where=f"{Path.cwd()}: {' or '.join(CONFIGURATIONS)}",
             hint="give one by snakemake --configfile my.yaml",
         )
-    return loader.base(Path(given[0]).absolute())
+    return loader.read_base(Path(given[0]).absolute())
 
 
 def compose(
-    base: loader.Base, given: ConfigWords, folder: Path, *, write: bool, backend: str = ""
+    base: loader.BaseConfiguration, given: ConfigWords, folder: Path, *, write: bool, backend: str = ""
 ) -> tuple[Config, str]:
     """The configuration, and the file that the steps read: the base's, or where there is none or `--config`
     changes it one in this folder that is named by its content. Without `write` that one is not made.
