@@ -105,7 +105,7 @@ class Notice:
     def beat(self) -> None:
         """To be called with each heartbeat of the lock."""
         with contextlib.suppress(OSError):
-            cross_account_files.beat(self._layout.folder, self._layout.under_way.name)
+            cross_account_files.touch(self._layout.folder, self._layout.under_way.name)
 
     def end(self) -> None:
         """Remove it, unless another process has replaced it."""

@@ -1,22 +1,26 @@
-"""Small JSON files that other accounts than a dataset's owner read or write: one rule for all of them.
+"""Small JSON files by which accounts that share a target tell each other something: notices and postings.
 
-| file                   | lies in                  | written by  | who reads it obeys            | mode |
-|------------------------|--------------------------|-------------|-------------------------------|------|
-| a notice: what the     | beside the releases, in  | the owner   | it, whichever account wrote   | 0644 |
-| last audit said        | a folder of mode 0755    |             | it                            |      |
-| a posting: one         | a folder that many may   | any account | as it likes: the posting says | 0644 |
-| account's word to all  | write, sticky (1777)     |             | whose it is                   |      |
+| file                     | lies in                | written by  | a reader trusts              | mode |
+|--------------------------|------------------------|-------------|------------------------------|------|
+| a notice                 | a folder that its      | the owner   | its content, whichever       | 0644 |
+|                          | owner alone may write  |             | account the file belongs to  |      |
+| a posting: one account's | a folder that many may | any account | that its maker says so       | 0644 |
+| word to all              | write, sticky (1777)   |             |                              |      |
+
+What the last audit said (`dataset.verdicts`) and who stages now (`dataset.under_way`) are notices. What a run
+or a removal will do (`jobs.ownership.promises`) and readers' pins (`dataset.pins`) are postings.
+
+This module makes, replaces and removes these files, and makes their folders with mode, group and ACL. What
+was written or removed is durable when the function returns (but for `touch` and `sweep_unfinished`).
 
 A notice is trusted because nobody but its folder's owner and root can make one there. The account of the file
-itself is not compared: after a restore by root, or a partial chown for a new owner, a gate must neither close
-nor forget the findings that the file holds.
+itself is not compared: after a restore by root, or a partial chown for a new owner, the gate of a release
+must neither close nor forget the findings that the file holds.
 
-Whose word a posting is, the kernel says (`st_uid` of the open file), never its name or its content. A posting
-is made by O_EXCL, so of several accounts one has a name; nobody but its maker can change, rename or remove
-it (the folder is sticky). What is no plain file with one name, or too long, is none, and counted. A
-posting whose content is not whole (its maker is just writing it, or died) still holds its name: its `value`
-is None. Promises of space are postings (`jobs.ownership.promises`), and so are readers' pins
-(`dataset.pins`).
+Whose a posting is, the kernel says (`st_uid` of the open file), never its name or its content. It is made by
+O_EXCL, so of several accounts one has a name; nobody but its maker can change, rename or remove it (the
+folder is sticky). What is no plain file with one name, or is too long, is none, and counted. A posting whose
+content is not whole (its maker is just writing it, or died) still holds its name: its `value` is None.
 
 What these files say is for people, and for decisions that cost little when they are wrong: quota and modes
 enforce, files ask. A folder's listing may be some seconds old on another node, O_EXCL never is.
@@ -48,9 +52,10 @@ FOLDER_OF_OWNER = 0o755
 FOLDER_OF_ALL = 0o1777
 OF_OTHERS = stat.S_IWGRP | stat.S_IWOTH
 LONGEST = 1 << 16
-"""Bytes of a posting."""
+"""Bytes of a posting that is read; no posting is longer."""
 UNANSWERED = (PASSING | EXHAUSTED) - {errno.EAGAIN, errno.EBUSY}
-"""A posting may be there all the same. An account can make its own one answer EAGAIN (by a lease)."""
+"""Errors after which a posting may be there all the same. EAGAIN is none of them: an account can have it
+raised for its own file, by a lease."""
 _NEW = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
 
 
@@ -72,11 +77,12 @@ class Postings(NamedTuple):
     posted: list[Posting]
     """By name."""
     others: int
-    """Names of what is no plain file, or too long."""
+    """How many names had no posting: no plain file, too long, not readable, or removed meanwhile."""
 
 
 def write_notice(path: Path, value: Any) -> None:
-    """Replace a notice, whole and durably; its folder is made where it is missing. By the owner alone."""
+    """Make or replace a notice, whole; its folder is made where it is missing. By the owner alone. Raises
+    OSError."""
     durable.make_dirs(path.parent, FOLDER_OF_OWNER)
     durable.write_json(path, value, mode=READABLE)
 
@@ -96,7 +102,7 @@ def read_notice(path: Path) -> bytes:
 
 
 def forget_notice(path: Path) -> None:
-    """Remove a notice, durably. One that is not there is forgotten."""
+    """Remove a notice, where there is one. Raises OSError."""
     if os.path.lexists(path):
         path.unlink()
         durable.fsync_dir(path.parent)
@@ -131,45 +137,15 @@ def make_folder_for_readers(path: Path, like: Path) -> None:
             raise FailedError(
                 "a folder for readers is another account's", where=printable(str(path)), hint="move it away"
             )
-        setgid = there.st_mode & stat.S_ISGID
-        changed = set_owner_mode(fd, mode | setgid, status.st_gid)
-        if acl is not None:
-            wanted = tuple(one._replace(bits=7 if one.bits & 4 else 0) for one in acl)
-            if acl_xattrs.read(fd) != wanted:
-                acl_xattrs.write(fd, wanted)
-                set_owner_mode(fd, os.fstat(fd).st_mode & 0o777 | 0o1000 | setgid, None)
-                changed = True
-        if changed:
+        if _give_rights(fd, mode, status.st_gid, there.st_mode & stat.S_ISGID, acl):
             os.fsync(fd)
     finally:
         os.close(fd)
 
 
-def _acl(folder: Path) -> Acl | None:
-    try:
-        return acl_xattrs.read(folder)
-    except OSError as error:
-        if error.errno in acl_xattrs.NONE_KEPT:
-            return None
-        raise
-
-
-def _make_folder(path: Path, mode: int) -> None:
-    durable.make_dirs(path, mode)
-    status = path.lstat()
-    alone = not status.st_mode & OF_OTHERS
-    if not stat.S_ISDIR(status.st_mode) or not (alone or status.st_mode & stat.S_ISVTX):
-        raise FailedError(
-            "a folder of many accounts is not safe",
-            where=printable(str(path)),
-            why=f"mode {stat.S_IMODE(status.st_mode):04o}: others may remove what this account makes in it",
-            hint=f"chmod {FOLDER_OF_ALL:o} {path}, as its owner",
-        )
-
-
 def post(folder: Path, name: str, value: Any) -> bool:
-    """Have a name that nobody has; False where somebody, of whatever account, has it. Durable on return; on
-    an error the name is free again. Raises OSError."""
+    """Make a posting under a name that nobody has; False where an account has that name. On an error the name
+    is free again. A `value` longer than LONGEST would be read by nobody. Raises OSError."""
     try:
         fd = os.open(folder / name, _NEW, READABLE)
     except FileExistsError:
@@ -189,19 +165,20 @@ def post(folder: Path, name: str, value: Any) -> bool:
 
 
 def repost(folder: Path, name: str, value: Any) -> None:
-    """Replace the content of a posting of this account, whole and durably. Raises FileNotFoundError where
-    there is none of that name, OSError."""
+    """Replace the content of a posting of this account, whole. Raises FileNotFoundError where there is none
+    of that name, OSError (the sticky folder refuses another account's)."""
     (folder / name).lstat()
     durable.write_json(folder / name, value, mode=READABLE)
 
 
-def beat(folder: Path, name: str) -> None:
-    """Set a posting's time to now, by the file system's clock. Raises FileNotFoundError, OSError."""
+def touch(folder: Path, name: str) -> None:
+    """Set the time of a posting or notice to now, by the file system's clock: a sign that its process lives.
+    Raises FileNotFoundError, OSError."""
     os.utime(folder / name, follow_symlinks=False)
 
 
 def withdraw(folder: Path, name: str) -> None:
-    """Give a name back that this account has. Raises OSError, for another's too."""
+    """Remove a posting of this account, where there is one. Raises OSError, also for another account's."""
     with contextlib.suppress(FileNotFoundError):
         os.unlink(folder / name)
     durable.fsync_dir(folder)
@@ -234,6 +211,41 @@ def postings(folder: Path, names: Sequence[str] | None = None) -> Postings:
     read = [_posting(folder, name) for name in names]
     posted = [posting for posting in read if posting is not None]
     return Postings(posted, len(names) - len(posted))
+
+
+def _make_folder(path: Path, mode: int) -> None:
+    durable.make_dirs(path, mode)
+    status = path.lstat()
+    alone = not status.st_mode & OF_OTHERS
+    if not stat.S_ISDIR(status.st_mode) or not (alone or status.st_mode & stat.S_ISVTX):
+        raise FailedError(
+            "a folder of many accounts is not safe",
+            where=printable(str(path)),
+            why=f"mode {stat.S_IMODE(status.st_mode):04o}: others may remove what this account makes in it",
+            hint=f"chmod {FOLDER_OF_ALL:o} {path}, as its owner",
+        )
+
+
+def _acl(folder: Path) -> Acl | None:
+    try:
+        return acl_xattrs.read(folder)
+    except OSError as error:
+        if error.errno in acl_xattrs.NONE_KEPT:
+            return None
+        raise
+
+
+def _give_rights(fd: int, mode: int, gid: int, setgid: int, acl: Acl | None) -> bool:
+    """Give a folder this mode and group, and to each entry of the ACL that may read all rights. Returns
+    whether anything was changed."""
+    changed = set_owner_mode(fd, mode | setgid, gid)
+    if acl is not None:
+        wanted = tuple(one._replace(bits=7 if one.bits & 4 else 0) for one in acl)
+        if acl_xattrs.read(fd) != wanted:
+            acl_xattrs.write(fd, wanted)
+            set_owner_mode(fd, os.fstat(fd).st_mode & 0o777 | 0o1000 | setgid, None)
+            changed = True
+    return changed
 
 
 def _posting(folder: Path, name: str) -> Posting | None:

@@ -97,7 +97,7 @@ class OwnPromise:
             # Where it was promised anew since, the next one is found.
             name, self._name = self._name, ""
             if name:
-                cross_account_files.beat(self._layout.promises, name)
+                cross_account_files.touch(self._layout.promises, name)
                 self._name = name
 
     def end(self) -> None:

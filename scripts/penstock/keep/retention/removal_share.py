@@ -87,7 +87,7 @@ class _Share:
             self._read = now
             if self._name:
                 with contextlib.suppress(OSError):
-                    cross_account_files.beat(self._layout.promises, self._name)
+                    cross_account_files.touch(self._layout.promises, self._name)
             self._share = self._counted()
         return min(self._share, self._of_target()) if self._of_target else self._share
 
