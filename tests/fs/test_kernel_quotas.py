@@ -73,7 +73,7 @@ def write(path, size, uid=0, gid=0):
 
 
 def shown(path, uid, gid):
-    seen = kernel_quotas.survey(path, uid, gid)
+    seen = kernel_quotas.of_new_files(path, uid, gid)
     return {{
         "enforced": sorted(seen.enforced),
         "quotas": [one._asdict() for one in seen.quotas],
@@ -270,7 +270,7 @@ def test_a8_a_file_system_that_does_not_answer_has_no_quota(
         raise OSError(number, os.strerror(number))
 
     monkeypatch.setattr(libc, "quotactl", refuse)
-    assert kernel_quotas.survey(tmp_path, 1, 1) == KernelQuotas()
+    assert kernel_quotas.of_new_files(tmp_path, 1, 1) == KernelQuotas()
     assert kernel_quotas.ask(str(tmp_path / "gone"), 1, 1) == KernelQuotas()
 
 

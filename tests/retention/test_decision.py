@@ -9,7 +9,7 @@ import pytest
 from penstock.config.settings import RetentionConfig
 from penstock.core.documents.history_line import Publication, Rollback
 from penstock.keep.retention.decision import Known, by_name, by_rules
-from penstock.keep.retention.survey import left_at
+from penstock.keep.retention.release_snapshot import left_at
 
 if TYPE_CHECKING:
     from penstock.dataset.current_pointer import Move

@@ -35,7 +35,7 @@ from penstock.jobs import audit_store
 from penstock.jobs.ownership.ops_share import SEEN
 from penstock.keep.audit import audit_step
 from penstock.keep.repair import repair_step
-from penstock.keep.retention import freeing, gc_step, removals, rollback_step, survey
+from penstock.keep.retention import freeing, gc_step, release_snapshot, removals, rollback_step
 from penstock.keep.retention.removal_share import PACE, _Share, paced
 from penstock.run import list_step, plan_step
 from penstock.target import dataset_folders, pause, tree_removal
@@ -180,9 +180,9 @@ class Long(InProcess):
 
 
 def test_a_longer_job_of_the_cluster_makes_the_grace_longer(releases: Releases) -> None:
-    assert survey.grace(releases.context) == 14 * 86400.0
+    assert release_snapshot.grace(releases.context) == 14 * 86400.0
     releases.context.cluster = Long()
-    assert survey.grace(releases.context) == 30 * 86400.0
+    assert release_snapshot.grace(releases.context) == 30 * 86400.0
 
 
 def test_what_is_freed_is_what_was_foretold(releases: Releases) -> None:
@@ -675,7 +675,9 @@ def test_who_wakes_after_its_lock_was_taken_over_removes_nothing(releases: Relea
     """A removal that froze between its last look and its rename: who came after took its mark back."""
     releases.begin_with("AB")
     context, layout = releases.context, releases.layout
-    known = next(one for one in survey.look(context, layout).known if one.release == releases.names["A"])
+    known = next(
+        one for one in release_snapshot.take(context, layout).known if one.release == releases.names["A"]
+    )
     mark = removals.mark(layout, known, "why")
     rollback_step.run(context, "data", releases.names["A"])
     assert not layout.removing(releases.names["A"]).exists()

@@ -17,7 +17,7 @@ from penstock.core.checks import gravest
 from penstock.core.errors import NoSpaceError
 from penstock.fs import kernel_quotas, store_checks
 from penstock.fs.lustre import commands
-from penstock.fs.stores import asking
+from penstock.fs.stores import status_queries
 from penstock.fs.stores.placement import SizeClasses
 from penstock.fs.stores.striping import AUTO, INHERIT
 from penstock.run import list_step, plan_step
@@ -251,7 +251,7 @@ def test_without_lfs_there_is_a_note(tmp_path: Path, monkeypatch: pytest.MonkeyP
 def test_an_lfs_that_hangs_or_fails_is_a_note(
     lustre: Lustre, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(asking, "BUDGET", 1.0)
+    monkeypatch.setattr(status_queries, "BUDGET", 1.0)
     lustre.write(hangs=True)
     started = time.monotonic()
     found = checked(tmp_path)

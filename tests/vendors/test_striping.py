@@ -13,7 +13,7 @@ from tests.vendors.beegfs_cluster import mounted, target
 from penstock.core.errors import NoSpaceError
 from penstock.doctor import preflight_step
 from penstock.fs import store_checks
-from penstock.fs.stores.facts import Pattern, StoreSurvey, Target
+from penstock.fs.stores.facts import Pattern, StoreStatus, Target
 from penstock.fs.stores.placement import SizeClasses
 from penstock.fs.stores.striping import AUTO, INHERIT, choose
 from penstock.run import copy_step, list_step, plan_step
@@ -31,9 +31,9 @@ PATTERN = Pattern("raid0", 512 << 10, 4, "1", "Default")
 FILES = {"a/one": b"1" * 10, "a/two": b"2" * 20, "b": b""}
 
 
-def survey(number: int = 16, **changes: Any) -> StoreSurvey:
+def status(number: int = 16, **changes: Any) -> StoreStatus:
     made = tuple(Target("storage", str(at), pool="1", capacity="normal") for at in range(number))
-    return StoreSurvey("BeeGFS 8", made, pattern=PATTERN)._replace(**changes)
+    return StoreStatus("BeeGFS 8", made, pattern=PATTERN)._replace(**changes)
 
 
 @pytest.mark.parametrize(
@@ -49,22 +49,22 @@ def survey(number: int = 16, **changes: Any) -> StoreSurvey:
 )
 def test_auto_by_the_class_that_holds_most_bytes(sizes: list[int], targets: int) -> None:
     """S13: at most eight targets, and nothing where the folder has that number."""
-    assert choose(AUTO, survey(), SizeClasses(sizes)).targets == targets
+    assert choose(AUTO, status(), SizeClasses(sizes)).targets == targets
 
 
 @pytest.mark.parametrize(
     ("wish", "seen", "choice"),
     [
-        (INHERIT, survey(), (0, [])),
-        (INHERIT, survey(pattern=None), (0, [])),
-        (AUTO, survey(3), (3, ["ok"])),
-        (AUTO, survey(0), (8, ["ok"])),
-        (AUTO, survey(pattern=PATTERN._replace(kind="mirrored")), (0, [])),
-        (AUTO, survey(pattern=PATTERN._replace(kind="composite")), (0, [])),
-        (AUTO, survey(pattern=None), (0, ["warning"])),
+        (INHERIT, status(), (0, [])),
+        (INHERIT, status(pattern=None), (0, [])),
+        (AUTO, status(3), (3, ["ok"])),
+        (AUTO, status(0), (8, ["ok"])),
+        (AUTO, status(pattern=PATTERN._replace(kind="mirrored")), (0, [])),
+        (AUTO, status(pattern=PATTERN._replace(kind="composite")), (0, [])),
+        (AUTO, status(pattern=None), (0, ["warning"])),
     ],
 )
-def test_rows_of_what_is_set(wish: str, seen: StoreSurvey, choice: tuple[int, list[str]]) -> None:
+def test_rows_of_what_is_set(wish: str, seen: StoreStatus, choice: tuple[int, list[str]]) -> None:
     """S13: nothing unasked, and no more targets than there are with room."""
     chosen = choose(wish, seen, SizeClasses([4 * GIB]))
     assert (chosen.targets, [one.verdict for one in chosen.results]) == choice

@@ -17,7 +17,7 @@ from penstock.core.errors import NoSpaceError, PreflightError
 from penstock.doctor import preflight_step
 from penstock.fs import store_checks
 from penstock.fs.beegfs import commands
-from penstock.fs.stores import asking
+from penstock.fs.stores import status_queries
 from penstock.fs.stores.placement import SizeClasses
 from penstock.run import list_step, plan_step
 from penstock.target import cross_account_files
@@ -139,7 +139,7 @@ def test_commands_that_fail_are_notes(beegfs: Cluster, target_folder: Path) -> N
 def test_a_command_that_hangs_is_a_note(
     beegfs8: Cluster, target_folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(asking, "BUDGET", 1.0)
+    monkeypatch.setattr(status_queries, "BUDGET", 1.0)
     beegfs8.write(hangs="beegfs")
     started = time.monotonic()
     found = store_checks.check_target(target_folder)

@@ -18,7 +18,7 @@ from penstock.core.errors import PreflightError
 from penstock.doctor import preflight_step
 from penstock.fs import store_checks
 from penstock.fs.quotas import Quota
-from penstock.fs.stores import asking
+from penstock.fs.stores import status_queries
 from penstock.fs.stores.placement import SizeClasses
 from penstock.fs.weka import cli, health
 from penstock.fs.weka.cli import ActiveCount, FileSystem, WekaCluster
@@ -188,7 +188,7 @@ def test_without_weka_or_with_one_that_hangs_there_are_notes(
     weka: Weka, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Show 4"""
-    monkeypatch.setattr(asking, "BUDGET", 1.0)
+    monkeypatch.setattr(status_queries, "BUDGET", 1.0)
     weka.write(hangs=True)
     started = time.monotonic()
     assert gravest(checked(weka, tmp_path)) == "note"

@@ -130,7 +130,9 @@ def project_known(fd: int) -> int | None:
     return int(project) if flags & _HANDS_ON else 0
 
 
-def survey(path: Path, uid: int | None, gid: int | None, proc: str | os.PathLike[str] = PROC) -> KernelQuotas:
+def of_new_files(
+    path: Path, uid: int | None, gid: int | None, proc: str | os.PathLike[str] = PROC
+) -> KernelQuotas:
     """The quotas of new files in the nearest folder at or above `path`; user and group as
     `quotas.owner_of_new` has them. Raises OSError of the path itself."""
     folder = nearest(path)

@@ -84,17 +84,17 @@ def check_target(
     if tools is None:
         return [*missing, *_unstriped(kind, wish)]
     folder = nearest(path)
-    survey = tools.survey(str(folder), *owner_of_new(folder, None, gid))
+    status = tools.status(str(folder), *owner_of_new(folder, None, gid))
     none = SizeClasses()
-    chosen = striping.choose(wish, survey, none)
+    chosen = striping.choose(wish, status, none)
     chunks: list[CheckResult] = []
-    if survey.pattern is not None:
-        chunks = check_chunk(path, survey.pattern.chunk_bytes, proc, named=named)
-    counted = any(one.scope == "group" and (one.limit or one.file_limit) for one in survey.quotas)
+    if status.pattern is not None:
+        chunks = check_chunk(path, status.pattern.chunk_bytes, proc, named=named)
+    counted = any(one.scope == "group" and (one.limit or one.file_limit) for one in status.quotas)
     unnamed = unnamed_group(folder, enforced=True) if gid is None and counted else []
     # That a folder hands its group on is said of all file systems alike, beside the kernel's quotas.
     stops = [one for one in unnamed if one.verdict == "stop"]
-    return [*health.judge(survey), *space.quotas(survey, none), *stops, *chosen.results, *chunks]
+    return [*health.judge(status), *space.quotas(status, none), *stops, *chosen.results, *chunks]
 
 
 def check_plan(
@@ -116,23 +116,23 @@ def check_plan(
     if tools is None:
         return PlanChecks([*missing, *_unstriped(kind, wish)])
     folder = nearest(path)
-    survey = tools.survey(str(folder), *owner_of_new(folder, None, gid))
-    chosen = striping.choose(wish, survey, sizes)
-    if survey.pattern is not None and chosen.targets:
-        survey = survey._replace(pattern=survey.pattern._replace(targets=chosen.targets))
-    survey = space.beside(survey, promised)
+    status = tools.status(str(folder), *owner_of_new(folder, None, gid))
+    chosen = striping.choose(wish, status, sizes)
+    if status.pattern is not None and chosen.targets:
+        status = status._replace(pattern=status.pattern._replace(targets=chosen.targets))
+    status = space.beside(status, promised)
     results = [
-        *space.placed(survey, sizes),
-        *space.metadata(survey, sizes, folders),
-        *space.files_allowed(survey, sizes, folders),
-        *space.quotas(survey, sizes, folders),
-        *health.silences(survey),
+        *space.placed(status, sizes),
+        *space.metadata(status, sizes, folders),
+        *space.files_allowed(status, sizes, folders),
+        *space.quotas(status, sizes, folders),
+        *health.silences(status),
         *chosen.results,
     ]
-    if survey.pattern is None:
+    if status.pattern is None:
         return PlanChecks(results)
-    pool = survey.pattern.pool or survey.pattern.pool_name
-    objects = placement.chunk_files(sizes, survey.pattern)
+    pool = status.pattern.pool or status.pattern.pool_name
+    objects = placement.chunk_files(sizes, status.pattern)
     return PlanChecks(results, chosen.targets, pool, objects)
 
 

@@ -69,7 +69,7 @@ class TargetStores:
             named=self._target.filesystem,
             promised=promised,
         )
-        counted = kernel_quotas.survey(self._layout.releases, None, self._gid)
+        counted = kernel_quotas.of_new_files(self._layout.releases, None, self._gid)
         results = [
             *kernel_quotas.check(counted, totals.blocks, totals.new_inodes, promised),
             *self._checks.results,

@@ -22,7 +22,7 @@ def check(config: DatasetConfig, layout: DatasetLayout, answers: Answers, looks:
     if answers.silent(layout.root):
         return
     gid = modes.group_id(config.permissions)
-    quotas = kernel_quotas.survey(layout.releases, None, gid)
+    quotas = kernel_quotas.of_new_files(layout.releases, None, gid)
     checks = kernel_quotas.check(quotas)
     if gid is None:
         checks += unnamed_group(nearest(layout.root), enforced="group" in quotas.enforced)

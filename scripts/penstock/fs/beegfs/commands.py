@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Literal, NamedTuple
 
 from penstock.fs.beegfs import addresses, v7, v8
 from penstock.fs.beegfs.addresses import CommandPaths
-from penstock.fs.stores.asking import SurveyQuestions
-from penstock.fs.stores.facts import StoreSurvey
+from penstock.fs.stores.facts import StoreStatus
+from penstock.fs.stores.status_queries import StatusQueries
 from penstock.host import command
 from penstock.host.mounts import mounts
 from penstock.host.proc import PROC
@@ -61,12 +61,12 @@ class Tools(NamedTuple):
             return v7.entry_info(folder, self.mount)
         return v8.entry_info(self.addresses.of(folder), self.addresses.mount)
 
-    def survey(self, folder: str, uid: int, gid: int) -> StoreSurvey:
+    def status(self, folder: str, uid: int, gid: int) -> StoreStatus:
         """What the commands say of the file system of `folder`, and of the quotas of its files' owner. A
         question without an answer is a `Silence`; never raises."""
         if self.version == 7:
-            return _survey_7(self, SurveyQuestions(v7.management_away), folder, uid, gid)
-        return _survey_8(self, SurveyQuestions(v8.management_away), folder, uid, gid)
+            return _status_7(self, StatusQueries(v7.management_away), folder, uid, gid)
+        return _status_8(self, StatusQueries(v8.management_away), folder, uid, gid)
 
 
 def find(proc: str | os.PathLike[str] = PROC, sys: str = SYS, point: str = "") -> Tools | None:
@@ -98,7 +98,7 @@ def client_version(sys: str = SYS) -> str:
         return ""
 
 
-def _survey_7(tools: Tools, asking: SurveyQuestions, folder: str, uid: int, gid: int) -> StoreSurvey:
+def _status_7(tools: Tools, asking: StatusQueries, folder: str, uid: int, gid: int) -> StoreStatus:
     mount = tools.mount
     targets: list[Target] = []
     for role in ("metadata", "storage"):
@@ -124,12 +124,12 @@ def _survey_7(tools: Tools, asking: SurveyQuestions, folder: str, uid: int, gid:
         one: Literal["user", "group"] = "user" if scope == "user" else "group"
         answer = asking.ask(f"quota of {scope} {number}", v7.get_quota(one, number, pool, mount))
         quotas += v7.read_quotas(one, answer.out, pool)
-    return StoreSurvey(
+    return StoreStatus(
         tools.product, tuple(targets), tuple(servers), pattern, tuple(quotas), tuple(asking.silences)
     )
 
 
-def _survey_8(tools: Tools, asking: SurveyQuestions, folder: str, uid: int, gid: int) -> StoreSurvey:
+def _status_8(tools: Tools, asking: StatusQueries, folder: str, uid: int, gid: int) -> StoreStatus:
     mount = tools.mount
     pools = v8.read_pools(asking.ask("storage pools", v8.list_pools(mount)).out)
     targets = v8.read_targets(asking.ask("targets", v8.list_targets(mount)).out, pools)
@@ -148,7 +148,7 @@ def _survey_8(tools: Tools, asking: SurveyQuestions, folder: str, uid: int, gid:
         for quota in quotas
         if quota.id == (uid if quota.scope == "user" else gid) and quota.pool in ("", pool)
     ]
-    return StoreSurvey(
+    return StoreStatus(
         tools.product,
         tuple(targets),
         tuple(servers),

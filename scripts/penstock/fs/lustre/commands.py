@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from penstock.fs.kernel_quotas import project_of
 from penstock.fs.lustre import lfs
-from penstock.fs.stores.asking import SurveyQuestions
-from penstock.fs.stores.facts import FillRules, StoreSurvey
+from penstock.fs.stores.facts import FillRules, StoreStatus
+from penstock.fs.stores.status_queries import StatusQueries
 from penstock.host import command
 from penstock.host.proc import PROC
 
@@ -51,16 +51,16 @@ class Tools(NamedTuple):
         """What new files of `folder` get now; None where `lfs` does not say it."""
         return lfs.read_pattern(command.run(lfs.get_stripe(folder), budget).out)
 
-    def survey(self, folder: str, uid: int, gid: int) -> StoreSurvey:
+    def status(self, folder: str, uid: int, gid: int) -> StoreStatus:
         """What `lfs` says of the file system of `folder`, and of the quotas of its files' owner and project.
         A question without an answer is a `Silence`; never raises."""
-        asking = SurveyQuestions()
+        asking = StatusQueries()
         targets = _targets(asking, folder)
         pattern = lfs.read_pattern(asking.ask("stripe pattern", lfs.get_stripe(folder), bool).out)
         pools = _pools(asking, folder)
         placed = [_in_pool(target, pools, pattern) for target in targets]
         quotas = _quotas(asking, folder, {"user": uid, "group": gid, "project": _project(folder)})
-        return StoreSurvey(
+        return StoreStatus(
             self.product,
             tuple(placed),
             pattern=pattern,
@@ -77,7 +77,7 @@ def find(proc: str | os.PathLike[str] = PROC, point: str = "") -> Tools | None:
     return Tools() if command.present(lfs.LFS) else None
 
 
-def _targets(asking: SurveyQuestions, folder: str) -> list[Target]:
+def _targets(asking: StatusQueries, folder: str) -> list[Target]:
     targets = lfs.read_targets(asking.ask("space of targets", lfs.df(folder), lfs.read_targets).out)
     argv = lfs.df(folder, inodes=True)
     inodes = lfs.read_inodes(asking.ask("inodes of targets", argv, lfs.read_inodes).out)
@@ -93,7 +93,7 @@ def _targets(asking: SurveyQuestions, folder: str) -> list[Target]:
     ]
 
 
-def _pools(asking: SurveyQuestions, folder: str) -> dict[str, list[str]]:
+def _pools(asking: StatusQueries, folder: str) -> dict[str, list[str]]:
     """The targets of each pool, by its name without the file system's."""
     names = lfs.read_pools(asking.ask("pools", lfs.pool_list(folder), bool).out)[:MOST_POOLS]
     return {
@@ -121,7 +121,7 @@ def _project(folder: str) -> int:
         os.close(fd)
 
 
-def _quotas(asking: SurveyQuestions, folder: str, owner: dict[Scope, int]) -> list[Quota]:
+def _quotas(asking: StatusQueries, folder: str, owner: dict[Scope, int]) -> list[Quota]:
     """Of id 0 nothing is asked: nothing limits it. That quotas are not enabled is no silence."""
     quotas = []
     for scope, number in owner.items():

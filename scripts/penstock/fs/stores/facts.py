@@ -126,7 +126,7 @@ class Silence(NamedTuple):
     """Whether the words say that the management service was not reached."""
 
 
-class StoreSurvey(NamedTuple):
+class StoreStatus(NamedTuple):
     """All that a vendor's commands said of the file system of one folder."""
 
     product: str

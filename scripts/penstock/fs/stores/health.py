@@ -26,35 +26,35 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from penstock.core.checks import Verdict
-    from penstock.fs.stores.facts import Server, Silence, StoreSurvey, Target
+    from penstock.fs.stores.facts import Server, Silence, StoreStatus, Target
 
 OFFLINE_TIMEOUT = 900
 """`sysTargetOfflineTimeoutSecs` of BeeGFS' servers and clients, in seconds, as it is shipped: after so long
 without the management service targets count as offline. Where data is mirrored it is 180."""
 
 
-def judge(survey: StoreSurvey) -> list[CheckResult]:
+def judge(status: StoreStatus) -> list[CheckResult]:
     """One result for each thing that is not in order, and one for all that is."""
-    results = [*_servers(survey), *_targets(survey), *survey.results]
+    results = [*_servers(status), *_targets(status), *status.results]
     if not results:
-        results = [_in_order(survey)] if survey.targets or survey.servers else []
-    return [*results, *silences(survey)]
+        results = [_in_order(status)] if status.targets or status.servers else []
+    return [*results, *silences(status)]
 
 
-def _in_order(survey: StoreSurvey) -> CheckResult:
+def _in_order(status: StoreStatus) -> CheckResult:
     counts = (
-        (len(survey.of_role("storage")), "storage targets"),
-        (len(survey.of_role("metadata")), "metadata targets"),
-        (len(survey.servers), "servers reached"),
+        (len(status.of_role("storage")), "storage targets"),
+        (len(status.of_role("metadata")), "metadata targets"),
+        (len(status.servers), "servers reached"),
     )
     phrases = [f"{count:,} {noun}" for count, noun in counts if count]
-    return CheckResult(survey.product, ", ".join(phrases) + ": all in order")
+    return CheckResult(status.product, ", ".join(phrases) + ": all in order")
 
 
-def _servers(survey: StoreSurvey) -> Iterator[CheckResult]:
-    for server in survey.servers:
+def _servers(status: StoreStatus) -> Iterator[CheckResult]:
+    for server in status.servers:
         if server.reachable is False:
-            yield _server(survey.product, server)
+            yield _server(status.product, server)
 
 
 def _server(product: str, server: Server) -> CheckResult:
@@ -81,13 +81,13 @@ def _management(product: str, name: str, text: str) -> CheckResult:
     )
 
 
-def _targets(survey: StoreSurvey) -> Iterator[CheckResult]:
-    used = {target.id for target in survey.in_pool()}
-    for target in survey.targets:
+def _targets(status: StoreStatus) -> Iterator[CheckResult]:
+    used = {target.id for target in status.in_pool()}
+    for target in status.targets:
         ours = target.role == "metadata" or target.id in used
         for verdict, text, mend in _troubles(target):
             yield CheckResult(
-                f"{survey.product} {printable(target.name)}",
+                f"{status.product} {printable(target.name)}",
                 text if ours else f"{text}; new files of this folder are not placed there",
                 verdict if ours else "note",
                 "online, good, capacity pool normal",
@@ -120,16 +120,16 @@ def _troubles(target: Target) -> Iterator[tuple[Verdict, str, str]]:
         yield "warning", "little room: capacity pool low", f"have room made on it: {ADMINISTRATOR}"
 
 
-def silences(survey: StoreSurvey) -> Iterator[CheckResult]:
+def silences(status: StoreStatus) -> Iterator[CheckResult]:
     """A note for each question that got no answer; those that say that the management service was not reached
     are one warning."""
-    management = next((one for one in survey.silences if one.management), None)
-    known = any(server.role == "management" and server.reachable is False for server in survey.servers)
+    management = next((one for one in status.silences if one.management), None)
+    known = any(server.role == "management" and server.reachable is False for server in status.servers)
     if management is not None and not known:
-        yield _management(survey.product, "", f"`{printable(management.command)}`: {management.why}")
-    for silence in survey.silences:
+        yield _management(status.product, "", f"`{printable(management.command)}`: {management.why}")
+    for silence in status.silences:
         if not silence.management:
-            yield _silence(survey.product, silence)
+            yield _silence(status.product, silence)
 
 
 def _silence(product: str, silence: Silence) -> CheckResult:

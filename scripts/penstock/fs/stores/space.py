@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
     from penstock.core.documents.promise import Promise
     from penstock.fs.quotas import Quota
-    from penstock.fs.stores.facts import FillRules, Pattern, StoreSurvey, Target
+    from penstock.fs.stores.facts import FillRules, Pattern, StoreStatus, Target
     from penstock.fs.stores.placement import FreeRoom, SizeClasses
 
 NAMED = 8
@@ -60,19 +60,19 @@ def _placing(targets: Sequence[Target], pattern: Pattern, sizes: SizeClasses, ru
     return Placing(pattern, among, placement.load(sizes, pattern, len(among)), rules)
 
 
-def placed(survey: StoreSurvey, sizes: SizeClasses) -> list[CheckResult]:
+def placed(status: StoreStatus, sizes: SizeClasses) -> list[CheckResult]:
     """Whether the storage targets take these files, striped as the folder is now."""
-    pattern = survey.pattern
-    if pattern is None or not survey.of_role("storage"):
+    pattern = status.pattern
+    if pattern is None or not status.of_role("storage"):
         return []
-    placing = _placing(survey.in_pool(), pattern, sizes, survey.rules)
+    placing = _placing(status.in_pool(), pattern, sizes, status.rules)
     full = _overfilled(placing)
-    lacking = list(_lacking_inodes(survey.product, placing))
+    lacking = list(_lacking_inodes(status.product, placing))
     if not full:
-        return lacking or [_fits(survey.product, placing)]
+        return lacking or [_fits(status.product, placing)]
     results = [
         CheckResult(
-            f"{survey.product} {printable(target.name)}",
+            f"{status.product} {printable(target.name)}",
             f"about {_size(need)} ({need:,} bytes) of this plan come to lie on it ({placing.wide} of "
             f"{len(placing.among)} targets a file), and it takes {_size(there)}"
             f"{_until(placing.room(target))}: {need - there:,} bytes are missing",
@@ -88,15 +88,15 @@ def placed(survey: StoreSurvey, sizes: SizeClasses) -> list[CheckResult]:
             f"{len(full) - NAMED} further targets take too little; {_size(there)} on all {len(full)} together"
         )
         results.append(
-            CheckResult(f"{survey.product} storage targets", text, "stop", _size(sizes.bytes), MEND)
+            CheckResult(f"{status.product} storage targets", text, "stop", _size(sizes.bytes), MEND)
         )
     return [*results, *lacking]
 
 
-def beside(survey: StoreSurvey, promised: Sequence[Promise]) -> StoreSurvey:
+def beside(status: StoreStatus, promised: Sequence[Promise]) -> StoreStatus:
     """The file system as it will be when other runs have written what they promised. Pure.
 
-    | of the survey    | takes                                                   | of which promises   |
+    | of the status    | takes                                                   | of which promises   |
     |------------------|---------------------------------------------------------|---------------------|
     | storage target   | its even share of the chunk files and of the bytes      | of its pool         |
     |                  | (twice where they are mirrored)                         |                     |
@@ -109,19 +109,19 @@ def beside(survey: StoreSurvey, promised: Sequence[Promise]) -> StoreSurvey:
     striped) counts one for each file, which is rather too few.
     """
     if not promised:
-        return survey
-    copies = survey.pattern.copies if survey.pattern else 1
-    of_role = {role: survey.of_role(role) for role in ("storage", "metadata")}
+        return status
+    copies = status.pattern.copies if status.pattern else 1
+    of_role = {role: status.of_role(role) for role in ("storage", "metadata")}
 
     def filled(target: Target) -> Target:
         size = files = 0
         beside_it = of_role.get(target.role, [])
         if target.role == "storage":
             beside_it = [one for one in beside_it if one.pool == target.pool]
-            theirs = [one for one in promised if _same_pool(survey, one.pool, target.pool)]
+            theirs = [one for one in promised if _same_pool(status, one.pool, target.pool)]
             size, files = copies * sum(one.bytes for one in theirs), sum(map(_chunk_files, theirs))
         elif target.role == "metadata":
-            size, files = metadata_need(sum(one.files for one in promised), 0, survey.rules)
+            size, files = metadata_need(sum(one.files for one in promised), 0, status.rules)
         among = max(1, len(beside_it))
         return target._replace(
             free_bytes=_less(target.free_bytes, size / among),
@@ -129,21 +129,21 @@ def beside(survey: StoreSurvey, promised: Sequence[Promise]) -> StoreSurvey:
         )
 
     def used(quota: Quota) -> Quota:
-        theirs = [one for one in promised if _same_pool(survey, one.pool, quota.pool)]
-        if survey.rules.quota_counts == survey.rules.objects:
+        theirs = [one for one in promised if _same_pool(status, one.pool, quota.pool)]
+        if status.rules.quota_counts == status.rules.objects:
             theirs = [one._replace(files=_chunk_files(one)) for one in theirs]
         return quotas_beside(quota, theirs, copies)
 
-    return survey._replace(targets=tuple(map(filled, survey.targets)), quotas=tuple(map(used, survey.quotas)))
+    return status._replace(targets=tuple(map(filled, status.targets)), quotas=tuple(map(used, status.quotas)))
 
 
 def _chunk_files(one: Promise) -> int:
     return one.chunk_files or one.files
 
 
-def _same_pool(survey: StoreSurvey, first: str, second: str) -> bool:
+def _same_pool(status: StoreStatus, first: str, second: str) -> bool:
     """Pools go by number or by name."""
-    numbers = {name: number for number, name in survey.pools}
+    numbers = {name: number for number, name in status.pools}
     return "" in (first, second) or numbers.get(first, first) == numbers.get(second, second)
 
 
@@ -205,15 +205,15 @@ def _fits(product: str, placing: Placing) -> CheckResult:
     return CheckResult(f"{product} placement", text, "note" if unknown else "ok")
 
 
-def metadata(survey: StoreSurvey, sizes: SizeClasses, folders: int) -> list[CheckResult]:
+def metadata(status: StoreStatus, sizes: SizeClasses, folders: int) -> list[CheckResult]:
     """Whether the metadata targets take these files and folders."""
-    targets = survey.of_role("metadata")
+    targets = status.of_role("metadata")
     entries = sizes.files + folders
     if not targets or not entries:
         return []
-    rules = survey.rules
+    rules = status.rules
     need, inodes = metadata_need(sizes.files, folders, rules)
-    about = f"{survey.product} metadata"
+    about = f"{status.product} metadata"
     percent = f", {100 * need / sizes.bytes:.2f} % of the data" if need < sizes.bytes else ""
     needed = f"about {_size(need)}{percent}" if rules.entry_bytes else f"{inodes:,} inodes"
     demand = f"{sizes.files:,} files and {folders:,} folders need {needed}"
@@ -241,14 +241,14 @@ def metadata(survey: StoreSurvey, sizes: SizeClasses, folders: int) -> list[Chec
     return [CheckResult(about, f"{demand}; {left}")]
 
 
-def files_allowed(survey: StoreSurvey, sizes: SizeClasses, folders: int) -> list[CheckResult]:
+def files_allowed(status: StoreStatus, sizes: SizeClasses, folders: int) -> list[CheckResult]:
     """Whether the file system may have so many files at all. How many it has is not known."""
-    most, wanted = survey.max_files, sizes.files + folders
+    most, wanted = status.max_files, sizes.files + folders
     if most is None or wanted <= most:
         return []
     found = f"{sizes.files:,} files and {folders:,} folders, and the file system may have {most:,}"
     mend = f"stage fewer files, or have its limit raised: {ADMINISTRATOR}"
-    return [CheckResult(f"{survey.product} files", found, "stop", f"{wanted:,} files", mend)]
+    return [CheckResult(f"{status.product} files", found, "stop", f"{wanted:,} files", mend)]
 
 
 def metadata_need(files: int, folders: int, rules: FillRules) -> tuple[int, int]:
@@ -256,19 +256,19 @@ def metadata_need(files: int, folders: int, rules: FillRules) -> tuple[int, int]
     return round((files + folders) * rules.entry_bytes), files + rules.folder_inodes * folders
 
 
-def quotas(survey: StoreSurvey, sizes: SizeClasses, folders: int = 0) -> list[CheckResult]:
+def quotas(status: StoreStatus, sizes: SizeClasses, folders: int = 0) -> list[CheckResult]:
     """Whether the quotas of the files' final owner and group take them. Without a file: whether any is
     passed already."""
-    pattern, rules = survey.pattern, survey.rules
+    pattern, rules = status.pattern, status.rules
     copies = pattern.copies if pattern else 1
     files = sizes.files + folders
     if rules.quota_counts == rules.objects:
         files = placement.chunk_files(sizes, pattern) if pattern else sizes.files
     return [
         result
-        for quota in survey.quotas
+        for quota in status.quotas
         for result in judge(
-            f"{survey.product} quota of {printable(quota.name)}",
+            f"{status.product} quota of {printable(quota.name)}",
             quota,
             sizes.bytes * copies,
             files,

@@ -29,7 +29,7 @@ from penstock.core.text import printable
 from penstock.fs.stores import placement
 
 if TYPE_CHECKING:
-    from penstock.fs.stores.facts import Pattern, StoreSurvey
+    from penstock.fs.stores.facts import Pattern, StoreStatus
     from penstock.fs.stores.placement import SizeClasses
 
 KEY = "target.striping"
@@ -47,19 +47,19 @@ class StripingChoice(NamedTuple):
     results: tuple[CheckResult, ...] = ()
 
 
-def choose(wish: str, survey: StoreSurvey, sizes: SizeClasses) -> StripingChoice:
-    """What to set on the surveyed folder, of whose new files these are the sizes. `wish` is
+def choose(wish: str, status: StoreStatus, sizes: SizeClasses) -> StripingChoice:
+    """What to set on the folder of that status, of whose new files these are the sizes. `wish` is
     `target.striping`."""
     if wish == INHERIT:
         return StripingChoice()
-    pattern = survey.pattern
+    pattern = status.pattern
     if pattern is None:
         text = "how the folder is striped is not known, so nothing is set"
         mend = f"see whether the vendor's commands answer, or set {KEY}: {INHERIT}"
         return StripingChoice(results=(CheckResult(KEY, text, "warning", mend=mend),))
     if not sizes.bytes or pattern.kind != "raid0":
         return StripingChoice()
-    there = len(placement.eligible(survey.in_pool(), 1))
+    there = len(placement.eligible(status.in_pool(), 1))
     typical = sizes.half_of_the_bytes()
     wanted = next((targets for below, targets in WIDTHS if typical < below), WIDEST)
     wanted = min(wanted, there) if there else wanted

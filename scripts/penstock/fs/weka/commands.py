@@ -5,8 +5,8 @@ from __future__ import annotations
 import os
 from typing import TYPE_CHECKING, NamedTuple
 
-from penstock.fs.stores.asking import SurveyQuestions
-from penstock.fs.stores.facts import FillRules, StoreSurvey
+from penstock.fs.stores.facts import FillRules, StoreStatus
+from penstock.fs.stores.status_queries import StatusQueries
 from penstock.fs.weka import cli, health
 from penstock.host import command
 from penstock.host.mounts import mount_of
@@ -34,11 +34,11 @@ class Tools(NamedTuple):
         """Of no folder: the cluster itself spreads files over its drives."""
         del folder, budget
 
-    def survey(self, folder: str, uid: int, gid: int) -> StoreSurvey:
+    def status(self, folder: str, uid: int, gid: int) -> StoreStatus:
         """What the command says of the cluster, the file system, and the quotas of `folder` and of those
         above it: quotas of WEKA are folders'. A question without an answer is a `Silence`; never raises."""
         del uid, gid
-        asking = SurveyQuestions()
+        asking = StatusQueries()
         cluster = cli.read_status(_json(asking, "cluster", cli.status(), cli.read_status))
         listed = cli.read_file_systems(_json(asking, "file systems", cli.file_systems(), cli.has_rows))
         mine = next((one for one in listed if one.name == self.file_system), None)
@@ -46,7 +46,7 @@ class Tools(NamedTuple):
         # Of a bind mount the path below its point is another than the one that quotas have.
         inside = self.mount.inside(os.path.realpath(folder))
         quotas = [] if inside is None else cli.read_quotas(out, self.file_system, inside)
-        return StoreSurvey(
+        return StoreStatus(
             self.product,
             quotas=tuple(quotas),
             silences=tuple(asking.silences),
@@ -64,7 +64,7 @@ def find(proc: str | os.PathLike[str] = PROC, point: str = "") -> Tools | None:
     return Tools(mount, mount.device.rpartition("/")[2])
 
 
-def _json(asking: SurveyQuestions, about: str, argv: Sequence[str], useful: Callable[[str], object]) -> str:
+def _json(asking: StatusQueries, about: str, argv: Sequence[str], useful: Callable[[str], object]) -> str:
     """What the command printed, if that is of use."""
     answer = asking.ask(about, argv)
     if not answer.ok:

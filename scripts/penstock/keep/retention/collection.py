@@ -1,7 +1,7 @@
 """gc and remove of one dataset: decide, say what it frees, mark, look again, rename, then remove the files.
 
-without a lock        survey, decision, forecast: all that a dry run does
-the dataset's lock    what was killed before is settled; survey and decision again (a release is removed
+without a lock        snapshot, decision, forecast: all that a dry run does
+the dataset's lock    what was killed before is settled; snapshot and decision again (a release is removed
                       only where both say so); mark; wait (`settling`); pins and `current` again; rename
                       and of stagings that are removed, too
 the lock `gc.lock`    the files, within the pace of removals (`removal_share`)
@@ -29,7 +29,7 @@ from penstock.dataset import history, pins, reserve, run_store
 from penstock.fs import clock
 from penstock.jobs.ownership import abandoned_stagings, liveness
 from penstock.jobs.ownership.dataset_hold import holding, lock_of
-from penstock.keep.retention import freeing, interrupted, removals, survey
+from penstock.keep.retention import freeing, interrupted, release_snapshot, removals
 from penstock.keep.retention.removal_share import paced
 from penstock.target import cross_account_files, dataset_folders
 
@@ -105,7 +105,7 @@ def plan(
         dataset_folders.need_state(layout)
     for name in unpinned:
         _pin_named(context, layout, name)
-    snapshot = survey.look(context, layout, unpinned)
+    snapshot = release_snapshot.take(context, layout, unpinned)
     decisions = snapshot.decide(criteria)
     staging_decisions = _stagings(context, layout) if stagings else []
     left = removals.left(layout)
@@ -175,7 +175,7 @@ def _named_away(
         while unpinned:
             take_back(context, layout, unpinned[0])
             unpinned.pop(0)
-        snapshot = survey.look(context, layout)
+        snapshot = release_snapshot.take(context, layout)
         agreed = {one.known.release for one in planned.doomed}
         decisions = [
             decision
@@ -250,7 +250,7 @@ def _removed(
         final = []
         for decision in decisions:
             mark = marked.get(decision.known.release)
-            held = survey.holders_now(context, layout, decision.known.release) if mark else []
+            held = release_snapshot.holders_now(context, layout, decision.known.release) if mark else []
             if mark and dataset_folders.current(layout) == mark.release:
                 held.append("current: somebody led it there meanwhile")
             if mark and held:

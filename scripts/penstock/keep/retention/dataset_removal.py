@@ -30,7 +30,7 @@ from penstock.dataset import adopted_trees, run_claims
 from penstock.jobs.live_arrays import live_arrays, unanswered
 from penstock.jobs.ownership import liveness, promises
 from penstock.jobs.ownership.dataset_hold import holding
-from penstock.keep.retention import collection, interrupted, removals, survey
+from penstock.keep.retention import collection, interrupted, release_snapshot, removals
 from penstock.keep.retention.removal_share import paced
 from penstock.target import tree_removal
 
@@ -60,14 +60,14 @@ def take_name(
         _refuse(context, layout)
         for name in unpinned:
             collection.take_back(context, layout, name)
-        decisions = survey.look(context, layout).decide(criteria)
+        decisions = release_snapshot.take(context, layout).decide(criteria)
         marks: list[RemovalMark] = []
         try:
             if not any(one.held_by for one in decisions):
                 marks += [removals.mark(layout, one.known, WHY) for one in decisions]
                 context.stop.wait(collection.settling(context))
                 # Who pinned before it could see the mark.
-                decisions = survey.look(context, layout).decide(criteria)
+                decisions = release_snapshot.take(context, layout).decide(criteria)
             if not any(one.held_by for one in decisions):
                 promises.withdraw(layout)
                 elsewhere = [] if layout.state_root is None else [layout.state.parent]

@@ -9,7 +9,7 @@ from penstock.core import events, human
 from penstock.core.documents.history_line import Removal
 from penstock.core.errors import PreflightError
 from penstock.dataset import history, missing_releases
-from penstock.keep.retention import collection, dataset_removal, freeing, survey
+from penstock.keep.retention import collection, dataset_removal, freeing, release_snapshot
 from penstock.keep.retention.collection import Plan
 from penstock.keep.retention.decision import Criteria
 from penstock.target import dataset_folders
@@ -27,7 +27,7 @@ def gc(context: Context, dataset: str, *, dry_run: bool, unpinned: Collection[st
     """Remove what no rule, reader or run of the dataset holds. Raises LockedError while a run holds it,
     PreflightError for whoever is not its owner."""
     layout = context.layout(dataset)
-    criteria = Criteria(survey.grace(context), rules=context.dataset(dataset).retention)
+    criteria = Criteria(release_snapshot.grace(context), rules=context.dataset(dataset).retention)
     planned = collection.plan(context, layout, criteria, unpinned=unpinned)
     return _done(context, layout, planned, criteria, "gc", dry_run=dry_run, unpinned=unpinned)
 
@@ -50,7 +50,7 @@ def remove(
     unknown = [one for one in wanted if one not in there]
     if unknown:
         raise missing_releases.no_release(layout, unknown, there, "`penstock releases` lists the names")
-    criteria = Criteria(0.0 if now else survey.grace(context), names=wanted)
+    criteria = Criteria(0.0 if now else release_snapshot.grace(context), names=wanted)
     planned = collection.plan(context, layout, criteria, unpinned=unpinned, stagings=False)
     if not dry_run:
         leads = f"`{context.program} rollback {dataset}` leads `current` elsewhere; "
@@ -65,7 +65,7 @@ def remove_all(
     Raises PreflightError where something holds a release, or is at work; then nothing is removed."""
     layout = context.layout(dataset)
     dataset_folders.check_owner(layout)
-    criteria = Criteria(0.0 if now else survey.grace(context), with_dataset=True)
+    criteria = Criteria(0.0 if now else release_snapshot.grace(context), with_dataset=True)
     there, left = os.path.lexists(layout.folder), dataset_removal.left(layout)
     freed = freeing.forecast([layout.folder, *left] if there else left, context.stop.check)
     planned = Plan([], [], left, [], freed, left)

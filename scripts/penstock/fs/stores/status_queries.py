@@ -1,5 +1,5 @@
-"""Asks the commands of one survey one after the other, within a budget of seconds, and keeps what got no
-answer."""
+"""Runs the commands for one store's status one after the other, within a budget of seconds, and keeps which
+got no answer."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
 BUDGET = 40.0
-"""Seconds for all commands of one survey."""
+"""Seconds for all commands that one status needs."""
 
 
-class SurveyQuestions:
-    """The questions of one survey. `away` says of a command's words whether the management service was not
+class StatusQueries:
+    """The queries for one status. `away` says of a command's words whether the management service was not
     reached."""
 
     def __init__(self, away: Callable[[str], bool] = lambda _: False) -> None:

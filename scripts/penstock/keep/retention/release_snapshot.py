@@ -39,7 +39,7 @@ STILL = 3600.0
 """Seconds without a heartbeat after which the lock of an audit holds nothing."""
 
 
-class ReleaseSurvey(NamedTuple):
+class ReleaseSnapshot(NamedTuple):
     """One look at a dataset."""
 
     current: str | None
@@ -55,7 +55,7 @@ class ReleaseSurvey(NamedTuple):
         return decision.decide(criteria, self.known, self.current, self.now)
 
 
-def look(context: Context, layout: DatasetLayout, unpinned: Container[str] = ()) -> ReleaseSurvey:
+def take(context: Context, layout: DatasetLayout, unpinned: Container[str] = ()) -> ReleaseSnapshot:
     """What is there now. Pins whose names are `unpinned` hold nothing. Raises PreflightError where pins
     cannot be read, and as `current_pointer.moves` and `clock.checked`."""
     current = dataset_folders.current(layout) if dataset_folders.leads(layout) else None
@@ -88,7 +88,7 @@ def look(context: Context, layout: DatasetLayout, unpinned: Container[str] = ())
         ),
         key=lambda one: (one.published or 0.0, place.get(one.release, -1), one.release),
     )
-    return ReleaseSurvey(current, known, ended, now)
+    return ReleaseSnapshot(current, known, ended, now)
 
 
 def holders_now(context: Context, layout: DatasetLayout, release: str) -> list[str]:
