@@ -209,7 +209,7 @@ def test_what_a_bucket_of_googles_states_is_checked_whole_and_by_parts(
 
     def judged(entry: Entry) -> tuple[str, str]:
         body = source.reader().open(entry, entry.offset, entry.length)
-        sums = Sums(entry, body.claims, lambda: source.checksum(entry))
+        sums = Sums(entry, body.checksums, lambda: source.checksum(entry))
         buffer = memoryview(bytearray(9000))
         while count := body.readinto(buffer):
             sums.update(buffer[:count])

@@ -152,11 +152,11 @@ class SourceContract:
         reader = source.reader()
         entry = entry_of(listing(source)["x"])
         body = reader.open(entry, 0, entry.size)
-        claims = [*body.claims, *source.checksum(entry)]
+        checksums = [*body.checksums, *source.checksum(entry)]
         assert drain(body) == data
-        for claim in claims:
-            if claim.kind == "full":
-                assert sums(data)[claim.algorithm] == claim.value
+        for checksum in checksums:
+            if checksum.kind == "full":
+                assert sums(data)[checksum.algorithm] == checksum.value
         reader.close()
 
     @pytest.mark.parametrize("part", [False, True])
@@ -262,8 +262,11 @@ class SourceContract:
         entry = entry_of(found["x+y.tar"])
         assert read(reader, entry) == content("d/x+y.tar", 9000)
         assert read(reader, entry, 100, 500) == content("d/x+y.tar", 9000)[100:600]
-        for claim in source.checksum(entry):
-            assert claim.kind != "full" or sums(content("d/x+y.tar", 9000))[claim.algorithm] == claim.value
+        for checksum in source.checksum(entry):
+            assert (
+                checksum.kind != "full"
+                or sums(content("d/x+y.tar", 9000))[checksum.algorithm] == checksum.value
+            )
         store.put("d/x+y.tar", content("new", 9000))
         with pytest.raises(SourceChangedError):
             read(reader, entry)

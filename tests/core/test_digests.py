@@ -17,7 +17,7 @@ from penstock.core.digests import (
     values,
 )
 from penstock.core.grades import is_proven, source_rank, storage_rank
-from penstock.core.model import Claim
+from penstock.core.model import SourceChecksum
 
 HEX = "0123456789abcdef" * 2
 
@@ -53,12 +53,12 @@ def test_the_digest_of_each_part() -> None:
 
 
 def test_a_proof_that_is_owed_names_its_grade() -> None:
-    claim = str(Claim("md5", "full", "00"))
-    proof = Proof("etag-md5", claim)
+    checksum = str(SourceChecksum("md5", "full", "00"))
+    proof = Proof("etag-md5", checksum)
     assert Proof.parse(str(proof)) == proof
     assert proof_of(proof_text("", proof)) == ("", proof)
-    # A claim that held already, and nothing at all.
-    assert proof_of(claim) == (claim, None)
+    # A checksum that held already, and nothing at all.
+    assert proof_of(checksum) == (checksum, None)
     assert proof_of("") == ("", None)
 
 

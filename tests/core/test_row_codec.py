@@ -85,10 +85,10 @@ def test_a_line_says_all_of_a_row(copied: Copied) -> None:
     assert row_codec.copied_of(json.loads(body), "h1", "a1", copied.pin) == copied
 
 
-@pytest.mark.parametrize("claim", ["", "sha256:full:" + "0" * 64])
-def test_the_line_of_a_row_copied_in_one_piece(claim: str) -> None:
-    made = Copied(7, "xxh3_128:" + "0" * 32, "full", claim)
-    assert row_codec.fresh_line(7, "0" * 32, "full", claim) == row_codec.copied_line(made)
+@pytest.mark.parametrize("checksum", ["", "sha256:full:" + "0" * 64])
+def test_the_line_of_a_row_copied_in_one_piece(checksum: str) -> None:
+    made = Copied(7, "xxh3_128:" + "0" * 32, "full", checksum)
+    assert row_codec.fresh_line(7, "0" * 32, "full", checksum) == row_codec.copied_line(made)
 
 
 @pytest.mark.parametrize("touched", [False, True])
@@ -104,12 +104,12 @@ def test_the_line_of_a_row_copied_in_one_piece(claim: str) -> None:
     ],
 )
 def test_the_line_of_a_row_that_is_reused(there: Reuse, touched: bool) -> None:
-    claim, owed = proof_of(there.source_proof)
+    checksum, owed = proof_of(there.source_proof)
     made = Copied(
         7,
         there.digest,
         there.source_grade,
-        claim,
+        checksum,
         there.written_host,
         linked=True,
         staging=there.staging,

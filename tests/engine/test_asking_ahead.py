@@ -190,7 +190,7 @@ MODES = {
     "short": ("shortlen", 4, "length"),
     "long": ("long", 4, "length"),
     "broken": ("flipcrc", 2, "crc32"),
-    "claims": ("falsecrc", 2, "crc32"),
+    "checksums": ("falsecrc", 2, "crc32"),
     "login": ("errhtml200", 1, "no object of the store"),
     "zipped": ("gzip", 1, "Content-Encoding"),
     "other": ("changed", 1, "changed"),

@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from penstock.core.errors import IntegrityError
-from penstock.core.model import Claim, Entry
+from penstock.core.model import Entry, SourceChecksum
 from penstock.engine.checksums import (
     RANK,
     Composite,
@@ -44,8 +44,10 @@ def entry(**changes: object) -> Entry:
     return Entry("p", "k", len(DATA), "token", 0, length=len(DATA))._replace(**changes)  # type: ignore[arg-type]
 
 
-def judged(one: Entry, claims: list[Claim], data: bytes = DATA, block: int = 7_000) -> tuple[str, str]:
-    sums = Sums(one, claims)
+def judged(
+    one: Entry, checksums: list[SourceChecksum], data: bytes = DATA, block: int = 7_000
+) -> tuple[str, str]:
+    sums = Sums(one, checksums)
     view = memoryview(bytearray(data))
     for start in range(0, len(data), block):
         sums.update(view[start : start + block])
@@ -57,16 +59,16 @@ def test_every_algorithm_has_a_rank() -> None:
 
 
 @pytest.mark.parametrize("algorithm", sorted(VALUES))
-def test_a_full_claim_that_holds_proves(algorithm: str) -> None:
-    claim = Claim(algorithm, "full", VALUES[algorithm])
-    assert judged(entry(), [claim]) == ("full", str(claim))
+def test_a_full_checksum_that_holds_proves(algorithm: str) -> None:
+    checksum = SourceChecksum(algorithm, "full", VALUES[algorithm])
+    assert judged(entry(), [checksum]) == ("full", str(checksum))
 
 
 @pytest.mark.parametrize("algorithm", sorted(VALUES))
-def test_a_full_claim_that_does_not_hold_is_an_error(algorithm: str) -> None:
-    claim = Claim(algorithm, "full", VALUES[algorithm])
+def test_a_full_checksum_that_does_not_hold_is_an_error(algorithm: str) -> None:
+    checksum = SourceChecksum(algorithm, "full", VALUES[algorithm])
     with pytest.raises(IntegrityError, match=algorithm):
-        judged(entry(), [claim], DATA[:-1] + b"x")
+        judged(entry(), [checksum], DATA[:-1] + b"x")
 
 
 @pytest.mark.parametrize(
@@ -76,9 +78,9 @@ def test_a_full_claim_that_does_not_hold_is_an_error(algorithm: str) -> None:
 def test_a_small_object_is_proven_at_once_where_its_cheapest_checksum_holds(
     algorithm: str, data: bytes, proven: bool
 ) -> None:
-    claim = Claim(algorithm, "full", VALUES[algorithm])
-    found = judge_at_once(entry(), [claim], memoryview(data))
-    assert found == (("full", str(claim)) if proven else None)
+    checksum = SourceChecksum(algorithm, "full", VALUES[algorithm])
+    found = judge_at_once(entry(), [checksum], memoryview(data))
+    assert found == (("full", str(checksum)) if proven else None)
 
 
 def test_known_vectors() -> None:
@@ -91,26 +93,26 @@ def test_known_vectors() -> None:
 
 
 def test_only_the_cheapest_is_computed() -> None:
-    good = Claim("crc64nvme", "full", VALUES["crc64nvme"])
-    wrong = Claim("md5", "full", "0" * 32)
+    good = SourceChecksum("crc64nvme", "full", VALUES["crc64nvme"])
+    wrong = SourceChecksum("md5", "full", "0" * 32)
     assert judged(entry(), [wrong, good]) == ("full", str(good))
 
 
 def test_a_checksum_of_the_listing_is_always_checked() -> None:
-    good = Claim("crc64nvme", "full", VALUES["crc64nvme"])
+    good = SourceChecksum("crc64nvme", "full", VALUES["crc64nvme"])
     assert judged(entry(checksum="sha256:full:" + VALUES["sha256"]), [good])[0] == "full"
     with pytest.raises(IntegrityError, match="sha256"):
         judged(entry(checksum="sha256:full:" + "0" * 64), [good])
 
 
 def test_an_md5_that_is_the_etag_is_the_weaker_proof() -> None:
-    claim = Claim("md5", "full", VALUES["md5"])
-    assert judged(entry(token=VALUES["md5"]), [claim])[0] == "etag-md5"
-    assert grade_of(claim, "other") == "full"
+    checksum = SourceChecksum("md5", "full", VALUES["md5"])
+    assert judged(entry(token=VALUES["md5"]), [checksum])[0] == "etag-md5"
+    assert grade_of(checksum, "other") == "full"
 
 
 def test_unknown_algorithms_prove_nothing() -> None:
-    assert judged(entry(), [Claim("sha3", "full", "00")]) == ("size", "")
+    assert judged(entry(), [SourceChecksum("sha3", "full", "00")]) == ("size", "")
     assert not Sums(entry(), [])
 
 
@@ -123,16 +125,16 @@ def test_composites_are_computed_when_the_size_of_parts_is_known(algorithm: str,
         inner = new_sum(algorithm)
         inner.update(piece)
         outer.update(bytes.fromhex(inner.hexdigest()))
-    claim = Claim(algorithm, "composite", outer.hexdigest(), len(pieces), part)
-    assert judged(entry(), [claim]) == ("composite", str(claim))
+    checksum = SourceChecksum(algorithm, "composite", outer.hexdigest(), len(pieces), part)
+    assert judged(entry(), [checksum]) == ("composite", str(checksum))
     with pytest.raises(IntegrityError):
-        judged(entry(), [claim], DATA[1:] + b"x")
-    assert judged(entry(), [claim._replace(part_bytes=0)]) == ("size", "")
+        judged(entry(), [checksum], DATA[1:] + b"x")
+    assert judged(entry(), [checksum._replace(part_bytes=0)]) == ("size", "")
 
 
 def test_an_empty_object_has_its_checksums_too() -> None:
-    claim = Claim("crc32c", "full", "00000000")
-    assert judged(entry(size=0), [claim], b"") == ("full", str(claim))
+    checksum = SourceChecksum("crc32c", "full", "00000000")
+    assert judged(entry(size=0), [checksum], b"") == ("full", str(checksum))
     assert Composite("md5", 10).hexdigest() == hashlib.md5(b"").hexdigest()
 
 
@@ -143,7 +145,7 @@ def test_an_empty_object_has_its_checksums_too() -> None:
 @settings(deadline=None, max_examples=30)
 def test_crcs_of_parts_combine_to_the_whole(algorithm: str, lengths: list[int]) -> None:
     proofs, at = [], 0
-    whole = [Claim(algorithm, "full", "f" * 8)]
+    whole = [SourceChecksum(algorithm, "full", "f" * 8)]
     for number, length in enumerate(lengths):
         piece = DATA[at : at + length]
         sums = Sums(entry(part=number, offset=at, length=len(piece)), (), lambda: whole)
@@ -152,7 +154,7 @@ def test_crcs_of_parts_combine_to_the_whole(algorithm: str, lengths: list[int]) 
         at += length
     expected = new_sum(algorithm)
     expected.update(DATA[:at])
-    assert combine(proofs) == Claim(algorithm, "full", expected.hexdigest())
+    assert combine(proofs) == SourceChecksum(algorithm, "full", expected.hexdigest())
 
 
 @given(
@@ -165,7 +167,7 @@ def test_sums_between_the_sources_cuts_join_to_its_composite(algorithm: str, the
     """`theirs`: bytes of the source's parts; `ours`: of the giant's."""
     composite = Composite(algorithm, theirs)
     composite.update(DATA)
-    stated = Claim(algorithm, "composite", composite.hexdigest(), -(-len(DATA) // theirs), theirs)
+    stated = SourceChecksum(algorithm, "composite", composite.hexdigest(), -(-len(DATA) // theirs), theirs)
     proofs = []
     for number, at in enumerate(range(0, len(DATA), ours)):
         piece = DATA[at : at + ours]
@@ -192,21 +194,21 @@ def test_parts_without_crcs_or_with_different_ones_do_not_combine() -> None:
     assert combine([]) is None
 
 
-def test_a_part_is_checked_against_the_claim_of_its_range() -> None:
-    claim = Claim("crc32c", "part", VALUES["crc32c"])
-    assert judged(entry(part=0), [claim]) == ("size", "")
+def test_a_part_is_checked_against_the_checksum_of_its_range() -> None:
+    checksum = SourceChecksum("crc32c", "part", VALUES["crc32c"])
+    assert judged(entry(part=0), [checksum]) == ("size", "")
     with pytest.raises(IntegrityError):
-        judged(entry(part=0), [claim], DATA[:-1] + b"x")
+        judged(entry(part=0), [checksum], DATA[:-1] + b"x")
 
 
 def test_a_giant_is_judged_by_its_parts_together() -> None:
-    claim = Claim("crc32c", "full", "0000000a")
-    assert combinable([Claim("md5", "full", "00"), claim]) == claim
-    assert judge_giant("k", [claim], [claim]) == ("full", str(claim))
-    assert judge_giant("k", [claim], [Claim("md5", "full", "00")]) == ("size", "")
-    assert judge_giant("k", [], [claim]) == ("size", "")
+    checksum = SourceChecksum("crc32c", "full", "0000000a")
+    assert combinable([SourceChecksum("md5", "full", "00"), checksum]) == checksum
+    assert judge_giant("k", [checksum], [checksum]) == ("full", str(checksum))
+    assert judge_giant("k", [checksum], [SourceChecksum("md5", "full", "00")]) == ("size", "")
+    assert judge_giant("k", [], [checksum]) == ("size", "")
     with pytest.raises(IntegrityError):
-        judge_giant("k", [claim._replace(value="0000000b")], [claim])
+        judge_giant("k", [checksum._replace(value="0000000b")], [checksum])
 
 
 def test_the_tree_digest_names_its_part_size() -> None:

@@ -21,7 +21,7 @@ from penstock.core.errors import (
     SourceChangedError,
     TransientError,
 )
-from penstock.core.model import Claim, Entry
+from penstock.core.model import Entry, SourceChecksum
 from penstock.engine import stream
 from penstock.engine.stream import BLOCK, Stopped
 from penstock.engine.transfer.copier import Copier
@@ -37,10 +37,10 @@ SMALL, LARGE = b"small " * 100, b"large!" * 600_000
 
 @dataclass
 class Script:
-    """A source whose object's bytes, claims and faults are written down here."""
+    """A source whose object's bytes, checksums and faults are written down here."""
 
     data: bytes
-    claims: Sequence[Claim] = ()
+    checksums: Sequence[SourceChecksum] = ()
     drip: int = 1 << 30
     """Bytes of one readinto at most."""
     fails_at: int = -1
@@ -48,7 +48,7 @@ class Script:
     close_error: PenstockError | None = None
     times: int = 1 << 30
     """How often it fails before it works."""
-    whole: Sequence[Claim] = ()
+    whole: Sequence[SourceChecksum] = ()
     opened: int = 0
     abandoned: int = 0
 
@@ -65,7 +65,7 @@ class Script:
     def close(self) -> None:
         """A reader without a connection."""
 
-    def claims_of(self, entry: Entry) -> Sequence[Claim]:
+    def checksums_of(self, entry: Entry) -> Sequence[SourceChecksum]:
         return self.whole
 
 
@@ -75,10 +75,10 @@ class ScriptBody:
     data: bytes
     failing: bool
     at: int = 0
-    claims: Sequence[Claim] = field(init=False)
+    checksums: Sequence[SourceChecksum] = field(init=False)
 
     def __post_init__(self) -> None:
-        self.claims = self.script.claims
+        self.checksums = self.script.checksums
 
     def readinto(self, buffer: memoryview) -> int:
         script = self.script
@@ -118,7 +118,7 @@ class Bench:
             keep_mtime=True,
         )
         script_sources: Any = type(
-            "Sources", (), {"get": lambda _, n: script, "claims": lambda _, e: script.claims_of(e)}
+            "Sources", (), {"get": lambda _, n: script, "checksums": lambda _, e: script.checksums_of(e)}
         )()
         common: dict[str, Any] = {
             "slot": 0,
@@ -206,7 +206,7 @@ def test_permanent_errors_are_not_tried_again(bench: Bench, data: bytes, error: 
 
 
 def test_a_wrong_checksum_is_read_once_more(bench: Bench, data: bytes) -> None:
-    script = Script(data, claims=[Claim("crc32c", "full", "00000001")])
+    script = Script(data, checksums=[SourceChecksum("crc32c", "full", "00000001")])
     with pytest.raises(IntegrityError, match="crc32c"):
         bench.run(script)
     assert script.opened == 2
@@ -219,7 +219,7 @@ def test_a_checksum_of_a_checksum_file_is_checked_too(bench: Bench, data: bytes)
 
 
 def test_parts_keep_the_crc_that_the_whole_object_has(bench: Bench) -> None:
-    script = Script(LARGE, whole=[Claim("crc64nvme", "full", "0" * 16)])
+    script = Script(LARGE, whole=[SourceChecksum("crc64nvme", "full", "0" * 16)])
     assert '"crc64nvme:part:' in bench.run(script, part=0)
     assert read_tree(bench.folder) == {"d/x": LARGE}
 
@@ -268,7 +268,7 @@ MODES = {
     "long": ("long", "length"),
     "lengthless": ("nolen*1", ""),
     "broken": ("flipcrc", "crc32"),
-    "claims": ("falsecrc", "crc32"),
+    "checksums": ("falsecrc", "crc32"),
     "login": ("errhtml200", "no object of the store"),
     "zipped": ("gzip", "Content-Encoding"),
     "other": ("changed", "changed"),

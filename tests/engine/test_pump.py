@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
     from pathlib import Path
 
-    from penstock.core.model import Claim
+    from penstock.core.model import SourceChecksum
     from penstock.target.pending_file import Pending
 
 SIZE = (3 << 20) + 5
@@ -26,7 +26,7 @@ SIZE = (3 << 20) + 5
 class Slow:
     """Zeros, and some time before each read."""
 
-    claims: Sequence[Claim] = ()
+    checksums: Sequence[SourceChecksum] = ()
 
     def __init__(self, seconds: float) -> None:
         self.left, self.seconds = SIZE, seconds

@@ -20,7 +20,7 @@ from tests.support.staging_runs import context_for, events_of, tree
 
 from penstock.config.settings import SourceConfig
 from penstock.core.errors import PreflightError
-from penstock.core.model import Claim, Listed
+from penstock.core.model import Listed, SourceChecksum
 from penstock.doctor import preflight_step
 from penstock.listing.collection import open_sources
 from penstock.listing.key_list import joined
@@ -228,7 +228,10 @@ def test_a_bucket_is_asked_for_what_the_list_does_not_state(bucket: Bucket, tmp_
 
 def test_a_bucket_is_asked_nothing_of_what_the_list_states(bucket: Bucket, tmp_path: Path) -> None:
     listed = [one._replace(modified_ns=one.modified_ns // 1000 * 1000) for one in bucket.listed()]
-    sums = {one.key: str(Claim("md5", "full", hashlib.md5(one.key.encode()).hexdigest())) for one in listed}
+    sums = {
+        one.key: str(SourceChecksum("md5", "full", hashlib.md5(one.key.encode()).hexdigest()))
+        for one in listed
+    }
     rows_of_list = [
         [one.key, one.size, f'"{one.token}"', moment(one.modified_ns), sums[one.key].replace(":full", "")]
         for one in listed

@@ -211,13 +211,13 @@ MUTANTS = (
     ),
     Mutant(
         "a checksum of the source is not compared",
-        '    if read != claim.value:\n        raise IntegrityError(\n            f"the bytes read',
+        '    if read != checksum.value:\n        raise IntegrityError(\n            f"the bytes read',
         '    if False:\n        raise IntegrityError(\n            f"the bytes read',
-        "tests/engine/test_checks.py::test_a_full_claim_that_does_not_hold_is_an_error",
+        "tests/engine/test_checks.py::test_a_full_checksum_that_does_not_hold_is_an_error",
     ),
     Mutant(
         "a small object's checksum is not compared",
-        "    if one.hexdigest() != claim.value:\n        return None",
+        "    if one.hexdigest() != checksum.value:\n        return None",
         "    if False:\n        return None",
         "tests/engine/test_checks.py::test_a_small_object_is_proven_at_once_where_its_cheapest_checksum_holds",
     ),
@@ -601,7 +601,7 @@ MUTANTS = (
     ),
     Mutant(
         "a slot is taken while its holder lives",
-        "now - self._claims[slot][1] >= ABANDONED",
+        "now - self._generations[slot][1] >= ABANDONED",
         "True",
         "tests/bandwidth/test_slots.py::test_s25_the_table_of_slots_that_may_be_taken",
     ),

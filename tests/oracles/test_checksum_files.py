@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from penstock.core.errors import ObjectError
-from penstock.core.model import Claim
+from penstock.core.model import SourceChecksum
 from penstock.sources import checksum_files
 
 if TYPE_CHECKING:
@@ -90,7 +90,9 @@ def same(text: str, folder: Path) -> None:
             checksum_files.parse(text, "SUMS")
     else:
         assert names
-        assert checksum_files.parse(text, "SUMS") == {name: Claim("sha256", "full", SUM) for name in names}
+        assert checksum_files.parse(text, "SUMS") == {
+            name: SourceChecksum("sha256", "full", SUM) for name in names
+        }
 
 
 @pytest.mark.parametrize("line", LINES)
@@ -128,7 +130,9 @@ def test_what_openssl_writes_is_taken(algorithm: str, options: list[str], tmp_pa
     command = ["openssl", "dgst", f"-{algorithm}", *options, *names]
     text = subprocess.run(command, check=True, capture_output=True, text=True, cwd=tmp_path).stdout
     digest = hashlib.new(algorithm, b"x").hexdigest()
-    assert checksum_files.parse(text, "SUMS") == {name: Claim(algorithm, "full", digest) for name in names}
+    assert checksum_files.parse(text, "SUMS") == {
+        name: SourceChecksum(algorithm, "full", digest) for name in names
+    }
 
 
 @pytest.mark.parametrize(
@@ -143,7 +147,7 @@ def test_what_openssl_writes_is_taken(algorithm: str, options: list[str], tmp_pa
 def test_the_labels_of_every_openssl_are_known(line: str, algorithm: str) -> None:
     """f3. OpenSSL 1 writes SHA256, 3 writes SHA2-256."""
     digest = hashlib.new(algorithm, b"x").hexdigest()
-    assert checksum_files.parse(line + digest, "SUMS") == {"x": Claim(algorithm, "full", digest)}
+    assert checksum_files.parse(line + digest, "SUMS") == {"x": SourceChecksum(algorithm, "full", digest)}
 
 
 @pytest.mark.parametrize("label", ["HMAC-SHA256", "SHA2-512/256", "SHA3-256", "RSA-SHA256", "BLAKE2s256"])

@@ -45,8 +45,8 @@ def compared(
     return [row for batch in again for row in as_rows(batch)]
 
 
-def proven(path: str, claim: str, grade: str = "full", **changes: object) -> Record:
-    return record(path, token="old", source_proof=claim, source_grade=grade, **changes)
+def proven(path: str, checksum: str, grade: str = "full", **changes: object) -> Record:
+    return record(path, token="old", source_proof=checksum, source_grade=grade, **changes)
 
 
 @pytest.mark.parametrize(
@@ -109,11 +109,11 @@ def test_where_a_proof_is_required_the_own_digest_is_none() -> None:
 
 
 def test_of_many_rows_each_is_found_in_its_batch() -> None:
-    def claim(number: int) -> str:
+    def checksum(number: int) -> str:
         return f"sha256:full:{hashlib.sha256(str(number).encode()).hexdigest()}"
 
-    mine = [entry(f"new/{n:04d}", checksum=claim(n)) for n in range(0, 500, 3)]
-    theirs = [proven(f"old/{n:04d}", claim(n)) for n in range(500)]
+    mine = [entry(f"new/{n:04d}", checksum=checksum(n)) for n in range(0, 500, 3)]
+    theirs = [proven(f"old/{n:04d}", checksum(n)) for n in range(500)]
     rows = compared(mine, theirs)
     assert [(row.path, row.held_as) for row in rows] == [
         (f"new/{n:04d}", f"old/{n:04d}") for n in range(0, 500, 3)

@@ -11,7 +11,7 @@ from tests.support.whole_way import FILES, go, staging
 from penstock.config.settings import VerifyConfig
 from penstock.core.documents import typed_json
 from penstock.core.errors import FailedError
-from penstock.core.model import Claim, Entry, Listed, Record
+from penstock.core.model import Entry, Listed, Record, SourceChecksum
 from penstock.core.run_documents import PlanInfo
 from penstock.dataset import receipts, run_store
 from penstock.engine.checksums import combine
@@ -47,7 +47,7 @@ def closed(
     data: Path,
     rows: Sequence[tuple[int, SeenRow]],
     entries: Sequence[Entry],
-    claims: Sequence[Claim] = (),
+    checksums: Sequence[SourceChecksum] = (),
 ) -> tuple[list[Record], Deviations]:
     size = sum(e.size for e in entries)
     plan = PlanInfo("run", "release", None, len(entries), size, 0, 0, 0, (), PART, 0)
@@ -57,7 +57,7 @@ def closed(
         listed = [Listed(e.key, e.size, e.token, e.modified_ns, e.version, e.checksum) for e in entries]
         writer.add(listed, paths=[e.path for e in entries])
         writer.close()
-    some = close(plan, read_columns(listing), together(rows), data, lambda _: claims, deviations)
+    some = close(plan, read_columns(listing), together(rows), data, lambda _: checksums, deviations)
     return [record for files, _ in some for record in files.records()], deviations
 
 
@@ -191,7 +191,7 @@ def test_parts_that_contradict_the_source_are_named_with_their_shards(data: Path
     before, after = others(data)
     entries = [entry_of(seen(data, p)) for p in PATHS]
     rows = [*before, *giant_rows(data, PROOFS), *after]
-    _, deviations = closed(data, rows, entries, [Claim(CRC, "full", "0" * 16)])
+    _, deviations = closed(data, rows, entries, [SourceChecksum(CRC, "full", "0" * 16)])
     assert deviations.counts == {"contradicted": 1}
     assert deviations.wrong == {"q/r": (0, 1)}
 

@@ -13,7 +13,7 @@ from tests.support.commands import until
 from tests.support.hostile import GATHERED, Hostile
 
 from penstock.core.errors import ObjectError, PenstockError, SourceChangedError, TransientError
-from penstock.core.model import Claim
+from penstock.core.model import SourceChecksum
 from penstock.sources.s3.credentials import S3Credentials
 from penstock.sources.s3.reader import S3Reader
 from penstock.sources.s3.sigv4 import Keys
@@ -297,21 +297,21 @@ def test_a_store_that_is_gone_is_told_by_whole() -> None:
 
 
 @pytest.mark.parametrize("mode", ["flip", "flipcrc", "falsecrc", "crc", "composite"])
-def test_claims_are_those_of_each_answer(mode: str) -> None:
+def test_checksums_are_those_of_each_answer(mode: str) -> None:
     """Also where some objects state a checksum and others do not."""
     with Hostile(OBJECTS, {"03": mode, "05": mode}) as server:
         reading = Reading(server)
         for _ in range(2):
             reading.ahead(*OBJECTS)
             for key, data in OBJECTS.items():
-                _, claims = reading.reader.whole(reading.entries[key], reading.room)
+                _, checksums = reading.reader.whole(reading.entries[key], reading.room)
                 value = f"{zlib.crc32(data) ^ (mode == 'falsecrc'):08x}"
                 if key not in ("03", "05") or mode == "flip":
-                    assert not claims
+                    assert not checksums
                 elif mode == "composite":
-                    assert claims == [Claim("crc32", "composite", value, 3, 0)]
+                    assert checksums == [SourceChecksum("crc32", "composite", value, 3, 0)]
                 else:
-                    assert claims == [Claim("crc32", "full", value)]
+                    assert checksums == [SourceChecksum("crc32", "full", value)]
         reading.reader.close()
 
 
@@ -330,7 +330,7 @@ def stored(server: S3Server, objects: Mapping[str, bytes]) -> tuple[Source, dict
     return source, found, reader
 
 
-def test_signed_requests_with_claims_as_open_gives_them(demo: S3Server) -> None:
+def test_signed_requests_with_checksums_as_open_gives_them(demo: S3Server) -> None:
     objects = {f"ahead/{n:02d} +%ä": content(f"{n}", n * 3001) for n in range(10)}
     source, found, reader = stored(demo, objects)
     room = memoryview(bytearray(ROOM))
@@ -338,7 +338,7 @@ def test_signed_requests_with_claims_as_open_gives_them(demo: S3Server) -> None:
     opened = {}
     for key, entry in found.items():
         body = reader.open(entry, 0, entry.size)
-        opened[key] = body.claims
+        opened[key] = body.checksums
         body.abandon()
     assert len(opened) == len(objects)
     for _ in range(2):
@@ -348,10 +348,10 @@ def test_signed_requests_with_claims_as_open_gives_them(demo: S3Server) -> None:
         # Other keys for what is asked from now on: what is on its way is none of their concern.
         source.renew(S3Credentials(KEYS, "us-east-1", demo.endpoint))
         for entry in order:
-            found_bytes, claims = reader.whole(entry, room)
+            found_bytes, checksums = reader.whole(entry, room)
             assert bytes(found_bytes) == objects[entry.key]
-            assert claims == opened[entry.key]
-            assert claims
+            assert checksums == opened[entry.key]
+            assert checksums
     gets = [one.key for one in demo.requests()[asked:] if one.method == "GET"]
     assert sorted(gets) == sorted(3 * list(found))
     reader.close()

@@ -115,7 +115,7 @@ def test_a_blob_that_changes_while_it_is_read_is_never_spliced(azure_store: Azur
     reader.close()
 
 
-def test_the_stored_md5_is_a_claim_of_the_whole(azure_store: AzuriteStore) -> None:
+def test_the_stored_md5_is_a_checksum_of_the_whole(azure_store: AzuriteStore) -> None:
     data = content("x", 70_000)
     azure_store.put(
         "x", data, content_settings=ContentSettings(content_md5=bytearray(hashlib.md5(data).digest()))
@@ -124,11 +124,11 @@ def test_the_stored_md5_is_a_claim_of_the_whole(azure_store: AzuriteStore) -> No
     reader = source.reader()
     entry = entry_of(listing(source)["x"])
     body = reader.open(entry, 0, entry.size)
-    assert [(c.algorithm, c.kind, c.value) for c in body.claims] == [("md5", "full", sums(data)["md5"])]
+    assert [(c.algorithm, c.kind, c.value) for c in body.checksums] == [("md5", "full", sums(data)["md5"])]
     assert drain(body) == data
-    assert list(source.checksum(entry)) == list(body.claims)
+    assert list(source.checksum(entry)) == list(body.checksums)
     part = reader.open(entry, 5, 10)
-    assert list(part.claims) == []
+    assert list(part.checksums) == []
     assert drain(part) == data[5:15]
     reader.close()
 

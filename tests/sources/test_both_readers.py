@@ -104,9 +104,11 @@ def test_both_ways_state_the_same_checksums(store: str, size: int, request: pyte
     for source in (own, library):
         reader = source.reader()
         body = reader.open(entry, 0, size)
-        told = {(claim.algorithm, claim.kind, claim.value) for claim in body.claims}
+        told = {(checksum.algorithm, checksum.kind, checksum.value) for checksum in body.checksums}
         assert drain(body) == content("x", size)
-        assert told <= {(claim.algorithm, claim.kind, claim.value) for claim in source.checksum(entry)}
+        assert told <= {
+            (checksum.algorithm, checksum.kind, checksum.value) for checksum in source.checksum(entry)
+        }
         reader.close()
         said.append(told)
     assert said[0] == said[1]

@@ -92,7 +92,7 @@ class TestVersity(SourceContract):
         reader = source.reader()
         entry = entry_of(listing(source)["x"])
         body = reader.open(entry, 0, entry.size)
-        stated = {claim.algorithm: claim for claim in body.claims}
+        stated = {checksum.algorithm: checksum for checksum in body.checksums}
         assert drain(body) == data
         assert stated[algorithm.lower()].kind == "full"
         assert stated[algorithm.lower()].value == sums(data)[algorithm.lower()]
@@ -108,12 +108,12 @@ class TestVersity(SourceContract):
         entry = entry_of(listing(source)["x"])
         body = reader.open(entry, 0, entry.size)
         assert drain(body) == data
-        for claims in (body.claims, source.checksum(entry)):
-            assert {claim.kind for claim in claims} == {"composite"}
-            assert {claim.algorithm for claim in claims} == {algorithm.lower(), "md5"}
-            for claim in claims:
-                assert (claim.parts, claim.part_bytes) == (3, 5 * MIB)
-                assert claim.value == composite(claim.algorithm, data, 5 * MIB)
+        for checksums in (body.checksums, source.checksum(entry)):
+            assert {checksum.kind for checksum in checksums} == {"composite"}
+            assert {checksum.algorithm for checksum in checksums} == {algorithm.lower(), "md5"}
+            for checksum in checksums:
+                assert (checksum.parts, checksum.part_bytes) == (3, 5 * MIB)
+                assert checksum.value == composite(checksum.algorithm, data, 5 * MIB)
         reader.close()
 
     def test_what_may_not_be_read_is_never_gone(self, store: VersityStore) -> None:
@@ -132,7 +132,7 @@ class TestVersity(SourceContract):
         store.put_parts("x", [data[: 7 * MIB], data[7 * MIB : 12 * MIB], data[12 * MIB :]], "CRC32C")
         source = store.source()
         entry = entry_of(listing(source)["x"])
-        assert {claim.part_bytes for claim in source.checksum(entry)} == {0}
+        assert {checksum.part_bytes for checksum in source.checksum(entry)} == {0}
 
 
 class TestWeb(SourceContract):

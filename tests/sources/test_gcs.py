@@ -155,12 +155,12 @@ def test_checksums_are_those_of_the_whole_object(store: GcsStore, span: tuple[in
     entry = entry_of(listing(source)["x"])
     reader = source.reader()
     body = reader.open(entry, *span)
-    stated = {claim.algorithm: claim for claim in body.claims}
+    stated = {checksum.algorithm: checksum for checksum in body.checksums}
     assert drain(body) == DATA[span[0] : span[0] + span[1]]
     # Of a part only the sum is stated that can be joined from those of the parts.
     assert stated.keys() == ({"crc32c", "md5"} if span == WHOLE else {"crc32c"})
-    assert all(claim.value == sums(DATA)[claim.algorithm] for claim in stated.values())
-    assert {claim.kind for claim in (*stated.values(), *source.checksum(entry))} == {"full"}
+    assert all(checksum.value == sums(DATA)[checksum.algorithm] for checksum in stated.values())
+    assert {checksum.kind for checksum in (*stated.values(), *source.checksum(entry))} == {"full"}
     reader.close()
 
 
@@ -321,7 +321,7 @@ def config(**options: Any) -> SourceConfig:
 
 
 @pytest.mark.parametrize("way", ["file", "line", "environment"])
-def test_a_service_account_gets_a_token_by_a_signed_claim(
+def test_a_service_account_gets_a_token_by_a_signed_checksum(
     way: str, tokens: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     address, asked, answers = tokens

@@ -144,7 +144,7 @@ def test_a_redirect_from_https_to_http_is_not_followed(
 
 
 @pytest.mark.parametrize("mode", ["flip", "flipcrc", "falsecrc", "composite"])
-def test_claims_are_handed_on_as_stated(mode: str) -> None:
+def test_checksums_are_handed_on_as_stated(mode: str) -> None:
     import zlib
 
     with Hostile({"x": DATA}, {"x": mode}) as server:
@@ -152,12 +152,12 @@ def test_claims_are_handed_on_as_stated(mode: str) -> None:
         entry = entry_of(listing(source)["x"])
         reader = source.reader()
         body = reader.open(entry, 0, entry.size)
-        stated = [(claim.algorithm, claim.kind) for claim in body.claims]
+        stated = [(checksum.algorithm, checksum.kind) for checksum in body.checksums]
         assert stated == {"flip": [], "composite": [("crc32", "composite")]}.get(mode, [("crc32", "full")])
         if mode == "composite":
-            assert body.claims[0].part_bytes == 0
+            assert body.checksums[0].part_bytes == 0
         if mode == "flipcrc":
-            assert body.claims[0].value == f"{zlib.crc32(DATA):08x}"
+            assert body.checksums[0].value == f"{zlib.crc32(DATA):08x}"
         body.abandon()
         reader.close()
 

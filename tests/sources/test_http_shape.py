@@ -33,7 +33,7 @@ READ = (
     SSE,
     SSE + b"-customer-algorithm",
 )
-"""What is read of a 200 by connection, reader or claims of S3."""
+"""What is read of a 200 by connection, reader or checksums of S3."""
 NAMES = S3Client.NAMES
 
 

@@ -23,7 +23,7 @@ from penstock.core.errors import (
     SourceChangedError,
     TransientError,
 )
-from penstock.core.model import Claim
+from penstock.core.model import SourceChecksum
 from penstock.sources import checksum_files
 from penstock.sources.generic import info as fsspec_info
 from penstock.sources.registry import open_source
@@ -131,15 +131,15 @@ def test_tokens(info: dict[str, Any], token: str) -> None:
     assert fsspec_info.token_of(info) == token
 
 
-def test_claims_of_azure_and_google() -> None:
+def test_checksums_of_azure_and_google() -> None:
     raw = bytes.fromhex(MD5)
     text = base64.b64encode(raw).decode()
-    expected = [Claim("md5", "full", MD5)]
-    assert fsspec_info.claims_of({"content_settings": {"content_md5": bytearray(raw)}}) == expected
-    assert fsspec_info.claims_of({"content_settings": {"content_md5": None}}) == []
-    assert fsspec_info.claims_of({"md5Hash": text}) == expected
-    assert fsspec_info.claims_of({"crc32c": "AAAAAQ=="}) == [Claim("crc32c", "full", "00000001")]
-    assert fsspec_info.claims_of({"md5Hash": "nonsense"}) == []
+    expected = [SourceChecksum("md5", "full", MD5)]
+    assert fsspec_info.checksums_of({"content_settings": {"content_md5": bytearray(raw)}}) == expected
+    assert fsspec_info.checksums_of({"content_settings": {"content_md5": None}}) == []
+    assert fsspec_info.checksums_of({"md5Hash": text}) == expected
+    assert fsspec_info.checksums_of({"crc32c": "AAAAAQ=="}) == [SourceChecksum("crc32c", "full", "00000001")]
+    assert fsspec_info.checksums_of({"md5Hash": "nonsense"}) == []
 
 
 def test_one_file_of_a_protocol() -> None:
@@ -180,7 +180,9 @@ SHA = hashlib.sha256(b"x").hexdigest()
 )
 def test_checksum_files(key: str, text: str, expected: dict[str, tuple[str, str]]) -> None:
     found = checksum_files.parse(text, key)
-    assert found == {name: Claim(algorithm, "full", value) for name, (algorithm, value) in expected.items()}
+    assert found == {
+        name: SourceChecksum(algorithm, "full", value) for name, (algorithm, value) in expected.items()
+    }
 
 
 @pytest.mark.parametrize("text", ["hello\n", f"{SHA}\n{SHA}\n", "abcdef0123  x\n", "<html>\n"])
@@ -193,7 +195,7 @@ def test_several_files_join() -> None:
     found = checksum_files.joined(
         [("SHA256SUMS", f"{SHA}  x\n{SHA}  y\n"), ("md5sums.txt", f"{MD5}  y\n{MD5}  z\n")]
     )
-    told = {name: (claim.algorithm, claim.value) for name, claim in found.items()}
+    told = {name: (checksum.algorithm, checksum.value) for name, checksum in found.items()}
     assert told == {"x": ("sha256", SHA), "y": ("sha256", SHA), "z": ("md5", MD5)}
     other = hashlib.sha256(b"y").hexdigest()
     with pytest.raises(ObjectError, match="contradict"):

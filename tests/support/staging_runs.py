@@ -10,7 +10,7 @@ from tests.support.in_process import InProcess
 
 from penstock.cluster.local import LocalCluster
 from penstock.config.settings import Config, DatasetConfig, PlanConfig, SourceConfig, TargetConfig
-from penstock.core.model import Claim, Entry, Listed
+from penstock.core.model import Entry, Listed, SourceChecksum
 from penstock.dataset.context import Context
 
 if TYPE_CHECKING:
@@ -48,7 +48,7 @@ class ScriptedSource:
     def reader(self) -> Reader:
         raise AssertionError("a listing reads no object")
 
-    def checksum(self, entry: Entry) -> Sequence[Claim]:
+    def checksum(self, entry: Entry) -> Sequence[SourceChecksum]:
         return ()
 
 

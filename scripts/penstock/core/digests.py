@@ -7,7 +7,7 @@
 | `parts/<part bytes>:<32 hex>`    | the same in a journal, of a file that was copied in parts and is none   |
 |                                  | of the plan's giants: verify reads it and makes its own digest          |
 | `sha256:<64 hex>` and others     | further digests of the whole file, if configured                        |
-| `<grade> <claim>`                | a `Proof`                                                               |
+| `<grade> <checksum>`             | a `Proof`                                                               |
 
 Rows keep the texts, since a shard has hundreds of thousands of them; what needs a part of one parses it.
 """
@@ -25,9 +25,9 @@ PLAIN = f"{XXH3}:"
 PARTS = "parts"
 """In place of the algorithm of a giant's digest: of a file that was copied in parts."""
 IN_PARTS = f"{PARTS}/"
-STRONG_CLAIM = "^(md5|sha1|sha256|sha512|xxh3_128):full:[0-9a-f]+$"
-"""A pattern: the claims (`core.model.Claim`) by which two files of the same size are known to hold the same
-bytes, whatever their names. A CRC of 32 or 64 bits does not do among a million files."""
+STRONG_CHECKSUM = "^(md5|sha1|sha256|sha512|xxh3_128):full:[0-9a-f]+$"
+"""A pattern: the checksums (`core.model.SourceChecksum`) by which two files of the same size are known to
+hold the same bytes, whatever their names. A CRC of 32 or 64 bits does not do among a million files."""
 DIGEST_BYTES = 16
 """Of one digest in `Record.parts`."""
 
@@ -112,22 +112,22 @@ class Proof(NamedTuple):
 
     grade: str
     """One of `core.grades.SOURCE_GRADES`."""
-    claim: str
-    """`str(Claim)`."""
+    checksum: str
+    """`str(SourceChecksum)`."""
 
     def __str__(self) -> str:
-        return f"{self.grade} {self.claim}"
+        return f"{self.grade} {self.checksum}"
 
     @classmethod
     def parse(cls, text: str) -> Proof:
         """The inverse of `str(proof)`."""
-        grade, _, claim = text.partition(" ")
-        return cls(grade, claim)
+        grade, _, checksum = text.partition(" ")
+        return cls(grade, checksum)
 
 
-def proof_text(claim: str, owed: Proof | None) -> str:
+def proof_text(checksum: str, owed: Proof | None) -> str:
     """How journals and plans spell the proof of a copied row (`Copied.source_proof`, `Copied.owed`)."""
-    return claim if owed is None else str(owed)
+    return checksum if owed is None else str(owed)
 
 
 def proof_of(text: str) -> tuple[str, Proof | None]:

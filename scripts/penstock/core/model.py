@@ -1,4 +1,4 @@
-"""The nouns: listed objects, entries, claims, records.
+"""The nouns: listed objects, entries, checksums, records.
 
 A path or key is a `str` made by `os.fsdecode`: bytes that are not UTF-8 travel as surrogate
 escapes. On disk (Parquet) it is a binary column, made by `os.fsencode`.
@@ -34,7 +34,7 @@ class Listed(NamedTuple):
     """A version id or generation by which the source can be asked for exactly these bytes. Of a web server:
     where the file lies, if its folder's URL led elsewhere (`web.client.place_of`)."""
     checksum: str = ""
-    """A source checksum that the listing itself carries, as `str(Claim)`, or ""."""
+    """A source checksum that the listing itself carries, as `str(SourceChecksum)`, or ""."""
     archived: str = ""
     """The store's name of the class or tier in which the object cannot be read before somebody has it
     restored, or "". Not kept in a listing: it changes while the bytes do not."""
@@ -83,11 +83,11 @@ class Expected(NamedTuple):
     key: str = ""
     token: str = ""
     checksum: str = ""
-    """A claim on the object that the bytes were not compared with yet, or ""."""
+    """A checksum of the object that the bytes were not compared with yet, or ""."""
     in_parts: bool = False
     """The row was copied in parts, and `digest` is over these: its own digest is to be made, too."""
     owed: str = ""
-    """`str(Proof)` that holds if the claim in it does; "" where none is owed. Of rows copied in parts."""
+    """`str(Proof)` that holds if the checksum in it does; "" where none is owed. Of rows copied in parts."""
 
 
 class RereadRow(NamedTuple):
@@ -102,7 +102,7 @@ class RereadRow(NamedTuple):
     digests: str = ""
     """Further digests, by `str(Digest)`; first the row's own where it was copied in parts."""
     proven: str = ""
-    """`str(Proof)` of the claim that held; "" where there was none to compare with."""
+    """`str(Proof)` of the checksum that held; "" where there was none to compare with."""
     inode: int = 0
 
 
@@ -170,7 +170,7 @@ class Reuse(NamedTuple):
     """The run whose staging holds it; "": the release that the plan names as its base."""
 
 
-class Claim(NamedTuple):
+class SourceChecksum(NamedTuple):
     """What a source states about an object's bytes: one checksum.
 
     `algorithm` is one of crc64nvme crc32c crc32 sha256 sha1 md5 sha512 xxh3_128 xxh64;
@@ -196,8 +196,8 @@ class Claim(NamedTuple):
         return f"{text}/{self.part_bytes}" if self.part_bytes else text
 
     @classmethod
-    def parse(cls, text: str) -> Claim:
-        """The inverse of `str(claim)`. Raises ValueError."""
+    def parse(cls, text: str) -> SourceChecksum:
+        """The inverse of `str(source_checksum)`. Raises ValueError."""
         algorithm, kind, value = text.split(":")
         value, _, part_bytes = value.partition("/")
         value, _, parts = value.partition("-")
@@ -238,7 +238,7 @@ class Copied(NamedTuple):
     source_grade: str
     """One of `core.grades.SOURCE_GRADES`."""
     source_proof: str
-    """`str(Claim)` of the claim that was checked and held; a part's own CRC as
+    """`str(SourceChecksum)` of the checksum that was checked and held; a part's own CRC as
     `<algorithm>:part:<hex>` so that the parts' CRCs can be combined later; or ""."""
     written_host: str = ""
     copy_attempt: str = ""
@@ -273,7 +273,7 @@ class PartLine(NamedTuple):
     proof: str
     """What `Sums.judge` keeps of a part, to be joined with the other parts'; or ""."""
     stated: str
-    """The claims on the whole object that can be checked, separated by blanks."""
+    """The checksums of the whole object that can be checked, separated by blanks."""
     token: str
     """Of the version that was read."""
 

@@ -166,11 +166,11 @@ def reused_line(row: int, there: Reuse, *, touched: bool = False) -> str:
     return text_line(f"[{row},{','.join(map(_compact, words))}]")
 
 
-def fresh_line(row: int, digest: str, grade: str, claim: str) -> str:
+def fresh_line(row: int, digest: str, grade: str, checksum: str) -> str:
     """The `copied_line` of a row that this attempt copied in one piece, from the 32 hex digits of its digest.
     Words without anything to escape: every small object pays for this line, and twice that for a `Copied`
     first."""
-    return text_line(f'[{row},"{digest}","{grade}","{claim}"]')
+    return text_line(f'[{row},"{digest}","{grade}","{checksum}"]')
 
 
 def copied_line(copied: Copied) -> str:
@@ -189,9 +189,11 @@ def copied_of(value: list[Any], host: str, attempt: str, pin: Pin | None) -> Cop
     """The inverse of `copied_line`, of its parsed JSON; the rest is what other lines said."""
     named = value.pop() if isinstance(value[-1], dict) else {}
     row, digest, grade, proof, *writer = value
-    claim, owed = proof_of(proof)
+    checksum, owed = proof_of(proof)
     by, staging = (*writer, "")[:2] if writer else (host, "")
-    return Copied(row, of_hex(digest), grade, claim, by, attempt, pin, bool(writer), staging, owed, **named)
+    return Copied(
+        row, of_hex(digest), grade, checksum, by, attempt, pin, bool(writer), staging, owed, **named
+    )
 
 
 def line_of(one: Copied | PartLine) -> str:

@@ -136,7 +136,7 @@ class Following:
         self, objects: Mapping[int, Listed], entries: Mapping[int, Entry], stop: StopCheck
     ) -> dict[int, Pin]:
         """The versions to be copied, with what checksum files state of them now. Raises ObjectError."""
-        claims = {}
+        checksums = {}
         if objects and self._task.stated:
             from penstock.engine.sidecar_refresh import restated
 
@@ -147,13 +147,13 @@ class Following:
                     time.sleep(min(left, WAIT))
 
             changed = [entries[row] for row in objects]
-            claims = restated(
+            checksums = restated(
                 self._task.stated, self._sources, changed, attempts=self._task.engine.attempts, wait=wait
             )
         pins = {}
         for row, listed in objects.items():
-            claim = claims.get((entries[row].source, listed.key))
-            checksum = listed.checksum if claim is None else str(claim)
+            stated = checksums.get((entries[row].source, listed.key))
+            checksum = listed.checksum if stated is None else str(stated)
             pins[row] = Pin(listed.size, listed.token, listed.modified_ns, listed.version, checksum)
         return pins
 

@@ -1,8 +1,8 @@
 """Checksums that a source states, computed in the same pass as the copy and compared.
 
-Which of a row's claims are checked (a whole object `W`, a part of a giant `P`):
+Which of a row's checksums are checked (a whole object `W`, a part of a giant `P`):
 
-    claim                                            W                  P
+    checksum                                         W                  P
     full, any algorithm                              the cheapest one   -
     full, crc64nvme crc32c crc32                     as above           its own CRC is kept, to be combined
     full, of the listing or a checksum file          always             -
@@ -11,7 +11,7 @@ Which of a row's claims are checked (a whole object `W`, a part of a giant `P`):
     part, of an answer                               -                  the cheapest one
     part, of the row itself (a repair)               -                  it alone
 
-A claim that is contradicted is an IntegrityError. What is not checked says nothing. The sums that parts
+A checksum that is contradicted is an IntegrityError. What is not checked says nothing. The sums that parts
 kept prove the giant together (`combine`, `compose`, `judge_giant`), whoever copied which part where. CRCs
 between cuts join wherever the cuts lie; other sums only where the giant's parts end at such a cut.
 """
@@ -28,7 +28,7 @@ import xxhash
 from penstock.core.digests import XXH3, Digest
 from penstock.core.errors import IntegrityError
 from penstock.core.grades import SIZE_ONLY
-from penstock.core.model import Claim
+from penstock.core.model import SourceChecksum
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
@@ -85,7 +85,7 @@ class _Crc:
 def _crc(algorithm: str) -> Callable[[Any, int], int]:
     if algorithm == "crc32":
         return zlib.crc32
-    # Loaded only where a claim needs it: it costs a worker 40 ms and some MiB.
+    # Loaded only where a checksum needs it: it costs a worker 40 ms and some MiB.
     from awscrt import checksums
 
     step: Callable[[Any, int], int] = getattr(checksums, algorithm)
@@ -174,47 +174,47 @@ def _over(algorithm: str, values: str) -> str:
     return outer.hexdigest()
 
 
-def sum_of(claim: Claim, sizes: Sequence[int] = ()) -> Sum:
-    """What computes a claim on the whole object; of a composite the size of its parts, or of each of them
+def sum_of(checksum: SourceChecksum, sizes: Sequence[int] = ()) -> Sum:
+    """What computes a checksum of the whole object; of a composite the size of its parts, or of each of them
     (`sizes`), is known."""
-    if claim.kind == "composite":
-        return Composite(claim.algorithm, claim.part_bytes, sizes=sizes)
-    return new_sum(claim.algorithm)
+    if checksum.kind == "composite":
+        return Composite(checksum.algorithm, checksum.part_bytes, sizes=sizes)
+    return new_sum(checksum.algorithm)
 
 
-def contradicted(where: str, claim: Claim, read: str, token: str = "") -> None:
-    """Raises IntegrityError when `read` is not what the claim states. `token`: of the object, by which a
-    claim is known that is only its etag."""
-    if read != claim.value and claim.kind == "read":
+def contradicted(where: str, checksum: SourceChecksum, read: str, token: str = "") -> None:
+    """Raises IntegrityError when `read` is not what the checksum states. `token`: of the object, by which a
+    checksum is known that is only its etag."""
+    if read != checksum.value and checksum.kind == "read":
         raise IntegrityError(
             "the bytes are not those that came when the object was listed",
             where=where,
-            why=f"{claim.algorithm} {claim.value} then, {read} now; its source states no size of it",
+            why=f"{checksum.algorithm} {checksum.value} then, {read} now; its source states no size of it",
         )
-    if read != claim.value:
+    if read != checksum.value:
         raise IntegrityError(
-            f"the bytes read contradict the source's own {claim.algorithm}",
+            f"the bytes read contradict the source's own {checksum.algorithm}",
             where=where,
-            why=f"stated {claim.value}, read {read}{_doubt(claim, token)}",
+            why=f"stated {checksum.value}, read {read}{_doubt(checksum, token)}",
         )
 
 
-def _doubt(claim: Claim, token: str) -> str:
-    """What may be wrong with a claim that is only an etag: not every store makes them of MD5s."""
-    if not is_etag(claim, token):
+def _doubt(checksum: SourceChecksum, token: str) -> str:
+    """What may be wrong with a checksum that is only an etag: not every store makes them of MD5s."""
+    if not is_etag(checksum, token):
         return ""
     return " (it is the etag; if this store's etags are no MD5, set `verify.source_checksum: stated`)"
 
 
-def is_etag(claim: Claim, token: str) -> bool:
-    """Whether a claim was read out of the object's etag, and not stated as a checksum."""
-    if claim.algorithm != "md5":
+def is_etag(checksum: SourceChecksum, token: str) -> bool:
+    """Whether the checksum is the object's etag, and was not stated as a checksum."""
+    if checksum.algorithm != "md5":
         return False
-    return token.lower() == (f"{claim.value}-{claim.parts}" if claim.parts else claim.value)
+    return token.lower() == (f"{checksum.value}-{checksum.parts}" if checksum.parts else checksum.value)
 
 
-def admitted(claims: Iterable[Claim], token: str, policy: str) -> tuple[Claim, ...]:
-    """The claims of a source that `verify.source_checksum` lets count.
+def admitted(checksums: Iterable[SourceChecksum], token: str, policy: str) -> tuple[SourceChecksum, ...]:
+    """The checksums of a source that `verify.source_checksum` lets count.
 
     | policy | passed over |
     |---|---|
@@ -223,27 +223,27 @@ def admitted(claims: Iterable[Claim], token: str, policy: str) -> tuple[Claim, .
     | fast | MD5, SHA-1, SHA-256, SHA-512: slower than all else that is done with the bytes |
     """
     if policy == "stated":
-        return tuple(claim for claim in claims if not is_etag(claim, token))
+        return tuple(checksum for checksum in checksums if not is_etag(checksum, token))
     if policy == "fast":
-        return tuple(claim for claim in claims if claim.algorithm not in SLOW)
-    return tuple(claims)
+        return tuple(checksum for checksum in checksums if checksum.algorithm not in SLOW)
+    return tuple(checksums)
 
 
-def best(claims: Iterable[Claim], kind: str) -> Claim | None:
-    """The claim of a kind that is cheapest to check; unknown algorithms are passed over."""
-    usable = [c for c in claims if c.kind == kind and c.algorithm in RANK]
+def best(checksums: Iterable[SourceChecksum], kind: str) -> SourceChecksum | None:
+    """The checksum of a kind that is cheapest to check; unknown algorithms are passed over."""
+    usable = [c for c in checksums if c.kind == kind and c.algorithm in RANK]
     return min(usable, key=lambda c: RANK.index(c.algorithm), default=None)
 
 
-def combinable(claims: Iterable[Claim]) -> Claim | None:
-    """The full claim that CRCs of parts can prove together."""
-    return best((c for c in claims if c.algorithm in COMBINABLE), "full")
+def combinable(checksums: Iterable[SourceChecksum]) -> SourceChecksum | None:
+    """The full checksum that CRCs of parts can prove together."""
+    return best((c for c in checksums if c.algorithm in COMBINABLE), "full")
 
 
-def listed(entry: Stated) -> tuple[Claim, ...]:
+def listed(entry: Stated) -> tuple[SourceChecksum, ...]:
     """What the listing, or a checksum file beside the data, states of an object; of a row that is repaired,
     what its bytes are by the manifest."""
-    return (Claim.parse(entry.checksum),) if entry.checksum else ()
+    return (SourceChecksum.parse(entry.checksum),) if entry.checksum else ()
 
 
 class Sums:
@@ -264,33 +264,33 @@ class Sums:
     def __init__(
         self,
         entry: Stated,
-        claims: Sequence[Claim],
-        whole: Callable[[], Sequence[Claim]] | None = None,
+        checksums: Sequence[SourceChecksum],
+        whole: Callable[[], Sequence[SourceChecksum]] | None = None,
         *,
         policy: str = "auto",
         sizes: Sequence[int] = (),
     ) -> None:
-        """`whole` asks for the object's own claims when a part's answer carried none. `policy`: see
+        """`whole` asks for the object's own checksums when a part's answer carried none. `policy`: see
         `admitted`. `sizes`: of the parts that the object was uploaded in, where they are known to be no
         more alike than that."""
         self._where, self._token = entry.key, entry.token
         self._policy, self._sizes = policy, sizes
-        self.failed: Claim | None = None
-        """The claim that `judge` found contradicted."""
-        claims = admitted(claims, entry.token, policy)
-        self.stated: tuple[Claim, ...] = (*claims, *listed(entry))
+        self.failed: SourceChecksum | None = None
+        """The checksum that `judge` found contradicted."""
+        checksums = admitted(checksums, entry.token, policy)
+        self.stated: tuple[SourceChecksum, ...] = (*checksums, *listed(entry))
         """All that is known to be stated of the object."""
-        self._must: list[Claim] = []
-        self._kept: Claim | None = None
+        self._must: list[SourceChecksum] = []
+        self._kept: SourceChecksum | None = None
         """What a part keeps, to be joined with the others', but for its value."""
-        self._sums: dict[Claim, Sum] = {}
+        self._sums: dict[SourceChecksum, Sum] = {}
         if entry.part < 0:
             self._plan_whole(entry)
         else:
-            self._plan_part(entry, claims, whole)
-        for claim in self._must:
-            if claim not in self._sums:
-                self._sums[claim] = sum_of(claim, sizes)
+            self._plan_part(entry, checksums, whole)
+        for checksum in self._must:
+            if checksum not in self._sums:
+                self._sums[checksum] = sum_of(checksum, sizes)
 
     def _plan_whole(self, entry: Stated) -> None:
         cheapest = best(self.stated, "full")
@@ -302,16 +302,19 @@ class Sums:
         if composite:
             self._must = [composite._replace(part_bytes=0) if known else composite]
             return
-        self._must = [claim for claim in listed(entry) if claim.kind == "read"]
+        self._must = [checksum for checksum in listed(entry) if checksum.kind == "read"]
 
     def _plan_part(
-        self, entry: Stated, claims: Sequence[Claim], whole: Callable[[], Sequence[Claim]] | None
+        self,
+        entry: Stated,
+        checksums: Sequence[SourceChecksum],
+        whole: Callable[[], Sequence[SourceChecksum]] | None,
     ) -> None:
-        own = [claim for claim in listed(entry) if claim.kind == "part"]
+        own = [checksum for checksum in listed(entry) if checksum.kind == "part"]
         if own:
             self._must = own
             return
-        exact = best(claims, "part")
+        exact = best(checksums, "part")
         if exact:
             self._must = [exact]
         known = combinable(self.stated)
@@ -319,12 +322,12 @@ class Sums:
             self.stated += admitted(whole(), entry.token, self._policy)
             known = combinable(self.stated)
         if known:
-            self._kept = Claim(known.algorithm, "part", "")
+            self._kept = SourceChecksum(known.algorithm, "part", "")
             self._sums[self._kept] = new_sum(known.algorithm)
             return
         cut = best((c for c in self.stated if c.part_bytes and _joins(c, entry)), "composite")
         if cut:
-            self._kept = Claim(cut.algorithm, "pieces", "", part_bytes=cut.part_bytes)
+            self._kept = SourceChecksum(cut.algorithm, "pieces", "", part_bytes=cut.part_bytes)
             self._sums[self._kept] = Pieces(cut.algorithm, cut.part_bytes, entry.offset)
 
     @property
@@ -346,10 +349,10 @@ class Sums:
             one.update(block)
 
     def judge(self) -> tuple[str, str]:
-        """(source grade, proof) of the row. Raises IntegrityError for a contradicted claim."""
-        for claim in self._must:
-            self.failed = claim
-            contradicted(self._where, claim, self._sums[claim].hexdigest(), self._token)
+        """(source grade, proof) of the row. Raises IntegrityError for a contradicted checksum."""
+        for checksum in self._must:
+            self.failed = checksum
+            contradicted(self._where, checksum, self._sums[checksum].hexdigest(), self._token)
         self.failed = None
         if self._kept:
             return SIZE_ONLY, str(self._kept._replace(value=self._sums[self._kept].hexdigest()))
@@ -358,50 +361,52 @@ class Sums:
         return SIZE_ONLY, ""
 
 
-def judge_at_once(entry: Entry, claims: Sequence[Claim], data: memoryview) -> tuple[str, str] | None:
+def judge_at_once(
+    entry: Entry, checksums: Sequence[SourceChecksum], data: memoryview
+) -> tuple[str, str] | None:
     """What `Sums` finds of a whole object whose bytes are at hand, where its source states the checksum that
     is cheapest of all, first, and it holds. None else, for `Sums` to tell."""
-    if entry.checksum or not claims:
+    if entry.checksum or not checksums:
         return None
-    claim = claims[0]
-    if claim.kind != "full" or claim.algorithm != RANK[0]:
+    checksum = checksums[0]
+    if checksum.kind != "full" or checksum.algorithm != RANK[0]:
         return None
     one = new_sum(RANK[0])
     one.update(data)
-    if one.hexdigest() != claim.value:
+    if one.hexdigest() != checksum.value:
         return None
-    return grade_of(claim, entry.token), str(claim)
+    return grade_of(checksum, entry.token), str(checksum)
 
 
-def _joins(claim: Claim, entry: Stated) -> bool:
+def _joins(checksum: SourceChecksum, entry: Stated) -> bool:
     """Whether what a giant's parts keep of a composite joins to the whole; the same for all its parts."""
     part = entry.offset // entry.part if entry.part else entry.length
-    return claim.algorithm in COMBINABLE or part % claim.part_bytes == 0
+    return checksum.algorithm in COMBINABLE or part % checksum.part_bytes == 0
 
 
-def grade_of(claim: Claim, token: str) -> str:
-    """The source grade that a claim gives when it holds: an MD5 that is only the etag is weaker
+def grade_of(checksum: SourceChecksum, token: str) -> str:
+    """The source grade that a checksum gives when it holds: an MD5 that is only the etag is weaker
     than a checksum that the store states as one."""
-    if claim.kind != "full":
-        return "composite" if claim.kind == "composite" else "size"
-    return "etag-md5" if claim.algorithm == "md5" and claim.value == token else "full"
+    if checksum.kind != "full":
+        return "composite" if checksum.kind == "composite" else "size"
+    return "etag-md5" if checksum.algorithm == "md5" and checksum.value == token else "full"
 
 
-def combine(parts: Iterable[tuple[str, int]]) -> Claim | None:
-    """The full claim of the bytes whose parts have these proofs (`<algorithm>:part:<hex>`) and
+def combine(parts: Iterable[tuple[str, int]]) -> SourceChecksum | None:
+    """The full checksum of the bytes whose parts have these proofs (`<algorithm>:part:<hex>`) and
     lengths, in order; None when a part has no CRC or the algorithms differ."""
     algorithm, value = "", ""
     for proof, length in parts:
         if not proof:
             return None
-        claim = Claim.parse(proof)
-        if claim.kind != "part" or claim.algorithm not in COMBINABLE:
+        checksum = SourceChecksum.parse(proof)
+        if checksum.kind != "part" or checksum.algorithm not in COMBINABLE:
             return None
-        if algorithm not in ("", claim.algorithm):
+        if algorithm not in ("", checksum.algorithm):
             return None
-        value = _joined(claim.algorithm, value, claim.value, length) if algorithm else claim.value
-        algorithm = claim.algorithm
-    return Claim(algorithm, "full", value) if algorithm else None
+        value = _joined(checksum.algorithm, value, checksum.value, length) if algorithm else checksum.value
+        algorithm = checksum.algorithm
+    return SourceChecksum(algorithm, "full", value) if algorithm else None
 
 
 def _joined(algorithm: str, first: str, second: str, length: int) -> str:
@@ -412,54 +417,54 @@ def _joined(algorithm: str, first: str, second: str, length: int) -> str:
     return f"{join(int(first, 16), int(second, 16), length):0{COMBINABLE[algorithm]}x}"
 
 
-def compose(parts: Iterable[tuple[str, int, int]]) -> Claim | None:
-    """The composite claim of the bytes whose parts have these proofs (`<algorithm>:pieces:<hex>/<bytes
+def compose(parts: Iterable[tuple[str, int, int]]) -> SourceChecksum | None:
+    """The composite checksum of the bytes whose parts have these proofs (`<algorithm>:pieces:<hex>/<bytes
     between cuts>`), offsets and lengths, in order; None when they do not join to one."""
-    first: Claim | None = None
+    first: SourceChecksum | None = None
     values: list[str] = []
     for proof, offset, length in parts:
-        claim = Claim.parse(proof) if proof else None
-        if claim is None or claim.kind != "pieces":
+        checksum = SourceChecksum.parse(proof) if proof else None
+        if checksum is None or checksum.kind != "pieces":
             return None
-        first = first or claim
-        size, digits = claim.part_bytes, len(new_sum(claim.algorithm).hexdigest())
-        pieces = [claim.value[i : i + digits] for i in range(0, len(claim.value), digits)]
-        same = (claim.algorithm, size) == (first.algorithm, first.part_bytes)
+        first = first or checksum
+        size, digits = checksum.part_bytes, len(new_sum(checksum.algorithm).hexdigest())
+        pieces = [checksum.value[i : i + digits] for i in range(0, len(checksum.value), digits)]
+        same = (checksum.algorithm, size) == (first.algorithm, first.part_bytes)
         if not same or len(pieces) != -(-(offset + length) // size) - offset // size:
             return None
         begun = offset % size
         if begun:
             # It goes on with the piece that the part before it began.
-            if not values or claim.algorithm not in COMBINABLE:
+            if not values or checksum.algorithm not in COMBINABLE:
                 return None
-            values[-1] = _joined(claim.algorithm, values[-1], pieces.pop(0), min(size - begun, length))
+            values[-1] = _joined(checksum.algorithm, values[-1], pieces.pop(0), min(size - begun, length))
         values += pieces
     if first is None:
         return None
     value = _over(first.algorithm, "".join(values))
-    return Claim(first.algorithm, "composite", value, len(values), first.part_bytes)
+    return SourceChecksum(first.algorithm, "composite", value, len(values), first.part_bytes)
 
 
 def judge_giant(
-    where: str, computed: Iterable[Claim], claims: Sequence[Claim], token: str = ""
+    where: str, computed: Iterable[SourceChecksum], checksums: Sequence[SourceChecksum], token: str = ""
 ) -> tuple[str, str]:
     """(source grade, proof) of a giant from what is known of all its bytes (`combine`, `compose`, its
-    whole-file digests) and the object's own claims. Raises IntegrityError when they contradict."""
+    whole-file digests) and the object's own checksums. Raises IntegrityError when they contradict."""
     for ours in computed:
-        for claim in claims:
-            if (claim.kind, claim.algorithm, claim.part_bytes) != (
+        for checksum in checksums:
+            if (checksum.kind, checksum.algorithm, checksum.part_bytes) != (
                 ours.kind,
                 ours.algorithm,
                 ours.part_bytes,
             ):
                 continue
-            if claim.value != ours.value:
+            if checksum.value != ours.value:
                 raise IntegrityError(
-                    f"the parts copied contradict the source's own {claim.algorithm}",
+                    f"the parts copied contradict the source's own {checksum.algorithm}",
                     where=where,
-                    why=f"stated {claim.value}, the parts give {ours.value}{_doubt(claim, token)}",
+                    why=f"stated {checksum.value}, the parts give {ours.value}{_doubt(checksum, token)}",
                 )
-            return grade_of(claim, ""), str(claim)
+            return grade_of(checksum, ""), str(checksum)
     return SIZE_ONLY, ""
 
 

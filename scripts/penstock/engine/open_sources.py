@@ -9,7 +9,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from penstock.config.settings import DatasetConfig
-    from penstock.core.model import Claim, Entry
+    from penstock.core.model import Entry, SourceChecksum
     from penstock.sources.port import Source
 
 
@@ -20,7 +20,7 @@ class Sources:
         self._dataset, self._credentials, self._timeout = dataset, credentials, timeout
         self._lock = Lock()
         self._open: dict[int, Source] = {}
-        self._claims: dict[tuple[int, str, str], Sequence[Claim]] = {}
+        self._checksums: dict[tuple[int, str, str], Sequence[SourceChecksum]] = {}
 
     def get(self, index: int) -> Source:
         from penstock.sources.registry import open_source
@@ -35,13 +35,13 @@ class Sources:
                 )
             return self._open[index]
 
-    def claims(self, entry: Entry) -> Sequence[Claim]:
+    def checksums(self, entry: Entry) -> Sequence[SourceChecksum]:
         """A giant's own checksums, queried once for all its parts in this worker."""
         place = (entry.source, entry.key, entry.token)
-        claims = self._claims.get(place)
-        if claims is None:
-            claims = self._claims[place] = tuple(self.get(entry.source).checksum(entry))
-        return claims
+        checksums = self._checksums.get(place)
+        if checksums is None:
+            checksums = self._checksums[place] = tuple(self.get(entry.source).checksum(entry))
+        return checksums
 
     def renew(self, credentials: Sequence[Any]) -> None:
         """Also for every reader that is open now."""

@@ -29,7 +29,7 @@ import xxhash
 from penstock.core.digests import of_hex
 from penstock.core.documents.fetched_files import FetchedFile, FetchedFiles
 from penstock.core.errors import FailedError, ObjectError, TransientError
-from penstock.core.model import Claim, Reuse
+from penstock.core.model import Reuse, SourceChecksum
 from penstock.core.row_codec import reused_line
 from penstock.engine.copy_shard import copy_shard
 from penstock.engine.records import journal
@@ -221,7 +221,7 @@ class _Repair:
         return taken
 
     def _line(self, row: int, staging: str) -> str:
-        digest = of_hex(Claim.parse(self._entries[row].checksum).value)
+        digest = of_hex(SourceChecksum.parse(self._entries[row].checksum).value)
         return reused_line(row, Reuse(digest, staging=staging))
 
     def _journal(self) -> journal.Journal:
@@ -247,7 +247,7 @@ class _Repair:
                 entry, digest = self._entries[row], xxhash.xxh3_128()
                 with contextlib.suppress(ObjectError, TransientError, FailedError):
                     reading = cold.read(entry.path, entry.offset, entry.length, partial(self._hash, digest))
-                    same = digest.hexdigest() == Claim.parse(entry.checksum).value
+                    same = digest.hexdigest() == SourceChecksum.parse(entry.checksum).value
                     if same and reading.stat.st_size == entry.size:
                         good.append((row, reading.method))
         return good

@@ -94,7 +94,7 @@ class _ReadRows:
         self.ctimes = array("q", bytes(8 * rows))
         self.inodes = array("q", bytes(8 * rows))
         self.more: dict[int, RereadRow] = {}
-        """Rows with more than that: a giant's parts, further digests, a claim that held."""
+        """Rows with more than that: a giant's parts, further digests, a checksum that held."""
 
     def add(self, readings: Iterable[RereadRow]) -> None:
         code, methods, mtimes, ctimes = METHODS.index, self.methods, self.mtimes, self.ctimes
@@ -400,8 +400,8 @@ def _wanted(
             else:
                 # Bytes that came by the wire were compared with it then.
                 linked = known.linked or entry.reuse is not None
-                claim = entry.checksum if linked and known.source_proof != entry.checksum else ""
-                rows.append(expecting(entry, known.digest, claim))
+                checksum = entry.checksum if linked and known.source_proof != entry.checksum else ""
+                rows.append(expecting(entry, known.digest, checksum))
             row += 1
         yield rows
 
@@ -425,7 +425,7 @@ def _settled(known: Copied, more: RereadRow) -> _Settled:
         proof = known.owed or proof
     if more.proven:
         proof = _stronger(Proof.parse(more.proven), proof)
-    return _Settled(digest, proof.grade, proof.claim, more.parts, further)
+    return _Settled(digest, proof.grade, proof.checksum, more.parts, further)
 
 
 def _write(

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Sequence
     from pathlib import Path
 
-    from penstock.core.model import Claim, Entry
+    from penstock.core.model import Entry, SourceChecksum
     from penstock.engine.open_sources import Sources
 
 MANY = 1000
@@ -33,18 +33,18 @@ def restated(
     *,
     attempts: int,
     wait: Callable[[float], None],
-) -> dict[tuple[int, str], Claim]:
+) -> dict[tuple[int, str], SourceChecksum]:
     """What the checksum files state now of these objects, by source and key. A failed read is retried, up to
     `attempts` times; `wait` waits for so many seconds before each retry. Raises ObjectError for a file that
     cannot be read, or that is no checksum file."""
-    by_object: dict[tuple[int, str], Claim] = {}
+    by_object: dict[tuple[int, str], SourceChecksum] = {}
     files = [entry for batch in read_listing(stated) for entry in batch]
     for source in {entry.source for entry in changed}:
         keys = [entry.key for entry in changed if entry.source == source]
         wanted = _of(keys, [entry.key for entry in files if entry.source == source])
         texts = ((key, text) for key in wanted for text in _text(sources, source, key, attempts, wait))
-        claims = joined(texts)
-        by_object |= {(source, key): claims[key] for key in keys if key in claims}
+        checksums = joined(texts)
+        by_object |= {(source, key): checksums[key] for key in keys if key in checksums}
     return by_object
 
 

@@ -48,7 +48,7 @@ def shard_for(run: RunLayout, step: str, index: int, host: str, environment: Job
     if len(indices) < 2 or index not in indices:
         return index
     try:
-        return _claim(run.folder / "claims" / STEP / name, index, indices, lambda s: _writer(run, s) == host)
+        return _take(run.folder / "claims" / STEP / name, index, indices, lambda s: _writer(run, s) == host)
     except OSError as error:
         raise storage_error(error, "a shard cannot be claimed", str(run.folder)) from error
 
@@ -74,7 +74,7 @@ def taken(run: RunLayout, array_name: str, known: Mapping[int, int] | None = Non
     return takers
 
 
-def _claim(folder: Path, index: int, indices: Sequence[int], own: Callable[[int], bool]) -> int:
+def _take(folder: Path, index: int, indices: Sequence[int], own: Callable[[int], bool]) -> int:
     durable.make_dirs(folder)
     note = folder / f"element-{index:05d}"
     try:

@@ -1,7 +1,7 @@
 """Checksum files beside the data (`datasets.*.checksums`): what they state goes into the listing,
 so that the copy proves each file against it in the same pass.
 
-Memory: one claim for each line of these files, whatever else the listing holds.
+Memory: one checksum for each line of these files, whatever else the listing holds.
 """
 
 from __future__ import annotations
@@ -20,12 +20,12 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
     from pathlib import Path
 
-    from penstock.core.model import Claim, Entry, Listed
+    from penstock.core.model import Entry, Listed, SourceChecksum
     from penstock.dataset.context import Context
     from penstock.sources.port import Source
 
 
-def claims(context: Context, source: Source, files: Sequence[Listed]) -> dict[str, Claim]:
+def checksums(context: Context, source: Source, files: Sequence[Listed]) -> dict[str, SourceChecksum]:
     """The checksums that these checksum files of one source state, by the key of the object. Raises
     PreflightError for an object that is no checksum file."""
     from penstock.sources.checksum_files import joined
@@ -41,7 +41,9 @@ def claims(context: Context, source: Source, files: Sequence[Listed]) -> dict[st
         ) from error
 
 
-def attach(listing: Path, result: Path, stated: dict[int, dict[str, Claim]]) -> tuple[str, int, int, int]:
+def attach(
+    listing: Path, result: Path, stated: dict[int, dict[str, SourceChecksum]]
+) -> tuple[str, int, int, int]:
     """Rewrite the listing with the stated checksums (by the source's index, then by key) in it. Returns its
     digest, rows and bytes, and the number of rows that have a stated checksum."""
     matched = 0
@@ -56,8 +58,8 @@ def attach(listing: Path, result: Path, stated: dict[int, dict[str, Claim]]) -> 
         return (*writer.close(), matched)
 
 
-def _listed(entry: Entry, claim: Claim | None) -> Listed:
-    return entry.listed() if claim is None else entry.listed()._replace(checksum=str(claim))
+def _listed(entry: Entry, checksum: SourceChecksum | None) -> Listed:
+    return entry.listed() if checksum is None else entry.listed()._replace(checksum=str(checksum))
 
 
 def _text(context: Context, source: Source, listed: Listed) -> str:

@@ -403,7 +403,7 @@ class _Gathering:
         """Add the checksums that the configured checksum files state to the listing at `path`. The filter may
         leave these files themselves out. Raises PreflightError when no object is such a file."""
         from penstock.listing.checksum_sidecars import attach
-        from penstock.listing.checksum_sidecars import claims as stated_claims
+        from penstock.listing.checksum_sidecars import checksums as stated_checksums
         from penstock.tables.listing_file import ListingWriter
 
         if not any(self._found.values()):
@@ -414,7 +414,7 @@ class _Gathering:
                 hint="correct `checksums` of the dataset",
             )
         stated = {
-            place.number: stated_claims(self._context, place.source, self._found.get(place.number, ()))
+            place.number: stated_checksums(self._context, place.source, self._found.get(place.number, ()))
             for place in placed
         }
         plain = path.with_name("listing.plain.parquet")

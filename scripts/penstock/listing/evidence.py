@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from penstock.core.documents.seal import Amount, SealedCarried, SealedEvidence
 from penstock.core.grades import CARRIED, EVIDENCE_GRADES, SIZE_ONLY, storage_rank
-from penstock.core.model import Claim
+from penstock.core.model import SourceChecksum
 from penstock.engine.checksums import COMBINABLE
 from penstock.fs.capabilities import passable
 
@@ -176,9 +176,9 @@ def unprovable(entry: Entry, *, stated: bool, giant: bool, later: Sequence[str])
     """
     if stated or not entry.size:
         return ""
-    if not entry.checksum or (claim := Claim.parse(entry.checksum)).kind == "read":
+    if not entry.checksum or (checksum := SourceChecksum.parse(entry.checksum)).kind == "read":
         return "nothing states a checksum of it"
-    algorithm = claim.algorithm
+    algorithm = checksum.algorithm
     if giant and algorithm not in COMBINABLE and algorithm not in later:
         return (
             f"its parts cannot prove {algorithm} together (with `sha256` in `verify.digests` a SHA256 can be)"

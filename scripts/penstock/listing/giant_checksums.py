@@ -16,7 +16,7 @@ from penstock.engine.transfer.upload_parts import as_assumed, part_sizes
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-    from penstock.core.model import Claim, Entry
+    from penstock.core.model import Entry, SourceChecksum
     from penstock.dataset.context import Context
     from penstock.dataset.run import Run
     from penstock.sources.port import Source
@@ -27,7 +27,7 @@ TRIES = 5
 SILENT = 60.0
 
 
-class GiantClaims:
+class GiantChecksums:
     """Queries the sources that the run froze, with the options that it froze. They are opened for the first
     giant. A source that cannot be queried, or whose object was replaced since it was copied, counts as one
     that states no checksum; a warning says so, and publish goes on. One that was silent for SILENT seconds is
@@ -41,15 +41,17 @@ class GiantClaims:
         self._opened: tuple[Credentials, Sources] | None = None
         self._silent: dict[int, TransientError] = {}
 
-    def __call__(self, entry: Entry) -> Sequence[Claim]:
-        """The object's own claims; () when the source states none."""
+    def __call__(self, entry: Entry) -> Sequence[SourceChecksum]:
+        """The object's own checksums; () when the source states none."""
         found = self._asked(entry, lambda source: source.checksum(entry))
         return admitted(found or (), entry.token, self._policy)
 
-    def as_assumed(self, entry: Entry, claim: Claim) -> bool:
-        """Whether the object was uploaded in parts of the size with which this composite claim was
+    def as_assumed(self, entry: Entry, checksum: SourceChecksum) -> bool:
+        """Whether the object was uploaded in parts of the size with which this composite checksum was
         computed."""
-        return as_assumed(self._asked(entry, lambda source: part_sizes(source, entry, claim)) or (), claim)
+        return as_assumed(
+            self._asked(entry, lambda source: part_sizes(source, entry, checksum)) or (), checksum
+        )
 
     def _asked(self, entry: Entry, ask: Callable[[Source], T]) -> T | None:
         if self._opened is None:

@@ -5,7 +5,7 @@ A source's token says that a path's object is the one that was copied. That two 
 hold the same bytes is said by fewer of them: S3's etag is a digest of the bytes (plain MD5, or over the parts
 of a multipart upload; with a customer's key it is random, and then never the same twice). Etags of Azure are
 times, generations of Google are numbers, and a folder's token names an inode. Other renames are proven where
-the source's listing, or a checksum file beside the data, states a strong checksum (`digests.STRONG_CLAIM`),
+the source's listing, or a checksum file beside the data, states a strong one (`digests.STRONG_CHECKSUM`),
 and the release has the same one: as the proof of its copy, as a further digest, or as its own.
 """
 
@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from penstock.core.digests import PLAIN, STRONG_CLAIM
+from penstock.core.digests import PLAIN, STRONG_CHECKSUM
 from penstock.core.digests import listed as digests_of
 from penstock.sources.registry import etags_digest_bytes
 
@@ -137,9 +137,9 @@ class ByToken:
         first = pc.replace_substring_regex(first, "^([a-z0-9_]+):", r"\1:full:")
         return [
             _etags(rows, self._digesting.take(source)),
-            _sized(rows["size"], _claims(rows["source_proof"])),
-            _sized(rows["size"], _claims(first)),
-            _sized(rows["size"], _claims(pc.replace_substring(rows["digest"], PLAIN, f"{PLAIN}full:"))),
+            _sized(rows["size"], _checksums(rows["source_proof"])),
+            _sized(rows["size"], _checksums(first)),
+            _sized(rows["size"], _checksums(pc.replace_substring(rows["digest"], PLAIN, f"{PLAIN}full:"))),
         ]
 
     def after_keys(self, rows: pa.RecordBatch) -> Sequence[pa.Array]:
@@ -149,8 +149,8 @@ class ByToken:
         # An etag that is the MD5 which proved a file: no other etag would be the same.
         md5 = pc.binary_join_element_wise(b"md5:full:", token, b"")
         md5 = pc.if_else(pc.match_substring_regex(token, _MD5), md5, None)
-        claim = _sized(rows["size"], pc.coalesce(_claims(rows["checksum"]), md5))
-        return [_etags(rows, digesting), claim, claim, claim]
+        checksum = _sized(rows["size"], pc.coalesce(_checksums(rows["checksum"]), md5))
+        return [_etags(rows, digesting), checksum, checksum, checksum]
 
 
 def _etags(rows: pa.RecordBatch, digesting: pa.Array) -> pa.Array:
@@ -163,9 +163,9 @@ def _etags(rows: pa.RecordBatch, digesting: pa.Array) -> pa.Array:
     return _sized(rows["size"], text)
 
 
-def _claims(texts: pa.Array) -> pa.Array:
-    """The claims of strong algorithms over all bytes; null for others."""
-    return pc.if_else(pc.match_substring_regex(texts, STRONG_CLAIM), texts, None)
+def _checksums(texts: pa.Array) -> pa.Array:
+    """The checksums of strong algorithms over all bytes; null for others."""
+    return pc.if_else(pc.match_substring_regex(texts, STRONG_CHECKSUM), texts, None)
 
 
 def _sized(sizes: pa.Array, texts: pa.Array) -> pa.Array:

@@ -33,7 +33,7 @@ from penstock.jobs.array_runner import run_array
 from penstock.jobs.forecast import element_time
 from penstock.jobs.ownership.dataset_hold import lock_of
 from penstock.listing.collection import folder_of, gather, open_sources, ordered
-from penstock.listing.giant_checksums import GiantClaims
+from penstock.listing.giant_checksums import GiantChecksums
 from penstock.listing.key_filter import Filter
 from penstock.listing.listers import reach
 from penstock.run import adopt_seal
@@ -258,7 +258,7 @@ class _Comparison:
             sources=self._urls,
         )
         survey_plan.make(context, folder, adoption, self._urls, _places(layout))
-        self._claims = GiantClaims(context, self._run)
+        self._checksums = GiantChecksums(context, self._run)
         self._judged: dict[tuple[str, tuple[str, ...]], Proven] = {}
         """By path and the parts' proofs: a file that was touched is read again."""
 
@@ -339,8 +339,8 @@ class _Comparison:
             grade = SIZE_ONLY
             if together is not None:
                 whole = entry._replace(part=-1, offset=0, length=entry.size)
-                claims = (*self._claims(whole), *listed(whole))
-                grade, _ = judge_giant(entry.key, [together], claims, entry.token)
+                checksums = (*self._checksums(whole), *listed(whole))
+                grade, _ = judge_giant(entry.key, [together], checksums, entry.token)
             judged = Proven(CHECKSUM if grade != SIZE_ONLY else SIZE, grade)
             self._judged[entry.path, proofs] = judged
         return judged

@@ -16,7 +16,7 @@ import re
 from typing import TYPE_CHECKING
 
 from penstock.core.errors import ObjectError, TransientError
-from penstock.core.model import Claim, Entry
+from penstock.core.model import Entry, SourceChecksum
 from penstock.core.text import in_quotes
 from penstock.sources.whole_object import reading
 
@@ -55,8 +55,8 @@ as long as those of known ones."""
 _BARE = re.compile(r"([0-9a-fA-F]{32,128})\s*")
 
 
-def parse(text: str, key: str) -> dict[str, Claim]:
-    """What the checksum file at `key` states: {key of an object: claim}.
+def parse(text: str, key: str) -> dict[str, SourceChecksum]:
+    """What the checksum file at `key` states: {key of an object: checksum}.
 
     Names are relative to the file's own folder. A file that holds one bare sum is of the object
     whose name is its own without the last suffix (`a.tar.sha256`). Raises ObjectError for a line
@@ -64,10 +64,10 @@ def parse(text: str, key: str) -> dict[str, Claim]:
     """
     folder = key.rpartition("/")[0]
     hint = _algorithm_hint(key)
-    claims: dict[str, Claim] = {}
+    checksums: dict[str, SourceChecksum] = {}
     bare = _BARE.fullmatch(text)
     if bare and "." in key.rpartition("/")[2]:
-        return {key.rpartition(".")[0]: _claim(bare[1], hint, key)}
+        return {key.rpartition(".")[0]: _checksum(bare[1], hint, key)}
     reversed_form: bool | None = None
     # Not splitlines: names may hold every separator but the line feed.
     for line in text.split("\n"):
@@ -93,11 +93,11 @@ def parse(text: str, key: str) -> dict[str, Claim]:
                 why = f"a backslash that escapes nothing: {in_quotes(line[:120])}"
                 raise ObjectError("not a line of a checksum file", where=key, why=why)
             name = unescape(name)
-        claims[_joined(folder, name)] = _claim(value, algorithm, key)
-    return claims
+        checksums[_joined(folder, name)] = _checksum(value, algorithm, key)
+    return checksums
 
 
-def _claim(value: str, algorithm: str, key: str) -> Claim:
+def _checksum(value: str, algorithm: str, key: str) -> SourceChecksum:
     lengths = {"xxh3_128": 32, "xxh64": 16, "crc32c": 8} | {v: k for k, v in _BY_LENGTH.items()}
     algorithm = algorithm or _BY_LENGTH.get(len(value), "")
     if not algorithm:
@@ -105,7 +105,7 @@ def _claim(value: str, algorithm: str, key: str) -> Claim:
     if lengths[algorithm] != len(value):
         why = f"{algorithm} has {lengths[algorithm]} digits, not {len(value)}: {in_quotes(value)}"
         raise ObjectError("a checksum that is not of the kind that is named", where=key, why=why)
-    return Claim(algorithm, "full", value.lower())
+    return SourceChecksum(algorithm, "full", value.lower())
 
 
 def _of_label(label: str, key: str) -> str:
@@ -149,22 +149,23 @@ def _joined(folder: str, name: str) -> str:
     return f"{folder}/{name}" if folder and not name.startswith("/") else name
 
 
-def joined(files: Iterable[tuple[str, str]]) -> dict[str, Claim]:
-    """The claims of several checksum files (key, text); of several algorithms for one key the first of
+def joined(files: Iterable[tuple[str, str]]) -> dict[str, SourceChecksum]:
+    """The checksums of several checksum files (key, text); of several algorithms for one key the first of
     `_ORDER`. Raises ObjectError where two files contradict each other."""
-    claims: dict[str, Claim] = {}
+    checksums: dict[str, SourceChecksum] = {}
     for key, text in files:
-        for name, claim in parse(text, key).items():
-            known = claims.get(name)
-            if known is not None and known.algorithm == claim.algorithm and known.value != claim.value:
+        for name, checksum in parse(text, key).items():
+            known = checksums.get(name)
+            if known is not None and known.algorithm == checksum.algorithm and known.value != checksum.value:
                 raise ObjectError(
                     "two checksum files contradict each other",
                     where=key,
-                    why=f"of {in_quotes(name)} one has {claim.algorithm} {known.value}, here {claim.value}",
+                    why=f"of {in_quotes(name)} one has {checksum.algorithm} {known.value}, "
+                    f"here {checksum.value}",
                 )
-            if known is None or _ORDER.index(claim.algorithm) < _ORDER.index(known.algorithm):
-                claims[name] = claim
-    return claims
+            if known is None or _ORDER.index(checksum.algorithm) < _ORDER.index(known.algorithm):
+                checksums[name] = checksum
+    return checksums
 
 
 def read(source: Source, listed: Listed) -> bytes:

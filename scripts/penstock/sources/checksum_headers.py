@@ -1,6 +1,6 @@
-"""What an answer's headers state about the object's bytes, as claims.
+"""What an answer's headers state about the object's bytes, as checksums.
 
-Stores state checksums in base64 of big-endian bytes; claims carry lower-case hex. A checksum
+Stores state checksums in base64 of big-endian bytes; checksums carry lower-case hex. A checksum
 is composite by `x-amz-checksum-type`, not by its look alone: GetObjectAttributes leaves the
 `-N` suffix out, and some stores leave the type out.
 """
@@ -12,7 +12,7 @@ import binascii
 import re
 from typing import TYPE_CHECKING
 
-from penstock.core.model import Claim
+from penstock.core.model import SourceChecksum
 from penstock.sources.decimals import decimal
 
 if TYPE_CHECKING:
@@ -54,8 +54,8 @@ def decode(value: str, size: int) -> str | None:
     return raw.hex() if len(raw) == size else None
 
 
-def s3_claims(headers: Mapping[bytes, bytes], *, whole: bool, part_bytes: int = 0) -> list[Claim]:
-    """Claims of a GET or HEAD of S3. `whole`: the answer is of the whole object.
+def s3_checksums(headers: Mapping[bytes, bytes], *, whole: bool, part_bytes: int = 0) -> list[SourceChecksum]:
+    """Checksums of a GET or HEAD of S3. `whole`: the answer is of the whole object.
 
     | type header | value ends in -N | the answer | becomes |
     |---|---|---|---|
@@ -69,8 +69,8 @@ def s3_claims(headers: Mapping[bytes, bytes], *, whole: bool, part_bytes: int = 
     kind = headers.get(b"x-amz-checksum-type", b"").upper()
     etag = headers.get(b"etag", b"").strip(b'"').decode("latin-1")
     multipart = _MULTIPART.fullmatch(etag)
-    full: list[Claim] = []
-    composite: list[Claim] = []
+    full: list[SourceChecksum] = []
+    composite: list[SourceChecksum] = []
     names = _S3_NAMES.intersection(headers)
     for name in names if len(names) < 2 else sorted(names, key=_S3_ORDER.index):
         algorithm, size = S3_HEADERS[name]
@@ -82,17 +82,19 @@ def s3_claims(headers: Mapping[bytes, bytes], *, whole: bool, part_bytes: int = 
             parts = _count(suffix) or _count(headers.get(b"x-amz-mp-parts-count", b"").decode("latin-1"))
             parts = parts or (int(multipart[2]) if multipart else 0)
             if parts:
-                composite.append(Claim(algorithm, "composite", value, parts, part_bytes))
+                composite.append(SourceChecksum(algorithm, "composite", value, parts, part_bytes))
         elif kind == b"FULL_OBJECT":
             if whole or algorithm in COMBINE:
-                full.append(Claim(algorithm, "full", value))
+                full.append(SourceChecksum(algorithm, "full", value))
         elif whole and not kind and not multipart:
-            full.append(Claim(algorithm, "full", value))
+            full.append(SourceChecksum(algorithm, "full", value))
     if _etag_is_md5(headers):
         if multipart:
-            composite.append(Claim("md5", "composite", multipart[1].lower(), int(multipart[2]), part_bytes))
+            composite.append(
+                SourceChecksum("md5", "composite", multipart[1].lower(), int(multipart[2]), part_bytes)
+            )
         elif whole and _MD5.fullmatch(etag):
-            full.append(Claim("md5", "full", etag.lower()))
+            full.append(SourceChecksum("md5", "full", etag.lower()))
     return full + composite
 
 
@@ -106,25 +108,25 @@ def _etag_is_md5(headers: Mapping[bytes, bytes]) -> bool:
     return encrypted == b"AES256" and b"x-amz-server-side-encryption-customer-algorithm" not in headers
 
 
-def google_claims(text: str) -> list[Claim]:
-    """Claims of the header x-goog-hash, which is of the whole object whatever the answer's range is."""
-    claims: list[Claim] = []
+def google_checksums(text: str) -> list[SourceChecksum]:
+    """Checksums of the header x-goog-hash, which is of the whole object whatever the answer's range is."""
+    checksums: list[SourceChecksum] = []
     for item in text.split(","):
         label, _, stated = item.strip().partition("=")
         value = decode(stated, {"crc32c": 4, "md5": 16}.get(label, 0))
         if value:
-            claims.append(Claim(label, "full", value))
-    return claims
+            checksums.append(SourceChecksum(label, "full", value))
+    return checksums
 
 
-def web_claims(headers: Mapping[bytes, bytes], *, whole: bool) -> list[Claim]:
-    """Claims of any web server: Repr-Digest and Digest (of all the bytes), Content-Digest and
+def web_checksums(headers: Mapping[bytes, bytes], *, whole: bool) -> list[SourceChecksum]:
+    """Checksums of any web server: Repr-Digest and Digest (of all the bytes), Content-Digest and
     Content-MD5 (of an answer that is whole), and Google's x-goog-hash."""
-    claims: dict[str, Claim] = {}
+    checksums: dict[str, SourceChecksum] = {}
 
     def state(algorithm: str, value: str | None) -> None:
         if value is not None and (whole or algorithm in COMBINE):
-            claims.setdefault(algorithm, Claim(algorithm, "full", value))
+            checksums.setdefault(algorithm, SourceChecksum(algorithm, "full", value))
 
     for name in (b"repr-digest", b"digest", *((b"content-digest",) if whole else ())):
         for item in headers.get(name, b"").decode("latin-1").split(","):
@@ -132,9 +134,9 @@ def web_claims(headers: Mapping[bytes, bytes], *, whole: bool) -> list[Claim]:
             known = _DIGEST_NAMES.get(label.strip().lower())
             if known:
                 state(known[0], decode(text.strip().strip(":"), known[1]))
-    for claim in google_claims(headers.get(b"x-goog-hash", b"").decode("latin-1")):
-        state(claim.algorithm, claim.value)
+    for checksum in google_checksums(headers.get(b"x-goog-hash", b"").decode("latin-1")):
+        state(checksum.algorithm, checksum.value)
     if whole and b"content-md5" in headers:
         state("md5", decode(headers[b"content-md5"].decode("latin-1"), 16))
     order = ("crc32c", "sha256", "sha1", "sha512", "md5")
-    return sorted(claims.values(), key=lambda claim: order.index(claim.algorithm))
+    return sorted(checksums.values(), key=lambda checksum: order.index(checksum.algorithm))

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from penstock.core.errors import ExpiredCredentialsError
-    from penstock.core.model import Claim, Entry, Listed
+    from penstock.core.model import Entry, Listed, SourceChecksum
 
 REQUEST = 8 << 20
 """Bytes of one request of a source that cannot stream a whole object."""
@@ -25,9 +25,9 @@ REQUEST = 8 << 20
 class Body(Protocol):
     """The bytes of one range of one object, read once, in order."""
 
-    claims: Sequence[Claim]
+    checksums: Sequence[SourceChecksum]
     """What the source states of these bytes, known as soon as `open` returned, so that the same checksums can
-    be computed while the bytes are read. For a range that is not the whole object only `full` claims are
+    be computed while the bytes are read. For a range that is not the whole object only `full` checksums are
     given that can be combined from parts: crc64nvme, crc32c, crc32."""
 
     def readinto(self, buffer: memoryview) -> int:
@@ -62,7 +62,7 @@ class Reader(Protocol):
 class WholeReader(Reader, Protocol):
     """A reader that has a shorter way for small objects."""
 
-    def whole(self, entry: Entry, buffer: memoryview) -> tuple[memoryview, Sequence[Claim]] | None:
+    def whole(self, entry: Entry, buffer: memoryview) -> tuple[memoryview, Sequence[SourceChecksum]] | None:
         """All bytes of the listed version, and what the source states of them, with all checks of `open` and
         `close`. The bytes lie somewhere in `buffer`, which is larger than the object. None when they did not
         come in one read: the caller then uses `open`."""
@@ -88,10 +88,10 @@ class AheadReader(WholeReader, Protocol):
 
 
 @runtime_checkable
-class ClaimReader(Reader, Protocol):
+class ChecksumReader(Reader, Protocol):
     """A reader that queries checksums over the connection that it has."""
 
-    def checksum(self, entry: Entry) -> Sequence[Claim]:
+    def checksum(self, entry: Entry) -> Sequence[SourceChecksum]:
         """As `Source.checksum`."""
 
 
@@ -196,6 +196,6 @@ class Source(Protocol):
 
     def reader(self) -> Reader: ...
 
-    def checksum(self, entry: Entry) -> Sequence[Claim]:
+    def checksum(self, entry: Entry) -> Sequence[SourceChecksum]:
         """Query the checksums of the whole object, where the answers to its ranges do not state them (a
         giant's parts). () when there are none."""

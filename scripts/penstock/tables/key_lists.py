@@ -24,7 +24,7 @@ import os
 from typing import IO, TYPE_CHECKING, Any
 
 from penstock.core.errors import PreflightError
-from penstock.core.model import Claim, Listed
+from penstock.core.model import Listed, SourceChecksum
 from penstock.core.text import in_quotes
 from penstock.core.timestamps import nanoseconds
 from penstock.tables.inventory_tables import canonical
@@ -183,7 +183,7 @@ def _rows(columns: Mapping[str, Sequence[Any]]) -> Sequence[Listed]:
     return [
         Listed(
             _key(key), _size(size, key), _text(token).strip('"'), _time(modified, key), _text(version),
-            _claim(checksum, key),
+            _checksum(checksum, key),
         )
         for key, size, token, modified, version, checksum in rows
     ]  # fmt: skip
@@ -222,7 +222,7 @@ def _time(value: object, key: object) -> int:
         ) from None
 
 
-def _claim(value: object, key: object) -> str:
+def _checksum(value: object, key: object) -> str:
     if value is None or value == "":
         return ""
     algorithm, _, digits = str(value).lower().partition(":")
@@ -231,4 +231,4 @@ def _claim(value: object, key: object) -> str:
         raise _NoListError(
             f"{in_quotes(key)} has the checksum {in_quotes(value)}, which is not <algorithm>:<hex> of {known}"
         )
-    return str(Claim(algorithm, "full", digits))
+    return str(SourceChecksum(algorithm, "full", digits))

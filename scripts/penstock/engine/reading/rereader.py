@@ -8,7 +8,7 @@ Both take `Expected` rows. What a `Rereader` reads of each:
 | without a digest            | nothing; fstat gives size and times                                       |
 | copied at once,             | its bytes, once; their digest is compared with the copy's                 |
 | or a giant's part           |                                                                           |
-| copied in parts             | all bytes, once, in order; they also prove what no part could: the claim  |
+| copied in parts             | all bytes, once, in order; they also prove what no part could: the checksum  |
 |                             | that the copy left owed, and the listing's                                |
 | a giant's last part,        | its bytes; then the whole giant from front to end for whole-file digests, |
 | with `whole`                | among them the one over its parts, which publish compares                 |
@@ -29,7 +29,7 @@ from penstock.core.errors import (
     PenstockError,
     TransientError,
 )
-from penstock.core.model import AuditedRow, Claim, RereadRow
+from penstock.core.model import AuditedRow, RereadRow, SourceChecksum
 from penstock.engine.checksums import GiantDigest, Sums, contradicted, listed, new_sum, sum_of
 from penstock.engine.reading.parallel_read import read_in_order
 from penstock.engine.stream import Stopped, Stream
@@ -119,16 +119,16 @@ class Rereader(ColdStream):
             if in_parts or (self.whole and entry.part < 0 and isinstance(digest, GiantDigest)):
                 names = [XXH3, *names]
             sums = [(name, new_sum(name)) for name in names]
-            claims: list[tuple[Any, Any]] = _owed(entry) if in_parts else []
+            checksums: list[tuple[Any, Any]] = _owed(entry) if in_parts else []
             stated = Sums(entry, ()) if entry.checksum and not in_parts else None
-            consumer = self.consumer(digest, [*sums, *claims, *([("", stated)] if stated else [])])
+            consumer = self.consumer(digest, [*sums, *checksums, *([("", stated)] if stated else [])])
             reading = self.cold.read(entry.path, entry.offset, length, consumer)
             self._sized(entry, reading.stat.st_size)
             read = digest.hexdigest()
             if read != expected.value:
                 raise _broken(entry, f"written as {expected}, read back as {expected._replace(value=read)}")
-            for claim, one in claims:
-                contradicted(entry.key, claim, one.hexdigest(), entry.token)
+            for checksum, one in checksums:
+                contradicted(entry.key, checksum, one.hexdigest(), entry.token)
             # Another reader may just have brought a page in: that alone must not lower the whole release's
             # grade.
             if reading.method != "cached" or not self.cold.passes:
@@ -190,12 +190,12 @@ def _reread_row(row: int, reading: RangeRead) -> RereadRow:
     return RereadRow(row, reading.method, stat.st_mtime_ns, stat.st_ctime_ns, inode=stat.st_ino)
 
 
-def _owed(entry: Expected) -> list[tuple[Claim, Sum]]:
-    """The claims that the parts of this row could not prove: the one that the copy left owed, and the
+def _owed(entry: Expected) -> list[tuple[SourceChecksum, Sum]]:
+    """The checksums that the parts of this row could not prove: the one that the copy left owed, and the
     listing's."""
-    claims = [Claim.parse(Proof.parse(entry.owed).claim)] if entry.owed else []
-    claims += [claim for claim in listed(entry) if claim.kind == "full"]
-    return [(claim, sum_of(claim)) for claim in dict.fromkeys(claims)]
+    checksums = [SourceChecksum.parse(Proof.parse(entry.owed).checksum)] if entry.owed else []
+    checksums += [checksum for checksum in listed(entry) if checksum.kind == "full"]
+    return [(checksum, sum_of(checksum)) for checksum in dict.fromkeys(checksums)]
 
 
 def _joined(sums: Sequence[tuple[str, Any]]) -> str:

@@ -22,12 +22,12 @@ from penstock.core.digests import XXH3, of_hex
 from penstock.core.documents.differences import CHECKSUM, OTHER, READ, SAME, SIZE, SOURCE, UNLIKE, UNREAD
 from penstock.core.errors import DamagedError, IntegrityError, ObjectError, PenstockError, SourceChangedError
 from penstock.core.grades import SIZE_ONLY
-from penstock.core.model import Claim, Surveyed
+from penstock.core.model import SourceChecksum, Surveyed
 from penstock.engine.checksums import GiantDigest, Sums, listed
 from penstock.engine.stream import Stopped, Stream
 from penstock.engine.transfer.pump import Pump
 from penstock.engine.transfer.upload_parts import sizes_of_upload
-from penstock.sources.port import ClaimReader
+from penstock.sources.port import ChecksumReader
 
 if TYPE_CHECKING:
     import os
@@ -85,8 +85,8 @@ class Surveyor(Stream):
         self.cold.expect((e.path, e.offset, e.length if e.part >= 0 else e.size) for e in entries)
 
     def do(self, row: int, entry: Entry) -> Surveyed:
-        claims = self._claims(entry)
-        sums = Sums(entry, claims, lambda: claims, policy=self.policy)
+        checksums = self._checksums(entry)
+        sums = Sums(entry, checksums, lambda: checksums, policy=self.policy)
         reading = self._read(entry, sums)
         grade, proof, how = SIZE_ONLY, "", CHECKSUM if sums.proves else SIZE
         try:
@@ -96,7 +96,7 @@ class Surveyor(Stream):
             self._at_source = True
             sizes = sizes_of_upload(self.asks, self.sources.get(entry.source), entry, failed, error)
             if sizes:
-                sums = Sums(entry, claims, policy=self.policy, sizes=sizes)
+                sums = Sums(entry, checksums, policy=self.policy, sizes=sizes)
                 reading = self._read(entry, sums)
                 grade, proof = sums.judge()
             else:
@@ -107,7 +107,11 @@ class Surveyor(Stream):
             if entry.part < 0:
                 grade = READ_GRADE
                 # Of a file with parts the source's digest is over all its bytes; the parts alone are kept.
-                proof = "" if reading.parts else str(Claim(XXH3, "full", reading.digest.partition(":")[2]))
+                proof = (
+                    ""
+                    if reading.parts
+                    else str(SourceChecksum(XXH3, "full", reading.digest.partition(":")[2]))
+                )
                 grade = grade if proof else SIZE_ONLY
         stat = reading.stat
         return Surveyed(
@@ -184,17 +188,17 @@ class Surveyor(Stream):
             why = f"the source has {source_digest}, the tree {reading.digest}"
             raise _OtherBytesError("the bytes are not those of the source", where=entry.key, why=why)
 
-    def _claims(self, entry: Entry) -> Sequence[Claim]:
+    def _checksums(self, entry: Entry) -> Sequence[SourceChecksum]:
         """What the source states of the object, when it is asked for that alone; nothing is asked where the
         listing has a checksum of all its bytes."""
-        if any(claim.kind == "full" for claim in listed(entry)):
+        if any(checksum.kind == "full" for checksum in listed(entry)):
             return ()
         self._at_source = True
         reader = self._reader(entry.source)
         self.asks()
         if entry.part >= 0:
-            return self.sources.claims(entry)
-        if not isinstance(reader, ClaimReader):
+            return self.sources.checksums(entry)
+        if not isinstance(reader, ChecksumReader):
             return self.sources.get(entry.source).checksum(entry)
         try:
             return reader.checksum(entry)

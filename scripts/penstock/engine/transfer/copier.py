@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
     from pathlib import Path
 
-    from penstock.core.model import Claim, Entry, Reuse
+    from penstock.core.model import Entry, Reuse, SourceChecksum
     from penstock.engine.open_sources import Sources
     from penstock.sources.port import Body, Reader
     from penstock.target.links import Abandoned
@@ -43,7 +43,7 @@ class Copier(Stream):
 
     `policy` is `verify.source_checksum`: with `require` a row that no checksum of its source can prove is
     refused before a byte of it is written; for the other values see `checksums.admitted`. `later` names the
-    digests that verify makes over all bytes of a giant: a claim by one of them may prove the giant then.
+    digests that verify makes over all bytes of a giant: a checksum by one of them may prove the giant then.
     """
 
     def __init__(
@@ -68,7 +68,9 @@ class Copier(Stream):
         self.pump = Pump(self, writer.alive)
         self.parts = PartCopier(self)
         self.readers: dict[int, Reader] = {}
-        self.wholes: dict[int, Callable[[Entry, memoryview], tuple[memoryview, Sequence[Claim]] | None]] = {}
+        self.wholes: dict[
+            int, Callable[[Entry, memoryview], tuple[memoryview, Sequence[SourceChecksum]] | None]
+        ] = {}
         self.aheads: dict[int, Callable[[Entry], None] | None] = {}
         self.prefetch = Prefetch(self._asker, linking=base is not None or bool(stagings))
 
@@ -188,20 +190,20 @@ class Copier(Stream):
         if read > length or body.readinto(view[read:]):
             raise long(entry, length)
         body.close()
-        return self._judged(row, entry, view[:length], body.claims)
+        return self._judged(row, entry, view[:length], body.checksums)
 
-    def _judged(self, row: int, entry: Entry, data: memoryview, claims: Sequence[Claim]) -> str:
+    def _judged(self, row: int, entry: Entry, data: memoryview, checksums: Sequence[SourceChecksum]) -> str:
         """Hash a small object's bytes, compare what the source states, and only then write."""
         digest = _hash(data)
         grade, proof = SIZE_ONLY, ""
-        if claims or entry.checksum or self.require:
-            grade, proof = judge_at_once(entry, claims, data) or self._summed(entry, claims, data)
+        if checksums or entry.checksum or self.require:
+            grade, proof = judge_at_once(entry, checksums, data) or self._summed(entry, checksums, data)
         self.writer.put(entry.path, data, entry.modified_ns)
         self.counters[self.slot] += len(data)
         return fresh_line(row, digest, grade, proof)
 
-    def _summed(self, entry: Entry, claims: Sequence[Claim], data: memoryview) -> tuple[str, str]:
-        sums = Sums(entry, claims, policy=self.policy)
+    def _summed(self, entry: Entry, checksums: Sequence[SourceChecksum], data: memoryview) -> tuple[str, str]:
+        sums = Sums(entry, checksums, policy=self.policy)
         if self.require:
             self.require_proof(entry, sums)
         if sums:
@@ -212,16 +214,16 @@ class Copier(Stream):
             sizes = self.uploaded(entry, sums.failed, error)
         if not sizes:
             return SIZE_ONLY, ""
-        sums = Sums(entry, claims, policy=self.policy, sizes=sizes)
+        sums = Sums(entry, checksums, policy=self.policy, sizes=sizes)
         sums.update(data)
         return sums.judge()
 
-    def uploaded(self, entry: Entry, failed: Claim | None, error: IntegrityError) -> Sequence[int]:
-        """Sizes of the parts in which the object was uploaded, where the claim `failed` is a composite
+    def uploaded(self, entry: Entry, failed: SourceChecksum | None, error: IntegrityError) -> Sequence[int]:
+        """Sizes of the parts in which the object was uploaded, where the checksum `failed` is a composite
         checksum that was computed with other sizes; () where the store does not state them, so that the
-        checksum proves nothing. Raises `error` for any other claim, and where the assumed sizes were right;
-        UnprovenError where the sizes are unknown and a proof is required, SourceChangedError where the bytes
-        are other ones than at the listing."""
+        checksum proves nothing. Raises `error` for any other checksum, and where the assumed sizes were
+        right; UnprovenError where the sizes are unknown and a proof is required, SourceChangedError where
+        the bytes are other ones than at the listing."""
         if failed is not None and failed.kind == "read":
             raise SourceChangedError(error.what, where=error.where, why=error.why) from None
         sizes = sizes_of_upload(self.asks, self.sources.get(entry.source), entry, failed, error)
@@ -233,18 +235,18 @@ class Copier(Stream):
             )
         return sizes
 
-    def claims(self, entry: Entry) -> Sequence[Claim]:
+    def checksums(self, entry: Entry) -> Sequence[SourceChecksum]:
         """The checksums that the entry's source states when it is asked for them alone."""
         self.asks()
-        return self.sources.claims(entry)
+        return self.sources.checksums(entry)
 
     def _large(self, row: int, entry: Entry, body: Body, length: int) -> str:
         writer = self.writer
         place = (entry.source, entry.key, entry.token)
         sums = Sums(
             entry,
-            body.claims,
-            lambda: self.claims(entry),
+            body.checksums,
+            lambda: self.checksums(entry),
             policy=self.policy,
             sizes=self._sizes.get(place, ()),
         )
@@ -280,8 +282,8 @@ class Copier(Stream):
         return fresh_line(row, digest, grade, proof)
 
     def require_proof(self, entry: Entry, sums: Sums) -> None:
-        """Raises UnprovenError for a row that no claim of its source can prove. A giant's part passes where
-        verify can prove the whole giant later (`later`)."""
+        """Raises UnprovenError for a row that no checksum of its source can prove. A giant's part passes
+        where verify can prove the whole giant later (`later`)."""
         if sums.proves or not entry.size:
             return
         if entry.part >= 0 and any(c.kind == "full" and c.algorithm in self.later for c in sums.stated):

@@ -1,10 +1,10 @@
 """One stream's share of a row that is copied in parts: each part a conditional read of the pinned version,
 written at its offset into the row's temporary file.
 
-Claims that parts can prove together (CRCs, a composite checksum whose parts end where these parts end) are
-judged before the file gets its name. A claim that needs all bytes in order (MD5, SHA, XXH3 of the whole) is
-written into the row's record as owed: verify reads every byte in order and judges it. Verify makes the file's
-plain digest too; until then the row has a digest over its parts' digests.
+Checksums that parts can prove together (CRCs, a composite whose parts end where these parts end) are
+judged before the file gets its name. A checksum that needs all bytes in order (MD5, SHA, XXH3 of the whole)
+is written into the row's record as owed: verify reads every byte in order and judges it. Verify makes the
+file's plain digest too; until then the row has a digest over its parts' digests.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Protocol
 from penstock.core.digests import Proof, as_in_parts
 from penstock.core.errors import IntegrityError
 from penstock.core.grades import SIZE_ONLY
-from penstock.core.model import Claim, Copied, PartLine
+from penstock.core.model import Copied, PartLine, SourceChecksum
 from penstock.engine.checksums import (
     Sums,
     best,
@@ -56,13 +56,13 @@ class Copying(Protocol):
     def asks(self) -> None:
         """Before each request to a source: wait until the element's share allows it."""
 
-    def claims(self, entry: Entry) -> Sequence[Claim]:
+    def checksums(self, entry: Entry) -> Sequence[SourceChecksum]:
         """The checksums that the entry's source states when it is asked for them alone."""
 
     def require_proof(self, entry: Entry, sums: Sums) -> None:
         """Raises UnprovenError where the source states nothing that could be checked."""
 
-    def uploaded(self, entry: Entry, failed: Claim | None, error: IntegrityError) -> Sequence[int]:
+    def uploaded(self, entry: Entry, failed: SourceChecksum | None, error: IntegrityError) -> Sequence[int]:
         """Sizes of the parts that the object was uploaded in, where the composite checksum `failed`; () where
         the store does not state them. Raises `error` where they explain nothing, and UnprovenError where a
         proof is required and none is left."""
@@ -93,7 +93,7 @@ class PartCopier:
         copier.asks()
         body = reader.open(entry, entry.offset, entry.length)
         try:
-            sums = Sums(entry, body.claims, lambda: copier.claims(entry), policy=copier.policy)
+            sums = Sums(entry, body.checksums, lambda: copier.checksums(entry), policy=copier.policy)
             stated = _checkable(sums.stated)
             if copier.require and not stated:
                 copier.require_proof(entry, sums)
@@ -116,13 +116,13 @@ class PartCopier:
 
     def _finish(self, row: int, part: Part) -> Copied | None:
         lines, entry = part.lines, part.range
-        grade, claim, owed = self._judged(entry, lines)
+        grade, checksum, owed = self._judged(entry, lines)
         if not self._copier.writer.finish_multipart(
             entry.path, part.temporary, entry.size, entry.modified_ns
         ):
             return None
         tree = tree_digest(part.part_bytes, b"".join(bytes.fromhex(one.digest) for one in lines))
-        return Copied(row, as_in_parts(tree), grade, claim, owed=owed)
+        return Copied(row, as_in_parts(tree), grade, checksum, owed=owed)
 
     def _judged(self, entry: Entry, lines: Sequence[PartLine]) -> tuple[str, str, Proof | None]:
         """As `judged`; a composite that does not hold, or that verify would have to compute, counts only
@@ -132,15 +132,15 @@ class PartCopier:
         copier = self._copier
         composite = best(_stated(entry, lines), "composite")
         try:
-            grade, claim, owed = judged(entry, lines)
-            if composite is None or owed is None or owed.claim != str(composite):
-                if copier.require and grade == SIZE_ONLY and not claim and owed is None:
+            grade, checksum, owed = judged(entry, lines)
+            if composite is None or owed is None or owed.checksum != str(composite):
+                if copier.require and grade == SIZE_ONLY and not checksum and owed is None:
                     raise IntegrityError("the object's parts prove nothing together", where=entry.key)
-                return grade, claim, owed
+                return grade, checksum, owed
             copier.asks()
             sizes = part_sizes(copier.sources.get(entry.source), entry, composite)
             if as_assumed(sizes, composite):
-                return grade, claim, owed
+                return grade, checksum, owed
         except IntegrityError as error:
             copier.uploaded(entry, composite, error)
             if copier.require:
@@ -151,37 +151,39 @@ class PartCopier:
         return SIZE_ONLY, "", _owed(full, entry) if full else None
 
 
-def _stated(entry: Entry, lines: Sequence[PartLine]) -> list[Claim]:
-    return [*map(Claim.parse, lines[0].stated.split()), *listed(entry)]
+def _stated(entry: Entry, lines: Sequence[PartLine]) -> list[SourceChecksum]:
+    return [*map(SourceChecksum.parse, lines[0].stated.split()), *listed(entry)]
 
 
-def _owed(claim: Claim, entry: Entry) -> Proof:
-    return Proof(grade_of(claim, entry.token), str(claim))
+def _owed(checksum: SourceChecksum, entry: Entry) -> Proof:
+    return Proof(grade_of(checksum, entry.token), str(checksum))
 
 
 def judged(entry: Entry, lines: Sequence[PartLine]) -> tuple[str, str, Proof | None]:
-    """(source grade, claim that holds, proof that verify owes) of a row by its parts. Raises IntegrityError
-    when the parts contradict the source."""
-    claims = _stated(entry, lines)
+    """(source grade, checksum that holds, proof that verify owes) of a row by its parts. Raises
+    IntegrityError when the parts contradict the source."""
+    checksums = _stated(entry, lines)
     size = lines[0].part_bytes
     ends = [min(size, entry.size - number * size) for number in range(len(lines))]
     joined = combine((one.proof, length) for one, length in zip(lines, ends, strict=True))
     composed = compose((one.proof, one.number * size, n) for one, n in zip(lines, ends, strict=True))
-    grade, claim = judge_giant(entry.key, [one for one in (joined, composed) if one], claims, entry.token)
+    grade, checksum = judge_giant(
+        entry.key, [one for one in (joined, composed) if one], checksums, entry.token
+    )
     if grade != "full":
-        full = best(claims, "full")
-        owed = full or (best(claims, "composite") if grade == SIZE_ONLY else None)
+        full = best(checksums, "full")
+        owed = full or (best(checksums, "composite") if grade == SIZE_ONLY else None)
         if owed:
             return SIZE_ONLY, "", _owed(owed, entry)
-    return grade, claim, None
+    return grade, checksum, None
 
 
-def _checkable(claims: Iterable[Claim]) -> list[Claim]:
-    """Each claim once, without those that penstock cannot compute."""
+def _checkable(checksums: Iterable[SourceChecksum]) -> list[SourceChecksum]:
+    """Each checksum once, without those that penstock cannot compute."""
     return [
-        claim
-        for claim in dict.fromkeys(claims)
-        if best([claim], "full") or (claim.part_bytes and best([claim], "composite"))
+        checksum
+        for checksum in dict.fromkeys(checksums)
+        if best([checksum], "full") or (checksum.part_bytes and best([checksum], "composite"))
     ]
 
 

@@ -21,36 +21,40 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
     from penstock.core.errors import IntegrityError
-    from penstock.core.model import Claim, Entry
+    from penstock.core.model import Entry, SourceChecksum
     from penstock.sources.port import Source
 
 
-def part_sizes(source: Source, entry: Entry, claim: Claim) -> Sequence[int]:
-    """The size of each part behind a composite claim, in order, one request a part; () when the store does
-    not state them. Where a source has no parts, or the claim says no size, nothing was assumed: as they are
-    stated. Raises PenstockError."""
-    if claim.kind != "composite" or not isinstance(source, Parted):
-        full, rest = divmod(entry.size, claim.part_bytes) if claim.part_bytes else (0, 0)
-        return (*[claim.part_bytes] * full, *([rest] if rest else []))
-    sizes = source.part_sizes(entry, claim.parts)
-    return sizes if len(sizes) == claim.parts and sum(sizes) == entry.size else ()
+def part_sizes(source: Source, entry: Entry, checksum: SourceChecksum) -> Sequence[int]:
+    """The size of each part behind a composite checksum, in order, one request a part; () when the store
+    does not state them. Where a source has no parts, or the checksum says no size, nothing was assumed: as
+    they are stated. Raises PenstockError."""
+    if checksum.kind != "composite" or not isinstance(source, Parted):
+        full, rest = divmod(entry.size, checksum.part_bytes) if checksum.part_bytes else (0, 0)
+        return (*[checksum.part_bytes] * full, *([rest] if rest else []))
+    sizes = source.part_sizes(entry, checksum.parts)
+    return sizes if len(sizes) == checksum.parts and sum(sizes) == entry.size else ()
 
 
-def as_assumed(sizes: Sequence[int], claim: Claim) -> bool:
-    """Whether all parts but the last are as large as the claim says, and the last is no larger."""
+def as_assumed(sizes: Sequence[int], checksum: SourceChecksum) -> bool:
+    """Whether all parts but the last are as large as the checksum says, and the last is no larger."""
     if not sizes:
         return False
     *body, last = sizes
-    return all(size == claim.part_bytes for size in body) and last <= claim.part_bytes
+    return all(size == checksum.part_bytes for size in body) and last <= checksum.part_bytes
 
 
 def sizes_of_upload(
-    asks: Callable[[], None], source: Source, entry: Entry, failed: Claim | None, error: IntegrityError
+    asks: Callable[[], None],
+    source: Source,
+    entry: Entry,
+    failed: SourceChecksum | None,
+    error: IntegrityError,
 ) -> Sequence[int]:
-    """Sizes of the parts in which the object was uploaded, where the claim `failed` is a composite checksum
+    """Sizes of the parts in which the object was uploaded, where the checksum `failed` is a composite one
     that was computed with other sizes; () where the store does not state them, so that the checksum proves
-    nothing. `asks` is called before the source is. Raises `error` for any other claim, and where the assumed
-    sizes were right."""
+    nothing. `asks` is called before the source is. Raises `error` for any other checksum, and where the
+    assumed sizes were right."""
     if failed is None or failed.kind != "composite" or not failed.part_bytes:
         raise error
     asks()

@@ -72,7 +72,7 @@ def reflinks_work(report: ProbeReport) -> bool:
 
 def differences(facts: StorageFacts, report: ProbeReport) -> list[CheckResult]:
     """What people should know of a probe, the gravest first. `facts` are those by the table alone. A
-    result has no `wanted` where the row claims nothing.
+    result has no `wanted` where the row states nothing.
 
     | what the probe saw                                               | verdict   |
     |------------------------------------------------------------------|-----------|
@@ -125,10 +125,10 @@ def _wrong(facts: StorageFacts, report: ProbeReport) -> Iterator[CheckResult]:
             mend = f"{why}: choose another file system for `target.root`"
             yield _result(report, name, "stop", mend, wanted=YES)
     row = facts.traits
-    unclaimed = {"link_between_folders": row.links != YES, "inode_stable": row.inodes != "stable"}
+    unstated = {"link_between_folders": row.links != YES, "inode_stable": row.inodes != "stable"}
     for name, why in MISSED.items():
         if report.refused(name):
-            yield _result(report, name, "warning", why, wanted="" if unclaimed.get(name) else YES)
+            yield _result(report, name, "warning", why, wanted="" if unstated.get(name) else YES)
     now = limited(facts, report)
     if now.durability != facts.durability:
         yield _result(report, "syncfs", "warning", "each file is synced by itself", wanted=YES)

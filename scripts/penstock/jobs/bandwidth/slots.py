@@ -116,8 +116,8 @@ def superseded(names: Iterable[str], is_old: Callable[[str], bool]) -> Iterator[
     next one counts from. `is_old` is asked a few times for each slot: generations are made one after another.
     """
     taken: dict[int, set[int]] = {}
-    claims = [(name, one) for name in names if (one := parse_taken(name))]
-    for name, (slot, generation) in claims:
+    taken_files = [(name, one) for name in names if (one := parse_taken(name))]
+    for name, (slot, generation) in taken_files:
         if not name.endswith(".free"):
             taken.setdefault(slot, set()).add(generation)
     oldest_kept: dict[int, int] = {}
@@ -126,7 +126,7 @@ def superseded(names: Iterable[str], is_old: Callable[[str], bool]) -> Iterator[
         files = [taken_name(slot, generation) for generation in ordered]
         young = bisect_left(files, True, key=lambda file: not is_old(file)) if len(files) > 1 else 0
         oldest_kept[slot] = ordered[max(0, young - 1)]
-    for name, (slot, generation) in claims:
+    for name, (slot, generation) in taken_files:
         if generation < oldest_kept.get(slot, 0):
             yield name
 
@@ -138,7 +138,7 @@ class Memory:
         self._looked = float("-inf")
         self._numbers: dict[str, tuple[int, float]] = {}
         """By holder: the number of its last beat, and when that was first seen."""
-        self._claims: dict[int, tuple[int, float]] = {}
+        self._generations: dict[int, tuple[int, float]] = {}
         """By slot: its generation, and when that, or a new beat for the slot, was last seen."""
 
     def look(self, state: FolderState, now: float) -> None:
@@ -146,17 +146,17 @@ class Memory:
         anew = now - self._looked > BLIND
         self._looked = now
         for slot, generation in state.generations.items():
-            known = self._claims.get(slot)
+            known = self._generations.get(slot)
             # Who did not look for long has not seen that nothing moved.
             if anew or known is None or known[0] != generation:
-                self._claims[slot] = (generation, now)
+                self._generations[slot] = (generation, now)
         for holder, beat in state.beats.items():
             before = self._numbers.get(holder)
             if not anew and before is not None and before[0] == beat.number:
                 continue
             self._numbers[holder] = (beat.number, now)
-            for slot in beat.slots & self._claims.keys():
-                self._claims[slot] = (self._claims[slot][0], now)
+            for slot in beat.slots & self._generations.keys():
+                self._generations[slot] = (self._generations[slot][0], now)
         for holder in self._numbers.keys() - state.beats.keys():
             if now - self._numbers[holder][1] >= ABANDONED:
                 del self._numbers[holder]
@@ -190,7 +190,9 @@ class Memory:
         return {
             slot
             for slot in range(SLOTS)
-            if slot not in state.generations or slot in state.free or now - self._claims[slot][1] >= ABANDONED
+            if slot not in state.generations
+            or slot in state.free
+            or now - self._generations[slot][1] >= ABANDONED
         }
 
     def doubtful(self, state: FolderState, dead: Collection[str]) -> set[int]:

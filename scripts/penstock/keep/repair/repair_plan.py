@@ -24,7 +24,7 @@ from penstock.core import run_documents
 from penstock.core.balance import FILE_COST, Load
 from penstock.core.digests import Digest, of_hex, part_of
 from penstock.core.layout import DATA
-from penstock.core.model import Claim, Entry, Reuse
+from penstock.core.model import Entry, Reuse, SourceChecksum
 from penstock.dataset import documents
 from penstock.fs import clock, durable
 from penstock.fs.errno_map import storage_error
@@ -69,13 +69,13 @@ def rows(record: Record, finding: Finding, source: int) -> list[Entry]:
     )  # fmt: skip
     digest = Digest.parse(record.digest)
     if not record.parts:
-        return [entry._replace(checksum=str(Claim(digest.algorithm, "full", digest.value)))]
+        return [entry._replace(checksum=str(SourceChecksum(digest.algorithm, "full", digest.value)))]
     size, entries = digest.part_bytes, []
     for number, offset in enumerate(range(0, record.size, size)):
         own = part_of(record.parts, number).hex()
         entries.append(
             entry._replace(
-                checksum=str(Claim(digest.algorithm, "part", own)),
+                checksum=str(SourceChecksum(digest.algorithm, "part", own)),
                 part=number,
                 offset=offset,
                 length=min(size, record.size - offset),

@@ -27,7 +27,7 @@ from typing import TYPE_CHECKING
 
 import pyarrow as pa
 
-from penstock.core.digests import PLAIN, STRONG_CLAIM
+from penstock.core.digests import PLAIN, STRONG_CHECKSUM
 from penstock.run.planning.unchanged_rows import brought
 from penstock.tables.row_cursor import RowCursor
 from penstock.tables.shards import FORM
@@ -156,14 +156,14 @@ def _paired(stated: pa.Array, sizes: pa.Array, proven: pa.Array, held: pa.Array)
     there = pc.indices_nonzero(pc.and_(pc.is_valid(stated), pc.is_in(stated, common)))
     if not len(there):
         return []
-    by_claim: dict[tuple[str, int], list[int]] = {}
+    by_checksum: dict[tuple[str, int], list[int]] = {}
     theirs = pc.indices_nonzero(pc.and_(pc.is_valid(proven), pc.is_in(proven, pc.drop_null(stated))))
     for index in reversed(theirs.to_pylist()):
-        by_claim.setdefault((proven[index].as_py(), held[index].as_py()), []).append(index)
+        by_checksum.setdefault((proven[index].as_py(), held[index].as_py()), []).append(index)
     return [
         (index, same.pop())
         for index in there.to_pylist()
-        if (same := by_claim.get((stated[index].as_py(), sizes[index].as_py())))
+        if (same := by_checksum.get((stated[index].as_py(), sizes[index].as_py())))
     ]
 
 
@@ -195,7 +195,7 @@ def _stated(new: pa.RecordBatch) -> pa.Array:
 
     checksum = pa.array(strings(new["checksum"]), pa.string())
     etag = pc.binary_join_element_wise("md5:full:", _etags(new), "")
-    return pc.if_else(pc.match_substring_regex(checksum, STRONG_CLAIM), checksum, etag)
+    return pc.if_else(pc.match_substring_regex(checksum, STRONG_CHECKSUM), checksum, etag)
 
 
 def _proven(free: pa.RecordBatch, *, whole: bool) -> pa.Array:
@@ -205,7 +205,7 @@ def _proven(free: pa.RecordBatch, *, whole: bool) -> pa.Array:
     own = pc.replace_substring(free["digest"], PLAIN, f"{PLAIN}full:")
     none = own if whole else pa.nulls(free.num_rows, pa.string())
     return pc.if_else(
-        pc.match_substring_regex(free["source_proof"], STRONG_CLAIM), free["source_proof"], none
+        pc.match_substring_regex(free["source_proof"], STRONG_CHECKSUM), free["source_proof"], none
     )
 
 

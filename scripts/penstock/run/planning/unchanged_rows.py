@@ -42,9 +42,9 @@ class ReuseRules(NamedTuple):
     | different |      |                      |                  |                   | no        |
     | anything else differs                                                       || no        |
 
-    An object whose size its source does not state (`Claim` of the kind `read`) is unchanged only if the same
-    bytes came again. Nothing is called unchanged because size and time agree. A giant's digest is over its
-    parts: giants are copied anew.
+    An object whose size its source does not state (`SourceChecksum` of the kind `read`) is unchanged only if
+    the same bytes came again. Nothing is called unchanged because size and time agree. A giant's digest is
+    over its parts: giants are copied anew.
     """
 
     sources: Mapping[int, int]

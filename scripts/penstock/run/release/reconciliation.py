@@ -16,7 +16,7 @@ from penstock.core.digests import Digest
 from penstock.core.digests import listed as digests_of
 from penstock.core.errors import IMPOSSIBLE, FailedError, IntegrityError
 from penstock.core.grades import SIZE_ONLY, storage_rank
-from penstock.core.model import Claim, Record
+from penstock.core.model import Record, SourceChecksum
 from penstock.core.text import in_quotes
 from penstock.engine.checksums import combine, compose, judge_giant, listed, tree_digest
 from penstock.run.release.tree_comparison import Standing
@@ -39,7 +39,7 @@ if TYPE_CHECKING:
     """Files, and the shards that hold their rows."""
 
 
-def _taken_for_granted(_: Entry, __: Claim) -> bool:
+def _taken_for_granted(_: Entry, __: SourceChecksum) -> bool:
     return True
 
 
@@ -48,17 +48,17 @@ def close(
     listing: Iterator[pa.RecordBatch],
     rows: Iterator[tuple[int, Files | list[SeenRow]]],
     data: Path,
-    ask: Callable[[Entry], Sequence[Claim]],
+    ask: Callable[[Entry], Sequence[SourceChecksum]],
     deviations: Deviations,
-    as_assumed: Callable[[Entry, Claim], bool] = _taken_for_granted,
+    as_assumed: Callable[[Entry, SourceChecksum], bool] = _taken_for_granted,
     folders: Iterable[str] = (),
 ) -> Iterator[Joined]:
     """The records of all files, in order, each compared with its listed entry and with the tree.
 
     Raises FailedError when the records are not those of the listing. What deviates on the target is added to
     `deviations`, and records are still given: they are valid only if nothing was added by the end. `ask`
-    gives the source's claims on a giant. `as_assumed` says whether the giant was uploaded in parts of the
-    size that a composite claim assumes, and is called only where such a claim does not hold. `folders`: those
+    gives the source's checksums of a giant. `as_assumed` says whether the giant was uploaded in parts of the
+    size that a composite checksum assumes, and is called only where it does not hold. `folders`: those
     that the tree holds though they are empty.
     """
     planned, standing = _Listed(listing), Standing(data, deviations, folders)
@@ -160,7 +160,7 @@ def _joined(
     plan: PlanInfo,
     rows: Iterator[tuple[int, Files | list[SeenRow]]],
     planned: _Listed,
-    judge: Callable[[Entry, Sequence[Claim]], tuple[str, str]],
+    judge: Callable[[Entry, Sequence[SourceChecksum]], tuple[str, str]],
     deviations: Deviations,
 ) -> Iterator[Joined]:
     """Whole files as they come; a giant when all its parts have come."""
@@ -198,7 +198,7 @@ def _giant(
     plan: PlanInfo,
     entry: Entry,
     parts: Sequence[tuple[int, SeenRow]],
-    judge: Callable[[Entry, Sequence[Claim]], tuple[str, str]],
+    judge: Callable[[Entry, Sequence[SourceChecksum]], tuple[str, str]],
     deviations: Deviations,
     shards: tuple[int, ...],
 ) -> Record:
@@ -240,10 +240,10 @@ def _giant(
 
 
 def _judged(
-    ask: Callable[[Entry], Sequence[Claim]],
-    as_assumed: Callable[[Entry, Claim], bool],
+    ask: Callable[[Entry], Sequence[SourceChecksum]],
+    as_assumed: Callable[[Entry, SourceChecksum], bool],
     entry: Entry,
-    known: Sequence[Claim],
+    known: Sequence[SourceChecksum],
 ) -> tuple[str, str]:
     """(source grade, proof) of a giant. Raises IntegrityError when it contradicts its source."""
     try:
@@ -254,14 +254,14 @@ def _judged(
     return SIZE_ONLY, ""
 
 
-def _known(rows: Sequence[SeenRow], whole: str) -> list[Claim]:
+def _known(rows: Sequence[SeenRow], whole: str) -> list[SourceChecksum]:
     """Checksums of all bytes of a giant, to be compared with what its source states: the sums of its parts
     from the copy, combined; else the digests of one reading from front to end."""
     proofs = [(row.record.source_proof, row.offset, row.length) for row in rows]
     together = combine((proof, length) for proof, _, length in proofs) or compose(proofs)
     if together is not None:
         return [together]
-    return [Claim(one.algorithm, "full", one.value) for one in digests_of(whole)]
+    return [SourceChecksum(one.algorithm, "full", one.value) for one in digests_of(whole)]
 
 
 def _whole_digests(

@@ -31,7 +31,7 @@ from penstock.fs import clock, durable, owners
 from penstock.fs.capabilities import facts
 from penstock.fs.errno_map import storage_error
 from penstock.listing.evidence import required
-from penstock.listing.giant_checksums import GiantClaims
+from penstock.listing.giant_checksums import GiantChecksums
 from penstock.run.release import amended_listing
 from penstock.run.release.reconciliation import close
 from penstock.run.release.tree_comparison import Deviations
@@ -97,7 +97,7 @@ def _seal(context: Context, run: Run, in_memory: bool, overdue: bool) -> Deviati
             for name, algorithm in sums
         }
         rows = _rows(run)
-        ask = GiantClaims(context, run)
+        ask = GiantChecksums(context, run)
         listing = read_columns(amended.path if amended else folder.listing)
         folders = empty_folders.read(folder.empty_folders)
         joined = close(plan, listing, rows, run.data, ask, deviations, ask.as_assumed, folders)

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from penstock.core.model import Claim
+from penstock.core.model import SourceChecksum
 from penstock.sources.azure.account import AzureCredentials
 from penstock.sources.azure.page import ARCHIVE
 from penstock.sources.azure.refusals import refused
@@ -78,12 +78,12 @@ class AzureClient(ObjectClient):
     def metadata_time(self, headers: Mapping[bytes, bytes]) -> int:
         return stated_in_metadata(headers.get(b"x-ms-meta-mtime", b""))
 
-    def claims(self, headers: Mapping[bytes, bytes], *, whole: bool) -> Sequence[Claim]:
+    def checksums(self, headers: Mapping[bytes, bytes], *, whole: bool) -> Sequence[SourceChecksum]:
         """The blob's own MD5, which is of all its bytes whatever the range was; where whoever wrote it left
         one."""
         stated = (headers.get(b"x-ms-blob-content-md5") or headers.get(b"content-md5", b"")) if whole else b""
         value = decode(stated.decode("latin-1"), 16) if stated else None
-        return [Claim("md5", "full", value)] if value else []
+        return [SourceChecksum("md5", "full", value)] if value else []
 
     def refusal(self, status: int, headers: Mapping[bytes, bytes], body: bytes, key: str) -> PenstockError:
         told = first_values(body)

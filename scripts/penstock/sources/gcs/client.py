@@ -6,7 +6,7 @@ import json
 from typing import TYPE_CHECKING
 
 from penstock.core.errors import STORE_AMISS, FailedError, PenstockError
-from penstock.sources.checksum_headers import COMBINE, google_claims
+from penstock.sources.checksum_headers import COMBINE, google_checksums
 from penstock.sources.gcs.credentials import HINT
 from penstock.sources.http.endpoint import endpoint, split
 from penstock.sources.http.quoting import quoted_value
@@ -20,7 +20,7 @@ from penstock.sources.objects.source import bucket_and_prefix
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from penstock.core.model import Claim, Entry
+    from penstock.core.model import Entry, SourceChecksum
     from penstock.sources.objects.client import Request
 
 GOOGLE = "https://storage.googleapis.com"
@@ -67,17 +67,17 @@ class GcsClient(ObjectClient):
         pinned = f"&generation={quoted_value(entry.token)}" if entry.token else ""
         return self.path(entry.key), f"alt=media{pinned}", ""
 
-    def claims(self, headers: Mapping[bytes, bytes], *, whole: bool) -> list[Claim]:
-        found = google_claims(headers.get(b"x-goog-hash", b"").decode("latin-1"))
-        return [claim for claim in found if whole or claim.algorithm in COMBINE]
+    def checksums(self, headers: Mapping[bytes, bytes], *, whole: bool) -> list[SourceChecksum]:
+        found = google_checksums(headers.get(b"x-goog-hash", b"").decode("latin-1"))
+        return [checksum for checksum in found if whole or checksum.algorithm in COMBINE]
 
-    def describe(self, key: str) -> tuple[int, str, list[Claim]]:
+    def describe(self, key: str) -> tuple[int, str, list[SourceChecksum]]:
         """Size, generation and checksums of an object as it is now. Raises the refusal, FailedError for an
         answer that describes no object."""
         answer = document(self.fetched(self.path(key), "alt=json", key), self.where(key))
         try:
             stated = f"crc32c={answer.get('crc32c')},md5={answer.get('md5Hash')}"
-            return int(answer["size"]), str(answer["generation"]), google_claims(stated)
+            return int(answer["size"]), str(answer["generation"]), google_checksums(stated)
         except (ValueError, KeyError, TypeError):
             raise FailedError(
                 "the answer describes no object", where=self.where(key), hint=STORE_AMISS

@@ -19,7 +19,7 @@ from penstock.sources.objects.source import ObjectSource, bucket_and_prefix, sin
 
 if TYPE_CHECKING:
     from penstock.config.settings import SourceConfig
-    from penstock.core.model import Claim, Entry
+    from penstock.core.model import Entry, SourceChecksum
     from penstock.sources.objects.access_token import AccessToken
 
 FIELDS = "kind,nextPageToken,items(name,size,generation,updated)"
@@ -42,13 +42,13 @@ class GcsReader(ObjectReader[GcsClient]):
         where, what = client.where(entry.key), "the store states the generation, and does not find it"
         return other_version({}, generation, entry, where) or TransientError(what, where=where)
 
-    def checksum(self, entry: Entry) -> list[Claim]:
+    def checksum(self, entry: Entry) -> list[SourceChecksum]:
         client = self._client
         client.renew(self._credentials())
-        size, generation, claims = client.describe(entry.key)
+        size, generation, checksums = client.describe(entry.key)
         if (error := head_misfit(size, {}, generation, entry, client.where(entry.key))) is not None:
             raise error
-        return claims
+        return checksums
 
 
 class GcsSource(ObjectSource[GcsClient]):

@@ -11,7 +11,7 @@ import sys
 from typing import TYPE_CHECKING, Any
 
 from penstock.core.errors import FailedError, ObjectError, OverloadedError, PenstockError, SourceChangedError
-from penstock.core.model import Claim
+from penstock.core.model import SourceChecksum
 from penstock.core.timestamps import of_datetime
 from penstock.sources.backoff import asked_for
 from penstock.sources.checksum_headers import decode
@@ -81,11 +81,11 @@ def token_of(info: Info) -> str:
     return f"{info.get('size')}-{changed}" if changed else ""
 
 
-def claims_of(info: Info) -> list[Claim]:
+def checksums_of(info: Info) -> list[SourceChecksum]:
     """The checksums in the descriptions of objects that Google's and Azure's protocols give."""
-    claims: list[Claim] = []
+    checksums: list[SourceChecksum] = []
     if value := decode(str(info.get("crc32c") or ""), 4):
-        claims.append(Claim("crc32c", "full", value))
+        checksums.append(SourceChecksum("crc32c", "full", value))
     stated = info.get("md5Hash")
     settings = info.get("content_settings")
     if not stated and settings is not None:
@@ -96,8 +96,8 @@ def claims_of(info: Info) -> list[Claim]:
         )
         stated = base64.b64encode(bytes(raw)).decode("ascii") if isinstance(raw, (bytes, bytearray)) else raw
     if value := decode(str(stated or ""), 16):
-        claims.append(Claim("md5", "full", value))
-    return claims
+        checksums.append(SourceChecksum("md5", "full", value))
+    return checksums
 
 
 def failure(error: BaseException, key: str) -> PenstockError:

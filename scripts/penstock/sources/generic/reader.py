@@ -10,13 +10,13 @@ from typing import TYPE_CHECKING, Any
 
 from penstock.core.errors import ObjectError, SourceChangedError, TransientError
 from penstock.sources.checksum_headers import COMBINE
-from penstock.sources.generic.info import claims_of, modified, protocol_errors, token_of
+from penstock.sources.generic.info import checksums_of, modified, protocol_errors, token_of
 from penstock.sources.port import REQUEST
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from penstock.core.model import Claim, Entry
+    from penstock.core.model import Entry, SourceChecksum
     from penstock.sources.generic.info import Info
     from penstock.sources.generic.opener import Opener
 
@@ -30,8 +30,10 @@ class FsspecBody:
     the object's description before its bytes."""
 
     def __init__(self, reader: FsspecReader, entry: Entry, offset: int, length: int, described: Info) -> None:
-        self.claims: Sequence[Claim] = [
-            claim for claim in claims_of(described) if length == entry.size or claim.algorithm in COMBINE
+        self.checksums: Sequence[SourceChecksum] = [
+            checksum
+            for checksum in checksums_of(described)
+            if length == entry.size or checksum.algorithm in COMBINE
         ]
         self._reader, self._entry, self._modified = reader, entry, modified(described)
         self._at, self._end = offset, offset + length

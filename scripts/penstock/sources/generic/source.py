@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 from penstock.core.errors import SourceChangedError, TransientError
 from penstock.core.model import Listed
 from penstock.core.text import printable
-from penstock.sources.generic.info import claims_of, modified, protocol_errors, token_of
+from penstock.sources.generic.info import checksums_of, modified, protocol_errors, token_of
 from penstock.sources.generic.opener import Opener, finds_by_prefix
 from penstock.sources.generic.reader import FsspecReader
 from penstock.sources.refused_files import RefusedFiles, Remedy
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
 
     from penstock.config.settings import SourceConfig
-    from penstock.core.model import Claim, Entry
+    from penstock.core.model import Entry, SourceChecksum
     from penstock.sources.generic.info import Info
     from penstock.sources.generic.opener import FsspecCredentials
 
@@ -220,6 +220,6 @@ class FsspecSource:
     def reader(self) -> FsspecReader:
         return FsspecReader(self._opener)
 
-    def checksum(self, entry: Entry) -> Sequence[Claim]:
+    def checksum(self, entry: Entry) -> Sequence[SourceChecksum]:
         with self._own_reader() as reader:
-            return claims_of(reader.look(entry))
+            return checksums_of(reader.look(entry))

@@ -9,17 +9,19 @@ from penstock.core.errors import TransientError
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from penstock.core.model import Claim
+    from penstock.core.model import SourceChecksum
     from penstock.sources.http.connection import Connection
 
 
 class HttpBody:
     """See `port.Body`. Exactly `length` bytes, or TransientError."""
 
-    __slots__ = ("_connection", "_left", "_where", "claims")
+    __slots__ = ("_connection", "_left", "_where", "checksums")
 
-    def __init__(self, connection: Connection, length: int, claims: Sequence[Claim], where: str) -> None:
-        self._connection, self._left, self.claims, self._where = connection, length, claims, where
+    def __init__(
+        self, connection: Connection, length: int, checksums: Sequence[SourceChecksum], where: str
+    ) -> None:
+        self._connection, self._left, self.checksums, self._where = connection, length, checksums, where
 
     def readinto(self, buffer: memoryview) -> int:
         left = self._left

@@ -12,6 +12,6 @@
 | `source` | `ObjectSource`: check, list, list one, reader, checksum of a bucket or container |
 
 A new store gives a subclass of `ObjectClient` (request line and signature, the pinned GET, names of headers,
-claims, refusals) and one of `ObjectSource` (a client, new credentials, one page of the listing): some 100 to
-200 lines. `s3`, `azure`, `gcs` and `web` are such dialects.
+checksums, refusals) and one of `ObjectSource` (a client, new credentials, one page of the listing): some 100
+to 200 lines. `s3`, `azure`, `gcs` and `web` are such dialects.
 """

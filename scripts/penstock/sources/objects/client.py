@@ -12,7 +12,7 @@ from penstock.sources.http.response_template import HeaderNames
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-    from penstock.core.model import Claim, Entry
+    from penstock.core.model import Entry, SourceChecksum
     from penstock.sources.http.endpoint import Endpoint
 
 ERROR_LIMIT = 1 << 16
@@ -30,7 +30,7 @@ class ObjectClient:
     the rest where its store differs from what stands here."""
 
     NAMES: ClassVar[HeaderNames] = HeaderNames()
-    """The headers that `version`, `claims` and `refusal` read: only these are kept of small objects."""
+    """The headers that `version`, `checksums` and `refusal` read: only these are kept of small objects."""
     REDIRECTS: ClassVar[int] = 4
     CIRCLE: ClassVar[type[PenstockError]] = FailedError
     """What a redirect in a circle raises: FailedError where it is the whole store's."""
@@ -66,7 +66,7 @@ class ObjectClient:
         stated = headers.get(self.VERSION)
         return None if stated is None else stated.strip(b'"').decode("latin-1")
 
-    def claims(self, headers: Mapping[bytes, bytes], *, whole: bool) -> Sequence[Claim]:  # noqa: ARG002
+    def checksums(self, headers: Mapping[bytes, bytes], *, whole: bool) -> Sequence[SourceChecksum]:  # noqa: ARG002
         """The checksums that an answer states; `whole`: its body is the whole object."""
         return ()
 

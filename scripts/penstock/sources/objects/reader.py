@@ -17,7 +17,7 @@ from penstock.sources.objects.judgement import head_misfit, misfit
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
-    from penstock.core.model import Claim, Entry
+    from penstock.core.model import Entry, SourceChecksum
 
 C = TypeVar("C", bound=ObjectClient)
 
@@ -39,8 +39,8 @@ class ObjectReader(Generic[C]):
         if length != entry.size:
             lines = f"Range: bytes={offset}-{offset + length - 1}\r\n{lines}"
         connection = client.request("GET", path, query, lines)
-        claims = self._checked(client, entry, offset, length)
-        return HttpBody(connection, length, claims, client.where(entry.key))
+        checksums = self._checked(client, entry, offset, length)
+        return HttpBody(connection, length, checksums, client.where(entry.key))
 
     def ahead(self, entry: Entry) -> None:
         """See `port.AheadReader`. Each object that is on its way has a connection of its own."""
@@ -56,7 +56,7 @@ class ObjectReader(Generic[C]):
             return
         self._sent.append((entry, client, request))
 
-    def whole(self, entry: Entry, buffer: memoryview) -> tuple[memoryview, Sequence[Claim]]:
+    def whole(self, entry: Entry, buffer: memoryview) -> tuple[memoryview, Sequence[SourceChecksum]]:
         """See `port.WholeReader`. Head and body come by one system call, where the head has the form of the
         one before (`response_template`)."""
         prefetched = self._prefetched(entry)
@@ -64,17 +64,17 @@ class ObjectReader(Generic[C]):
         try:
             client.renew(self._credentials())
             connection = client.request("GET", *(request or client.get(entry)), buffer)
-            claims = self._checked(client, entry, 0, entry.size)
+            checksums = self._checked(client, entry, 0, entry.size)
             data = connection.take()
             if data is None:
                 data = buffer[: entry.size]
-                HttpBody(connection, entry.size, claims, client.where(entry.key)).read_all(data)
-            return data, claims
+                HttpBody(connection, entry.size, checksums, client.where(entry.key)).read_all(data)
+            return data, checksums
         finally:
             if prefetched is not None:
                 self._idle.append(client)
 
-    def checksum(self, entry: Entry) -> Sequence[Claim]:
+    def checksum(self, entry: Entry) -> Sequence[SourceChecksum]:
         """By HEAD. See `port.Source.checksum`."""
         client = self._client
         client.renew(self._credentials())
@@ -88,7 +88,7 @@ class ObjectReader(Generic[C]):
             raise strange
         if (error := head_misfit(length, headers, version, entry, client.where(entry.key))) is not None:
             raise error
-        return self._claims(client, entry, headers, whole=True)
+        return self._checksums(client, entry, headers, whole=True)
 
     def close(self) -> None:
         for client in (self._client, *self._idle, *(client for _, client, _ in self._sent)):
@@ -109,8 +109,8 @@ class ObjectReader(Generic[C]):
             client.close()
             self._idle.append(client)
 
-    def _checked(self, client: C, entry: Entry, offset: int, length: int) -> Sequence[Claim]:
-        """The claims of the answer. Raises its error where it does not fit the request and the listing."""
+    def _checked(self, client: C, entry: Entry, offset: int, length: int) -> Sequence[SourceChecksum]:
+        """The checksums of the answer. Raises its error where it does not fit the request and the listing."""
         connection = client.connection
         whole, status, headers = length == entry.size, connection.status, connection.headers
         if status != (200 if whole else 206):
@@ -131,13 +131,13 @@ class ObjectReader(Generic[C]):
             if error is not None:
                 connection.abandon()
                 raise error
-        return self._claims(client, entry, headers, whole=whole)
+        return self._checksums(client, entry, headers, whole=whole)
 
-    def _claims(
+    def _checksums(
         self, client: C, entry: Entry, headers: Mapping[bytes, bytes], *, whole: bool
-    ) -> Sequence[Claim]:
+    ) -> Sequence[SourceChecksum]:
         del entry  # a dialect that needs further requests overrides this method and uses it
-        return client.claims(headers, whole=whole)
+        return client.checksums(headers, whole=whole)
 
     def _refused(self, client: C, entry: Entry) -> PenstockError:
         connection, where = client.connection, client.where(entry.key)

@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from penstock.config.settings import SourceConfig
-    from penstock.core.model import Claim
+    from penstock.core.model import SourceChecksum
 
 AT_ONCE = 32
 """HEAD requests for times at once."""
@@ -360,7 +360,7 @@ class ObjectSource(Generic[C]):
     def reader(self) -> ObjectReader[C]:
         return ObjectReader(self.client, self.credentials)
 
-    def checksum(self, entry: Entry) -> Sequence[Claim]:
+    def checksum(self, entry: Entry) -> Sequence[SourceChecksum]:
         """By HEAD."""
         reader = self.reader()
         try:

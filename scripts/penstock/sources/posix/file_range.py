@@ -19,7 +19,7 @@ from penstock.fs.safe_open import EXHAUSTED
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from penstock.core.model import Claim
+    from penstock.core.model import SourceChecksum
 
 CHANGED = frozenset({errno.ENOENT, errno.ENOTDIR, errno.ELOOP, errno.ENXIO})
 """Errors of a file that was removed or replaced since it was listed."""
@@ -34,7 +34,7 @@ class PosixBody:
 
     __slots__ = ("_at", "_fd", "_key", "_left", "_status")
 
-    claims: Sequence[Claim] = ()
+    checksums: Sequence[SourceChecksum] = ()
     """A file system states no checksums."""
 
     def __init__(self, fd: int, key: str, status: os.stat_result, offset: int, length: int) -> None:

@@ -20,7 +20,7 @@ from penstock.sources.posix.sparse import SparseBody, data_bytes
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
-    from penstock.core.model import Claim, Entry
+    from penstock.core.model import Entry, SourceChecksum
 
 ROOT = os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC
 # O_NONBLOCK: a FIFO that took a file's name meanwhile must not hang the open.
@@ -86,7 +86,7 @@ class PosixReader:
             return SparseBody(fd, key, status, offset, length)
         return PosixBody(fd, key, status, offset, length)
 
-    def whole(self, entry: Entry, buffer: memoryview) -> tuple[memoryview, Sequence[Claim]] | None:
+    def whole(self, entry: Entry, buffer: memoryview) -> tuple[memoryview, Sequence[SourceChecksum]] | None:
         """See `port.WholeReader`. Half the CPU time of `open`, `readinto` and `close`, which limits the copy
         of many small files."""
         fd = self._open(entry.key)

@@ -26,7 +26,7 @@ from penstock.sources.refused_files import RefusedFiles, Remedy
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
 
-    from penstock.core.model import Claim, Entry
+    from penstock.core.model import Entry, SourceChecksum
     from penstock.fs.dir_stat import Looked
     from penstock.fs.tree import Level
 
@@ -237,7 +237,7 @@ class PosixSource:
     def reader(self) -> PosixReader:
         return PosixReader(self._top, follow=self.links == "follow")
 
-    def checksum(self, entry: Entry) -> Sequence[Claim]:  # noqa: ARG002 (the port's shape)
+    def checksum(self, entry: Entry) -> Sequence[SourceChecksum]:  # noqa: ARG002 (the port's shape)
         return ()
 
     def renew(self, credentials: object) -> None:

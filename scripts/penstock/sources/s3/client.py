@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from urllib.parse import urljoin, urlsplit
 
 from penstock.core.errors import ConfigError, FailedError, ObjectError, PenstockError
-from penstock.sources.checksum_headers import s3_claims
+from penstock.sources.checksum_headers import s3_checksums
 from penstock.sources.http.dates import stated_in_metadata
 from penstock.sources.http.endpoint import Endpoint, endpoint, split
 from penstock.sources.http.quoting import quoted, quoted_value
@@ -23,7 +23,7 @@ from penstock.sources.s3.sigv4 import EMPTY_SHA256, Signer
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-    from penstock.core.model import Claim, Entry
+    from penstock.core.model import Entry, SourceChecksum
     from penstock.sources.objects.client import Request
 
 AWS = (".amazonaws.com", ".amazonaws.com.cn")
@@ -146,8 +146,8 @@ class S3Client(ObjectClient):
     def metadata_time(self, headers: Mapping[bytes, bytes]) -> int:
         return stated_in_metadata(headers.get(b"x-amz-meta-mtime", b""))
 
-    def claims(self, headers: Mapping[bytes, bytes], *, whole: bool) -> Sequence[Claim]:
-        return s3_claims(headers, whole=whole)
+    def checksums(self, headers: Mapping[bytes, bytes], *, whole: bool) -> Sequence[SourceChecksum]:
+        return s3_checksums(headers, whole=whole)
 
     def head(self, method: str, path: str, query: str, lines: str) -> bytes:
         """`lines` are further headers, which need no signature."""

@@ -10,14 +10,14 @@ from typing import TYPE_CHECKING
 
 from penstock.core.errors import ExpiredCredentialsError, PenstockError
 from penstock.sources.backoff import asked_for, retry_after
-from penstock.sources.checksum_headers import s3_claims
+from penstock.sources.checksum_headers import s3_checksums
 from penstock.sources.objects.reader import ObjectReader
 from penstock.sources.s3.client import S3Client
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-    from penstock.core.model import Claim, Entry
+    from penstock.core.model import Entry, SourceChecksum
 
 MOST_PARTS = 10_000
 """Parts that S3 lets an upload have."""
@@ -28,14 +28,14 @@ class S3Reader(ObjectReader[S3Client]):
 
     _side: S3Client | None = None
 
-    def _claims(
+    def _checksums(
         self, client: S3Client, entry: Entry, headers: Mapping[bytes, bytes], *, whole: bool
-    ) -> Sequence[Claim]:
-        claims = client.claims(headers, whole=whole)
-        if not whole or not claims or claims[0].kind == "full":
-            return claims
+    ) -> Sequence[SourceChecksum]:
+        checksums = client.checksums(headers, whole=whole)
+        if not whole or not checksums or checksums[0].kind == "full":
+            return checksums
         # Only composites are stated: they can be computed where the size of the parts is known.
-        return s3_claims(headers, whole=True, part_bytes=self._part_bytes(entry, claims[0].parts))
+        return s3_checksums(headers, whole=True, part_bytes=self._part_bytes(entry, checksums[0].parts))
 
     def _part_bytes(self, entry: Entry, parts: int) -> int:
         if self._side is None:

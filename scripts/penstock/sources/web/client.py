@@ -15,7 +15,7 @@ from urllib.parse import SplitResult, urljoin, urlsplit
 
 from penstock.core.errors import FailedError, ObjectError, PenstockError, SourceChangedError
 from penstock.fs.errno_map import printable
-from penstock.sources.checksum_headers import web_claims
+from penstock.sources.checksum_headers import web_checksums
 from penstock.sources.http.connection import Connection
 from penstock.sources.http.dates import stated_time
 from penstock.sources.http.endpoint import endpoint, split, without_user
@@ -28,7 +28,7 @@ from penstock.sources.web.html_answers import encoding_of, is_page, page_name, s
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
-    from penstock.core.model import Claim, Entry
+    from penstock.core.model import Entry, SourceChecksum
     from penstock.sources.objects.client import Request
 
 _PORT = re.compile(r"[^:\]]:[0-9]{1,5}$|\]:[0-9]{1,5}$")
@@ -176,8 +176,8 @@ class WebClient(ObjectClient):
         token = token_of(headers, size)
         return weakened(token) if self._weak else token
 
-    def claims(self, headers: Mapping[bytes, bytes], *, whole: bool) -> Sequence[Claim]:
-        return web_claims(headers, whole=whole)
+    def checksums(self, headers: Mapping[bytes, bytes], *, whole: bool) -> Sequence[SourceChecksum]:
+        return web_checksums(headers, whole=whole)
 
     def request(
         self, method: str, path: str, query: str = "", lines: str = "", room: memoryview | None = None

@@ -17,7 +17,7 @@ import xxhash
 
 from penstock.core.digests import XXH3
 from penstock.core.errors import ObjectError, PreflightError, SourceChangedError, TransientError
-from penstock.core.model import Claim, Listed
+from penstock.core.model import Listed, SourceChecksum
 from penstock.fs.errno_map import printable
 from penstock.sources.decimals import decimal
 from penstock.sources.http.endpoint import without_user
@@ -355,9 +355,9 @@ class WebListing:
                 raise TransientError("the listing ended", where=without_user(url))
         headers = connection.headers
         connection.finish()
-        claim = Claim(XXH3, "read", digest.hexdigest())
+        checksum = SourceChecksum(XXH3, "read", digest.hexdigest())
         token = weakened(token_of(headers, size))
-        return Listed(key, size, token, modified(headers), checksum=str(claim))
+        return Listed(key, size, token, modified(headers), checksum=str(checksum))
 
     def _leads(self, client: WebClient, own: str, url: str) -> bool:
         """Whether a file's own URL leads to this one: then it needs no other."""

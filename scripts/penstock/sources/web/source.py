@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
 
     from penstock.config.settings import SourceConfig
-    from penstock.core.model import Claim, Entry, Listed
+    from penstock.core.model import Entry, Listed, SourceChecksum
     from penstock.sources.web.listing import WebListing
 
 
@@ -137,8 +137,8 @@ class WebSource:
     def reader(self) -> ObjectReader[WebClient]:
         return ObjectReader(self.client, lambda: None)
 
-    def checksum(self, entry: Entry) -> Sequence[Claim]:
-        """The claims of the answer to a HEAD; () where the server refuses it."""
+    def checksum(self, entry: Entry) -> Sequence[SourceChecksum]:
+        """The checksums of the answer to a HEAD; () where the server refuses it."""
         reader = self.reader()
         try:
             return reader.checksum(entry)
