@@ -182,15 +182,15 @@ def _entry(dotted: str, key: Key, beside: Mapping[str, Key]) -> str:
 
 def _storage_options() -> Iterator[str]:
     yield OPTIONS
-    for kind, part in OF_KIND.items():
+    for kind, settings_class in OF_KIND.items():
         urls = ", ".join(
             f"`{scheme}://`" if scheme else "a path" for scheme, of in KINDS.items() if of == kind
         )
-        yield f"\n### {kind}: {urls}\n\n{part.__doc__}\n"
-        if keys := keys_of(part):
+        yield f"\n### {kind}: {urls}\n\n{settings_class.__doc__}\n"
+        if keys := keys_of(settings_class):
             yield "\n| option | values | default | meaning | secret |\n|---|---|---|---|---|\n"
             yield from (_option(name, key) for name, key in keys.items())
-        if secrets := getattr(part, "SECRETS", ()):
+        if secrets := getattr(settings_class, "SECRETS", ()):
             yield "\nWhere the secret comes from, the first that is there:\n\n"
             yield from (f"{number}. {text}\n" for number, text in enumerate(secrets, 1))
     yield OTHERS

@@ -1,4 +1,4 @@
-"""What one command runs in: its log file, stop flag and display, and the link to a workflow above it.
+"""What one command runs in: its log file, stop flag and display, and what ties it to a workflow above.
 
 A step that Snakemake started must not outlive it: an orphan would hold the dataset against the
 rerun. So the workflow hands down, by environment, the processes above (`PENSTOCK_ABOVE`) and a

@@ -55,7 +55,7 @@ class Holder:
         return json.dumps(asdict(self), sort_keys=True).encode() + b"\n"
 
     def describe(self) -> str:
-        """One line, escaped: other accounts hold shares of a link, and write promises."""
+        """One line, escaped: other accounts hold shares of a network link, and write promises."""
         on = f" of cluster {brief(self.cluster)}" if self.cluster else ""
         job = f", SLURM job {brief(self.job)}{on}" if self.job else ""
         run = f"run {brief(self.run)}, " if self.run else ""

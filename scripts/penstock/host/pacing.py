@@ -1,8 +1,8 @@
 """The one limiter: bytes and requests of the source, and metadata operations of the target, at a rate that
 may change at any moment.
 
-The rate of bytes is `engine.limit`, or what the element's share of a link allows. A thread of the workers'
-parent, the one that holds the share, writes its `Allowance` into the memory that they share, whenever it
+The rate of bytes is `engine.limit`, or what the element's share of a network link allows. A thread of the
+workers' parent, the one that holds the share, writes its `Allowance` into the shared memory whenever it
 changes: so nothing that was given back is used on while the parent hangs in a call to a file system. Each
 worker goes by it until `until`; whoever does not hear of a later moment stops there, also when that thread
 itself hangs.
@@ -52,8 +52,8 @@ class Allowance(NamedTuple):
 
 
 class Allowances(Protocol):
-    """An element's share of a link, as its engine sees it: `jobs.bandwidth.share.Share`, which stands above
-    the engine and so cannot be named here."""
+    """An element's share of a network link, as its engine sees it: `jobs.bandwidth.share.Share`, which stands
+    above the engine and so cannot be named here."""
 
     def __call__(self) -> Allowance:
         """What the element may do now. Raises FailedError where there will be no share any more."""

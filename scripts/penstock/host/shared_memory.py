@@ -1,7 +1,8 @@
 """A few pages of memory that the parent and all its workers share: counters, rates, the stores of `pacing`.
 
 Every stream adds to its own slot, so the parent sees bytes move within a large object and nobody needs a
-lock. The parent changes the rates: of the target's metadata operations, and of what a share of a link allows.
+lock. The parent changes the rates: of the target's metadata operations, and of what a share of a network link
+allows.
 """
 
 from __future__ import annotations

@@ -2,7 +2,7 @@
 
 the store asked for less (503, SlowDown)   half, at once, no more than once a second; then the
                                            number climbs again by a quarter every 5 s without
-its share of the link feeds fewer          as many as it feeds, at once
+its share of the network link feeds fewer  as many as it feeds, at once
 CPUs busy                                  stays: more streams would only wait for each other
 CPUs idle, last climb helped               double, up to the most
 CPUs idle, last climb did not help         back to what it was, and hold for 10 s

@@ -92,7 +92,7 @@ class Setup(NamedTuple):
     attempts: int
     """Tries for each row."""
     share: bool = False
-    """Whether bytes and requests go by a share of a link (`host.pacing`), which is in the shared memory;
+    """Whether bytes and requests go by a share of a network link (`host.pacing`), which is in shared memory;
     `limit` is then the most."""
     ops: bool = False
     """Whether metadata operations on the target have a budget; the rate is in the shared memory."""

@@ -1,4 +1,4 @@
-"""Who holds what of a link, for people and programs; and setting its cap."""
+"""Who holds which share of a network link, for people and programs; and setting its cap."""
 
 from __future__ import annotations
 
