@@ -13,7 +13,7 @@ from tests.support.forked import NOBODY, forked
 from penstock.cli.commands import history
 from penstock.core.documents import history_line
 from penstock.core.documents.history_line import Author, HistoryLine, Removal, Repair, RepairCounts, Unpinning
-from penstock.look import past
+from penstock.look import history_lines
 
 if TYPE_CHECKING:
     from penstock.core.documents.catalogue_rows import History
@@ -31,7 +31,7 @@ def append(layout: DatasetLayout, *lines: object) -> None:
 
 
 def test_publications_are_rows_the_newest_first(layout: DatasetLayout) -> None:
-    found = past.history(layout)
+    found = history_lines.history(layout)
     assert [one["event"] for one in found["lines"]] == ["publish", "publish"]
     newest, oldest = found["lines"]
     assert newest["text"].startswith("5 files, ")
@@ -44,7 +44,7 @@ def test_removals_and_pins_that_were_taken_back_are_said_in_words(layout: Datase
     removal = Removal(at="t", dataset="data", release="r", why="no rule keeps it", files=3, bytes=2048)
     unpinned = Unpinning(at="t", dataset="data", release="r", pin="7-c-1", of=7, told="pin 7-c-1: alice")
     append(layout, history_line.to_json(removal), history_line.to_json(unpinned))
-    took, removed = past.history(layout)["lines"][:2]
+    took, removed = history_lines.history(layout)["lines"][:2]
     assert (removed["event"], removed["text"]) == ("remove", "3 files, 2.00 KiB: no rule keeps it")
     assert (took["event"], took["text"]) == ("unpin", "pin 7-c-1: alice")
 
@@ -59,7 +59,7 @@ def test_repairs_and_rollbacks_are_said_in_words(layout: DatasetLayout) -> None:
         "from": "b", "by": "me",
     }  # fmt: skip
     append(layout, history_line.to_json(repair), rollback)
-    back, repaired = past.history(layout)["lines"][:2]
+    back, repaired = history_lines.history(layout)["lines"][:2]
     assert repaired["text"] == "3 files repaired, 1 could not be; 2.00 KiB fetched"
     assert (back["text"], back["release"]) == ("from b", "a")
 
@@ -69,7 +69,7 @@ def test_audits_and_what_was_overruled_are_said_in_words(layout: DatasetLayout) 
     audit = {"event": "audit", "at": "t", "choice": "whole", "status": "FINDINGS", "counts": {"changed": 1}}
     overrule = {"event": "overrule", "at": "t", "why": "a test", "counts": {"changed": 1}}
     layout.audit_history.write_text(f"{json.dumps(audit)}\n{json.dumps(overrule)}\n")
-    overruled, audited = past.audits(layout)["lines"]
+    overruled, audited = history_lines.audits(layout)["lines"]
     assert (audited["known"], audited["text"]) == (True, "whole: FINDINGS (1 changed)")
     assert (overruled["known"], overruled["text"]) == (True, "findings overruled: a test")
 
@@ -81,7 +81,7 @@ def test_every_event_that_this_version_writes_is_known_to_it(
     layout: DatasetLayout, line: HistoryLine
 ) -> None:
     append(layout, history_line.to_json(line))
-    assert all(row["known"] for row in past.history(layout)["lines"])
+    assert all(row["known"] for row in history_lines.history(layout)["lines"])
 
 
 @pytest.mark.parametrize("number", [1, 99])
@@ -91,10 +91,10 @@ def test_an_event_of_a_newer_version_is_shown_by_its_name(layout: DatasetLayout,
         "where": "the moon\x1b[2J", "counts": {"a": 1},
     }  # fmt: skip
     append(layout, line)
-    row = past.history(layout)["lines"][0]
+    row = history_lines.history(layout)["lines"][0]
     assert (row["event"], row["known"], row["release"]) == ("teleport", False, "r")
     assert row["line"] == line
-    shown = text(past.history(layout))
+    shown = text(history_lines.history(layout))
     assert "teleport" in shown
     assert "moon" in shown
     assert "\x1b" not in shown
@@ -102,34 +102,34 @@ def test_an_event_of_a_newer_version_is_shown_by_its_name(layout: DatasetLayout,
 
 def test_a_known_event_of_a_newer_format_is_shown_too(layout: DatasetLayout) -> None:
     append(layout, {"format": 99, "event": "publish", "files": "many", "release": "r", "at": "t"})
-    row = past.history(layout)["lines"][0]
+    row = history_lines.history(layout)["lines"][0]
     assert (row["event"], row["known"], row["text"]) == ("publish", False, "files: many")
 
 
 def test_fields_of_other_types_are_no_traceback(layout: DatasetLayout) -> None:
     append(layout, {"event": ["x"], "at": 7, "release": None, "by": {"a": 1}, "format": "one"}, {})
-    rows = past.history(layout)["lines"]
+    rows = history_lines.history(layout)["lines"]
     assert (rows[0]["event"], rows[1]["event"]) == ("?", "['x']")
-    assert text(past.history(layout))
+    assert text(history_lines.history(layout))
 
 
 def test_damaged_lines_are_counted_and_passed_over(layout: DatasetLayout) -> None:
     append(layout, b'{"event": "pub', b"\xff\xfe", b"[]")
-    found = past.history(layout)
+    found = history_lines.history(layout)
     assert (len(found["lines"]), found["damaged"]) == (2, 3)
     assert "3 damaged lines passed over" in text(found)
 
 
 def test_a_limit_shows_the_newest_lines_and_counts_the_others(layout: DatasetLayout) -> None:
-    shown = text(past.history(layout), 1)
+    shown = text(history_lines.history(layout), 1)
     assert "and 1 earlier line (--all)" in shown
-    assert "earlier" not in text(past.history(layout), 2)
+    assert "earlier" not in text(history_lines.history(layout), 2)
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root can be another account")
 def test_a_reader_is_told_that_the_history_is_the_owners(layout: DatasetLayout) -> None:
-    found = forked(lambda: past.history(layout), uid=NOBODY)
-    assert (found["lines"], found["problem"]) == ([], past.OWNERS_ALONE)
+    found = forked(lambda: history_lines.history(layout), uid=NOBODY)
+    assert (found["lines"], found["problem"]) == ([], history_lines.OWNERS_ALONE)
 
 
 def test_json_has_the_fields_of_each_line(layout: DatasetLayout) -> None:

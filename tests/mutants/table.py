@@ -547,7 +547,7 @@ MUTANTS = (
         "what Snakemake's reading changed is handed on",
         "        if value is not _NOTHING and (same or written.read is _ANYTHING):",
         "        if False:",
-        "tests/config/test_handed_over.py::test_what_came_by_an_anchor_is_looked_up_too",
+        "tests/config/test_parsed_mapping.py::test_what_came_by_an_anchor_is_looked_up_too",
     ),
     Mutant(
         "a value that two readers see in two ways is taken",

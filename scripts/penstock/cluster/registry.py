@@ -75,7 +75,7 @@ def start_together(
     process here: its standard input goes to all of them, and what they print comes from its standard output.
     None where the backend has no other nodes. Raises PreflightError."""
     if config.backend == "slurm":
-        from penstock.cluster.slurm.together import start
+        from penstock.cluster.slurm.multi_node_command import start
 
         return start(config, words, nodes, seconds)
     return None

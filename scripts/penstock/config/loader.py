@@ -22,8 +22,8 @@ from typing import TYPE_CHECKING, NamedTuple
 from penstock.config import (
     description_file,
     fixed_settings,
-    handed_over,
     overlay,
+    parsed_mapping,
     quantities,
     secret_check,
     semantic_checks,
@@ -49,7 +49,7 @@ if TYPE_CHECKING:
 MAX_LISTED = 20
 """Problems that one message lists."""
 _BY_OPTION = -2
-_PLACES = {overlay.LAID_OVER: "--config", handed_over.UNWRITTEN: "", _BY_OPTION: "--backend"}
+_PLACES = {overlay.LAID_OVER: "--config", parsed_mapping.UNWRITTEN: "", _BY_OPTION: "--backend"}
 """What stands in messages in place of a line, for values of no file."""
 
 
@@ -74,7 +74,7 @@ def load_text(text: str, path: Path | str) -> Config:
         document = strict_yaml.parse(text, unclear)
     except StrictYamlError as error:
         raise _unreadable(file, error) from error
-    document = YamlDocument(document.value, {(): handed_over.UNWRITTEN})
+    document = YamlDocument(document.value, {(): parsed_mapping.UNWRITTEN})
     document.content = text.encode()
     return _checked(file, document, unclear, None)
 

@@ -13,7 +13,7 @@ from penstock.core.errors import ConfigError, FindingsError, PenstockError, Pref
 from penstock.core.grades import EVIDENCE_GRADES, SOURCE_GRADES
 from penstock.core.layout import SIGNATURE
 from penstock.dataset import gate, release_signature, verdicts
-from penstock.look import past
+from penstock.look import history_lines
 from penstock.look.reading import Folder
 from penstock.look.releases import release_row
 from penstock.target import dataset_folders
@@ -54,7 +54,7 @@ def shown(
             manifests = _manifests(folder, layout, read)
     except OSError as error:
         raise unreadable(layout, error) from None
-    lines = past.history(layout)
+    lines = history_lines.history(layout)
     stored, verdict = read.judgement.stored, read.judgement.verdict
     findings = read.row["findings"]
     since = verdicts.read_since(verdict, stored.seal) if stored else None
@@ -75,7 +75,7 @@ def shown(
         "verdict": verdict_document.VERDICT.to_json(verdict) if verdict else None,
         "advice": verdicts.advice(layout.dataset, findings) if findings else "",
         "history": _of(lines["lines"], name),
-        "audits": _of(past.audits(layout)["lines"], name),
+        "audits": _of(history_lines.audits(layout)["lines"], name),
     }
 
 
@@ -131,7 +131,7 @@ def unreadable(layout: DatasetLayout, error: OSError) -> ConfigError | Preflight
 
 
 def _in_history(lines: Sequence[HistoryRow], release: str, digest: str, problem: str) -> str:
-    if problem == past.OWNERS_ALONE:
+    if problem == history_lines.OWNERS_ALONE:
         return "unreadable"
     for one in lines:
         if one["event"] == "publish" and one["release"] == release:

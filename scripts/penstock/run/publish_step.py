@@ -29,7 +29,7 @@ from penstock.dataset import (
     verdicts,
 )
 from penstock.engine.records import journal
-from penstock.extras import beside as description
+from penstock.extras import release_description as description
 from penstock.fs import clock
 from penstock.fs.errno_map import storage_error
 from penstock.host.job_environment import host_name

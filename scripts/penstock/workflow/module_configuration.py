@@ -6,7 +6,7 @@
 | the outer workflow's whole configuration, of several | a file made of the values          | penstock's  |
 | a part of it, as `config["penstock"]`, or any other  | a file made of the values          | the outer's |
 
-Snakemake hands values over, which its reading of YAML may have changed: `config.handed_over` says what of
+Snakemake hands values over, which its reading of YAML may have changed: `config.parsed_mapping` says what of
 that is refused.
 """
 
@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import yaml
 
-from penstock.config import handed_over, loader, overlay
+from penstock.config import loader, overlay, parsed_mapping
 from penstock.core.errors import ConfigError
 from penstock.workflow import workflow_values
 
@@ -59,19 +59,19 @@ def base(given: ModuleInput, words: Sequence[str]) -> tuple[loader.BaseConfigura
 
 
 def _made(
-    given: ModuleInput, values: Mapping[object, object], texts: Sequence[handed_over.ConfigText]
+    given: ModuleInput, values: Mapping[object, object], texts: Sequence[parsed_mapping.ConfigText]
 ) -> loader.BaseConfiguration:
-    document, unclear = handed_over.document(values, texts)
+    document, unclear = parsed_mapping.document(values, texts)
     return loader.BaseConfiguration(f"of module {given.name}", None, document, unclear)
 
 
-def _texts(files: Sequence[str | Path]) -> Iterator[handed_over.ConfigText]:
+def _texts(files: Sequence[str | Path]) -> Iterator[parsed_mapping.ConfigText]:
     for file in files:
         try:
             text = Path(file).read_text(encoding="utf-8")
         except (OSError, ValueError):
             text = ""  # Snakemake has read it; what it has read counts
-        yield handed_over.ConfigText(str(file), text)
+        yield parsed_mapping.ConfigText(str(file), text)
 
 
 def _read(text: str) -> object:

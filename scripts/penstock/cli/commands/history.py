@@ -38,9 +38,9 @@ def arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(parsed: argparse.Namespace, session: Session) -> int:
     """Newest first."""
-    from penstock.look import past
+    from penstock.look import history_lines
 
-    history = past.history(target_datasets.chosen(parsed, session).only(parsed.name))
+    history = history_lines.history(target_datasets.chosen(parsed, session).only(parsed.name))
     session.receipt({"datasets": {history["dataset"]: history}})
     rows = ({"dataset": history["dataset"], **row["line"]} for row in history["lines"])
     limit = None if parsed.all else flags.SHOWN_ROWS

@@ -6,7 +6,7 @@ import contextlib
 from typing import TYPE_CHECKING
 
 from penstock.cluster.port import Accounted
-from penstock.cluster.slurm.shown import job_rows
+from penstock.cluster.slurm.answer_lines import job_rows
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from penstock.cluster.slurm.accounting import USAGE_FIELDS, read_usage
+from penstock.cluster.slurm.answer_lines import job_rows
 from penstock.cluster.slurm.client import CommandOutput, ask, call, problem, require
 from penstock.cluster.slurm.controller_room import QueuedJob
 from penstock.cluster.slurm.facts import Facts, JobSeen, JobTrial, SlurmSettings
@@ -26,7 +27,6 @@ from penstock.cluster.slurm.job_states import (
     wait_status,
 )
 from penstock.cluster.slurm.nodes import read_nodes
-from penstock.cluster.slurm.shown import job_rows
 from penstock.cluster.slurm.site_answers import (
     ASSOCIATION_FIELDS,
     QOS_FIELDS,

@@ -7,7 +7,7 @@ import signal as signals
 from typing import TYPE_CHECKING, NamedTuple
 
 from penstock.cluster.port import Cause, State, Status
-from penstock.cluster.slurm.shown import job_rows
+from penstock.cluster.slurm.answer_lines import job_rows
 from penstock.cluster.slurm.submission import expanded
 
 if TYPE_CHECKING:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from typing import TYPE_CHECKING, NamedTuple
 
-from penstock.cluster.slurm.shown import fields
+from penstock.cluster.slurm.answer_lines import fields
 from penstock.core import cpu_lists
 
 if TYPE_CHECKING:

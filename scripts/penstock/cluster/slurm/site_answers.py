@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from penstock.cluster.slurm.accounting import read_time
+from penstock.cluster.slurm.answer_lines import fields
 from penstock.cluster.slurm.facts import Association, Partition, Qos
-from penstock.cluster.slurm.shown import fields
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 import yaml
 
-from penstock.config import handed_over, loader, overlay
+from penstock.config import loader, overlay, parsed_mapping
 from penstock.core.errors import ConfigError
 
 MINIMAL = {"target": {"root": "/scratch"}, "datasets": {"d": {"source": "s3://b/p/"}}}
@@ -16,7 +16,7 @@ MINIMAL = {"target": {"root": "/scratch"}, "datasets": {"d": {"source": "s3://b/
 def _compose(text: str) -> Any:
     """What becomes of a section `mine` of a file with this text, as Snakemake reads it."""
     values = yaml.load(text, Loader=yaml.FullLoader)["mine"]
-    document, unclear = handed_over.document(values, [handed_over.ConfigText("outer.yaml", text)])
+    document, unclear = parsed_mapping.document(values, [parsed_mapping.ConfigText("outer.yaml", text)])
     base = loader.BaseConfiguration("of module mine", None, document, unclear)
     return loader.compose(base, overlay.Values({}, {}), "made")
 
@@ -80,7 +80,7 @@ def test_what_program_code_made_is_refused_unless_it_is_plain() -> None:
     for _ in range(40):
         deep = [deep]
     for value in (object(), {1, 2}, b"x", float("nan"), deep, "\ud800"):
-        document, unclear = handed_over.document({**MINIMAL, "cluster": {"partition": value}}, [])
+        document, unclear = parsed_mapping.document({**MINIMAL, "cluster": {"partition": value}}, [])
         with pytest.raises(ConfigError, match=r"cluster\.partition"):
             loader.compose(
                 loader.BaseConfiguration("x", None, document, unclear), overlay.Values({}, {}), "made"
