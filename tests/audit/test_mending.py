@@ -24,7 +24,7 @@ from penstock.dataset import gate, history, pins, verdicts
 from penstock.jobs.ownership.dataset_hold import lock_of
 from penstock.jobs.sample_draw import drawn
 from penstock.keep.audit import audit_step
-from penstock.keep.repair import mending
+from penstock.keep.repair import gate_repair
 from penstock.target import cross_account_files
 
 if TYPE_CHECKING:
@@ -35,7 +35,7 @@ if TYPE_CHECKING:
     from penstock.dataset.context import Context
 
 COUNT = int(os.environ.get("PENSTOCK_TEST_MENDED", "2000"))
-WHOLE = mending.Wish(choice=AuditSelection())
+WHOLE = gate_repair.Wish(choice=AuditSelection())
 
 
 @pytest.fixture
@@ -78,7 +78,7 @@ def test_what_a_purge_took_is_fetched_alone_and_the_gate_opens(fetched: tuple[Co
     gone(data, *lost)
     flip(data / "d2/f002", 100)
     since = len(server.requests())
-    result = mending.run(context, "data", WHOLE)
+    result = gate_repair.run(context, "data", WHOLE)
     assert gets(server, since) == [*lost[:2], "d2/f002", lost[2]]
     assert (result["status"], result["repaired"], result["files"]) == ("REPAIRED", 4, 60)
     assert shown(data) == before
@@ -89,7 +89,7 @@ def test_what_a_purge_took_is_fetched_alone_and_the_gate_opens(fetched: tuple[Co
     # What was repaired is not looked at by the next repair.
     flip(data / "d3/f003", 100)
     since = len(server.requests())
-    assert mending.run(context, "data", WHOLE)["repaired"] == 1
+    assert gate_repair.run(context, "data", WHOLE)["repaired"] == 1
     assert gets(server, since) == ["d3/f003"]
     assert history.lines(context.layout("data")).__next__().event == "repair"
 
@@ -98,7 +98,7 @@ def test_a_whole_release_costs_a_look_and_leaves_no_audit(fetched: tuple[Context
     context, server = fetched
     layout = context.layout("data")
     since = len(server.requests())
-    result = mending.run(context, "data")
+    result = gate_repair.run(context, "data")
     assert (result["status"], result["read"], result["promise"]) == (
         "WHOLE", 60, "one damaged file is found with a probability of 100.00%, 1 or more with at least 95%"
     )  # fmt: skip
@@ -109,7 +109,7 @@ def test_a_whole_release_costs_a_look_and_leaves_no_audit(fetched: tuple[Context
 
 def test_the_sample_states_what_it_can_miss(fetched: tuple[Context, S3Server]) -> None:
     context, _ = fetched
-    result = mending.run(context, "data", mending.Wish(choice=AuditSelection("sample", 0.2, "seed")))
+    result = gate_repair.run(context, "data", gate_repair.Wish(choice=AuditSelection("sample", 0.2, "seed")))
     assert result["read"] < 60
     assert result["promise"].startswith("one damaged file is found with a probability of 20.00%")
 
@@ -119,23 +119,23 @@ def test_the_sample_states_what_it_can_miss(fetched: tuple[Context, S3Server]) -
     [(10, 1000, 1.0), (100_000, 1 << 30, 0.01), (1000, 400 << 30, 0.01), (0, 0, 1.0)],
 )
 def test_the_default_sample_is_as_large_as_is_read_in_seconds(files: int, size: int, share: float) -> None:
-    assert mending.sample_fraction(PLAIN._replace(files=files, bytes=size)) == pytest.approx(share)
+    assert gate_repair.sample_fraction(PLAIN._replace(files=files, bytes=size)) == pytest.approx(share)
 
 
 def test_a_file_of_another_time_is_read_and_never_touched(fetched: tuple[Context, S3Server]) -> None:
     """One has the published bytes, one has others of the same size."""
     context, server = fetched
     data = data_of(context)
-    nothing = mending.Wish(choice=AuditSelection("sample", 1e-9, "seed"))
+    nothing = gate_repair.Wish(choice=AuditSelection("sample", 1e-9, "seed"))
     os.utime(data / "d3/f003", ns=(5, 5))
-    result = mending.run(context, "data", nothing)
+    result = gate_repair.run(context, "data", nothing)
     assert (result["status"], result["touched"], result["read"]) == ("WHOLE", 1, 1)
     assert (data / "d3/f003").stat().st_mtime_ns == 5
     before = (data / "d4/f004").read_bytes()
     flip(data / "d4/f004", 100)
     os.utime(data / "d4/f004", ns=(6, 6))
     since = len(server.requests())
-    result = mending.run(context, "data", nothing)
+    result = gate_repair.run(context, "data", nothing)
     assert (result["status"], result["touched"], result["repaired"]) == ("REPAIRED", 2, 1)
     assert gets(server, since) == ["d4/f004"]
     assert (data / "d4/f004").read_bytes() == before
@@ -150,7 +150,7 @@ def test_more_touched_files_than_a_look_reads_keep_the_gate_closed(
     for path in ("d3/f003", "d4/f004"):
         os.utime(data_of(context) / path, ns=(5, 5))
     with pytest.raises(FindingsError, match=r"2 files of 3\.91 KiB have other modification times"):
-        mending.run(context, "data")
+        gate_repair.run(context, "data")
 
 
 def test_what_changed_at_the_source_is_refused_and_the_gate_stays_closed(
@@ -162,7 +162,7 @@ def test_what_changed_at_the_source_is_refused_and_the_gate_stays_closed(
     gone(data, "d0/f000", "d1/f001")
     (tmp_path / "source/d0/f000").write_bytes(b"another version")
     with pytest.raises(FindingsError, match="could not be repaired") as error:
-        mending.run(context, "data", WHOLE)
+        gate_repair.run(context, "data", WHOLE)
     assert "d0/f000" in error.value.why
     assert "changed" in error.value.why
     del before["d0/f000"]
@@ -176,7 +176,7 @@ def test_findings_of_an_earlier_audit_are_repaired_too(fetched: tuple[Context, S
     flip(data_of(context) / "d5/f005", 100)
     assert audit_step.run(context, "data")["status"] == "FINDINGS"
     # This look reads nothing, and finds nothing.
-    result = mending.run(context, "data", mending.Wish(choice=AuditSelection("sample", 1e-9, "seed")))
+    result = gate_repair.run(context, "data", gate_repair.Wish(choice=AuditSelection("sample", 1e-9, "seed")))
     assert (result["status"], result["repaired"]) == ("REPAIRED", 1)
     assert audit_step.run(context, "data")["status"] == "PASSED"
 
@@ -190,11 +190,11 @@ def test_nothing_is_repaired_under_a_reader_that_pinned_the_release(
     gone(data, "d0/f000")
     since = len(server.requests())
     with pytest.raises(FindingsError, match="not repaired while others read it") as error:
-        mending.run(context, "data", WHOLE)
+        gate_repair.run(context, "data", WHOLE)
     assert pin.name in error.value.why
     assert not gets(server, since)
     cross_account_files.withdraw(layout.pins, pin.name)
-    assert mending.run(context, "data", WHOLE)["status"] == "REPAIRED"
+    assert gate_repair.run(context, "data", WHOLE)["status"] == "REPAIRED"
 
 
 def test_the_pin_of_this_very_reader_is_no_obstacle(fetched: tuple[Context, S3Server]) -> None:
@@ -202,7 +202,7 @@ def test_the_pin_of_this_very_reader_is_no_obstacle(fetched: tuple[Context, S3Se
     layout = context.layout("data")
     pins.pinned(layout, lambda: gate.passed(layout))
     gone(data_of(context), "d0/f000")
-    assert mending.run(context, "data", WHOLE)["status"] == "REPAIRED"
+    assert gate_repair.run(context, "data", WHOLE)["status"] == "REPAIRED"
 
 
 def test_one_look_at_a_time_and_others_wait_for_it(fetched: tuple[Context, S3Server]) -> None:
@@ -214,8 +214,8 @@ def test_one_look_at_a_time_and_others_wait_for_it(fetched: tuple[Context, S3Ser
     results: list[MendResult] = []
     with lock_of(context, layout, release, "gate", "gate.lock"):
         with pytest.raises(LockedError):
-            mending.run(context, "data", replace(WHOLE, patience=0.0))
-        waiting = threading.Thread(target=lambda: results.append(mending.run(context, "data", WHOLE)))
+            gate_repair.run(context, "data", replace(WHOLE, patience=0.0))
+        waiting = threading.Thread(target=lambda: results.append(gate_repair.run(context, "data", WHOLE)))
         waiting.start()
         while not any("waiting" in str(one) for one in list(_events(context))):
             assert waiting.is_alive()
@@ -240,11 +240,11 @@ def test_another_account_gets_4_and_the_owners_command(
     os.chown(context.layout("data").folder, 12345, -1)
     target = replace(context.config.target, owners=("0", "12345"))
     context.config = replace(context.config, target=target)
-    assert mending.run(context, "data")["promise"].startswith("no file was read")
+    assert gate_repair.run(context, "data")["promise"].startswith("no file was read")
     gone(data, "d0/f000")
     since = len(server.requests())
     with pytest.raises(FindingsError, match=r"not as it was published|not whole") as error:
-        mending.run(context, "data")
+        gate_repair.run(context, "data")
     assert "runs `penstock gate data --mend`" in error.value.hint
     assert not (data / "d0/f000").exists()
     assert not server.requests()[since:]
@@ -286,7 +286,7 @@ def test_a_twentieth_of_the_files_and_three_sampled_bytes(tmp_path: Path) -> Non
             gone(data, name)
         for name in flipped:
             flip(data / name, dice.randrange(4000))
-        result = mending.run(context, "data", mending.Wish(choice=choice))
+        result = gate_repair.run(context, "data", gate_repair.Wish(choice=choice))
         assert (result["status"], result["repaired"]) == ("REPAIRED", len(lost) + 3)
         sizes = {name: 4000 + i % 97 for i, name in enumerate(names)}
         assert result["fetched_bytes"] == sum(sizes[name] for name in [*lost, *flipped])
@@ -305,7 +305,7 @@ def test_text_manifests_that_a_purge_took_are_made_again(tmp_path: Path) -> None
         with writable(folder):
             for name in names:
                 (folder / name).unlink()
-        result = mending.run(context, "data")
+        result = gate_repair.run(context, "data")
         assert (result["status"], result["repaired"], result["fetched_bytes"]) == ("REPAIRED", 2, 0)
         assert {n: ((folder / n).read_bytes(), (folder / n).stat().st_mode) for n in names} == before
         assert folder.stat().st_mode == mode
@@ -315,14 +315,14 @@ def test_text_manifests_that_a_purge_took_are_made_again(tmp_path: Path) -> None
             (folder / "manifest.parquet").chmod(0o600)
             (folder / "manifest.parquet").write_bytes(b"PAR1PAR1")
         with pytest.raises(FindingsError, match=r"manifest or the seal is damaged|no finished audit"):
-            mending.run(context, "data")
+            gate_repair.run(context, "data")
         assert not (folder / names[0]).exists()
 
 
 def test_publishing_meanwhile_is_no_obstacle(tmp_path: Path) -> None:
     source = tree(tmp_path / "source", {"a": b"a", "b": b"b"})
     with published(tmp_path, source) as context:
-        first = mending.run(context, "data")["release"]
+        first = gate_repair.run(context, "data")["release"]
         tree(source, {"c": b"c"})
         publish(context)
-        assert mending.run(context, "data")["release"] != first
+        assert gate_repair.run(context, "data")["release"] != first

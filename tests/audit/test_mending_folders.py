@@ -20,7 +20,7 @@ from penstock.core.audit_selection import AuditSelection
 from penstock.core.errors import FindingsError, PreflightError
 from penstock.dataset import gate
 from penstock.keep.audit import audit_plan, audit_step
-from penstock.keep.repair import mending, repair_step
+from penstock.keep.repair import gate_repair, repair_step
 from penstock.keep.repair.published_files import mender_of
 from penstock.target import tree_removal
 
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
 FILES = {"a/one": b"one", "a/b/two": b"2" * 5000, "c/three": b"three", "top": b"top"}
-WHOLE = mending.Wish(choice=AuditSelection())
+WHOLE = gate_repair.Wish(choice=AuditSelection())
 NOTHING = AuditSelection("sample", 1e-9, "seed")
 """A sample so small that no file is in it."""
 ACCOUNT = 2004
@@ -52,7 +52,7 @@ def test_a_purge_that_took_all_files_and_then_the_empty_folders_is_made_good(tmp
         with writable(data.parent):
             tree_removal.remove_tree(data)
         if by == "mend":
-            result = mending.run(context, "data")
+            result = gate_repair.run(context, "data")
             assert (result["status"], result["fetched_bytes"]) == ("REPAIRED", sum(map(len, FILES.values())))
         else:
             counts = audit_step.run(context, "data")["counts"]
@@ -75,7 +75,7 @@ def test_a_link_in_the_place_of_the_data_folder_is_refused_and_never_followed(tm
         before = shown(elsewhere)
         for repaired in (
             lambda: repair_step.run(context, "data"),
-            lambda: mending.run(context, "data", WHOLE),
+            lambda: gate_repair.run(context, "data", WHOLE),
         ):
             with pytest.raises(FindingsError, match="something else stands in the place"):
                 repaired()
@@ -83,7 +83,7 @@ def test_a_link_in_the_place_of_the_data_folder_is_refused_and_never_followed(tm
         with writable(data.parent), writable(data):
             data.unlink()
             elsewhere.rename(data)
-        assert mending.run(context, "data", WHOLE)["status"] == "REPAIRED"
+        assert gate_repair.run(context, "data", WHOLE)["status"] == "REPAIRED"
         assert (data / "top").read_bytes() == b"top"
 
 
@@ -134,7 +134,7 @@ def test_a_folder_that_could_not_be_read_is_opened_and_what_lies_below_it_is_rea
             assert (result["status"], result["fetched_bytes"]) == ("REPAIRED", 3 + 5000)
             assert shown(data) == before
             (data / "a").chmod(0)
-            assert mending.run(context, "data", mending.Wish(choice=NOTHING))["status"] == "REPAIRED"
+            assert gate_repair.run(context, "data", gate_repair.Wish(choice=NOTHING))["status"] == "REPAIRED"
             assert shown(data) == before
 
     forked(work, uid=ACCOUNT)
@@ -146,7 +146,7 @@ def test_a_purge_that_took_the_state_does_not_keep_a_release_from_being_repaired
         shutil.rmtree(layout.state)
         with writable(data):
             (data / "top").unlink()
-        assert mending.run(context, "data", WHOLE)["status"] == "REPAIRED"
+        assert gate_repair.run(context, "data", WHOLE)["status"] == "REPAIRED"
         assert (data / "top").read_bytes() == b"top"
         assert stat.S_IMODE(layout.state.stat().st_mode) == 0o700
 
@@ -164,7 +164,7 @@ def test_a_state_root_that_is_not_mounted_ends_the_command_and_nothing_is_made_t
         (away / "data").mkdir(parents=True)
         layout.state.rename(away / "data" / layout.state.name)
         state.mkdir()
-        for work in (audit_step.run, mending.run):
+        for work in (audit_step.run, gate_repair.run):
             with pytest.raises(PreflightError, match="the dataset's state is missing"):
                 work(context, "data")
         assert not list(state.iterdir())

@@ -11,13 +11,13 @@ from tests.support.staging_runs import tree
 from penstock.core.audit_selection import AuditSelection
 from penstock.dataset import gate
 from penstock.keep.audit import audit_step
-from penstock.keep.repair import mending
+from penstock.keep.repair import gate_repair
 from penstock.target import cross_account_files
 
 if TYPE_CHECKING:
     from pathlib import Path
 
-WHOLE = mending.Wish(choice=AuditSelection())
+WHOLE = gate_repair.Wish(choice=AuditSelection())
 FILES = {"same": b"s" * 5000, "too": b"t" * 5000}
 
 
@@ -35,7 +35,7 @@ def test_a_file_that_a_pinned_release_shares_is_not_replaced_under_its_readers(t
         pin = pinned_by_another(context, look)
         flip(current / "same", 100)
         rotten = (read / "same").stat().st_ino
-        result = mending.run(context, "data", WHOLE)
+        result = gate_repair.run(context, "data", WHOLE)
         assert (result["status"], result["repaired"]) == ("REPAIRED", 1)
         assert result["also_repaired"] == {free.parent.name: 1}
         assert result["also_in"] == {read.parent.name: 1}
@@ -46,7 +46,7 @@ def test_a_file_that_a_pinned_release_shares_is_not_replaced_under_its_readers(t
         assert warned
         cross_account_files.withdraw(layout.pins, pin.name)
         flip(current / "too", 100)
-        assert mending.run(context, "data", WHOLE)["also_repaired"] == {
+        assert gate_repair.run(context, "data", WHOLE)["also_repaired"] == {
             free.parent.name: 1, read.parent.name: 1
         }  # fmt: skip
         assert audit_step.run(context, "data", audit_step.AuditRequest(read.parent.name))["counts"] == {

@@ -17,7 +17,7 @@ from penstock.core.errors import ConfigError, PreflightError
 from penstock.core.layout import RunLayout
 from penstock.doctor import preflight_step
 from penstock.doctor.preflight.bandwidth import judged
-from penstock.jobs.array_runner import element_command
+from penstock.jobs.arrays.array_runner import element_command
 from penstock.jobs.bandwidth import cap_file
 from penstock.jobs.bandwidth.cap_file import Cap, render
 from penstock.jobs.bandwidth.overview import HolderShare, Overview, overview, set_cap

@@ -26,7 +26,7 @@ from tests.support.whole_way import go
 
 from penstock.config.settings import BandwidthConfig, EngineConfig, PlanConfig, SourceConfig
 from penstock.dataset import run_store
-from penstock.jobs.array_runner import element_command
+from penstock.jobs.arrays.array_runner import element_command
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator

@@ -23,7 +23,7 @@ from penstock.dataset import run_store
 from penstock.dataset.context import Stop
 from penstock.fs import durable
 from penstock.fs.owners import account
-from penstock.jobs.element import run_element
+from penstock.jobs.elements.element import run_element
 from penstock.keep.audit import audit_step
 from penstock.keep.repair import repair_step
 from penstock.run import publish_step

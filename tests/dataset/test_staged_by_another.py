@@ -22,7 +22,7 @@ from penstock.cli.main import main
 from penstock.config.settings import PermissionsConfig
 from penstock.core.errors import PenstockError
 from penstock.core.layout import DatasetLayout
-from penstock.dataset import under_way
+from penstock.dataset import staging_notice
 from penstock.host import job_environment
 from penstock.host.job_environment import JobEnvironment
 from penstock.jobs import cancellation
@@ -210,7 +210,7 @@ def test_what_shows_no_sign_of_life_is_said_so_and_not_waited_for(place: Path) -
 
 def test_a_submitted_controller_is_named_while_it_waits(place: Path) -> None:
     owner_does(place, lambda context: dataset_folders.prepare(context.layout(NAME)))
-    owner_does(place, lambda context: under_way.submitted(context.layout(NAME), "4711", "west"))
+    owner_does(place, lambda context: staging_notice.submitted(context.layout(NAME), "4711", "west"))
     at = time.time() - 3600
     os.utime(notice(place), (at, at))  # it waits for an hour by now
     code, text = reader_gets(place, "gate", NAME)
@@ -223,7 +223,7 @@ def test_a_submitted_controller_is_named_while_it_waits(place: Path) -> None:
 
 def test_a_submission_does_not_replace_what_is_at_work(place: Path) -> None:
     owner_does(place, lists)
-    owner_does(place, lambda context: under_way.submitted(context.layout(NAME), "4712", "west"))
+    owner_does(place, lambda context: staging_notice.submitted(context.layout(NAME), "4712", "west"))
     assert WAIT in reader_gets(place, "gate", NAME)[1]
 
 

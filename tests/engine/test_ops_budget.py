@@ -27,7 +27,7 @@ from penstock.core.layout import DatasetLayout
 from penstock.dataset import holder as holders
 from penstock.dataset import run_store
 from penstock.engine.copy_shard import copy_shard
-from penstock.jobs.array_runner import element_command
+from penstock.jobs.arrays.array_runner import element_command
 from penstock.jobs.ownership import ops_share, promises
 from penstock.jobs.ownership.ops_share import EVERY, SEEN, OpsShare, holders_of
 from penstock.keep.audit import audit_step

@@ -21,13 +21,13 @@ from tests.support.staging_runs import tree
 from penstock.config.settings import PermissionsConfig
 from penstock.core.errors import ConfigError, FindingsError, NewerFormatError, PreflightError
 from penstock.core.layout import DatasetLayout
-from penstock.look import compared
+from penstock.look import release_comparison
 
 if TYPE_CHECKING:
     from collections.abc import Callable
     from pathlib import Path
 
-    from penstock.look.compared import Compared
+    from penstock.look.release_comparison import Compared
 
 
 def counts(got: Compared) -> dict[str, int]:
@@ -37,7 +37,7 @@ def counts(got: Compared) -> dict[str, int]:
 
 def test_two_releases_are_compared_by_what_they_hold(layout: DatasetLayout) -> None:
     current, other = names(layout)
-    got = compared.releases(layout, other, None)
+    got = release_comparison.releases(layout, other, None)
     assert (got.result["before"], got.result["after"], got.result["equal"]) == (other, current, False)
     with got.difference as found:
         rows = {kind: list(found.rows(kind)) for kind in ("changed", "renamed", "removed", "added")}
@@ -47,7 +47,7 @@ def test_two_releases_are_compared_by_what_they_hold(layout: DatasetLayout) -> N
     assert [(one.path, one.bytes) for one in rows["added"]] == [(b"came", 78)]
     assert got.result["counts"]["unchanged"] == (2, 5300, 5300)
     assert got.result["permissions"] == ""
-    same = compared.releases(layout, current, current)
+    same = release_comparison.releases(layout, current, current)
     assert same.result["equal"]
     assert counts(same) == {"unchanged": len(AFTER)}
 
@@ -116,7 +116,7 @@ def test_other_permissions_are_one_line_and_no_difference(layout: DatasetLayout)
         return {**raw, "permissions": {**raw["permissions"], **changes}}
 
     rewrite(layout.release(current) / "release.json", change)
-    told = compared.releases(layout, other, current).result["permissions"]
+    told = release_comparison.releases(layout, other, current).result["permissions"]
     assert told == f"files 0444 -> 0440, group {os.getegid()} -> ml, ACL" or told.endswith("-> ml, ACL")
     done = penstock("diff", "data", other, current, "--root", str(layout.root), cwd=layout.root)
     assert "  permissions differ: files 0444 -> 0440" in done.stdout
@@ -149,21 +149,21 @@ def test_a_release_that_is_damaged_is_not_compared(
     layout.release(other).chmod(0o755)
     breaks(layout.release(other))
     with pytest.raises(FindingsError, match="cannot be compared"):
-        compared.releases(layout, other, current)
+        release_comparison.releases(layout, other, current)
 
 
 def test_a_newer_release_is_refused_by_name(layout: DatasetLayout) -> None:
     current, other = names(layout)
     rewrite(layout.release(other) / "release.json", lambda raw: {**raw, "format": 999})
     with pytest.raises(NewerFormatError):
-        compared.releases(layout, other, current)
+        release_comparison.releases(layout, other, current)
 
 
 def test_what_is_not_there_is_a_usage_error(layout: DatasetLayout) -> None:
     with pytest.raises(ConfigError):
-        compared.releases(layout, "never", None)
+        release_comparison.releases(layout, "never", None)
     with pytest.raises(ConfigError):
-        compared.releases(DatasetLayout(layout.root, "never"), "a", "b")
+        release_comparison.releases(DatasetLayout(layout.root, "never"), "a", "b")
     for words in (("data", "a", "--source"), ("data",), (), ("data", "a", "b", "--source")):
         done = penstock("diff", *words, "--root", str(layout.root), cwd=layout.root)
         assert done.returncode == 2, done
@@ -173,11 +173,14 @@ def test_what_is_not_there_is_a_usage_error(layout: DatasetLayout) -> None:
 def test_a_reader_compares_and_writes_nothing(layout: DatasetLayout) -> None:
     current, other = names(layout)
     before = snapshot(layout.root)
-    assert forked(lambda: counts(compared.releases(layout, other, current)), uid=NOBODY)["changed"] == 1
+    assert (
+        forked(lambda: counts(release_comparison.releases(layout, other, current)), uid=NOBODY)["changed"]
+        == 1
+    )
     assert snapshot(layout.root) == before
     layout.release(other).chmod(0o700)
     with pytest.raises(PreflightError):
-        forked(lambda: compared.releases(layout, other, current), uid=NOBODY)
+        forked(lambda: release_comparison.releases(layout, other, current), uid=NOBODY)
 
 
 def test_a_release_is_compared_with_its_source_now_and_nothing_is_written(
@@ -187,13 +190,13 @@ def test_a_release_is_compared_with_its_source_now_and_nothing_is_written(
     shutil.copytree(original / "source", tmp_path / "source", copy_function=shutil.copy2)
     with published(tmp_path, tmp_path / "source") as context:
         before = snapshot(tmp_path / "target")
-        same = compared.with_source(context, "data", None)
+        same = release_comparison.with_source(context, "data", None)
         assert same.result["equal"]
         assert counts(same) == {"unchanged": len(AFTER)}
         (tmp_path / "source/same/a").rename(tmp_path / "source/same/c")
         (tmp_path / "source/changed").write_bytes(b"again")
         tree(tmp_path / "source", {"more": b"more"})
-        got = compared.with_source(context, "data", None)
+        got = release_comparison.with_source(context, "data", None)
         assert got.result["source"] == [f"file://{tmp_path}/source"]
         assert counts(got) == {"unchanged": 3, "changed": 1, "removed": 1, "added": 2}
         assert snapshot(tmp_path / "target") == before
@@ -207,7 +210,7 @@ def test_a_rename_in_a_bucket_is_proven_by_its_etag(tmp_path: Path) -> None:
             (server.root / "gone").unlink()
             tree(server.root, {name: AFTER[name] for name in ("changed", "came", "moved/to")})
             before = len(server.requests())
-            got = compared.with_source(context, "data", None)
+            got = release_comparison.with_source(context, "data", None)
             assert counts(got) == {"unchanged": 2, "changed": 1, "renamed": 1, "removed": 1, "added": 1}
             assert {one.method for one in server.requests()[before:] if "list" not in one.query} <= {
                 "HEAD",

@@ -19,7 +19,7 @@ from penstock.core.documents.catalogue_rows import DiffRow
 from penstock.core.documents.seal import SealedSource
 from penstock.core.errors import FailedError
 from penstock.core.layout import DatasetLayout
-from penstock.look import compared, renames
+from penstock.look import release_comparison, renames
 from penstock.look.difference import LISTED, ManifestDifference
 from penstock.look.judges import ByDigest, ByToken
 from penstock.tables import spilled_rows
@@ -150,7 +150,7 @@ def test_how_two_digests_compare(
     layout = DatasetLayout(tmp_path, "data")
     for name, (size, digest, digests) in (("a", one), ("b", two)):
         release(layout, name, [record("x", size, digest, digests=digests), record("y", 1, "xxh3_128:00")])
-    with compared.releases(layout, "a", "b").difference as found:
+    with release_comparison.releases(layout, "a", "b").difference as found:
         counts = {name: count.files for name, count in found.counts.items() if count.files}
     assert counts == ({"unchanged": 2} if kind == "unchanged" else {"unchanged": 1, kind: 1})
 

@@ -35,7 +35,7 @@ from penstock.jobs import audit_store
 from penstock.jobs.ownership.ops_share import SEEN
 from penstock.keep.audit import audit_step
 from penstock.keep.repair import repair_step
-from penstock.keep.retention import freeing, gc_step, release_snapshot, removals, rollback_step
+from penstock.keep.retention import freed_space, gc_step, release_snapshot, removals, rollback_step
 from penstock.keep.retention.removal_share import PACE, _Share, paced
 from penstock.run import list_step, plan_step
 from penstock.target import dataset_folders, pause, tree_removal
@@ -208,8 +208,8 @@ def test_what_is_freed_is_what_was_foretold(releases: Releases) -> None:
     assert sum(found["frees"].groups.values()) == found["frees"].bytes
     # The last two share it alone: together they free it, one does not.
     folders = [layout.release(releases.names[one]) for one in "CD"]
-    assert freeing.forecast(folders, lambda: None).shared_bytes == 0
-    assert freeing.forecast(folders[:1], lambda: None).shared_bytes == same[0].st_blocks * 512
+    assert freed_space.forecast(folders, lambda: None).shared_bytes == 0
+    assert freed_space.forecast(folders[:1], lambda: None).shared_bytes == same[0].st_blocks * 512
 
 
 def test_freed_bytes_are_said_by_user_and_group(tmp_path: Path) -> None:
@@ -217,7 +217,7 @@ def test_freed_bytes_are_said_by_user_and_group(tmp_path: Path) -> None:
     give(place / "d" / "a", 4242, 4343)
     os.link(place / "d" / "b", place / "again")
     os.link(place / "c", tmp_path / "kept")
-    found = freeing.forecast([place], lambda: None)
+    found = freed_space.forecast([place], lambda: None)
     assert found.users["4242"] == found.groups["4343"] == os.stat(place / "d" / "a").st_blocks * 512
     assert found.bytes == sum(found.users.values())
     assert found.shared_bytes == os.stat(place / "c").st_blocks * 512
@@ -737,7 +737,7 @@ def test_a_publish_leaves_the_part_of_a_removal_that_is_at_work(releases: Releas
 
 
 def test_what_another_removal_has_taken_away_frees_nothing(tmp_path: Path) -> None:
-    assert freeing.forecast([tmp_path / "gone"], lambda: None).bytes == 0
+    assert freed_space.forecast([tmp_path / "gone"], lambda: None).bytes == 0
 
 
 def test_removals_keep_to_the_budget_together(releases: Releases) -> None:

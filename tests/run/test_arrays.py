@@ -17,7 +17,7 @@ from penstock.core.errors import (
 )
 from penstock.dataset.submission_log import ArrayBook
 from penstock.host import interpreter
-from penstock.jobs.array_runner import still_alive
+from penstock.jobs.arrays.array_runner import still_alive
 
 if TYPE_CHECKING:
     from pathlib import Path

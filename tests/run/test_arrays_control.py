@@ -15,7 +15,7 @@ from penstock.core.documents.array_line import ArrayLine
 from penstock.core.errors import FailedError, InterruptedRunError, QueueFullError
 from penstock.dataset import cancel_mark
 from penstock.dataset.submission_log import ArrayBook
-from penstock.jobs import array_watch
+from penstock.jobs.arrays import array_watch
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -12,7 +12,7 @@ from penstock.core.layout import RunLayout
 from penstock.dataset import receipts
 from penstock.dataset.submission_log import ArrayBook
 from penstock.host.job_environment import JobEnvironment
-from penstock.jobs.shard_assignment import shard_for, taken
+from penstock.jobs.arrays.shard_assignment import shard_for, taken
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -24,7 +24,7 @@ from penstock.dataset import run_claims, run_store
 from penstock.dataset.submission_log import ArrayBook
 from penstock.host import heartbeat
 from penstock.jobs import cancellation
-from penstock.jobs.array_runner import still_alive
+from penstock.jobs.arrays.array_runner import still_alive
 from penstock.jobs.ownership import liveness
 from penstock.jobs.ownership.dataset_hold import holding
 from penstock.target import reveal, tree_removal

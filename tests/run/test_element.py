@@ -23,7 +23,7 @@ from penstock.fs import durable
 from penstock.host import job_environment
 from penstock.host.heartbeat import HEARTBEAT
 from penstock.host.job_environment import JobEnvironment
-from penstock.jobs.element import attempt_name, host_name, run_element
+from penstock.jobs.elements.element import attempt_name, host_name, run_element
 from penstock.jobs.ownership.dataset_hold import holding
 
 if TYPE_CHECKING:
@@ -175,7 +175,7 @@ def test_the_attempts_name_tells_where_it_came_from() -> None:
 
 def test_an_elements_start_imports_nothing_heavy() -> None:
     heavy = ["pyarrow", "rich", "fsspec", "s3fs", "botocore", "awscrt", "jsonschema", "yaml"]
-    code = f"import penstock.jobs.element, sys; print([m for m in {heavy!r} if m in sys.modules])"
+    code = f"import penstock.jobs.elements.element, sys; print([m for m in {heavy!r} if m in sys.modules])"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout == "[]\n"
 

@@ -30,8 +30,8 @@ from penstock.dataset.element_progress import Reporter, usage_of
 from penstock.dataset.submission_log import ArrayBook
 from penstock.host import job_environment
 from penstock.host.job_environment import JobEnvironment
-from penstock.jobs import element_accounts
-from penstock.jobs.element import run_element
+from penstock.jobs.arrays import element_accounts
+from penstock.jobs.elements.element import run_element
 from penstock.run import report_step
 
 if TYPE_CHECKING:
@@ -41,7 +41,7 @@ if TYPE_CHECKING:
     from penstock.core.element_columns import ElementRow
     from penstock.core.layout import RunLayout
     from penstock.dataset.context import Context
-    from penstock.jobs.element_accounts import ElementAccounts
+    from penstock.jobs.arrays.element_accounts import ElementAccounts
 
 
 @pytest.fixture

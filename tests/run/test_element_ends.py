@@ -14,7 +14,7 @@ from penstock.core.errors import FailedError
 from penstock.core.job_time import Estimate
 from penstock.dataset.submission_log import ArrayBook
 from penstock.engine.records.journal import Journal, gone_line
-from penstock.jobs.node_failures import against_node
+from penstock.jobs.arrays.node_failures import against_node
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -239,7 +239,7 @@ class TestNodes:
         assert any("elements fail on 4 nodes and 0 ended well" in text for text in one.texts("note"))
         two = stage(tmp_path / "again", lambda one, index, _: one.receipt(index) or DONE, nodes=names)
         two.run.arrays.write_bytes(one.run.arrays.read_bytes())
-        monkeypatch.setattr("penstock.jobs.node_failures.HOURS", 0)
+        monkeypatch.setattr("penstock.jobs.arrays.node_failures.HOURS", 0)
         two.go(range(2))
         assert excluded(two) == [[]]
 

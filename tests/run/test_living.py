@@ -24,9 +24,9 @@ from penstock.dataset import holder as holders
 from penstock.dataset import run_claims, run_store
 from penstock.dataset.submission_log import ArrayBook
 from penstock.host import heartbeat
-from penstock.jobs import array_watch
-from penstock.jobs.array_runner import still_alive
-from penstock.jobs.array_watch import CLOCKS
+from penstock.jobs.arrays import array_watch
+from penstock.jobs.arrays.array_runner import still_alive
+from penstock.jobs.arrays.array_watch import CLOCKS
 from penstock.jobs.ownership import liveness
 
 if TYPE_CHECKING:

@@ -46,7 +46,7 @@ from penstock.core.documents.node_cores import FileValue, HeldCores, NodeCores
 from penstock.core.errors import NewerFormatError, PreflightError
 from penstock.doctor import preflight_step
 from penstock.doctor.preflight import acl, bandwidth, node_view
-from penstock.doctor.preflight.looks import Looks
+from penstock.doctor.preflight.results import Looks
 from penstock.fs.owners import owner
 from penstock.host import topology
 from penstock.jobs.bandwidth.overview import set_cap

@@ -14,7 +14,7 @@ from penstock.config.settings import ModeRule, PermissionsConfig, SourceConfig, 
 from penstock.core.checks import CheckResult
 from penstock.core.errors import ConfigError, NoSpaceError, PreflightError
 from penstock.doctor import preflight_step
-from penstock.doctor.preflight.looks import Looks
+from penstock.doctor.preflight.results import Looks
 from penstock.fs.acl_xattrs import NFS4, judge, refusal
 
 if TYPE_CHECKING:

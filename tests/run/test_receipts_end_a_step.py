@@ -14,8 +14,8 @@ from penstock.cluster.port import State, Status
 from penstock.core.errors import TransientError
 from penstock.dataset.submission_log import ArrayBook
 from penstock.host import heartbeat
-from penstock.jobs import array_runner, array_watch
-from penstock.jobs.array_runner import still_alive
+from penstock.jobs.arrays import array_runner, array_watch
+from penstock.jobs.arrays.array_runner import still_alive
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence

@@ -22,7 +22,7 @@ from penstock.engine import credential_renewal
 from penstock.engine.credential_renewal import Credentials
 from penstock.engine.workers.pool import Refused
 from penstock.keep.audit import audit_step
-from penstock.keep.repair import mending, repair_step
+from penstock.keep.repair import gate_repair, repair_step
 from penstock.run import adopt_step, list_step
 from penstock.run.adopt_step import Request
 
@@ -179,7 +179,7 @@ def test_in_repair_and_in_gate_that_mends(tmp_path: Path, sessions: Sessions, by
         sessions.after(20)
 
         def step() -> object:
-            return repair_step.run(context, "data") if by == "repair" else mending.run(context, "data")
+            return repair_step.run(context, "data") if by == "repair" else gate_repair.run(context, "data")
 
         server.asked.clear()
         ends_by_name(step, *ENDED)

@@ -15,7 +15,7 @@ from tests.support.whole_way import STEPS
 
 from penstock.core.errors import FailedError, PreflightError
 from penstock.keep.audit import audit_step
-from penstock.keep.repair import mending
+from penstock.keep.repair import gate_repair
 from penstock.run import adopt_step, list_step, plan_step
 from penstock.target import dataset_folders
 
@@ -72,7 +72,7 @@ def test_a_state_root_that_is_not_mounted_ends_each_command_and_nothing_is_made(
     works = [list_step.run, plan_step.run]
     works += [partial(adopt_step.run, request=adopt_step.Request(copy, seal=seal)) for seal in (False, True)]
     if published_before:
-        works += [audit_step.run, mending.run]
+        works += [audit_step.run, gate_repair.run]
     for work in works:
         with pytest.raises(PreflightError, match="the dataset's state is missing") as told:
             work(context, "data")

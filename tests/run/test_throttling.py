@@ -14,7 +14,7 @@ from penstock.cluster.port import ArraySpec
 from penstock.core.layout import DatasetLayout, RunLayout
 from penstock.dataset import throttle_mark
 from penstock.dataset.submission_log import ArrayBook
-from penstock.jobs.array_throttle import read_slots, shares
+from penstock.jobs.arrays.array_throttle import read_slots, shares
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence

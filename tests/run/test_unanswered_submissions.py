@@ -13,7 +13,7 @@ from penstock.cluster.port import ArraySpec
 from penstock.core.errors import FailedError, TransientError
 from penstock.dataset.submission_log import ArrayBook
 from penstock.jobs import cancellation
-from penstock.jobs.array_runner import still_alive
+from penstock.jobs.arrays.array_runner import still_alive
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence

@@ -11,7 +11,7 @@ from tests.support.whole_way import go, staging, texts
 
 from penstock.config.settings import SourceConfig
 from penstock.core.text import in_quotes
-from penstock.dataset import waiting
+from penstock.dataset import wait_messages
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 def test_a_silent_source_is_named_while_it_is_waited_for(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, step: str
 ) -> None:
-    monkeypatch.setattr(waiting, "WORD", 0.05)
+    monkeypatch.setattr(wait_messages, "WORD", 0.05)
     giant = bytes(range(256)) * 500
     with Hostile({"giant": giant, "x": b"1"}, {"giant": "crc"}) as server:
         url = f"s3://{server.bucket}/"

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from penstock.cluster.port import Cluster, State, Status
 from penstock.dataset.context import Stop
-from penstock.jobs.element import run_element
+from penstock.jobs.elements.element import run_element
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence

@@ -22,7 +22,7 @@ from penstock.cluster.port import State, Status
 from penstock.cluster.slurm.job_states import SlurmElement
 from penstock.core.layout import RunLayout
 from penstock.host.proc import peak_memory
-from penstock.jobs.array_runner import run_array
+from penstock.jobs.arrays.array_runner import run_array
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

@@ -14,7 +14,7 @@ from penstock.core.documents.element_receipt import ElementReceipt
 from penstock.core.errors import TransientError
 from penstock.core.layout import RunLayout
 from penstock.dataset import outcomes, receipts
-from penstock.jobs.array_runner import run_array
+from penstock.jobs.arrays.array_runner import run_array
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence

@@ -12,7 +12,7 @@ from penstock.core.documents import (
     step_results,
 )
 from penstock.core.documents.element_receipt import ElementReceipt
-from penstock.core.documents.granted import Granted
+from penstock.core.documents.granted_resources import Granted
 
 WHOLE = ElementReceipt(
     "copy",

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, NamedTuple
 import pytest
 
 from penstock.core import cpu_lists
-from penstock.core.documents.granted import Granted
+from penstock.core.documents.granted_resources import Granted
 from penstock.host import cgroups
 
 if TYPE_CHECKING:

@@ -66,7 +66,7 @@ def _submit(
 ) -> str:
     """The id of the job that does this task, which is printed with where its output is."""
     from penstock.cluster.registry import open_cluster
-    from penstock.dataset import under_way
+    from penstock.dataset import staging_notice
     from penstock.dataset.context import layout_of
     from penstock.jobs import controller_memory
     from penstock.workflow import controller_job
@@ -81,7 +81,7 @@ def _submit(
     job, met, after = controller_job.run(cluster, config, session.file, datasets, task, may_begin=may_begin)
     if task[0] == "run" and not met:
         for name in datasets or config.datasets:
-            under_way.submitted(layout_of(config.target, name), job, cluster.name())
+            staging_notice.submitted(layout_of(config.target, name), job, cluster.name())
     log = f"results/logs/submit-{job}_0.log"
     result = {"job": job, "met": met, "log": log, "datasets": list(datasets or config.datasets)}
     if after:

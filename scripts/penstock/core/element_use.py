@@ -1,5 +1,5 @@
 """What the elements of a run waited for and used, worked out of what they, the controller and SLURM's
-accounting know of them. Pure: `jobs.element_accounts` gathers the facts."""
+accounting know of them. Pure: `jobs.arrays.element_accounts` gathers the facts."""
 
 # Annotations are read at run time (`typed_json`): no `from __future__ import annotations`.
 from collections.abc import Callable, Iterable, Mapping, Sequence

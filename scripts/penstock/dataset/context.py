@@ -15,9 +15,9 @@ from penstock.core.errors import ConfigError, InterruptedRunError, signal_name
 from penstock.core.events import Event, Noted, Sink, silent
 from penstock.core.layout import DatasetLayout, SigningKeys
 from penstock.core.text import in_quotes
-from penstock.dataset.waiting import Waiting
+from penstock.dataset.wait_messages import Waiting
 from penstock.target import pause
-from penstock.target.budget import unlimited
+from penstock.target.operation_budget import unlimited
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -132,7 +132,8 @@ class Context:
     hold: HeldDataset | None = None
     """What the step that is under way holds (`jobs.ownership.dataset_hold`)."""
     spend: Callable[[int], None] = unlimited
-    """What the step that is under way calls before n metadata operations on the target (`target.budget`)."""
+    """What the step that is under way calls before n metadata operations on the target
+    (`target.operation_budget`)."""
 
     @cached_property
     def ops(self) -> int:

@@ -50,7 +50,7 @@ from penstock.dataset import (
     receipts,
     release_signature,
     seals,
-    under_way,
+    staging_notice,
     verdicts,
 )
 from penstock.fs import clock, errno_map, plain_files
@@ -407,12 +407,12 @@ def current(layout: DatasetLayout) -> str:
     except FailedError as error:
         raise FindingsError(error.what, where=error.where, why=error.why, hint=error.hint) from None
     if release is None:
-        staging = under_way.find(layout)
+        staging = staging_notice.find(layout)
         raise NothingPublishedError(
             "nothing is published",
             where=str(layout.current),
             why=str(staging or ""),
-            hint=under_way.advice(layout, staging),
+            hint=staging_notice.advice(layout, staging),
         )
     return release
 

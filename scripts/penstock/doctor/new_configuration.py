@@ -31,7 +31,7 @@ from penstock.core.errors import ConfigError, PreflightError
 from penstock.core.step_table import RUN_IN_ELEMENTS
 from penstock.core.text import did_you_mean, printable
 from penstock.doctor.preflight import readers, target
-from penstock.doctor.preflight.answers import Answers, folders
+from penstock.doctor.preflight.mount_answers import Answers, folders
 from penstock.fs.owners import group_name, group_number
 from penstock.host.mounts import nearest
 

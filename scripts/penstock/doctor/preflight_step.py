@@ -24,8 +24,8 @@ from penstock.doctor.preflight import (
     target,
     vendor_tools,
 )
-from penstock.doctor.preflight.answers import Answers, cap_folders, folders, roots
-from penstock.doctor.preflight.looks import Looks
+from penstock.doctor.preflight.mount_answers import Answers, cap_folders, folders, roots
+from penstock.doctor.preflight.results import Looks
 
 if TYPE_CHECKING:
     from collections.abc import Collection

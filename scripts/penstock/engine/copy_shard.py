@@ -1,8 +1,8 @@
 """Copies one shard into staging: every row whole and checked, or named with the reason.
 
-An element calls it for a shard of `copy` (`jobs.element_work`), and repair for the files that it fetches. It
-reads the sources, writes below the task's `data` and into the shard's journals, and starts worker processes,
-which are gone when it returns.
+An element calls it for a shard of `copy` (`jobs.elements.element_work`), and repair for the files that it
+fetches. It reads the sources, writes below the task's `data` and into the shard's journals, and starts worker
+processes, which are gone when it returns.
 
 A row is in the journal only when its bytes are durable, so any end of this process (kill -9, a power cut)
 costs at most the rows of the last seconds, and the next attempt goes on from there.

@@ -25,7 +25,7 @@ from typing import TYPE_CHECKING, Any
 from penstock.core.layout import MANIFEST
 from penstock.core.row_codec import reused_line
 from penstock.fs.adaptive_threads import Calls
-from penstock.target.budget import unlimited
+from penstock.target.operation_budget import unlimited
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Container, Iterable, Iterator, Sequence

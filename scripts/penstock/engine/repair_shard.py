@@ -42,8 +42,8 @@ from penstock.fs.probe.judgement import limited
 from penstock.fs.store_checks import data_states
 from penstock.host.pacing import spending
 from penstock.target import modes
-from penstock.target.budget import unlimited
 from penstock.target.file_replacement import copy_range, standing
+from penstock.target.operation_budget import unlimited
 from penstock.target.staging_writer import StagingWriter
 
 if TYPE_CHECKING:

@@ -24,7 +24,7 @@ import re
 from typing import TYPE_CHECKING
 
 from penstock.core import cpu_lists
-from penstock.core.documents.granted import Granted
+from penstock.core.documents.granted_resources import Granted
 from penstock.host.mounts import mounts
 from penstock.host.proc import PROC, Root
 

@@ -6,10 +6,10 @@ those of copy and verify:
     run.json, plan.json, shards/, receipts/, outcomes/, progress/, arrays.jsonl, logs/: as in a run
 
 A new kind of job is a row of `core.step_table`; a call of `cut` with its rows, and one of `describe`; a row
-of `jobs.element_work`, what an element does with a shard; in `core.layout` where its jobs' folders lie (for
-accounts that do not stage the dataset: `dataset.own_state`), in `dataset.submission_log` that arrays may live
-there; in `dataset.receipts` what its receipts need besides, if anything. What reads a release holds its lock
-of audits, and `keep.retention.removals` removes what the job left of a release that goes.
+of `jobs.elements.element_work`, what an element does with a shard; in `core.layout` where its jobs' folders
+lie (for accounts that do not stage the dataset: `dataset.own_state`), in `dataset.submission_log` that arrays
+may live there; in `dataset.receipts` what its receipts need besides, if anything. What reads a release holds
+its lock of audits, and `keep.retention.removals` removes what the job left of a release that goes.
 """
 
 from __future__ import annotations

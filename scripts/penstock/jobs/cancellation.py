@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from penstock.dataset import cancel_mark, under_way
-from penstock.jobs.live_arrays import live_arrays, unanswered
+from penstock.dataset import cancel_mark, staging_notice
+from penstock.jobs.arrays.live_arrays import live_arrays, unanswered
 from penstock.jobs.ownership import promises
 from penstock.jobs.run_state import held_by
 from penstock.target import dataset_folders
@@ -39,7 +39,7 @@ def run(context: Context, dataset: str) -> list[str]:
             f"answer ({submission.name}): give the same command again in {left:.0f} s"
         )
     promises.withdraw(layout)
-    under_way.forget(layout)
+    staging_notice.forget(layout)
     if holder:
         lines.append(f"its controller, which stops as soon as it sees that ({holder})")
     return lines

@@ -10,15 +10,15 @@ from penstock.core.layout import RunLayout
 from penstock.core.step_table import IN_ELEMENTS
 from penstock.dataset import run_store, throttle_mark
 from penstock.dataset.submission_log import books
-from penstock.jobs.array_throttle import shares
-from penstock.jobs.live_arrays import live_arrays
+from penstock.jobs.arrays.array_throttle import shares
+from penstock.jobs.arrays.live_arrays import live_arrays
 from penstock.jobs.run_state import held_by
 from penstock.target import dataset_folders
 
 if TYPE_CHECKING:
     from penstock.core.layout import DatasetLayout
     from penstock.dataset.context import Context
-    from penstock.jobs.live_arrays import LiveArray
+    from penstock.jobs.arrays.live_arrays import LiveArray
 
 
 def run(context: Context, dataset: str, at_once: int) -> list[str]:

@@ -15,8 +15,8 @@ from penstock.fs.kernel_quotas import project_known
 from penstock.fs.safe_open import OPEN_FOLDER, open_beneath
 from penstock.fs.store_checks import pool_of
 from penstock.look.holders import nobody
-from penstock.look.reading import Folder
 from penstock.look.releases import dataset_row
+from penstock.look.untrusted_folder import Folder
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence

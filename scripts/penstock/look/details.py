@@ -14,8 +14,8 @@ from penstock.core.grades import EVIDENCE_GRADES, SOURCE_GRADES
 from penstock.core.layout import SIGNATURE
 from penstock.dataset import gate, release_signature, verdicts
 from penstock.look import history_lines
-from penstock.look.reading import Folder
 from penstock.look.releases import release_row
+from penstock.look.untrusted_folder import Folder
 from penstock.target import dataset_folders
 
 if TYPE_CHECKING:

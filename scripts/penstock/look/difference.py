@@ -1,10 +1,10 @@
 """What changed between two releases, or between a release and its source now: counts and rows of `penstock
 diff`.
 
-`look.compared` reads the two sides, each as a stream of rows in the byte order of the paths, and a judge
-(`look.judges`) says which rows are equal. Rows that are not unchanged are kept for `rows`: beyond what fits
-into memory in temporary files (`SpilledRows`), which are gone when the difference is closed. Nothing else is
-touched.
+`look.release_comparison` reads the two sides, each as a stream of rows in the byte order of the paths, and a
+judge (`look.judges`) says which rows are equal. Rows that are not unchanged are kept for `rows`: beyond what
+fits into memory in temporary files (`SpilledRows`), which are gone when the difference is closed. Nothing
+else is touched.
 
 | a path is in                         | what both sides prove of the content | kind        |
 |--------------------------------------|--------------------------------------|-------------|

@@ -21,7 +21,7 @@ from penstock.core.documents.history_line import (
 )
 from penstock.core.errors import NewerFormatError
 from penstock.fs import plain_files
-from penstock.look.reading import Folder
+from penstock.look.untrusted_folder import Folder
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

@@ -14,7 +14,7 @@ from penstock.core.errors import PenstockError
 from penstock.dataset import gate, run_claims, verdicts
 from penstock.dataset.run import read_run
 from penstock.fs.owners import user_name
-from penstock.look.reading import Folder
+from penstock.look.untrusted_folder import Folder
 from penstock.target import hold, pause
 
 if TYPE_CHECKING:

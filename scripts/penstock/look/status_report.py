@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, cast
 from penstock.cluster.abilities import abilities_of
 from penstock.core.errors import FindingsError, PenstockError, PreflightError
 from penstock.core.text import brief
-from penstock.dataset import gate, pins, run_store, under_way, verdicts
+from penstock.dataset import gate, pins, run_store, staging_notice, verdicts
 from penstock.dataset.submission_log import ArrayBook
 from penstock.jobs import run_state
 from penstock.jobs.ownership import abandoned_stagings, liveness, ops_share
@@ -84,7 +84,7 @@ def _work(context: Context, layout: DatasetLayout, judgement: Judgement) -> Stat
         visible: StatusResult = {
             "seen": f"what is published alone: another account, {who}, stages this dataset"
         }
-        if staging := under_way.find(layout):
+        if staging := staging_notice.find(layout):
             visible["under_way"] = str(staging)
         if judgement.state == gate.NOTHING and judgement.error is not None:
             visible["to_do"] = judgement.error.hint

@@ -14,12 +14,12 @@ from penstock.core import events, human
 from penstock.core.errors import FailedError, SourceChangedError
 from penstock.dataset import adopted_trees, receipts
 from penstock.host.job_environment import host_name
-from penstock.jobs.array_runner import run_array, still_alive
-from penstock.jobs.array_throttle import read_slots
+from penstock.jobs.arrays.array_runner import run_array, still_alive
+from penstock.jobs.arrays.array_throttle import read_slots
 from penstock.jobs.bandwidth.overview import cap_now
 from penstock.jobs.forecast import element_rate, element_time
-from penstock.jobs.lowered_promise import LoweredPromise
 from penstock.jobs.ownership import ops_share, promises
+from penstock.jobs.ownership.lowered_promise import LoweredPromise
 from penstock.run.locked_run import with_lock
 from penstock.run.planning.takeover import move_giants
 from penstock.run.release import amended_listing

@@ -30,7 +30,7 @@ from penstock.jobs import controller_memory
 from penstock.jobs.ownership import abandoned_stagings, published_state
 from penstock.jobs.ownership.dataset_hold import claim, holding
 from penstock.jobs.ownership.invalid_runs import drop_stale
-from penstock.keep.retention import interrupted
+from penstock.keep.retention import interrupted_changes
 from penstock.listing.collection import Gathered, apart, gather, open_sources, ordered
 from penstock.listing.evidence import short
 from penstock.listing.listers import reach
@@ -76,7 +76,7 @@ def run(context: Context, dataset: str) -> ListResult:
         dataset_folders.prepare(layout)
         with holding(context, dataset, "", STEP) as hold:
             cancel_mark.clear(layout)
-            interrupted.settle(context, layout)
+            interrupted_changes.settle(context, layout)
             receipt = _list(context, config, layout, sources, hold)
             reserve.fill(layout)
     except BaseException:

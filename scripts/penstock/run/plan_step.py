@@ -32,7 +32,7 @@ from penstock.jobs.target_stores import TargetStores
 from penstock.look.views import summary
 from penstock.run.adoption import adopted_tree
 from penstock.run.adoption.adopted_tree import AdoptedRows
-from penstock.run.planning import carrying, plan_refusals, row_sums
+from penstock.run.planning import carried_files, plan_refusals, row_sums
 from penstock.run.planning import previous_release as bases
 from penstock.run.planning.archived_objects import ArchivedObjects
 from penstock.run.planning.held_files import HeldFiles
@@ -338,7 +338,7 @@ def _make(
     cap = cap_now(context.config.bandwidth).rate
     limit, at_once = run.config.engine.limit, min(slots, len(shards))
     takes = forecast.copy_time(layout, totals, at_once, cap, limit=limit, tried=tried.rates)
-    carries, linked = carrying.decide(run, planner.base, totals, stable=tried.keeps_inodes)
+    carries, linked = carried_files.decide(run, planner.base, totals, stable=tried.keeps_inodes)
     if linked:
         context.emit(events.Noted(info.dataset, STEP, text=linked))
     plan = run_documents.PlanInfo(

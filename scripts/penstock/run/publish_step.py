@@ -35,7 +35,7 @@ from penstock.fs.errno_map import storage_error
 from penstock.host.job_environment import host_name
 from penstock.jobs.ownership import abandoned_stagings, promises, published_state
 from penstock.jobs.ownership.dataset_hold import holding
-from penstock.keep.retention import interrupted
+from penstock.keep.retention import interrupted_changes
 from penstock.run.release.sealing import RecordsError, seal_staging
 from penstock.run.step_chain import ensure_verified
 from penstock.tables.shards import read_shard
@@ -92,7 +92,7 @@ def _publish(context: Context, run: Run) -> PublishReceipt:
             hint="`penstock audit` says what is damaged; `penstock run --new-release` stages it anew",
         )
     seal = stored.seal
-    interrupted.settle(context, layout)
+    interrupted_changes.settle(context, layout)
     context.assert_held()
     history.note_intervals(layout)
     before = dataset_folders.current(layout)

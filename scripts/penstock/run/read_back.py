@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 from penstock.core import events, human
 from penstock.core.errors import PenstockError
 from penstock.dataset import outcomes, receipts
-from penstock.jobs.array_runner import run_array
+from penstock.jobs.arrays.array_runner import run_array
 from penstock.jobs.forecast import element_time
 
 if TYPE_CHECKING:

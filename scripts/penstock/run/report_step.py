@@ -19,8 +19,8 @@ from penstock.core.errors import FindingsError
 from penstock.core.step_table import RUN_IN_ELEMENTS, WITH_RECEIPT
 from penstock.dataset import gate, outcomes, receipts, run_store, seals, verdicts
 from penstock.fs.capabilities import facts
-from penstock.jobs import element_accounts
-from penstock.jobs.element_accounts import ElementAccounts
+from penstock.jobs.arrays import element_accounts
+from penstock.jobs.arrays.element_accounts import ElementAccounts
 from penstock.look.views import carried_text
 
 if TYPE_CHECKING:

@@ -26,10 +26,10 @@ from penstock.fs.owners import account
 from penstock.fs.safe_open import OPEN_FOLDER, open_beneath
 from penstock.host.mounts import mounts
 from penstock.target import access
-from penstock.target.budget import unlimited
 from penstock.target.dataset_folders import ADOPT_TRIALS, sweep_old
 from penstock.target.file_replacement import copy_range
 from penstock.target.links import keeps
+from penstock.target.operation_budget import unlimited
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -7,9 +7,9 @@
 | a posting: one account's | a folder that many may | any account | that its maker says so       | 0644 |
 | word to all              | write, sticky (1777)   |             |                              |      |
 
-What the last audit said (`dataset.verdicts`) and who stages now (`dataset.under_way`) are notices. What a run
-or a removal will do (`jobs.ownership.promises`) and readers' pins (`dataset.pins`) are postings. The mark of
-a removal (`keep.retention.removals`) is a notice that is made as a posting is: one process has it.
+What the last audit said (`dataset.verdicts`) and who stages now (`dataset.staging_notice`) are notices. What
+a run or a removal will do (`jobs.ownership.promises`) and readers' pins (`dataset.pins`) are postings. The
+mark of a removal (`keep.retention.removals`) is a notice that is made as a posting is: one process has it.
 
 This module makes, replaces and removes these files, and makes their folders with mode, group and ACL. What
 was written or removed is durable when the function returns (but for `touch` and `sweep_unfinished`).

@@ -27,7 +27,7 @@ from penstock.fs.path_walk import walk
 from penstock.fs.safe_open import OPEN_FOLDER, Folders, open_beneath
 from penstock.target import access
 from penstock.target.barrier import Barrier
-from penstock.target.budget import unlimited
+from penstock.target.operation_budget import unlimited
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Sequence

@@ -23,7 +23,7 @@ from penstock.fs import libc
 from penstock.fs.capabilities import facts
 from penstock.fs.errno_map import printable, storage_error
 from penstock.fs.safe_open import EXHAUSTED, Folders, folders_kept
-from penstock.target.budget import FolderBudget, unlimited
+from penstock.target.operation_budget import FolderBudget, unlimited
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -20,7 +20,7 @@ from penstock.fs.durable import fsync_dir
 from penstock.fs.errno_map import printable, storage_error
 from penstock.fs.safe_open import HOLD_FOLDER, OPEN_FOLDER, Folders, open_beneath
 from penstock.fs.tree import FILE, descend
-from penstock.target.budget import unlimited
+from penstock.target.operation_budget import unlimited
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Sequence

@@ -22,12 +22,12 @@ def arguments(parser: argparse.ArgumentParser) -> None:
 def run(parsed: argparse.Namespace, session: Session) -> int:
     """Print the description of a release. What the configuration leaves out that catalogues ask for is named
     on standard error."""
-    from penstock.keep import describing
+    from penstock.keep import describe_release
 
     config = session.config()
     name = session.only(config, parsed.name)
     with session.context(config) as context:
-        description = describing.run(context, name, parsed.release)
+        description = describe_release.run(context, name, parsed.release)
         for piece in description.pieces:
             output.show_piece(piece)
     if description.left_out:

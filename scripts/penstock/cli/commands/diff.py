@@ -71,7 +71,7 @@ def arguments(parser: argparse.ArgumentParser) -> None:
 def run(parsed: argparse.Namespace, session: Session) -> int:
     """Two releases compared, or one with its source as it is now. Returns DIFFERENT under --exit-code where
     not every file is known to be the same."""
-    from penstock.look import compared
+    from penstock.look import release_comparison
 
     names = [parsed.release, parsed.other]
     if parsed.source and parsed.other is not None:
@@ -86,10 +86,10 @@ def run(parsed: argparse.Namespace, session: Session) -> int:
         config = session.config()
         name = session.only(config, parsed.name)
         with session.context(config) as context:
-            got = compared.with_source(context, name, parsed.release)
+            got = release_comparison.with_source(context, name, parsed.release)
     else:
         layout = target_datasets.chosen(parsed, session).only(parsed.name)
-        got = compared.releases(layout, parsed.release, parsed.other)
+        got = release_comparison.releases(layout, parsed.release, parsed.other)
     with got.difference as difference:
         _show(parsed, session, difference, got.result)
     session.receipt(got.result)

@@ -38,7 +38,7 @@ def run(parsed: argparse.Namespace, session: Session) -> int:
     from penstock.host import job_environment
     from penstock.host.resource_usage import Meter
     from penstock.jobs.bandwidth.cap_file import Cap
-    from penstock.jobs.element import BandwidthCap, run_element
+    from penstock.jobs.elements.element import BandwidthCap, run_element
 
     bandwidth = None
     if parsed.bandwidth_folder is not None:

@@ -73,17 +73,17 @@ def run(parsed: argparse.Namespace, session: Session) -> int:
 
 def _mended(parsed: argparse.Namespace, session: Session, config: Config, reading: Reading) -> int:
     from penstock.cluster.registry import open_cluster
-    from penstock.keep.repair import mending
+    from penstock.keep.repair import gate_repair
 
     local = replace(config.cluster, backend="local")
     with session.context(config) as context:
-        wish = mending.Wish(
+        wish = gate_repair.Wish(
             choice=None if parsed.sample is None else AuditSelection("sample", parsed.sample),
             within=parsed.audited_within,
             local=open_cluster(local, config.target.root, changed=context.stop.stir, warn=output.say),
             repair_there=parsed.backend is not None,
         )
-        result = mending.run(context, reading.dataset, wish)
+        result = gate_repair.run(context, reading.dataset, wish)
     # Of what was looked at: `current` may lead elsewhere by now.
     reading.judged(result["release"], parsed.audited_within)
     _show(result)

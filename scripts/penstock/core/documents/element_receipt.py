@@ -5,7 +5,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 from penstock.core.documents.element_usage import NOT_MEASURED, ElementUsage
-from penstock.core.documents.granted import NOT_KNOWN, Granted
+from penstock.core.documents.granted_resources import NOT_KNOWN, Granted
 from penstock.core.documents.typed_json import Document
 
 

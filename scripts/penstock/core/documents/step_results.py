@@ -469,7 +469,7 @@ class StatusResult(TypedDict, total=False):
     findings: Mapping[str, int]
     seen: str
     under_way: str
-    """What the dataset's owner stages now, for other accounts (`dataset.under_way`)."""
+    """What the dataset's owner stages now, for other accounts (`dataset.staging_notice`)."""
     run: str
     release: str
     work: RunState

@@ -19,8 +19,8 @@ if TYPE_CHECKING:
 
     from penstock.config.settings import BandwidthConfig
     from penstock.dataset.context import Context
-    from penstock.doctor.preflight.answers import Answers
-    from penstock.doctor.preflight.looks import Looks
+    from penstock.doctor.preflight.mount_answers import Answers
+    from penstock.doctor.preflight.results import Looks
     from penstock.jobs.bandwidth.overview import Overview
 
 

@@ -16,10 +16,10 @@ from penstock.core.errors import FailedError, TransientError
 from penstock.core.step_table import RUN_IN_ELEMENTS
 from penstock.core.text import printable
 from penstock.doctor.preflight import acl, bandwidth, evidence, mounts, node_cores, node_view
-from penstock.doctor.preflight.answers import folders, roots
+from penstock.doctor.preflight.mount_answers import folders, roots
 from penstock.fs import owners
+from penstock.jobs.arrays.live_arrays import live_arrays
 from penstock.jobs.bandwidth.folder import marked
-from penstock.jobs.live_arrays import live_arrays
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -29,8 +29,8 @@ if TYPE_CHECKING:
     from penstock.config.settings import DatasetConfig
     from penstock.core.documents.node_answer import NodeAnswer, OwnerSeen
     from penstock.dataset.context import Context
-    from penstock.doctor.preflight.answers import Answers
-    from penstock.doctor.preflight.looks import Looks
+    from penstock.doctor.preflight.mount_answers import Answers
+    from penstock.doctor.preflight.results import Looks
 
 STEP = "preflight"
 VISIT_TIMEOUT = 15.0

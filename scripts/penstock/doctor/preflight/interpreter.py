@@ -10,7 +10,7 @@ from penstock.core.checks import CheckResult
 from penstock.core.errors import PreflightError
 
 if TYPE_CHECKING:
-    from penstock.doctor.preflight.looks import Looks
+    from penstock.doctor.preflight.results import Looks
 
 LIBRARIES = ("pyarrow", "xxhash", "pathspec")
 

@@ -4,15 +4,15 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from penstock.doctor.preflight.answers import folders
+from penstock.doctor.preflight.mount_answers import folders
 from penstock.fs.mount_checks import check_mount
 
 if TYPE_CHECKING:
     from penstock.config.settings import DatasetConfig, TargetConfig
     from penstock.core.checks import CheckResult
     from penstock.dataset.context import Context
-    from penstock.doctor.preflight.answers import Answers
-    from penstock.doctor.preflight.looks import Looks
+    from penstock.doctor.preflight.mount_answers import Answers
+    from penstock.doctor.preflight.results import Looks
 
 
 def check(context: Context, config: DatasetConfig, answers: Answers, looks: Looks) -> None:

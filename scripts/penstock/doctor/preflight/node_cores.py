@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     from penstock.dataset.context import Context
-    from penstock.doctor.preflight.looks import Looks
+    from penstock.doctor.preflight.results import Looks
 
 WITHIN = 3.0
 """Seconds for lscpu."""

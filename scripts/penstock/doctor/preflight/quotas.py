@@ -12,8 +12,8 @@ from penstock.target import modes
 if TYPE_CHECKING:
     from penstock.config.settings import DatasetConfig
     from penstock.core.layout import DatasetLayout
-    from penstock.doctor.preflight.answers import Answers
-    from penstock.doctor.preflight.looks import Looks
+    from penstock.doctor.preflight.mount_answers import Answers
+    from penstock.doctor.preflight.results import Looks
 
 
 def check(config: DatasetConfig, layout: DatasetLayout, answers: Answers, looks: Looks) -> None:

@@ -20,8 +20,8 @@ if TYPE_CHECKING:
 
     from penstock.config.settings import DatasetConfig, PermissionsConfig
     from penstock.core.layout import DatasetLayout
-    from penstock.doctor.preflight.answers import Answers
-    from penstock.doctor.preflight.looks import Looks
+    from penstock.doctor.preflight.mount_answers import Answers
+    from penstock.doctor.preflight.results import Looks
 
 ABOUT = "readers"
 FOR_A_GROUP = "`permissions.group` names a group that reads"

@@ -10,7 +10,7 @@ from penstock.host import ssh_keygen
 
 if TYPE_CHECKING:
     from penstock.core.layout import DatasetLayout
-    from penstock.doctor.preflight.looks import Looks
+    from penstock.doctor.preflight.results import Looks
 
 PROBE = b"penstock preflight\n"
 

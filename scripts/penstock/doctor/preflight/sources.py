@@ -16,8 +16,8 @@ if TYPE_CHECKING:
     from penstock.config.settings import DatasetConfig
     from penstock.core.layout import DatasetLayout
     from penstock.dataset.context import Context
-    from penstock.doctor.preflight.answers import Answers
-    from penstock.doctor.preflight.looks import Looks
+    from penstock.doctor.preflight.mount_answers import Answers
+    from penstock.doctor.preflight.results import Looks
 
 
 def check(

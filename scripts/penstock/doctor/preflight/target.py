@@ -12,7 +12,7 @@ from penstock.core.checks import CheckResult
 from penstock.core.errors import MAKE_ROOM, NoSpaceError, PreflightError
 from penstock.core.text import printable
 from penstock.dataset import dataset_lock, rights
-from penstock.doctor.preflight.answers import roots
+from penstock.doctor.preflight.mount_answers import roots
 from penstock.target import accounts, dataset_folders
 
 if TYPE_CHECKING:
@@ -21,8 +21,8 @@ if TYPE_CHECKING:
 
     from penstock.core.layout import DatasetLayout
     from penstock.dataset.context import Context
-    from penstock.doctor.preflight.answers import Answers
-    from penstock.doctor.preflight.looks import Looks
+    from penstock.doctor.preflight.mount_answers import Answers
+    from penstock.doctor.preflight.results import Looks
     from penstock.fs.capabilities import StorageFacts
 
 

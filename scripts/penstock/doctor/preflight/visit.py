@@ -11,7 +11,7 @@ import penstock
 from penstock.core.documents.node_answer import HostSeen, NodeAnswer, SourceSeen
 from penstock.core.errors import PenstockError
 from penstock.doctor.preflight import acl, bandwidth, mounts, node_cores
-from penstock.doctor.preflight.answers import Answers, folders, roots
+from penstock.doctor.preflight.mount_answers import Answers, folders, roots
 from penstock.listing.collection import folder_of, open_sources
 from penstock.listing.listers import reach
 

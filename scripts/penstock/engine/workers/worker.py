@@ -23,7 +23,7 @@ from penstock.engine.stream import Stopped, Stopping, failure, of_row
 from penstock.host import garbage_collection, process_limit, wire
 from penstock.host.pacing import BYTES, OPERATIONS, REQUESTS, Pace, allowed_rate
 from penstock.host.shared_memory import SharedMemory
-from penstock.target.budget import unlimited
+from penstock.target.operation_budget import unlimited
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -12,7 +12,7 @@ from penstock.core.step_table import OF_RUN
 from penstock.dataset import cancel_mark, last_end, run_claims
 from penstock.dataset.held_dataset import HeldDataset
 from penstock.dataset.run import read_plan, read_run
-from penstock.dataset.under_way import Notice
+from penstock.dataset.staging_notice import Notice
 from penstock.fs import durable
 from penstock.jobs.ownership import liveness
 from penstock.jobs.ownership.ops_share import OpsShare
@@ -66,9 +66,9 @@ def holding(
 ) -> Iterator[HeldDataset]:
     """Hold the dataset's lock for a step of `run` ("" for list, and for a repair, which is of a `release`);
     the promise of that run or repair, where it has one, says meanwhile that this process works for it. A
-    notice says so to other accounts (`dataset.under_way`), until the run is published or a step of it fails.
-    Raises LockedError (exit 7) that names the holder, or the run that overtook this one. Waiting and taking
-    over are reported by events. Raises FailedError where the workflow of this step was cancelled."""
+    notice says so to other accounts (`dataset.staging_notice`), until the run is published or a step of it
+    fails. Raises LockedError (exit 7) that names the holder, or the run that overtook this one. Waiting and
+    taking over are reported by events. Raises FailedError where the workflow of this step was cancelled."""
     layout = context.layout(dataset)
     dataset_folders.check_owner(layout)
     dataset_folders.need_state(layout)

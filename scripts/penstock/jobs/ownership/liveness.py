@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 from penstock.core.errors import PenstockError
 from penstock.core.step_table import RUN_IN_ELEMENTS
 from penstock.dataset import holder as holders
-from penstock.jobs.array_runner import still_alive
+from penstock.jobs.arrays.array_runner import still_alive
 
 if TYPE_CHECKING:
     from collections.abc import Iterable

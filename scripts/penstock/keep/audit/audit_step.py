@@ -36,7 +36,7 @@ from penstock.engine.audit_shard import AuditedRows
 from penstock.fs import durable
 from penstock.fs.store_checks import data_states
 from penstock.jobs import audit_store
-from penstock.jobs.array_runner import run_array
+from penstock.jobs.arrays.array_runner import run_array
 from penstock.jobs.forecast import element_time
 from penstock.jobs.ownership.dataset_hold import lock_of
 from penstock.keep.audit import audit_plan

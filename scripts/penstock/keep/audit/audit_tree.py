@@ -1,9 +1,9 @@
 """The tree of a published release compared with its manifest and its seal, without reading a file's bytes.
 
 For audit, whose elements read the bytes, and for a reader who asks whether a release needs a repair
-(`keep.repair.mending`). Findings say what is missing, extra or replaced, and which size, mode, owner, group
-or ACL differs. The manifest, folders and ACLs are read, and nothing is changed. One pass over the manifest
-and one over the tree, side by side: memory grows with the findings alone.
+(`keep.repair.gate_repair`). Findings say what is missing, extra or replaced, and which size, mode, owner,
+group or ACL differs. The manifest, folders and ACLs are read, and nothing is changed. One pass over the
+manifest and one over the tree, side by side: memory grows with the findings alone.
 """
 
 from __future__ import annotations

@@ -19,12 +19,12 @@ from penstock.core.documents.promise import of_repair
 from penstock.core.errors import NoSpaceError, PenstockError
 from penstock.core.layout import DATA
 from penstock.dataset import documents, receipts
-from penstock.jobs.array_runner import run_array, still_alive
-from penstock.jobs.array_throttle import read_slots
+from penstock.jobs.arrays.array_runner import run_array, still_alive
+from penstock.jobs.arrays.array_throttle import read_slots
 from penstock.jobs.bandwidth.overview import cap_now
 from penstock.jobs.forecast import element_rate, element_time
-from penstock.jobs.lowered_promise import LoweredPromise
 from penstock.jobs.ownership import ops_share, promises
+from penstock.jobs.ownership.lowered_promise import LoweredPromise
 from penstock.keep.repair import repair_plan, repair_room
 from penstock.keep.repair.published_files import inode_of, mender_of
 

@@ -29,7 +29,7 @@ from penstock.dataset import history, pins, reserve, run_store
 from penstock.fs import clock
 from penstock.jobs.ownership import abandoned_stagings, liveness
 from penstock.jobs.ownership.dataset_hold import holding, lock_of
-from penstock.keep.retention import freeing, interrupted, release_snapshot, removals
+from penstock.keep.retention import freed_space, interrupted_changes, release_snapshot, removals
 from penstock.keep.retention.removal_share import paced
 from penstock.target import cross_account_files, dataset_folders
 
@@ -111,7 +111,9 @@ def plan(
     left = removals.left(layout)
     doomed = [layout.release(one.known.release) for one in decisions if not one.held_by]
     folders = [*doomed, *(one.path for one in staging_decisions if not one.stays), *left]
-    freed = freeing.forecast([*folders, *_states(layout, decisions, staging_decisions)], context.stop.check)
+    freed = freed_space.forecast(
+        [*folders, *_states(layout, decisions, staging_decisions)], context.stop.check
+    )
     ended = [f"{name}: {why}" for name, why in sorted(snapshot.ended.items())]
     return Plan(decisions, staging_decisions, left, ended, freed, folders)
 
@@ -171,7 +173,7 @@ def _named_away(
     """All that needs the dataset's lock. What has lost its name is in `gone` from then on, also where this
     raises, and what was taken back of pins is in `unpinned` no more."""
     with holding(context, layout.dataset, "", step):
-        interrupted.settle(context, layout)
+        interrupted_changes.settle(context, layout)
         while unpinned:
             take_back(context, layout, unpinned[0])
             unpinned.pop(0)

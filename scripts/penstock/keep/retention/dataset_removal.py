@@ -27,10 +27,10 @@ from penstock.core.errors import PreflightError
 from penstock.core.layout import CURRENT, DATA, RunLayout
 from penstock.core.text import in_quotes
 from penstock.dataset import adopted_trees, run_claims
-from penstock.jobs.live_arrays import live_arrays, unanswered
+from penstock.jobs.arrays.live_arrays import live_arrays, unanswered
 from penstock.jobs.ownership import liveness, promises
 from penstock.jobs.ownership.dataset_hold import holding
-from penstock.keep.retention import collection, interrupted, release_snapshot, removals
+from penstock.keep.retention import collection, interrupted_changes, release_snapshot, removals
 from penstock.keep.retention.removal_share import paced
 from penstock.target import tree_removal
 
@@ -56,7 +56,7 @@ def take_name(
     """Take the dataset's name; where something holds one of its releases nothing is changed, and the
     decisions say what. Raises as `_refuse`, and by `errno_map.storage_error`."""
     with holding(context, layout.dataset, "", step):
-        interrupted.settle(context, layout)
+        interrupted_changes.settle(context, layout)
         _refuse(context, layout)
         for name in unpinned:
             collection.take_back(context, layout, name)

@@ -9,7 +9,7 @@ from penstock.core import events, human
 from penstock.core.documents.history_line import Removal
 from penstock.core.errors import PreflightError
 from penstock.dataset import history, missing_releases
-from penstock.keep.retention import collection, dataset_removal, freeing, release_snapshot
+from penstock.keep.retention import collection, dataset_removal, freed_space, release_snapshot
 from penstock.keep.retention.collection import Plan
 from penstock.keep.retention.decision import Criteria
 from penstock.target import dataset_folders
@@ -67,7 +67,7 @@ def remove_all(
     dataset_folders.check_owner(layout)
     criteria = Criteria(0.0 if now else release_snapshot.grace(context), with_dataset=True)
     there, left = os.path.lexists(layout.folder), dataset_removal.left(layout)
-    freed = freeing.forecast([layout.folder, *left] if there else left, context.stop.check)
+    freed = freed_space.forecast([layout.folder, *left] if there else left, context.stop.check)
     planned = Plan([], [], left, [], freed, left)
     if there:
         found = collection.plan(context, layout, criteria, unpinned=unpinned, stagings=False)

@@ -25,15 +25,15 @@ from penstock.core import human
 from penstock.core.job_time import RAISES, first, raised
 from penstock.core.step_table import BY_NAME
 from penstock.engine.records import journal
-from penstock.jobs.array_watch import patiently
-from penstock.jobs.node_failures import HOURS, UNPROVEN, against_node
-from penstock.jobs.wait_report import named
+from penstock.jobs.arrays.array_watch import patiently
+from penstock.jobs.arrays.node_failures import HOURS, UNPROVEN, against_node
+from penstock.jobs.arrays.wait_report import named
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from penstock.cluster.port import Status
-    from penstock.jobs.array_watch import Watch, WatchedArray
+    from penstock.jobs.arrays.array_watch import Watch, WatchedArray
 
 
 def judge(watch: Watch) -> None:

@@ -22,11 +22,11 @@ from penstock.dataset.cancel_mark import CancelMark
 from penstock.dataset.element_progress import Progress
 from penstock.dataset.submission_log import ArrayBook
 from penstock.host import heartbeat
-from penstock.jobs import shard_assignment, wait_report
-from penstock.jobs.element_outcomes import Ends
-from penstock.jobs.node_failures import NodeFailures
-from penstock.jobs.queue_places import QueuePlaces
-from penstock.jobs.wait_report import EVERY, Element, WaitReport
+from penstock.jobs.arrays import shard_assignment, wait_report
+from penstock.jobs.arrays.element_outcomes import Ends
+from penstock.jobs.arrays.node_failures import NodeFailures
+from penstock.jobs.arrays.queue_places import QueuePlaces
+from penstock.jobs.arrays.wait_report import EVERY, Element, WaitReport
 from penstock.target import pause
 
 if TYPE_CHECKING:

@@ -31,11 +31,11 @@ from penstock.fs import durable
 from penstock.host import cgroups, job_environment
 from penstock.host.job_environment import host_name
 from penstock.host.resource_usage import Meter
-from penstock.jobs.element_account import AttemptUsage
-from penstock.jobs.element_work import WORK, Attempt, Paces
+from penstock.jobs.arrays.shard_assignment import shard_for
+from penstock.jobs.elements.element_account import AttemptUsage
+from penstock.jobs.elements.element_work import WORK, Attempt, Paces
 from penstock.jobs.ownership.ops_share import OpsShare
 from penstock.jobs.ownership.promises import OwnPromise
-from penstock.jobs.shard_assignment import shard_for
 from penstock.target import dataset_folders, pause
 
 if TYPE_CHECKING:

@@ -17,14 +17,14 @@ from penstock.core import events
 from penstock.core.errors import PenstockError, TransientError
 from penstock.core.job_time import CLOCKS
 from penstock.dataset import holder as holders
-from penstock.jobs.array_watch import patiently
+from penstock.jobs.arrays.array_watch import patiently
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
     from penstock.cluster.port import ArraySpec
     from penstock.core.documents.array_line import ArrayLine
-    from penstock.jobs.array_watch import Watch, WatchedArray
+    from penstock.jobs.arrays.array_watch import Watch, WatchedArray
 
 
 def once(watch: Watch, spec: ArraySpec) -> Callable[[], str]:

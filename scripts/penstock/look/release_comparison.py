@@ -18,8 +18,8 @@ from penstock.fs.owners import group_number
 from penstock.look.details import named, unreadable
 from penstock.look.difference import KINDS, ManifestDifference
 from penstock.look.judges import ByDigest, ByToken
-from penstock.look.reading import Folder
 from penstock.look.sorted_rows import BATCH, together
+from penstock.look.untrusted_folder import Folder
 from penstock.tables.listing_file import FORM as LISTING_FORM
 from penstock.tables.manifest import FORM as MANIFEST_FORM
 from penstock.tables.tables import read_batches

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 from penstock.core import human
 from penstock.core.step_table import BY_NAME
 from penstock.dataset import throttle_mark
-from penstock.jobs.array_watch import patiently
+from penstock.jobs.arrays.array_watch import patiently
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from penstock.core.documents.marks import Throttle
     from penstock.core.layout import RunLayout
     from penstock.dataset.context import Context
-    from penstock.jobs.array_watch import Watch, WatchedArray
+    from penstock.jobs.arrays.array_watch import Watch, WatchedArray
 
 
 def read_slots(context: Context, run: RunLayout, step: str) -> int:

@@ -32,8 +32,14 @@ from penstock.dataset import holder as holders
 from penstock.dataset.cancel_mark import cancelled
 from penstock.fs import durable
 from penstock.host import interpreter
-from penstock.jobs import array_throttle, element_ends, local_elements, node_failures, unanswered_submissions
-from penstock.jobs.array_watch import (
+from penstock.jobs.arrays import (
+    array_throttle,
+    element_ends,
+    local_elements,
+    node_failures,
+    unanswered_submissions,
+)
+from penstock.jobs.arrays.array_watch import (
     BETWEEN,
     RECEIPT_GRACE,
     Watch,
@@ -45,7 +51,7 @@ from penstock.jobs.array_watch import (
     tell_amounts,
     watch_of,
 )
-from penstock.jobs.kept_out import KeptOut
+from penstock.jobs.arrays.controller_deadlock import KeptOut
 from penstock.target import pause
 
 if TYPE_CHECKING:

@@ -11,7 +11,7 @@ from penstock.core.errors import FailedError, PreflightError, TransientError
 from penstock.host import job_environment
 
 if TYPE_CHECKING:
-    from penstock.jobs.array_watch import Watch
+    from penstock.jobs.arrays.array_watch import Watch
 
 ASKED = 60.0
 """Seconds for which all elements have waited before, and between which, the cluster is asked."""

@@ -14,7 +14,7 @@ from penstock.core.job_time import CLOCKS
 from penstock.core.step_table import RUN_IN_ELEMENTS
 from penstock.dataset.element_progress import usage_of
 from penstock.dataset.submission_log import ArrayBook
-from penstock.jobs import shard_assignment
+from penstock.jobs.arrays import shard_assignment
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence
