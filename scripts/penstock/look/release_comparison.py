@@ -37,7 +37,7 @@ if TYPE_CHECKING:
 
 
 class Compared(NamedTuple):
-    """What was found. `found` is open: whoever asked closes it."""
+    """What a comparison gave. `difference` is open: whoever asked closes it."""
 
     difference: ManifestDifference
     result: DiffResult
@@ -55,7 +55,7 @@ class _Held(NamedTuple):
 
 
 def releases(layout: DatasetLayout, before: str, after: str | None) -> Compared:
-    """`one` compared with `two`, by default the release that `current` names. Raises ConfigError for a
+    """`before` compared with `after`, by default the release that `current` names. Raises ConfigError for a
     release that is not there, FindingsError for one whose seal or manifest is damaged, PreflightError,
     NewerFormatError, FailedError."""
     former, latter = _held(layout, before), _held(layout, after)
@@ -68,7 +68,7 @@ def releases(layout: DatasetLayout, before: str, after: str | None) -> Compared:
 
 
 def with_source(context: Context, dataset: str, release: str | None) -> Compared:
-    """`one`, by default the release that `current` names, compared with a new listing of the dataset's
+    """`release`, by default the one that `current` names, compared with a new listing of the dataset's
     sources. Raises as `releases`, and what listing raises."""
     from penstock.listing.collection import apart, gather, open_sources, ordered
     from penstock.listing.listers import reach

@@ -51,7 +51,7 @@ class Amended:
 
 def check_limits(run: Run, elements: Sequence[ElementReceipt]) -> None:
     """Raises SourceChangedError where more files changed or left the source than `FollowLimit` allows.
-    `told`: the receipts of all elements of copy."""
+    `elements`: the receipts of all elements of copy."""
     allowed = run.config.dataset.follow_limit.allowed(run.info.files)
     for what, found, most in zip(("changed", "gone"), totals(elements), allowed, strict=True):
         if found > most:
