@@ -1,5 +1,9 @@
 """Group, mode and ACL of one file or folder: compared with what they are to be, and set.
 
+For the modules here that give permissions: `modes`, `file_replacement`, `adopted_files`. `Access`
+(`config.access_rules`) is the mode and the ACLs that a file or folder is to have; an ACL of None means that
+the configuration names none. Changes nothing but the group, mode and ACLs of what the caller names.
+
 In as few calls as there can be, since on BeeGFS a chown and an ACL cost a round to its servers each:
 
 | what differs                    | calls that change it, in this order                                   |
@@ -30,19 +34,22 @@ if TYPE_CHECKING:
 
 
 class ActualAccess(NamedTuple):
-    """What one file or folder has."""
+    """What one file or folder has, by `look`."""
 
     mode: int
+    """The permission bits, with setuid, setgid and sticky."""
     gid: int
     links: int
+    """Names (hard links) of the inode."""
     kind: int
     """As stat.S_IFMT says it."""
     acl: Acl | None
-    """None: none, or not looked at, since none is wanted. `default` likewise."""
+    """None: it has none, or none is wanted and it was not read. `default` likewise."""
     default: Acl | None
+    """What is made in the folder inherits it."""
 
     def in_words(self, wanted: Access) -> str:
-        """For people."""
+        """Mode, group, and those ACLs that are wanted, for a message."""
         text = f"mode {self.mode:04o} and group {self.gid}"
         if wanted.acl is not None:
             text += f", ACL {posix_acl.in_words(self.acl)}"
@@ -61,7 +68,7 @@ def look(place: PathOrFd, wanted: Access, *, follow: bool = True) -> ActualAcces
 
 
 def right(actual: ActualAccess, wanted: Access, gid: int | None) -> bool:
-    """Whether nothing differs; without `gid` any group is right."""
+    """Whether mode, group and ACLs are those wanted. Where `gid` is None, any group is right. Pure."""
     return (
         actual.mode == wanted.mode
         and (gid is None or actual.gid == gid)

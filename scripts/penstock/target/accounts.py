@@ -1,4 +1,8 @@
-"""Which accounts are trusted with what: those that a configuration lists, by name or number."""
+"""Which accounts are trusted with what: those that a configuration lists, by name or number.
+
+For `dataset.gate` and `dataset.under_way` (whose releases count), preflight and the status. Reads this
+machine's accounts and, where none is listed, the root's owner; changes nothing.
+"""
 
 from __future__ import annotations
 
@@ -14,8 +18,8 @@ if TYPE_CHECKING:
 
 
 def is_listed(uid: int, names: Sequence[str]) -> bool:
-    """Whether one of these names or numbers is this account. A name that this machine does not know is
-    nobody.
+    """Whether one of these names or numbers is the account of number `uid`. A name that this machine does not
+    know is nobody.
 
     | a listed one is                       | it is this account                            |
     |---------------------------------------|-----------------------------------------------|
@@ -32,7 +36,8 @@ def owners_told(root: Path, names: Sequence[str]) -> Sequence[str]:
 
 
 def naming(uid: int) -> str:
-    """What makes `gate` and `path` take what an account stages, and who writes it where."""
+    """The hint of a message: what to write into which configuration, so that `penstock gate` and `penstock
+    path` take what the account of this number stages."""
     entry = f"`target: {{owners: [{user_name(uid) or uid}]}}`"
     return (
         f"write {entry} into the configurations of those who read it, or have the administrator write it "

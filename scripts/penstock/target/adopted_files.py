@@ -1,9 +1,13 @@
 """Takes a tree that penstock did not write into staging: one rename of its top folder, then file by file.
 
+For `penstock adopt --seal` (`run.adopt_seal`, `run.adoption.adopted_tree`), after the tree was compared with
+a listing of its source. Changes the tree, the staging, and the folder that takes what is moved aside.
+
 Guarantees: nothing is deleted. What the release is not to hold is moved aside, to a folder beside the place
 where the tree stood. A file is changed (mode, group, time, ACL) only when it is still the one that was read:
-the same inode, size and modification time, one name, this account's, and nobody has it open for writing. Of
-one that is right but for the last three the release gets a copy, and it is moved aside as it is.
+the same inode, size and modification time, one name, this account's, and nobody has it open for writing. A
+file that fails one of the last three alone is moved aside as it is, and the release gets a copy of it
+(`own`).
 """
 
 from __future__ import annotations
@@ -45,10 +49,10 @@ OPERATIONS = 4
 
 
 def try_move(tree: Path, releases: Path, aside: Path) -> None:
-    """Rename an empty folder from beside the tree to `releases` and remove it; such folders beside the tree
-    that killed commands of this account left are removed when they are old. Raises PreflightError where
-    the tree could not be renamed like this, where a mount lies in it, and where nothing could be moved to
-    `aside`."""
+    """Try whether `move_tree` can work: rename an empty folder from beside the tree to `releases`, and remove
+    it. Such folders that killed commands of this account left beside the tree are removed when they are an
+    hour old. Raises PreflightError where the tree could not be renamed like this, where a mount lies in it,
+    and where nothing could be moved to `aside`."""
     _refuse_mounts(tree)
     _refuse_aside(aside)
     sweep_old(tree.parent, ADOPT_TRIALS)
@@ -164,7 +168,7 @@ class Settled(NamedTuple):
     """Why it is not taken over; "" where it is."""
     mtime_ns: int = 0
     ctime_ns: int = 0
-    """As they are now."""
+    """Both as they are now, in nanoseconds since the epoch; 0 where `why` says something."""
     certain: bool = False
     """Nothing touched it between its reading and this."""
     others: bool = False
@@ -172,7 +176,8 @@ class Settled(NamedTuple):
 
 
 class AdoptedFiles:
-    """Takes files of a tree over that penstock did not write and that is a staging's `data` now."""
+    """Takes over the files of an adopted tree, which is a staging's `data` by now (`move_tree`), one by one.
+    Paths are relative to `data`. Raises penstock's storage errors (`errno_map.storage_error`)."""
 
     def __init__(
         self,
@@ -187,8 +192,10 @@ class AdoptedFiles:
         note: Callable[[str, str], None] = lambda _path, _to: None,
         spend: Callable[[int], None] = unlimited,
     ) -> None:
-        """What the release is not to hold goes to `aside`. `note` gets each path that is about to be moved
-        there, and its new place. `spend` waits for metadata operations (`budget`)."""
+        """What the release is not to hold goes to the folder `aside`. `note` gets each path that is about to
+        be moved there, and its new place. `spend` waits for metadata operations (`budget`). A `gid` of None
+        leaves the group; with `keep_mtime` files get the source's time, with `fsync` changes are made
+        durable."""
         self._note = note
         self._mode, self._gid, self._keep_mtime, self._fsync = file_mode & FILE_BITS, gid, keep_mtime, fsync
         self._rules, self._spend, self._aside, self._data = rules, spend, aside, data
@@ -207,7 +214,9 @@ class AdoptedFiles:
         self, path: str, *, inode: int, size: int, mtime_ns: int, ctime_ns: int, wanted_ns: int
     ) -> Settled:
         """Give a file its final mode, group, ACL and, where times are kept, the time `wanted_ns`, if it is
-        still the one that was read, which had the rest. For several threads, on different paths."""
+        still the file that was read: `inode`, `size` and times (nanoseconds) are those of that reading. Where
+        it is another file, `Settled.why` says so, and nothing is changed. For several threads, on different
+        paths."""
         self._spend(OPERATIONS)
         try:
             fd, readable = self._open(path)
@@ -283,10 +292,10 @@ class AdoptedFiles:
         return False
 
     def own(self, path: str, *, inode: int, size: int) -> int:
-        """Have a file of the same bytes, of this account alone, in the place of the one with this inode,
-        which is moved aside; by reference where the file system shares blocks. Durable on return. Returns its
-        inode; 0 where the file cannot be read, and then nothing is changed. Nothing is compared: whoever
-        calls has it read back."""
+        """Move the file at `path` aside, and put a copy that is this account's alone in its place; the copy
+        shares blocks where the file system can. Durable on return. Returns the copy's inode; 0 where no file
+        of this inode and size can be read at `path`, and then nothing is changed. The copy's bytes are not
+        compared: the caller has it read back."""
         parent, _, name = path.rpartition("/")
         temporary = f".p.{secrets.token_hex(8)}"
         with contextlib.ExitStack() as stack:
@@ -321,8 +330,9 @@ class AdoptedFiles:
                 raise storage_error(error, "cannot copy", path) from None
 
     def set_aside(self, path: str) -> str:
-        """Move what is there out of the release, under its path below another folder; the new place, "" where
-        nothing is there. Durable on return; nothing is replaced."""
+        """Move what stands at `path` out of the release, to the same path below `aside` (with a number added
+        where that name is taken). Returns the new place; "" where nothing stands at `path`. Durable on
+        return."""
         parent, _, name = path.rstrip("/").rpartition("/")
         try:
             above = open_beneath(self._root, parent, OPEN_FOLDER) if parent else os.dup(self._root)

@@ -1,4 +1,8 @@
-"""The durability barrier of file systems that syncfs reaches: ext4, XFS, btrfs, WEKA."""
+"""The durability barrier of file systems that syncfs reaches: ext4, XFS, btrfs, WEKA.
+
+One syncfs in place of an fsync for each file: for copy, before its journal records files as durable, and for
+the permissions step. Writes nothing itself.
+"""
 
 from __future__ import annotations
 
@@ -14,7 +18,7 @@ if TYPE_CHECKING:
 
 
 class Barrier:
-    """One durability barrier for everything below `data` that is written after this was made.
+    """A durability barrier for all that is written below `data` after this object was made.
 
     The descriptor is opened by the constructor: the kernel reports a failed write-back only to
     descriptors that were open when it failed. Where syncfs does not reach the servers (BeeGFS, NFS, Lustre)
@@ -26,8 +30,9 @@ class Barrier:
         self._fd = os.open(data, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
 
     def wait(self) -> None:
-        """One syncfs. Raises NoSpaceError of a full target, FailedError for any other error: what was written
-        since is to be written anew, never synced again."""
+        """One syncfs: what was written before it is durable on return. Raises NoSpaceError where the target
+        is full, FailedError for any other error. After an error, what was written since the last call that
+        returned is to be written anew, never synced again: the kernel may have dropped it."""
         try:
             libc.syncfs(self._fd)
         except OSError as error:

@@ -1,8 +1,15 @@
 """A dataset's folders on the target: made with their modes, checked to belong to one account; and what its
 releases and `current` are.
 
+For every command that works on a dataset: the `check_*` and reading functions change nothing; `prepare`,
+`open_staging`, `close_staging`, `probe` and the `sweep_*` make, change or remove folders and small files.
+Paths come from `DatasetLayout` (`core.layout`).
+
 Whoever owns `<root>/<dataset>` is the one account that stages the dataset; everybody else is refused
 before anything changes. The root itself is the operator's: it may be a link and may be anybody's.
+
+The state is the folder `.penstock`, where runs and their journals lie: in the dataset's folder, or below
+`target.state_root` where that is configured. Then a file `.penstock` in the dataset's folder points there.
 """
 
 from __future__ import annotations
@@ -41,9 +48,10 @@ if TYPE_CHECKING:
 _POINTER = re.compile(r"releases/([^/]+)")
 _NEXT_POINTER = re.compile(r"\.current\.[0-9a-f]{16}")
 LEFT_AFTER = 3600.0
-"""Seconds after which a temporary name is of a killed command: live ones last for moments, an answer until
-preflight, which waits for some minutes, has read it."""
+"""Seconds after which a temporary file counts as left by a killed command. A living command needs one for
+moments; the answer of a job on a node stands until preflight has read it, which waits for minutes."""
 ADOPT_TRIALS = re.compile(rf"{re.escape(ADOPT_TRIAL)}[0-9a-f]{{16}}")
+"""Names of the folders by which `adopted_files.try_move` tries a rename."""
 _ANSWERS = re.compile(rf"{re.escape(ANSWER)}\d.*")
 _LEFT = re.compile(rf"\.try-[0-9a-f]{{16}}.*|{plain_files.UNFINISHED.pattern}")
 _KINDS = {
@@ -81,10 +89,10 @@ def check_root(root: Path) -> None:
 
 
 def check_owner(layout: DatasetLayout) -> None:
-    """Changes nothing. Raises PreflightError when the dataset's folders are not plain folders of this
-    account, could be changed by everybody, or could be replaced by others while a step is at work, or by
-    `check_state`; FindingsError by `check_shape`; OlderVersionError and NewerFormatError where another
-    version made the dataset's state."""
+    """Changes nothing. Raises PreflightError when one of the dataset's folders is no plain folder of this
+    account, may be written by everybody, or may be replaced by others while a step is at work. Raises also
+    as `check_state` and `check_shape`; OlderVersionError and NewerFormatError where another version of
+    penstock made the dataset's state."""
     for root in (layout.root, layout.state_root):
         if root is not None:
             _check_names_stay(root)
@@ -194,7 +202,7 @@ def _unreadable(path: Path, error: OSError) -> PreflightError:
 
 def prepare(layout: DatasetLayout) -> None:
     """Make the dataset's folders where they are missing: `<dataset>` and `releases` 0755, `.penstock`
-    0700, durably and whatever the umask. Raises PreflightError by `check_root` and `check_owner`."""
+    0700, durably and whatever the umask. Raises as `check_root` and `check_owner`."""
     # First: to whoever does not own the dataset, write permission in its root would be of no use.
     check_owner(layout)
     check_root(layout.root)
@@ -258,7 +266,8 @@ def close_staging(layout: DatasetLayout, release: str) -> None:
 
 
 def releases(layout: DatasetLayout) -> list[str]:
-    """The names of the published releases, sorted; [] when there are none."""
+    """The names of the published releases, sorted; [] when there are none. Raises PreflightError where this
+    account may not look."""
     try:
         with os.scandir(layout.releases) as entries:
             return sorted(
@@ -299,7 +308,7 @@ def current(layout: DatasetLayout) -> str | None:
 
 
 def leads(layout: DatasetLayout) -> bool:
-    """Whether readers reach a release by `current`. Raises FailedError by `current`."""
+    """Whether `current` names a release that is there. Raises as `current`."""
     named = current(layout)
     return named is not None and layout.release(named).is_dir()
 
@@ -429,16 +438,16 @@ def _id_of_state(layout: DatasetLayout) -> str | None:
 
 
 def probe(layout: DatasetLayout) -> ProbeReport:
-    """What the dataset's file system does, tried in hidden folders of the dataset's folder and of `releases`,
-    which are gone on return; by a caller that holds the lock. Raises no OSError."""
+    """What the dataset's file system really does, tried in hidden folders of the dataset's folder and of
+    `releases`, which are gone on return. The caller holds the dataset's lock. Raises no OSError."""
     from penstock.fs.probe import trials
 
     return trials.probe(layout.folder, beside=layout.releases)
 
 
 def sweep_leftovers(layout: DatasetLayout) -> None:
-    """Remove what killed commands of this account left in the dataset's folders and at the root; by a caller
-    that holds the lock.
+    """Remove what killed commands of this account left in the dataset's folders and at the root. The caller
+    holds the dataset's lock.
 
     | name                     | left by                               | removed                         |
     |--------------------------|---------------------------------------|---------------------------------|
@@ -465,8 +474,8 @@ def sweep_leftovers(layout: DatasetLayout) -> None:
 
 
 def sweep_pointers(layout: DatasetLayout) -> None:
-    """Remove the links that others were about to rename to `current`: what they renamed by now, they have.
-    Durable on return. Raises OSError."""
+    """Remove the temporary links that other commands were about to rename to `current`; a link that was
+    renamed already stays. Durable on return. Raises OSError."""
     with os.scandir(layout.folder) as entries:
         old = [e.path for e in entries if _NEXT_POINTER.fullmatch(e.name) and e.is_symlink()]
     for path in old:

@@ -1,4 +1,7 @@
-"""Replacing damaged files of a published release, each whole: a reader sees the old or the new.
+"""Replaces damaged files of a published release, each whole: a reader sees the old or the new.
+
+For `penstock repair` (`keep.repair`), which fetched good bytes into a staging beside the release; repair's
+elements and adoption use `copy_range`. Changes files and folders below the release's `data`.
 
 Folders of a release carry no write bit: the owner gets it while files in them are replaced, and loses it when
 the last replacement there has ended. A killed repair leaves such folders and temporary files behind; the next
@@ -36,11 +39,13 @@ _NEW = os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
 _FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 _PATH = os.O_PATH | os.O_NOFOLLOW | os.O_CLOEXEC
 _OPEN_AT_ONCE = 128
+"""Folders that a mender keeps open."""
 _BLOCK = 1 << 20
+"""Bytes that are copied through this process at a time."""
 _OF_A_FILE = 4
-"""Metadata operations: its mode, its times, and two renames."""
+"""Metadata operations that a file costs: its mode, its times, and two renames."""
 _OF_A_FOLDER = 2
-"""The same: it is opened to its owner, and closed again."""
+"""Metadata operations that a folder costs: it is opened to its owner, and closed again."""
 _REMOVE_IT = "nothing is deleted that penstock did not write: move it away, audit and repair again"
 
 
@@ -51,11 +56,12 @@ class _Folder:
 
 
 class Mender:
-    """Replaces files below `data`. May be used by several threads at once, for different paths.
+    """Replaces files below `data`; paths are relative to it. May be used by several threads at once, for
+    different paths. To be closed: only then do all folders have their published mode again.
 
-    Files and folders get the mode, the group, the ACL and, where this account may give it, the owner that
-    were published; None leaves that one alone. Where `data` itself is gone, it is made again. Raises OSError
-    where something else stands in its place. `spend` waits for metadata operations (`budget`).
+    Files and folders get the published mode, group, ACL and, where this account may give it, owner; a group
+    or owner of None is left as it is. Where `data` itself is gone, it is made again. Raises OSError where
+    something else stands in its place. `spend` waits for metadata operations (`budget`).
     """
 
     def __init__(
@@ -83,8 +89,9 @@ class Mender:
             self._enter("")
 
     def check(self, path: str) -> None:
-        """Enter the folder of `path` as `replace` does. Raises what would refuse a replacement: ObjectError
-        when a folder stands at `path`, or something else in a folder's place; storage errors."""
+        """Enter the folder of `path` as `replace` does, to see before anything is fetched whether that can
+        work. Raises ObjectError when a folder stands at `path`, or something else in a folder's place;
+        penstock's storage errors (`errno_map.storage_error`)."""
         parent, _, name = path.rpartition("/")
         with _telling("cannot repair", path), self.within(parent) as folder:
             _refuse_folder(folder, name)
@@ -175,7 +182,8 @@ class Mender:
             raise _file_error(error, "cannot set mode or owner", path) from None
 
     def sweep(self, path: str) -> bool:
-        """Remove what a killed repair left: only files with a temporary name. False for all else."""
+        """Remove what a killed repair left, where `path` is a temporary name; else change nothing and return
+        False."""
         self._before(path, 1)
         parent, _, name = path.rpartition("/")
         if parent == ".." or not TEMPORARY.fullmatch(name):
@@ -205,8 +213,9 @@ class Mender:
 
     @contextlib.contextmanager
     def within(self, parent: str) -> Iterator[int]:
-        """A folder's descriptor; while inside, its owner may write in it. Entered first, it is swept of
-        what a killed repair left; a folder that vanished is made again. Raises OSError."""
+        """A folder's descriptor; within the context its owner may write in it. At the first entry, temporary
+        files that a killed repair left there are removed. A folder that vanished is made again. Raises
+        OSError."""
         self._before(f"{parent}/", 0)
         with self._lock:
             folder = self._enter(parent)
@@ -218,8 +227,8 @@ class Mender:
                 folder.users -= 1
 
     def close(self) -> None:
-        """Every folder that was opened has its published mode again. Raises ObjectError when one could
-        not be closed."""
+        """Give every folder that was opened its published mode again. Raises when one could not be closed,
+        after the others were."""
         problem: OSError | None = None
         with self._lock:
             while self._open:
@@ -365,8 +374,8 @@ def _linked(new: Path, folder: int, temporary: str) -> bool:
 
 @contextlib.contextmanager
 def standing(data: Path, path: str) -> Iterator[int | None]:
-    """The file that stands at `path` below `data`, to read its good parts; None when there is none that can
-    be read. No link is followed."""
+    """A descriptor of the file at `path` below `data`, to read its good parts, closed at the end; None when
+    no regular file there can be read. No link is followed."""
     fd = None
     try:
         with contextlib.suppress(OSError):

@@ -1,5 +1,8 @@
-"""`<root>/HOLD`: closes the gates of datasets and of releases at once, for the night on which their owner
-sleeps. Whose file counts is as `root_files` has it.
+"""`<root>/HOLD`: a file by which a root's owner or administrator closes the gates of datasets and releases.
+
+A gate (`dataset.gate`) is the check before a training job reads a release. The gate, a run that has unchanged
+files to take over, gc, and the commands that show releases read this file. Nothing is changed. Whose file
+counts is as `root_files` has it.
 
     # storage target 17 lost bytes, ticket 4711
     imagenet                 read again first
@@ -47,6 +50,7 @@ class Hold(NamedTuple):
     """One line of a HOLD that counts."""
 
     line: int
+    """Counted from 1; 0 where the whole file could not be read."""
     dataset: str
     """"" holds every dataset."""
     release: str
@@ -57,10 +61,11 @@ class Hold(NamedTuple):
 
     @property
     def name(self) -> str:
+        """`dataset` or `dataset/release`, as in the file; "" for every dataset."""
         return f"{self.dataset}/{self.release}" if self.release else self.dataset
 
     def covers(self, release: str) -> bool:
-        """Whether a release of its dataset is held by it; "": all of them."""
+        """Whether it holds this release of its dataset; of "", whether it holds all of them."""
         return self.release in ("", release)
 
     def __str__(self) -> str:
@@ -68,19 +73,21 @@ class Hold(NamedTuple):
 
 
 def of_dataset(layout: DatasetLayout) -> list[Hold]:
-    """What holds the dataset, or releases of it. Raises OSError where the root does not answer."""
+    """The lines that hold the dataset, or releases of it, in the file's order. Raises OSError where the root
+    does not answer."""
     file = root_files.look(layout.root, NAME, LONGEST)
     return [hold for hold in _holds(file) if hold.dataset in ("", layout.dataset)]
 
 
 def standing(layout: DatasetLayout, release: str = "") -> Hold | None:
-    """What holds this release; without one, what holds all of the dataset. Raises as `of_dataset`."""
+    """The first line that holds this release or, without one, all of the dataset; None where nothing does.
+    Raises as `of_dataset`."""
     return next((hold for hold in of_dataset(layout) if hold.covers(release)), None)
 
 
 def warning(root: Path) -> str:
-    """What a HOLD at this root may be meant to do, and does not; "" where there is nothing to say, or the
-    root does not answer."""
+    """Why a HOLD at this root may not do what was meant: it does not count, or names what is not there. ""
+    where there is nothing to say, or the root does not answer."""
     try:
         file = root_files.look(root, NAME, LONGEST)
         if file is not None and file.ignored:

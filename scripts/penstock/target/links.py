@@ -1,5 +1,10 @@
 """Brings files into staging that lie on the target already: files of a published release are linked, where
-the new release may share them; files of abandoned stagings are linked or moved."""
+the new release may share them; files of abandoned stagings are linked or moved.
+
+For copy's workers and plan, by `staging_writer.StagingWriter`, which has these functions as methods. Changes
+the staging, and an abandoned staging from which a file is moved; of a release only a file's link count and
+ctime. Sizes are in bytes, times in nanoseconds since the epoch, paths relative to `data`.
+"""
 
 from __future__ import annotations
 
@@ -22,6 +27,7 @@ if TYPE_CHECKING:
 _UNLINKABLE = frozenset(
     {errno.EXDEV, errno.EPERM, errno.EACCES, errno.EMLINK, errno.EOPNOTSUPP, errno.ENOENT, errno.ENOTDIR}
 )
+"""Errors after which a file is copied instead; any other is raised."""
 
 
 _GRAINS = (1, 100, 10**3, 10**6, 10**9)
@@ -34,17 +40,18 @@ class Abandoned(NamedTuple):
 
     data: Path
     inode: int = 0
-    """Of `data` as the plan saw it: a folder of the same name that came later is none of it. Of 0 (a version
-    that did not note it) only links are made, since a name may be a living staging's, or a release's."""
+    """The inode of `data` when the run was planned: a folder that got this name later is another tree, and
+    nothing is moved out of it. 0: not noted, and files are linked only."""
 
 
 class Linked(NamedTuple):
-    """A file that was linked, looked at before and after."""
+    """A file that was linked."""
 
     inode: int
     before_ns: int
-    """Its ctime, which the link moved."""
+    """Its ctime before the link, which changes it; 0 where an earlier attempt made the link."""
     after_ns: int
+    """Its ctime after the link."""
 
 
 def keeps(seen_ns: int, wanted_ns: int) -> bool:
@@ -60,14 +67,16 @@ _STANDING = Linked(0, 0, 0)
 
 
 class Linker:
-    """Links files of published releases into staging, and takes files of abandoned stagings over."""
+    """Links files of published releases into staging, and takes over files of abandoned stagings. For one
+    thread. Every method raises FailedError where this attempt was overtaken (`StagingFolder.look`), and by
+    `errno_map.storage_error` for other errors of the file system than those it answers for."""
 
     def __init__(self, staging: StagingFolder) -> None:
         self._staging = staging
 
     def link(self, base_data: Path, path: str, size: int, mtime_ns: int, held_as: str = "") -> bool:
-        """Hard-link an unchanged file of a published release, which has the path `held_as` there, if that is
-        another one. False: copy it instead.
+        """Hard-link an unchanged file of a published release to `path`. Its path there is `held_as`; "": the
+        same path. False: it is to be copied instead.
 
         Only a regular file with exactly this size, time (as far as the target keeps it), mode, group and ACL
         is linked, since a file that another release shares must never be changed. (A link changes the inode's
@@ -128,7 +137,8 @@ class Linker:
         return None
 
     def link_many(self, base_data: Path, files: Sequence[tuple[str, int, int]]) -> list[Linked | None]:
-        """As `link`, of many files: path, size and time of each. None: copy it instead.
+        """As `link`, of many files: path, size and time of each. Answers in the order of the files; None:
+        that file is to be copied instead.
 
         A folder is entered once for those of its files that follow one another. Each file is linked straight
         to its final name, which a link gives whole or not at all: three calls a file. A name that is there
@@ -195,7 +205,8 @@ class Linker:
         return Linked(seen.st_ino, 0, seen.st_ctime_ns)
 
     def take_over(self, stagings: Sequence[Abandoned], path: str, size: int, mtime_ns: int) -> bool:
-        """Bring a file into staging that one of these abandoned stagings holds. False: copy it instead.
+        """Bring a file into staging that one of these abandoned stagings holds. False: it is to be copied
+        instead.
 
         | the file there                  | links are | it is                                      |
         |---------------------------------|-----------|--------------------------------------------|

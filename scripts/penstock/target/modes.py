@@ -1,5 +1,8 @@
 """Final modes, group and ACLs of a release: checked, and set where they differ.
 
+For the permissions step, which calls `set_permissions` between copy and verify; plan, copy and preflight take
+from here what the configuration's `permissions` say. Changes modes, groups and ACLs below a staging's `data`.
+
 Files come with their final mode and group already (`staging_writer`), and inherit their ACL from their folder
 where the file system hands it down; this module sets those of giants and folders, and of files that a file
 system changed on its own. Folders lose their write bit from the deepest up, which also keeps late attempts
@@ -39,7 +42,7 @@ if TYPE_CHECKING:
     from penstock.fs.path_walk import WalkedPath
 
 TOGETHER = 4096
-"""Files or folders that are changed together."""
+"""Files or folders that are collected before they are changed, by several threads."""
 _HOLD = os.O_PATH | os.O_NOFOLLOW | os.O_CLOEXEC
 
 
@@ -54,7 +57,8 @@ def dir_mode(policy: PermissionsConfig) -> int:
 
 
 def group_id(policy: PermissionsConfig) -> int | None:
-    """The configured group's number; None when none is configured. Raises PreflightError."""
+    """The configured group's number; None when none is configured. Raises PreflightError for a group that
+    this machine does not know."""
     if policy.group is None:
         return None
     number = group_number(policy.group)
@@ -68,8 +72,9 @@ def group_id(policy: PermissionsConfig) -> int | None:
 
 
 def access_rules(policy: PermissionsConfig) -> AccessRules:
-    """What the policy says beside one mode for files and one for folders, users and groups by number. Raises
-    PreflightError for one that this machine does not know, ConfigError for a pattern that cannot be used."""
+    """The policy's ACL entries, with users and groups by number, and its modes for paths of a pattern. Raises
+    PreflightError for a user or group that this machine does not know, ConfigError for a pattern that cannot
+    be used."""
     named: dict[tuple[int, str], NamedEntry] = {}
     for text in policy.acl:
         entry = parse(text)
@@ -176,8 +181,9 @@ def set_permissions(
 
 
 def unseal(data: Path, paths: Iterable[str]) -> None:
-    """Give these files of a staging their owner's write bit again: giants, of which parts are written
-    anew in place. What is no regular file any more is removed; what is missing is made anew anyway."""
+    """Give these files of a staging their owner's write bit again: giants (objects split into parts over
+    several shards), of which parts are written anew in place. What is no regular file is removed; a missing
+    file is passed over. Raises by `errno_map.storage_error`."""
     with _opened(data) as root:
         folders = Folders(root, 64)
         try:

@@ -1,5 +1,9 @@
 """Parts of one file, written by several streams, attempts and nodes.
 
+For copy (`engine.transfer`), by `staging_writer.StagingWriter`, which has the methods of `Parts` as its own.
+Writes below a staging's `data` alone. A giant is an object that is split into parts over several shards.
+Sizes and offsets are in bytes, times in nanoseconds since the epoch.
+
 A giant's parts go into one file under its final name. Those of any other large file go into one temporary
 file, which is named in the journal, so that the next attempt goes on with it; it gets the final name only
 with all its bytes.
@@ -30,7 +34,8 @@ _PART = _RANGE | os.O_CREAT
 
 
 class Parts:
-    """Writes parts of giants, and of other large files."""
+    """Writes parts of giants, and of other large files. For one thread. Errors of the file system are raised
+    by `errno_map.storage_error`, FailedError where this attempt was overtaken."""
 
     def __init__(self, staging: StagingFolder) -> None:
         self._staging = staging
@@ -141,8 +146,9 @@ class Parts:
         return pending
 
     def finish_multipart(self, path: str, temporary: str, size: int, mtime_ns: int) -> bool:
-        """Time, durability and the final name of a temporary file that has all its bytes. Where it is
-        gone and a file of this size has the name, another attempt did the same. False: neither is there."""
+        """Give a temporary file that has all its bytes its time, durability and final name. True as well
+        where another attempt did the same: the temporary file is gone, and a file of this size has the name.
+        False: neither is there."""
         self._staging.before(path, 1 + self._staging.naming)
         parent, name = split(path)
         fd = -1
@@ -180,14 +186,15 @@ class Parts:
         return stands
 
     def drop_multipart(self, path: str, temporary: str) -> None:
-        """Remove a temporary file that nothing of this attempt writes any more."""
+        """Remove a temporary file, of which this attempt writes nothing any more."""
         self._staging.before(path, 1)
         parent, name = split(path)
         self._staging.discard(Pending(-1, path, parent, name, temporary, 0, False, 0))
 
 
 def multipart_stands(data: Path, path: str, temporary: str, size: int) -> bool:
-    """Whether the temporary file that an earlier attempt made by `Parts.begin_multipart` is there."""
+    """Whether the temporary file that an earlier attempt made by `Parts.begin_multipart` is there, with this
+    size in bytes. Changes nothing."""
     root = os.open(data, OPEN_FOLDER_OR_LINK)
     try:
         folder = open_dir(root, path.rpartition("/")[0])

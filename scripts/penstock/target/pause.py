@@ -15,7 +15,8 @@ PAUSE`), and removes it again. Whose file counts is as `root_files` has it.
 A process looks at most once in EVERY seconds, by one lstat. So all of them rest within EVERY seconds and what
 one block or row takes; where folders are cached (NFS, acdirmax) up to that much later.
 
-A command watches its root (`watching`) once it knows it; steps, engine and arrays ask `standing`.
+A command watches its root (`watching`) once it knows it; steps, engine and arrays ask `standing`. This module
+reads that one file, in a thread of its own, and changes nothing; to wait is the callers' work.
 """
 
 from __future__ import annotations
@@ -56,7 +57,7 @@ class Pause(NamedTuple):
 
 
 class RootPause(NamedTuple):
-    """What stands at a root."""
+    """What one look at a root found."""
 
     pause: Pause | None = None
     ignored: str = ""
@@ -64,7 +65,7 @@ class RootPause(NamedTuple):
 
 
 def look(root: Path) -> RootPause:
-    """Whose file counts is as `root_files` has it. Raises OSError where the root does not answer."""
+    """Read PAUSE at this root, without a time limit. Raises OSError where the root does not answer."""
     file = root_files.look(root, NAME, LONGEST)
     if file is None:
         return RootPause()
@@ -74,8 +75,8 @@ def look(root: Path) -> RootPause:
 
 
 def words(root: Path) -> str:
-    """What people should know of it: the text of the PAUSE that stands, or why a file of that name does not
-    count; "" where there is none, or the root does not answer."""
+    """For messages: the text of the PAUSE that stands, or why a file of that name does not count; "" where
+    there is none, or the root does not answer."""
     try:
         pause, ignored = look(root)
     except OSError:
@@ -104,8 +105,9 @@ class PauseWatch:
         self._lock, self._asking = threading.Lock(), threading.Lock()
 
     def __call__(self) -> Pause | None:
-        """What stands, as of the last look. A root that does not answer changes nothing of it, and is waited
-        for once, `within` seconds; it is asked again when it has answered."""
+        """The PAUSE that stood at the last look; None where none did. Looks anew where the last look is more
+        than `every` seconds ago. A root that does not answer is waited for `within` seconds, once; until it
+        answers, what was seen before counts."""
         # One thread looks; the others take what was seen last instead of waiting for a file system.
         if self._clock() - self._looked >= self._every and self._lock.acquire(blocking=False):
             try:

@@ -1,4 +1,8 @@
-"""A file that is being written in order, under a temporary or its final name."""
+"""A file that is being written in order, under a temporary or its final name.
+
+`staging_writer` and `part_files` begin one and end it; copy's workers (`engine.transfer`) write the bytes.
+Changes that file alone. Sizes and positions are in bytes.
+"""
 
 from __future__ import annotations
 
@@ -20,7 +24,11 @@ _NO_REFLINK = frozenset(
 
 
 class Pending:
-    """A file, or one part of a giant, that is being written: `fd` takes the bytes, from `position`."""
+    """A file, or one part of a large one, that is being written: `fd` takes the bytes, from `position`.
+
+    `path` is relative to `data`, `parent` and `name` are its folder and last name; `temporary` is the name
+    that the file has meanwhile, "" for a giant, which has its final one. `size` is the whole file's. `part`:
+    other attempts write the same file. `holes`: zeros were skipped."""
 
     __slots__ = ("fd", "holes", "name", "parent", "part", "path", "position", "size", "temporary")
 

@@ -1,4 +1,6 @@
-"""A small file that comes to stand beside the seal of a release that is published."""
+"""Puts a small file beside the seal (`release.json`) of a release that is published: a signature, or a
+manifest as text. For `dataset.release_signature` and `keep.audit`; changes the release's own folder, never
+its `data`."""
 
 from __future__ import annotations
 

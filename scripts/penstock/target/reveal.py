@@ -1,4 +1,7 @@
-"""Revealing a release and moving the pointer: the only two steps that a reader can see.
+"""Reveals a release, and moves the link `current` to it: the only two changes that a reader can see.
+
+For publish and rollback. Renames the staging, sets the modes of its folder and of the files beside `data`,
+and replaces `current`.
 
 Both are durable on return and idempotent: after a crash at any point the same call ends the same way.
 A reader that resolves `current` meets a complete release before, between and after.
@@ -63,12 +66,12 @@ def reveal(layout: DatasetLayout, release: str, assert_held: Callable[[], None])
 def point(layout: DatasetLayout, release: str, assert_held: Callable[[], None]) -> None:
     """Make `current` a relative link to the release, replacing the old one in one step.
 
-    The new link is made first, then `assert_held` is called, then the link is renamed: whoever overtakes
-    this run claims the dataset and then removes such links (`sweep`), so that a run which was frozen
-    between its look and its rename has nothing to rename any more; one that made its link later removes it
-    itself. Temporary links of dead attempts are
-    swept. The caller holds the dataset's lock. Raises FailedError when there is no such release, or when
-    something that is not a link stands in the way.
+    The new link is made first, then `assert_held` is called, then the link is renamed. A run that overtakes
+    this one claims the dataset, and then removes such links (`dataset_folders.sweep_pointers`): a run that
+    slept between `assert_held` and the rename has no link to rename any more. A run that made its link after
+    that fails in `assert_held`, and removes the link itself. Links that dead attempts left are removed.
+    The caller holds the dataset's lock. Raises what `assert_held` raises; FailedError when there is no such
+    release, or when something that is not a link stands in the way.
     """
     try:
         if not _is_folder(layout.release(release)):

@@ -1,5 +1,9 @@
 """The staging folder as one attempt sees it: its folders, its modes, and whether it is still this attempt's.
 
+An attempt is one start of an element (the process that copies one shard). It is overtaken, or fenced, when
+another attempt or a later step took its work over. This module makes folders below a staging's `data`,
+removes unfinished files, and makes names durable.
+
 Guarantees: no path leaves `data`, and no link is followed. An attempt that was overtaken and still writes
 stops at its next check (`alive`, `look`). The modules that write into staging (`staging_writer`,
 `part_files`, `links`) share one `StagingFolder`: its open descriptors, and the names that are not durable
@@ -36,7 +40,8 @@ OPEN_FOLDER_OR_LINK = os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC
 PREALLOCATE = 1 << 20
 """Bytes from which blocks are reserved before the first write, where the file system can."""
 LOOK_EVERY = 1.0
-"""Seconds after which the staging folder is looked at again."""
+"""Seconds after which the staging folder is looked at again: one stat, so an attempt that was overtaken
+writes that long at most."""
 CERTAIN = 1 << 16
 """Folders whose names an attempt remembers as durable: some MiB. Folders that it forgot are synced once
 more."""
@@ -163,7 +168,8 @@ class StagingFolder:
         return self.parent_fd if parent == self.parent else self.enter(parent, make=make)
 
     def enter(self, parent: str, *, make: bool) -> int:
-        """The descriptor of a folder below `data`, good until the next call. Raises OSError."""
+        """The descriptor of a folder below `data`, good until the next call; with `make` the folder is made
+        where it is missing. Raises OSError."""
         if make and self.fsync:
             fd = self._make_noting(parent)
         else:
@@ -243,7 +249,7 @@ class StagingFolder:
         )
 
     def temporary(self) -> str:
-        """A name that no file of this attempt has had."""
+        """A temporary name that no file of this attempt has had."""
         self._count += 1
         return f"{self._prefix}{self._count:08x}"
 

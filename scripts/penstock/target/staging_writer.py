@@ -1,4 +1,7 @@
-"""Writing into a release's staging: durable files, giants' parts, links, and the barrier.
+"""Writes files into a release's staging: whole ones here, parts and links by the modules that it joins.
+
+For the workers of copy and repair (`engine`), and for plan where it takes files over. Writes below the
+staging's `data` alone; times are in nanoseconds since the epoch, sizes in bytes, paths relative to `data`.
 
 Guarantees. A file has its final name only with all its bytes, its final mode, group and time; under
 `durability="fsync"` its bytes are on the servers' disks before that name exists, under `"syncfs"` once
@@ -37,7 +40,8 @@ class WriterOptions(TypedDict):
     gid: int | None
     """None: whatever group the folder gives."""
     durability: str
-    """`fsync`: each file by itself, before it has its name; `syncfs`: all by `Barrier.wait`."""
+    """`fsync`: each file by itself, before it has its name; `syncfs`: all at once, by the caller's
+    `barrier.Barrier`."""
     attempt: str
     """Names this attempt in messages."""
     keep_mtime: bool
@@ -61,7 +65,8 @@ class _ShortError(Exception):
 
 class StagingWriter:
     """Writes into a staging's `data`, for one thread: whole files here, parts of files by `Parts`, links by
-    `Linker`, all over one `StagingFolder`. `spend` waits for metadata operations (`budget`)."""
+    `Linker`, all over one `StagingFolder`. `spend` waits for metadata operations (`budget`). Errors of the
+    file system are raised by `errno_map.storage_error`, FailedError where this attempt was overtaken."""
 
     def __init__(
         self, data: Path, spend: Callable[[int], None] = unlimited, **options: Unpack[WriterOptions]
@@ -121,8 +126,9 @@ class StagingWriter:
         return pending
 
     def finish(self, pending: Pending, mtime_ns: int) -> None:
-        """Time, durability, close, final name. On an error the temporary file is gone and the final name
-        is as before; the file is to be written anew, never synced again."""
+        """Set the file's time, make it durable (with `fsync`), close it and give it its final name. On an
+        error the temporary file is gone and the final name is as before; the file is to be written anew,
+        never synced again."""
         self._staging.before(pending.path, self._staging.naming)
         self._finish(pending, mtime_ns)
 

@@ -1,4 +1,8 @@
-"""The marker of a dataset's state: it is the first file that a version from 1.0 on makes there.
+"""The marker of a dataset's state folder (`.penstock/state.json`): whether a version of penstock made the
+state that this one can use.
+
+`dataset_folders` checks it before a step changes anything; gate and readers' commands check it too. Reads and
+writes that one file. From version 1.0 on it is the first file that is made in a state.
 
 | the state's folder        | `state.json`                | the state is                                |
 |---------------------------|-----------------------------|---------------------------------------------|
@@ -29,8 +33,9 @@ _OF_A_RUN = frozenset({"adoptions", "audits", "claims", "history.jsonl", "repair
 
 
 def check_marker(layout: DatasetLayout) -> bool:
-    """Whether the dataset has a state that is marked; one small read. Changes nothing. Raises
-    OlderVersionError and NewerFormatError where another version made it, FailedError for a damaged marker."""
+    """Whether the dataset has a state that is marked; False where there is no state yet, or this account may
+    not look. One small read; changes nothing. Raises OlderVersionError and NewerFormatError where another
+    version made the state, FailedError for a damaged marker."""
     path = layout.state_marker
     try:
         marks.STATE_MARKER.from_json(plain_files.read(path), path)
@@ -57,7 +62,8 @@ def mark_state(layout: DatasetLayout) -> None:
 
 
 def drop_state(layout: DatasetLayout) -> None:
-    """Remove a state that holds nothing but its marker. Raises OSError, also where it holds more."""
+    """Remove a state folder that is empty, or holds nothing but its marker. Raises OSError, also where it
+    holds more."""
     if os.listdir(layout.state) == [layout.state_marker.name]:
         content = plain_files.read(layout.state_marker)
         layout.state_marker.unlink()

@@ -1,5 +1,9 @@
 """Operations on whole trees of a target: remove temporary files, give the owner's write bit again, remove a
-tree. All by descriptors, never through a link."""
+tree.
+
+For the steps of a run, for gc and remove, and for what forgets old runs and audits. All by descriptors, never
+through a link; nothing outside the folder that the caller names is changed.
+"""
 
 from __future__ import annotations
 
@@ -27,9 +31,9 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 AGAIN = (0.2, 1.0, 3.0)
-"""Seconds before each further attempt to remove a tree in which something stands still."""
+"""Seconds before each further attempt to remove a tree in which a folder is not empty yet."""
 TIMED = 8192
-"""Files after whose removal the time is looked at."""
+"""Files that are removed between two reports to `moved`."""
 _STANDING = frozenset({errno.ENOTEMPTY, errno.EEXIST, errno.EBUSY})
 
 
@@ -38,9 +42,9 @@ def sweep_temporaries(data: Path) -> int:
     return: a power cut after the publication would otherwise bring one back into the published tree, where
     names last by fsync alone.
 
-    Every attempt of copy is over, as far as the cluster can say; what one that lives on gives its name or
-    removes meanwhile is no error. A folder that permissions closed already is opened to its owner where
-    one is to be removed, and closed again."""
+    To be called when no attempt of copy is known to live. Should one live on, a temporary file that it
+    renames or removes meanwhile is no error. A folder that the permissions step closed is opened to its owner
+    where a temporary file is to be removed, and closed again. Raises by `errno_map.storage_error`."""
     swept: list[str] = []
     try:
         try:
@@ -77,8 +81,8 @@ def _sweep(data: Path, swept: list[str]) -> None:
 
 
 def open_folders(data: Path) -> None:
-    """Give the owner all bits of every folder of a staging's `data` again, so that files can be
-    copied anew after permissions closed it."""
+    """Give the owner read, write and search permission in every folder of a staging's `data` again, so that
+    files can be copied anew after the permissions step closed it. Raises by `errno_map.storage_error`."""
     root = _opened_root(data)
     folders = Folders(root, 64)
     try:
@@ -92,8 +96,9 @@ def open_folders(data: Path) -> None:
 
 
 def remove_empty(data: Path, paths: Iterable[str]) -> None:
-    """Remove the folders above these paths that hold nothing, the deepest first. Durable on return. A folder
-    that permissions closed stays as it is: it was looked at before."""
+    """Remove the folders above these paths (relative to `data`) that hold nothing, the deepest first. Durable
+    on return. A folder in which the owner may not write any more stays. Raises by
+    `errno_map.storage_error`."""
     root = os.open(data, OPEN_FOLDER)
     folders = Folders(root, 64)
     try:
