@@ -1,5 +1,8 @@
 """The POSIX ACLs of files and folders, by the kernel's xattrs (linux/xattr.h).
 
+For what gives, compares and audits permissions (`target.access`, `keep.audit`), and for preflight and the
+probe, which ask whether a target takes them. `write` alone changes anything. `core.posix_acl` has the type.
+
 One call reads a list and one sets it. A list that says no more than the nine bits of the mode is never
 stored: it reads as None.
 """
@@ -20,15 +23,15 @@ if TYPE_CHECKING:
 ACCESS, DEFAULT = "system.posix_acl_access", "system.posix_acl_default"
 NFS4 = "system.nfs4_acl"
 NONE_KEPT = frozenset({errno.EOPNOTSUPP, errno.ENOSYS})
-"""What a file system answers that keeps no POSIX ACLs, or was mounted without them."""
+"""Errors of a file system that keeps no POSIX ACLs, or was mounted without them."""
 
 PathOrFd = int | str | os.PathLike[str]
 """A descriptor, or a path; not a descriptor that was opened by O_PATH, but its path in /proc/self/fd."""
 
 
 def read(place: PathOrFd, name: str = ACCESS, *, follow: bool = True) -> Acl | None:
-    """None where there is none. Raises OSError: of `NONE_KEPT` where there can be none, EINVAL for a list of
-    another version."""
+    """The access ACL, or by `name` the default one, of a file or folder; None where it has none. Raises
+    OSError: of `NONE_KEPT` where there can be none, EINVAL for a list of another version."""
     try:
         raw = os.getxattr(place, name, follow_symlinks=follow)
     except OSError as error:
@@ -42,12 +45,12 @@ def read(place: PathOrFd, name: str = ACCESS, *, follow: bool = True) -> Acl | N
 
 
 def write(place: PathOrFd, acl: Acl, name: str = ACCESS) -> None:
-    """Set a list. As access ACL it sets the nine bits of the mode, too. Raises OSError."""
+    """Set an ACL. An access ACL sets the nine permission bits of the mode, too. Raises OSError."""
     os.setxattr(place, name, encode(acl))
 
 
 def allows(acl: Acl | None, wanted: Acl | None) -> bool:
-    """Whether a list that was read allows groups and named users the same as the one that is wanted."""
+    """Whether an ACL that was read allows groups and named users the same as the wanted one. Pure."""
     if acl is None or wanted is None:
         return acl is wanted
     return effective(acl) == effective(wanted)

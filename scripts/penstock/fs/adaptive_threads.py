@@ -2,6 +2,9 @@
 
 Threads cost more than a call that answers at once, and pay where each call waits for a server. `Calls` times
 the first few calls and uses threads only if they wait.
+
+For whatever looks at, changes or removes many files: walks, permissions, removal, linking. Starts threads of
+this process; what is called is the caller's.
 """
 
 from __future__ import annotations
@@ -22,13 +25,16 @@ if TYPE_CHECKING:
 WAITS = 1e-4
 """Seconds: when the fastest of the last LOOKS calls took longer, calls wait for something."""
 LOOKS = 8
+"""Calls that are timed before it is decided, and that are remembered."""
 THREADS = 32
+"""Threads of one `Calls`: most of them wait for a server, so they may be more than CPUs."""
 GROUP = 16
 """Calls that a thread makes at a time."""
 
 
 class Calls:
-    """Decides whether calls wait, and owns the threads that then make them."""
+    """Decides whether calls wait, and owns the threads that then make them. To be used by one thread, and
+    closed: that waits for calls under way, and drops those that did not begin. `waits`, once True, stays."""
 
     def __init__(self) -> None:
         self.waits = False
@@ -42,7 +48,8 @@ class Calls:
             self.waits = True
 
     def each(self, do: Callable[[Sequence[Item]], list[Answer]], items: Sequence[Item]) -> list[Answer]:
-        """`do` of all items, some at a time; its answers in the items' order. Raises what `do` raises."""
+        """`do` of all items, some at a time; its answers in the items' order. Raises what `do` raises, and
+        OSError where no thread can be started."""
         if self.waits:
             groups = [self.submit(do, items[at : at + GROUP]) for at in range(0, len(items), GROUP)]
             return [answer for group in groups for answer in group.result()]
@@ -55,7 +62,7 @@ class Calls:
         return answers + (self.each(do, rest) if self.waits and rest else do(rest))
 
     def submit(self, do: Callable[..., Answer], *arguments: Any) -> Future[Answer]:
-        """To be done by one of the threads. Raises OSError when there can be none."""
+        """Have one of the threads do it. Raises OSError where no thread can be started."""
         if self._pool is None:
             from concurrent.futures import ThreadPoolExecutor
 

@@ -1,5 +1,7 @@
 """Many reads by one system call: Linux AIO, which Python does not offer.
 
+For `batched_reads`, which reads small files back together. Reads only.
+
 Guarantee: when `Reads.run` returns or raises, the kernel writes to the buffer no more. Meant for
 descriptors opened with O_DIRECT: others are read one after the other within the call. Where a file
 system's driver knows no asynchronous reads, neither are they side by side, and nothing else differs.
@@ -30,8 +32,8 @@ _PREAD = 0
 
 
 class Reads:
-    """Up to `most` reads at once into one buffer; for one thread. Raises OSError where the kernel has
-    none to give (ENOSYS, EPERM in a sandbox; EAGAIN beyond `fs.aio-max-nr`)."""
+    """Up to `most` reads at once into one buffer; for one thread. The constructor raises OSError where the
+    kernel gives no AIO (ENOSYS, EPERM in a sandbox; EAGAIN beyond `fs.aio-max-nr`)."""
 
     def __init__(self, buffer: mmap.mmap, most: int) -> None:
         self._context = ctypes.c_ulong(0)
@@ -46,8 +48,9 @@ class Reads:
         self._events = ctypes.create_string_buffer(_EVENT.size * most)
 
     def run(self, wanted: Sequence[tuple[int, int, int, int]]) -> list[int]:
-        """Each (descriptor, place in the buffer, bytes, offset in the file): how many bytes came, or
-        the negative errno of those that failed or that the kernel did not take (EAGAIN)."""
+        """Make these reads, each (descriptor, place in the buffer, bytes, offset in the file), and wait for
+        all. Returns in their order how many bytes came, or the negative errno of a read that failed or that
+        the kernel did not take (EAGAIN)."""
         for i, (fd, place, count, offset) in enumerate(wanted):
             _IOCB.pack_into(
                 self._blocks,

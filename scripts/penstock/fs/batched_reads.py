@@ -7,6 +7,9 @@ and after its read none of the range was in this kernel's page cache.
 
 A file that is missing, has another size or whose read failed is left to a read of its own, which raises the
 error.
+
+For `cold_read.ColdReader` alone, by which verify and audit read files back. Reads files, and drops their
+pages from this kernel's page cache; nothing else is changed.
 """
 
 from __future__ import annotations
@@ -27,7 +30,9 @@ if TYPE_CHECKING:
 Range = tuple[str, int, int]
 """Path, offset, bytes."""
 ROOM = 1 << 20
+"""Bytes of the buffer that a group of files is read into."""
 MOST = 64
+"""Files of one group at most."""
 STREAMS = 128
 """Each of so many threads may have its share of the process's descriptors open."""
 LARGE = 256 << 10
@@ -46,15 +51,16 @@ _Opened = tuple[int, int, int, int, int, os.stat_result]
 
 
 def drop(fd: int, offset: int, length: int) -> None:
-    """Drop a range's pages from the page cache, as far as the kernel can. Those around it go too: a folio
-    that is named only in part is kept whole, on kernels that write a file in large ones."""
+    """Drop a range's pages (in bytes) from the page cache, as far as the kernel can. Pages around the range
+    go too: where the kernel keeps several pages as one folio, it drops none of a folio that is named in part.
+    Raises OSError."""
     start = offset - offset % _FOLIO
     end = -(-(offset + length) // _FOLIO) * _FOLIO
     os.posix_fadvise(fd, start, end - start, os.POSIX_FADV_DONTNEED)
 
 
 class Fetched(NamedTuple):
-    """What came of one range; its bytes are good until the next `take`."""
+    """One range as it was read; `data` is good until the next `take`."""
 
     stat: os.stat_result
     """From before the read."""
@@ -64,8 +70,9 @@ class Fetched(NamedTuple):
 
 
 class Together:
-    """For one thread. `folder` gives a folder's descriptor, good until its next call; `absent` says whether
-    no page of a range is in memory."""
+    """Reads expected ranges in groups, and hands them over one by one; for one thread. `folder` gives a
+    folder's descriptor by its path, good until its next call; `absent` says whether no page of a range
+    (descriptor, offset, bytes) is in memory. To be closed."""
 
     def __init__(self, folder: Callable[[str], int], absent: Callable[[int, int, int], bool]) -> None:
         self._folder, self._absent = folder, absent
@@ -84,8 +91,8 @@ class Together:
         self._expected = deque(ranges)
 
     def take(self, wanted: Range) -> Fetched | None:
-        """The next of the expected ranges; None when it must be read by itself. Raises OSError only
-        when the kernel broke its word."""
+        """The range `wanted`, if it is the next of those expected; None when it must be read by itself.
+        Raises OSError only when the kernel broke its word."""
         if not self._ready:
             if not self._expected or self._expected[0] != wanted:
                 return None

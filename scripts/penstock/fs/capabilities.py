@@ -1,4 +1,9 @@
-"""The file system of one folder, as it is now: its kind and what that can do (`kinds`), space, mount."""
+"""The file system of one folder, as it is now: its kind and what that can do (`kinds`), space, mount.
+
+For preflight, plan and the elements, which decide by it how files are written and read back. Reads statfs,
+the mount table and what a product's client shows below /proc; changes nothing. A call waits where the file
+system does not answer (`watched_facts` is for that).
+"""
 
 from __future__ import annotations
 
@@ -22,7 +27,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class StorageFacts:
-    """Of the file system that holds one folder, as seen now by this user."""
+    """What `facts` saw of the file system that holds one folder, as this user."""
 
     traits: Kind
     """What it can do: the row of the table."""
@@ -78,8 +83,8 @@ def facts(path: Path, proc: str | os.PathLike[str] = PROC) -> StorageFacts:
 
 
 def _proof(kind: Kind, mount: Mount, proc: str | os.PathLike[str]) -> MountProof:
-    """By the client of this kind. Only those that have one load the clients: most nodes' workers need
-    none."""
+    """By the `mount` module of the kind's product. It is imported only for kinds that have one: most workers
+    need none."""
     if not kind.product:
         return MountProof()
     from penstock.fs.mount_checks import proof_of

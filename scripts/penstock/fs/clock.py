@@ -1,11 +1,11 @@
 """The clock of a file system, by which ages of files on it are judged.
 
-The times of a file come from a clock that need not be this host's: the server's (NFS, BeeGFS), or that of
-the node that wrote it (Lustre, GPFS). A host whose own clock is wrong would take a young pin for an old one,
-or the reverse, and documents that it stamps would mislead every host after it. So what is compared with the
-times of files, and the times that the history holds, are taken from the file system (`now`, `stamp`); and
-who removes by age refuses where both clocks lie apart (`checked`), since then one of them is wrong, and it
-is not known which.
+The times of a file come from a clock that need not be this host's: the server's (NFS, BeeGFS), or that of the
+node that wrote it (Lustre, GPFS). A host whose own clock is wrong would take a young file for an old one, or
+the reverse, and documents that it stamps would mislead every host after it. So what is compared with the
+times of files, and the times that the history holds, are taken from the file system (`now`, `stamp`).
+Commands that remove by age refuse where the two clocks differ (`checked`): one of them is wrong, and it is
+not known which. Asking changes the folder's own change time, and nothing else.
 
 Limits: on a file system that takes the writing node's clock both are the same clock, and an error of it is
 not seen. A file system on which this account may change nothing has no clock for it: `now` is this host's.
@@ -30,7 +30,8 @@ BOUND = 300.0
 
 
 def now(folder: Path) -> float:
-    """Seconds since the epoch, by the clock of the file system that holds this folder.
+    """Seconds since the epoch, by the clock of the file system that holds this folder; by this host's where
+    the folder cannot be touched. Never raises.
 
     The folder itself is touched, and its change time is read: that needs no inode and no block, so a file
     system that is full answers, too.
@@ -52,7 +53,7 @@ def touch(folder: int) -> int:
 
 
 def both(folder: Path) -> Now:
-    """By the file system and by this host."""
+    """`now`, and this host's clock at the same moment."""
     times = time.time(), now(folder)
     return Now(min(times), max(times))
 

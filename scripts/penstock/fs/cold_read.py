@@ -1,5 +1,8 @@
 """Reads stored bytes back past this machine's caches, and reports how far that succeeded.
 
+For the workers of verify, audit and repair, and for selftest. Reads files below one folder and drops their
+pages from the page cache; nothing else is changed.
+
 | method  | what was done                                             | what it proves                       |
 |---------|-----------------------------------------------------------|--------------------------------------|
 | direct  | O_DIRECT on a file system known to honour it, and no page | the bytes came from device or servers|
@@ -48,15 +51,17 @@ _cachestat_works = True
 
 
 class RangeRead(NamedTuple):
-    """How a range was read, and the file's fstat from BEFORE the read: a change during the read or after
-    it shows as another ctime in the closing walk."""
+    """How a range was read (`method`, by the table above), and the file's fstat from BEFORE the read: a
+    change during the read or after it shows as another ctime in the walk that closes a verification."""
 
     method: str
     stat: os.stat_result
 
 
 class ColdReader:
-    """Reads files below `data`; for one thread."""
+    """Reads files below `data`, by paths relative to it; for one thread, to be closed. Offsets and lengths
+    are in bytes. `facts` (`capabilities.facts`) are of the file system of `data`. The constructor raises
+    OSError."""
 
     def __init__(self, data: Path, facts: StorageFacts) -> None:
         self._root = os.open(data, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)

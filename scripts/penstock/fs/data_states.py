@@ -11,6 +11,9 @@ penstock opens none of these files for it.
 Limits: what moves between the question and the reading is read. A stub that keeps blocks is known by the
 vendor's command alone. The file systems of this machine's disks are not asked (DMF on XFS is not known), nor
 is GPFS but by its blocks.
+
+For verify, audit, and plan where sources are folders (`store_checks.data_states` makes a `DataStates`). Runs
+the vendor's command and lstat; changes nothing.
 """
 
 from __future__ import annotations
@@ -49,9 +52,9 @@ class Said(NamedTuple):
     """What a command said of some files."""
 
     states: Mapping[str, DataState]
-    """By path, as it was asked; of some there may be no word."""
+    """By path, as it was asked; files of which the command said nothing are missing."""
     silence: str = ""
-    """Why there is no word of others."""
+    """Why files are missing from `states`; "" where it is not known, or none is."""
     ended: bool = True
     """False: the command could not be started, or did not end in time."""
 
@@ -62,10 +65,11 @@ class Said(NamedTuple):
 
 
 class DataStates:
-    """Asks of the files below one folder."""
+    """Asks where the data of the files below one folder is. For one thread; to be closed."""
 
     def __init__(self, folder: Path, ask: Ask | None, *, stubs: bool) -> None:
-        """`stubs`: that a file has a size and no blocks is a hint here. Raises OSError of the folder."""
+        """`ask` runs the vendor's command for some absolute paths; None: there is no such command. `stubs`: a
+        file that has a size and no blocks may be a stub here. Raises OSError of the folder."""
         self._folder = os.path.realpath(folder)
         self._command, self._stubs = ask, stubs
         self._fd = os.open(self._folder, os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC)
@@ -79,8 +83,9 @@ class DataStates:
         os.close(self._fd)
 
     def away(self, paths: Sequence[str], *, hints: bool = True) -> dict[str, DataState]:
-        """Those files, by these paths below the folder, whose data is not here, or not all of it. What is not
-        there, is no file or is empty is never among them. `hints`: by their blocks, too.
+        """Those of these files (paths below the folder) whose data is not here, or not all of it. A path
+        where there is no file, or an empty one, is never among them. `hints`: judge by blocks, too. Raises no
+        error of a file.
 
         | the command says   | blocks                    | the file's data is |
         |--------------------|---------------------------|--------------------|

@@ -1,7 +1,8 @@
 """One folder's content: its names in order, and the lstat of its files, as columns.
 
-Columns, since they are cheap to hand from one process to another, and cheaper to work on than many
-objects. Little is imported here: scouts are started for it.
+For walks (`tree`, `path_walk`) and for the processes that list ahead of them (`readahead_process`, the
+scouts). Reads folders by descriptors; changes nothing. Columns, since they are cheap to hand from one process
+to another, and cheaper to work on than many objects. Little is imported here, so that scouts start fast.
 """
 
 from __future__ import annotations
@@ -68,7 +69,7 @@ def look(fd: int, names: Sequence[str]) -> list[StatAnswer]:
 
 
 def columns(answers: Sequence[StatAnswer]) -> Looked:
-    """What `look` found, column by column."""
+    """What `look` found, column by column. Pure."""
     errors: dict[int, int] = {}
     statuses: list[os.stat_result] = []
     for index, answer in enumerate(answers):
@@ -93,7 +94,7 @@ def columns(answers: Sequence[StatAnswer]) -> Looked:
 
 
 def sliced(looked: Looked, start: int, stop: int) -> Looked:
-    """Of some of the names only."""
+    """The columns of the names from index `start` up to `stop`. Pure."""
     errors = {index - start: number for index, number in looked.errors.items() if start <= index < stop}
     mode, size, mtime, ctime, inode, links, uid, gid, device, blocks = (
         column[start:stop] for column in looked[:10]

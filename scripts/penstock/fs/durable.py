@@ -1,8 +1,11 @@
 """Durable small files and the one durable rename.
 
+For all that writes documents, tables and results, on the target and in the checkout. Writes the path that the
+caller names, and a temporary file beside it (`.<hex>.tmp`), which a killed process leaves.
+
 Guarantee: when a function of this module returns, what it did survives a power cut of this
 machine (on BeeGFS and NFS: of the client; their fsync reaches the servers' disks). On an error
-the old content is still there.
+the old content is still there. Every function here raises OSError of the file system as it is.
 """
 
 from __future__ import annotations
@@ -60,8 +63,8 @@ def make_dirs(path: Path, mode: int = 0o700) -> None:
 
 
 class Growing:
-    """A file below a temporary name that appears under its own, whole and durable, on `close`; left without
-    it, as a context, nothing of it stays and what stood there still does."""
+    """A file that is written under a temporary name (`stream`), and gets its own name, whole and durable, by
+    `close`. A context that is left without `close` removes it: what stood under that name before stays."""
 
     def __init__(self, path: Path, *, mode: int = 0o600) -> None:
         self._path = path
@@ -103,7 +106,7 @@ def write_file(path: Path, content: bytes, *, mode: int = 0o600) -> None:
 
 
 class _Passing:
-    """As `Growing`, of what is no file: what is written goes there as it comes."""
+    """As `Growing`, for a device or a stream: what is written goes there as it comes."""
 
     def __init__(self, path: Path) -> None:
         self.stream = open(path, "wb", buffering=1 << 20)  # noqa: SIM115
@@ -144,8 +147,8 @@ Output = Growing | _Passing
 
 
 def output(path: Path, *, mode: int = 0o644) -> Output:
-    """What a user named for a result, to be written: a file appears whole, as of `Growing`; what is none (see
-    `is_file`) is written as it stands. Raises OSError."""
+    """Open what a user named for a result: a file appears whole, as of `Growing`; a device or a stream
+    (`is_file`) is written to directly. Raises OSError."""
     return Growing(path, mode=mode) if is_file(path) else _Passing(path)
 
 
@@ -167,8 +170,8 @@ def give_name(temporary: Path, path: Path) -> None:
 
 
 def create_file(path: Path, content: bytes, *, mode: int = 0o600) -> bool:
-    """Create a file, whole; False when a file of that name with other content exists. Of several processes,
-    on any nodes, one creates it."""
+    """Create a file, whole; False when a file of that name with other content exists, True also where one
+    with this content does. Of several processes, on any nodes, one creates it."""
     temporary = path.with_name(f".{secrets.token_hex(8)}.tmp")
     write_file(temporary, content, mode=mode)
     try:

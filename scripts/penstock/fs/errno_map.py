@@ -1,4 +1,4 @@
-"""Maps the errno of a failed system call on the target to the error that the run raises.
+"""Maps the errno of a failed system call on the target to the error that the run raises. Pure.
 
 | errno                                            | error          | then                              |
 |--------------------------------------------------|----------------|-----------------------------------|

@@ -1,6 +1,7 @@
 """The process in which a folder is looked at that may never answer: `watched_facts` starts one for each.
 
-Its argument is the folder; it writes one JSON object, {"facts": ...} or {"errno": number}, and ends.
+Its argument is the folder; it writes one JSON object, {"facts": ...} or {"errno": number}, to standard
+output, and ends. It changes nothing.
 """
 
 from __future__ import annotations

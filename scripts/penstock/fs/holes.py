@@ -1,4 +1,5 @@
-"""Holes: ranges of a file that read as zeros and take no room."""
+"""Makes holes: ranges of a file that read as zeros and take no room. For `target.pending_file`, when copy
+leaves zeros of a source out; changes the open file that it is given."""
 
 from __future__ import annotations
 

@@ -10,6 +10,9 @@ not known to others, whose statvfs shows the project's room where the folder han
 they are the defaults of others.
 
 Quotas of an NFS server are not asked (its rquota service): they show as EDQUOT when files are written.
+
+For preflight, plan and `penstock du`. Asks the kernel; changes nothing. Figures are in bytes and files, grace
+times in seconds that are left.
 """
 
 from __future__ import annotations
@@ -99,7 +102,7 @@ def _ask(fd: int, owner: tuple[int, int, int], device: str) -> KernelQuotas:
 
 
 def read(scope: Scope, number: int, answer: bytes, now: float) -> Quota:
-    """The quota of a `struct if_dqblk`; `now` in seconds of the epoch."""
+    """The quota that a `struct if_dqblk` holds; `now` in seconds of the epoch. Pure."""
     hard, soft, used, file_limit, soft_file_limit, files, ends, files_end = _DQBLK.unpack_from(answer)
     return Quota(
         scope,
@@ -121,7 +124,8 @@ def project_of(fd: int) -> int:
 
 
 def project_known(fd: int) -> int | None:
-    """The same; None where the file system does not say it."""
+    """The project that new files of an open folder get, 0 for none; None where the file system does not say
+    it."""
     try:
         answer = fcntl.ioctl(fd, _FS_GET_XATTR, bytes(28))
     except OSError:
@@ -143,8 +147,9 @@ def of_new_files(
 def check(
     limits: KernelQuotas, need: int = 0, files: int = 0, promised: Sequence[Promise] = ()
 ) -> list[CheckResult]:
-    """Whether they take `need` bytes in whole blocks, and so many files and folders, beside what other runs
-    have promised; of 0 whether one is used up, or its grace runs. What is not known is a note."""
+    """Whether these quotas take `need` bytes in whole blocks, and `files` files and folders, beside what
+    other runs below the root have announced that they will write (`promised`). With 0 of both: whether a
+    quota is used up, or its grace runs. What is not known is a note. Pure."""
     results = [
         one
         for quota in limits.quotas

@@ -1,7 +1,7 @@
 """The few calls that Python does not offer: openat2, renameat2, syncfs, fallocate, FICLONE, statfs, quotactl,
 cachestat, mincore, memcmp.
 
-Each raises OSError with the call's errno, like `os`; none of them retries.
+Each raises OSError with the call's errno, like `os`; none of them retries. Sizes and offsets are in bytes.
 """
 
 from __future__ import annotations

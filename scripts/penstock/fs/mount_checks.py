@@ -1,4 +1,8 @@
-"""What a mount says, by the `mount` module of its product (`kinds.Kind.product`)."""
+"""What the mount of a file system says, by the `mount` module of its product (`kinds.Kind.product`).
+
+For preflight, which shows it, and for `capabilities.facts`, which rests on `proof_of`. Reads /proc and what
+the client shows there, and calls statfs; changes nothing.
+"""
 
 from __future__ import annotations
 
@@ -27,7 +31,7 @@ class MountModule(Protocol):
     """The `mount` module of a product."""
 
     def proof_of(self, mount: Mount, proc: str | os.PathLike[str], /) -> MountProof:
-        """Which reads come from the servers, and where an fsync ends."""
+        """Which reads come from the servers, and where an fsync ends. Never raises OSError."""
         ...
 
     def check(self, mount: Mount, proc: str | os.PathLike[str], /, *, source: bool) -> list[CheckResult]:

@@ -1,4 +1,5 @@
-"""What a mount leaves of the proofs: which read comes from the servers, and where an fsync ends."""
+"""What the options of a mount prove: which reads come from the servers, not from this machine's caches, and
+where an fsync ends. Pure; made by the `mount` modules, used by `capabilities` and the cold read."""
 
 from __future__ import annotations
 
@@ -16,8 +17,8 @@ IN_WORDS: dict[Method, str] = {
 
 
 class MountProof(NamedTuple):
-    """Of one mount. Without a client that says otherwise, pages that were dropped count
-    (`kinds.one_cache`)."""
+    """What one mount proves. Without a client that says otherwise, a read counts as cold after its pages were
+    dropped from the page cache (`kinds.Kind.one_cache`)."""
 
     method: Method = "dropped"
     fsync_ends: str = ""
@@ -41,7 +42,7 @@ _WEAKEST_FIRST: tuple[Method, ...] = ("direct", "synced", "dropped", "any")
 
 
 def weakest(proofs: list[MountProof]) -> MountProof:
-    """What holds where each of several may be the mount's; `direct` of none."""
+    """The weakest of these, where each of several may be the mount's; of none, that of method `direct`."""
     if not proofs:
         return MountProof("direct")
     method = min((one.method for one in proofs), key=_WEAKEST_FIRST.index)

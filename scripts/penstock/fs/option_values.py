@@ -1,5 +1,5 @@
-"""Values as clients write them in their configuration and mount options. None: not said, or not
-understood."""
+"""Parses values as clients of file systems write them in their configuration and mount options, for the
+`mount` modules. Pure. None: the value is missing, or not understood."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ _FLAGS = {
 
 
 def flag(text: str | None) -> bool | None:
-    """BeeGFS prints most of its switches as 0 and 1, and some as words."""
+    """A switch: BeeGFS prints most of them as 0 and 1, and some as words."""
     return None if text is None else _FLAGS.get(text.strip().lower())
 
 

@@ -1,5 +1,8 @@
 """Owner and group of files, by number and by name; and what says that numbers are mapped here.
 
+For audits and the gate, which compare owners, and for messages. Reads this machine's databases of users and
+groups, and /proc; changes nothing.
+
 A file's owner is a number, and one file may be seen with different numbers: through an id-mapped mount
 (BeeGFS, ext4, XFS and others: doc.beegfs.io, "ID-Mapped Mounts"), by clients of a Lustre nodemap, over NFSv4
 where idmapd translates, and in a container with a user namespace. The name is what they have in common.
@@ -32,7 +35,7 @@ def owner(uid: int, gid: int) -> OwnerSeen:
 
 @cache
 def user_name(uid: int) -> str:
-    """ "" where this machine has none."""
+    """The user's name; "" where this machine has none."""
     try:
         return pwd.getpwuid(uid).pw_name
     except (KeyError, OverflowError):
@@ -46,7 +49,7 @@ def account(uid: int) -> str:
 
 @cache
 def group_name(gid: int) -> str:
-    """ "" where this machine has none."""
+    """The group's name; "" where this machine has none."""
     try:
         return grp.getgrgid(gid).gr_name
     except (KeyError, OverflowError):

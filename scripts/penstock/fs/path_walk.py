@@ -1,4 +1,9 @@
-"""Walking a tree in canonical order, by descriptors, following nothing."""
+"""Walks a tree in canonical order, by descriptors, following no link.
+
+Canonical: in ascending byte order of the paths, a folder counting as its name with "/" after it. For
+permissions, the seal, audits and adoption, which compare a tree with rows in the same order (`Cursor`). Reads
+folders and lstat; opens no file, changes nothing.
+"""
 
 from __future__ import annotations
 
@@ -119,7 +124,7 @@ def _walked_path(path: str, seen: Row) -> WalkedPath:
 
 
 class Cursor:
-    """A walk, met with the paths of files that should be there, which come in the same order."""
+    """A walk that is compared with the paths of the files that should be there, given in the same order."""
 
     def __init__(self, data: Path, unreadable: Callable[[str, OSError], None] | None = None) -> None:
         """With `unreadable` a folder that this account may not read is passed to that function as soon as the
@@ -164,7 +169,7 @@ class Cursor:
                 self._go_on()
 
     def rest(self) -> Iterator[WalkedPath]:
-        """All that is left."""
+        """What the walk has still to report, after the last of the expected paths."""
         while (here := self._current()) is not None:
             yield here
             self._go_on()

@@ -10,7 +10,7 @@
 Nothing waits: a FIFO would keep its reader until somebody writes to it, through SIGTERM too. No link is
 followed, so a name leads to no endless device. The exception is the link that BeeGFS makes of a hard link
 while a document gets its name (`fs.durable.give_name`): it is followed to the unfinished file beside
-it.
+it. Nothing is changed.
 """
 
 from __future__ import annotations

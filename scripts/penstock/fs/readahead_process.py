@@ -23,8 +23,9 @@ if TYPE_CHECKING:
     from penstock.fs.dir_stat import StatAnswer
 
 MANY = 50_000
-"""Files of one folder from which on it is not looked at here: its names alone are sent."""
+"""In a folder with so many files or more the scout looks at none of them, and sends the names alone."""
 GROUP = 16
+"""Files that one thread looks at together."""
 
 
 def answer(root: int, path: str, threads: int) -> tuple[Any, ...]:

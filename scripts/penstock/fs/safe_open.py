@@ -1,4 +1,7 @@
-"""Paths below a folder, by descriptors: nothing below the configured root is trusted.
+"""Opens paths below a folder, by descriptors: nothing below the configured root is trusted.
+
+For all that opens files of a target or of a source that is a folder. Opens and makes folders; `raise_limit`
+changes this process's limit.
 
 Guarantee: no function of this module follows a symbolic link below the given descriptor or leaves it
 by `..`, whoever renames folders meanwhile. One openat2 (Linux 5.6) where the kernel and the sandbox
@@ -22,7 +25,9 @@ HOLD_FOLDER = os.O_PATH | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 EXHAUSTED = frozenset({errno.EMFILE, errno.ENFILE})
 """This process, or this machine, has too many files open."""
 MOST_KEPT = 256
+"""Descriptors of folders that one `Folders` keeps at most."""
 _STREAMS = 64
+"""Threads of one process that keep descriptors, at most."""
 _SPARE = 200
 """Descriptors of a process that are for other things than folders."""
 _openat2_works = True
@@ -63,7 +68,8 @@ def open_beneath(root_fd: int, path: str, flags: int, mode: int = 0) -> int:
 
 
 def open_dir(root_fd: int, path: str) -> int:
-    """A descriptor of the folder `path` below `root_fd`; "" is the root itself."""
+    """A descriptor of the folder `path` below `root_fd`; "" is the root itself. The caller closes it. Raises
+    as `open_beneath`."""
     if not path:
         return os.open(".", OPEN_FOLDER, dir_fd=root_fd)
     return open_beneath(root_fd, path, OPEN_FOLDER)
@@ -74,7 +80,7 @@ def make_dir(root_fd: int, path: str, mode: int, gid: int | None) -> int:
 
     New folders have exactly `mode` (whatever the umask), the setgid bit too where they inherit it, and
     the group `gid`, if one is given; those that are there stay as they are. Two processes may do it at
-    the same time.
+    the same time. Raises OSError.
     """
     fd = os.open(".", OPEN_FOLDER, dir_fd=root_fd)
     try:

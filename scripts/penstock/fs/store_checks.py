@@ -1,5 +1,8 @@
-"""What other packages call: preflight `check_target`, plan `check_plan`, then `stripe`; who is about to read
-files, `data_states`.
+"""Asks a vendor's commands of a file system: about its health, about room for a plan, how to stripe a folder,
+and where the data of files is.
+
+Preflight calls `check_target`; plan calls `check_plan` and then `stripe`; what is about to read many files
+calls `data_states`. Runs the vendor's commands; `stripe` alone changes anything.
 
 A kind of file system names its product in the one table of kinds (`kinds`, `Kind.product`): a package
 beside this module, whose `commands` module finds the vendor's commands. A kind that names none has nothing to
@@ -42,9 +45,9 @@ def has_tools(path: Path, named: str = AUTO) -> bool:
 
 
 def data_states(folder: Path, named: str = AUTO, proc: str | os.PathLike[str] = PROC) -> DataStates | None:
-    """Who is asked where the data of the files below `folder` is, before they are opened; to be closed. None
-    where the kind of file system has no place but one: nothing needs to be asked. Raises OSError of the
-    folder."""
+    """What says where the data of the files below `folder` is, before they are opened; to be closed. None
+    where this kind of file system has neither archive nor tier: nothing needs to be asked. Raises OSError of
+    the folder."""
     kind = rules_of(facts(folder, proc).traits, named)
     if not (kind.commands or kind.stubs):
         return None

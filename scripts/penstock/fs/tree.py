@@ -1,9 +1,11 @@
 """A folder tree in canonical order, by descriptors, fast on a local disk and on a file system that waits.
 
 Where calls are seen to wait (a network file system; see `adaptive_threads`), many are made at a time: the
-files of a folder in groups, and the next folders ahead of the walk. In a large tree scouts list the folders
-to come (see `readahead`). What is held ahead is bounded: in folders, and in names. Sources are listed by it,
-and stagings and releases are looked at (`walk`).
+files of a folder in groups, and the next folders ahead of the walk. In a large tree further processes, called
+scouts, list the folders to come (see `readahead`). What is held ahead is bounded: in folders, and in names.
+
+For listings of sources that are folders, and for walks of stagings and releases (`path_walk.walk`,
+`target.tree_removal`). Reads folders and lstat, starts threads and processes; changes nothing.
 """
 
 from __future__ import annotations
@@ -47,7 +49,7 @@ NAMES = 200_000
 """Names held ahead in one folder, about: judged by the largest so far."""
 NAMES_AT_ONCE = 512
 DEPTH = 64
-"""Levels of which the folders are held open; those above are opened again where they are needed."""
+"""Levels whose folders are held open; those above are opened again where they are needed."""
 LARGE = 30_000
 """Names after which scouts are worth their start, a few hundredths of a second; a tenth where calls wait."""
 
@@ -72,7 +74,8 @@ class Names(NamedTuple):
 
 
 def load(parent: int, name: str, few: int = 0) -> Names | OSError:
-    """Open and list a folder; look at its files too when there are no more than `few`."""
+    """Open and list a folder; look at its files too when there are no more than `few`. Returns the OSError
+    where it cannot be opened."""
     try:
         fd = os.open(name, OPEN_FOLDER, dir_fd=parent)
     except OSError as error:
@@ -104,7 +107,7 @@ class Loader(Calls):
         self._scouts: Scouts | None = None
 
     def came(self, names: int) -> None:
-        """One more folder, with so many names."""
+        """Note one more folder, with so many names."""
         self.names += names
         self.largest = max(self.largest, names)
 
@@ -116,7 +119,8 @@ class Loader(Calls):
         return loaded
 
     def scouts(self) -> Scouts | None:
-        """Once the tree is seen to be large."""
+        """The scouts, started once the tree is seen to be large; None before, and in a walk of names
+        alone."""
         large = self.names >= (LARGE // 10 if self.waits else LARGE)
         if self._scouts is None and large and not self.names_only:
             # Not loaded by workers, which know of trees by their source.

@@ -5,6 +5,8 @@ the number of the device changes on the way up (beegfs-go: `common/filesystem/fs
 `ctl/pkg/ctl/entry/entry.go`, `getEntryAndOwnerFromPathViaRPC`). Below a bind mount of a folder that is
 another path: nothing may be there, or another folder, whose striping it would set. `beegfs-ctl` of version 7
 asks the client's kernel module about the path as it stands, and needs none of this.
+
+For `commands` and `states` beside it. Reads the mount table; changes nothing.
 """
 
 from __future__ import annotations
@@ -20,7 +22,7 @@ UNMOUNTED = "none"
 
 
 class CommandPaths(NamedTuple):
-    """Of what lies below one mount point."""
+    """How `beegfs` is given the paths of what lies below one mount point."""
 
     point: str = ""
     base: str = ""
@@ -40,7 +42,7 @@ class CommandPaths(NamedTuple):
 
 
 def find(point: str, proc: str | os.PathLike[str]) -> CommandPaths:
-    """For what is mounted at `point`.
+    """How paths are given of what is mounted at `point`.
 
     | the mount shows       | the whole is mounted, too | paths are given     | `--mount`                    |
     |-----------------------|---------------------------|---------------------|------------------------------|

@@ -1,4 +1,8 @@
-"""Which of BeeGFS' commands are there, and what they say of one folder."""
+"""Finds out which of BeeGFS' commands this machine has, and asks them about the file system of one folder.
+
+For `fs.store_checks`. Starts these commands, by `v7` or `v8`, and reads /proc and /sys. None of them changes
+anything but that of `set_pattern`, which the caller runs.
+"""
 
 from __future__ import annotations
 

@@ -5,6 +5,8 @@ beegfs beegfs_ondemand` of beeond/source/beeond.
 
 A mount does not say which client it is, so a mount takes the configurations that do not contradict what its
 options say. Where several are left, what is weakest among them holds.
+
+For `fs.mount_checks`. Reads /proc and the configuration files that clients name; changes nothing.
 """
 
 from __future__ import annotations
@@ -134,9 +136,9 @@ def parse_config(text: str, name: str) -> Client:
 
 
 def with_file(client: Client, text: str) -> Client:
-    """With what the live configuration does not print, taken from the configuration file that it names: the
-    deadline without the management service, and 8.4's metadata cache. The file may have been changed since
-    the mount, so it is asked for nothing else."""
+    """The client with what its live configuration does not print, taken from the text of its configuration
+    file: the deadline without the management service, and 8.4's metadata cache. The file may have been
+    changed since the mount, so nothing else is taken from it. Pure."""
     written = parse_config(text, client.name)
     return client._replace(
         offline_seconds=written.offline_seconds if client.offline_seconds is None else client.offline_seconds,
@@ -145,9 +147,9 @@ def with_file(client: Client, text: str) -> Client:
 
 
 def live_clients(proc: str | os.PathLike[str] = PROC) -> list[Client]:
-    """Of all BeeGFS mounts of this node, by the clients' ids; those that cannot be read are left out. What
-    their live configuration does not print comes from the configuration file that it names, where that can be
-    read."""
+    """The clients of all BeeGFS mounts of this node, sorted by id; those that cannot be read are left out.
+    What their live configuration does not print comes from the configuration file that it names, where that
+    can be read."""
     folder = f"{proc}/{CONFIGS}"
     try:
         names = sorted(os.listdir(folder))
@@ -173,12 +175,12 @@ def _text(path: str) -> str | None:
 
 
 def proof_of(mount: Mount, proc: str | os.PathLike[str]) -> MountProof:
-    """As `mount_checks.Reader`."""
+    """As `mount_checks.MountModule`."""
     return proof(parse_mount(mount, live_clients(proc)))
 
 
 def check(mount: Mount, proc: str | os.PathLike[str], *, source: bool) -> list[CheckResult]:
-    """As `mount_checks.Reader`."""
+    """As `mount_checks.MountModule`."""
     return judge(parse_mount(mount, live_clients(proc)), source=source)
 
 

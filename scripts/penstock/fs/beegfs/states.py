@@ -6,6 +6,8 @@ A stub is a small file with the address of its data. Its state says how it is re
 against reading is left alone too: its opening would wait for minutes. BeeGFS 7 has no stubs.
 
 `beegfs` reads the paths from its standard input and prints them as they are below the mount.
+`fs.store_checks` finds this module, and `fs.data_states` calls what `find` returns. Starts `beegfs`; changes
+nothing.
 """
 
 from __future__ import annotations

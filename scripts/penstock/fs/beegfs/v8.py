@@ -1,4 +1,9 @@
-"""BeeGFS 8: `beegfs`, asked for lines of JSON in bytes (`--output ndjson --raw`).
+"""BeeGFS 8: command lines of `beegfs`, and parsers of its output (`--output ndjson --raw`: lines of JSON,
+sizes in bytes); `fs.beegfs.commands` runs them.
+
+Nothing is run or read here. Functions named by what they ask for return a command line; `read_*` parse
+standard output, and leave out a line that they do not know. `mount` is empty, or names the mount that is
+meant.
 
 `--output json` prints several lists where there are more rows than a page, and `health df` prints headings
 between its tables: neither is used. Column names differ between 8.0 and 8.4 (`on node`, `pool`, `sfree` are
@@ -48,7 +53,8 @@ def entry_info(folder: str, mount: tuple[str, ...] = ()) -> list[str]:
 
 
 def list_usage(ids: tuple[str, str], pool: str = "", mount: tuple[str, ...] = ()) -> list[str]:
-    """`ids`: of users and of groups. Others than `current` are for root alone."""
+    """What users and groups use, and their limits. `ids`: those of users, then those of groups, as the
+    command takes them; others than `current` are for root alone. `pool`: a storage pool; "": all."""
     one = ["--pool", pool] if pool else []
     return [BEEGFS, "quota", "list-usage", "--uids", ids[0], "--gids", ids[1], *one, *LINES, *_mounted(mount)]
 

@@ -1,4 +1,8 @@
-"""What `lfs` says of one folder."""
+"""Asks Lustre's `lfs` about the file system of one folder: its targets, striping and quotas.
+
+For `fs.store_checks`. Starts `lfs`, whose output `lfs` (the module) reads; nothing is changed but by the
+command of `set_pattern`, which the caller runs.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""`lfs`, asked in KiB and whole numbers (never `-h`). It has no JSON.
+"""Command lines of Lustre's `lfs`, and parsers of its output; `fs.lustre.commands` runs them.
+
+Nothing is run or read here. `lfs` has no JSON: it is asked in KiB and whole numbers (never `-h`). What the
+parsers return is in bytes.
 
 Formats are those of `lustre/utils/lfs.c` (`showdf`, `print_quota`) and `liblustreapi.c` (the layouts), of
 2.15 and later. What older releases print otherwise is read as well: a file system's name that is too long
@@ -40,8 +43,8 @@ _TIMES = {"w": 604_800, "d": 86_400, "h": 3600, "m": 60, "s": 1}
 
 
 def df(folder: str, *, inodes: bool = False, pool: str = "") -> list[str]:
-    """`--lazy`: a target that is not connected is left out in place of being waited for. `-v`: inactive ones
-    are shown."""
+    """The table of targets: space in KiB, or inodes. `--lazy`: a target that is not connected is left out in
+    place of being waited for. `-v`: inactive ones are shown."""
     return [
         LFS,
         "df",
@@ -54,13 +57,13 @@ def df(folder: str, *, inodes: bool = False, pool: str = "") -> list[str]:
 
 
 def listed(role: Role, folder: str) -> list[str]:
-    """All targets of the role, whether they answer or not."""
+    """The command that lists all targets of the role, whether they answer or not."""
     return [LFS, "osts" if role == "storage" else "mdts", folder]
 
 
 def pool_list(what: str) -> list[str]:
-    """`what`: a folder, for the names of its file system's pools, or `<file system>.<pool>`, for the targets
-    of one."""
+    """The command that lists pools. `what`: a folder, for the names of its file system's pools, or
+    `<file system>.<pool>`, for the targets of one."""
     return [LFS, "pool_list", what]
 
 
@@ -69,7 +72,7 @@ def quota(scope: Scope, number: int, folder: str) -> list[str]:
 
 
 def get_stripe(folder: str) -> list[str]:
-    """Of the folder itself: what its new files get."""
+    """The command that prints the folder's own layout: what its new files get."""
     return [LFS, "getstripe", "-d", folder]
 
 

@@ -1,4 +1,5 @@
-"""Lustre: the mount options of its client, as the mount table has them (mount.lustre(8))."""
+"""Lustre: the mount options of its client, as the mount table has them (mount.lustre(8)), parsed and judged.
+Pure; for `fs.mount_checks`."""
 
 from __future__ import annotations
 
@@ -26,7 +27,7 @@ class LustreMount(NamedTuple):
 
 
 def parse_mount(mount: Mount) -> LustreMount:
-    """Of a line of the mount table.
+    """The mount, of a line of the mount table.
 
     | options        | locks     |
     |----------------|-----------|
@@ -52,12 +53,12 @@ def proof(_: LustreMount) -> MountProof:
 
 
 def proof_of(mount: Mount, _: object) -> MountProof:
-    """As `mount_checks.Reader`."""
+    """As `mount_checks.MountModule`."""
     return proof(parse_mount(mount))
 
 
 def check(mount: Mount, _: object, *, source: bool) -> list[CheckResult]:
-    """As `mount_checks.Reader`: a source is judged as a target is."""
+    """As `mount_checks.MountModule`: a source is judged as a target is."""
     del source
     return judge(parse_mount(mount))
 

@@ -3,6 +3,9 @@
 `lfs` opens each file without reading it (O_RDONLY | O_NONBLOCK, `llapi_hsm_state_get` in
 lustre/utils/liblustreapi_hsm.c), which restores nothing: reading does. It prints a line for each file,
 `<path>: (0x0000000d) released exists archived, archive_id:1`, and ends at the first that it cannot open.
+
+`fs.store_checks` finds this module, and `fs.data_states` calls what `find` returns. Starts `lfs`; changes
+nothing.
 """
 
 from __future__ import annotations

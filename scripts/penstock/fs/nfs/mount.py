@@ -1,4 +1,5 @@
-"""NFS: the mount options of the kernel's client, as the mount table has them (nfs(5))."""
+"""NFS: the mount options of the kernel's client, as the mount table has them (nfs(5)), parsed and judged. For
+`fs.mount_checks`; changes nothing."""
 
 from __future__ import annotations
 
@@ -44,7 +45,7 @@ class NfsMount(NamedTuple):
 
 
 def parse_mount(mount: Mount) -> NfsMount:
-    """Of a line of the mount table."""
+    """The mount, of a line of the mount table."""
     values = mount.values
     server, _, export = mount.device.rpartition(":/")
     version = one_of(values.get("vers")) or one_of(values.get("nfsvers"))
@@ -75,12 +76,12 @@ def proof(mount: NfsMount) -> MountProof:
 
 
 def proof_of(mount: Mount, _: object) -> MountProof:
-    """As `mount_checks.Reader`."""
+    """As `mount_checks.MountModule`."""
     return proof(parse_mount(mount))
 
 
 def check(mount: Mount, _: object, *, source: bool) -> list[CheckResult]:
-    """As `mount_checks.Reader`, for this process's account."""
+    """As `mount_checks.MountModule`, for this process's account."""
     groups, root = len(os.getgroups()), os.geteuid() == 0
     return judge(parse_mount(mount), source=source, groups=groups, root=root)
 

@@ -1,4 +1,9 @@
-"""Trials of what files carry beside their bytes: owner, modes, ACLs, xattrs, times, locks."""
+"""Trials of what files carry beside their bytes: owner, modes, ACLs, xattrs, times, locks.
+
+`trials.probe` calls each function by its name, which is that of the ability (`core.documents.probe_report`),
+in an empty folder of its own. Each writes there, and returns what it saw; an OSError that it raises counts as
+an answer (`trials.seen_error`). `flock` starts a process.
+"""
 
 from __future__ import annotations
 
@@ -40,13 +45,14 @@ sys.exit({_TAKEN})
 
 
 def owner_kept(place: TrialFolders) -> TrialOutcome:
-    """A server that squashes root, and an id-mapped mount, show another number."""
+    """Whether a new file is this account's. A server that squashes root, and an id-mapped mount, show another
+    number."""
     seen = os.lstat(place.file("file"))
     return answered(seen.st_uid == os.geteuid(), f"they belong to uid {seen.st_uid}, not {os.geteuid()}")
 
 
 def create_mode(place: TrialFolders) -> TrialOutcome:
-    """By the umask of this process."""
+    """Whether new files and folders get the mode that was asked for, less the umask of this process."""
     umask = proc.umask(place.proc)
     if umask is None:
         return TrialOutcome(why="the kernel does not say the umask")
@@ -57,7 +63,7 @@ def create_mode(place: TrialFolders) -> TrialOutcome:
 
 
 def chmod_kept(place: TrialFolders) -> TrialOutcome:
-    """As permissions sets them."""
+    """Whether modes stay as chmod set them, as the permissions step does."""
     path, folder = place.file("file"), place.folder("folder")
     os.chmod(path, 0o440)
     os.chmod(folder, 0o750)  # noqa: S103 (as releases are)
@@ -76,7 +82,7 @@ def _modes_are(wanted: Mapping[Path, int]) -> TrialOutcome:
 
 
 def setgid_inherited(place: TrialFolders) -> TrialOutcome:
-    """With another group of this account, where it has one."""
+    """Whether new files get a setgid folder's group: another group of this account, where it has one."""
     folder = place.folder("folder")
     others = [gid for gid in os.getgroups() if gid != os.lstat(folder).st_gid]
     if others:
@@ -105,7 +111,7 @@ def time_resolution(place: TrialFolders) -> TrialOutcome:
 
 
 def xattr_bytes(place: TrialFolders) -> TrialOutcome:
-    """The largest of `_XATTRS` that is taken and reads back."""
+    """The largest of `_XATTRS`, in bytes, that is taken and reads back."""
     path = place.file("file")
     for size in _XATTRS:
         content = b"x" * size

@@ -1,4 +1,9 @@
-"""Trials of files' bytes: durability, direct reads, reservations, holes."""
+"""Trials of files' bytes: durability, direct reads, reservations, holes.
+
+`trials.probe` calls each function by its name, which is that of the ability (`core.documents.probe_report`),
+in an empty folder of its own. Each writes there, and returns what it saw; an OSError that it raises counts as
+an answer (`trials.seen_error`).
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,5 @@
-"""What follows from a probe: which abilities of the table's row are not used, and what people should know."""
+"""What follows from a probe: which abilities of a file system's row in `kinds` are not used, and what people
+should know. For plan, which probes the target, for the elements, and for selftest. Pure."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
-"""What stat and open of a file cost this client when it has a second name in another folder, beside a file
-that has one name.
+"""Measures what stat and open cost this client of a file that has a second name in another folder, compared
+with a file that has one name. Called by the probe; makes and removes files in the folder that it is given.
 
 BeeGFS keeps the inode of a file with one name in that name's folder entry. A hard link moves it out for good
 (since 7.4), and an open may then ask two metadata servers.

@@ -1,4 +1,9 @@
-"""Trials of names: renames, links, what names may be."""
+"""Trials of names: renames, links, what names may be.
+
+`trials.probe` calls each function by its name, which is that of the ability (`core.documents.probe_report`),
+in an empty folder of its own (`work`; some also in `beside`). Each writes there, and returns what it saw; an
+OSError that it raises counts as an answer (`trials.seen_error`).
+"""
 
 from __future__ import annotations
 

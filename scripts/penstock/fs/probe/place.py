@@ -1,4 +1,4 @@
-"""Where one trial works, and the small things that trials have in common."""
+"""The folders that one trial of the probe works in, and the small things that trials have in common."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
 
 class TrialFolders(NamedTuple):
-    """Of one trial alone."""
+    """The folders of one trial, which no other uses."""
 
     work: Path
     """An empty folder."""

@@ -1,4 +1,5 @@
-"""What vendors' commands say of a file system, typed. Bytes are bytes; None is "not known".
+"""What vendors' commands say of a file system, as types: made by `fs.beegfs`, `fs.lustre` and `fs.weka`,
+judged by the modules beside this one. Pure. Sizes are in bytes; None is "not known".
 
 The names are those of BeeGFS, which has the most of them: a target is one store of a server (Lustre: an OST
 or MDT), a pool a set of targets, a pattern what new files of a folder get.
@@ -120,8 +121,11 @@ class Silence(NamedTuple):
     """A question to the vendor's commands that got no answer."""
 
     about: str
+    """What was asked, in words."""
     command: str
+    """The command line."""
     why: str
+    """The command's own words, or why it did not run."""
     management: bool = False
     """Whether the words say that the management service was not reached."""
 

@@ -1,5 +1,6 @@
 """Runs the commands for one store's status one after the other, within a budget of seconds, and keeps which
-got no answer."""
+got no answer. For the `commands` modules of `beegfs`, `lustre` and `weka`; starts processes, changes
+nothing."""
 
 from __future__ import annotations
 
@@ -17,7 +18,7 @@ BUDGET = 40.0
 
 class StatusQueries:
     """The queries for one status. `away` says of a command's words whether the management service was not
-    reached."""
+    reached. No method raises."""
 
     def __init__(self, away: Callable[[str], bool] = lambda _: False) -> None:
         self._budget, self._away = command.TimeBudget(BUDGET), away
@@ -26,8 +27,9 @@ class StatusQueries:
     def ask(
         self, about: str, argv: Sequence[str], useful: Callable[[str], object] = lambda _: False
     ) -> command.Answer:
-        """The answer, which counts where the exit status is 0, or where `useful` says so of its output: one
-        target that does not answer makes a whole table's command fail."""
+        """Run the command, and return its answer, `about` naming the question in messages. The answer counts
+        where the exit status is 0, or where `useful` says so of its output: one target that does not answer
+        makes the command for a whole table fail. Else it is kept as a silence."""
         answer = command.run(argv, self._budget)
         if not (answer.ok or useful(answer.out)):
             self.silent(about, argv, answer.words, management=self._away(answer.words))

@@ -1,4 +1,7 @@
-"""`weka`, asked for JSON in bytes (`-J`, `--format json -R`).
+"""Command lines of WEKA's `weka`, and parsers of its output (`-J`, `--format json -R`: JSON, sizes in bytes);
+`fs.weka.commands` runs them.
+
+Nothing is run or read here. What is not known is None or "".
 
 Keys are those of the REST API, which the command prints as they are (`weka/csi-wekafs`,
 `apiclient/filesystem.go`: `available_total`, `used_total`, `total_budget`); of quotas older releases print
@@ -32,7 +35,7 @@ def file_systems() -> list[str]:
 
 
 def quotas(file_system: str) -> list[str]:
-    """All of them: without `--all` it lists those that are exceeded alone."""
+    """The command that lists all quotas of a file system: without `--all` it lists exceeded ones alone."""
     return [WEKA, "fs", "quota", "list", file_system, "--all", "-f", "json"]
 
 

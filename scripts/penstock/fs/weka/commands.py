@@ -1,4 +1,5 @@
-"""What `weka` says of one folder."""
+"""Asks WEKA's `weka` about the cluster, the file system and the quotas of one folder. For `fs.store_checks`;
+starts `weka`, changes nothing."""
 
 from __future__ import annotations
 
@@ -31,7 +32,7 @@ class Tools(NamedTuple):
 
     @staticmethod
     def pattern(folder: str, budget: command.TimeBudget | None = None) -> None:
-        """Of no folder: the cluster itself spreads files over its drives."""
+        """None, for every folder: the cluster itself spreads files over its drives."""
         del folder, budget
 
     def status(self, folder: str, uid: int, gid: int) -> StoreStatus:

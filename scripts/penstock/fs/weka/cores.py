@@ -12,6 +12,9 @@ All numbers are the kernel's. The last two say where WEKA may run, which can be 
 WEKA: the keys of the command's JSON (`nodes`, by number, with `core_id`, `dedicate_core` and `roles`;
 `net_devices`) are those that WEKA's operator reads and writes (weka_runtime.py, resourcedoc.go), the paths of
 cpusets those of docs.weka.io.
+
+For preflight's look at a node's cores. Starts `weka`, reads /proc, /sys and WEKA's configuration; changes
+nothing.
 """
 
 from __future__ import annotations
@@ -54,7 +57,7 @@ BUDGET = 6.0
 
 
 def weka_mounts(proc: Root = PROC) -> list[WekaMount]:
-    """Of this machine."""
+    """The WEKA mounts of this machine."""
     return [parse_mount(one) for one in mounts(proc) if one.type == TYPE]
 
 

@@ -1,5 +1,6 @@
 """WEKA: the mount options of wekafs, as the mount table has them. Formats: the fixtures of csi-wekafs
-(pkg/wekafs/utilities_test.go), options and modes: docs.weka.io 4.4, mounting filesystems."""
+(pkg/wekafs/utilities_test.go), options and modes: docs.weka.io 4.4, mounting filesystems. For
+`fs.mount_checks`, and for `cores` beside it; reads the mount table and /proc, changes nothing."""
 
 from __future__ import annotations
 
@@ -61,7 +62,7 @@ class WekaMount(NamedTuple):
 
 
 def parse_mount(mount: Mount) -> WekaMount:
-    """Of a line of the mount table. Options that are not understood are left out."""
+    """The mount, of a line of the mount table. Options that are not understood are left out."""
     values = mount.values
     backends, _, filesystem = mount.device.rpartition("/")
     given = [number(core) for core in values.get("core", ())]
@@ -96,12 +97,12 @@ def proof(mount: WekaMount) -> MountProof:
 
 
 def proof_of(mount: Mount, _: object) -> MountProof:
-    """As `mount_checks.Reader`."""
+    """As `mount_checks.MountModule`."""
     return proof(parse_mount(mount))
 
 
 def check(mount: Mount, proc: str | os.PathLike[str], *, source: bool) -> list[CheckResult]:
-    """As `mount_checks.Reader`, beside the node's further WEKA mounts and containers."""
+    """As `mount_checks.MountModule`, beside the node's further WEKA mounts and containers."""
     # A bind mount is the same mount by another path: it has the same device number.
     further = {one.number: one for one in mounts(proc) if one.type == mount.type}
     further.pop(mount.number, None)

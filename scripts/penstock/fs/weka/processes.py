@@ -5,6 +5,8 @@ A container's processes are called `/weka/wekanode --slot N --container-name NAM
 where there is room; the others do the I/O, with threads that are pinned to the container's cores (weka/tools,
 install/scripts.d/950_wekanode_cpu_affinity.sh, and the commands that WEKA's operator shows). A cpuset of a
 cgroup, v1 or v2, is part of what the kernel lets a thread use. Not run on WEKA.
+
+For `cores` and `mount` beside it. Reads /proc; changes nothing.
 """
 
 from __future__ import annotations

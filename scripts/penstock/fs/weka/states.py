@@ -5,6 +5,9 @@ TYPE`, `FILE SIZE`, `CAPACITY IN SSD (WRITE-CACHE)`, `CAPACITY IN SSD (READ-CACH
 STORAGE` and `CAPACITY IN REMOTE STORAGE`; the reference of its command line names them `path`, `file_type`,
 `file_size`, `ssd_write_cache_bytes`, `ssd_read_cache_bytes`, `object_storage_bytes` and
 `remote_storage_bytes`. How the keys are written as JSON was not seen: both are read.
+
+`fs.store_checks` finds this module, and `fs.data_states` calls what `find` returns. Starts `weka`; changes
+nothing.
 """
 
 from __future__ import annotations
