@@ -7,6 +7,9 @@ allocation that would go beyond fails, and Arrow raises MemoryError. Bytes are t
 then, since mimalloc reserves a gibibyte ahead.
 
 Limits: threads that allocate meanwhile share the bound; where /proc or the limit is missing, there is none.
+
+For `tables`, which reads Parquet that another account may have written. Changes this process's RLIMIT_DATA
+and Arrow's allocator while it reads, and sets both back.
 """
 
 from __future__ import annotations
@@ -51,7 +54,7 @@ def bounded() -> Iterator[None]:
 
 
 def each(items: Iterator[T]) -> Iterator[T]:
-    """The same, each made inside `bounded`."""
+    """These items in their order, each made inside `bounded`; ends at the first that is None."""
     while True:
         with bounded():
             item = next(items, None)

@@ -15,7 +15,8 @@ each controller is in one of them. A limit of at least the machine's memory is n
 The CPUs are those of Cpus_allowed_list in /proc/self/status: the kernel keeps them within the cpuset of the
 process's cgroup, of either version, and `sched_setaffinity` (SLURM's task/affinity) takes further ones away.
 
-`proc` is the folder to read: tests give one of their own.
+For the sizing of an element's workers, and for measuring. Reads /proc and the cgroups' files; changes
+nothing. `proc` is the folder to read: tests give one of their own.
 """
 
 from __future__ import annotations

@@ -2,7 +2,8 @@
 deadline; the C locale.
 
 A command that is not there, that does not end in time or that fails is an answer, not an error: what a vendor
-says is asked beside a run, and no run stops because a command is missing.
+says is asked beside a run, and no run stops because a command is missing. Starts processes, and ends those
+that take too long.
 """
 
 from __future__ import annotations
@@ -64,7 +65,8 @@ class Answer(NamedTuple):
 
 
 class TimeBudget:
-    """Seconds that several commands may take together. A command for which none are left is not started."""
+    """Seconds that several commands may take together, from when it is made. A command for which none are
+    left is not started."""
 
     def __init__(self, seconds: float) -> None:
         self._end = time.monotonic() + seconds

@@ -1,4 +1,4 @@
-"""Tunes Python's garbage collector for processes that handle many rows."""
+"""Tunes Python's garbage collector of this process, for commands and workers, which handle many rows."""
 
 from __future__ import annotations
 

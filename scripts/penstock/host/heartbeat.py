@@ -1,5 +1,8 @@
 """How often the holder of a lock shows that it lives, and how long a silence means that it does not.
 
+A heartbeat is the touch of a file on the target. For the dataset's lock and whatever else shows that its
+process lives; this module only has the times, and waits: it touches nothing.
+
 An environment variable for tests scales all these times: `PENSTOCK_TEST_HEARTBEAT`, seconds
 (CONTRIBUTING.md).
 """
@@ -47,7 +50,8 @@ def stands_still(
     moved: Callable[[], bool],
 ) -> bool:
     """Whether `moved`, called twice a heartbeat or more, stays false for `patience` seconds of this process's
-    own clock. `pause(seconds)` waits between two calls, and may raise to give up.
+    own clock. Returns False as soon as `moved` is true. `pause(seconds)` waits between two calls, and may
+    raise to give up.
 
     A call of `moved` that takes longer than a heartbeat begins the wait anew: servers that are away (BeeGFS
     waits 600 s for them) keep the heartbeat back that is watched, too.

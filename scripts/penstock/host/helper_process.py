@@ -1,4 +1,5 @@
-"""Starting a process that helps this one, with a socket between them (see `wire`)."""
+"""Starts a process that helps this one, with a socket between them (see `wire`): workers of an element, and
+processes that list folders ahead of a walk."""
 
 from __future__ import annotations
 

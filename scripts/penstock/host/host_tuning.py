@@ -1,5 +1,5 @@
 """Settings of this host that vendors recommend for moving data: kernel parameters and the kernel's command
-line, compared with what /proc and /sys say now. Nothing is ever written.
+line, compared with what /proc and /sys say now. For `penstock preflight`; nothing is ever written.
 
 Each table names its source; what a source is known to recommend beyond the table stands in
 docs/host-tuning.md. The two tables of kernel parameters contradict each other in part: a person chooses one.

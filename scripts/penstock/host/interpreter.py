@@ -6,7 +6,8 @@ user's locale would decide how the names of objects and files are encoded. So ev
 in Python's UTF-8 mode: those that penstock starts are started so (`command`); the first one, which a person
 starts, replaces itself by one that is (`isolate`) where its surroundings differ.
 
-`sys` and `os` alone are imported here: any other module might already be the wrong one.
+`sys` and `os` alone are imported here: any other module might already be the wrong one. Nothing is touched,
+but that `isolate` replaces this process.
 """
 
 import os

@@ -1,4 +1,6 @@
-"""The mounts that this process sees, as the kernel lists them in /proc/self/mountinfo."""
+"""The mounts that this process sees, as the kernel lists them in /proc/self/mountinfo. Reads that file alone;
+only `nearest` makes calls to file systems, which wait where a server is away. `proc` is the folder to read in
+place of /proc: tests give one of their own."""
 
 from __future__ import annotations
 
@@ -43,8 +45,8 @@ class Mount(NamedTuple):
 
 
 def option_values(options: str) -> dict[str, tuple[str, ...]]:
-    """Of a list with commas. An option may stand twice (`core=3,core=4`); commas between double quotes are
-    part of a value (`context="...:c1,c2"`)."""
+    """The values of each option in a list with commas, as `Mount.values`. An option may stand twice
+    (`core=3,core=4`); commas between double quotes are part of a value (`context="...:c1,c2"`). Pure."""
     values: dict[str, tuple[str, ...]] = {}
     for one in re.findall(r'(?:[^,"]|"[^"]*"?)+', options):
         name, given, value = one.partition("=")
@@ -53,7 +55,8 @@ def option_values(options: str) -> dict[str, tuple[str, ...]]:
 
 
 def mounts(proc: str | os.PathLike[str] = PROC) -> list[Mount]:
-    """In the order in which they were made; [] when they cannot be read. Lines that are torn are left out."""
+    """All mounts in the order in which they were made; [] when they cannot be read. Lines that are torn are
+    left out."""
     try:
         with open(f"{proc}/self/mountinfo", encoding="utf-8", errors="surrogateescape", newline="") as stream:
             lines = stream.read().split("\n")
@@ -94,7 +97,7 @@ def nearest(path: Path) -> Path:
 
 
 def mount_of_device(number: int, proc: str | os.PathLike[str] = PROC) -> Mount:
-    """A mount of the device of this number (`st_dev`)."""
+    """A mount of the device of this number (`st_dev`); an empty one where there is none."""
     wanted = f"{os.major(number)}:{os.minor(number)}"
     return next((mount for mount in mounts(proc) if mount.number == wanted), Mount())
 

@@ -1,11 +1,14 @@
 """The one limiter: bytes and requests of the source, and metadata operations of the target, at a rate that
 may change at any moment.
 
-The rate of bytes is `engine.limit`, or what the element's share of a network link allows. A thread of the
-workers' parent, the one that holds the share, writes its `Allowance` into the shared memory whenever it
-changes: so nothing that was given back is used on while the parent hangs in a call to a file system. Each
-worker goes by it until `until`; whoever does not hear of a later moment stops there, also when that thread
-itself hangs.
+For the workers of an element, and for commands that make many metadata operations. Touches nothing but the
+memory that workers share (`shared_memory`); it lets callers wait.
+
+The rate of bytes is `engine.limit`, or what the element's share of a network link allows. The process that
+started the workers has one thread for that share, which writes its `Allowance` into the shared memory
+whenever it changes. So workers stop using what was given back, also while another thread of that process
+hangs in a call to a file system. An allowance holds until its moment `until`: a worker that sees no later one
+stops reading then, also where that thread itself hangs.
 """
 
 from __future__ import annotations
@@ -39,7 +42,7 @@ _STORE = Struct("=4d")
 
 
 class Allowance(NamedTuple):
-    """What an element may do now."""
+    """What an element may read from its source now."""
 
     rate: float
     """Bytes a second from the source; 0: nothing, infinite: no cap."""
@@ -161,7 +164,8 @@ class Pace:
 
 @contextlib.contextmanager
 def spending(rate: Callable[[], float], wait: Callable[[float], object]) -> Iterator[Callable[[int], None]]:
-    """What waits until the threads of this process may make n more metadata operations, at a common rate."""
+    """A function that waits until the threads of this process may make n more metadata operations. `rate`:
+    operations a second, of all threads together; `wait` as of `Pace`. Good within the context."""
     shared_memory = SharedMemory()
     try:
         yield Pace(shared_memory, OPERATIONS, rate, wait).take

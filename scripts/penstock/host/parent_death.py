@@ -1,4 +1,4 @@
-"""Child processes that do not outlive this one."""
+"""Child processes that do not outlive this one: elements of the local cluster, and SLURM's commands."""
 
 from __future__ import annotations
 

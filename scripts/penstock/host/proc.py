@@ -1,4 +1,5 @@
-"""What the kernel says of processes, by /proc. `proc` is the folder to read: tests give one of their own."""
+"""What the kernel says of processes, by /proc, which is all that is read. `proc` is the folder to read in its
+place: tests give one of their own."""
 
 from __future__ import annotations
 
@@ -80,8 +81,8 @@ def peak_memory(pid: int | str, proc: Root = PROC) -> int:
 
 
 def umask(proc: Root = PROC) -> int | None:
-    """Of this process, without setting it: other threads may create files now. None where the kernel does not
-    say it."""
+    """The umask of this process, read without setting it, since other threads may create files now. None
+    where the kernel does not say it."""
     try:
         with open(f"{proc}/self/status", encoding="ascii", errors="replace") as stream:
             return next((int(line.split()[1], 8) for line in stream if line.startswith("Umask:")), None)

@@ -2,7 +2,8 @@
 
 Two limits refuse with the same EAGAIN. `ulimit -u` (RLIMIT_NPROC) counts every process and thread of the
 account on this machine, and does not hold for root; `pids.max` counts those of a cgroup, as SLURM, systemd
-(TasksMax) and containers set it.
+(TasksMax) and containers set it. For an element, which starts fewer workers where few are left, and for
+messages. Reads /proc and cgroups; changes nothing.
 """
 
 from __future__ import annotations
@@ -15,7 +16,7 @@ from penstock.host import cgroups
 from penstock.host.proc import PROC, Root
 
 NEAR = 1024
-"""Of a larger limit nobody asks how much is used: it is the machine's default, and the answer costs some
+"""Above this limit it is not asked how much is used: it is the machine's default, and the answer costs some
 10 us for each process."""
 
 

@@ -13,8 +13,9 @@ peak at a moment of its own, and pages that several share are counted for each. 
 between two looks it knows nothing. `ru_maxrss` is not used: an
 exec keeps it, so that a small child shows the size of its parent (getrusage(2), fs/exec.c).
 
-A process that wants to be measured enters a `Meter` (as it enters its `job_environment`); what stands below
-calls `look` shortly before it ends helpers, whose peaks nobody can read afterwards.
+A process that wants to be measured, as each element does, enters a `Meter`. Code that ends helper processes
+calls `look` shortly before, since nobody can read their peaks afterwards. Reads /proc and cgroups; changes
+nothing.
 """
 
 from __future__ import annotations
@@ -103,7 +104,7 @@ class Meter:
         )
 
     def final(self) -> Used:
-        """The same when the children have ended: getrusage has their CPU time now."""
+        """As `used`, to be called when all children have ended: getrusage has their CPU time then."""
         self.look()
         return self.used()
 
@@ -126,12 +127,13 @@ _entered: list[Meter | None] = [None]
 
 
 def enter(meter: Meter | None) -> None:
-    """Let `look` read for this meter, in all threads of this process; None: for nobody."""
+    """Let `look` read for this meter, in all threads of this process; None: for none."""
     _entered[0] = meter
 
 
 def look() -> None:
-    """Called where helpers of this process are about to end; does nothing where nobody measures."""
+    """Read the peaks for the entered meter: to be called where helpers of this process are about to end. Does
+    nothing where no meter is entered."""
     meter = _entered[0]
     if meter is not None:
         meter.look()

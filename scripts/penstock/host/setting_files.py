@@ -1,4 +1,5 @@
-"""One setting of a file of `name = value` lines, as a program of this host reads it."""
+"""Reads one setting of a file of `name = value` lines, such as SLURM's cgroup.conf, as its program reads
+it."""
 
 from __future__ import annotations
 

@@ -1,8 +1,9 @@
-"""A few pages of memory that the parent and all its workers share: counters, rates, the stores of `pacing`.
+"""A few pages of memory that an element (the parent) and all its workers share: counters, rates, the stores
+of `pacing`. It touches that mapping alone.
 
-Every stream adds to its own slot, so the parent sees bytes move within a large object and nobody needs a
-lock. The parent changes the rates: of the target's metadata operations, and of what a share of a network link
-allows.
+Every stream (a thread of a worker that copies or reads one file at a time) adds to its own slot, so the
+parent sees bytes move within a large object without a lock. The parent changes the rates: of the target's
+metadata operations, and of what the element's share of a network link allows.
 """
 
 from __future__ import annotations
@@ -22,7 +23,8 @@ SIZE = SLOTS * _WORD + mmap.PAGESIZE
 
 
 class SharedMemory:
-    """The mapping, of the parent (`fd` None) or of a worker."""
+    """The mapping: a new one, of the parent (`fd` None), or the parent's, by the descriptor that a worker
+    inherited."""
 
     def __init__(self, fd: int | None = None) -> None:
         if fd is None:
@@ -51,7 +53,7 @@ class SharedMemory:
 
     @property
     def ops(self) -> float:
-        """Metadata operations a second that all workers may make together; of the parent's making."""
+        """Metadata operations a second that all workers may make together; the parent sets it."""
         return self._ops[0]
 
     @ops.setter
@@ -72,7 +74,8 @@ class SharedMemory:
 
     @property
     def paused(self) -> bool:
-        """Whether the workers are to hold (`engine.stream`); of the parent's making."""
+        """Whether the workers are to rest before the next row or block (`engine.stream`); the parent sets
+        it."""
         return bool(self._paused[0])
 
     @paused.setter

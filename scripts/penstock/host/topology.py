@@ -1,5 +1,6 @@
 """The shape of this machine: sockets, cores, siblings, NUMA nodes, caches of level 3, network devices. Read
-from /sys; or from `lscpu -J -e`, where /sys has it not (some containers). Nothing is ever written.
+from /sys; or from `lscpu -J -e`, where /sys has it not (some containers). For preflight, which compares
+WEKA's cores with SLURM's. Nothing is ever written, and lscpu is run by the caller.
 """
 
 from __future__ import annotations
@@ -23,7 +24,7 @@ LSCPU = ("lscpu", "-J", "-e")
 
 
 def read(sys: str | os.PathLike[str] = SYS) -> Machine:
-    """By /sys, as any account may read it. What it does not have is empty."""
+    """The machine by /sys, as any account may read it. What /sys does not have is empty."""
     folder = Path(sys, "devices/system/cpu")
     online = _list(folder / "online")
     cores: dict[Hashable, list[int]] = {}
@@ -45,7 +46,8 @@ def read(sys: str | os.PathLike[str] = SYS) -> Machine:
 
 
 def from_lscpu(out: str, nics: Iterable[Nic] = ()) -> Machine:
-    """Of the output of `LSCPU`, with these network devices. Empty where the text is not that."""
+    """The machine by the output of `LSCPU`, with these network devices; empty where the text is not that.
+    Pure."""
     try:
         rows = json.loads(out)["cpus"]
         cores: dict[Hashable, list[int]] = {}

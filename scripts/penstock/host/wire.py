@@ -1,4 +1,7 @@
-"""Frames between a process and those that it starts to help it, over one socket pair each.
+"""Frames between a process and those that it starts to help it (`helper_process`), over one socket pair each.
+
+For the engine's workers, and the processes that list folders ahead of a walk (`fs.readahead`). Reads and
+writes that socket alone.
 
 A frame is a 4-byte length, a 1-byte kind, a payload. What is frequent is marshal of plain tuples
 (several times cheaper than pickled records); the rest is pickle. Both ends are this program.
@@ -54,7 +57,7 @@ class Channel:
         self._buffer = bytearray()
 
     def send(self, kind: int, value: Any = None) -> None:
-        """Raises OSError when the other end is gone."""
+        """Send one frame, whole. Raises OSError when the other end is gone."""
         self.send_raw(encode(kind, value))
 
     def send_raw(self, frame: bytes) -> None:
@@ -62,7 +65,8 @@ class Channel:
             self.connection.sendall(frame)
 
     def receive(self) -> Iterator[tuple[int, Any]] | None:
-        """Wait for bytes once; the frames that are whole now. None when the other end closed."""
+        """Wait for bytes once; the frames that are whole now, in order, as (kind, value): there may be none.
+        None when the other end closed."""
         try:
             data = self.connection.recv(RECEIVED_AT_ONCE)
         except ConnectionError:
