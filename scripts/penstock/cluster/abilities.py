@@ -1,4 +1,4 @@
-"""What differs between the backends: callers ask for an ability here, never for a backend's name.
+"""What differs between the backends: callers ask for an ability here, never for a backend's name. Pure.
 
 | backend | its elements end with the controller | it has nodes |
 |---------|--------------------------------------|--------------|

@@ -1,4 +1,7 @@
-"""Elements as processes of this machine.
+"""Elements as processes of this machine: the port of clusters where no scheduler is configured.
+
+For the controller's process, by `registry.open_cluster`. Starts and ends processes, and writes their log
+files.
 
 Guarantee: at most `ArraySpec.at_once` elements of an array run at once (`slots(step)` where that is 0); each
 has its own process group and log file; all of them die with the process that submitted them (also when that
@@ -53,8 +56,9 @@ class _Array:
 
 
 class LocalCluster(Cluster):
-    """The Cluster port on this machine. One thread starts and reaps every element: the kernel
-    ties "dies with its parent" to the THREAD that forked, so that thread lives as long as this process."""
+    """The Cluster port on this machine; to be closed. One thread starts and reaps every element: the kernel
+    ties "dies with its parent" to the THREAD that forked, so that thread lives as long as this process.
+    Methods without a docstring do what `port.Cluster` says."""
 
     kind = "local"
 

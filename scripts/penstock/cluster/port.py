@@ -1,9 +1,14 @@
 """The port of clusters: job arrays of elements. `local` runs them here, `slurm` on nodes.
 
-An element does its work from the state on the target alone: its command line names the run's folder, the step
-and its index. What the cluster provides beside that (job, node, CPUs, memory) is a `JobEnvironment`, read by
-`registry.read_job_environment`. Its RECEIPT proves that it did its work; this port only reports how the
-process ended.
+An element is the process that does one shard, one index of a job array. It does its work from the state on
+the target alone: its command line names the run's folder, the step and its index. What the cluster provides
+beside that (job, node, CPUs, memory) is a `JobEnvironment`, read by `registry.read_job_environment`. That it
+did its work is proven by its receipt, a small file on the target; this port only reports how the process
+ended.
+
+For `jobs`, which submits and watches arrays, and for preflight. This module has the types alone, and touches
+nothing; an implementation starts processes, or runs SLURM's commands. Where a method says no more of errors,
+it raises TransientError while the cluster does not answer, and FailedError where it refuses.
 """
 
 from __future__ import annotations
@@ -254,7 +259,9 @@ class Cluster(ABC):
 
     @abstractmethod
     def submit(self, spec: ArraySpec) -> str:
-        """Submit once; returns the array's id, which the caller makes durable before it waits."""
+        """Submit once; returns the array's id, which the caller makes durable before it waits. After a
+        TransientError it is not known whether the array was submitted: `find` says it. Raises FailedError
+        where it was refused."""
 
     def find(self, name: str) -> Sequence[str]:
         """The ids of the arrays that were submitted under this name and that the cluster knows, the oldest

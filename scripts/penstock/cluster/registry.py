@@ -1,4 +1,9 @@
-"""Opens the cluster that the configuration names, and reads the job environment of this process."""
+"""Opens the cluster that the configuration names, and reads the job environment of this process.
+
+For commands, elements and preflight: the only way to a backend, whose modules are imported when they are
+needed. `start_together` and `new_options` start SLURM's commands; the other functions read the environment
+and files.
+"""
 
 from __future__ import annotations
 

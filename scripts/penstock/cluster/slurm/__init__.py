@@ -1,4 +1,8 @@
-"""SLURM: native job arrays, core-spec reservations, one query for all. How one talks to it is a port."""
+"""SLURM: native job arrays, cores that jobs leave to their node (`--core-spec`), one query for all elements.
+
+`cluster` has the rules; `command_line` (SLURM's commands) and `bindings` (pyslurm) are the two ways to talk
+to it.
+"""
 
 from __future__ import annotations
 

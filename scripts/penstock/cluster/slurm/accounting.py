@@ -1,4 +1,5 @@
-"""Reads what slurmdbd keeps of an array, as sacct prints it, into an `Accounted` for each element."""
+"""Parses what slurmdbd keeps of an array, as sacct prints it, into an `Accounted` for each element. Pure;
+`command_line` runs sacct."""
 
 from __future__ import annotations
 

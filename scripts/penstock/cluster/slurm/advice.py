@@ -1,4 +1,5 @@
-"""What to change in the configuration when SLURM refuses a job."""
+"""What to change in the configuration when SLURM refuses a job: hints for messages, by SLURM's words.
+Pure."""
 
 from __future__ import annotations
 
@@ -41,7 +42,7 @@ def advice(words: str) -> str:
 
 @contextlib.contextmanager
 def advised() -> Iterator[None]:
-    """A refusal by SLURM says what to change in the configuration."""
+    """Within the context, an error by which SLURM refuses gets the hint of `advice`, and is raised on."""
     try:
         yield
     except FailedError as error:

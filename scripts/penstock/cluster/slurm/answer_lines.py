@@ -1,4 +1,5 @@
-"""Lines of SLURM's answers, among whatever a site's wrapper prints before and after them."""
+"""Finds the lines of SLURM's answers among what a site's wrapper prints before and after them. Pure; for the
+parsers of this package."""
 
 from __future__ import annotations
 
@@ -20,7 +21,8 @@ def job_rows(text: str) -> Iterator[str]:
 
 
 def fields(line: str) -> dict[str, str]:
-    """Its fields by their names. What stands in free text is none: a node's reason may be `State=IDLE`.
+    """The fields of a line of scontrol, by name. Free text holds no fields: a node's reason may be
+    `State=IDLE`.
 
     >>> fields("NodeName=n1 State=DOWN Reason=was State=IDLE [root@now]")
     {'State': 'DOWN', 'NodeName': 'n1'}

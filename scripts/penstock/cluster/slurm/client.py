@@ -1,4 +1,6 @@
-"""SLURM's commands, called as the user's own shell would call them.
+"""Runs SLURM's commands as the user's own shell would, and sorts their errors.
+
+For the modules of this package; starts processes, and touches nothing else.
 
 A command gets the calling process's environment: a site's own wrapper reads it, and SLURM finds its
 controller by it. What it does not get are variables that stand for options, of which an outer job or a
@@ -79,13 +81,13 @@ _say: list[Callable[[str], None]] = [logging.getLogger("penstock").warning]
 
 
 def warn_by(say: Callable[[str], None]) -> None:
-    """From now on `say` is called, from any thread, with a command that a person waits for; before, the log
-    has it."""
+    """From now on `say` is called, from any thread, with a line about a command that takes long; before, the
+    line goes to the log."""
     _say[0] = say
 
 
 def say(text: str) -> None:
-    """What a person who waits should know."""
+    """Report a line by what `warn_by` set, else to the log."""
     _say[0](text)
 
 

@@ -1,5 +1,8 @@
 """The cluster port over SLURM, by its commands or pyslurm (`command_line`, `bindings`).
 
+For the controller's process and preflight, by `registry.open_cluster`. Runs SLURM's commands; keeps what it
+learns in memory alone.
+
 One query answers for all elements of an array. What the controller no longer knows (a job is purged
 MinJobAge after its end) is looked up in accounting where there is slurmdbd, and is LOST where there is
 not: its receipt then proves whether it did its work.
@@ -66,7 +69,8 @@ follows within a few."""
 
 
 class SlurmCluster(Cluster):
-    """`penstock.cluster.port.Cluster` by the rules of SLURM."""
+    """`penstock.cluster.port.Cluster` by the rules of SLURM: methods without a docstring do what that
+    says."""
 
     kind = "slurm"
 

@@ -1,4 +1,4 @@
-"""SLURM by its commands: builds the command lines and reads their answers.
+"""SLURM by its commands: builds the command lines, runs them (`client`) and reads their answers.
 
 The rules of the scheduler (what a requeue may still undo, what preflight refuses) stand in `cluster`, `site`,
 `probe_job` and `requeues`. `bindings.slurm_bindings.SlurmBindings` is the same, but for submissions, cancels,
@@ -87,7 +87,7 @@ class SlurmCommands:
         require("sbatch", "squeue", "scontrol", "scancel", "sinfo")
 
     def facts(self) -> Facts:
-        """What the cluster is."""
+        """What the cluster's configuration says, as far as code rests on it."""
         values = _configuration()
         return Facts(
             version=values.get("SLURM_VERSION", ""),
@@ -107,7 +107,7 @@ class SlurmCommands:
         )
 
     def settings(self) -> SlurmSettings:
-        """How the cluster is configured."""
+        """The cluster's configuration, word by word."""
         values = _configuration()
         try:
             written = Path(values.get("SLURM_CONF", "")).read_text(encoding="utf-8", errors="replace")
@@ -242,7 +242,8 @@ class SlurmCommands:
         return None if not words and _UNKNOWN in answer.words else words
 
     def ended_states(self, job: str) -> list[str]:
-        """The same by accounting. To be asked only where `Facts.accounting`."""
+        """SLURM's words for the states of a job's elements, by accounting. To be asked only where
+        `Facts.accounting`."""
         listed = ask("sacct", "-X", "-P", "-n", "-j", job, "-o", "JobID,State")
         return [line.split("|")[1].split()[0].rstrip("+") for line in job_rows(listed)]
 

@@ -1,8 +1,9 @@
 """Whether SLURM keeps its jobs off the cores that WEKA's client, or another service of a node, needs: judged
 from the cluster's configuration (`core_settings`), its nodes, and what a node said of itself. Pure.
 
-Every result says what is to be written where. Sources: slurm.conf(5), cgroup.conf(5), Slurm's
-core_spec.html; docs.weka.io, "Manage CPU allocations for WEKA and Slurm".
+For preflight, by `SlurmCluster.core_results`. Every result says what is to be written where. Sources:
+slurm.conf(5), cgroup.conf(5), Slurm's core_spec.html; docs.weka.io, "Manage CPU allocations for WEKA and
+Slurm".
 """
 
 from __future__ import annotations

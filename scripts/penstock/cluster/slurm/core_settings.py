@@ -1,5 +1,8 @@
 """What the cluster's configuration says of reserved cores: slurm.conf and cgroup.conf, judged. Pure.
 
+Reserved cores are those of a node that SLURM gives to no job. For `core_doctor`, and `site` where it explains
+a refusal.
+
 Nothing is said where neither a node reserves cores nor a job asks for some, but for words that SLURM does not
 know.
 """
@@ -37,7 +40,7 @@ def allows(settings: SlurmSettings) -> bool:
 
 
 def cores_first(settings: SlurmSettings) -> bool:
-    """Whether SLURM reserves first cores first."""
+    """Whether SLURM reserves a node's first cores first (`spec_cores_first`)."""
     return "spec_cores_first" in settings.words("SchedulerParameters")
 
 

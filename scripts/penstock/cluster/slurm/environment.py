@@ -13,6 +13,8 @@ proven only where the kernel confirms it:
 | set          | no                           | no                             | no     |               |
 
 SLURM 26.05 names the group by the job's SLUID (`s7HGR1M1P1EH00`), not by its number.
+
+For `registry.read_job_environment`. Reads environment variables and /proc; changes nothing.
 """
 
 from __future__ import annotations

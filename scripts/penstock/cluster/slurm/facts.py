@@ -1,4 +1,4 @@
-"""What SLURM says of itself, of its users and of jobs, as far as it matters here."""
+"""What SLURM says of itself, of its users and of jobs, as types, for this package alone. Pure."""
 
 from __future__ import annotations
 

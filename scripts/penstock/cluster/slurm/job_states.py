@@ -1,4 +1,4 @@
-"""Parses the lines of squeue and sacct into a `Status` for each element."""
+"""Parses the lines of squeue and sacct into a `Status` for each element. Pure; `command_line` runs both."""
 
 from __future__ import annotations
 

@@ -1,5 +1,6 @@
-"""A command on several nodes at once, which is talked to while it runs: by srun, whose standard input goes to
-every task, and whose standard output is that of all tasks."""
+"""Starts a command of penstock on several nodes at once, which is talked to while it runs: by srun, whose
+standard input goes to every task, and whose standard output is that of all tasks. For selftest, by
+`registry.start_together`."""
 
 from __future__ import annotations
 

@@ -12,6 +12,9 @@ site's order, are all that is tried.
 
 In each partition a job without an account comes first, then one of each account of this user; and
 `core_spec: auto` before `none`.
+
+For `penstock init`, which writes the choice into a new configuration. Runs SLURM's commands; what submits is
+`site.check`, which sends preflight's probe, a job of one second.
 """
 
 from __future__ import annotations
@@ -38,7 +41,7 @@ if TYPE_CHECKING:
 
 
 class NewOptions(NamedTuple):
-    """The choice; None: not asked for."""
+    """The choice; a partition or an account of None is one that jobs do not name."""
 
     partition: str | None = None
     default: bool = True
@@ -57,8 +60,8 @@ def is_here() -> bool:
 
 
 def find(config: ClusterConfig, steps: Sequence[str], allowed: Sequence[str] = ()) -> NewOptions:
-    """For elements of these steps. `allowed`: the partitions that the site's file gives; (): any. Raises
-    PreflightError where SLURM does not answer."""
+    """The choice for elements of these steps. `allowed`: the partitions that the site's file gives; (): any.
+    Raises PreflightError where SLURM does not answer."""
     slurm = SlurmCommands()
     facts = site.reachable(slurm)
     try:
@@ -123,8 +126,9 @@ class _Trials(NamedTuple):
 def choice(
     default: str | None, others: Sequence[str], tried: Callable[[str | None], JobOptions | str]
 ) -> NewOptions:
-    """Of these partitions, the best of `others` first; None: the one that SLURM chooses. `tried`: the options
-    that are taken there, else why none are."""
+    """The choice by the table above. `default`: the partition that is tried first; None: the one that SLURM
+    chooses. `others` are tried next, in their order. `tried` returns the options that SLURM takes in a
+    partition, else why it takes none."""
     first = tried(default)
     if not isinstance(first, str):
         return _chosen(default, first)

@@ -1,4 +1,5 @@
-"""SLURM's configuration files as a node has them."""
+"""Reads SLURM's configuration files as a node has them, for preflight's look at a node's cores. Changes
+nothing."""
 
 from __future__ import annotations
 

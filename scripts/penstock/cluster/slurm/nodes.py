@@ -1,4 +1,5 @@
-"""The cluster's nodes, as `scontrol show node` describes them: which of them a job may run on."""
+"""The cluster's nodes, as `scontrol show node` describes them: parsed, and judged whether a job may run
+there. Pure; `command_line` runs scontrol."""
 
 from __future__ import annotations
 
@@ -33,6 +34,8 @@ _REASON = re.compile(r" Reason=(.*?)(?: \[[^\]]*\])?(?: (?:Comment|Extra)=.*)?\s
 
 
 class Node(NamedTuple):
+    """One node, as SLURM has it in its books."""
+
     name: str
     cpus: int
     cores: int

@@ -1,4 +1,5 @@
-"""Which nodes an element may run on, by partition, constraint and `exclude`."""
+"""Which nodes an element may run on, by partition, constraint and `exclude`. Pure; for preflight, and for
+what `core_spec: auto` comes to."""
 
 from __future__ import annotations
 
@@ -19,7 +20,7 @@ PLAIN = re.compile(r"[\w.-]+")
 
 
 def default(partitions: Sequence[Partition]) -> str | None:
-    """Where jobs go that name no partition."""
+    """The partition of jobs that name none; None where the cluster has no default."""
     return next((partition.name for partition in partitions if partition.default), None)
 
 

@@ -1,5 +1,10 @@
 """Preflight's probe: a job of one second that checks on a node what an element needs there. It is sent to
-several nodes, and each one's answer is judged."""
+several nodes, and each one's answer is judged.
+
+For `site.check`. Submits jobs, and cancels those that do not start in time; on a node a job writes at most
+its answer, a small file that is removed here. A visit is a command of penstock that the job runs there
+(`port.Visit`).
+"""
 
 from __future__ import annotations
 
@@ -140,7 +145,8 @@ def run(slurm: SlurmCommands, probe: Probe, asked: Sequence[tuple[JobOptions, Se
 def _outcomes(
     slurm: SlurmCommands, probe: Probe, jobs: Sequence[tuple[str, JobOptions]]
 ) -> list[ProbeOutcome]:
-    """How they ended. One that has not started in time counts only where no other with its options ran."""
+    """How these probes ended. One that has not started in time counts only where no other with its options
+    ran."""
     began = time.monotonic()
     deadlines = {options: began + PROBE_WITHIN for _, options in jobs}
     waiting, outcomes, delay = list(jobs), list[ProbeOutcome](), 0.2

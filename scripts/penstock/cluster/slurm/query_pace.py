@@ -27,7 +27,8 @@ LONGEST = 60.0
 
 
 class QueryPace:
-    """Of one controller; `poll` in seconds."""
+    """The pace of one controller's queries; `poll`: the usual wait between two, in seconds (`cluster.poll`).
+    It only counts: the caller waits."""
 
     def __init__(self, poll: float) -> None:
         self._poll = poll

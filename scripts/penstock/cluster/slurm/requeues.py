@@ -1,4 +1,7 @@
-"""Which elements SLURM started again since the last look, and why, as far as it can be seen."""
+"""Which elements SLURM started again (requeued) since the last look, and why, as far as it can be seen.
+
+For `SlurmCluster.states`. Asks SLURM for the states of nodes; changes nothing.
+"""
 
 from __future__ import annotations
 
@@ -42,7 +45,8 @@ class Requeues:
         self._last: dict[tuple[str, int], _Last] = {}
 
     def new(self, array: str, elements: Mapping[int, SlurmElement]) -> dict[int, Requeue]:
-        """Those that were requeued since the last call."""
+        """The elements of this array that were requeued since the last call, by number. Never raises for
+        SLURM."""
         again: dict[int, _Last] = {}
         for index, element in elements.items():
             key = (array, index)

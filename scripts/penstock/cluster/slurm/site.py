@@ -1,6 +1,7 @@
 """What the site's SLURM allows: limits and settings, checked before anything is submitted.
 
-Each refusal quotes SLURM's own words and names the key of the configuration to change.
+Each refusal quotes SLURM's own words and names the key of the configuration to change. For preflight, by
+`SlurmCluster.check`, and `new_options`. Runs SLURM's commands, and submits the probe's jobs (`probe_job`).
 """
 
 from __future__ import annotations
@@ -30,8 +31,8 @@ others' is found by looking at several."""
 
 
 def reachable(slurm: SlurmCommands) -> Facts:
-    """`Slurm.facts`, by a way to SLURM that can be taken here. Raises PreflightError, also where the
-    controller does not answer."""
+    """`SlurmCommands.facts`, after a check that SLURM can be talked to from here. Raises PreflightError, also
+    where the controller does not answer."""
     conf = os.environ.get("SLURM_CONF")
     if conf and not Path(conf).is_file():
         raise PreflightError(
@@ -68,7 +69,8 @@ def check(
     met: bool,
 ) -> list[str]:
     """Checks everything that can be known before arrays are submitted; returns warnings. `met`: elements of
-    an earlier submission still live, so refusals become warnings and no probe is submitted."""
+    an earlier submission still live, so refusals become warnings and no probe is submitted. Raises
+    PreflightError and ConfigError."""
     nodes = slurm.nodes()
     warnings = _not_shown(slurm, nodes)
     asked: dict[JobOptions, str] = {}

@@ -1,4 +1,5 @@
-"""Parses what scontrol and sacctmgr answer about the site: partitions, accounts, QOS."""
+"""Parses what scontrol and sacctmgr answer about the site: partitions, accounts, QOS. Pure; `command_line`
+runs both."""
 
 from __future__ import annotations
 
@@ -17,7 +18,7 @@ NOTHING = frozenset({"(null)", "N/A", "n/a", "NONE", "None", ""})
 
 
 def read_partitions(text: str) -> list[Partition]:
-    """`scontrol show partition --oneliner`."""
+    """The partitions of `scontrol show partition --oneliner`."""
     return [
         Partition(
             name=words["PartitionName"],
@@ -43,13 +44,13 @@ def read_association(text: str, account: str | None, partition: str | None) -> A
 
 
 def read_accounts(text: str) -> list[str]:
-    """The accounts of the same answer, each once, the default one first."""
+    """The accounts of the answer that `read_association` reads, each once, the default one first."""
     rows = list(_rows(text, ASSOCIATION_FIELDS))
     return list(dict.fromkeys(name for row in rows for name in (row[0], row[1]) if name not in NOTHING))
 
 
 def read_qos(text: str) -> list[Qos]:
-    """`sacctmgr -nP show qos format=QOS_FIELDS`."""
+    """The rows of `sacctmgr -nP show qos format=QOS_FIELDS`."""
     return [
         Qos(name, frozenset(flags.split(",")) - NOTHING, int(read_time(wall)))
         for name, flags, wall in _rows(text, QOS_FIELDS)

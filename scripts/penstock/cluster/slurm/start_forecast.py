@@ -1,7 +1,8 @@
 """When an element would start, and whether one with less time would start sooner: as SLURM says.
 
 `sbatch --test-only` names the start by the jobs that run, and by reservations. Jobs that wait in the queue do
-not count, nor does how many elements an array has: hence "not before".
+not count, nor does how many elements an array has: hence "not before". For preflight, by
+`SlurmCluster.start_results`. Runs sbatch as a trial, which submits nothing.
 """
 
 from __future__ import annotations
@@ -27,7 +28,8 @@ LATE = 15 * 60.0
 
 
 def results(slurm: SlurmCommands, options: JobOptions, longest: float) -> list[CheckResult]:
-    """Of elements with these options; `longest` as in `job_time.first`. Raises as the port to SLURM."""
+    """The forecast for elements with these options; `longest`: the longest time limit that the cluster
+    allows, in seconds, 0 where it sets none. Raises as `SlurmCommands`."""
     seconds = job_time.first(None, longest) if options.time == AUTO_TIME else options.time
     try:
         return judged(lambda asked: slurm.trial(replace(options, time=asked)).start, seconds, time.time())

@@ -2,6 +2,9 @@
 
 Every value of the configuration becomes exactly one argument `--option=value`, after it has
 matched that option's pattern; none is ever free text, and no shell sees any of them.
+
+For `command_line`, `bindings` and `probe_job`, which submit. Nothing is submitted here; `exporting` makes a
+file for as long as sbatch runs.
 """
 
 from __future__ import annotations

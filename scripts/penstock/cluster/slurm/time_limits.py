@@ -3,6 +3,8 @@
 SLURM refuses a job beyond it only where the site says so (EnforcePartLimits, a QOS's DenyOnLimit). By default
 the job waits in the queue for ever (PartitionTimeLimit, QOSMaxWallDurationPerJobLimit), and
 `sbatch --test-only` names a start of it all the same.
+
+For preflight, and for the time that elements ask for. Asks SLURM; changes nothing.
 """
 
 from __future__ import annotations
@@ -22,6 +24,8 @@ if TYPE_CHECKING:
 
 
 class TimeLimit(NamedTuple):
+    """The longest time that a job may ask for."""
+
     seconds: int
     by: str
     """What sets it, for people: `MaxWall of the QOS bulk`."""
@@ -60,13 +64,14 @@ def _wall(
 
 
 def partitions(every: Sequence[Partition], options: JobOptions) -> list[Partition]:
-    """Those that such a job names, or the default one."""
+    """The partitions that such a job names, or the default one. Pure."""
     named = set(options.partition.split(",")) if options.partition else set()
     return [one for one in every if (one.name in named if named else one.default)]
 
 
 def of_partitions(asked: Sequence[Partition]) -> TimeLimit | None:
-    """Of several partitions the longest counts: the job waits for one that lets it run."""
+    """The limit by these partitions; None where one of them has no limit, or there is none. Of several the
+    longest counts: the job waits for one that lets it run. Pure."""
     times = {one.max_time or 0.0: one.name for one in asked}
     if not times or 0.0 in times:
         return None
@@ -74,7 +79,7 @@ def of_partitions(asked: Sequence[Partition]) -> TimeLimit | None:
 
 
 def judged(options: JobOptions, limit: TimeLimit | None) -> list[CheckResult]:
-    """Stops where `cluster.time` is above it."""
+    """A stop where `cluster.time` is above the limit; [] otherwise. Pure."""
     if limit is None or not options.time or options.time <= limit.seconds:
         return []
     return [

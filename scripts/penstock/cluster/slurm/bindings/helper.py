@@ -5,8 +5,9 @@ pyslurm alone, nothing of penstock, and keeps to that release's syntax. Its one 
 
     {"result": ...}     or, in SLURM's own words, {"refused": "Invalid partition name specified"}
 
-Every other exception ends it with a traceback. After so many seconds SIGALRM ends it, also inside libslurm,
-where no line of Python runs: an interpreter that is a script may have left it to itself.
+`slurm_bindings` starts it for each call. Every other exception ends it with a traceback. After so many
+seconds SIGALRM ends it, also inside libslurm, where no line of Python runs: an interpreter that is a script
+may have left it to itself.
 """
 
 import json

@@ -1,4 +1,5 @@
-"""What `sbatch` is asked for, as pyslurm's `JobSubmitDescription` has it.
+"""Translates the arguments of `sbatch` into the fields of pyslurm's `JobSubmitDescription`. Pure; for
+`slurm_bindings`.
 
 What a job is stands in `submission` alone, as sbatch's options: so it is the same by both ways. An option
 without a row here is one that pyslurm does not carry, or that was not tried with it: such a job goes through
@@ -20,7 +21,8 @@ _WARNING = re.compile(r"B:([A-Z0-9]+)@([0-9]+)")
 
 
 def attributes(arguments: Sequence[str], script: str) -> dict[str, object] | None:
-    """Of sbatch's arguments, `sbatch` first. None where one of them is not carried by pyslurm."""
+    """The fields for these arguments of sbatch, `sbatch` first. None where pyslurm does not carry one of
+    them."""
     asked: dict[str, object] = {"script": script, "environment": handed_on()}
     for word in arguments[1:]:
         option, _, value = word.partition("=")
