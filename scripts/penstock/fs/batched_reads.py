@@ -36,8 +36,9 @@ MOST = 64
 STREAMS = 128
 """Each of so many threads may have its share of the process's descriptors open."""
 LARGE = 256 << 10
-"""From here on a read is worth a call of its own."""
+"""Bytes from which a range is read by a call of its own."""
 ALIGN = 4096
+"""Bytes to which places, offsets and lengths of direct reads are aligned."""
 _FOLIO = mmap.PAGESIZE << 11
 """The kernel's page cache keeps pages in folios of up to so many bytes."""
 _REFUSED = frozenset({-errno.EINVAL, -errno.ENOSYS, -errno.EOPNOTSUPP})

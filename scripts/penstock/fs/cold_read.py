@@ -44,6 +44,7 @@ if TYPE_CHECKING:
     from penstock.fs.capabilities import StorageFacts
 
 BLOCK = 1 << 20
+"""Bytes that are read and handed over at a time."""
 _WINDOW = 1 << 30
 FOLDERS = 16
 """Descriptors of folders that a reader keeps: many readers share a process's limit."""

@@ -103,6 +103,7 @@ def sliced(looked: Looked, start: int, stop: int) -> Looked:
 
 
 def failed(number: int) -> OSError:
+    """The error of this errno."""
     return OSError(number, os.strerror(number))
 
 

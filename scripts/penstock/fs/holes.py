@@ -9,6 +9,7 @@ import os
 from penstock.fs import libc
 
 COMPARED_AT_ONCE = 1 << 20
+"""Bytes that are read and compared with zeros at a time."""
 # EINTR too: reading back gives the same end.
 _UNABLE = frozenset({errno.EOPNOTSUPP, errno.ENOSYS, errno.EINVAL, errno.EPERM, errno.EINTR})
 

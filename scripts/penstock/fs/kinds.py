@@ -1,4 +1,5 @@
 """The kinds of file systems, and what each can do: the only table of it, and the only place with their names.
+Pure; docs/filesystems.md shows it.
 
 Other modules ask for an ability (`capabilities.facts(folder).traits.preallocate`), never for a name, so a new
 file system is a new row here. A kind without a row is `UNKNOWN`: the least that is safe (fsync of each file,

@@ -50,6 +50,7 @@ class WalkedPath(NamedTuple):
 
 
 def kind_of(mode: int) -> str:
+    """`WalkedPath.kind` of a `st_mode`."""
     if stat.S_ISREG(mode):
         return "file"
     if stat.S_ISDIR(mode):

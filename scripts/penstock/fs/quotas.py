@@ -50,6 +50,7 @@ class Quota(NamedTuple):
 
     @property
     def name(self) -> str:
+        """Whose quota it is, for people: `user 1000 in pool 2`."""
         return f"{self.scope} {self.path or self.id}" + (f" in pool {self.pool}" if self.pool else "")
 
 

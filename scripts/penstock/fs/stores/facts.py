@@ -91,6 +91,7 @@ class Pattern(NamedTuple):
 
     @property
     def copies(self) -> int:
+        """On how many targets each byte lies."""
         return 2 if self.kind == "mirrored" else 1
 
 
@@ -149,6 +150,7 @@ class StoreStatus(NamedTuple):
     """How many files the file system may have."""
 
     def of_role(self, role: Role) -> list[Target]:
+        """The targets of this role, in the order of the commands' answers."""
         return [target for target in self.targets if target.role == role]
 
     def in_pool(self) -> list[Target]:

@@ -1,4 +1,5 @@
-"""Whether the servers and targets of a file system are in order, by what its commands say. Pure.
+"""Whether the servers and targets of a file system are in order, by what its commands say. Pure; for
+preflight, by `fs.store_checks.check_target`.
 
 | what                          | seen                            | verdict                             |
 |-------------------------------|---------------------------------|-------------------------------------|

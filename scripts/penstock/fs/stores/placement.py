@@ -60,10 +60,12 @@ class SizeClasses:
 
     @property
     def files(self) -> int:
+        """How many files were counted."""
         return sum(self._counts.values())
 
     @property
     def bytes(self) -> int:
+        """Their sizes together."""
         return sum(self._sums.values())
 
     def half_of_the_bytes(self) -> float:

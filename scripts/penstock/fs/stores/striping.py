@@ -1,4 +1,5 @@
-"""Over how many targets new files are to be striped: `target.striping`. Pure.
+"""Over how many targets new files are to be striped: `target.striping`. Pure; for plan, by
+`fs.store_checks.check_plan`.
 
 | `target.striping` | the folder has                         | what is set                                |
 |-------------------|----------------------------------------|--------------------------------------------|
