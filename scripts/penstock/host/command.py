@@ -49,6 +49,7 @@ class Answer(NamedTuple):
 
     @property
     def ok(self) -> bool:
+        """Whether it ended with exit status 0."""
         return self.code == 0
 
     @property
@@ -72,6 +73,7 @@ class TimeBudget:
         self._end = time.monotonic() + seconds
 
     def left(self) -> float:
+        """Seconds that are left; 0 when none are."""
         return max(0.0, self._end - time.monotonic())
 
 

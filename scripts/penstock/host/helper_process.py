@@ -11,6 +11,7 @@ from penstock.host import interpreter
 from penstock.host.wire import Channel
 
 _QUIET = {signal.SIGINT, signal.SIGTERM, signal.SIGHUP}
+"""Signals that are blocked in a helper."""
 
 
 def start(

@@ -3,7 +3,8 @@ it.
 
 A process sets it once, at its start (`cli.main`), to what the cluster port reads
 (`cluster.registry.read_job_environment`). What stands below the port (locks, the engine's sizing) takes it
-from here and knows no scheduler's names. A process that sets nothing is in no job.
+from here and knows no scheduler's names. A process that sets nothing is in no job. No file is read
+or changed.
 """
 
 from __future__ import annotations

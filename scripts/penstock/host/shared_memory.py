@@ -12,6 +12,7 @@ import mmap
 import os
 
 SLOTS = 4096
+"""Counters of bytes: one for each stream of all workers that live."""
 _WORD = 8
 _OPS_AT = SLOTS * _WORD
 _ALLOWANCE_AT = _OPS_AT + _WORD
