@@ -227,6 +227,7 @@ def names_queue(words: str) -> bool:
 
 
 def absent(program: str, error: OSError | None = None) -> PreflightError:
+    """The error for a command of SLURM that cannot be run on this machine."""
     return PreflightError(
         f"SLURM's {program} cannot be run here",
         where="cluster.backend",

@@ -1,4 +1,5 @@
-"""Which cores SLURM keeps its jobs off, by its own rules; and which cores WEKA's mount is best given. Pure.
+"""Which cores SLURM keeps its jobs off, by its own rules; and which cores WEKA's mount is best given. Pure;
+for preflight (`core_doctor`, `site`) and for each submission, where `cluster.core_spec` is `auto`.
 
 SLURM counts cores in a numbering of its own ("abstract"): by socket, then core, then thread, in the order in
 which hwloc finds them (`hwloc-ls`, L#). `CpuSpecList` has these numbers; mount options, cpusets and WEKA have

@@ -37,6 +37,7 @@ class Facts(NamedTuple):
 
     @property
     def enforces_limits(self) -> bool:
+        """Whether limits of QOS and associations hold, and accounting can be asked for them."""
         return self.accounting and not self.enforced.isdisjoint({"limits", "safe", "all"})
 
 

@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from penstock.config.settings import ClusterConfig
 
 MEMORY = 512 << 20
+"""Bytes that the job asks for on each node."""
 
 
 def start(config: ClusterConfig, words: Sequence[str], nodes: int, seconds: int) -> subprocess.Popen[bytes]:

@@ -39,7 +39,9 @@ PROBE_WITHIN = 60.0
 
 # The probe's exit statuses: apart from what a shell (126, 127) or SLURM itself gives.
 NO_INTERPRETER, NO_PACKAGE, NO_TARGET, NOT_WRITABLE = 81, 82, 83, 84
+"""Exit statuses of the probe's script: what the node lacks."""
 MEMORY = 512 << 20
+"""Bytes that the probe's job asks for."""
 FURTHER_WITHIN = 10.0
 """Seconds that preflight waits for further nodes once one has answered."""
 ANSWER_GRACE = 10.0

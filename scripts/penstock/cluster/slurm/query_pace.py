@@ -23,7 +23,9 @@ SLOW = 1.0
 WAIT_FACTOR = 20.0
 """Where answers take up to 3 s, slurmctld works for this controller 5 % of the time at most."""
 FIRST_BACKOFF = 15.0
+"""Seconds."""
 LONGEST = 60.0
+"""Seconds."""
 
 
 class QueryPace:

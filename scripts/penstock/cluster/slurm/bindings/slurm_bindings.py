@@ -1,4 +1,5 @@
-"""SLURM by pyslurm where that is as good as the commands, and by these for all else.
+"""SLURM by pyslurm where that is as good as the commands, and by these for all else. For `SlurmCluster`,
+where `cluster.slurm_api` asks for it; starts processes.
 
 | asked of SLURM                  | by pyslurm             | by the commands, where                          |
 |---------------------------------|------------------------|-------------------------------------------------|
