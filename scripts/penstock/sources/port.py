@@ -4,6 +4,12 @@ Implementations: `posix`, `objects` with its dialects (`s3`, `azure`, `gcs`, `we
 `registry.open_source` picks one by the URL and `storage_options.reader`.
 A `Source` is cheap to make. It is not sent between processes: each worker makes its own from the
 configuration.
+
+Steps list a source (`listing.collection`), workers of the engine read its objects (`engine.transfer`).
+Implementations touch the network, or the source's folder, and never change what they read. This module holds
+types alone. A source or reader that can do more than the rest has a further protocol here (`Sortable`,
+`WholeReader`, ...), and callers find out by `isinstance`. In all of them sizes and offsets are bytes, and
+keys are relative to the source's root.
 """
 
 from __future__ import annotations
@@ -47,12 +53,14 @@ class Body(Protocol):
 
 
 class Reader(Protocol):
-    """Reads for ONE thread: owns a connection or folder descriptors, and reuses them."""
+    """Reads for ONE thread: owns a connection or folder descriptors, and reuses them until `close`. Who made
+    it (`Source.reader`) closes it."""
 
     def open(self, entry: Entry, offset: int, length: int) -> Body:
         """Bytes `[offset, offset + length)` of the listed version of the object.
 
-        Conditional (If-Match, version, fstat), and the answer's own etag and size compared.
+        Conditional (If-Match, version, fstat), and the answer's own etag and size compared. Raises as
+        `Body.readinto`, and ExpiredCredentialsError for credentials that the store no longer takes.
         """
 
     def close(self) -> None: ...
@@ -174,7 +182,7 @@ class Source(Protocol):
 
     @property
     def ignored(self) -> Mapping[str, int]:
-        """What the last listing left out by policy: {"links": 2, "filtered": 1}."""
+        """How many items the last listing left out by policy, by reason: {"links": 2, "filtered": 1}."""
 
     def renew(self, credentials: object) -> None:
         """New credentials (`registry.credentials`) for every reader of this source."""

@@ -1,4 +1,11 @@
-"""Which source a URL means, and the secrets it needs. Implementations are imported when used."""
+"""Which source a URL means, what sources of its kind can do, and the secrets they need.
+
+Steps and workers open sources here alone. An implementation is imported when it is used, so that nobody loads
+a library of another store. Only `credentials`, and `open_source` without them, touch anything: the
+environment, files of secrets, and for some stores the network or a helper process. All else is pure.
+
+A *token* is what a store states of an object's version (an etag, a generation); "" where it states none.
+"""
 
 from __future__ import annotations
 
@@ -65,7 +72,8 @@ def in_blocks(url: str) -> bool:
 
 
 def folder(url: str) -> str:
-    """The path of a file URL or a plain path, absolute. Nothing in it is decoded."""
+    """The path of a file URL or a plain path, absolute. Nothing in it is decoded. Raises ConfigError for a
+    file URL whose path is not absolute."""
     if not scheme(url):
         return os.path.abspath(os.path.expanduser(url))
     path = url.partition("://")[2]
@@ -116,11 +124,13 @@ def open_source(
     timeout: float = 60.0,
     keep: Callable[[str], bool] | None = None,
 ) -> Source:
-    """The source of a configuration. `timeout`: seconds without a byte.
+    """The source of a configuration. `timeout`: seconds without a byte after which a connection is given up.
 
     Without `credentials` the secrets are resolved here; workers give those of their parent. `keep` says
     whether a key belongs to the dataset (for a key that ends in a slash: whether anything in that folder
-    may). The source lists other keys all the same, but refuses the dataset for none of them.
+    may). The source lists other keys all the same, but refuses the dataset for none of them. Nothing is
+    listed or read yet. Raises ConfigError for a URL or an option that cannot be used, PreflightError where
+    secrets cannot be resolved.
     """
     kind = scheme(config.url)
     if kind in FOLDER_SCHEMES:

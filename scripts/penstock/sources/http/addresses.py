@@ -3,6 +3,8 @@
 Large stores stand behind several addresses, each good for part of their speed. The name is looked up
 again every FRESH seconds; while that fails the addresses known are used on. An address that could not be
 connected to comes last for REST seconds: it is tried only when all others failed too.
+
+Every new connection of `http.connect` gets its socket here. Touches the system's resolver and the network.
 """
 
 from __future__ import annotations
@@ -20,7 +22,9 @@ if TYPE_CHECKING:
     HostAddress = tuple[socket.AddressFamily, tuple[str, int] | tuple[str, int, int, int]]
 
 FRESH = 30.0
+"""Seconds after which a name is looked up again."""
 REST = 30.0
+"""Seconds for which an address that failed comes last."""
 LEAST = 5.0
 """Seconds that each of several addresses is waited for at least, if the timeout has as many."""
 
@@ -32,7 +36,7 @@ def look_up(host: str, port: int) -> Sequence[HostAddress]:
 
 
 class Addresses:
-    """Of one name and port; shared by all threads of a process."""
+    """The addresses of one name and port; shared by all threads of a process."""
 
     def __init__(
         self,

@@ -1,4 +1,7 @@
-"""The body of one HTTP answer as the bytes of one range: exactly as long as asked, or an error."""
+"""The body of one HTTP answer as the bytes of one range: exactly as long as requested, or an error.
+
+`objects.reader` makes one for each GET. It reads from its connection and touches nothing else.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,8 @@
-"""A connection to an endpoint: by one of its addresses, through a proxy, with TLS, as it is configured."""
+"""A connection to an endpoint: by one of its addresses, through a proxy, with TLS, as it is configured.
+
+`http.connection` calls it for each new connection. Opens a socket, and sends what a proxy and TLS need; the
+request itself is the caller's.
+"""
 
 from __future__ import annotations
 
@@ -17,11 +21,14 @@ if TYPE_CHECKING:
     from penstock.sources.http.endpoint import Endpoint
 
 STATUS = re.compile(rb"HTTP/1\.([01]) ([1-9][0-9][0-9])(?: |\r|$)")
+"""The start of an answer: HTTP's minor version and the status."""
 PROXY_HEAD = 8192
+"""Bytes of a proxy's answer to CONNECT, at most."""
 
 
 def connect(endpoint: Endpoint, places: Addresses) -> PacedSocket | TlsSocket:
-    """Raises TransientError; FailedError for a certificate that is not trusted."""
+    """A connected socket, ready for a request. Raises FailedError for a certificate that is not trusted,
+    TransientError for all else."""
     try:
         opened, place = places.connect(endpoint.timeout)
     except OSError as error:
@@ -67,10 +74,12 @@ def _tunnel(endpoint: Endpoint, opened: PacedSocket) -> None:
 
 
 def broken(endpoint: Endpoint, reason: str) -> TransientError:
+    """The error of an exchange that broke for this reason."""
     return TransientError("the exchange with the server failed", where=endpoint.url, why=reason)
 
 
 def why(error: OSError) -> str:
+    """A fault of a socket in words. The sentence of a connection that is too slow (`stall_guard`) stays."""
     if isinstance(error, (TimeoutError, BlockingIOError)):
         text = str(error)
         return text if text.startswith("only ") else "no byte came within the timeout"

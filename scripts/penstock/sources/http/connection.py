@@ -3,6 +3,9 @@
 Only what reading objects needs. Bodies go straight from the socket into the caller's buffer.
 Every fault of the network is a TransientError; a connection is kept only after an answer that
 was read to its end and that allows it. `timeout` is in seconds without progress.
+
+Each client of a store (`objects.client`) has one. Touches its socket alone. Statuses are the caller's to
+judge; a request is repeated in one case only, see `Connection.request`.
 """
 
 from __future__ import annotations
@@ -30,7 +33,9 @@ if TYPE_CHECKING:
     from penstock.sources.http.tls import TlsSocket
 
 HEAD_ROOM = 8192
+"""Bytes of the buffer that heads are received into, at first."""
 HEAD_LIMIT = 1 << 16
+"""Bytes of an answer's head, at most."""
 INTERIM = 16
 """Interim answers (1xx) before one answer, and trailer lines after a body, at most."""
 SHAPES = 8

@@ -1,4 +1,4 @@
-"""Dates as HTTP writes them: `Wed, 06 May 2026 07:08:09 GMT`; and what stores state in their place."""
+"""Dates as HTTP writes them: `Wed, 06 May 2026 07:08:09 GMT`; and what stores state in their place. Pure."""
 
 from __future__ import annotations
 

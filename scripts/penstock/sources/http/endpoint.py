@@ -2,6 +2,9 @@
 
 HTTPS_PROXY, HTTP_PROXY, ALL_PROXY, NO_PROXY (lower case too), AWS_CA_BUNDLE, REQUESTS_CA_BUNDLE and
 SSL_CERT_FILE are honoured; what `storage_options` names (`proxy`, `ca_bundle`) goes first.
+
+The clients of all stores over HTTP make their `Endpoint` here. Reads the environment and the files of
+certificate authorities; nothing is sent.
 """
 
 from __future__ import annotations
@@ -29,9 +32,13 @@ class Endpoint:
     port: int
     tls: bool
     timeout: float = 60.0
+    """Seconds without progress after which a connection is given up."""
     ca_bundle: str | None = None
+    """A file or folder of certificate authorities; None: the system's."""
     proxy: tuple[str, int] | None = None
+    """Host and port; None: the server is reached directly."""
     proxy_authorization: str = ""
+    """The value of the header Proxy-Authorization; "": none is sent."""
 
     @property
     def url(self) -> str:
@@ -50,6 +57,7 @@ class Endpoint:
 
     @property
     def tunnel(self) -> bool:
+        """Whether the proxy is asked by CONNECT to pass TLS through."""
         return self.proxy is not None and self.tls
 
     @property
@@ -92,7 +100,9 @@ def without_user(url: str) -> str:
 
 
 def endpoint(url: str, options: Mapping[str, object], *, timeout: float = 60.0) -> Endpoint:
-    """The server of a URL, reached as the options and the environment say."""
+    """The server of a URL, reached as the options and the environment say. `timeout` is in seconds. Raises
+    ConfigError for what is no http(s) URL and for a proxy of the options that cannot be used, PreflightError
+    for such a proxy of the environment and for a bundle that is not there."""
     components = split(url)
     assert components.hostname is not None
     tls = components.scheme == "https"

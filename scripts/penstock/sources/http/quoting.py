@@ -1,4 +1,5 @@
-"""Names as they stand in a URL: every byte is quoted but unreserved ones, once (RFC 3986, SigV4)."""
+"""Names as they stand in a URL: every byte is quoted but unreserved ones, once (RFC 3986, SigV4).
+Pure."""
 
 from __future__ import annotations
 

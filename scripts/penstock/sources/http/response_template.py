@@ -4,7 +4,8 @@ A store answers thousands of requests with heads that differ in a few values onl
 CPU than hashing a small object; comparing it with a template takes a tenth of that. A head fits when every
 field that anybody reads says what the learned one said, but for its length, etag, range and checksums, which
 are taken out; fields that no caller reads may have any value. A head that does not fit, be it by one letter,
-is parsed field by field: a template never decides what an answer means.
+is parsed field by field: a template never decides what an answer means. Pure; `http.connection` keeps the
+template of its server's last answers.
 """
 
 from __future__ import annotations

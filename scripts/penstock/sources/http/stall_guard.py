@@ -6,6 +6,8 @@ does not count, nor does the wait for an answer's first byte, which has the whol
 
 Of a body whose length is known more is asked, so that it ends: as much as brings it within a DAY of waiting,
 up to PLENTY. 256 MiB have to come at 3 KiB/s; at SLOW they would take three days.
+
+`http.connect` wraps every new socket in it. Touches that socket alone.
 """
 
 from __future__ import annotations
@@ -25,6 +27,7 @@ SLOW = 1024
 PLENTY = 65536
 """Bytes a second that are always enough: many streams may share a thin line."""
 DAY = 86400.0
+"""Seconds of waiting within which a body of known length has to come."""
 
 
 class PacedSocket:

@@ -2,7 +2,7 @@
 
 OpenSSL on a socket asks the kernel twice for each record of 16 KiB. Here one call brings up to FEED bytes,
 and the records are taken out of memory. Names and certificates are checked by the SSL context; errors are
-those of `ssl` and `socket`.
+those of `ssl` and `socket`. `http.connect` makes one for each connection over TLS.
 """
 
 from __future__ import annotations

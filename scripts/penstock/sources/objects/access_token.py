@@ -1,4 +1,7 @@
-"""OAuth 2.0 access tokens: what a request carries of one, and how one is requested of a token server."""
+"""OAuth 2.0 access tokens: what a request carries of one, and how one is requested of a token server.
+
+The sources of Google and Azure use them. `requested` opens a connection to the token server and closes it;
+nothing is kept on disk."""
 
 from __future__ import annotations
 
@@ -17,13 +20,14 @@ if TYPE_CHECKING:
     from penstock.sources.http.endpoint import Endpoint
 
 ANSWER_LIMIT = 1 << 16
+"""Bytes of a token server's answer, at most."""
 TRIES, TIMEOUT = 4, 10.0
 """A token server that does not answer is named within a minute: so many tries, of so many seconds each."""
 
 
 @dataclass(frozen=True)
 class AccessToken:
-    """Picklable; never shown."""
+    """One token and its end. Picklable; its text is in no representation."""
 
     text: str = field(default="", repr=False)
     """"" where requests are made without any."""
@@ -38,7 +42,7 @@ class AccessToken:
         return f"Authorization: Bearer {self.text}\r\n" if self.text else ""
 
     def lasts(self, seconds: float) -> bool:
-        """Whether the token is good for that long."""
+        """Whether the token is still valid in so many seconds."""
         return self.expires is None or time.time() < self.expires - seconds
 
 

@@ -1,4 +1,8 @@
-"""One thread's connection to one store, and what its dialect has to say of requests and answers."""
+"""One thread's connection to one store, and what its dialect has to say of requests and answers.
+
+`objects.reader` and the listings use a client; it sends requests to the store, and touches nothing else. An
+`Entry` is one planned copy: its key, its size in bytes, and the token (version) that the listing stated.
+"""
 
 from __future__ import annotations
 
@@ -32,6 +36,7 @@ class ObjectClient:
     NAMES: ClassVar[HeaderNames] = HeaderNames()
     """The headers that `version`, `checksums` and `refusal` read: only these are kept of small objects."""
     REDIRECTS: ClassVar[int] = 4
+    """Requests that one call of `request` makes at most, the first one included."""
     CIRCLE: ClassVar[type[PenstockError]] = FailedError
     """What a redirect in a circle raises: FailedError where it is the whole store's."""
     VERSION: ClassVar[bytes] = b"etag"
@@ -123,7 +128,8 @@ class ObjectClient:
     ) -> Connection:
         """Ask for `path`; the connection holds the answer's head, and in `room` perhaps its body too.
 
-        Any status but a redirect that the dialect follows is handed to the caller.
+        Any status but a redirect that the dialect follows is handed to the caller. Raises `CIRCLE` for more
+        redirects than `REDIRECTS`, TransientError for a connection that breaks.
         """
         for _ in range(self.REDIRECTS):
             self._error = None
@@ -160,5 +166,6 @@ class ObjectClient:
         return self.refusal(connection.status, connection.headers, self.body_of_error(), key)
 
     def close(self) -> None:
+        """Close the connection, and drop what was sent ahead. A later request opens a new one."""
         self._sent = b""
         self.connection.close()

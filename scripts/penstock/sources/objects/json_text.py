@@ -1,4 +1,4 @@
-"""JSON answers of stores."""
+"""JSON answers of stores, as values. Pure."""
 
 from __future__ import annotations
 

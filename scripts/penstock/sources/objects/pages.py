@@ -1,5 +1,9 @@
 """A listing's requests: by a client for each thread, tried again, with renewed credentials; and its pages in
-order, the next one on its way while one is used."""
+order, the next one on its way while one is used.
+
+Sources over HTTP list by it. Sends requests, from the caller's threads and from one of its own, and writes
+nothing. The limit of tries and the pauses between them are those of `backoff`.
+"""
 
 from __future__ import annotations
 
@@ -74,7 +78,8 @@ class Requests(Generic[C]):
         tries: int = TRIES,
         failed: Callable[[PenstockError], None] | None = None,
     ) -> T:
-        """What `ask` gives, called with this thread's client. `failed`: see `backoff.retrying`."""
+        """What `ask` gives, called with this thread's client, `tries` times at most. Raises the last error.
+        `failed`: see `backoff.retrying`."""
         used: object = None
 
         def attempt() -> T:
@@ -140,7 +145,8 @@ def one_by_one(fetch: Callable[[str], P], where: str, stop: Callable[[], None]) 
 def between(
     batches: Iterator[Sequence[Listed]], after: bytes, upto: bytes | None
 ) -> Iterator[Sequence[Listed]]:
-    """Of batches in ascending order, the objects behind one key, up to and with another; reads no further.
+    """Of batches in ascending order, the objects behind the key `after`, up to and with `upto` (None: to the
+    end); reads no further.
     A store that does not know where to begin may begin anywhere before."""
     for batch in batches:
         if not batch or order(batch[-1]) <= after:

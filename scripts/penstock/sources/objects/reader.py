@@ -2,6 +2,9 @@
 
 Every GET is conditional, and the answer's own version, range and length are compared with the listing
 (`judgement`), since some servers ignore the condition.
+
+A worker's threads copy by it, each with a reader of its own. It sends requests to the store, and writes bytes
+nowhere but into the caller's buffers.
 """
 
 from __future__ import annotations
@@ -33,6 +36,7 @@ class ObjectReader(Generic[C]):
         self._idle: list[C] = []
 
     def open(self, entry: Entry, offset: int, length: int) -> HttpBody:
+        """See `port.Reader`. One GET; the body keeps this reader's connection until it is closed."""
         client = self._client
         client.renew(self._credentials())
         path, query, lines = client.get(entry)

@@ -1,4 +1,5 @@
-"""Which error a store's refusal means: one table of statuses for all stores, codes by store. Pure."""
+"""Which error a store's refusal means: one table of statuses for all stores, codes by store. Pure. Each
+dialect's client calls `refusal` for an answer that it did not want."""
 
 from __future__ import annotations
 
@@ -18,7 +19,7 @@ if TYPE_CHECKING:
 
 
 class Meaning(NamedTuple):
-    """What a code of a store means, whatever status it comes with."""
+    """What a code of a store means, whatever status it comes with: the error's type, its words, its hint."""
 
     error: type[PenstockError]
     what: str
@@ -45,6 +46,7 @@ STATUSES: Mapping[int, Meaning] = {
         FailedError, "the proxy asks for a name and a password", "put them into HTTPS_PROXY, or name another"
     ),
 }
+"""Statuses that mean the same for every request, unless a code says more."""
 
 NOTHING_THERE = (
     "look at it in another way; then correct the source's URL (and `endpoint_url`, where storage_options has "

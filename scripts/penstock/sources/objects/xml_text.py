@@ -1,4 +1,5 @@
-"""Text of XML answers, as stores write it: their pages and errors are read by patterns, not by a parser."""
+"""Text of XML answers, as stores write it: their pages and errors are read by patterns, not by a parser.
+Pure."""
 
 from __future__ import annotations
 

@@ -1,5 +1,9 @@
 """S3's dialect of `objects.client`: how requests to one bucket are signed, which redirects are followed, and
-what S3's error codes mean."""
+what S3's error codes mean.
+
+`s3.source` makes one `S3Client` for each thread that lists or reads. A client sends only GET and HEAD, to the
+bucket's server or to hosts of the same store (`same_store`).
+"""
 
 from __future__ import annotations
 
@@ -27,8 +31,11 @@ if TYPE_CHECKING:
     from penstock.sources.objects.client import Request
 
 AWS = (".amazonaws.com", ".amazonaws.com.cn")
+"""Ends of the names of Amazon's own servers."""
 OTHER_REGION = frozenset({"AuthorizationHeaderMalformed", "IllegalLocationConstraintException"})
+"""Codes by which a store says that the bucket is in another region than the signature's."""
 WAITS = frozenset({"SlowDown", "RequestTimeout", "InternalError", "ServiceUnavailable", "Throttling"})
+"""Codes after which a retry may help, whatever the status."""
 _WRONG_KEYS = Meaning(FailedError, "the store refuses the credentials")
 CODES = {
     **dict.fromkeys(("SignatureDoesNotMatch", "InvalidSecurity"), _WRONG_KEYS),
@@ -49,11 +56,14 @@ class Bucket:
     prefix: str
     """"" or ending in a slash; `str` by os.fsdecode."""
     endpoint: str
-    """"" for AWS."""
+    """The store's URL; "" for AWS."""
     region: str
     path_style: bool
+    """Whether the bucket's name stands in the path of a request, and not in the host's name."""
     options: Mapping[str, object]
+    """The source's `storage_options`."""
     timeout: float = 60.0
+    """Seconds without a byte after which a connection is given up."""
     single: str = ""
     """See `ObjectClient`."""
 
@@ -63,7 +73,8 @@ class Bucket:
 
 
 def address(bucket: Bucket, region: str) -> tuple[Endpoint, str]:
-    """The server of a bucket in a region, and what goes before a key's path there."""
+    """The server of a bucket in a region, and what goes before a key's path there. Raises ConfigError for an
+    endpoint with a user or password in it."""
     if not bucket.endpoint:
         suffix = "amazonaws.com.cn" if region.startswith("cn-") else "amazonaws.com"
         base = f"https://s3.{region}.{suffix}"
@@ -182,7 +193,8 @@ class S3Client(ObjectClient):
         self._stamp = stamp
 
     def moved(self, path: str) -> str | None:
-        """To the bucket's region, or to a host of the same store."""
+        """To the bucket's region, or to a host of the same store. Raises FailedError for a redirect to
+        anywhere else."""
         connection = self.connection
         status = connection.status
         if status not in (301, 302, 307, 308, 400, 403):

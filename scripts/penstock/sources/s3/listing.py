@@ -2,6 +2,8 @@
 
 Guarantees keys in ascending order of their bytes, no key twice, and none outside the prefix. A listing that
 breaks one of these rules raises FailedError, since a plan made of it would lack files or have them twice.
+
+Sends requests to the bucket from threads of its own, and writes nothing. `s3.source` calls it for `list`.
 """
 
 from __future__ import annotations
@@ -30,6 +32,7 @@ if TYPE_CHECKING:
     from penstock.sources.s3.client import Bucket, S3Client
 
 PAGE_LIMIT = 64 << 20
+"""Bytes of a page, at most."""
 _QUOTES = ("&quot;", "&#34;")
 
 

@@ -1,8 +1,9 @@
 """A listing by several streams of pages at once, handed on in order.
 
-A page names the next one, so one stream waits a round trip for each. While the reader waits, what is
-still to be listed is split: another stream begins after a key in the middle (`start-after`), and the one
-before it ends there. Where nothing lies behind the middle, the next guess is nearer. The ranges follow
+A stream requests one page after another, in a thread, by the function that `s3.listing` gives; nothing else
+is touched. A page names the next one, so one stream waits a round trip for each. While the reader waits,
+what is still to be listed is split: another stream begins after a key in the middle (`start-after`), and the
+one before it ends there. Where nothing lies behind the middle, the next guess is nearer. The ranges follow
 one another without a gap, so each key is listed once, by whichever stream.
 
 Guarantees: pages in the order of their keys; at most `AHEAD` pages a stream wait for the reader; at most
@@ -31,6 +32,7 @@ if TYPE_CHECKING:
 PAGE = 1000
 """Keys that a page is asked to hold."""
 STREAMS = 16
+"""Streams at once, at most."""
 AHEAD = 4
 """Pages for each stream that may wait for the reader: some 20 MiB for all of them."""
 RATE = 1000.0

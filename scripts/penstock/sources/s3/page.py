@@ -1,4 +1,5 @@
-"""One page of ListObjectsV2, as S3 and what speaks its protocol write it."""
+"""One page of ListObjectsV2, as S3 and what speaks its protocol write it: its objects, and the token of the
+next page. Pure; `s3.listing` and `s3.listing_ranges` fetch the pages."""
 
 from __future__ import annotations
 
@@ -71,7 +72,8 @@ def understand(text: str, where: str) -> PageText:
 
 
 def objects(text: str, where: str) -> Iterator[tuple[str, str, str, str]]:
-    """Key (as encoded in the page), time, etag and size of each object."""
+    """Key, time, etag and size of each object in the page's order, all as they are written there (see
+    `key_of`). Raises FailedError for a malformed page or an object without key or size."""
     count = text.count("<Contents>")
     usual = _USUAL.findall(text)
     if len(usual) == count:
@@ -117,7 +119,8 @@ def encoded(page: PageText) -> bool:
 
 
 def key_of(raw: str, quoted: bool) -> str:
-    """A key as it is, of how the page writes it."""
+    """The key that the page writes as `raw`; `quoted`: see `encoded`. A byte that is not UTF-8 is kept (by
+    os.fsdecode)."""
     key = plain(raw)
     if quoted and ("%" in key or "+" in key):
         key = os.fsdecode(unquote_to_bytes(key.replace("+", " ")))
@@ -125,7 +128,7 @@ def key_of(raw: str, quoted: bool) -> str:
 
 
 def keys(page: PageText, each: int = 16) -> Iterator[bytes]:
-    """A sample of a page's keys."""
+    """A sample of a page's keys, in the page's order: the first of every `each`."""
     quoted = encoded(page)
     for match in islice(_KEY.finditer(page.text), 0, None, each):
         yield os.fsencode(key_of(match[1], quoted))

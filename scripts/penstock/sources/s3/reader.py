@@ -2,6 +2,8 @@
 
 S3 states for such an object a checksum of its parts' checksums (composite). Only with these sizes can it be
 computed anew.
+
+Sends requests to the bucket and touches nothing else. `s3.source` makes a reader for each thread that copies.
 """
 
 from __future__ import annotations

@@ -51,7 +51,7 @@ _SHAPED = re.compile(
 
 
 class ResolvedProfile(NamedTuple):
-    """What AWS's tools would use."""
+    """What AWS's tools would use, as the helper process answers it."""
 
     keys: Keys
     region: str

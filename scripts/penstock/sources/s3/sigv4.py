@@ -1,4 +1,5 @@
-"""AWS Signature Version 4 for requests without a body.
+"""AWS Signature Version 4 for requests without a body. Reads the clock and touches nothing else; each client
+of a bucket (`s3.client`) has a `Signer` of its own, for one thread.
 
 It follows AWS's "Create a signed AWS API request"; tests compare it with AWS's published test vectors and
 with botocore (`tests/oracles`).
@@ -16,18 +17,19 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
 EMPTY_SHA256 = hashlib.sha256(b"").hexdigest()
+"""What a request without a body states of its body."""
 _sha256 = hashlib.sha256
 
 
 @dataclass(frozen=True)
 class Keys:
-    """An access key. Shows nothing of itself."""
+    """An access key. Its representation shows the id (`access`), and neither secret nor session token."""
 
     access: str
     secret: str = field(repr=False)
     session: str = field(default="", repr=False)
     expires: float | None = None
-    """Seconds since the epoch, for temporary ones."""
+    """Seconds since the epoch, of temporary keys; None: never, or unknown."""
 
 
 def _padded(key: bytes, with_: int) -> hashlib._Hash:

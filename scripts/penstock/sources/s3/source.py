@@ -1,4 +1,8 @@
-"""S3 and what speaks its protocol, as a source: one bucket and prefix."""
+"""S3 and what speaks its protocol, as a source: one bucket and prefix.
+
+`registry.open_source` makes an `S3Source` of a URL `s3://bucket/prefix`. It sends requests to that bucket,
+all of which only read, and writes nothing to disk but what `list_sorted` sorts there.
+"""
 
 from __future__ import annotations
 

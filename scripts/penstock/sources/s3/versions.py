@@ -3,7 +3,7 @@ id. By that id the same bytes can be read whatever is written to the key later (
 pinned`).
 
 A bucket that is not versioned is refused: its objects have the id `null`, which a later object of that key
-has too.
+has too. Sends requests to the bucket and writes nothing; `s3.source` calls it in place of `s3.listing`.
 """
 
 from __future__ import annotations
@@ -31,6 +31,7 @@ if TYPE_CHECKING:
 PAGE = 1000
 """Versions that a page is asked to hold."""
 _NONE = "null"
+"""The version id of an object that was written while its bucket was not versioned."""
 _VERSION = re.compile(r"<Version>(.*?)</Version>", re.DOTALL)
 _FIELD = re.compile(r"<(Key|VersionId|IsLatest|LastModified|ETag|Size)>([^<]*)</")
 _TRUNCATED = re.compile(r"<IsTruncated>\s*(true|false)\s*</IsTruncated>", re.IGNORECASE)
@@ -41,8 +42,8 @@ HINT = "have versioning enabled on the bucket, or write `changed: follow` or `ch
 
 
 def pages(bucket: Bucket, requests: Requests[S3Client], after: str = "") -> Iterator[PageText]:
-    """The pages of all versions below the prefix, of keys behind `after`. `requests` are closed at the
-    end."""
+    """The pages of all versions below the prefix, of keys behind `after` ("": from the first), in the store's
+    order. `requests` are closed at the end."""
 
     def fetch(token: str) -> PageText:
         return requests.do(lambda client: _fetched(client, bucket.prefix, token or after))
@@ -89,8 +90,9 @@ def listed(
     bucket: Bucket, pages: Iterator[PageText], enabled: bool | None, *, ordered: bool = True
 ) -> Iterator[Sequence[Listed]]:
     """The newest versions, keys relative to the prefix, one batch a page; what was deleted is left out.
-    `enabled`: see there. Without `ordered` in any order. Raises PreflightError for what has no
-    version of its own."""
+    `enabled` is the answer of the function of that name. Raises FailedError for a malformed page or keys that
+    are not in ascending order of their bytes (without `ordered` any order will do), PreflightError for an
+    object that has no version of its own."""
     last, before = b"", ""
     for page in pages:
         batch = []
