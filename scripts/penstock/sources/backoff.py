@@ -28,6 +28,7 @@ TRIES = 7
 """How often a listing asks for one page, or one file: over some six seconds."""
 FIRST_PAUSE = 0.1
 LONGEST_PAUSE = 20.0
+"""Seconds, as those of the first pause."""
 INTEGRITY_TRIES = 2
 LONGEST_ASKED = 120.0
 """The most seconds that one `Retry-After` is obeyed for, in every retry."""

@@ -1,4 +1,4 @@
-"""Whole numbers out of headers and pages, read strictly."""
+"""Whole numbers out of headers and pages, read strictly. Pure."""
 
 from __future__ import annotations
 

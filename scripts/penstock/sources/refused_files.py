@@ -1,4 +1,5 @@
-"""What a source with folders holds and no release can: links, specials, what this account may not read."""
+"""What a source with folders holds and no release can: links, specials, what this account may not read.
+Pure; the listing of such a source calls it for each item."""
 
 from __future__ import annotations
 

@@ -8,6 +8,7 @@ import stat
 from penstock.core.errors import PreflightError
 
 SIZE_LIMIT = 1 << 16
+"""Bytes of such a file, at most."""
 
 
 def read_secret(path: str) -> str:

@@ -1,4 +1,4 @@
-"""A whole object read once, as lists and checksum files are."""
+"""A whole object read once, as lists and checksum files are. Sends requests to its source, writes nothing."""
 
 from __future__ import annotations
 

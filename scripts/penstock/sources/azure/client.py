@@ -1,5 +1,5 @@
 """Azure's dialect of `objects.client`: how a request is written and signed, and what headers and refusals
-mean."""
+mean. `azure.source` makes a client for each thread; it sends requests to the container, and only reads."""
 
 from __future__ import annotations
 

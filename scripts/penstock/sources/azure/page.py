@@ -1,4 +1,5 @@
-"""One page of List Blobs, as Azure and what speaks its protocol write it."""
+"""One page of List Blobs, as Azure and what speaks its protocol write it. Pure; `azure.source` fetches the
+pages."""
 
 from __future__ import annotations
 

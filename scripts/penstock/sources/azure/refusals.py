@@ -1,5 +1,5 @@
 """Which error of penstock a refusal of Azure becomes. The refusal is an HTTP answer, or an exception of
-azure-identity, which fetches tokens."""
+azure-identity, which fetches tokens. Pure."""
 
 from __future__ import annotations
 
@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
 WAITS = frozenset({"ServerBusy", "OperationTimedOut", "InternalError"})
+"""Codes after which a retry may help, whatever the status."""
 _WRONG_KEYS = Meaning(FailedError, "the store refuses the credentials", HINT)
 _NO_CONTAINER = Meaning(FailedError, "there is no such container")
 _ARCHIVED = Meaning(ObjectError, "the object is archived", "rehydrate it first")

@@ -1,4 +1,7 @@
-"""Google's dialect of `objects.client`: requests of the JSON API, its headers and its refusals."""
+"""Google's dialect of `objects.client`: requests of the JSON API, its headers and its refusals.
+
+`gcs.source` makes a client for each thread. It sends requests to one bucket, all of which only read.
+"""
 
 from __future__ import annotations
 
@@ -24,6 +27,7 @@ if TYPE_CHECKING:
     from penstock.sources.objects.client import Request
 
 GOOGLE = "https://storage.googleapis.com"
+"""The server, unless `storage_options` names an `endpoint_url`."""
 _NOBODY = Meaning(FailedError, "there are no credentials for the source", HINT)
 _NO_BUCKET = Meaning(FailedError, "there is no such bucket")
 

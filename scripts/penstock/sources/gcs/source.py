@@ -1,4 +1,5 @@
-"""Google Cloud Storage as a source: one bucket and prefix."""
+"""Google Cloud Storage as a source: one bucket and prefix. `registry.open_source` makes it of a URL
+`gs://bucket/prefix`; an object is read by its generation, the number that Google gives to each version."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
 """Names of one dataset that share one file, counted while a folder is listed.
 
 Each name becomes a file of its own in a release: a release is read by many jobs and repaired file by file,
-and repairing one name must not change another. The extra space that this takes is reported in the plan.
+and repairing one name must not change another. The extra space that this takes is reported in the plan. Pure.
 """
 
 from __future__ import annotations

@@ -33,6 +33,7 @@ if TYPE_CHECKING:
 
 _PORT = re.compile(r"[^:\]]:[0-9]{1,5}$|\]:[0-9]{1,5}$")
 CONNECTIONS = 4
+"""Kept connections of one client, at most."""
 
 
 def token_of(headers: Mapping[bytes, bytes], size: int) -> str:

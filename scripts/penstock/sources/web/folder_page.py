@@ -1,5 +1,5 @@
 """What a web server's folder page says: the names that its anchors lead to, and the hrefs that give no name.
-Pure."""
+Pure; `web.listing` fetches the pages."""
 
 from __future__ import annotations
 
@@ -21,6 +21,7 @@ _BARE = re.compile(r"</(?:pre|ul|ol|dl|table|div)\s*>\s*$", re.IGNORECASE)
 _NO_PLACE = frozenset({"mailto", "javascript", "tel", "data", "irc", "news"})
 """Schemes of hrefs that are about something else than a file."""
 _FILES = frozenset({"ftp", "ftps", "sftp", "rsync"})
+"""Schemes of hrefs that lead to files on another server."""
 _OWN_PORTS = {"http": 80, "https": 443}
 
 PAGE_HREFS = "page links"

@@ -38,7 +38,7 @@ _STORED = {
 
 
 def is_page(headers: Mapping[bytes, bytes]) -> bool:
-    """Whether an answer says that it is an HTML page."""
+    """Whether an answer says that it is an HTML page. Names of headers are in lower case."""
     stated = headers.get(b"content-type", b"").partition(b";")[0]
     return stated.strip().lower().decode("latin-1") in _PAGES
 

@@ -47,10 +47,12 @@ LOOKS = 16
 CALM = 100
 """Answers after which one more request may be on its way."""
 BATCH = 512
+"""Files of one batch, at most."""
 BLOCK = 1 << 20
 """Bytes that are read at a time of a file whose size is not stated."""
 PAGE_LIMIT = 64 << 20
 DEEPEST = 64
+"""Folders within one another, at most: a link that leads back into its own folder would never end."""
 REMEMBERED = 10_000
 """Links that are left out and counted once, on however many pages they stand; those after them are counted on
 each page."""

@@ -3,6 +3,9 @@ without a slash at its end is a folder's where the server redirects to the one w
 
 An object is pinned by its strong etag (If-Match). Where the server states none, its date and size in the
 answer are compared with the listing.
+
+`registry.open_source` makes a `WebSource` of an http(s) URL. It sends GET and HEAD requests, without secrets,
+and writes nothing to disk.
 """
 
 from __future__ import annotations
@@ -27,6 +30,8 @@ if TYPE_CHECKING:
 
 
 class WebSource:
+    """See `port.Source`. `timeout` is in seconds without a byte."""
+
     def __init__(self, config: SourceConfig, *, timeout: float = 60.0) -> None:
         self.url = without_user(config.url)
         self._base = config.url
@@ -42,7 +47,7 @@ class WebSource:
 
     @property
     def ignored(self) -> Mapping[str, int]:
-        """Links on pages of the last listing that gave no file or folder of it."""
+        """How many links on pages of the last listing gave no file or folder of it, by reason."""
         return self._ignored
 
     def renew(self, credentials: object) -> None:
