@@ -1,7 +1,8 @@
 """Checksum files beside the data (`datasets.*.checksums`): what they state goes into the listing,
 so that the copy proves each file against it in the same pass.
 
-Memory: one checksum for each line of these files, whatever else the listing holds.
+Reads these files from their source; `attach` writes a further listing. Memory: one checksum for each line of
+these files, whatever else the listing holds.
 """
 
 from __future__ import annotations
@@ -44,8 +45,8 @@ def checksums(context: Context, source: Source, files: Sequence[Listed]) -> dict
 def attach(
     listing: Path, result: Path, stated: dict[int, dict[str, SourceChecksum]]
 ) -> tuple[str, int, int, int]:
-    """Rewrite the listing with the stated checksums (by the source's index, then by key) in it. Returns its
-    digest, rows and bytes, and the number of rows that have a stated checksum."""
+    """Write the listing anew, as `result`, with the stated checksums (by the source's index, then by key) in
+    it. Returns its digest, rows and bytes, and the number of rows that have a stated checksum."""
     matched = 0
     with ListingWriter(result) as writer:
         for batch in read_listing(listing):

@@ -54,7 +54,7 @@ class Placed(NamedTuple):
     """One source with its place in the dataset."""
 
     number: int
-    """Its index in the configuration."""
+    """The source's index in the configuration, from 0."""
     source: Source
     prefix: str
     """`into` and a slash, or ""."""

@@ -4,6 +4,10 @@ files have too little.
 Empty files prove themselves: their size is all there is. Insufficient evidence is reported as soon as it can
 be known: `beyond` before anything begins, `unprovable` by the listing, the copy by what the source states
 when a row is opened; publish looks at every record, last.
+
+Pure. A *grade* says how strongly something is proven: of the source's bytes by the checksum that the source
+states (`size`, the weakest, to `full`), of the stored bytes by how they were read back (`written` to
+`cold-other-node`).
 """
 
 from __future__ import annotations

@@ -1,4 +1,8 @@
-"""The checksums that the source states of a giant, queried when its parts are joined at publish."""
+"""The checksums that the source states of a giant, queried when its parts are joined at publish.
+
+A giant is an object of 64 GiB or more, whose parts are copied by several shards: none of them sees all of its
+bytes. Sends requests to the sources, and writes nothing.
+"""
 
 from __future__ import annotations
 
@@ -24,7 +28,9 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 
 TRIES = 5
+"""Tries of one query, at most."""
 SILENT = 60.0
+"""Seconds without an answer after which a source is not queried again."""
 
 
 class GiantChecksums:

@@ -1,7 +1,7 @@
 """Which keys of a source belong to the dataset: gitignore's patterns, `include` then `exclude`.
 
 A key belongs when a pattern of `include` matches it and no pattern of `exclude` does. `**`
-alone means everything. `!pattern` takes back what an earlier pattern of the same list matched.
+alone means everything. `!pattern` takes back what an earlier pattern of the same list matched. Pure.
 """
 
 from __future__ import annotations
@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from penstock.core.model import Listed
 
 EVERYTHING = ("**",)
+"""An `include` that needs no matching."""
 
 
 class Filter:
@@ -28,9 +29,11 @@ class Filter:
 
     @property
     def everything(self) -> bool:
+        """Whether every key belongs to the dataset."""
         return self._include is None and self._exclude is None
 
     def accepts(self, key: str) -> bool:
+        """Whether the key of an object belongs to the dataset; of folders see `wants`."""
         return (self._include is None or self._include(key)) and not (
             self._exclude is not None and self._exclude(key)
         )

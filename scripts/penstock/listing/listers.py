@@ -1,4 +1,8 @@
-"""What lists a source: the source itself, or what the configuration names in its place."""
+"""What lists a source: the source itself, or what the configuration names in its place.
+
+That is an S3 Inventory, or a list of keys. Nothing is fetched before a lister is used; only `reach` sends
+requests.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,8 @@
-"""Files that state what a source holds: inventories and lists of keys, in a bucket or on this machine."""
+"""Files that state what a source holds: inventories and lists of keys, in a bucket or on this machine.
+
+`inventory` and `key_list` fetch them by it. Reads buckets and local files, and writes only into the files
+that `fetch` is given.
+"""
 
 from __future__ import annotations
 
@@ -34,6 +38,7 @@ if TYPE_CHECKING:
     from penstock.sources.port import Source
 
 BLOCK = 4 << 20
+"""Bytes that are read at a time."""
 SMALL = 64 << 20
 """Bytes of a file that is read into memory, at most."""
 
@@ -58,7 +63,7 @@ class OutsideFiles(Protocol):
         PenstockError for one that cannot be read."""
 
     def names(self, folder: str) -> Iterator[str]:
-        """The files below a folder, whose name ends in a slash."""
+        """The names of the files below a folder, whose own name ends in a slash."""
 
 
 def opened(
