@@ -2,7 +2,7 @@
 whose column `token` holds the storage class or access tier.
 
 They stand beside the run's listing and not in it: objects go into an archive and come out of it while their
-bytes stay the same, and so does the run.
+bytes stay the same, and so does the run. List writes this file (`listing.collection`), plan reads it.
 """
 
 from __future__ import annotations
@@ -35,6 +35,7 @@ class ArchivedWriter:
         self._writer.add(rows, paths=[paths[place] for place in archived], source=source)
 
     def close(self) -> None:
+        """Make the file whole and durable; without an archived object there is none."""
         if self._writer is not None:
             self._writer.close()
 
@@ -47,7 +48,8 @@ class ArchivedWriter:
 
 
 def read(path: Path) -> Iterator[tuple[str, str]]:
-    """Path and class of each, in ascending byte order of the paths; none where the file is missing."""
+    """Path and storage class (or access tier) of each archived object, in ascending byte order of the
+    paths; none where the file is missing."""
     if path.exists():
         for batch in read_listing(path):
             for entry in batch:

@@ -36,8 +36,9 @@ if TYPE_CHECKING:
 EVERY = 2.0
 """Seconds of links or unlinks that a kill leaves out of the interval at most."""
 LINES = 4
-"""Of the history, for one release and one command that makes lines of intervals."""
+"""Lines of the history, for one release and one command that makes lines of intervals."""
 SUFFIX = ".json"
+"""The end of the name of an interval's file."""
 
 
 class Recorder:

@@ -45,7 +45,8 @@ def _schema() -> pa.Schema:
 
 
 def write(path: Path, rows: Sequence[ElementRow]) -> None:
-    """Durable on return, for everybody to read. Raises NoSpaceError, FailedError."""
+    """Write the file: whole and durable on return, readable for everybody. Raises NoSpaceError,
+    FailedError."""
     form = _Form(f"elements {element_columns.FORMAT}", _schema(), {})
     columns = []
     for column in COLUMNS:

@@ -1,4 +1,8 @@
-"""The folders of a source that hold nothing (`core.documents.marks.EmptyFolders`): read and compared."""
+"""The folders of a source that hold nothing (`core.documents.marks.EmptyFolders`): written, read, compared.
+
+List and adopt write them beside the listing, publish beside the seal, where the dataset keeps such folders
+(`empty_folders: keep`). Reads and writes that one JSON file; `Kept` and `digest` are pure.
+"""
 
 from __future__ import annotations
 
@@ -16,7 +20,7 @@ if TYPE_CHECKING:
 
 
 def write(path: Path, folders: Sequence[str], *, mode: int = 0o600) -> None:
-    """Durably; raises OSError."""
+    """Write the folders' paths durably, in the given order. Raises OSError."""
     durable.write_json(path, EMPTY_FOLDERS.to_json(EmptyFolders(folders)), mode=mode)
 
 

@@ -1,4 +1,5 @@
-"""Records as columns: publish handles every file of a release, alone, so little may be done to each."""
+"""Records as columns: publish handles every file of a release, alone, so little may be done to each.
+Pure. A record is what one copied file became: path, digest, grades, times (`core.model.Record`)."""
 
 from __future__ import annotations
 
@@ -45,7 +46,9 @@ class Files:
         return self._batch[name]
 
     def record(self, index: int) -> Record:
+        """One record, by its place from 0."""
         return Record(*(self[name][index] for name in Record._fields))
 
     def records(self) -> list[Record]:
+        """All records, in their order. Each becomes an object: for few of them."""
         return rows(Record, self)

@@ -1,6 +1,7 @@
 """The data files of an S3 Inventory: CSV (gzip), Parquet and ORC, as columns of plain values.
 
 Memory: one batch of rows, whatever the file's size; of ORC one stripe (64 MiB where Amazon S3 writes it).
+`listing.inventory` has fetched the files; here they are only read.
 """
 
 from __future__ import annotations
@@ -20,6 +21,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 BATCH = 8192
+"""Rows of one batch."""
 CSV_BLOCK = 1 << 20
 """Bytes of text that are parsed at once."""
 FORMATS = ("CSV", "Parquet", "ORC")
@@ -37,8 +39,9 @@ def canonical(name: str) -> str:
 
 
 def read(path: Path, kind: str, columns: Sequence[str], wanted: Sequence[str], where: str) -> Iterator[Rows]:
-    """The rows of a data file. `kind` is one of FORMATS; `columns` are the names of all columns, in order;
-    `wanted` are canonical names. Raises PreflightError for a file that is damaged or lacks a column."""
+    """The rows of a data file, in its order, in batches. `kind` is one of FORMATS; `columns` are the names of
+    all columns, in order; `wanted` are canonical names. Raises PreflightError for a file that is
+    damaged or lacks a column."""
     by_name = {canonical(name): name for name in columns}
     ways = {"CSV": _csv, "Parquet": _parquet, "ORC": _orc}
     try:

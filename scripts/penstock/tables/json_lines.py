@@ -24,8 +24,8 @@ def write(path: Path, lines: Iterable[object]) -> None:
 
 
 def read(path: Path, parse: Callable[[bytes], T], what: str) -> Iterator[T]:
-    """The lines, each as `parse` has it, which raises ValueError for a damaged one. Raises FailedError where
-    the file is damaged or missing: `what` cannot be read."""
+    """The lines in the file's order, each as `parse` has it, which raises ValueError for a damaged one.
+    Raises FailedError where the file is damaged or missing: `what` cannot be read."""
     try:
         with plain_files.opened(path) as stream:
             for line in plain_files.lines(stream):

@@ -1,4 +1,5 @@
-"""A shard: the rows of one element, a contiguous run of the planned rows in the paths' order.
+"""A shard: the rows of one element (one task of a job array), contiguous among the planned rows in the paths'
+order. Plan writes shards, the elements of copy and verify read them; each is one Parquet file.
 
 A row is an `Entry`: a whole file, or one part of a giant. A row's index is its running number
 in the file. The file's SHA-256 is the shard's identity: journals and receipts name it.

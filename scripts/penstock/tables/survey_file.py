@@ -33,7 +33,7 @@ _NAME = ".parquet"
 
 
 class ShardSurvey:
-    """All that the files of a shard's folder say of `count` rows, as columns."""
+    """All that the files of a shard's folder say of the shard's `count` rows, as columns, all in memory."""
 
     def __init__(self, folder: Path, count: int) -> None:
         """Raises FailedError where a file cannot be read."""

@@ -2,6 +2,9 @@
 
 Paths and keys are binary columns (`os.fsencode`): names that are not UTF-8 live in them. A
 file says in its metadata what it holds, and in which format, so that a wrong one is a clear error.
+
+The other modules of this room give the columns, and write and read by it. Touches only the files that it is
+given, and temporary ones until these are whole.
 """
 
 from __future__ import annotations
@@ -36,6 +39,7 @@ BATCH = 8192
 GROUP = 65_536
 """Rows of one row group when a file is written."""
 KIND = b"penstock"
+"""The key of a file's metadata that says what the file holds."""
 
 
 class Form:
