@@ -2,9 +2,10 @@
 
     <state>/cancelled.json      the last cancel (`core.documents.marks.Cancellation`)
 
-A controller that is at work when the mark is made ends its arrays and stops; nobody has to reach its process,
-which may be a job on another node. A mark cancels only the work that was under way: the next `list` removes
-it, and a step that a person calls alone ignores it.
+A controller (the process that runs the workflow) that is at work when the mark is made ends its job arrays
+and stops; nobody has to reach its process, which may be a job on another node. A mark cancels only the work
+that was under way: the next `list` removes it, and a step that a person calls alone ignores a mark that was
+there before it. Touches that one file alone.
 """
 
 from __future__ import annotations
@@ -27,7 +28,7 @@ if TYPE_CHECKING:
     from penstock.core.layout import DatasetLayout
 
 INVOCATION = "PENSTOCK_INVOCATION"
-"""In the environment of all steps of one run of the workflow."""
+"""Environment variable that all steps of one run of the workflow have, and a step called by hand has not."""
 
 
 def path(layout: DatasetLayout) -> Path:
@@ -46,13 +47,14 @@ def make(layout: DatasetLayout) -> None:
 
 
 def clear(layout: DatasetLayout) -> None:
-    """Remove the mark, when a new run begins."""
+    """Remove the mark, when list begins a new run. Raises OSError."""
     with contextlib.suppress(FileNotFoundError):
         path(layout).unlink()
 
 
 def made_at(layout: DatasetLayout) -> float:
-    """When the dataset was last cancelled, in seconds since the epoch; 0 where no mark stands."""
+    """When the dataset was last cancelled, in seconds since the epoch; 0 where no mark stands or it cannot be
+    read."""
     return _read(layout).given.at
 
 
@@ -69,10 +71,11 @@ class CancelMark:
 
     layout: DatasetLayout
     before: str
-    """The mark that was there when the step began and does not concern it, or ""."""
+    """The nonce of the mark that stood when the step began and does not concern it, or ""."""
 
     @classmethod
     def of(cls, layout: DatasetLayout, step: str) -> CancelMark:
+        """To be made when the step begins: it decides which marks concern the step."""
         # In a workflow these follow a list, so that a mark which they find was made since then.
         follows = step in CHANGES_AFTER_LIST and INVOCATION in os.environ
         return cls(layout, "" if follows else _read(layout).nonce)

@@ -1,4 +1,8 @@
-"""What every step gets: the configuration, the cluster, the sink of events, the stop flag."""
+"""What every step gets: the configuration, the cluster, the sink of events, the stop flag.
+
+The command line makes one `Context` for a command and one `Stop` for its process. Touches nothing but an
+eventfd; `Stop.check` reads whether a PAUSE stands at the root, `operations` the kind of its file system.
+"""
 
 from __future__ import annotations
 
@@ -27,16 +31,19 @@ if TYPE_CHECKING:
     from penstock.dataset.held_dataset import HeldDataset
 
 HELD = 0.5
-"""Seconds between two looks of a step that holds; `target.pause` looks at the root less often."""
+"""Seconds between two looks of a step that waits for the end of a PAUSE; `target.pause` looks at the root
+less often."""
 
 
 @dataclass
 class Stop:
-    """The stop flag, set by a signal. Long loops call `check`, which raises, and holds while PAUSE stands
-    at the root (`target.pause`); one thread may `wait`."""
+    """The stop flag of this process, set by a signal. Long loops call `check`: it raises once a signal came,
+    and waits while a file PAUSE of the administrator stands at the root (`target.pause`). One thread may
+    `wait`."""
 
     event: threading.Event = field(default_factory=threading.Event)
     signal_number: int = 0
+    """0: none came."""
     out_of_time: bool = False
     """The signal was that of the job's time limit."""
     orphaned: bool = False
@@ -49,13 +56,14 @@ class Stop:
         weakref.finalize(self, os.close, self._stirred)
 
     def set(self, signal_number: int) -> None:
+        """Stop everything that checks or waits. From a signal handler or any thread."""
         self.signal_number = signal_number
         self.event.set()
         self.stir()
 
     @property
     def why(self) -> str:
-        """What stopped it."""
+        """What stopped the process, in words."""
         if self.out_of_time:
             return "stopped: the time limit of its job came"
         if self.orphaned:
@@ -73,7 +81,7 @@ class Stop:
         self.signalled()
 
     def signalled(self) -> None:
-        """Raises InterruptedRunError once a signal has come; holds for nothing."""
+        """Raises InterruptedRunError once a signal has come; waits for no PAUSE."""
         if self.event.is_set():
             raise InterruptedRunError(self.signal_number, self.why)
 
@@ -83,8 +91,7 @@ class Stop:
             pass
 
     def wait(self, seconds: float) -> None:
-        """Wait that long, or until something stirs; leave by InterruptedRunError as soon as a signal
-        comes."""
+        """Wait that long, or until `stir` is called. Raises InterruptedRunError as soon as a signal comes."""
         self.signalled()
         poll = select.poll()
         poll.register(self._stirred, select.POLLIN)
@@ -94,13 +101,13 @@ class Stop:
 
 
 def layout_of(target: TargetConfig, name: str) -> DatasetLayout:
-    """The paths of a dataset, and the keys for it."""
+    """The paths of a dataset, and the keys that sign and verify its seals."""
     return DatasetLayout(target.root, name, target.state_root, SigningKeys(target.sign_with, target.signers))
 
 
 def operations(target: TargetConfig) -> int:
-    """Metadata operations a second of all that works below this root; 0: there is no budget. Raises
-    OSError."""
+    """Metadata operations a second that all runs below this root may make together: `target.ops`, or what the
+    table of file systems says; 0: there is no budget. Raises OSError."""
     if target.ops is not None:
         return target.ops
     from penstock.fs.capabilities import facts
@@ -111,14 +118,14 @@ def operations(target: TargetConfig) -> int:
 
 @dataclass
 class Context:
-    """Made by the command line, handed to every step."""
+    """Made by the command line for one command, handed to every step of it."""
 
     config: Config
     cluster: Cluster
     sink: Sink = silent
     stop: Stop = field(default_factory=Stop)
     run: str = ""
-    """The run that the steps work on; "": the one that list made or met last."""
+    """The id of the run that the steps work on; "": the one that list made or met last."""
     program: str = "penstock"
     """How this program was called, up to the command: what hints for people begin with."""
     new_release: bool = False
@@ -130,18 +137,18 @@ class Context:
     clock: Callable[[], float] = time.time
     """Seconds since the epoch, by which the age of readings is counted."""
     hold: HeldDataset | None = None
-    """What the step that is under way holds (`jobs.ownership.dataset_hold`)."""
+    """The lock and the run's claim that the step under way has (`jobs.ownership.dataset_hold`), or None."""
     spend: Callable[[int], None] = unlimited
     """What the step that is under way calls before n metadata operations on the target
     (`target.operation_budget`)."""
 
     @cached_property
     def ops(self) -> int:
-        """Metadata operations a second of all runs below the target's root; 0: there is no budget. Raises
-        OSError."""
+        """`operations` of this target, found out once. Raises OSError."""
         return operations(self.config.target)
 
     def dataset(self, name: str) -> DatasetConfig:
+        """The configuration of this dataset. Raises ConfigError for a name that the configuration has not."""
         try:
             return self.config.datasets[name]
         except KeyError:
@@ -153,17 +160,20 @@ class Context:
             ) from None
 
     def layout(self, name: str) -> DatasetLayout:
+        """The paths of this dataset. Raises as `dataset`."""
         target = self.config.target
         return layout_of(target, self.dataset(name).name)
 
     def assert_held(self) -> None:
-        """Raises LockedError where the step that is under way was overtaken by another run."""
+        """Raises LockedError where the step under way lost the dataset to another run; a step without a lock
+        passes."""
         if self.hold is not None:
             self.hold.assert_held()
 
     def waiting(self, dataset: str, step: str, what: str) -> Waiting:
-        """For a block that waits for `what`: notes say so while it lasts."""
+        """A context manager for a block that waits for `what`: events say so while it lasts long."""
         return Waiting(lambda text: self.emit(Noted(dataset, step, text)), what)
 
     def emit(self, event: Event) -> None:
+        """Hand an event to the views of this command."""
         self.sink(event)

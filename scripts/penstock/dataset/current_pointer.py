@@ -1,8 +1,11 @@
-"""Decides where `current` shall lead: to the release that was staged last, unless a person moved it since, by
-`penstock rollback` or by hand.
+"""Decides where the link `current` shall lead: to the release that was staged last, unless a person moved it
+since, by `penstock rollback` or by hand.
 
-The history distinguishes the two: its last publication is what penstock staged last. While the source holds
-what that line published, `current` stays where a person put it; a run of other content moves it.
+The dataset's history distinguishes the two: its last publication is what penstock staged last. While the
+source holds what that line published, `current` stays where a person put it; a run of other content moves it.
+
+For list, publish, rollback and gc. Reads the history, `current` and the run's receipt; changes nothing
+(`target.reveal` moves `current`).
 """
 
 from __future__ import annotations
@@ -25,9 +28,9 @@ Move = Publication | Rollback
 
 
 def moves(layout: DatasetLayout) -> list[Move]:
-    """What the history says of `current`, the oldest first, without the lines that a run which was overtaken
-    wrote late: those whose claim is below that of a line before. Raises NewerFormatError, PermissionError,
-    and by `errno_map.storage_error` where the history cannot be read."""
+    """What the history says of `current`, the oldest first. Lines are left out that a run wrote late, after
+    another run had claimed the dataset: their claim's number is below that of a line before. Raises
+    NewerFormatError, PermissionError, and by `errno_map.storage_error` where the history cannot be read."""
     effective: list[Move] = []
     highest = 0
     try:
@@ -47,13 +50,13 @@ def moves(layout: DatasetLayout) -> list[Move]:
 
 
 def last_move(layout: DatasetLayout) -> Move | None:
-    """The history's last word about `current`, None where there is none."""
+    """The newest of `moves`, None where there is none. Raises as `moves`."""
     return next(reversed(moves(layout)), None)
 
 
 def before(layout: DatasetLayout, release: str, there: Container[str]) -> str | None:
-    """The release that `current` named before this one was published; where that is not `there` any more, the
-    one before it, and so on. None where the history names none.
+    """The release that `current` named before this one was published; where that is not `there` (the releases
+    that still exist), the one before it, and so on. None where the history names none. Raises as `moves`.
 
     | history                                     | of    | before it |
     |---------------------------------------------|-------|-----------|
@@ -101,7 +104,7 @@ def settled(run: Run) -> bool:
     | to a release    | anything else: the source holds  | any                | no                           |
     |                 | again what this run published    |                    |                              |
 
-    Raises FailedError when `current` is anything but a link into `releases/`.
+    Raises FailedError when `current` is anything but a link into `releases/`, and as `moves`.
     """
     if not dataset_folders.leads(run.layout):
         return False
@@ -113,8 +116,8 @@ def settled(run: Run) -> bool:
 
 
 def kept(run: Run) -> str:
-    """In words, that `current` is left where somebody put it, "" where it names this run's release. For a
-    run that is settled."""
+    """A sentence for people, that `current` is left where somebody put it; "" where it names this run's
+    release, or nothing. To be called for a run that is `settled`."""
     current = dataset_folders.current(run.layout)
     if current in (None, run.release):
         return ""

@@ -1,6 +1,9 @@
 """The lock of a dataset: a file on the target, held by the process that created it. One process at a time
 changes a dataset.
 
+Each step that changes a dataset works inside it (`jobs.ownership.dataset_hold`); an audit has a lock file of
+its own. Touched are the lock file, short-lived files beside it, and one thread that touches the lock.
+
 Creating it is atomic between nodes on every file system (link, or O_EXCL). flock is not used: BeeGFS may keep
 it on one node. The holder touches the file every `HEARTBEAT`. A lock is taken over by these rules alone:
 
@@ -54,9 +57,10 @@ _LEFT = re.compile(r"\.(dead|lock)\.[0-9a-f]{32}|\.try-[0-9a-f]{16}")
 _TEMPORARY = ".lock."
 """What the name of a lock begins with that is being made."""
 LONGEST = 65_536
-"""Bytes of a lock."""
+"""Bytes that a lock file may have: far more than any has; a longer file is no lock."""
 STALE_LOOKS = 3
-"""Looks at a lock of which each one meets a file that was just replaced; then the mount itself is stale."""
+"""Reads of a lock in a row that may fail by ESTALE, since its file was just replaced; after so many the mount
+itself is stale."""
 
 
 class _LockState(NamedTuple):
@@ -79,14 +83,16 @@ def _nothing() -> None:
 
 
 class DatasetLock:
-    """`with DatasetLock(...) as lock:` holds the dataset. Raises LockedError that names the holder.
+    """`with DatasetLock(...) as lock:` holds the dataset. Entering it may wait, as long as the
+    table above says; it raises LockedError that names the holder, what `pause` raises, and by
+    `errno_map.storage_error` where the file system refuses.
 
     `holder_ended(job, cluster)`: True the scheduler knows the job as ended, False it is alive, None it cannot
     say, or the job is another cluster's. `pause(seconds)` waits between two looks and may raise to give up.
     `tell(text)` is called with a sentence when this process waits for a holder or took over from one.
     `beat()` is called after each heartbeat, by the lock's own thread, and raises nothing. `path` is the lock
-    file's: an audit has one of its own, since it changes nothing that a run does. Not reentrant;
-    for one thread.
+    file's: an audit has one of its own, since it changes nothing that a run does. `patience` and `heartbeat`
+    are in seconds. Not reentrant; for one thread.
     """
 
     def __init__(
@@ -175,7 +181,7 @@ class DatasetLock:
         )
 
     def beats(self) -> bool:
-        """Whether others can see a heartbeat of this lock here."""
+        """Whether a heartbeat of this lock can be seen: the file's time is set, and read by its path."""
         try:
             os.utime(self._fd, ns=(10**18, 10**18))
             state = self._look()

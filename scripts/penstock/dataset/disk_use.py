@@ -1,4 +1,7 @@
-"""How much room folders take, and how much their removal frees: `penstock du` and what gc says before.
+"""How much room folders take, and how much their removal frees: for `penstock du`, and for gc before it
+removes. Reads only: it walks trees as this account may, and spills rows into temporary files in TMPDIR.
+
+An *area* is a set of folders whose room is added up together, such as one release.
 
 Releases share unchanged files by hard links. So the sizes of releases cannot be added up, and a release frees
 less than its size: only those inodes all of whose names lie in it.
@@ -47,8 +50,9 @@ if TYPE_CHECKING:
     from penstock.fs.tree import Level
 
 BLOCK = 512
+"""Bytes of one unit of `st_blocks`."""
 PASS = 1 << 20
-"""Rows that are added up at once."""
+"""Rows that are added up at once: 64 MiB of them."""
 _MIXER = pa.scalar(0x9E3779B97F4A7C15, pa.uint64())
 """An inode's number times it, wrapped, differs in its upper half also where numbers have a stride in common,
 as of a file system that hands them out by turns."""
@@ -71,8 +75,9 @@ class Area:
         self.bytes: Counter[Owner] = Counter()
         self.folders: Counter[Owner] = Counter()
         self.unreadable = 0
+        """Names that could not be looked at."""
         self.all_files = self.all_bytes = 0
-        """Also of what is shared."""
+        """Files, and bytes, also of what this area shares with others."""
 
     def add(self, owner: Owner, files: int, size: int) -> None:
         self.files[owner] += files
@@ -89,17 +94,19 @@ class Area:
 
 
 class Use:
-    """Adds up areas; `ended` gives the sums. A context manager."""
+    """Adds up areas: `area` and `add_tree` for each, then `ended`, once. A context manager, whose end removes
+    the temporary files."""
 
     def __init__(self, *, projects: bool = False, in_memory: int | None = None, most: int = PASS) -> None:
-        """`projects`: owners have the project of each file, for which each folder is asked; else 0."""
+        """`projects`: count by the quota's project, too, which costs a call for each folder; else it is 0.
+        `in_memory`: rows that are kept before they spill; `most`: rows that are added up at once."""
         self._projects = projects
         kept = {} if in_memory is None else {"in_memory": in_memory}
         self._rows = SpilledRows(_SCHEMA, **kept)
         self._most = most
         self._areas: list[Area] = []
         self.files = 0
-        """Met so far."""
+        """Names met so far, of no folders; and the bytes of all of them (each name of an inode counts)."""
         self.bytes = 0
 
     def area(self) -> Area:
@@ -131,7 +138,7 @@ class Use:
                     area.unreadable += 1
 
     def add_names(self, area: Area, folder: int, names: Sequence[str], project: int) -> None:
-        """Names of an open folder that are no folders."""
+        """Names of an open folder (a descriptor) that are no folders. Raises OSError."""
         self._files(columns(look(folder, names)), area, project)
 
     def _files(self, looked: Looked, area: Area, project: int) -> None:
@@ -162,7 +169,7 @@ class Use:
             self._rows.add(pa.record_batch(arrays, schema=_SCHEMA))
 
     def ended(self) -> AreaSums:
-        """The sums of all areas."""
+        """The sums of all areas; what was added to areas themselves is complete from then on."""
         self._rows.finish()
         sums = AreaSums(self._areas)
         for rows in self._passes():
@@ -191,12 +198,12 @@ class Use:
 
 
 class AreaSums:
-    """What all areas have in common; `add` also completes the areas."""
+    """What all areas have in common; `Use.ended` makes it. `add` also completes the areas."""
 
     def __init__(self, areas: Sequence[Area]) -> None:
         self._areas = areas
         self.in_several = self.outside = (0, 0)
-        """Files and bytes."""
+        """Files and bytes: shared by several areas; and with names outside of all areas."""
         self._files: Counter[Owner] = Counter()
         self._bytes: Counter[Owner] = Counter()
 
@@ -233,7 +240,7 @@ class AreaSums:
             self._bytes[owner] += size
 
     def owners(self) -> list[OwnedUse]:
-        """All, by owner."""
+        """Files and bytes of all areas, by user and group, the largest first; each inode counts once."""
         files, size = self._files.copy(), self._bytes.copy()
         for area in self._areas:
             files += area.files + area.folders
@@ -246,7 +253,7 @@ def _rows(table: pa.Table) -> Iterable[tuple[int, ...]]:
 
 
 def owned(files: Counter[Owner], size: Counter[Owner]) -> list[OwnedUse]:
-    """By user and group, the largest first."""
+    """Counts by user, group and project as rows by user and group, the most bytes first."""
     by: dict[tuple[int, int], list[int]] = {}
     for owner, count in files.items():
         sums = by.setdefault(owner[:2], [0, 0])

@@ -1,5 +1,5 @@
 """JSON documents of a dataset's state as files: read and written in one way, with the words for people that
-each kind of document has.
+each kind of document has (`core.documents`). Touches the file that it is given, and nothing else.
 
 | what is there             | `load`            | `find_whole` | `find`      | `need`      |
 |---------------------------|-------------------|--------------|-------------|-------------|
@@ -32,7 +32,7 @@ def load(kind: Document[T], path: Path) -> T:
 
 
 def find_whole(kind: Document[T], path: Path) -> T | None:
-    """By the table above: of what is made anew where it is damaged."""
+    """By the table above: for what is made anew where it is damaged, so that damage counts as missing."""
     try:
         return load(kind, path)
     except (FileNotFoundError, ValueError):
@@ -64,8 +64,8 @@ def _unreadable(kind: Document[T], path: Path, error: Exception, hint: str) -> F
 
 
 def write(kind: Document[T], path: Path, document: T) -> None:
-    """Durable on return, with the folders above it. Raises by `errno_map.storage_error`: NoSpaceError on a
-    full target."""
+    """Durable on return; folders above it that are missing are made. Raises by `errno_map.storage_error`:
+    NoSpaceError on a full target."""
     try:
         durable.make_dirs(path.parent)
         durable.write_json(path, kind.to_json(document))

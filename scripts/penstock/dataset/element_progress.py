@@ -1,7 +1,9 @@
 """An element's small progress file, and the sum over all elements of a step.
 
-A progress file is rewritten about once a second and never made durable: it serves the display, and lets the
-next attempt know what this one used (`usage`, a `core.documents.element_usage.ElementUsage`).
+An element (a process that does one shard of a step) writes its file by a `Reporter`; the controller, which
+started the elements, reads all of them by `Progress`. A file is replaced every half second at most and never
+made durable: it serves the display, and lets the next attempt know what this one used (`usage`, a
+`core.documents.element_usage.ElementUsage`). What cannot be written or read is left out, and fails nothing.
 """
 
 from __future__ import annotations
@@ -26,12 +28,13 @@ if TYPE_CHECKING:
     from penstock.core.layout import RunLayout
 
 POINTS = 240
-"""The most samples that are kept of one element."""
+"""The most samples that are kept of one element; beyond them every second one is dropped."""
 
 
 class Reporter:
-    """Called by the engine with totals so far; writes the file and keeps samples over time. `beat` is called
-    about once in a `HEARTBEAT`, and raises nothing; `usage` says what the element used so far."""
+    """Called by the engine with totals so far (files, bytes, files that failed); writes the file, `every` so
+    many seconds at most, and keeps samples over time. `beat` is called about once in a `HEARTBEAT`, and
+    raises nothing; `usage` says what the element used so far."""
 
     def __init__(
         self,
@@ -92,9 +95,11 @@ class Reporter:
             os.replace(temporary, self._path)
 
     def end(self, files: int, size: int) -> None:
+        """Keep the last sample: files and bytes in the end."""
         self.sample(time.monotonic(), files, size)
 
     def sample(self, now: float, files: int, size: int) -> None:
+        """Keep a sample; `now` is monotonic, in seconds."""
         self.samples.append((round(now - self._began, 2), files, size))
         if len(self.samples) > POINTS:
             self.samples = [*self.samples[:-1:2], self.samples[-1]]
@@ -112,7 +117,8 @@ def usage_of(path: Path) -> ElementUsage | None:
 
 @dataclass
 class Progress:
-    """Totals over a step's elements: monotonic, from receipts where there are any."""
+    """Totals over a step's elements, which never fall: of an element with a receipt by that, of any other by
+    its progress file. Reads only."""
 
     _done: dict[int, tuple[int, int]] = field(default_factory=dict)
     _final: set[int] = field(default_factory=set)

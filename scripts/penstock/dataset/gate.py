@@ -1,8 +1,10 @@
 """The one judgement of a dataset: which release `current` names, and whether a job may read it. `gate`,
 `path`, `run`, `status`, `releases`, `show`, `rollback` and the report take it from here: they cannot differ.
 
-Jobs wait for the answer, so its cost does not depend on the size of the release: a few small files are read,
-and at most `SAMPLED` names of data are looked up. The bytes of the data are checked by audits alone.
+Reads only, as any account may, and fetches nothing from the source. Jobs wait for the answer, so its cost
+does not depend on the size of the release: a few small files are read, and at most `SAMPLED` names of data
+are looked up. The bytes of the data are checked by audits alone. The *seal* is `release.json`: counts and
+digests of a release, written when it was published.
 
 | looked at                                             | where it deviates                         |
 |-------------------------------------------------------|-------------------------------------------|
@@ -71,6 +73,7 @@ UNREADABLE = "unreadable"
 BAD = (HELD, DAMAGED, FOREIGN)
 """States in which a command that shows the dataset ends with 4, as `gate` does."""
 SAMPLED = 32
+"""Names of data that are looked up in one judgement."""
 DIGESTED = 16 << 20
 """Bytes of a manifest up to which its digest is computed: some 20 ms."""
 _MAGIC = b"PAR1"
@@ -102,7 +105,7 @@ _STATES = (
 
 
 class Published(NamedTuple):
-    """A release that passed."""
+    """A release that passed: a job may read it."""
 
     release: str
     data: Path
@@ -140,7 +143,7 @@ class Judgement:
 
     @property
     def problem(self) -> str:
-        """What stands against it, in one line; "" where nothing does."""
+        """What stands against the release, in one line for people; "" where nothing does."""
         if self.error is None:
             return ""
         what, why = self.error.what, self.error.why
@@ -150,6 +153,7 @@ class Judgement:
 
     @property
     def data(self) -> Path:
+        """The folder that readers open."""
         return self.layout.release(self.release) / DATA
 
 
@@ -160,10 +164,10 @@ def judged(
     release: str | None = None,
     within: float | None = None,
 ) -> Judgement:
-    """The judgement of the release that `current` names, or of this one. It counts where it is of one of
-    `owners` (`target.owners`; (): the root's owner or this account). Findings are those of its owner's
-    audits; with `within` (seconds), all of it must have been read back since then (`verdicts.read_since`).
-    Raises nothing for what lies there, whatever it is."""
+    """The judgement of `release`, or of the release that `current` names (None). The release must be of one
+    of the accounts `owners` (`target.owners`; (): the root's owner or this account). Findings are those of
+    its owner's audits. With `within`, all of it must have been read back in the last so many seconds
+    (`verdicts.read_since`). Raises nothing for what lies there, whatever it is."""
     return _looked_at(_begun(layout, release), owners, within, pointed=release is None)
 
 

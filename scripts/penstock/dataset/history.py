@@ -1,5 +1,9 @@
 """`history.jsonl`: a line for each publication, rollback, removal and repair of a dataset's releases, kept
-apart from them. Its one reader and writer."""
+apart from them. Its one reader and writer; steps that change releases append to it under the dataset's lock.
+
+Its lines also say when penstock itself moved the ctime of files that releases share by hard links
+(`ctime_intervals`, written down in small files first): an audit must not take that for a change from
+outside."""
 
 from __future__ import annotations
 
@@ -25,7 +29,7 @@ if TYPE_CHECKING:
 
 
 MOST_DAMAGED = 1000
-"""Lines: a crash damages one."""
+"""Damaged lines that are passed over; a crash damages one. A file with more of them is no history."""
 
 
 def lines(layout: DatasetLayout) -> Iterator[HistoryLine]:
@@ -55,8 +59,9 @@ def append(layout: DatasetLayout, line: HistoryLine) -> None:
 
 
 def intervals(layout: DatasetLayout) -> Intervals:
-    """When penstock moved ctimes of files that releases share: by the history, and by what processes wrote
-    down since. What cannot be read excuses nothing."""
+    """When penstock moved ctimes of files that releases share: by the history, and by the files that
+    processes wrote since. What cannot be read is left out, so that such a change counts as one from
+    outside."""
     known: list[HistoryLine] = list(ctime_intervals.pending(layout.intervals).values())
     with contextlib.suppress(OSError, NewerFormatError):
         known += lines(layout)
@@ -75,7 +80,7 @@ def moving(layout: DatasetLayout, release: str) -> Iterator[Recorder]:
 
 
 def moves_of(layout: DatasetLayout, release: str) -> CtimeInterval:
-    """What an interval of this process is noted with."""
+    """The line, without its times, of an interval in which this process moves ctimes."""
     return CtimeInterval(dataset=layout.dataset, release=release, author=this_author())
 
 
@@ -121,7 +126,7 @@ def claim_of(layout: DatasetLayout, run: str) -> int:
 
 
 def last_claim(layout: DatasetLayout) -> int:
-    """The highest number of a claim that a line names, 0 without one. Raises as `lines`."""
+    """The highest number of a run's claim that a line names, 0 without one. Raises as `lines`."""
     return max((line.claim or 0 for line in lines(layout)), default=0)
 
 

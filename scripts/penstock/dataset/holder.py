@@ -1,5 +1,8 @@
 """Who holds a lock: what the lock file says, and whether that process still lives.
 
+For the dataset's lock, claims of runs, pins of readers, shares of a network link and promises of room: all
+name their maker by a `Holder`. Reads /proc and the environment of this process; sends signal 0 at most.
+
 | the holder is on                | its process            | verdict                                       |
 |---------------------------------|------------------------|-----------------------------------------------|
 | this host, this boot, this      | dead, a zombie, or its | dead: taken over at once                      |
@@ -32,7 +35,9 @@ class Holder:
     """The content of a lock file."""
 
     run: str
+    """The run's id, or "" where there is none."""
     command: str
+    """The step or command that holds it."""
     user: str
     host: str
     boot: str
@@ -46,6 +51,7 @@ class Holder:
     restart: str
     """How many times the job was started again, decimal."""
     nonce: str
+    """Random, new for each holder: it tells two locks of one process apart."""
     since: str
     """UTC, ISO 8601."""
     cluster: str
@@ -131,6 +137,7 @@ def is_here(holder: Holder) -> bool:
 
 
 def boot_id() -> str:
+    """The kernel's random id of this boot; "" where it cannot be read."""
     try:
         return Path("/proc/sys/kernel/random/boot_id").read_text().strip()
     except OSError:
@@ -138,6 +145,7 @@ def boot_id() -> str:
 
 
 def pid_namespace() -> str:
+    """The PID namespace of this process, `pid:[<inode>]`; "" where it cannot be read."""
     try:
         return os.readlink("/proc/self/ns/pid")
     except OSError:

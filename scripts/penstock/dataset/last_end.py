@@ -1,4 +1,4 @@
-"""How the last command that staged a dataset ended, where that was no success: for `penstock status`.
+"""How the last command that staged a dataset ended, where that was no success: a note, for `penstock status`.
 
     <state>/ended.json       `core.documents.marks.LastEnd`, in SIZE bytes
     <state>/.ended.room      the same file while there is nothing to say: room for the next note, one of whose
@@ -27,13 +27,13 @@ if TYPE_CHECKING:
 SIZE = 4096
 """Bytes of the note, filled up with blanks: one block of most file systems."""
 _LONGEST = 600
-"""Characters of each of its texts."""
+"""Characters of the note's reason, and of its hint: the rest is cut off."""
 _OPEN = os.O_WRONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
 
 
 def begin(layout: DatasetLayout, *, reserve: bool) -> None:
-    """A step begins: an earlier note is void. `reserve`: make the room for the next one. By the holder of the
-    dataset's lock."""
+    """A step begins: take an earlier note back. `reserve`: make the room for the next one. By the holder of
+    the dataset's lock. Raises no OSError."""
     with contextlib.suppress(OSError):
         try:
             os.rename(layout.ended, layout.ended_room)
@@ -43,8 +43,9 @@ def begin(layout: DatasetLayout, *, reserve: bool) -> None:
 
 
 def note(layout: DatasetLayout, end: LastEnd) -> None:
-    """Leave this note, durably, where this account stages the dataset. The first run's makes the dataset's
-    folders where the root is there; a state below `target.state_root` is made by list alone."""
+    """Leave this note, durably, where this account stages the dataset. The note of a first run makes the
+    dataset's folders where the root is there; but a state below `target.state_root` is made by list alone,
+    and until then no note is left. Raises neither OSError nor PenstockError."""
     try:
         if not dataset_folders.owns(layout):
             return

@@ -1,4 +1,5 @@
-"""What commands say of a release that is not there: one that a person named, or one that `current` names."""
+"""What commands say of a release that is not there: one that a person named, or one that `current` names.
+Pure."""
 
 from __future__ import annotations
 

@@ -1,5 +1,6 @@
 """What a person ordered of work that is under way, written by a command and obeyed by the controller: who
-gave the order (`given`), and its file (`write`). The orders: `cancel_mark`, `throttle_mark`."""
+gave the order (`given`), and its file (`write`). The orders: `cancel_mark`, `throttle_mark`. `last_end` uses
+`given` too, for who started the command that it notes."""
 
 from __future__ import annotations
 

@@ -1,4 +1,8 @@
-"""Outcomes of a run's elements: the one reader and writer of `outcomes/<step>/<index>.json`."""
+"""Outcomes of a run's elements: the one reader and writer of `outcomes/<step>/<index>.json`.
+
+An outcome says why an element (the process that does one shard of a step) ended without a receipt, and
+whether another try may help. The element writes it; the controller, which started the element, reads it.
+"""
 
 from __future__ import annotations
 
@@ -13,7 +17,8 @@ if TYPE_CHECKING:
 
 
 def load(run: RunLayout, step: str, index: int) -> ElementOutcome:
-    """Raises OSError when the outcome cannot be read, ValueError when it is damaged, NewerFormatError."""
+    """The outcome of the element's last attempt. Raises OSError when it is missing or cannot be read,
+    ValueError when it is damaged, NewerFormatError."""
     return documents.load(ELEMENT_OUTCOME, run.outcome(step, index))
 
 

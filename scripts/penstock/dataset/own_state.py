@@ -1,4 +1,5 @@
-"""Where the state of what an account looks at lies, when the dataset is another account's."""
+"""Where an account keeps the state of an audit or a comparison of a dataset that is another account's: in its
+home, or in a folder that it names, since the dataset's own state folder is its owner's alone."""
 
 from __future__ import annotations
 
@@ -18,8 +19,9 @@ if TYPE_CHECKING:
 
 
 def layout_of(layout: DatasetLayout, into: Path | None = None) -> DatasetLayout:
-    """The dataset with its state where this account would keep it; nothing is made. Of an account without a
-    home that is a relative path, which nobody has."""
+    """The dataset's paths, with its state where this account would keep it: below `into`, or below
+    XDG_STATE_HOME or `~/.local/state` (None). Makes nothing. For an account without a home the path is
+    relative, and leads nowhere."""
     given = os.environ.get("XDG_STATE_HOME")
     home = Path(given).absolute() if given else Path(os.path.expanduser("~/.local/state"))
     home = home / "penstock" if into is None else into.absolute()
@@ -28,9 +30,9 @@ def layout_of(layout: DatasetLayout, into: Path | None = None) -> DatasetLayout:
 
 
 def beside(layout: DatasetLayout, what: str, into: Path | None = None) -> DatasetLayout:
-    """The dataset with its state in a folder of this account, which is there then: below `into`, or in the
-    account's home. `what` names the state for people, such as `this audit`. Raises PreflightError where no
-    such folder can be made."""
+    """As `layout_of`, and makes the folder of the state, durably, with the marker of its version. `what`
+    names the state for people, such as `this audit`. Raises PreflightError where no such folder can be made,
+    OlderVersionError and NewerFormatError where another version made it."""
     own = layout_of(layout, into)
     try:
         if not own.state.is_absolute():

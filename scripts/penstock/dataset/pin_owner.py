@@ -1,4 +1,5 @@
-"""For what a pin is placed: the job of this process, or else the script or shell that called it."""
+"""For what a reader's pin is placed (a pin keeps a release from removal while it is read): the job of this
+process, or else the script or shell that called it. Reads /proc and the environment; for `dataset.pins`."""
 
 from __future__ import annotations
 
@@ -14,7 +15,7 @@ if TYPE_CHECKING:
 
 
 class PinOwner(NamedTuple):
-    """Who reads."""
+    """Who reads: a job, or a process."""
 
     holder: Holder
     """Its process is the one that the pin lasts with."""
@@ -31,7 +32,7 @@ class PinOwner(NamedTuple):
 
 
 def this_owner() -> PinOwner:
-    """The reader for whom this process was called."""
+    """The reader for whom this process was called. Raises nothing: what /proc hides is left empty."""
     holder = holders.this_process("", "path")
     pid = _reader(os.getpid())
     seen = process_stat(pid)

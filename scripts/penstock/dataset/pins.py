@@ -1,4 +1,8 @@
-"""Pins: readers' words that they read a release, so that gc does not remove it.
+"""Pins: small files by which readers say that they read a release, so that gc does not remove it.
+
+A job, or a script or shell, places one by `penstock path --job`; gc and remove read them, and views of
+releases show them. Touches the folder of pins; a reader also gives up a file of the dataset's reserve on a
+full target.
 
     <dataset>/pins/<uid>-<cluster>-<job>-<restart>-<digest of the release's name>-<nonce>
 
@@ -82,6 +86,7 @@ NAMED = 20
 OPENED = 100
 """Pins of a release that are opened to name those that stand: those of jobs that ended stay until gc."""
 DAY = 86400.0
+"""Seconds."""
 _FOREIGN = re.compile(r"[^A-Za-z0-9._-]")
 _TIME = "%Y-%m-%dT%H:%M:%SZ"
 
@@ -125,8 +130,8 @@ class ShownPins(NamedTuple):
 
 
 def read_strictly(layout: DatasetLayout) -> list[ReleasePin]:
-    """`read`. Raises PreflightError where the folder of pins is there and cannot be looked into: a removal
-    must not take that for an answer."""
+    """All pins, as `read` has them, for a removal. Raises PreflightError where the folder of pins is there
+    and cannot be looked into: a removal must not take that for an answer."""
     dataset_folders.check_shape(layout)
     try:
         return _pins(cross_account_files.postings(layout.pins).posted)
@@ -263,8 +268,8 @@ def of_others(
 
 
 def holding(longest: float = LONGEST_PIN) -> Callable[[DatasetLayout], Mapping[str, ShownPins]]:
-    """What tables ask: `shown` of a dataset. No scheduler is asked: a job's pin is shown until it is too old,
-    or gc removes it."""
+    """A function that gives, for a dataset, what `shown` does, for tables of releases. It asks no scheduler:
+    a job's pin is shown until it is older than `longest` seconds, or gc removes it."""
     return lambda layout: shown(layout, longest, lambda *_: None)
 
 

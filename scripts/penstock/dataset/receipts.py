@@ -1,4 +1,8 @@
-"""Receipts: small durable proofs of what a step or an element did, and when they still hold.
+"""Receipts: small durable proofs of what a step or an element did, and when they still hold. An element is
+the process that does one shard, a part of the plan; `copy/N` is the receipt of the copy of shard N.
+
+A step begins no element whose receipt holds. Called by all steps. Writes receipts alone; reads, to check
+them, files of the run and files beside a release's data.
 
 | receipt          | holds while                                                                       |
 |------------------|-----------------------------------------------------------------------------------|
@@ -42,7 +46,7 @@ def element(run: RunLayout, step: str, index: int) -> ElementReceipt | None:
 
 
 def step(run: RunLayout, name: str) -> StepReceipt | None:
-    """As `element`, for the receipt of a step of the run."""
+    """As `element`, for the receipt of a whole step of the run."""
     receipt: StepReceipt | None = documents.find_whole(RECEIPTS[name], run.receipt(name))
     return receipt
 
@@ -58,7 +62,7 @@ def write_step(run: RunLayout, receipt: StepReceipt) -> None:
 
 
 def drop(path: Path) -> None:
-    """Remove a receipt, durably."""
+    """Remove a receipt, durably; one that is missing is no error. Raises FailedError."""
     try:
         path.unlink(missing_ok=True)
         if path.parent.is_dir():
@@ -70,7 +74,8 @@ def drop(path: Path) -> None:
 
 
 def held(run: Run, name: str) -> Callable[[int], bool]:
-    """A function that says, for an element's index, whether its receipt of this step holds."""
+    """A function that says, for an element's index, whether its receipt of this step holds, by the table
+    above. It raises as `element`; KeyError for an index that the plan has not."""
     further = _FURTHER.get(name)
 
     def holds(index: int) -> bool:
@@ -108,13 +113,14 @@ _FURTHER: Mapping[str, Callable[[Run, int, ElementReceipt], bool]] = {
 
 
 def of_elements(run: Run, name: str) -> list[ElementReceipt]:
-    """The receipts of all elements of a step, in their order; an empty one where there is none."""
+    """The receipts of all elements of a step, in the order of the plan's shards; an empty one where there is
+    none."""
     return [element(run.folder, name, index) or ElementReceipt() for index in run.indices]
 
 
 def fsync_ends(elements: Iterable[ElementReceipt]) -> str:
-    """Where fsyncs ended on the nodes that wrote files, each text once; "" where they reached the disks on
-    all, as far as the mounts say."""
+    """Where the fsyncs of nodes that wrote files ended short of a disk, each text once, in words; "" where
+    the mounts say that they reached the disks everywhere."""
     return "; ".join(sorted({one.fsync_ends for one in elements if one.fsync_ends}))
 
 
@@ -144,7 +150,7 @@ def need(run: Run, step: str) -> None:
 
 
 def head(run: Run, name: str, started: float) -> StepReceipt:
-    """The keys that every step's receipt has."""
+    """The keys that every step's receipt has; `started` in seconds since the epoch, and it ended now."""
     return {
         "step": name,
         "dataset": run.dataset,
@@ -157,9 +163,9 @@ def head(run: Run, name: str, started: float) -> StepReceipt:
 
 
 def moved(elements: Iterable[ElementReceipt], since: float = 0.0) -> int:
-    """Bytes that elements copied or read themselves after `since`, in seconds since the epoch: by the attempt
-    that finished each; not what it found done, linked or carried over. What an attempt moved that was killed
-    is not among them, so a rate made of them is never too high."""
+    """Bytes that elements copied or read themselves after `since` (seconds since the epoch). Counted is the
+    attempt that finished each element, without what it found done, linked or carried over. What a killed
+    attempt moved is left out, so a rate made of the sum is never too high."""
     return sum(one.bytes - _before(one, since) for one in elements if one.ended > since)
 
 
@@ -170,9 +176,9 @@ def _before(receipt: ElementReceipt, since: float) -> int:
 
 
 def keep(run: Run, receipt: StepReceipt, elements: Iterable[ElementReceipt] = ()) -> None:
-    """Write a step's receipt, which is durable on return. `started` and `seconds` of `receipt` are set so
-    that earlier calls of the step count too; what its `elements` moved is that of this call, and in the file
-    that of the last call that moved any."""
+    """Write a step's receipt, durable on return, and complete `receipt` in place: `started` and `seconds`
+    then count earlier calls of the step, too; `moved_bytes` and `moved_seconds` are what `elements` moved in
+    this call. The file keeps those of the last call that moved any. Raises as `write_step`."""
     before = step(run.folder, receipt["step"])
     seconds = receipt["ended"] - receipt["started"]
     if elements:

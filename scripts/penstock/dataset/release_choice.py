@@ -1,5 +1,5 @@
 """Which release a command is about, where it may be named or not; and that it stands while the command
-reads it."""
+reads it. For audit, repair, describe and sign; reads only."""
 
 from __future__ import annotations
 

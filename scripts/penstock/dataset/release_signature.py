@@ -1,4 +1,8 @@
-"""The signature over a release's seal, `release.json.sig` beside it, and whether it holds.
+"""The signature over a release's seal (`release.json`: counts and digests), `release.json.sig` beside it, and
+whether it holds.
+
+Publish and `penstock sign` write it; plan and `dataset.gate` check it. Touches that file, and starts
+`ssh-keygen`.
 
 Signed are the bytes of `release.json`, so that `ssh-keygen -Y verify` alone can verify it. The seal has the
 digests of the manifests, and these of each file: one signature covers the release.

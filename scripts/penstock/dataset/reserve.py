@@ -1,4 +1,5 @@
-"""Room that each dataset holds for the day on which its file system, or its owner's quota, is full.
+"""Room that each dataset keeps for the day on which its file system, or its owner's quota, is full: files
+that are removed when something small must be written. Touches those two folders alone.
 
 A removal writes before it frees: a lock, a mark, a line of the history; so does a pin. Where no file can be
 made any more nothing could make room, and no job could start. So files lie ready to be removed in their
@@ -44,7 +45,7 @@ T = TypeVar("T")
 OF_REMOVALS, OF_DATASET = (16, 32 << 10), (64, 8 << 10)
 """Files of each, and bytes of a file. XFS makes a file where some 200 KiB are free; an audit makes 30."""
 AT_ONCE = 4
-"""Files that are given before the work is tried again."""
+"""Files that are given up before the work is tried again."""
 KEPT = 16
 """Files that an audit and a repair leave of the dataset's reserve, to pins and rollback."""
 _MODE = 0o700
@@ -97,8 +98,8 @@ def _is_whole(status: os.stat_result, size: int) -> bool:
 
 
 def give(folder: Path, most: int | None = None, *, keep: int = 0) -> bool:
-    """Remove so many files of a reserve at most (None: all), and leave so many. Returns whether any was
-    removed: False also for whoever may not, as readers of another account."""
+    """Remove up to `most` files of a reserve (None: all), and leave `keep` of them. Returns whether any was
+    removed; False also for an account that may not. Raises no OSError."""
     given = 0
     with contextlib.suppress(OSError):
         with os.scandir(folder) as there:
@@ -126,10 +127,10 @@ def sparing(
     removal: bool = False,
     keep: int = 0,
 ) -> T:
-    """What `work` returns; where there is no space for what it writes, it is called again once some of the
-    reserve was given up: so it must be work that goes on where it stopped. `keep`: files of the reserve that
-    are left. The reserve of another account's dataset is not given. A removal fills it at its end. Raises
-    what `work` raises."""
+    """What `work` returns. Where there is no space for what it writes, some of the reserve is given up and
+    `work` is called again: it must be able to go on where it stopped. `keep`: files of the reserve that are
+    left. The reserve of another account's dataset is never given up. With `removal` both reserves are given
+    up, and filled at the end. Raises what `work` raises; a removal NoSpaceError once nothing is left."""
     folders = [layout.reserve, layout.dataset_reserve] if removal else [layout.dataset_reserve]
     given = False
     try:

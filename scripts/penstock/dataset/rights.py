@@ -1,4 +1,5 @@
-"""What each command needs of the account that calls it: one table.
+"""What each command needs of the account that calls it: one table, read by the command line before anything
+else. Touches the environment of this process alone.
 
 | needs    | who                                                       | root (uid 0)            |
 |----------|-----------------------------------------------------------|-------------------------|
@@ -11,8 +12,8 @@
 Whether an account owns a dataset is looked at where the dataset is opened (`dataset_folders.check_owner`),
 and says so with exit status 3. Here is what the command line can say before it reads anything: that root is
 refused.
-Root owns nothing by mistake then: what root makes, its owners can neither change nor remove, no mode fences
-a late writer of root, and most network mounts squash root.
+Root owns nothing by mistake then: what root makes, its owners can neither change nor remove, no mode of a
+folder stops a late writer of root, and most network mounts squash root.
 
 A command without a row is treated as STAGES; a test fails for it.
 """
@@ -88,7 +89,8 @@ NEEDS: Mapping[str, Needs] = {
 
 
 def needed(command: str, given: Mapping[str, object]) -> str:
-    """What a command needs with the options that were given, by the parser's names."""
+    """What a command needs (READS, STAGES, DECIDES or ORDERED) with the options that were given, by the
+    parser's names."""
     return _asked(command, given)[0]
 
 
@@ -116,12 +118,12 @@ def stages(command: str, given: Mapping[str, object]) -> bool:
 
 
 def as_root() -> bool:
-    """Whether root asked to go on."""
+    """Whether `--as-root` was given, to this process or to one that started it."""
     return os.environ.get(AS_ROOT) == "1"
 
 
 def grant() -> None:
-    """The option `--as-root`: for this process and all that it starts."""
+    """Note the option `--as-root` in the environment: for this process and all that it starts."""
     os.environ[AS_ROOT] = "1"
 
 

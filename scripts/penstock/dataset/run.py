@@ -1,5 +1,6 @@
 """One run: the two documents that list and plan wrote, the configuration that it froze, and where its state
-and its staging lie. Steps and their helpers pass it to each other."""
+and its staging lie. Steps and their helpers pass it to each other. Reads only, each document when it is first
+needed."""
 
 from __future__ import annotations
 
@@ -46,7 +47,7 @@ class Run:
 
     @cached_property
     def config(self) -> RunConfig:
-        """As frozen by list."""
+        """The configuration as list froze it. Raises ConfigError or FailedError as `RunConfig` does."""
         return RunConfig(self.info.config, self.folder.run_file)
 
     @cached_property
@@ -64,11 +65,12 @@ class Run:
 
     @cached_property
     def shards(self) -> Mapping[int, ShardInfo]:
-        """The plan's, by index."""
+        """The plan's shards, by index. Raises as `plan`."""
         return self.plan.by_index()
 
     @cached_property
     def indices(self) -> Sequence[int]:
+        """The indices of `shards`, in the plan's order."""
         return tuple(self.shards)
 
     @property

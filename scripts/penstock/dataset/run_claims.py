@@ -1,4 +1,6 @@
-"""Claims: which run a dataset is being staged for. The lock belongs to a step, a claim to a run.
+"""Claims: which run a dataset is being staged for. The lock belongs to a step and lasts as long; a claim
+belongs to a run, and lasts from step to step. Touches the folder of claims; `make` also removes temporary
+links that an overtaken run left.
 
     <state>/claims/00000007.json   run R was claimed as the seventh; made by O_EXCL, durable, never changed
 
@@ -55,8 +57,9 @@ def highest(layout: DatasetLayout) -> ClaimFile | None:
 
 
 def make(layout: DatasetLayout, run: str, above: ClaimFile | None, controller: str) -> ClaimFile:
-    """Claim the dataset for `run`, one above the claim that the caller found when it took the lock.
-    Raises LockedError when another run was faster. Durable on return."""
+    """Claim the dataset for `run`, one above the claim that the caller found when it took the lock (`above`,
+    None: none). `controller` is the workflow's process, as in `Context`. Raises LockedError when another run
+    was faster, and by `errno_map.storage_error`. Durable on return."""
     try:
         # Also above the history's: where somebody removed the claims by hand, the numbers still rise.
         number = 1 + max(above.number if above else 0, history.last_claim(layout))
@@ -81,7 +84,7 @@ def make(layout: DatasetLayout, run: str, above: ClaimFile | None, controller: s
 
 
 def check(layout: DatasetLayout, run: str) -> None:
-    """Raises LockedError where another run has claimed the dataset."""
+    """Raises LockedError where another run has claimed the dataset since; and as `highest`."""
     standing = highest(layout)
     if standing is not None and standing.run != run:
         raise overtaken(layout, run, standing)

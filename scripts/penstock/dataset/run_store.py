@@ -1,6 +1,6 @@
 """The runs of a dataset as they lie on the target: which one a step works on, which one published a release,
 which ones `--new-release` replaced, whether one is published; and the removal of what plan and later steps
-made."""
+made. Changes the state below `.penstock` alone, and reads seals; what changes it is called under the lock."""
 
 from __future__ import annotations
 
@@ -62,8 +62,9 @@ def sealed_run(layout: DatasetLayout, release: str) -> str | None:
 
 
 def amended(layout: DatasetLayout) -> dict[str, tuple[str, str]]:
-    """Runs of releases that followed their source: the digests of the listing that each froze, and of the
-    one that its release holds."""
+    """Runs of releases that hold objects in a newer version than was listed (`changed: follow`). By run id:
+    the digest of the listing that the run froze, and of the one that its release holds. Releases whose seal
+    cannot be read are left out."""
     digests = {}
     for release in dataset_folders.releases(layout):
         try:
@@ -101,7 +102,7 @@ def published(run: Run) -> bool:
 
 def drop_derived(folder: RunLayout) -> bool:
     """Remove all of a run but its listing and description: journals, receipts, records, shards and, last, the
-    plan. Returns whether there was anything to remove."""
+    plan. Durable on return. Returns whether there was anything to remove. Raises OSError."""
     derived = [name for name in os.listdir(folder.folder) if name not in _KEPT]
     for name in sorted(derived, key=lambda name: name == folder.plan.name):
         path = folder.folder / name
@@ -114,8 +115,9 @@ def drop_derived(folder: RunLayout) -> bool:
 
 
 def replace_archived(spool: Path, folder: RunLayout) -> None:
-    """Which objects are archived is as the source was listed last: they are restored, and others go there,
-    while their bytes stay the same."""
+    """Take the list of archived objects from a new listing in `spool` into a run that exists already. Of one
+    run's listing this alone changes: objects are archived and restored while their bytes stay the same.
+    Raises OSError."""
     if (spool / ARCHIVED).exists():
         os.replace(spool / ARCHIVED, folder.archived)
         durable.fsync_dir(folder.folder)

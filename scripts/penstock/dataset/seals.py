@@ -1,4 +1,5 @@
-"""The seals of a dataset's releases, as they lie on the target: the one reader of `release.json`."""
+"""The seals of a dataset's releases, as they lie on the target: the one reader of `release.json`, the
+document that publish writes of a release (counts, digests of its manifests, what was proven). Reads only."""
 
 from __future__ import annotations
 

@@ -16,7 +16,8 @@ killed process leaves it:
 | folder, no plain file, longer than    |                         |                                          |
 | `LONGEST`, or with other fields       |                         |                                          |
 
-It is for people: no decision depends on it, and where it cannot be written the step goes on without.
+It is for people: no decision depends on it, and where it cannot be written the step goes on without. Touched
+is that file alone.
 """
 
 from __future__ import annotations
@@ -42,6 +43,7 @@ if TYPE_CHECKING:
 LONGEST = 4096
 """Bytes of the notice."""
 SUBMITTED = "submit"
+"""In place of a step: the controller was submitted as a job, and has not begun."""
 _JOB = re.compile(r"[0-9]{0,20}")
 _TIME = re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\dZ")
 _NAMED = 64
@@ -49,7 +51,7 @@ _NAMED = 64
 
 
 class StagingNotice(NamedTuple):
-    """A notice that counts."""
+    """A notice that is to be shown, and what its file says of it."""
 
     notice: UnderWay
     uid: int
@@ -57,6 +59,7 @@ class StagingNotice(NamedTuple):
     touched: float
     """When the notice was touched last, in seconds since the epoch."""
     alive: bool
+    """It was touched lately, or its controller's job waits to begin."""
 
     def __str__(self) -> str:
         """One line."""
@@ -152,7 +155,8 @@ def find(layout: DatasetLayout) -> StagingNotice | None:
 
 
 def advice(layout: DatasetLayout, staging: StagingNotice | None) -> str:
-    """What an account is to do that finds nothing published: what it may do, and what is not done already."""
+    """What an account that finds nothing published is to do, in words: wait for the job that stages it, ask
+    the owner, or stage it itself."""
     if staging is not None and staging.alive:
         job = staging.notice.job
         if job:

@@ -1,7 +1,9 @@
-"""Which arrays a run submitted: written down before and after each submission, durably.
+"""Which job arrays a run submitted: written down before and after each submission, durably, in
+`arrays.jsonl`. Touches that file alone; the job control of a step (`jobs`) writes it.
 
-A controller that dies between `sbatch`'s answer and its own note finds the array again by the
-name that it wrote down first, so one element is never given to two live arrays.
+An element is one index of an array: the process that does one shard. A controller that dies between
+`sbatch`'s answer and its own note finds the array again by the name that it wrote down first, so one element
+is never given to two live arrays.
 """
 
 from __future__ import annotations
@@ -46,6 +48,9 @@ class ArrayBook:
         at_once: int = 0,
         spec_cores: int | None = None,
     ) -> None:
+        """An array of this name is about to be submitted, for the shards `indices`; `time` is its limit in
+        seconds (0: none). To be called before the submission. All that write raise by
+        `errno_map.storage_error`."""
         line = ArrayLine(
             intent=name,
             step=step,
@@ -62,16 +67,17 @@ class ArrayBook:
         self._append(line)
 
     def tried(self, name: str) -> None:
-        """It is about to be submitted again, since the first try had no answer."""
+        """The array of this name is about to be submitted again, since the first try had no answer."""
         intents = [line for line in self._lines() if line.intent == name]
         if intents:
             self._append(intents[-1])
 
     def submitted(self, name: str, array: str) -> None:
+        """The cluster answered: `array` is the number that it gave."""
         self._append(ArrayLine(submitted=name, array=array))
 
     def throttled(self, name: str, at_once: int) -> None:
-        """No more than this many of its elements are to run at once."""
+        """No more than `at_once` elements of this array are to run at once from now on."""
         self._append(ArrayLine(throttled=name, at_once=at_once))
 
     def exclude(self, node: str, step: str, why: str) -> None:
@@ -97,7 +103,7 @@ class ArrayBook:
         return {index: time for index, time in last.items() if time > first[index]}
 
     def ended(self, name: str, starts: Mapping[int, float] = NOTHING) -> None:
-        """None of its elements lives any more, or it was never submitted. `starts`: when the cluster last
+        """No element of this array lives any more, or it was never submitted. `starts`: when the cluster last
         started the elements of these shards, in seconds since the epoch."""
         self._append(ArrayLine(ended=name, starts=tuple(starts.items())))
 
@@ -122,12 +128,13 @@ class ArrayBook:
         return list(arrays.values())
 
     def indices(self, name: str) -> Sequence[int]:
-        """Of the submission of this name; () when it is not known."""
+        """The shards of the submission of this name; () when it is not known. Raises NewerFormatError,
+        FailedError."""
         return next((line.indices for line in self._lines() if line.intent == name), ())
 
     @property
     def folder(self) -> Path:
-        """Of the run, audit or repair."""
+        """The folder of the run, audit or repair whose arrays these are."""
         return self._path.parent
 
     def _append(self, line: ArrayLine) -> None:

@@ -1,4 +1,5 @@
-"""How many elements of a run may run at once, where a person changed it (`penstock limit DATASET --nodes N`).
+"""How many elements of a run (processes of its job arrays) may run at once, where a person changed it by
+`penstock limit DATASET --nodes N`. The controller that starts them reads it. Touches that file alone.
 
     <run>/throttle.json      the last word (`core.documents.marks.Throttle`)
 
@@ -20,14 +21,15 @@ if TYPE_CHECKING:
 
 
 def make(run: RunLayout, at_once: int) -> None:
-    """Write it, durably. Raises FailedError."""
+    """Write the throttle, durably. Raises as `orders.write`."""
     mark = Throttle(at_once, orders.given())
     what = "the throttle that a running controller obeys"
     orders.write(run.throttle, marks.THROTTLE.to_json(mark), what, "call it")
 
 
 def read(run: RunLayout) -> Throttle:
-    """The last word; that of the configuration where nobody changed it, or where it cannot be read."""
+    """The throttle that was written last; an empty one, for which the configuration counts, where there is
+    none or it cannot be read."""
     try:
         return documents.load(marks.THROTTLE, run.throttle)
     except (OSError, ValueError):

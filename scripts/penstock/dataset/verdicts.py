@@ -1,5 +1,8 @@
-"""What the last audits and repairs of a release said, and which findings stand: `audits/<release>.json`
-beside the releases, for whoever asks at the gate. Its owner writes it, everybody may read it.
+"""What the last audits and repairs of a release said, and which findings stand: the verdict,
+`audits/<release>.json` beside the releases. Its owner writes it, everybody may read it (`dataset.gate` does).
+
+A finding is one deviation that an audit found: a file that is missing, changed, unread, and so on. Only
+`read`, `write` and `forget` touch that file; the rest is pure: a verdict goes in, another one comes out.
 
 A finding stands until an audit that looked there finds nothing, a repair restores it, or its owner overrules
 it:
@@ -46,8 +49,9 @@ if TYPE_CHECKING:
     from penstock.core.layout import DatasetLayout
 
 BYTES = frozenset({"changed", "unread"})
-"""Kinds of findings that only reading finds; the others are compared by every audit."""
+"""Kinds of findings that only reading a file finds; every audit looks for the others, in all files."""
 MANIFEST = "manifest"
+"""The kind of findings of a damaged manifest."""
 
 
 def read(layout: DatasetLayout, release: str) -> Verdict | None:
@@ -77,17 +81,18 @@ def read(layout: DatasetLayout, release: str) -> Verdict | None:
 
 
 def write(layout: DatasetLayout, verdict: Verdict) -> None:
-    """Durable on return. To be called under the lock of audits."""
+    """Durable on return. To be called under the lock of audits. Raises as `write_notice`."""
     cross_account_files.write_notice(layout.verdict(verdict.release), document.VERDICT.to_json(verdict))
 
 
 def forget(layout: DatasetLayout, release: str) -> None:
-    """Of a release that is about to be published: what was said of another one of its name is void."""
+    """Remove the verdict of a release that is about to be published: it was that of an earlier release of the
+    same name."""
     cross_account_files.forget_notice(layout.verdict(release))
 
 
 def standing(verdict: Verdict | None) -> dict[str, int]:
-    """Kind to the number of findings that stand."""
+    """The findings that stand, by kind: their number. Empty for None."""
     counts: Counter[str] = Counter()
     for one in verdict.stands if verdict else ():
         counts.update(one.counts)
@@ -138,7 +143,8 @@ def new(layout: DatasetLayout, release: str, seal: str) -> Verdict:
 
 
 def audited(verdict: Verdict, audit: LastAudit, choice: AuditSelection, *, compared: bool) -> Verdict:
-    """After an audit with this result. `compared`: its manifest and its tree were there to be compared."""
+    """The verdict after an audit with this result, by the table above. `compared`: the release's manifest and
+    tree were there to be compared."""
 
     def falls(kind: str) -> bool:
         if not compared:
@@ -167,7 +173,8 @@ def _read(before: ReadBack, audit: LastAudit, choice: AuditSelection) -> ReadBac
 
 
 def repaired(verdict: Verdict, audit: str, left: Iterable[str], repaired: int) -> Verdict:
-    """After a repair by the release's audits; `left` holds the kind of each finding that is left."""
+    """The verdict after a repair of what the audit of id `audit` found; `left`: the kind of each finding that
+    is left; `repaired`: files."""
     counts = Counter(left)
     stands = [StandingFindings(audit, now(), counts)] if counts else []
     return verdict._replace(stands=stands, repair=LastRepair(now(), audit, repaired, counts.total()))
@@ -187,14 +194,14 @@ def mended(verdict: Verdict, audit: str, fell: Mapping[str, Mapping[str, int]], 
 
 
 def overruled(verdict: Verdict, why: str, by: str) -> Verdict:
-    """After somebody said that the findings need not stand in the way."""
+    """The verdict after the owner `by` overruled its findings, for the reason `why`."""
     return verdict._replace(stands=(), overruled=Overruling(now(), by, why, standing(verdict)))
 
 
 def read_since(verdict: Verdict | None, seal: Seal) -> datetime | None:
-    """Since when every byte was read back and compared, by one audit, by all slices of a rotation, or before
-    the release was published; the latest of them, None if it never was. Each by the moment when the file was
-    read that was read first."""
+    """A moment since which every byte of the release was read back and compared: by one audit, by audits of
+    all slices (fractions that take turns), or before the release was published. The latest of these counts;
+    None if none was complete. Each is dated by the file that was read first."""
     moments: list[datetime] = []
     if seal.evidence.oldest_read:
         moments.append(_time(seal.evidence.oldest_read))
@@ -208,6 +215,7 @@ def read_since(verdict: Verdict | None, seal: Seal) -> datetime | None:
 
 
 def now() -> str:
+    """UTC, ISO 8601, whole seconds."""
     return datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
 
 

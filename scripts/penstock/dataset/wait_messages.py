@@ -1,4 +1,5 @@
-"""Words for a wait that lasts: what a step waits for, and for how long by now."""
+"""Words for a wait that lasts: what a step waits for, and for how long by now. Starts one thread for each
+block; touches nothing else."""
 
 from __future__ import annotations
 
@@ -12,7 +13,8 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 
 WORD = 25.0
-"""Seconds between two looks whether a wait lasts: it has a word before a minute is over."""
+"""Seconds between two looks whether a wait lasts. A word comes at the first look at which the wait is older
+than half of this, so before a minute is over."""
 
 
 class Waiting:
