@@ -1,6 +1,7 @@
 """Which files an audit reads: all, a random sample, or the next slice of a rotation.
 
-The unit is a file; of a giant, each part. `jobs.sample_draw` draws them.
+The unit is a file; of a giant (an object that is split over shards), each part. Pure: `jobs.sample_draw`
+draws them, for `penstock audit`.
 """
 
 # Annotations are read at run time (`core.documents.typed_json`): no `from __future__ import annotations`.
@@ -8,11 +9,13 @@ import math
 from dataclasses import dataclass
 
 CONFIDENCE = 0.95
+"""The probability for which `promise` says how many damaged files are found."""
 
 
 @dataclass(frozen=True)
 class AuditSelection:
-    """`whole`, `sample` (`share` of all, drawn by `seed`) or `slice` (number `turn` of `turns`)."""
+    """`whole`, `sample` (the fraction `share` of all, drawn by `seed`) or `slice` (number `turn`, from 0, of
+    `turns`)."""
 
     kind: str = "whole"
     share: float = 1.0
@@ -55,7 +58,7 @@ def parse_fraction(text: str) -> float:
 
 
 def parse_turns(text: str) -> int:
-    """`1/30` as 30. Raises ValueError."""
+    """`1/30` as 30. Raises ValueError for anything but 1/1 to 1/10000."""
     one, _, turns = text.partition("/")
     if one.strip() != "1" or not 1 <= int(turns) <= 10_000:
         raise ValueError(text)

@@ -1,4 +1,5 @@
-"""How many shards, and which rows belong to which: pure decisions, streamed.
+"""How many shards, and which rows belong to which: pure decisions, streamed. A shard is the work of one
+element, a process of a job array; plan, audits, repairs and comparisons cut theirs here.
 
 A row costs its bytes and a fixed amount for being a file. The rows keep their order: shards are
 contiguous cuts at equal cost, so that their records, put one after another, are the manifest.
@@ -34,8 +35,8 @@ PER_SLOT = 4
 """Elements for each slot when there is enough to do: a slow node takes fewer of them, and what a
 dead node held is small."""
 MOST = 20_000
-"""The most shards of a plan, where one array does not hold more: so many are followed by one controller in a
-query each interval (`tests/run/test_many_elements.py`)."""
+"""The most shards of a plan, but where one array holds more: so many can be watched by one controller with
+one query each interval (`tests/run/test_many_elements.py`)."""
 
 
 def costs(lengths: Sequence[int]) -> list[int]:
@@ -44,7 +45,8 @@ def costs(lengths: Sequence[int]) -> list[int]:
 
 
 def parts(entry: Entry, giant_bytes: int, part_bytes: int) -> Iterator[Entry]:
-    """The rows of one planned copy: itself, or a giant's parts (`size >= giant_bytes`) in order."""
+    """The rows of one planned copy: itself, or the parts, in order, of an object of `giant_bytes` or more.
+    What is linked stays whole."""
     size = entry.size
     if size < giant_bytes or size <= part_bytes or entry.reuse:
         yield entry
@@ -55,7 +57,7 @@ def parts(entry: Entry, giant_bytes: int, part_bytes: int) -> Iterator[Entry]:
 
 @dataclass(frozen=True)
 class Load:
-    """What is to be placed."""
+    """What is to be placed into shards; `cost` is in bytes, as `costs` gives it."""
 
     cost: int
     bytes: int
@@ -64,12 +66,16 @@ class Load:
 
 @dataclass(frozen=True)
 class Decision:
+    """How many shards a plan has."""
+
     shards: int
     why: str
+    """For people."""
 
 
 def decide(load: Load, *, shard_bytes: int, shard_files: int, slots: int, max_array: int) -> Decision:
-    """How many shards, and why. Never more than there are rows; at least one.
+    """How many shards, and why. Never more than there are rows; at least one. `slots`: elements that can run
+    at once; `max_array`: elements that one array of the cluster may have.
 
     | the rows                          | shards                                        |
     |-----------------------------------|-----------------------------------------------|
@@ -110,7 +116,7 @@ def decide(load: Load, *, shard_bytes: int, shard_files: int, slots: int, max_ar
 
 
 class Cut:
-    """Tells the shard of each row, in order: shard `k` takes the rows whose cost begins within
+    """Gives the shard of each row, in order: shard `k` takes the rows whose cost begins within
     the `k`-th of `shards` equal ranges of the total. A shard that no row begins in is not made:
     numbers run on without a gap."""
 

@@ -1,4 +1,4 @@
-"""What a check of preflight, plan or selftest saw: one form for all of them.
+"""What a check of preflight, plan or selftest saw: one form for all of them. Pure.
 
 A check is a pure function from typed facts to results; who asked for it decides what follows (preflight ends
 with exit status 3 where a result stops the run, a table shows them all). What an audit finds is another thing

@@ -1,5 +1,5 @@
 """The columns of a file's row, each declared once: what it holds, in which files it stands since which
-format, whether the seal covers it, how a file without it is read.
+format, whether the seal (the proof of a release) covers it, how a file without it is read. Pure.
 
 Derived from this table: the Arrow schemas, encodings and defaults of all Parquet files (`tables.tables`),
 the lines of a journal (`core.row_codec`) and its packed rows (`engine.records.copied_rows`), what verify
@@ -57,6 +57,7 @@ def first(values: Sequence[Any]) -> Any:
 
 
 def last(values: Sequence[Any]) -> Any:
+    """Of a column whose value in the last part counts."""
     return values[-1]
 
 
@@ -73,6 +74,8 @@ REQUIRED = object()
 
 
 class Column(NamedTuple):
+    """One column: its values, its files, and how they are stored, sealed and joined."""
+
     name: str
     kind: ColumnType
     stands: Mapping[str, int]
@@ -150,7 +153,7 @@ def of_file(file: str, names: Iterable[str]) -> tuple[Column, ...]:
 
 
 def file_format(file: str) -> int:
-    """The newest format of a file: that of its newest column."""
+    """The newest format of a file: that of its newest column; 0 of no such file."""
     return max(column.stands.get(file, 0) for column in COLUMNS)
 
 

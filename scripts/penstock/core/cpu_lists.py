@@ -1,4 +1,5 @@
-"""Lists of CPUs as the kernel, SLURM and WEKA write them: `3-4,19`."""
+"""Lists of CPUs as the kernel, SLURM and WEKA write them, such as `3-4,19`: from text to numbers and back.
+Pure."""
 
 from __future__ import annotations
 

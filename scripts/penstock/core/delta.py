@@ -1,4 +1,5 @@
-"""What another run's staging already holds: a merge of streams in the same order.
+"""What another run's staging already holds of a listing: a merge of two streams in the order of paths. Pure;
+plan calls it where a run takes over the staging of one that did not end, and for adopted trees.
 
 Nothing is called the same because size and time agree: the source's own version token has to
 be the same, and so do the key, the source and the size. What is taken over is always read back by verify.
@@ -48,12 +49,14 @@ def merge(
 
 
 class Held(NamedTuple):
-    """What another run's staging holds of one object: all of it, or parts of a giant."""
+    """What another run's staging holds of one object: all of it, or parts of a giant (an object that is split
+    over shards)."""
 
     path: str
     entry: Entry
     """The object as that run copied it."""
     copied: Copied | None
+    """None for a giant."""
     parts: dict[int, tuple[Entry, Copied]]
 
 
@@ -81,7 +84,9 @@ def alike(
     keep_mtime: bool,
     certain: Callable[[Entry], bool],
 ) -> bool:
-    """Whether what another run copied is the listed object, of the very same bytes.
+    """Whether what another run copied is the listed object, of the very same bytes. `sources` maps the index
+    of a source in that run to its index in this one; `certain` says whether the source's token is strong,
+    which means that the same token proves the same bytes.
 
     | token is strong (`certain`) and the same | size, key, version, source | time, where kept | answer |
     |------------------------------------------|----------------------------|------------------|--------|
@@ -100,6 +105,6 @@ def alike(
 
 
 def taken(copied: Copied, run: str) -> Reuse:
-    """What a row of another run's staging brings along."""
+    """The `Entry.reuse` by which this run takes over a row that another run `run` copied."""
     proof = proof_text(copied.source_proof, copied.owed)
     return Reuse(copied.digest, copied.source_grade, proof, None, copied.written_host, run)

@@ -1,4 +1,5 @@
 """Digests and proofs as rows, journals and manifests spell them, and the one place that takes them apart.
+Pure.
 
 | text                             | what it is                                                              |
 |----------------------------------|-------------------------------------------------------------------------|
@@ -29,7 +30,7 @@ STRONG_CHECKSUM = "^(md5|sha1|sha256|sha512|xxh3_128):full:[0-9a-f]+$"
 """A pattern: the checksums (`core.model.SourceChecksum`) by which two files of the same size are known to
 hold the same bytes, whatever their names. A CRC of 32 or 64 bits does not do among a million files."""
 DIGEST_BYTES = 16
-"""Of one digest in `Record.parts`."""
+"""Bytes of one digest in `Record.parts`."""
 
 
 class Digest(NamedTuple):
@@ -65,12 +66,13 @@ def of_hex(text: str) -> str:
 
 
 def is_plain(text: str) -> bool:
-    """Whether it is over the bytes of a file, or of one part, themselves."""
+    """Whether a digest is over the bytes of a file, or of one part, themselves; else over digests of
+    parts."""
     return text.startswith(PLAIN)
 
 
 def is_in_parts(text: str) -> bool:
-    """Whether it is that of a file that was copied in parts."""
+    """Whether a digest is that of a file that was copied in parts, as a journal has it."""
     return text.startswith(IN_PARTS)
 
 
@@ -83,12 +85,12 @@ def values(texts: Sequence[str], algorithm: str) -> list[str] | None:
 
 
 def value_of(digests: Iterable[Digest], algorithm: str) -> str | None:
-    """The hex digits of the first that is over all bytes and of this algorithm."""
+    """The hex digits of the first that is over all bytes and of this algorithm; None where there is none."""
     return next((one.value for one in digests if one.algorithm == algorithm and not one.part_bytes), None)
 
 
 def listed(text: str) -> list[Digest]:
-    """Of texts that are separated by blanks."""
+    """The digests of a text that separates them by blanks. Raises as `Digest.parse`."""
     return list(map(Digest.parse, text.split()))
 
 
@@ -103,7 +105,7 @@ def as_in_parts(tree: Digest) -> str:
 
 
 def part_of(parts: bytes, number: int) -> bytes:
-    """One digest of `Record.parts`."""
+    """The raw digest of part `number`, from 0, out of `Record.parts`."""
     return parts[number * DIGEST_BYTES : (number + 1) * DIGEST_BYTES]
 
 
@@ -125,9 +127,10 @@ class Proof(NamedTuple):
         return cls(grade, checksum)
 
 
-def proof_text(checksum: str, owed: Proof | None) -> str:
-    """How journals and plans spell the proof of a copied row (`Copied.source_proof`, `Copied.owed`)."""
-    return checksum if owed is None else str(owed)
+def proof_text(claim: str, owed: Proof | None) -> str:
+    """How journals and plans spell the proof of a copied row: the claim that held (`Copied.source_proof`), or
+    with its grade the one that only verify can compare (`Copied.owed`)."""
+    return claim if owed is None else str(owed)
 
 
 def proof_of(text: str) -> tuple[str, Proof | None]:

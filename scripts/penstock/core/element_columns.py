@@ -1,4 +1,5 @@
-"""The columns of `elements.parquet`, each declared once: what an element of a run did, waited for and used.
+"""The columns of `elements.parquet`, each declared once: what an element of a run (a process of a job array)
+did, waited for and used. Pure.
 
 A row for each element (step and shard) that left a receipt, or at least figures. What is not known is null.
 Derived from this table: the Parquet schema with each column's unit (`tables.elements_file`); `tests/docs`
@@ -16,6 +17,8 @@ TEXT, WHOLE, REAL, YES_NO, TIME = "text", "whole number", "number", "yes or no",
 
 
 class ElementColumn(NamedTuple):
+    """One column of the file."""
+
     name: str
     kind: str
     """TEXT, WHOLE, REAL, YES_NO, or TIME (seconds since the epoch in a row, a timestamp in the file)."""

@@ -10,7 +10,7 @@ from penstock.core.documents.typed_json import LEFT_OUT, NOTHING
 from penstock.core.element_columns import ElementRow
 
 SLURMDBD, CONTROLLER, ELEMENT = "slurmdbd", "controller", "element"
-"""Who knows a figure."""
+"""Who knows a figure: SLURM's accounting, the process that submitted the array, or the element itself."""
 LONG_ENOUGH = 10.0
 """Seconds from which on an element's CPU efficiency says something: shorter ones mostly start and end."""
 
@@ -71,7 +71,8 @@ def whole_node(asked: bool | None, cpus: int, node_cpus: int, *, nodes: bool) ->
 
 
 class StepUse(NamedTuple):
-    """The elements of one step, or of all, together; None is not known of any of them."""
+    """The elements of one step, or of all, together. Waits and runs are in seconds, memory in bytes, the
+    efficiency is a fraction; None: not known of any of them."""
 
     step: str
     """"" of all steps."""
@@ -175,6 +176,6 @@ def _known(values: Iterable[float | None]) -> list[float]:
 
 
 def total(values: Iterable[float | None]) -> float | None:
-    """The sum of what is known; None where nothing is."""
+    """The sum of the values that are known; None where none is."""
     known = _known(values)
     return sum(known) if known else None

@@ -1,4 +1,4 @@
-"""The errors that penstock raises on purpose, each with its exit status.
+"""The errors that penstock raises on purpose, each with its exit status. Pure.
 
 Exit statuses are a promise (docs/commands.md, "Exit status"): scripts branch on them.
 """
@@ -19,6 +19,7 @@ STATE_ANEW = (
 )
 """What to do where a file of a run's own state is damaged."""
 LOOK_AT_FILE = "see whether it is there, on a mounted file system, and whether this account may read it"
+"""What to do where a file cannot be read or removed."""
 STORE_AMISS = (
     "what answers there does not keep to the store's protocol: look at it (a gateway, a cache, a proxy), or "
     "list by `inventory`"
@@ -38,6 +39,7 @@ class PenstockError(Exception):
     """
 
     exit_code = 1
+    """The command's exit status where this error ends it."""
     retry = False
 
     def __init__(self, what: str, *, where: str = "", why: str = "", hint: str = "") -> None:

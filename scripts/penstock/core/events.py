@@ -1,6 +1,7 @@
 """Events: what the steps report while they run. The steps emit them; views, logs and tests are sinks.
 
-A sink is any callable of one Event. It must not raise and must return soon.
+A sink is any callable of one Event. It must not raise and must return soon. Pure, but that `from_json` reads
+the clocks.
 """
 
 from __future__ import annotations
@@ -53,7 +54,7 @@ class Progressed(Event):
     bytes: int | None = None
     failed: int | None = None
     states: Mapping[str, int] | None = None
-    """How many elements are in each state, by the state's name."""
+    """How many elements (indices of the step's job array) are in each state, by the state's name."""
 
 
 @dataclass(frozen=True)
@@ -96,7 +97,8 @@ class Ended(Event):
 
 
 def from_json(line: str) -> Event:
-    """The event of one line of `--progress json`. Raises ValueError for what is none.
+    """The event of one line of `--progress json`; its wall time becomes this host's monotonic time. Raises
+    ValueError for what is none.
 
     >>> from_json('{"at": 1.5, "kind": "progress", "dataset": "d", "step": "copy", "data": {"files": 3}}')
     Progressed(dataset='d', step='copy', files=3, bytes=None, failed=None, states=None)

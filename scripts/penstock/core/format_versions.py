@@ -1,4 +1,5 @@
 """Documents on disk that other versions of penstock wrote: earlier ones are read, later ones refused by name.
+Pure: readers of documents call it with what they read.
 
 | what a document has                       | how it is read                                 |
 |-------------------------------------------|------------------------------------------------|

@@ -1,4 +1,5 @@
-"""How strongly a file is proven, weakest first: by its source's checksum, and by what was read back."""
+"""Grades: how strongly a file is proven, weakest first, by its source's checksum (source grade) and by what
+was read back from the target (storage grade). Pure."""
 
 from __future__ import annotations
 
@@ -10,12 +11,14 @@ if TYPE_CHECKING:
 SOURCE_GRADES = ("size", "etag-md5", "composite", "full")
 """How strongly the source's own statement proved the bytes on their way."""
 STORAGE_GRADES = ("written", "reread", "cold", "cold-other-node")
-"""What was seen of the stored bytes."""
+"""What was seen of the stored bytes: nothing since they were written; read back, perhaps from memory; past
+the caches of the host that read; the same, on another node than the one that wrote."""
 
 CARRIED = "carried"
 """In the evidence of a release, in place of grade and method of a file that was not read back for it: it is
 the very inode that an earlier release read back, with size and times as they were left."""
 EVIDENCE_GRADES = ("written", CARRIED, *STORAGE_GRADES[1:])
+"""The storage grades that a release's evidence counts, weakest first."""
 
 SIZE_ONLY = SOURCE_GRADES[0]
 """No checksum of the source proved the file: its size is all that was compared."""

@@ -1,4 +1,4 @@
-"""SLURM's lists of hosts, such as `n[01-12,20],login1`: from text to names and back.
+"""SLURM's lists of hosts, such as `n[01-12,20],login1`: from text to names and back. Pure.
 
 | text           | names                                                   |
 |----------------|---------------------------------------------------------|

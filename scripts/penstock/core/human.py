@@ -1,4 +1,4 @@
-"""Bytes, rates, durations and counts as people read them; and text that is safe on a terminal."""
+"""Bytes, rates, durations and counts as people read them; and text that is safe on a terminal. Pure."""
 
 from __future__ import annotations
 
@@ -14,6 +14,7 @@ if TYPE_CHECKING:
 printable = text.printable
 
 UNKNOWN = "-"
+"""What stands for a figure that is not known."""
 PREFIXES = ("B", "KiB", "MiB", "GiB", "TiB", "PiB", "EiB")
 _PLURAL, _SINGULAR = re.compile(r"^((?:\w+ )?\w+)s\b"), r"\1"
 
@@ -41,6 +42,7 @@ def scaled(value: float) -> tuple[float, int]:
 
 
 def count(number: int) -> str:
+    """`2,000`."""
     return f"{number:,}"
 
 
@@ -67,16 +69,17 @@ def size_of(count: float, total: float) -> str:
 
 
 def rate(bytes_per_second: float) -> str:
+    """`1.50 GiB/s`; `-` where it is not finite."""
     return f"{size(bytes_per_second)}/s" if math.isfinite(bytes_per_second) else UNKNOWN
 
 
 def speed(count: float, seconds: float) -> str:
-    """The mean rate, or `-` where no time has passed."""
+    """The mean rate of so many bytes in so many seconds, or `-` where no time has passed."""
     return rate(count / seconds) if seconds > 0 else UNKNOWN
 
 
 def duration(seconds: float) -> str:
-    """`0.42 s`, `13 s`, `2 min 05 s`, `3 h 07 min`, `2 d 04 h`."""
+    """`0.42 s`, `13 s`, `2 min 05 s`, `3 h 07 min`, `2 d 04 h`; `-` where it is negative or not finite."""
     if not math.isfinite(seconds) or seconds < 0:
         return UNKNOWN
     if seconds < 9.95:
@@ -92,7 +95,8 @@ def duration(seconds: float) -> str:
 
 
 def age(seconds: float | None) -> str:
-    """In one unit: `42 s`, `5 min`, `3 h`, `12 d`, `2.1 y`."""
+    """In one unit: `42 s`, `5 min`, `3 h`, `12 d`, `2.1 y`; `-` for None, or where it is negative or not
+    finite."""
     if seconds is None or not math.isfinite(seconds) or seconds < 0:
         return UNKNOWN
     for unit, long in (("s", 60), ("min", 3600), ("h", 86400), ("d", 2 * 365.25 * 86400)):

@@ -1,5 +1,5 @@
-"""How much time an element of a job array asks for: by the estimate of its shard, and more after a time that
-did not do.
+"""Which time limit an element of a job array asks for: by the estimate of its shard (the work of one
+element), and a longer one after a limit that did not suffice. Pure; the submission of arrays calls it.
 
 A scheduler backfills a job only where it knows how long the job may take: a limit above the need costs
 waiting, one below it costs a second attempt, and a job without any (UNLIMITED) is never backfilled.

@@ -1,4 +1,5 @@
-"""Keys become paths verbatim, or are refused: every refused key is named, and no key is changed.
+"""Keys become paths verbatim, or are refused: every refused key is named, and no key is changed. Pure; list
+checks all keys here before anything is copied.
 
 Never URL-decoded, never normalised: `%2e%2e`, blanks, newlines, quotes and bytes that are not
 UTF-8 are legal. Not legal is what no POSIX folder can hold at that place, what would leave the
@@ -21,6 +22,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
 SEGMENT_BYTES = 255
+"""Bytes of one name in a path: NAME_MAX of Linux."""
 PATH_BYTES = 4000
 """PATH_MAX is 4096; the rest is for the target's root and the release."""
 SHOWN = 1000
@@ -87,6 +89,7 @@ class Offenders:
     shown: list[tuple[str, str]] = field(default_factory=list)
 
     def add(self, key: str, reason: str) -> None:
+        """Count a refused key."""
         self.total += 1
         if len(self.shown) < SHOWN:
             self.shown.append((key, reason))

@@ -1,4 +1,5 @@
-"""When a linked file is read back again (`verify.linked`).
+"""When a linked file is read back again (`verify.linked`). A linked file is one that a release shares with an
+earlier one by a hard link. Pure; verify and publish call it.
 
 The problem: all files of a first release were read in one night, so all would fall due in one night. So each
 file falls due at an age of its own, between half of the duration and all of it, which its path decides.
@@ -35,13 +36,14 @@ def is_known(read_at: float, now: Now) -> bool:
 
 
 def is_overdue(read_at: float, now: Now, longest: float) -> bool:
-    """Whether any file is due that was last read then."""
+    """Whether every file is due that was last read at `read_at`. Times are in seconds since the epoch,
+    `longest` is the duration in seconds."""
     return not is_known(read_at, now) or now.latest - read_at >= longest
 
 
 def due_fraction(read_at: float, now: Now, longest: float) -> float:
-    """Of files that were last read then, the fraction that is due: 0 to 1. A file is due where its own one,
-    by its path, is below."""
+    """The fraction, 0 to 1, of files last read at `read_at` that is due. A file is due where the fraction
+    that its path decides is below. Units as of `is_overdue`."""
     if is_overdue(read_at, now, longest):
         return 1.0
     return max(0.0, 2.0 * (now.latest - read_at) / longest - 1.0)

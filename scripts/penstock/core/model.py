@@ -1,4 +1,8 @@
-"""The nouns: listed objects, entries, checksums, records.
+"""The rows: what a file is on its way from a listing to a release, as named tuples. Pure.
+
+An object is listed (`Listed`), planned (`Entry`, a row of a shard, which is the work of one element), copied
+(`Copied`), read back (`RereadRow`) and published (`Record`). A giant is a large object whose parts are rows
+of their own, in several shards.
 
 A path or key is a `str` made by `os.fsdecode`: bytes that are not UTF-8 travel as surrogate
 escapes. On disk (Parquet) it is a binary column, made by `os.fsencode`.
@@ -87,11 +91,12 @@ class Expected(NamedTuple):
     in_parts: bool = False
     """The row was copied in parts, and `digest` is over these: its own digest is to be made, too."""
     owed: str = ""
-    """`str(Proof)` that holds if the checksum in it does; "" where none is owed. Of rows copied in parts."""
+    """`str(Proof)` of a claim that copy could not compare, since it needs all bytes of the file in order:
+    verify does. "" where there is none. Of rows copied in parts."""
 
 
 class RereadRow(NamedTuple):
-    """What verify saw of a row."""
+    """What verify saw of a row. Times are in nanoseconds since the epoch."""
 
     row: int
     method: str
@@ -225,6 +230,7 @@ class Pin(NamedTuple):
 
 
 TOUCHED = "yes"
+"""The value of `Copied.touched` where it is set."""
 
 
 class Copied(NamedTuple):

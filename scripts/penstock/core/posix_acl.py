@@ -1,4 +1,5 @@
 """POSIX access control lists: entries as setfacl(1) writes them, and lists as the kernel's xattrs hold them.
+Pure: `fs.acl_xattrs` reads and writes them.
 
 A list has an entry for the owner, the owning group and others (the nine bits of the mode), named users and
 groups, and the mask: what named entries and the owning group may do at most. Where a file has a list, the
@@ -25,7 +26,8 @@ _LETTERS = {USER: "user", GROUP: "group", OWNER: "user", OWNING_GROUP: "group", 
 
 
 class NamedEntry(NamedTuple):
-    """What one user or group, beside the owner and the owning group, may do."""
+    """What one user or group, beside the owner and the owning group, may do, as the configuration writes
+    it."""
 
     tag: int
     """USER or GROUP."""
@@ -35,7 +37,7 @@ class NamedEntry(NamedTuple):
     """Of `r`, `w`, and `x` or `X`: execute for folders, and for files that anybody may execute."""
 
     def bits(self, mode: int, *, folder: bool) -> int:
-        """The rights to something of this mode."""
+        """The rights to something of this mode, as three bits: 4 read, 2 write, 1 execute."""
         bits = sum(_RIGHTS.get(letter, 0) for letter in self.rights)
         return bits | ("X" in self.rights and (folder or mode & 0o111 != 0))
 
@@ -46,12 +48,12 @@ class NamedEntry(NamedTuple):
 
 
 class AclEntry(NamedTuple):
-    """One entry of a list."""
+    """One entry of a list; `bits` as of `NamedEntry.bits`."""
 
     tag: int
     bits: int
     number: int = _NOBODY
-    """Of a user or a group."""
+    """The uid or gid, where `tag` is USER or GROUP."""
 
 
 Acl = tuple[AclEntry, ...]
@@ -104,12 +106,12 @@ def effective(acl: Acl) -> frozenset[AclEntry]:
 
 
 def encode(acl: Acl) -> bytes:
-    """As the kernel takes it."""
+    """The value of the xattr of this list."""
     return _VERSION + b"".join(_ENTRY.pack(*entry) for entry in acl)
 
 
 def decode(raw: bytes) -> Acl:
-    """Raises ValueError for what is no list of the version that this module knows."""
+    """The list that this value of the xattr holds. Raises ValueError for what is no list of version 2."""
     if raw[:4] != _VERSION:
         raise ValueError(f"an ACL of version {int.from_bytes(raw[:4], 'little')}, not 2")
     try:

@@ -1,4 +1,4 @@
-"""Rows made and taken apart by position: the one module that does so. All others name a row's fields.
+"""Rows made and taken apart by position: the one module that does so. All others name a row's fields. Pure.
 
 | form                             | made by                       | read by                   |
 |----------------------------------|-------------------------------|---------------------------|
@@ -62,7 +62,7 @@ def rows(kind: type[Row], columns: ByName) -> list[Row]:
 
 
 def filled(kind: type[Row], columns: Mapping[str, Sequence[Any]], count: int) -> list[Row]:
-    """The same of some fields: the others have their defaults."""
+    """As `rows`, of `count` rows, where `columns` has some fields: the others have their defaults."""
     defaults: Mapping[str, Any] = kind._field_defaults  # type: ignore[attr-defined]
     return rows(kind, {**{name: [value] * count for name, value in defaults.items()}, **columns})
 
@@ -91,7 +91,8 @@ def arranged(kind: type[Row], names: Sequence[str]) -> Callable[[tuple[Any, ...]
 
 
 def to_wire(some: Sequence[Any]) -> tuple[int, list[tuple[Any, ...]]]:
-    """Rows of one kind as plain values."""
+    """Rows of one kind (of Entry, Part, Expected, RereadRow, AuditedRow, Surveyed) as plain values: the
+    number of the kind, and the values."""
     if not some:
         return 0, []
     kind = type(some[0])
@@ -197,10 +198,12 @@ def copied_of(value: list[Any], host: str, attempt: str, pin: Pin | None) -> Cop
 
 
 def line_of(one: Copied | PartLine) -> str:
+    """The journal's line of this row, or of this part of one."""
     return copied_line(one) if isinstance(one, Copied) else part_line(one)
 
 
 def part_line(one: PartLine) -> str:
+    """The journal's line of a part."""
     return line([PART, *one])
 
 
@@ -210,7 +213,7 @@ def part_of(value: Sequence[Any]) -> PartLine:
 
 
 def parts_of(lines: bytes) -> list[PartLine]:
-    """Of the lines of parts that a worker gave."""
+    """The parts of these lines of a journal, as a worker gave them. Raises ValueError for a damaged line."""
     return [part_of(json.loads(body_of(raw) or b"")) for raw in lines.splitlines(keepends=True)]
 
 
@@ -222,5 +225,5 @@ def body_of(raw: bytes) -> bytes | None:
 
 
 def pin_of(value: Sequence[Any]) -> Pin:
-    """Of the JSON that a `Pin` is in a journal."""
+    """The version of an object, of its parsed JSON in a journal."""
     return Pin(*value)

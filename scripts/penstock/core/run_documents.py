@@ -1,6 +1,7 @@
-"""The durable facts of one run, as JSON beside the data: what list and plan wrote down.
+"""The durable facts of one run, as JSON below `.penstock/runs/`: what list and plan wrote down. Pure: only
+the forms are here; `dataset.run` reads them.
 
-Elements on other nodes know nothing but these files. Written once, then only read.
+Elements, the processes of a job array on other nodes, know nothing but these files and the shards.
 """
 
 # Annotations are read at run time (`typed_json`): no `from __future__ import annotations`.
@@ -16,7 +17,7 @@ class RunInfo:
     verify parts follow the configuration that the run was last met with."""
 
     run: str
-    """16 hex: of the listing, the filter and everything else that decides the release's
+    """16 hex digits of a hash: of the listing, the filter and everything else that decides the release's
     content. The same source and configuration meet the same run, also from another checkout."""
     dataset: str
     release: str
@@ -98,6 +99,7 @@ class PlanInfo:
     """Whether linked files may be carried over, if `verify.linked` says so; else all are read back."""
 
     def by_index(self) -> dict[int, ShardInfo]:
+        """The shards by their index, in the plan's order."""
         return {shard.index: shard for shard in self.shards}
 
 

@@ -1,4 +1,5 @@
-"""The seal's SHA-256 tree over the canonical records, and proofs that a record is in it.
+"""The seal's SHA-256 tree over the canonical records, and proofs that a record is in it. A record is what one
+file of a release became, a row of its manifest; the seal holds the tree's root. Pure.
 
 The tree is that of RFC 9162, section 2.1: a leaf is SHA-256(0x00 + record), a node
 SHA-256(0x01 + left + right), the left side the largest power of two. So one published file can
@@ -73,6 +74,7 @@ def _texts(fields: Sequence[Sequence[str | int | bytes]]) -> Iterable[str]:
 
 
 def leaf(record: bytes) -> bytes:
+    """The hash of a record's canonical bytes: 32 bytes."""
     return sha256(b"\x00" + record).digest()
 
 
@@ -115,7 +117,8 @@ class Tree:
 
 
 def proof(leaves: Sequence[bytes], index: int) -> list[bytes]:
-    """The hashes beside the way from leaf `index` to the root, lowest first."""
+    """The hashes beside the way from leaf `index`, from 0, to the root, lowest first. Holds all leaves in
+    memory."""
     way: list[bytes] = []
     row = list(leaves)
     while len(row) > 1:

@@ -1,4 +1,4 @@
-"""The steps, in the order in which a run takes them, and what differs between them: one table.
+"""The steps, in the order in which a run takes them, and what differs between them: one table. Pure.
 
 The command line, the views, the elements, the configuration (`cluster.steps`) and the judgement whether a run
 is alive read it; tests compare the rules of the workflow with it. `penstock.run.<name>_step` does the work.
@@ -27,7 +27,7 @@ class Step(NamedTuple):
     """Elements of a job array do its work, one a shard."""
     copies: bool = False
     """Its elements copy files: they record each in a journal, change the target's metadata, within
-    `target.ops`, and keep the promise of their run."""
+    `target.ops`, and count against the room that their run has posted as promised to it."""
     fetches: bool = False
     """Its elements read the source, within `bandwidth`."""
     shares_rate: bool = False

@@ -1,4 +1,4 @@
-"""Text that is safe to show: on a terminal, in a log, in a report."""
+"""Text that is safe to show: on a terminal, in a log, in a report. Pure."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ if TYPE_CHECKING:
 FIELD = 100
 """Characters of a field that another account wrote: it may hold as many as its file."""
 TEXT = 4200
-"""Of a text that such fields are in, at most: a path has 4,096 bytes."""
+"""Characters at most of a text that such fields are in: a path has 4,096 bytes."""
 _UNSAFE = frozenset({"Cc", "Cf", "Cs", "Co", "Cn", "Zl", "Zp"})
 
 
@@ -24,7 +24,8 @@ def printable(text: str) -> str:
 
 
 def is_utf8(text: str) -> bool:
-    """Whether it is UTF-8, and not a name with bytes that the file system's encoding could not read."""
+    """Whether the text can be written as UTF-8; a name of bytes that are not UTF-8 cannot (surrogate
+    escapes)."""
     try:
         text.encode()
     except UnicodeEncodeError:

@@ -1,4 +1,5 @@
-"""How long a copy will take, and by which figures: measured ones where there are any."""
+"""How long a copy will take, and by which figures: measured ones where there are any. Pure; `jobs.forecast`
+calls it."""
 
 from __future__ import annotations
 
@@ -16,7 +17,7 @@ ASSUMED_FILES = 1000
 ASSUMED_LINKS = 10_000
 """Links per second of one element, likewise."""
 MANY_LINKS = 1000
-"""Links from which on a run shows at which rate they are made."""
+"""Links from which on a run's linking is long enough to give a rate."""
 
 
 @dataclass(frozen=True)
@@ -49,9 +50,9 @@ class MeasuredCopy:
 
 
 def rates(history: Iterable[MeasuredCopy], tried: Mapping[str, float] = MappingProxyType({})) -> Rates:
-    """From the last one that copied, or linked, anything. It measured one mix of sizes; another takes another
-    time. Before the first one: `files` and `links` a second as they were `tried` on the target, else
-    assumed."""
+    """The rates of the last copy in `history` (oldest first) that copied anything, and of the last that
+    linked MANY_LINKS or more. They are those of its mix of sizes; another mix takes another time. Where no
+    copy gives a rate: `files` and `links` a second as they were `tried` on the target, else assumed."""
     estimate = Rates(
         files_per_second=max(tried.get("files", ASSUMED_FILES), 1.0),
         links_per_second=max(tried.get("links", ASSUMED_LINKS), 1.0),
@@ -75,8 +76,8 @@ def rates(history: Iterable[MeasuredCopy], tried: Mapping[str, float] = MappingP
 
 
 def seconds(files: int, size: int, slots: int, rates: Rates, links: int = 0) -> float:
-    """Of the copy alone, over all elements, with `slots` of them at once. An element makes its links before
-    it copies.
+    """Seconds that copying `files` of `size` bytes in all takes, with `slots` elements at once, and making
+    `links`, which an element does before it copies.
 
     With measured rates the mix was as it was: the larger of the two times. Assumed rates are
     taken one after the other.

@@ -1,4 +1,5 @@
-"""Times: as stores and lists write them, in nanoseconds since the epoch; and as messages show them."""
+"""Times: as stores and lists write them, in nanoseconds since the epoch; and as messages show them. Pure,
+but for this host's time zone in `local`."""
 
 from __future__ import annotations
 
@@ -9,6 +10,7 @@ from functools import lru_cache
 from penstock.core.text import in_quotes
 
 SECOND = 10**9
+"""Nanoseconds."""
 _USUAL = re.compile(r"(\d{4}-\d\d-\d\dT(?:[01]\d|2[0-3]):[0-5]\d):([0-5]\d)(?:\.(\d{1,9}))?Z", re.ASCII)
 _ISO_8601 = re.compile(
     r"(\d{4})(-?)(\d\d)\2(\d\d)"
@@ -18,10 +20,10 @@ _ISO_8601 = re.compile(
 
 
 def nanoseconds(text: str) -> int:
-    """Of a moment as ISO 8601 and RFC 3339 have it: with or without hyphens and colons, a blank or either
-    case of `t` between date and time, seconds with any fraction, or none, `Z`, an offset, or none, which is
-    UTC; a date alone is its first moment. What is below a nanosecond is cut off. Raises ValueError for
-    anything else."""
+    """Nanoseconds since the epoch of a moment as ISO 8601 and RFC 3339 have it: with or without hyphens and
+    colons, a blank or either case of `t` between date and time, seconds with any fraction, or none, `Z`, an
+    offset, or none, which is UTC; a date alone is its first moment. What is below a nanosecond is cut off.
+    Raises ValueError for anything else."""
     if usual := _USUAL.fullmatch(text):  # as nearly all are: a page of a listing has a thousand
         return (_minute(usual[1]) + int(usual[2])) * SECOND + _fraction(usual[3])
     match = _ISO_8601.fullmatch(text.strip())
