@@ -1,4 +1,6 @@
-"""What a release's files and folders are to have beside one mode each: other modes by path, and an ACL."""
+"""Which mode and ACL each file and folder of a release is to have, by `permissions` of the configuration: one
+mode each for files and folders, other modes by path, and an ACL. Pure; `target.modes` sets what stands here,
+audit and repair compare with it."""
 
 from __future__ import annotations
 
@@ -18,7 +20,8 @@ FILE_BITS, DIR_BITS = 0o775, 0o2775
 
 
 class Rule(Protocol):
-    """As `settings.ModeRule` and the seal have it."""
+    """A mode by path, as `settings.ModeRule` and the seal have it: `match` is a pattern of gitignore; `file`
+    and `dir` are modes, None: the rule says nothing of them."""
 
     @property
     def match(self) -> str: ...
@@ -52,7 +55,8 @@ class AccessRules:
     """
 
     def __init__(self, modes: Sequence[Rule] = (), named: Sequence[NamedEntry] = ()) -> None:
-        """`named` have numbers. Raises ConfigError for a pattern that gitignore does not know."""
+        """`named`: entries of users and groups, by uid and gid, not by name. Raises ConfigError for a pattern
+        that gitignore does not know."""
         self._given = tuple(modes)
         self._named = tuple(named)
         self._rules = [(rule, _patterns(rule.match)) for rule in reversed(modes)]
@@ -80,7 +84,7 @@ class AccessRules:
         return tuple(map(str, self._named))
 
     def file(self, path: str, mode: int) -> Access:
-        """Of a file, by its path below `data`."""
+        """What a file is to have, by its path below `data`; `mode` where no rule names one."""
         for rule, pattern in self._rules:
             if rule.file is not None and pattern.match(path):
                 mode = rule.file
@@ -88,7 +92,7 @@ class AccessRules:
         return self._access(mode & FILE_BITS, folder=False)
 
     def folder(self, path: str, mode: int) -> Access:
-        """Of a folder, by its path below `data`; "" and "." are `data` itself, which no pattern matches."""
+        """What a folder is to have, as of `file`; "" and "." are `data` itself, which no pattern matches."""
         if path not in ("", "."):
             for rule, pattern in self._rules:
                 if rule.dir is not None and pattern.match(f"{path}/"):
@@ -112,7 +116,8 @@ NO_RULES = AccessRules()
 
 
 def sealed_rules(published: SealedPermissions) -> AccessRules:
-    """Those that a release was published with. Raises ValueError for an entry that is none."""
+    """The rules that a release was published with, by its seal. Raises ValueError for an ACL entry that is
+    none, ConfigError as `AccessRules`."""
     return AccessRules(published.modes, [posix_acl.parse(text) for text in published.acl])
 
 

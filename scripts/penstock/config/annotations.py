@@ -5,8 +5,8 @@ configuration says of it.
 
 An annotation has one `ValueKind`, or none where the type says it: `bool`, or a class whose fields are the
 keys below. `null` may be written where the type has None. `config.keys` reads the annotations,
-`config.validation` judges values by them, `config.serialization` converts values. Every process with settings
-imports this module: it stores what it is given, and does no more.
+`config.validation` judges values by them, `config.serialization` converts values. Pure. Every process with
+settings imports this module: it stores what it is given, and does no more.
 """
 
 from __future__ import annotations
@@ -45,11 +45,13 @@ class ValueKind:
         self.expect = expect
 
     def allows(self, _: object, /) -> bool:
+        """Whether this value of one of `types` may be written."""
         return True
 
 
 class Text(ValueKind):
-    """Text of so many characters that a pattern is found in; with `number` also a whole number, 0 or more."""
+    """Text of `shortest` to `longest` characters (None: any number) in which `pattern` is found
+    (`re.search`); with `number` also a whole number, 0 or more."""
 
     def __init__(
         self,
@@ -73,7 +75,7 @@ class Text(ValueKind):
 
 
 class Number(ValueKind):
-    """A whole number, or one of some words."""
+    """A whole number from `least` to `most` (None: no bound), or one of `words`."""
 
     def __init__(self, expect: str, least: int, most: int | None = None, words: tuple[str, ...] = ()) -> None:
         super().__init__(expect)

@@ -1,4 +1,5 @@
-"""The part of a run's identity that the configuration decides.
+"""The part of a run's identity that the configuration decides. Pure; list makes the run's id of it and of the
+listing's digest.
 
 A run is the same wherever it is run from and however it is copied: the sections `target`, `cluster` and
 `engine` never decide. Of the others each key says in `config.settings` how it stands to the identity:

@@ -1,4 +1,5 @@
-"""The YAML file that a dataset's `describe` names: what catalogues are shown of the dataset."""
+"""The YAML file that a dataset's `describe` names: what catalogues are shown of the dataset. Read wherever a
+configuration is loaded; nothing else is touched."""
 
 from __future__ import annotations
 

@@ -9,7 +9,7 @@
 | no         | not set, or empty  | no            | there       | config.yaml                 |
 | no         | not set, or empty  | no            | no          | none; an error, by `required` |
 
-The two names are looked for in the working directory alone.
+The two names are looked for in the working directory alone. Files are looked for, and not read.
 """
 
 from __future__ import annotations
@@ -20,7 +20,9 @@ from pathlib import Path
 from penstock.core.errors import ConfigError
 
 VARIABLE = "PENSTOCK_CONFIG"
+"""Environment variable: the path of a configuration."""
 NAMES = ("penstock.yaml", "config.yaml")
+"""Names of a configuration in the working directory, the first that is there counts."""
 SITE = Path("/etc/penstock/site.yaml")
 """The site's file (`config.site`), which is read before the configuration."""
 
@@ -37,8 +39,8 @@ def chosen(given: Path | None = None) -> Path | None:
 
 
 def required(given: Path | None = None) -> Path:
-    """The same for a command that needs one. Raises ConfigError where there is none, and where
-    `PENSTOCK_CONFIG` names no file; what `--config` names is left to who reads it."""
+    """As `chosen`, for a command that needs a configuration. Raises ConfigError where there is none, and
+    where `PENSTOCK_CONFIG` names no file; whether `--config` names a file shows when it is read."""
     path = chosen(given)
     if path is None:
         raise ConfigError(

@@ -1,5 +1,6 @@
 """Settings that no configuration sets: fields of `config.settings` that are marked `Fixed`. Tests need other
-values of some of them, such as shards of ten files, and set these by an environment variable."""
+values of some of them, such as shards of ten files, and set these by an environment variable. Reads that
+variable alone; the loader calls it for each configuration."""
 
 from __future__ import annotations
 

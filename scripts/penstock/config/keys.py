@@ -1,4 +1,5 @@
-"""The keys that a configuration may have, as the annotations of the settings declare them."""
+"""The keys that a configuration may have, as the annotations of the settings declare them. Pure; for the
+checks of a configuration (`config.validation`), and for its page and schema, which are generated."""
 
 from __future__ import annotations
 
@@ -50,7 +51,8 @@ class Key(NamedTuple):
 
     @property
     def text(self) -> str:
-        """What the page says of it: what its annotation does, or else its class."""
+        """What the page about the configuration says of the key: the text of its annotation, or else of its
+        class."""
         if self.about is not None:
             return self.about.text
         return " ".join((self.below.__doc__ or "").split()) if self.below is not None else ""
@@ -58,7 +60,8 @@ class Key(NamedTuple):
 
 @cache
 def keys_of(settings_class: type) -> Mapping[str, Key]:
-    """The keys of a mapping, which are the fields of a class, in their order."""
+    """The keys of a mapping, which are the fields of a class, in their order; fields without an annotation of
+    `config.annotations`, and those marked FIXED, are no keys."""
     keys: dict[str, Key] = {}
     for name, hint in settings_class.__annotations__.items():
         marks = _taken_apart(hint)[1]

@@ -1,4 +1,4 @@
-"""The text of a new configuration, which `penstock init` writes, with comments."""
+"""The text of a new configuration with comments. Pure: `penstock init` writes it."""
 
 from __future__ import annotations
 
@@ -24,6 +24,7 @@ WITHOUT_GROUP = "    # permissions: {group: NAME}            # whose members rea
 LONGEST = 64
 """Characters of a dataset's name."""
 WITHOUT_NAME = "data"
+"""The dataset's name where the source has none that could be used."""
 _PLAIN = re.compile(r"(?:[a-z][a-z0-9+.-]*://)?[A-Za-z0-9/._+@=-]+(?::[0-9]+(?:/[A-Za-z0-9/._+@=-]*)?)?")
 _COMMENTS_FROM = 42
 """The column of comments, where the line is not longer."""

@@ -1,4 +1,5 @@
-"""Values that go before those of a configuration file: Snakemake's `--config`.
+"""Values that go before those of a configuration file: Snakemake's `--config`. Pure; the workflow calls it,
+by `config.loader.compose`.
 
 Mappings are merged; anything else takes the place of what the file has. The result is a document of its own,
 checked as every configuration is, whose text the steps read as a file.
@@ -17,20 +18,20 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
 LAID_OVER = 0
-"""The line of what stands in no file."""
+"""In place of a line number: of values that `--config` gave."""
 
 
 class Values(NamedTuple):
-    """By the configuration's sections; and by its key path what is wrong with a value that can be read in
-    different ways."""
+    """Values by the section of the configuration. `unclear`: by key path, why a value could be read in
+    different ways; it stands as text."""
 
     sections: Mapping[str, object]
     unclear: Mapping[KeyPath, str]
 
 
 def parse(words: Iterable[tuple[str, str]]) -> Values:
-    """Of sections with the text of each, read as strictly as the file. Raises StrictYamlError, which names
-    the section."""
+    """The values of (section, text in YAML) pairs, read as strictly as the file. Raises StrictYamlError,
+    which names the section."""
     sections: dict[str, object] = {}
     unclear: dict[KeyPath, str] = {}
     for key, text in words:
@@ -55,7 +56,7 @@ def laid_over(document: YamlDocument, sections: Mapping[str, object], heading: s
 
 
 def merged(below: object, above: object) -> object:
-    """Two values, of which the second goes before the first."""
+    """`above` laid over `below`, as in `laid_over`."""
     return _merged(below, above, (), {})
 
 

@@ -1,4 +1,5 @@
-"""A configuration that another program read: a mapping in place of a file's text.
+"""A configuration that another program read: a mapping in place of a file's text. Pure; for the workflow as a
+module of another workflow, whose Snakemake has read the YAML (`workflow.module_configuration`).
 
 That reading may have lost what was written: YAML 1.1 makes 8 of `010`, 5400 of `1:30:00`, a date of
 `2026-11-27`, and of a key that stands twice it keeps the last one. So what is no plain value is refused, and
@@ -22,11 +23,11 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
 UNWRITTEN = -1
-"""The line of what is known as values alone."""
+"""In place of a line number: of values whose text is not known."""
 
 
 class ConfigText(NamedTuple):
-    """What a value may have been read from."""
+    """A text that a value may have been read from; `name` is the file's, for messages."""
 
     name: str
     text: str
@@ -35,7 +36,8 @@ class ConfigText(NamedTuple):
 def document(
     values: Mapping[object, object], texts: Iterable[ConfigText]
 ) -> tuple[YamlDocument, Mapping[KeyPath, str]]:
-    """The values as a document without lines and text, and what is wrong with some of them, by key path."""
+    """The values as a document without lines and text, and, by key path, what is wrong with those that are
+    no plain values or were not read as they are written in one of `texts`. Raises nothing."""
     unclear: dict[KeyPath, str] = {}
     made = YamlDocument(_plain(values, (), unclear), {(): UNWRITTEN})
     for read in texts:

@@ -1,4 +1,5 @@
-"""gitignore's patterns, as the configuration has them: which of them match a key or a path."""
+"""gitignore's patterns, as the configuration has them: which of them match a key of a source or a path of a
+release. Pure; `pathspec` judges."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Sizes, rates, durations and modes as people write them, read strictly.
+"""Sizes, rates, durations and modes as people write them, read strictly. Pure.
 
 Every unit is written out: `256MiB`, `20Gbit/s`, `30min`, `"0440"`. A bare number is refused
 (except 0), since bytes, blocks and seconds look alike. All functions raise ValueError with a

@@ -1,5 +1,5 @@
 """Keys that configurations had before 1.0, and what stands in their place: a configuration that still has one
-is refused by a message that says so. A row may go with 1.1."""
+is refused by a message that says so (`config.validation`). Pure. A row may go with 1.1."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
 """The configuration that a run froze when it was listed. Its steps obey that one, whatever the configuration
-file says by then."""
+file says by then. Pure: list writes it into `run.json`, and `dataset.run` reads that file."""
 
 from __future__ import annotations
 

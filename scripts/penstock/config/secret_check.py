@@ -1,7 +1,8 @@
 """No secret in the configuration: keys and URLs that would carry one are refused unseen.
 
-The configuration is copied into logs, run folders and reports, so it holds references only: a
-vendor's profile, or a file of mode 0600. The messages never repeat a value.
+The configuration is copied into logs, run folders and reports, so it holds references only: a vendor's
+profile, or a file of mode 0600. The messages never repeat a value. Pure; the loader calls it for each
+configuration, `penstock init` for what is typed there.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""A mapping of the parsed configuration, and its place in the file.
+"""A mapping of the parsed configuration, and its place in the file. Pure; for checks that compare keys.
 
 A key that is missing, or whose value has another type than the caller asks for, is read as empty:
 `config.validation` reports what is wrong with it.
@@ -25,6 +25,7 @@ class Section:
         return key in self.values
 
     def text(self, key: str) -> str:
+        """The text under this key; "" where there is none."""
         found = self.values.get(key)
         return found if isinstance(found, str) else ""
 

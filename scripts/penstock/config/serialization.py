@@ -1,5 +1,5 @@
 """The typed settings from plain mappings and back: one way for the YAML file and for the configuration that
-a run froze as JSON.
+a run froze as JSON. Pure.
 
 A dataclass says by its annotations how each of its fields is read. Settings hold references to secrets, never
 secrets, and everything that depends on the working directory has been resolved before they are written.

@@ -55,6 +55,8 @@ Accounts = Annotated[
 ]
 
 LONGEST_PIN = 14 * 86400.0
+"""Seconds that a reader's pin (its file that keeps a release from removal) holds, or longer where `gc.grace`
+is."""
 MIB = 1 << 20
 GIB = 1 << 30
 TIB = 1 << 40
@@ -679,9 +681,15 @@ class JobOptions(Settings):
 
     @property
     def whole_nodes(self) -> bool:
-        """Whether the job asks for --exclusive, of options that the cluster has settled. core_spec | cpus |
-        --exclusive a number | any | left out: core-spec takes whole nodes itself none | given | no none |
-        null | yes: an element gets what the node has, and not one CPU"""
+        """Whether the job asks for --exclusive, of options that the cluster has settled. Raises as
+        `spec_cores`.
+
+        | core_spec | cpus  | --exclusive                                               |
+        |-----------|-------|-----------------------------------------------------------|
+        | a number  | any   | left out: core-spec takes whole nodes itself              |
+        | none      | given | no                                                        |
+        | none      | null  | yes: an element gets what the node has, and not one CPU   |
+        """
         return self.spec_cores is None and self.cpus is None
 
     @property
@@ -764,6 +772,7 @@ class ClusterConfig(Settings):
     """For every step."""
 
     def of(self, step: str) -> JobOptions:
+        """The job options of this step: its own, else those of all steps."""
         return self.steps.get(step, self.options)
 
 

@@ -1,4 +1,6 @@
-"""The administrator's word on a machine: `/etc/penstock/site.yaml`, which a configuration may only tighten.
+"""The site's file, the administrator's bounds for all configurations on a machine: `/etc/penstock/site.yaml`.
+A configuration may only tighten them. Reads that file, its folder's owner and mode, and links in the target's
+root; writes nothing.
 
 It is read before the configuration, wherever one is read. It counts as it lies there: no option, no
 environment variable and no key of a configuration names another one. Where there is none, nothing is
@@ -32,6 +34,7 @@ if TYPE_CHECKING:
 
 FILE = file_choice.SITE
 OTHERS = stat.S_IWGRP | stat.S_IWOTH
+"""Bits of a mode by which others than the owner may write."""
 
 
 @dataclass(frozen=True)
@@ -48,9 +51,9 @@ class Site:
 
 
 def stored(path: Path | None = None) -> YamlDocument | None:
-    """What the site's file holds, or a draft of it at another path; None where there is none. Raises
-    ConfigError for one that cannot be read, such as a link that leads nowhere, and for the site's own where
-    others than root may have written it: nothing runs by guesswork about it."""
+    """What the site's file holds, or a draft of it at `path`; None where there is no such file. Raises
+    ConfigError for one that cannot be read, such as a link that leads nowhere, and for the site's file itself
+    where others than root may have written it. Then no command runs, since its bounds are not known."""
     path = path or FILE
     try:
         # A FIFO is opened without waiting for its writer.
@@ -69,7 +72,7 @@ def stored(path: Path | None = None) -> YamlDocument | None:
 
 
 def site_of(document: YamlDocument, readers: Readers, path: Path | None = None) -> Site:
-    """What the file says. Raises ConfigError."""
+    """What the document of the file says, typed. Raises ConfigError, which names each line that is wrong."""
     path, value = path or FILE, {} if document.value is None else document.value
     if found := [*_without_folder(Section(value).at("bandwidth")), *validation.problems(value, SITE)]:
         raise _wrong(path, validation.in_lines(found, document))

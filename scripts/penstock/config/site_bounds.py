@@ -1,4 +1,5 @@
-"""What `/etc/penstock/site.yaml` may say, typed; `config.site` reads and applies it."""
+"""What the site's file may say (`/etc/penstock/site.yaml`, the administrator's bounds for configurations),
+typed. Pure; `config.site` reads and applies it."""
 
 # Annotations are read at run time, as those of `settings`: no `from __future__ import annotations`.
 from dataclasses import dataclass

@@ -1,4 +1,5 @@
-"""Which kind of source a URL means."""
+"""Which kind of source a URL means: by its scheme alone. Pure, but that a message expands the environment's
+variables."""
 
 from __future__ import annotations
 

@@ -1,4 +1,5 @@
-"""The options of each source: what its kind knows, and nothing else. What fsspec opens takes any.
+"""The options of each source: what its kind knows, and nothing else. A source that fsspec opens takes any.
+Pure; the loader checks and merges them here.
 
 A dataset's own `storage_options` go for all its sources, each of which takes what its kind knows of them, and
 one that fsspec opens what no other kind there knows; what none of them takes is a mistake. A source's own go
@@ -27,7 +28,7 @@ OF_ONE_SOURCE = ("inventory", "list_from", "archived", "times")
 
 
 def problems(root: Section) -> list[Problem]:
-    """Unknown keys and wrong types, of whatever has the structure that it should have."""
+    """Options that are unknown or of a wrong type; sections that are no mappings are passed over."""
     return [problem for _, dataset in root.at("datasets").each() for problem in _of_dataset(dataset)]
 
 
@@ -41,8 +42,8 @@ def sources(dataset: Section) -> list[Section]:
 
 
 def merged(dataset: Section) -> Iterator[Mapping[str, object]]:
-    """The options of each source in turn: the dataset's that it takes, and its own. A key without a value is
-    one that was not given."""
+    """The options of each source, in the order of `sources`: those of the dataset that it takes, and its own,
+    which go before. A key without a value (`null`) is left out."""
     common, kinds = dataset.at(_COMMON).values, _kinds(dataset)
     for source, of in zip(sources(dataset), kinds, strict=True):
         taken = {key: value for key, value in common.items() if _takes(of, key, kinds)}
@@ -90,5 +91,5 @@ def _kinds(dataset: Section) -> list[str]:
 
 
 def known(of: str) -> Collection[str]:
-    """The options of a kind of source: not of "", which is what fsspec opens."""
+    """The names of the options of a kind of source. KeyError for "", which is what fsspec opens."""
     return keys_of(OF_KIND[of])

@@ -2,7 +2,7 @@
 
 Snakemake reads the same file by YAML 1.1, people think in YAML 1.2. So beside doubled keys,
 aliases, tags and oversized files, plain scalars are refused on which the two differ (`no`,
-`0440`, `1:30`, `2024-01-01`).
+`0440`, `1:30`, `2024-01-01`). Reads the file that it is given; touches nothing else.
 """
 
 from __future__ import annotations
@@ -16,8 +16,11 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 MAX_BYTES = 1 << 20
+"""Of a file."""
 MAX_DEPTH = 16
+"""Levels of mappings and lists."""
 MAX_NODES = 50_000
+"""Keys and values of a document: far more than a configuration has."""
 
 _TRUE_FALSE = {"true": True, "false": False}
 _NULLS = {"", "~", "null"}
@@ -64,6 +67,7 @@ _REFUSALS = (
 is that where the part began, and the words. The first row that fits counts."""
 
 KeyPath = tuple[str | int, ...]
+"""The keys, and places in lists from 0, that lead to a value; () is the whole document."""
 
 
 class StrictYamlError(ValueError):
@@ -81,10 +85,10 @@ class YamlDocument:
         self.value = value
         self.lines = lines
         self.content = b""
-        """Of the file that it was read from."""
+        """The bytes of the file that it was read from; b"" of none."""
 
     def line(self, path: KeyPath) -> int:
-        """The line of a key, or of its nearest parent that has one."""
+        """The line, from 1, of a key, or of its nearest parent that has one."""
         while path and path not in self.lines:
             path = path[:-1]
         return self.lines.get(path, 1)

@@ -1,6 +1,8 @@
 """What is wrong with a parsed configuration, in sentences: every problem at once.
 
-Values are judged by the annotations of the settings (`config.keys`), each with its key path.
+Values are judged by the annotations of the settings (`config.keys`), each with its key path. Pure; the
+loader, the site's file and descriptions of datasets are checked by it. What one key says of another is judged
+in `config.semantic_checks`.
 """
 
 from __future__ import annotations
