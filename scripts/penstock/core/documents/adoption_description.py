@@ -1,4 +1,5 @@
-"""`adoptions/<id>/adoption.json`: which tree is compared with which listing of a dataset's source."""
+"""`adoptions/<id>/adoption.json`: which tree is compared with which listing of a dataset's source. Pure;
+`penstock adopt` writes it when a comparison begins, and reads it to go on."""
 
 # Annotations are read at run time (`typed_json`): no `from __future__ import annotations`.
 
@@ -13,7 +14,7 @@ class Adoption(NamedTuple):
     """One tree beside one listing."""
 
     id: str
-    """16 hex: of the tree, the listing and what decides how rows are cut."""
+    """16 hex digits of a hash: of the tree, the listing and what decides how rows are cut."""
     dataset: str
     tree: str
     """The absolute path of its top folder, without links."""
@@ -38,6 +39,7 @@ class Adoption(NamedTuple):
     """Bytes of tiered files of the tree that may be fetched back to be read, of all elements together."""
 
     def layout(self, layout: DatasetLayout) -> RunLayout:
+        """The paths of the comparison's state, which has the shape of a run's."""
         return RunLayout(layout.adoptions / self.id)
 
 

@@ -1,4 +1,5 @@
-"""One line of `arrays.jsonl`: what a controller was about to do with a job array, or did."""
+"""One line of `arrays.jsonl`: what a controller (the process that submits the job arrays of a run) was about
+to do with an array, or did. Pure; `dataset.submission_log` reads and writes the file."""
 
 # Annotations are read at run time (`typed_json`): no `from __future__ import annotations`.
 from collections.abc import Mapping, Sequence
@@ -60,7 +61,7 @@ class ArrayLine(NamedTuple):
 
     @property
     def numbers(self) -> list[int]:
-        """The elements as the cluster numbers them."""
+        """The elements (indices of the array) as the cluster numbers them."""
         return [index - self.base for index in self.indices]
 
 

@@ -1,4 +1,5 @@
-"""`audits/<id>/audit.json`: what an audit reads of which release, and why."""
+"""`audits/<id>/audit.json`: what an audit reads of which release, and why. Pure; an audit writes it when it
+begins; the audit that goes on, its elements and repair read it."""
 
 # Annotations are read at run time (`typed_json`): no `from __future__ import annotations`.
 
@@ -30,6 +31,7 @@ class Audit(NamedTuple):
     """Whether it is the look of `gate --mend`, which is never continued."""
 
     def layout(self, layout: DatasetLayout) -> RunLayout:
+        """The paths of the audit's state, which has the shape of a run's."""
         return RunLayout(layout.audits / self.id)
 
 

@@ -1,4 +1,5 @@
-"""JSON that another account may have written, as values of bounded memory and depth."""
+"""JSON that another account may have written, as values of bounded memory and depth. Pure; whatever reads
+JSON from the target takes it."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
 """What `penstock releases`, `show` and `history` print with `--json`, and what their tables are made of.
 
-A key once here keeps its meaning (docs/releases.md). Times are UTC, ISO 8601, ages are seconds, sizes are
-bytes. Keys of which nothing is known are null, or empty.
+Pure; `look` fills it. A key once here keeps its meaning (docs/releases.md). Times are UTC, ISO 8601, ages are
+seconds, sizes are bytes. Keys of which nothing is known are null, or empty.
 """
 
 # Annotations are read at run time (`typed_json`): no `from __future__ import annotations`.
@@ -89,12 +89,16 @@ class DatasetRow(TypedDict):
 
 
 class GradeAmount(TypedDict):
+    """How many files, and bytes, have a grade."""
+
     grade: str
     files: int
     bytes: int
 
 
 class ShownManifest(TypedDict):
+    """One manifest beside a release's data."""
+
     name: str
     bytes: int | None
     """As it lies there now; null where it is missing or cannot be read."""
@@ -172,6 +176,8 @@ class DiffRow(NamedTuple):
 
 
 class DiffCount(NamedTuple):
+    """Files of one kind of difference."""
+
     files: int = 0
     bytes: int = 0
     """As they are in the latter; of removed files as they were."""

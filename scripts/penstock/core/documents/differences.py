@@ -1,4 +1,5 @@
 """What differs between a tree that penstock did not write and its source, as people know it from `diff`.
+Pure; for `penstock adopt`.
 
 | mark | kind     | means                                                                          |
 |------|----------|--------------------------------------------------------------------------------|
@@ -67,7 +68,7 @@ but the size."""
 
 
 class Difference(NamedTuple):
-    """One of them: a line of `differences.jsonl`, and a part of a comparison's result."""
+    """One difference: a line of `differences.jsonl`, and a part of a comparison's result."""
 
     kind: str
     path: str
@@ -88,7 +89,7 @@ class Difference(NamedTuple):
 
 
 def from_json(line: bytes) -> Difference:
-    """Of a line of `differences.jsonl`. Raises ValueError for any other."""
+    """The difference in a line of `differences.jsonl`. Raises ValueError for any other."""
     difference = typed_json.read(Difference, typed_json.loads(line))
     if difference.kind not in MARKS:
         raise ValueError(f"{in_quotes(difference.kind)} is no kind of difference")

@@ -1,5 +1,6 @@
 """What `penstock du` prints with `--json`, a line a dataset (docs/releases.md). Bytes are allocated ones
-(`st_blocks`), files are inodes that are no folders; each inode is counted once in each sum."""
+(`st_blocks`), files are inodes that are no folders; each inode is counted once in each sum. Pure;
+`look.dataset_use` fills it."""
 
 from __future__ import annotations
 

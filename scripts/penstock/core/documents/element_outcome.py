@@ -1,4 +1,5 @@
-"""`outcomes/<step>/<index>.json`: why an element ended without a receipt."""
+"""`outcomes/<step>/<index>.json`: why an element (the process that does one shard of a step) ended without a
+receipt. Pure; `dataset.outcomes` reads and writes the file."""
 
 # Annotations are read at run time (`typed_json`): no `from __future__ import annotations`.
 from collections.abc import Sequence

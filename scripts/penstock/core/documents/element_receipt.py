@@ -1,4 +1,5 @@
-"""`receipts/<step>/<index>.json`: that an element did all of its shard, and how."""
+"""`receipts/<step>/<index>.json`: that an element (the process that does one shard of a step) did all of it,
+and how. Pure; `dataset.receipts` reads and writes the file."""
 
 # Annotations are read at run time (`typed_json`): no `from __future__ import annotations`.
 from collections.abc import Mapping, Sequence

@@ -1,4 +1,5 @@
-"""What an element used: part of its receipt, and of its progress file while it runs.
+"""What an element (the process that does one shard of a step) used: part of its receipt, and of its progress
+file while it runs. Pure; `host.resource_usage` measures it.
 
 Each attempt reads what the attempt before it left in the progress file, also one that was killed, and goes on
 adding: so the figures of the last attempt stand for all of them. What an attempt used after its last line of
@@ -59,7 +60,8 @@ NOT_MEASURED = ElementUsage()
 
 
 def after(before: ElementUsage | None, array: str) -> EarlierUsage:
-    """What an attempt that begins now, in this array, finds that earlier ones used.
+    """What earlier attempts used, for an attempt that begins now in this array. `before`: what the last of
+    them left; None: there was none.
 
     >>> first = ElementUsage(array="7", seconds=10.0, cpus=4, memory_peak=5)
     >>> second = ElementUsage(array="7", seconds=1.0, cpus=2, earlier=after(first, "7"))

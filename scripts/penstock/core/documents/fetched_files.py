@@ -1,4 +1,5 @@
-"""`repairs/<release>/fetched/<index>.json`: what an element of a repair did for each file of its shard."""
+"""`repairs/<release>/fetched/<index>.json`: what an element of a repair did for each file of its shard.
+Pure; the element writes it, the repair reads it when all elements have ended."""
 
 # Annotations are read at run time (`typed_json`): no `from __future__ import annotations`.
 from collections.abc import Sequence

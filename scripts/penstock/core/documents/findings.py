@@ -1,4 +1,5 @@
-"""What an audit found: one line a deviation, marked as people know it from `diff`.
+"""What an audit found: one line a deviation, marked as people know it from `diff`. Pure; audits write it,
+repair and reports read it.
 
 | mark | kind     | means                                                                     |
 |------|----------|---------------------------------------------------------------------------|
@@ -58,7 +59,7 @@ class Finding(NamedTuple):
 
 
 def from_json(line: bytes) -> Finding:
-    """Of a line of `findings.jsonl`. Raises ValueError for what is no finding."""
+    """The finding in a line of `findings.jsonl`. Raises ValueError for what is no finding."""
     finding = typed_json.read(Finding, typed_json.loads(line))
     if finding.kind not in MARKS:
         raise ValueError(f"{in_quotes(finding.kind)} is no kind of finding")

@@ -1,4 +1,5 @@
-"""What a node granted an element: a part of its receipt."""
+"""What a node granted an element (the process that does one shard): a part of its receipt. Pure;
+`host.cgroups` finds it out."""
 
 # Annotations are read at run time (`typed_json`): no `from __future__ import annotations`.
 from typing import NamedTuple

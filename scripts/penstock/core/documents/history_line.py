@@ -1,4 +1,5 @@
-"""A line of `history.jsonl`: an event that changed what readers see, or the files of a release."""
+"""A line of `history.jsonl`: an event that changed what readers see, or the files of a release. Pure;
+`dataset.history` reads and writes the file."""
 
 # Annotations are read at run time (`typed_json`): no `from __future__ import annotations`.
 from collections.abc import Sequence
@@ -115,6 +116,8 @@ class CtimeInterval(HistoryLine):
 
 
 class RepairCounts(NamedTuple):
+    """Numbers of files, also where `Repair` names the first ones alone."""
+
     repaired: int = 0
     unrepairable: int = 0
 

@@ -1,4 +1,5 @@
-"""`listing/<listing>/<number>.json`: a stretch of a listing that was broken off, whose rows lie beside it."""
+"""`listing/<listing>/<number>.json`: a stretch of a listing that was broken off, whose rows lie beside it.
+Pure; `listing.resumption` writes it, and goes on from it when the source is listed again."""
 
 # Annotations are read at run time (`typed_json`): no `from __future__ import annotations`.
 
@@ -19,10 +20,12 @@ class ListingSegment(NamedTuple):
 
     @property
     def begin(self) -> bytes:
+        """`after` as bytes."""
         return bytes.fromhex(self.after)
 
     @property
     def end(self) -> bytes:
+        """`upto` as bytes."""
         return bytes.fromhex(self.upto)
 
 

@@ -1,5 +1,6 @@
 """Small documents of a dataset, each a file of its own, which its class names first: what stands, what is to
-be done, what a person ordered."""
+be done, what a person ordered. Pure; modules of `dataset`, `target`, `jobs` and `keep` read and
+write the files."""
 
 # Annotations are read at run time (`typed_json`): no `from __future__ import annotations`.
 from collections.abc import Mapping, Sequence

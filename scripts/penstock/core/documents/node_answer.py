@@ -2,7 +2,7 @@
 sources.
 
 The probe's job writes it into the target's folder, and preflight removes it when it has read it; the result
-of preflight keeps it (`nodes`).
+of preflight keeps it (`nodes`). Here are its forms alone: pure.
 """
 
 # Annotations are read at run time (`typed_json`): no `from __future__ import annotations`.

@@ -1,5 +1,6 @@
 """What a node says of its cores in its answer to preflight's probe: the machine's shape, the cores that
-WEKA's containers hold, and what its own configuration files say of cpusets.
+WEKA's containers hold, and what its own configuration files say of cpusets. Pure; `doctor.preflight` fills it
+on the node, and the choice of cores for SLURM jobs reads it.
 """
 
 # Annotations are read at run time (`typed_json`): no `from __future__ import annotations`.

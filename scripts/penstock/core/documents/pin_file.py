@@ -1,4 +1,5 @@
-"""`pins/<name>`: a reader's word that it reads a release."""
+"""`pins/<name>`: a reader's word that it reads a release, so that the release is not removed. Pure;
+`dataset.pins` reads and writes the files."""
 
 # Annotations are read at run time (`typed_json`): no `from __future__ import annotations`.
 
@@ -34,8 +35,8 @@ PIN = Document(PinFile, "a pin")
 
 
 def from_json(raw: object) -> PinFile:
-    """Of a posting's value; of a newer format what each format says: `release` and `at`. Raises ValueError
-    for what is none."""
+    """The pin of a file's parsed JSON; of a newer format what each format says: `release` and `at`. Raises
+    ValueError for what is no pin."""
     if not isinstance(raw, dict) or not isinstance(raw.get("format"), int):
         raise ValueError("it is no pin")
     if newer(raw):

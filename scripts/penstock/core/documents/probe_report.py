@@ -1,4 +1,5 @@
-"""`runs/<run>/probe.json`: what the target's file system did when plan tried it (`fs.probe`).
+"""`runs/<run>/probe.json`: what the target's file system did when plan tried it (`fs.probe`). Pure; plan
+writes it, copy and later steps read it.
 
 | answer      | means                                                                        |
 |-------------|------------------------------------------------------------------------------|

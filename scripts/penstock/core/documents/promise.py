@@ -1,4 +1,5 @@
-"""`<root>/.promises/<name>`: what a run will still write below this root (`jobs.ownership.promises`)."""
+"""`<root>/.promises/<name>`: what a run will still write below this root, posted so that plans of other runs
+there count that room as taken. Pure; `jobs.ownership.promises` reads and writes the files."""
 
 # Annotations are read at run time (`typed_json`): no `from __future__ import annotations`.
 from collections.abc import Mapping
@@ -9,7 +10,8 @@ from penstock.core.documents.typed_json import Document
 
 ASKED, WORKING, RESTING = "asked", "working", "resting"
 REMOVAL = "removal"
-"""The `run` of a promise by gc or remove: it has a part of the operations, and writes nothing."""
+"""The `run` of a promise by gc or remove: it has a part of the metadata operations that all runs below the
+root may make together, and writes nothing."""
 _REPAIR = "repair-"
 """A run's id is of hexadecimal digits."""
 

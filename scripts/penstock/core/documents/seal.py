@@ -1,7 +1,8 @@
 """The seal of a release, `release.json`: what was published, from where, and by which evidence.
 
-The seal's bytes have their digest in the dataset's history, so what is written of one `Seal` never changes.
-A seal is written once, before its release is revealed, and only read from then on.
+The seal's bytes have their digest in the dataset's history, so what is written of one `Seal` never changes. A
+seal is written once, before its release is revealed, and only read from then on. Pure: publish writes the
+file, `dataset.seals` reads it.
 """
 
 # Annotations are read at run time (`typed_json`): no `from __future__ import annotations`.
@@ -83,6 +84,8 @@ class SealedManifest(NamedTuple):
 
 
 class Amount(NamedTuple):
+    """Files, and their bytes."""
+
     files: int = 0
     bytes: int = 0
 
@@ -112,6 +115,7 @@ class SealedEvidence(NamedTuple):
 
     @property
     def weakest_storage(self) -> str:
+        """The weakest storage grade that any file has; "" where the seal names none."""
         return next((grade for grade in EVIDENCE_GRADES if grade in self.storage), "")
 
     def derived(self) -> Json:

@@ -1,4 +1,5 @@
-"""A line of `audits/<id>/skipped.jsonl`: a file that an audit did not open, since its data is not here."""
+"""A line of `audits/<id>/skipped.jsonl`: a file that an audit did not open, since its data is not here
+(in an archive, or on a lower tier). Pure; audits write and read the lines."""
 
 # Annotations are read at run time (`typed_json`): no `from __future__ import annotations`.
 from typing import NamedTuple
@@ -18,5 +19,5 @@ class SkippedFile(NamedTuple):
 
 
 def from_json(line: bytes) -> SkippedFile:
-    """Raises ValueError for what is no such line."""
+    """The file in a line of `skipped.jsonl`. Raises ValueError for what is no such line."""
     return typed_json.read(SkippedFile, typed_json.loads(line))

@@ -1,5 +1,5 @@
 """What the steps return: the JSON of `--receipt` and `--progress json`. Copy, permissions, verify and publish
-keep it in `receipts/<step>.json`, too, with the number of its format.
+keep it in `receipts/<step>.json`, too, with the number of its format (`dataset.receipts`). Pure.
 
 A key once here keeps its meaning. Times are seconds since the epoch, sizes are bytes.
 """
@@ -43,6 +43,8 @@ class StepReceipt(TypedDict):
 
 
 class CopyReceipt(StepReceipt, total=False):
+    """Of copy: all elements together; `linked` and `taken` count rows, `copied_bytes` bytes."""
+
     amended: int
     """Files of another version than the listed one."""
     gone: int
@@ -71,6 +73,8 @@ class ModesSet(TypedDict):
 
 
 class PermissionsReceipt(StepReceipt, total=False):
+    """Of permissions: what every file and folder has now, and how many were changed."""
+
     folders: int
     changed_files: int
     changed_folders: int
@@ -85,6 +89,8 @@ class PermissionsReceipt(StepReceipt, total=False):
 
 
 class VerifyReceipt(StepReceipt, total=False):
+    """Of verify: `grades` and `methods` count rows by how they were read back."""
+
     grades: Mapping[str, int]
     methods: Mapping[str, int]
     copied_again: Sequence[int]
@@ -96,6 +102,8 @@ class VerifyReceipt(StepReceipt, total=False):
 
 
 class PublishReceipt(StepReceipt, total=False):
+    """Of publish: the release as it was sealed, and where `current` leads."""
+
     giants: int
     seal: str
     """`sha256:<hex>` of the seal's bytes."""
@@ -111,6 +119,8 @@ class PublishReceipt(StepReceipt, total=False):
 
 
 class ListResult(TypedDict):
+    """Of list: the run that it made or met."""
+
     dataset: str
     run: str
     release: str
@@ -125,6 +135,8 @@ class ListResult(TypedDict):
 
 
 class PlanResult(TypedDict):
+    """Of plan."""
+
     dataset: str
     run: str
     release: str
@@ -146,6 +158,8 @@ class PlanResult(TypedDict):
 
 
 class PreflightResult(TypedDict):
+    """Of preflight."""
+
     dataset: str
     checked: Sequence[str]
     """What was found in order, and notes: a line each."""
@@ -166,6 +180,8 @@ class SkippedJson(TypedDict):
 
 
 class AuditResult(TypedDict):
+    """Of `penstock audit`."""
+
     dataset: str
     release: str
     audit: str
@@ -203,6 +219,8 @@ class AuditResult(TypedDict):
 
 
 class AmountJson(TypedDict):
+    """Files, and their bytes."""
+
     files: int
     bytes: int
 
@@ -264,6 +282,8 @@ class SealingResult(TypedDict):
 
 
 class OverruleResult(TypedDict):
+    """Of `penstock audit --overrule`."""
+
     dataset: str
     release: str
     status: str
@@ -299,6 +319,8 @@ class MendResult(TypedDict):
 
 
 class RepairResult(TypedDict):
+    """Of `penstock repair`."""
+
     dataset: str
     release: str
     audit: str
@@ -322,6 +344,8 @@ class RepairResult(TypedDict):
 
 
 class RollbackResult(TypedDict):
+    """Of `penstock rollback`."""
+
     dataset: str
     release: str
     """The release that `current` names now."""
@@ -385,6 +409,8 @@ class Frees(NamedTuple):
 
 
 class Collected(TypedDict):
+    """Of `penstock gc` and `remove`."""
+
     dataset: str
     dry_run: bool
     releases: Sequence[CollectedRelease]
@@ -501,6 +527,8 @@ class Preview(TypedDict, total=False):
 
 
 class DryRunResult(TypedDict):
+    """Of `penstock run --dry-run`."""
+
     datasets: Mapping[str, Preview]
 
 

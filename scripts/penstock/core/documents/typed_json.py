@@ -1,4 +1,5 @@
-"""JSON documents as named tuples, dataclasses and TypedDicts: a field's annotation says what is read.
+"""JSON documents as named tuples, dataclasses and TypedDicts: a field's annotation says what is read. Pure;
+the modules of this room declare their documents by it.
 
 | the field                                | what is read                                |
 |------------------------------------------|---------------------------------------------|
@@ -51,6 +52,7 @@ from penstock.core.format_versions import refuse_newer, refuse_unreleased
 T = TypeVar("T")
 ValueReader = Callable[[Any], Any]
 INLINE, LEFT_OUT = object(), object()
+"""Marks of annotations, by the second table above."""
 LARGEST = 1 << 63
 """Numbers lie below it: what is counted, timed or measured here does, and tables hold no larger ones."""
 NOTHING: Mapping[Any, Any] = types.MappingProxyType({})
@@ -68,7 +70,7 @@ class Document(Generic[T]):
         self.kind, self.what, self.newest, self._check = kind, what, newest, check
 
     def to_json(self, document: T) -> dict[str, object]:
-        """What `from_json` reads."""
+        """The JSON object to write, with its format's number; `from_json` reads it."""
         return {**plain(document), "format": self.newest}
 
     def from_json(self, content: bytes, where: object) -> T:
@@ -77,7 +79,7 @@ class Document(Generic[T]):
         return self.from_value(loads(content), where)
 
     def from_value(self, raw: object, where: object) -> T:
-        """The same of JSON that is parsed already."""
+        """As `from_json`, of JSON that is parsed already."""
         document = read(self.kind, self.numbered(raw, where))
         if self._check is not None:
             self._check(document)

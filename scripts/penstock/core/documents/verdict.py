@@ -1,6 +1,6 @@
 """`audits/<release>.json`: what the last audits and repairs of a release said, and which findings stand.
 
-Times are UTC, ISO 8601. `dataset.verdicts` says when a finding falls.
+Times are UTC, ISO 8601. Pure; `dataset.verdicts` reads and writes the file, and says when a finding falls.
 """
 
 # Annotations are read at run time (`typed_json`): no `from __future__ import annotations`.
@@ -63,6 +63,9 @@ class ReadBack(NamedTuple):
 
 
 class LastRepair(NamedTuple):
+    """The result of the last repair; `audit` is the id of the audit by which it went, `repaired` counts
+    files."""
+
     at: str = ""
     audit: str = ""
     repaired: int = 0
@@ -81,6 +84,8 @@ class Overruling(NamedTuple):
 
 
 class Verdict(NamedTuple):
+    """The whole document, of one release."""
+
     dataset: str = ""
     release: str = ""
     seal: str = ""
