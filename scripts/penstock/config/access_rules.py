@@ -113,6 +113,7 @@ class AccessRules:
 
 
 NO_RULES = AccessRules()
+"""One mode for files and one for folders, as the caller gives them; no ACL."""
 
 
 def sealed_rules(published: SealedPermissions) -> AccessRules:

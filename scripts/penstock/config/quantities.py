@@ -39,6 +39,7 @@ READING_AGE_HELP = (
     "`all`, or one time with its unit, such as `linked: 30d`, without `within`, `sample` or `limit`"
 )
 MODE_HELP = 'an octal mode in quotes, such as "0440"'
+"""This and those above follow "must be" or "give" in messages: what may be written."""
 
 
 def size(value: object) -> int:

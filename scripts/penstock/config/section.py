@@ -1,4 +1,5 @@
-"""A mapping of the parsed configuration, and its place in the file. Pure; for checks that compare keys.
+"""A mapping of the parsed configuration, and its place in the file. Pure; for the loader, and for checks that
+compare keys.
 
 A key that is missing, or whose value has another type than the caller asks for, is read as empty:
 `config.validation` reports what is wrong with it.
@@ -15,7 +16,7 @@ if TYPE_CHECKING:
 
 
 class Section:
-    """`values` holds the mapping's keys, `path` is its key path."""
+    """`values` holds the mapping's keys and values, `path` is its key path."""
 
     def __init__(self, value: object, path: KeyPath = ()) -> None:
         self.values: dict[str, object] = value if isinstance(value, dict) else {}

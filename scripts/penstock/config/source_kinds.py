@@ -1,5 +1,5 @@
-"""Which kind of source a URL means: by its scheme alone. Pure, but that a message expands the environment's
-variables."""
+"""Which kind of source a URL means: by its scheme, and whether its options name fsspec. Pure, but that a
+message expands the environment's variables."""
 
 from __future__ import annotations
 

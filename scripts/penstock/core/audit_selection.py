@@ -46,6 +46,7 @@ class AuditSelection:
 
 
 WHOLE = AuditSelection()
+"""Every file."""
 
 
 def parse_fraction(text: str) -> float:

@@ -16,6 +16,7 @@ printable = text.printable
 UNKNOWN = "-"
 """What stands for a figure that is not known."""
 PREFIXES = ("B", "KiB", "MiB", "GiB", "TiB", "PiB", "EiB")
+"""Units of bytes, each 1024 times the one before."""
 _PLURAL, _SINGULAR = re.compile(r"^((?:\w+ )?\w+)s\b"), r"\1"
 
 

@@ -21,6 +21,7 @@ LONGEST = 7 * 86_400
 RAISES = 4
 """How often in a row an element's limit is raised while the element finishes nothing: one that hangs ends."""
 MINUTE = 60
+"""Seconds."""
 CLOCKS = 300.0
 """Seconds by which the clocks of two nodes may differ: munge refuses what is older (its TTL), so nodes that
 differ by more have no SLURM."""

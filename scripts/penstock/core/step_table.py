@@ -27,7 +27,7 @@ class Step(NamedTuple):
     """Elements of a job array do its work, one a shard."""
     copies: bool = False
     """Its elements copy files: they record each in a journal, change the target's metadata, within
-    `target.ops`, and count against the room that their run has posted as promised to it."""
+    `target.ops`, and beat for the promise of their run: the file that says how much it will still write."""
     fetches: bool = False
     """Its elements read the source, within `bandwidth`."""
     shares_rate: bool = False
@@ -122,6 +122,7 @@ TABLE = (
 
 BY_NAME = {step.name: step for step in TABLE}
 OF_RUN = tuple(step.name for step in TABLE if step.of_run)
+"""Names of steps, in the table's order; so are the tuples that follow."""
 SINGLE = tuple(step.name for step in TABLE if step.of_run and step.makes_change)
 """Called one at a time by `penstock step NAME`; the others are commands of their own."""
 AFTER_LIST = tuple(step.name for step in TABLE if step.after_list)

@@ -1,6 +1,6 @@
 """The mark of a run that adopts a tree: the run's staging is a tree that penstock did not write.
 
-`penstock adopt --seal` writes the mark. Plan and copy read it, and whatever removes stagings, since the tree
+`penstock adopt --seal` writes the mark. Plan and copy go by it, and whatever removes stagings, since the tree
 is not penstock's to remove. Touches one small file of the run (`core.documents.marks`), and looks up inodes.
 """
 

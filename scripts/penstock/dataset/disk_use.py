@@ -80,6 +80,7 @@ class Area:
         """Files, and bytes, also of what this area shares with others."""
 
     def add(self, owner: Owner, files: int, size: int) -> None:
+        """Add files with one name each, and their bytes."""
         self.files[owner] += files
         self.bytes[owner] += size
         self.all_files += files

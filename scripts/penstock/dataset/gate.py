@@ -1,10 +1,11 @@
 """The one judgement of a dataset: which release `current` names, and whether a job may read it. `gate`,
 `path`, `run`, `status`, `releases`, `show`, `rollback` and the report take it from here: they cannot differ.
 
-Reads only, as any account may, and fetches nothing from the source. Jobs wait for the answer, so its cost
-does not depend on the size of the release: a few small files are read, and at most `SAMPLED` names of data
-are looked up. The bytes of the data are checked by audits alone. The *seal* is `release.json`: counts and
-digests of a release, written when it was published.
+Reads only, as any account may; but where this account may, the folder of pins is touched, to read the file
+system's clock (`fs.clock`). Jobs wait for the answer, so its cost does not depend on the size of the release:
+a few small files are read, and at most `SAMPLED` names of data are looked up. The bytes of the data are
+checked by audits alone. The *seal* is `release.json`: counts and digests of a release, written when it was
+published.
 
 | looked at                                             | where it deviates                         |
 |-------------------------------------------------------|-------------------------------------------|
@@ -70,6 +71,7 @@ if TYPE_CHECKING:
 PUBLISHED, NOTHING, DAMAGED = "published", "nothing published", "damaged"
 HELD, FOREIGN, OLDER, NEWER = "held", "foreign", "older", "newer"
 UNREADABLE = "unreadable"
+"""This account may not read it, or the file system does not answer."""
 BAD = (HELD, DAMAGED, FOREIGN)
 """States in which a command that shows the dataset ends with 4, as `gate` does."""
 SAMPLED = 32

@@ -58,6 +58,7 @@ class Holder:
     """The name of the job's cluster: two clusters over one file system count their jobs alike."""
 
     def to_json(self) -> bytes:
+        """The bytes of a lock file; `parse` reads them."""
         return json.dumps(asdict(self), sort_keys=True).encode() + b"\n"
 
     def describe(self) -> str:

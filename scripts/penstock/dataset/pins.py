@@ -190,8 +190,9 @@ def strays(layout: DatasetLayout, known: Container[str], now: float) -> Iterator
 
 
 def ended(pin: ReleasePin, now: float, longest: float, scheduler: Callable[[str, str], bool | None]) -> str:
-    """Why the pin stands no more, "" while it does: by the table above. `scheduler(job, cluster)` says
-    whether the job has ended, None where it cannot."""
+    """Why the pin stands no more (keeps its release no longer), in words; "" while it stands: by the table
+    above. `now` is in seconds since the epoch, by the file system's clock; `longest` in seconds.
+    `scheduler(job, cluster)` says whether the job has ended, None where it cannot."""
     said = pin.said
     if now - pin.made > longest:
         return f"it is older than {longest / DAY:.0f} days"

@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from penstock.dataset.seals import Stored
 
 MISSING = "it is missing"
+"""What `problem` says where there is no signature."""
 
 
 def write(staging: Path, signing: SigningKeys) -> None:

@@ -129,8 +129,9 @@ def sparing(
 ) -> T:
     """What `work` returns. Where there is no space for what it writes, some of the reserve is given up and
     `work` is called again: it must be able to go on where it stopped. `keep`: files of the reserve that are
-    left. The reserve of another account's dataset is never given up. With `removal` both reserves are given
-    up, and filled at the end. Raises what `work` raises; a removal NoSpaceError once nothing is left."""
+    left. The reserve of another account's dataset is never given up. With `removal` both reserves may be
+    given up. At the end the reserves are filled, if some of them was given up or it is a removal. Raises what
+    `work` raises; a removal NoSpaceError once nothing is left."""
     folders = [layout.reserve, layout.dataset_reserve] if removal else [layout.dataset_reserve]
     given = False
     try:

@@ -32,6 +32,7 @@ if TYPE_CHECKING:
 
 READS, STAGES, DECIDES, ORDERED = "reads", "stages", "decides", "ordered"
 OF_OWNER = frozenset({STAGES, DECIDES})
+"""What the dataset's owner alone may do."""
 AS_ROOT = "PENSTOCK_AS_ROOT"
 """Environment variable: `1` is the option `--as-root`, for a command and all that it starts."""
 

@@ -16,8 +16,8 @@ killed process leaves it:
 | folder, no plain file, longer than    |                         |                                          |
 | `LONGEST`, or with other fields       |                         |                                          |
 
-It is for people: no decision depends on it, and where it cannot be written the step goes on without. Touched
-is that file alone.
+It is for people: no decision depends on it, and where it cannot be written the step goes on without. Writes
+that file alone; times of the dataset's folders move where the file system's clock is read (`fs.clock`).
 """
 
 from __future__ import annotations
