@@ -127,10 +127,10 @@ class Proof(NamedTuple):
         return cls(grade, checksum)
 
 
-def proof_text(claim: str, owed: Proof | None) -> str:
-    """How journals and plans spell the proof of a copied row: the claim that held (`Copied.source_proof`), or
-    with its grade the one that only verify can compare (`Copied.owed`)."""
-    return claim if owed is None else str(owed)
+def proof_text(checksum: str, owed: Proof | None) -> str:
+    """How journals and plans spell the proof of a copied row: the source checksum that held
+    (`Copied.source_proof`), or with its grade the one that only verify can compare (`Copied.owed`)."""
+    return checksum if owed is None else str(owed)
 
 
 def proof_of(text: str) -> tuple[str, Proof | None]:

@@ -91,8 +91,8 @@ class Expected(NamedTuple):
     in_parts: bool = False
     """The row was copied in parts, and `digest` is over these: its own digest is to be made, too."""
     owed: str = ""
-    """`str(Proof)` of a claim that copy could not compare, since it needs all bytes of the file in order:
-    verify does. "" where there is none. Of rows copied in parts."""
+    """`str(Proof)` of a source checksum that copy could not compare, since it needs all bytes of the file in
+    order: verify does. "" where there is none. Of rows copied in parts."""
 
 
 class RereadRow(NamedTuple):
