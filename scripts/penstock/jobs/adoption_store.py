@@ -7,6 +7,9 @@ by the code that runs those of copy and verify.
     survey/NNNNN/      what the elements saw of a shard's rows
     differences.jsonl, result.json: at the end; a comparison without result.json is not finished
 
+A comparison is what `penstock adopt` makes of a tree that penstock did not write and of a source. Adopt and
+its elements call this module, which reads and writes these files alone.
+
 The same tree and the same listing meet the same comparison again: rows of files that were not touched since,
 and were read within a week, are not read again.
 """
@@ -46,7 +49,7 @@ if TYPE_CHECKING:
 NEW = ".new-"
 """What the folder of a listing begins with that is still being made."""
 KEPT = 5
-"""Comparisons of a dataset that stay."""
+"""How many comparisons of a dataset stay, the newest; the one at work is counted."""
 
 
 def description(run: RunLayout) -> Path:
@@ -74,7 +77,7 @@ def identity(tree: Path, seen: os.stat_result, listing: str, plan: PlanConfig) -
 
 
 def describe(run: RunLayout, adoption: Adoption) -> None:
-    """Durable on return."""
+    """Write `adoption.json`, durable on return."""
     documents.write(ADOPTION, description(run), adoption)
 
 
@@ -85,8 +88,8 @@ def described(run: RunLayout) -> Adoption:
 
 
 def bring(theirs: RunLayout, spool: RunLayout) -> bool:
-    """Copy what a comparison saw that has ended elsewhere: its shards and survey. False where there is none
-    such."""
+    """Copy the shards, the survey, the plan and the result of a comparison that has ended, from its folder
+    `theirs` into `spool`. False, and nothing is copied, where it has not ended."""
     if not theirs.result.exists():
         return False
     for name in ("shards", "survey"):
@@ -98,7 +101,8 @@ def bring(theirs: RunLayout, spool: RunLayout) -> bool:
 
 
 def of_tree(adoption: Adoption, places: Iterable[Path]) -> Iterator[RunLayout]:
-    """Comparisons of the same tree that have a plan, ended or not, in these folders."""
+    """Comparisons of the same tree (by device and inode) that have a plan, ended or not, in these folders.
+    Raises FailedError for a damaged description."""
     for place in places:
         for name in sorted(os.listdir(place)) if place.is_dir() else ():
             run = RunLayout(place / name)
@@ -110,7 +114,7 @@ def of_tree(adoption: Adoption, places: Iterable[Path]) -> Iterator[RunLayout]:
 
 
 def of_result(result: AdoptionResult) -> RunLayout:
-    """Where a comparison lies that has ended."""
+    """The folder of the comparison that gave this result."""
     return RunLayout(Path(result["all_differences"]).parent)
 
 
@@ -199,6 +203,6 @@ def _touched(run: RunLayout) -> float:
 
 
 def too_old(seen_ns: int) -> bool:
-    """Whether a row that was read then has to be read again. One that was read later than now was dated by a
-    clock that is wrong."""
+    """Whether a row that was read at `seen_ns` (nanoseconds since the epoch) has to be read again: after a
+    week, or where that time lies in the future, as by a clock that is wrong."""
     return not -BOUND <= time.time() - seen_ns / 1e9 <= array_job.STALE

@@ -5,6 +5,9 @@ those of copy and verify:
 
     run.json, plan.json, shards/, receipts/, outcomes/, progress/, arrays.jsonl, logs/: as in a run
 
+The plans of audit, repair and adopt call `cut` and `describe`, which write below the job's folder alone, and
+start nothing; `jobs.array_runner` runs the elements afterwards.
+
 A new kind of job is a row of `core.step_table`; a call of `cut` with its rows, and one of `describe`; a row
 of `jobs.elements.element_work`, what an element does with a shard; in `core.layout` where its jobs' folders
 lie (for accounts that do not stage the dataset: `dataset.own_state`), in `dataset.submission_log` that arrays
@@ -34,7 +37,7 @@ if TYPE_CHECKING:
     from penstock.tables.tables import Form
 
 STALE = 7 * 86400
-"""Seconds after which what a job read or fetched is not used any more: it proves little by then."""
+"""Seconds (a week) after which what a job read or fetched is not used any more: it proves little by then."""
 
 
 def cut(
@@ -51,9 +54,10 @@ def cut(
     why: Sequence[str] = (),
     form: Form,
 ) -> PlanInfo:
-    """The plan of a job, which the caller writes down. `write` writes the rows, in order; the shards are
-    durable on return, and those of an attempt without a plan are removed first. `why`: sentences beside the
-    one that says why there are so many shards. Raises NoSpaceError."""
+    """Divide a job's rows into shards, balanced by the costs in `load`, and write them. Returns the job's
+    plan, which the caller writes down. `write` writes the rows, in order; the shards are durable on return,
+    and those of an attempt without a plan are removed first. `why`: sentences beside the one that says why
+    there are so many shards. Raises NoSpaceError."""
     from penstock.tables.shards import ShardsWriter
 
     limits = context.config.plan

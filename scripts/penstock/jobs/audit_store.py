@@ -8,6 +8,9 @@ code that runs those of copy and verify.
     shape.jsonl      what the tree's comparison found, gone when it ended
     findings.jsonl, result.json: at the end; an audit without result.json is open
 
+Audit, repair and retention call this module, and elements of an audit read `audit.json`. It reads and writes
+these files alone; a finding is one file of the release that is not as it was published.
+
 An open audit is continued by the next audit with the same choice, unless nothing was done on it for a week:
 what was read so long ago proves little today. The newest KEPT audits stay. A look of `gate --mend` is never
 continued, and goes when a later one ended well.
@@ -42,7 +45,7 @@ if TYPE_CHECKING:
 
 
 KEPT = 400
-"""Audits of a dataset that stay."""
+"""How many audits of a dataset stay, the newest."""
 _LASTING = frozenset({"audit.json", "result.json", "findings.jsonl", "skipped.jsonl"})
 
 
@@ -71,7 +74,7 @@ def kept(path: Path) -> Iterator[Finding]:
 
 
 def shape_here(run: RunLayout) -> Path:
-    """The findings of `shape`, without those of stubs."""
+    """The file of the findings of `shape`, without those of stubs (files whose data lies elsewhere)."""
     return run.folder / "shape-here.jsonl"
 
 
@@ -100,8 +103,9 @@ def begin(
     filesystem: str = "auto",
     look: bool = False,
 ) -> Audit:
-    """A new audit, durable. Its name begins with the time by the file system's clock: audits are read in the
-    order in which they began, whatever the hosts' clocks said."""
+    """Make the folder of a new audit, durably. `seal`: the digest of the release's seal; `recall`: bytes of
+    tiered files that may be fetched back to be read. Its name begins with the time by the file system's
+    clock: audits are read in the order in which they began, whatever the hosts' clocks said."""
     now = datetime.fromtimestamp(clock.now(layout.state), UTC)
     name = f"{now:%Y%m%dT%H%M%S.%fZ}-{release}-{secrets.token_hex(3)}"
     if choice.kind == "sample" and not choice.seed:

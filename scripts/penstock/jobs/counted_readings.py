@@ -1,5 +1,9 @@
-"""Audits of a release as readings of its files: what one read and found as published needs not be read back
-again for the next release (`verify.linked`)."""
+"""Audits of a release as readings of its files: a file that an audit read and found as published needs not be
+read back again for the next release (`verify.linked`).
+
+An element of verify asks it for the release that the run links files from. Reads seals and audits on the
+target; writes nothing.
+"""
 
 from __future__ import annotations
 
@@ -41,7 +45,8 @@ class CountedReadings:
 
 
 def of(layout: DatasetLayout, release: str) -> CountedReadings | None:
-    """Those of a release by its owner; None where none counts.
+    """The readings of a release that count; None where none does, or where its seal or its audits cannot be
+    read. Only audits by the dataset's owner are looked at.
 
     | the audit                                              | counts |
     |--------------------------------------------------------|--------|

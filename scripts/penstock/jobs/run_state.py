@@ -1,5 +1,8 @@
 """What the last run of a dataset is doing, or how it ended, as its owner can see it on the target.
 
+Status and the commands that report a run's end call it. It reads the lock, the run's files and the queues of
+clusters; only `note` writes: how a run ended.
+
 | who works for the run                 | the note (`last_end`) | `state`                                 |
 |---------------------------------------|-----------------------|-----------------------------------------|
 | a step that lives holds the lock      | any                   | `copying`, `verifying`, ..., by step    |
@@ -53,7 +56,7 @@ DOING = {
 _REASONS = {5: "the source changed", 6: "no space"}
 """By exit statuses that say more than that something failed."""
 SILENT = PATIENCE
-"""Seconds after which a heartbeat of another host counts as silent."""
+"""Seconds after which a heartbeat of another host counts as silent: the process may live or not."""
 
 
 class Locked(NamedTuple):
@@ -87,8 +90,8 @@ def note(layout: DatasetLayout, end: LastEnd) -> None:
 
 
 def of(context: Context, layout: DatasetLayout, run: Run | None) -> RunState:
-    """By the table above; {} of a run that came to its end, and where nothing was listed yet. Raises
-    FailedError where the run's state cannot be read."""
+    """The state of the dataset's run by the table above; {} of a run that came to its end, and where nothing
+    was listed yet. Raises FailedError where the run's state cannot be read."""
     lock = locked(layout)
     if run is None or run_store.published(run):
         step = lock.holder.command if lock and lock.lives and lock.holder else ""

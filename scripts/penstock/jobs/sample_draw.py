@@ -1,6 +1,8 @@
 """The draw of an audit: which files an `AuditSelection` reads.
 
-The unit is a file; of a giant, each part. The draw is a function of the path (and the part), so that a killed
+Pure. The plan of an audit draws its rows here; `jobs.counted_readings` repeats the draw to see which files an
+earlier audit read. The unit is a file; of a giant (an object copied in parts over several shards), each part.
+The draw is a function of the path (and the part), so that a killed
 audit goes on with the same files.
 """
 
@@ -20,12 +22,13 @@ if TYPE_CHECKING:
 
 
 def takes(choice: AuditSelection, path: str, part: int = -1) -> bool:
-    """Whether this file (or this part of it) is read."""
+    """Whether this file (or this part of it; -1: the whole file) is read."""
     return bool(drawn(choice, [fsencode(path)], part))
 
 
 def drawn(choice: AuditSelection, paths: Sequence[bytes], part: int = -1) -> list[int]:
-    """Which of these are read, by their place in `paths` (as `os.fsencode` gives them)."""
+    """Which of these files (or of their parts of the number `part`; -1: whole files) are read: their indices
+    in `paths`, ascending. Paths are bytes as `os.fsencode` gives them."""
     if choice.kind == "whole" or (choice.kind == "sample" and choice.share >= 1):
         return list(range(len(paths)))
     seed = choice.seed if choice.kind == "sample" else "rotation"

@@ -1,5 +1,9 @@
 """How the files of a plan come to lie on the target's stores, its metadata and quotas: by the commands of its
-file system's vendor, where it has any, and by the quotas that the kernel counts."""
+file system's vendor, where it has any, and by the quotas that the kernel counts.
+
+Plan and repair call it before they copy. It runs the vendor's commands and reads the kernel's quotas; only
+`stripe` changes anything: the layout of the empty staging folder (the tree in which the release grows).
+"""
 
 from __future__ import annotations
 
@@ -22,7 +26,8 @@ if TYPE_CHECKING:
 
 
 class TargetStores:
-    """The stores of one dataset's target. First `check`, before anything is made, then `stripe`."""
+    """The stores of one dataset's target. First `check`, before anything is made, then `stripe`. `gid`: the
+    group that the files will get; None: the one that the target's folder gives them."""
 
     def __init__(self, layout: DatasetLayout, target: TargetConfig, gid: int | None) -> None:
         self._layout, self._target, self._gid = layout, target, gid
@@ -36,11 +41,12 @@ class TargetStores:
 
     @property
     def chunk_files(self) -> int:
-        """How many chunk files the files will be, as `check` found it, or `stripe`; 0: not known."""
+        """How many chunk files (the files in which BeeGFS's targets keep stripes) the files will be, as the
+        last of `check` and `stripe` found it; 0: not known."""
         return self._checks.chunk_files
 
     def expected_chunk_files(self, totals: Totals) -> int:
-        """The same before `check`: 0 where it is not known."""
+        """The number of chunk files as it can be known before `check`; 0: not known."""
         if totals.to_place is None:
             return 0
         return store_checks.chunk_files(self._layout.releases, totals.to_place, named=self._target.filesystem)
@@ -52,13 +58,15 @@ class TargetStores:
 
     @property
     def sizes(self) -> SizeClasses | None:
-        """Where the files to be copied are to be counted; None where the vendor has no commands."""
+        """New, empty counters by size for the files to be copied (`Totals.to_place`); None where no commands
+        of the vendor are there, so that nobody needs them."""
         there = store_checks.has_tools(self._layout.root, self._target.filesystem)
         return SizeClasses() if there else None
 
     def check(self, totals: Totals, promised: Sequence[Promise] = ()) -> list[CheckResult]:
-        """Whether these files fit beside what other runs have promised, striped as the configuration says.
-        Raises NoSpaceError where they do not."""
+        """Check that these files fit beside what other runs have `promised` to write, striped as the
+        configuration says. Returns a result for each thing checked; raises NoSpaceError where they do not
+        fit."""
         self._promised = promised
         self._checks = store_checks.check_plan(
             self._layout.releases,
@@ -78,8 +86,9 @@ class TargetStores:
         return results
 
     def stripe(self, data: Path, totals: Totals) -> list[CheckResult]:
-        """Set on the staging folder `data`, in which nothing lies yet, what `check` found; where that was
-        refused, look whether the files fit as the folder gives it. Raises as `check`."""
+        """Set the striping that `check` chose on the staging folder `data`, in which nothing lies yet. Where
+        the file system refuses it, check whether the files fit with the striping that the folder has.
+        Raises NoSpaceError where they do not."""
         results = store_checks.stripe(data, self._checks.targets, named=self._target.filesystem)
         if any(result.verdict != "ok" for result in results):
             sizes = totals.to_place or SizeClasses()

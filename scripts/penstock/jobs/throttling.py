@@ -1,4 +1,8 @@
-"""throttle: change how many elements of what is under way of a dataset run at once."""
+"""throttle: change how many elements of what is under way of a dataset run at once.
+
+The work of `penstock limit`. It writes a durable mark into the folder of each job that is under way, and
+lowers the limits of living arrays on their clusters; nothing that runs is ended.
+"""
 
 from __future__ import annotations
 
@@ -22,11 +26,11 @@ if TYPE_CHECKING:
 
 
 def run(context: Context, dataset: str, at_once: int) -> list[str]:
-    """What was done, a line each. So many elements of each step may run at once from now on (0: as
-    `cluster.max_elements` says), in living arrays and in further ones of the same run, audit or repair. Takes
-    no lock: the controller at work reads a durable mark at its next look. The cluster gets a lower
-    number here and now, a higher one from the controller alone, once others have read the new shares of
-    `target.ops`.
+    """Let `at_once` elements of each step run at the same time from now on (0: as `cluster.max_elements`
+    says), in living arrays and in further ones of the same run, audit or repair. Returns what was done, a
+    line each. Takes no lock: the controller at work reads the mark at its next look. A lower number is given
+    to the cluster here and now. A higher one is given by the controller alone, once the running elements
+    have read their new shares of `target.ops` (the budget of metadata operations).
 
     Raises FailedError where nothing is under way, PreflightError for another account's dataset.
     """

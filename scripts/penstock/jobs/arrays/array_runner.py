@@ -1,5 +1,9 @@
 """Runs a step's elements as job arrays until every one of them has its receipt.
 
+Each step with elements, audit and repair call `run_array`. It submits arrays (of processes on this machine,
+or on a SLURM cluster), watches them by one query at a time, cancels what is superfluous, and writes the
+folder's `arrays.jsonl`: the "book" of submissions, by which the next controller finds arrays that still live.
+
 Guarantees:
 
 - An element with a good receipt is not run again.
@@ -83,10 +87,11 @@ def run_array(
     widen: Callable[[int], None] = lambda _: None,
     expected: Callable[[int], Estimate] | None = None,
 ) -> Mapping[int, Status]:
-    """Returns, when every index has a good receipt, the last status of each element that ran. `amounts` is
-    called with the files and bytes that are done, at each look at the elements; `widen` with a number of
-    elements, before more than ever run at once since a person said so. `expected` estimates how long the
-    element of an index takes: what it asks for where `cluster.time` is `auto`.
+    """Run the elements of these indices. Returns, when every index has a good receipt, the last status of
+    each element that ran. `amounts` is called with the files and bytes that are done, at each look at the
+    elements; `widen` with a number of elements, before more than ever run at once since a person said so.
+    `expected` estimates how long the element of an index takes: what it asks for where `cluster.time` is
+    `auto`.
 
     Raises PreflightError where the job that this process is keeps its elements from starting; FailedError
     that names the elements, reasons and files (exit status 5 when every failure is a changed source, 6 when
@@ -130,8 +135,8 @@ def run_array(
 def still_alive(
     context: Context, dataset: str, run: RunLayout, step: str, *, patient: bool = True
 ) -> list[str]:
-    """Ids of arrays of this step that have elements which may still write. With `patient` it waits until the
-    cluster answers; otherwise it raises TransientError."""
+    """Ids of arrays of this step that have elements which may still write; submits nothing. With `patient` it
+    waits until the cluster answers; otherwise it raises TransientError. Raises LockedError as `run_array`."""
     watch = watch_of(context, dataset, run, step, lambda _: False)
     watch.patient = patient
     return [one.array for one in _living(watch)]

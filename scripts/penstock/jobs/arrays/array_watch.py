@@ -1,6 +1,8 @@
 """What one call of `run_array` knows of its elements: the arrays that live, and each element's status.
 
-The states of an array come from one query; `tell` reports what changed.
+`jobs.array_runner` makes a `Watch` and calls `look` and `tell` again and again; its helpers decide by it.
+This module queries the cluster, reads receipts and progress files, and emits events; it submits and cancels
+nothing and writes no file. The states of all arrays come from one query; `tell` reports what changed.
 """
 
 from __future__ import annotations
@@ -40,20 +42,20 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 
 DOUBT = 3600.0
-"""Seconds for which an array that a cluster does not know counts as alive, at most: one that never forgets
-lost its state."""
+"""Seconds for which an array that a cluster does not know counts as alive, at most: also where the cluster
+says that it forgets nothing, since then it lost its state."""
 RECEIPT_GRACE = 30.0
 """Seconds in which a receipt written on another node must become visible here, and in which the cluster has
 to say of an element with a receipt that it ended."""
 SLOW = 5.0
-"""Seconds for one query from which on a person hears of it: an answer usually takes 50 ms."""
+"""Seconds from which on a query counts as slow, which is reported: an answer usually takes 50 ms."""
 BETWEEN = 15.0
 """Seconds, at most, between two looks at receipts and progress, however long the cluster's answers take."""
 
 
 @dataclass
 class WatchedArray:
-    """A submission that may have live elements."""
+    """An array whose elements may still live. Its elements are named by index, that is by shard."""
 
     submission: ArrayLine
     array: str
@@ -126,7 +128,7 @@ class Watch:
     asked_in_vain: float | None = None
     """Since when the cluster has not answered; None: it does."""
     complained: float = float("-inf")
-    """When that was said last."""
+    """When it was reported last that the cluster does not answer, or answers slowly."""
     patient: bool = True
     """Whether to wait for a cluster that does not answer."""
     amounts: Callable[[int, int], None] | None = None
@@ -234,13 +236,13 @@ def watch_of(
 
 
 def ask(watch: Watch, *arrays: WatchedArray) -> None:
-    """The statuses of all their elements, by one query; waits until the cluster answers."""
+    """Set the statuses of all elements of these arrays, by one query; waits until the cluster answers."""
     patiently(watch, partial(_ask, watch, arrays))
 
 
 def look(watch: Watch) -> None:
-    """The statuses of all living elements, by one query. Where the cluster does not answer, they stay as they
-    were: receipts may end the step meanwhile."""
+    """Set the statuses of all elements of living arrays, by one query. Where the cluster does not answer,
+    they stay as they were: receipts may end the step meanwhile."""
     began = time.monotonic()
     try:
         _ask(watch, watch.live)
@@ -326,6 +328,7 @@ def _moves(watch: Watch, index: int) -> bool:
 
 
 def tell(watch: Watch) -> None:
+    """Report, as events: statuses that changed, the files and bytes done, and what the step waits for."""
     elements = [
         Element(live.array, index, status, (live.element_of(index) or 0) - live.submission.base)
         for live in watch.live
@@ -367,7 +370,8 @@ def _tell_change(watch: Watch, index: int, status: Status) -> None:
 
 
 def patiently(watch: Watch, ask: Callable[[], T]) -> T:
-    """Ask until the cluster answers; a controller that is down for hours ends nothing."""
+    """Call `ask` until the cluster answers, and return the answer: a slurmctld that is down for hours ends
+    nothing. Each TransientError is retried after a pause; with `Watch.patient` off it is raised."""
     begun = time.monotonic()
     while True:
         try:

@@ -1,4 +1,8 @@
-"""Ends a controller whose own job keeps all of its elements from starting: they would wait for each other."""
+"""Ends a controller whose own job keeps all of its elements from starting: they would wait for each other.
+
+`jobs.array_runner` calls it at each look at a step's arrays. It asks the cluster and reports a warning;
+nothing is written, and no array is ended.
+"""
 
 from __future__ import annotations
 
@@ -14,9 +18,10 @@ if TYPE_CHECKING:
     from penstock.jobs.arrays.array_watch import Watch
 
 ASKED = 60.0
-"""Seconds for which all elements have waited before, and between which, the cluster is asked."""
+"""Seconds for which all elements must have waited before the cluster is asked, and between two such calls."""
 BOUND = 300.0
-"""Seconds after which the controller ends, if that does not change: other controllers may end meanwhile."""
+"""Seconds from the cluster's first yes to the controller's end, if that does not change: other jobs may end
+meanwhile and make room."""
 HINT = (
     "run `penstock run` outside a job that takes a node of its elements (on a login node), or give the "
     "controller another partition or QOS: cluster.steps.submit"
@@ -24,7 +29,7 @@ HINT = (
 
 
 class KeptOut:
-    """Of one watch; `check` is called at each look."""
+    """The check for one step's arrays (`array_watch.Watch`), with the times of its earlier answers."""
 
     def __init__(self, watch: Watch) -> None:
         self._watch = watch
@@ -32,7 +37,7 @@ class KeptOut:
         self._since: float | None = None
 
     def check(self) -> None:
-        """Raises PreflightError once it has been so for BOUND seconds.
+        """Raises PreflightError once the cluster has found the elements kept out for BOUND seconds.
 
         | this process is a job | its elements     | the cluster finds it kept out | then                 |
         |-----------------------|------------------|-------------------------------|----------------------|

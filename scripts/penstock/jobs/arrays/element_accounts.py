@@ -1,5 +1,8 @@
-"""Gathers what is known of the elements of a run: their receipts and progress files, the controller's book,
-and what SLURM's accounting keeps of their arrays."""
+"""Gathers what is known of the elements of a run: their receipts and progress files, the controller's book of
+submissions (`arrays.jsonl`), and what SLURM's accounting keeps of their arrays.
+
+The report calls it. It reads these files and queries the cluster; it writes nothing.
+"""
 
 from __future__ import annotations
 
@@ -45,8 +48,9 @@ class _Report(NamedTuple):
 
 
 def gather(context: Context, run: Run, elements: Iterable[ElementReceipt]) -> ElementAccounts:
-    """Of a run that was planned; `elements` are the receipts that hold. What cannot be asked or read is left
-    out and named in the notes: SLURM's accounting only adds to what the elements measured."""
+    """What is known of the elements of a run that was planned; `elements` are the receipts that hold. What
+    cannot be asked or read is left out and named in the notes: SLURM's accounting only adds to what the
+    elements measured."""
     notes: list[str] = []
     book: Sequence[ArrayLine] = ()
     excluded: Mapping[str, str] = {}

@@ -1,6 +1,10 @@
 """What follows from the way in which elements ended: more time for the next attempt, nodes left out, and a
 line about each of it. Each end is judged once.
 
+`jobs.array_runner` calls `judge` after each query of the cluster, and the two others before it submits an
+array. They read outcomes and journals of elements, query the cluster, note nodes that are left out in the
+run's `arrays.jsonl`, and keep them from waiting arrays, too.
+
 | an element ended                          | then                                                          |
 |-------------------------------------------|---------------------------------------------------------------|
 | at its time limit, which may be longer,   | its next array asks for twice as much; that uses up no retry  |
@@ -37,7 +41,7 @@ if TYPE_CHECKING:
 
 
 def judge(watch: Watch) -> None:
-    """Judge the ends that the last query showed first."""
+    """Judge each end that no earlier call judged, by the table above."""
     timed: list[tuple[int, int, bool]] = []
     suspects: dict[str, None] = {}
     for live in watch.live:
@@ -71,7 +75,7 @@ def judge(watch: Watch) -> None:
 
 
 def limit_of(watch: Watch, indices: Sequence[int]) -> int:
-    """The time limit to ask for in an array of these elements, in seconds; 0 where none is."""
+    """The time limit to ask for in an array of these elements, in seconds; 0: ask for none."""
     asked = watch.context.config.cluster.of(watch.step).time
     if asked is None or not watch.context.cluster.abilities.has_nodes:
         return 0

@@ -1,5 +1,9 @@
 """How elements ended: which of them are submitted again, and the error of a step whose elements did not
-finish."""
+finish.
+
+The controller's loop over arrays (`jobs.array_watch`, `jobs.array_runner`) keeps one `Ends` a step. It reads
+the outcomes that elements left and looks for their logs; it writes nothing.
+"""
 
 from __future__ import annotations
 
@@ -44,7 +48,7 @@ GOES_ON = "what was done is kept; the same command goes on"
 
 @dataclass
 class Ends:
-    """A step's elements that ended without a receipt."""
+    """A step's elements that ended without a receipt. Elements are named by index, that is by shard."""
 
     run: RunLayout
     step: str
@@ -136,8 +140,8 @@ class Ends:
         return (status and status.exit_code) or 1
 
     def again(self, indices: Sequence[int]) -> str:
-        """The line that says which elements go again, and why; of those that ran out of memory it says it of
-        the first."""
+        """The line that says how many elements are submitted again, and why; of those that ran out of memory
+        it says it of the first."""
         kinds = Counter(self._kind(index) for index in indices)
         number = sum(kinds.values())
         if len(kinds) == 1:

@@ -1,4 +1,8 @@
-"""The arrays of a dataset that still live, of every run and audit, as their `arrays.jsonl` name them."""
+"""The arrays of a dataset that still live, of every run and audit, as their `arrays.jsonl` name them.
+
+Cancel, limit, preflight and the removal of a dataset use it. It reads these files and queries clusters; it
+writes nothing.
+"""
 
 from __future__ import annotations
 
@@ -29,8 +33,9 @@ class LiveArray(NamedTuple):
 
 
 def live_arrays(context: Context, dataset: str) -> Iterator[LiveArray]:
-    """Queries the backend that each array was submitted to, whatever the configuration names. Local elements
-    are left out, since they end with their controller. Writes nothing: only the holder of the lock may."""
+    """The arrays with elements that have not ended. Queries the backend that each array was submitted to,
+    whatever the configuration names. Local elements are left out, since they end with their controller.
+    Arrays that ended are not noted as such: only the holder of the dataset's lock may write."""
     clusters = {context.cluster.kind: context.cluster}
     for submission in (one for book in books(context.layout(dataset)) for one in book.open()):
         kind = submission.kind
@@ -57,8 +62,8 @@ def _alive(cluster: Cluster, submission: ArrayLine) -> Iterator[str]:
 
 
 def unanswered(context: Context, dataset: str) -> Iterator[tuple[ArrayLine, float]]:
-    """The submissions of which nobody knows the outcome, and whose array is not there: it may yet appear in
-    so many seconds."""
+    """Submissions to this cluster that had no answer, and whose array is not there, each with the seconds
+    for which it may yet appear."""
     cluster = context.cluster
     for submission in (one for book in books(context.layout(dataset)) for one in book.open()):
         if submission.array or submission.kind != cluster.kind or cluster.find(submission.name):

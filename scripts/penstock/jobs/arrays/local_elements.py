@@ -1,5 +1,9 @@
-"""Whether elements of a local array may still write. The kernel ends them when their controller dies; a
-controller that is frozen (a suspended process, a node that hangs) keeps them."""
+"""Whether elements of a local array (processes beside their controller) may still write. The kernel ends them
+when their controller dies; a controller that is frozen (a suspended process, a node that hangs) keeps them.
+
+`jobs.array_runner` asks before it submits anything for a step that an earlier controller began. Reads
+progress files and the state of processes; writes and ends nothing.
+"""
 
 from __future__ import annotations
 
@@ -17,7 +21,8 @@ if TYPE_CHECKING:
 
 
 def may_write(context: Context, layout: DatasetLayout, run: RunLayout, submission: ArrayLine) -> str:
-    """Names the controller of a local array whose elements may still write; "" when they have ended.
+    """Names the controller of a local array whose elements may still write; "" when they have ended. May
+    wait for `heartbeat.PATIENCE` seconds.
 
     | the controller (holder.lives)      | progress files of its elements              | may write |
     |------------------------------------|---------------------------------------------|-----------|

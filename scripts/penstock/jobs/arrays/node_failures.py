@@ -1,5 +1,7 @@
 """Which nodes are left out of further submissions: those on which elements keep failing.
 
+Pure: `jobs.element_ends` feeds it with the ends of a step's elements, and leaves nodes out by its answers.
+
 What an element fails by may be the node's fault or not:
 
 | it ended                                | its outcome                  | counts against its node      |
@@ -36,7 +38,7 @@ MOST = 2
 UNPROVEN = 3
 """Nodes that are left out although no element of the step has ended well anywhere."""
 HOURS = 12
-"""How long a node is left out of arrays."""
+"""Hours for which a node is left out of arrays."""
 
 
 def against_node(status: Status, *, outcome: bool) -> bool:
@@ -56,13 +58,14 @@ class NodeFailures:
     _ends: dict[str, list[tuple[int, str]]] = field(default_factory=lambda: defaultdict(list))
 
     def add(self, node: str, index: int, why: str) -> bool:
-        """Whether the node counts as bad now."""
+        """Note an end that counts against the node, of the element `index` and for the reason `why`. Returns
+        whether the node counts as bad now; never where `node` is "" (not known)."""
         if not node:
             return False
         self._ends[node].append((index, why))
         return len(self._ends[node]) >= MOST
 
     def sentence(self, node: str) -> str:
-        """`elements 3 (exit 1) and 7 (lost with its node) failed there`."""
+        """`elements 3 (exit 1) and 7 (lost with its node) failed there`. For a node that counts as bad."""
         *others, last = [f"{index} ({why})" for index, why in self._ends[node]]
         return f"elements {', '.join(others)} and {last} failed there"

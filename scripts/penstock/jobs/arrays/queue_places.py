@@ -1,4 +1,8 @@
-"""How many elements the next array may have, where the cluster refuses them for now."""
+"""How many elements the next array may have, where the cluster refuses them for now.
+
+Pure: `jobs.array_runner` asks `free` at each look at a step's arrays, submits no more elements
+than that, and says how the submission went.
+"""
 
 from __future__ import annotations
 
@@ -6,7 +10,7 @@ import sys
 from dataclasses import dataclass
 
 PAUSE = 8
-"""Looks at the living arrays between two tries, at most."""
+"""Looks at the living arrays between two tries of a single element, at most."""
 
 
 @dataclass
@@ -18,22 +22,25 @@ class QueuePlaces:
     """
 
     most: int = sys.maxsize
+    """Elements that the next array may have."""
     full: str = ""
     """Why the last array was refused; "" where it was not."""
     _pause: int = 1
     _left: int = 0
 
     def free(self) -> int:
-        """How many elements may be submitted at this look."""
+        """How many elements may be submitted at this look. To be called once a look: it counts them."""
         if self._left:
             self._left -= 1
             return 0
         return self.most
 
     def refused(self, elements: int, why: str) -> None:
+        """An array of so many elements was refused for now."""
         self.most, self.full = max(1, elements // 2), why
         if elements == 1:
             self._pause = self._left = min(PAUSE, 2 * self._pause)
 
     def taken(self) -> None:
+        """An array was submitted."""
         self.most, self.full, self._pause = min(sys.maxsize, 2 * self.most), "", 1

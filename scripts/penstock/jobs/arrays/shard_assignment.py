@@ -1,7 +1,11 @@
 """Which shard an element of verify reads: one that another host wrote, where there is one.
 
-A cold read on another node than the writer's proves more (`cold-other-node`). Which node an element gets is
-known only when it runs: so the elements of one array choose their shards among themselves.
+Elements call `shard_for` once, as they begin: it reads receipts of copy, and makes the files below. The
+controller and the report call `taken`, which reads them.
+
+A cold read (past the caches of the machine that reads) on another node than the writer's proves more
+(`cold-other-node`). Which node an element gets is known only when it runs: so the elements of one array
+choose their shards among themselves.
 
     claims/verify/<name>/NNNNN          shard NNNNN is taken: made by O_EXCL
     claims/verify/<name>/element-NNNNN  the shard that element NNNNN took, and takes again after a requeue

@@ -4,6 +4,9 @@ The array may appear late: slurmctld carries out requests whose sender has gone.
 again, and no submission counts as never made, before the time in which it can appear is over
 (`Cluster.appears_within`). What appears later all the same is a second array of the same elements: the one
 that is watched stays, the others are ended.
+
+`jobs.array_runner` calls it at each submission and when it finds those of earlier controllers. It queries the
+cluster, submits, cancels arrays that are there twice, and writes the run's `arrays.jsonl` (the "book").
 """
 
 from __future__ import annotations

@@ -1,8 +1,9 @@
 """What a step that waits for its arrays reports, beside counts and bytes.
 
-At once: elements that the cluster started again, with the reason; elements that somebody holds; at
-the first look and then once in EVERY seconds, while nothing moves: what it waits for, in the
-cluster's own words, with the start that the cluster expects.
+Pure: `jobs.array_watch` feeds it with each answer of the cluster, and reports the lines. At once: elements
+that the cluster started again, with the reason; elements that somebody holds; at the first look and then once
+in EVERY seconds, while nothing moves: what it waits for, in the cluster's own words, with the start that the
+cluster expects.
 """
 
 from __future__ import annotations
@@ -49,8 +50,9 @@ class WaitReport:
     _held: set[tuple[str, int]] = field(default_factory=set)
 
     def look(self, now: float, elements: Sequence[Element], moved: object, idle: str = "") -> list[str]:
-        """`moved` is anything that changes when work was done (counts of files and bytes); `idle` says why
-        nothing is submitted where no element waits or runs."""
+        """The lines to be shown now. `now`: seconds by a monotonic clock; `moved`: anything that changes when
+        work was done (counts of files and bytes); `idle`: why nothing is submitted, where no element waits or
+        runs, else ""."""
         states = tuple(sorted((e.array, e.index, e.status.state.value) for e in elements))
         if (moved, states) != self._moved:
             self._moved, self._moved_at = (moved, states), now

@@ -1,5 +1,9 @@
 """One element of an array: the whole work of one shard, from the state on the target alone.
 
+`penstock element` calls it, in a process that the controller started on this machine or SLURM on a node. It
+reads the run's folder and writes there progress, receipt and outcome of its shard; the rest, with sources,
+files and worker processes, is the engine's (`jobs.element_work`). While PAUSE stands at the root it rests.
+
 Guarantee: a receipt is written only when every row of the shard is done, durably, and nothing
 failed. Any other end leaves an outcome file that says what failed, and exits non-zero.
 """
@@ -76,12 +80,12 @@ def run_element(
     bandwidth: BandwidthCap | None = None,
 ) -> int:
     """Do one shard (see `shard_assignment`: not always that of this number); returns the exit status.
-    `attempt` "auto" makes one that is unique. `root` is the configured target; None: the one that the
-    run was listed for. `ops`: metadata operations a second of all runs below the
-    root, 0 without a budget; `at_once`: how many elements of this step share it. `meter`: measures what the
-    element uses; None: one that begins here. `bandwidth`: what bounds the bytes that all elements read from
-    their sources; None: nothing but `engine.limit`. Raises PreflightError where the dataset's folders are not
-    this account's own, LockedError where another run claimed the dataset: nothing is written then."""
+    `attempt`: the name of this attempt; "auto" makes one that is unique. `root` is the configured target;
+    None: the one that the run was listed for. `ops`: metadata operations a second of all runs below the root,
+    0 without a budget; `at_once`: how many elements of this step share it. `meter`: measures what the element
+    uses; None: one that begins here. `bandwidth`: what bounds the bytes that all elements read from their
+    sources; None: nothing but `engine.limit`. Raises PreflightError where the dataset's folders are not this
+    account's own, LockedError where another run claimed the dataset: nothing is written then."""
     folder = RunLayout(run_folder)
     attempt = attempt_name() if attempt == "auto" else attempt
     if step not in IN_ELEMENTS:

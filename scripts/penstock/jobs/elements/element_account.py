@@ -1,5 +1,9 @@
 """What an attempt of an element uses: measured on its node while it runs, added to what earlier attempts
-used."""
+used.
+
+`jobs.element` makes one for each attempt and writes the figures into progress file and receipt. This module
+reads the job's environment and the kernel's counters of this process and its job; it writes nothing.
+"""
 
 from __future__ import annotations
 
@@ -19,7 +23,7 @@ if TYPE_CHECKING:
 
 
 class AttemptUsage:
-    """What this attempt uses, with what earlier ones used."""
+    """What this attempt uses. The caller sets `earlier`: what earlier attempts used."""
 
     def __init__(self, meter: Meter, attempt: str) -> None:
         self._meter, self._attempt = meter, attempt
@@ -30,7 +34,8 @@ class AttemptUsage:
 
     @contextlib.contextmanager
     def measuring(self) -> Iterator[None]:
-        """While the engine works: it says when its workers are about to end."""
+        """To be entered while the engine works, which then lets `meter` measure its workers before they end.
+        Once it was left, the figures stay as they are."""
         resource_usage.enter(self._meter)
         try:
             yield

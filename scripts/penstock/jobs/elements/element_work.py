@@ -1,5 +1,8 @@
 """What an element does with its shard: one table, a row for each kind of job.
 
+`jobs.element` looks the work up in `WORK` and calls it once. What is touched is the engine's: sources, files
+of the staging or release, the shard's journal and records, worker processes.
+
 A kind's work reads the shard's rows, goes on where earlier attempts stopped, and returns what became of the
 rows, and what the receipt says of this kind alone. A row that is not as it should be is a failure of copy and
 verify, which end with every row right, and a result of the other kinds, which end when every row was seen.
@@ -31,14 +34,15 @@ if TYPE_CHECKING:
 
 
 class Paces(NamedTuple):
-    """What an element goes by; None: nothing."""
+    """The limits that an element shares with others: of metadata operations below the root, and of bytes read
+    from sources. None: no such limit."""
 
     ops: OpsShare | None
     bandwidth: Share | None
 
 
 class Attempt(NamedTuple):
-    """One attempt at a shard."""
+    """One attempt at a shard, with all that its work needs."""
 
     run: Run
     shard: ShardInfo
@@ -52,7 +56,7 @@ class Attempt(NamedTuple):
         return self.run.folder.shard(self.shard.index)
 
     def share_of(self, recall: int) -> int:
-        """Of the bytes that all elements may have fetched back, this shard's share."""
+        """This shard's part of the `recall` bytes that all elements may fetch back from tiered storage."""
         return recall * self.shard.bytes // max(1, self.run.plan.bytes)
 
 

@@ -1,4 +1,8 @@
-"""A promise of space that is lowered while elements write what was promised."""
+"""A promise of space that is lowered while elements write what was promised.
+
+The promise is a file below the root by which other runs know how much this one will still write. Copy and
+repair call `LoweredPromise` whenever they count what their elements have done; it rewrites that file.
+"""
 
 from __future__ import annotations
 
@@ -12,12 +16,12 @@ if TYPE_CHECKING:
     from penstock.core.layout import DatasetLayout
 
 EVERY = 60.0
-"""Seconds between two times that a promise is lowered."""
+"""Seconds, at least, between two times that a promise is lowered: the calls come more often."""
 
 
 class LoweredPromise:
-    """What a run (or a repair, `documents.promise.of_repair`) has promised to write, of `files` files and
-    folders and `size` bytes in all. To be called with the files and bytes that its elements have done."""
+    """The promise of `run` (or of a repair, `documents.promise.of_repair`) to write `files` files and folders
+    and `size` bytes in all. To be called with the files and bytes that its elements have done so far."""
 
     def __init__(self, layout: DatasetLayout, run: str, files: int, size: int) -> None:
         self._layout, self._run = layout, run
