@@ -1,5 +1,8 @@
 """Reads one shard of a published release back and names the rows that are not as published.
 
+An element of audit calls `audit_shard`; the audit's end reads what it kept (`AuditedRows`). It starts worker
+processes, which read the release; it writes its own small file, and nothing of the release.
+
 What was seen is kept in a small durable file every few seconds, so a killed audit goes on where it stopped. A
 damaged row is a finding and not a failure: the shard is done when every row was looked at.
 """
@@ -86,7 +89,7 @@ class AuditedRows:
         self.away.setdefault((state.place, state.why), bytearray(len(self.rows)))[row] = 1
 
     def write(self, path: Path) -> None:
-        """Durable on return."""
+        """Write what was seen into this file, durable on return."""
         away = [[*told, _ranges(rows)] for told, rows in self.away.items()]
         durable.write_json(
             path,
@@ -103,7 +106,8 @@ class AuditedRows:
 
     @classmethod
     def read(cls, path: Path, shard: ShardInfo) -> AuditedRows:
-        """What is there of this very shard; else nothing was seen yet."""
+        """What the file holds of this very shard; rows that count as not seen where it holds another one's,
+        or nothing."""
         audited = cls(shard.digest, bytearray(shard.rows))
         try:
             raw = durable.read_json(path)
@@ -123,7 +127,7 @@ class AuditedRows:
 
 
 def audit_shard(task: AuditTask, report: Report, stop: StopCheck) -> tuple[Outcome, AuditedRows]:
-    """Look at every row that no earlier attempt saw.
+    """Look at every row that no earlier attempt saw. Returns the counts, and what all attempts saw.
 
     Raises InterruptedRunError after a tidy stop and FailedError for what concerns more than a
     row; what was seen until then is kept.

@@ -1,5 +1,7 @@
 """Divides a shard's rows into batches; a worker gets, and reports, one batch at a time.
 
+Pure. The element that copies or reads a shard makes the batches (`shard_run`, `workers.pool`).
+
 Small rows go together, up to BATCH_ROWS rows or BATCH_BYTES; fewer as the end comes near, so that
 no worker is left with a long rest. A large row, and a giant's part, goes alone.
 """
@@ -19,11 +21,17 @@ if TYPE_CHECKING:
     from penstock.engine.transfer.multipart import Multipart
 
 BATCH_ROWS = 256
+"""Rows of a batch, at most."""
 BATCH_BYTES = 8 << 20
+"""Bytes of a batch of small rows, at most."""
 LARGE = 4 << 20
+"""Bytes from which a row is a batch of its own."""
 FEWEST = 8
+"""Rows that a batch may have, however near the end is."""
 # Batches that each worker should still get until the end.
 BATCHES_LEFT = 4
+"""Batches for each worker into which the rows that are left are divided, at least, until these get too
+small."""
 
 
 def batches(
@@ -33,8 +41,9 @@ def batches(
     workers: int,
     multipart: Multipart | None = None,
 ) -> Iterator[Batch]:
-    """The rows that are not `done`, in order, as batches. `left`: how many those are. Of a row that goes
-    in parts only the first job is given here."""
+    """The rows that are not `done` (a container of row numbers), in the shard's order, as batches. `left`:
+    how many rows are not done. Of a row that is copied in parts (`multipart`) only the first job is given
+    here."""
     numbers = multipart.numbers if multipart else count()
     row = 0
     rows: list[int] = []

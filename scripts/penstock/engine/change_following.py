@@ -1,6 +1,10 @@
 """Objects that changed since they were listed are pinned anew and copied in a further round
 (`datasets.*.changed: follow`).
 
+`copy_shard` makes one `Following` for an attempt at a shard, and calls `round` after each round of copying.
+It lists objects at their sources, and removes the files of those that are gone from staging (the tree in
+which the release grows); its caller writes the journal.
+
 A round ends when all its rows are done or were refused as changed. Each object that changed is then listed
 again by its key. If it exists it is copied in the next round, in the version that was just listed; if it is
 gone, its file is removed from staging. Both are written into this attempt's journal, before the rows
@@ -61,7 +65,7 @@ class Following:
         self.changes = changes
 
     def sort(self, failures: Sequence[FailedRow]) -> list[FailedRow]:
-        """Keeps rows whose object changed for the next round; gives the others."""
+        """Keep the failed rows whose object changed for the next round; returns the others."""
         others = []
         for failed in failures:
             # What contradicts a checksum file may be newer than that file was.
@@ -74,7 +78,7 @@ class Following:
         return others
 
     def check(self) -> None:
-        """Raises SourceChangedError as soon as more changed than may."""
+        """Raises SourceChangedError as soon as more objects changed than may (`CopyTask.may_change`)."""
         most = sum(self._task.may_change)
         if len(self.waiting) > most:
             # What contradicts a checksum may be what was planned all the same.
@@ -204,7 +208,7 @@ class Following:
 
 
 def beyond(what: str, count: int, most: int) -> SourceChangedError:
-    """`what`: a field of `FollowLimit`."""
+    """The error of more changes than are allowed. `what`: a field of `FollowLimit`."""
     verb = "left the source" if what == "gone" else "changed"
     return SourceChangedError(
         "the source changes more than `changed: follow` allows",

@@ -1,5 +1,9 @@
 """Checksums that a source states, computed in the same pass as the copy and compared.
 
+Pure. The threads that copy feed `Sums` with the bytes of a row; verify, the listing of checksums, publish and
+adopt use the functions. A checksum is `full` (over the whole object), `composite` (over its parts' digests,
+as S3 makes it) or `part` (over one part). A giant is an object copied in parts over several shards.
+
 Which of a row's checksums are checked (a whole object `W`, a part of a giant `P`):
 
     checksum                                         W                  P
@@ -40,6 +44,7 @@ RANK = ("crc64nvme", "crc32c", "xxh3_128", "xxh64", "crc32", "sha256", "sha1", "
 SLOW = frozenset({"sha256", "sha1", "sha512", "md5"})
 """Slower on one core than bytes are read, hashed and written there."""
 COMBINABLE = {"crc64nvme": 16, "crc32c": 8, "crc32": 8}
+"""Algorithms whose sums of parts give the sum of the whole, and the hex digits of a sum."""
 
 
 class Stated(Protocol):
@@ -164,7 +169,7 @@ class GiantDigest(Composite):
         return bytes.fromhex(Pieces.hexdigest(self))
 
     def digest(self) -> Digest:
-        """Once all bytes have passed."""
+        """The giant's digest. To be called once all bytes have passed."""
         return tree_digest(self._part_bytes, self.parts)
 
 
@@ -341,7 +346,7 @@ class Sums:
 
     @property
     def slow(self) -> bool:
-        """Whether it is worth a thread of its own."""
+        """Whether the sums take so long that they are worth a thread of their own."""
         return any(one.algorithm in SLOW for one in self._sums)
 
     def update(self, block: Any) -> None:

@@ -1,4 +1,9 @@
-"""The secrets of a dataset's sources, resolved and renewed for all workers of a shard."""
+"""The secrets of a dataset's sources, resolved and renewed for all workers of a shard.
+
+Copy, adopt and the reading of giants' checksums make one `Credentials` each, in the process that starts the
+workers. It resolves secrets as the configuration says (which may run a helper program or ask a server), at
+first at once and later in a thread, and sends them to the workers; it writes nothing to disk.
+"""
 
 from __future__ import annotations
 

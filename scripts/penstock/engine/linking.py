@@ -1,5 +1,8 @@
 """Links the unchanged rows of a shard, many at a time, before its workers begin to copy the others.
 
+`copy_shard` calls `link_rows` in the element's own process. It makes names and folders in staging (the tree
+in which the release grows), reads the base (the release that is linked from), and writes the shard's journal.
+
 A link is three calls, and no byte is moved: to hand each row to a worker and take its line back cost more
 than the calls themselves. The element links by itself, in the order of the paths, a folder at a time; by
 threads where the file system answers slowly (`Calls`).
@@ -66,8 +69,9 @@ def link_rows(
     stop: StopCheck,
     ops: Callable[[], float] | None = None,
 ) -> LinkedRows:
-    """Link the rows that are of the base release, but those in `skip`; `report` is called now and then. Rows
-    that cannot be linked are left to be copied. `ops`: the metadata operations a second that may be made."""
+    """Link the rows that are of the base release, but those in `skip`; `report` is called now and then.
+    Returns the rows that were linked; those that cannot be linked are left to be copied. `ops`: the metadata
+    operations a second that may be made."""
     linked = LinkedRows(task.shard.rows)
     base = task.base
     if base is None or task.way != "link" or not task.shard.reused:

@@ -1,4 +1,6 @@
-"""The dataset's sources as one worker has them open."""
+"""The dataset's sources as one process (mostly a worker of an element) has them open: made when first used,
+shared by its threads. Using them reads from network or disk; nothing is written.
+"""
 
 from __future__ import annotations
 
@@ -36,7 +38,8 @@ class Sources:
             return self._open[index]
 
     def checksums(self, entry: Entry) -> Sequence[SourceChecksum]:
-        """A giant's own checksums, queried once for all its parts in this worker."""
+        """The checksums that the source states of a whole giant (an object copied in parts), queried once for
+        all its parts in this worker."""
         place = (entry.source, entry.key, entry.token)
         checksums = self._checksums.get(place)
         if checksums is None:
@@ -44,7 +47,8 @@ class Sources:
         return checksums
 
     def renew(self, credentials: Sequence[Any]) -> None:
-        """Also for every reader that is open now."""
+        """Use these credentials, one of each source, from now on, also for every reader that is open now.
+        None: those of that source stay."""
         with self._lock:
             self._credentials = credentials
             for index, source in self._open.items():

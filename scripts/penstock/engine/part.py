@@ -1,5 +1,8 @@
 """The pieces of work on a large row that is copied in parts (`core.model.Part`).
 
+Pure. The process that starts the workers makes these pieces (`transfer.multipart`), and the workers do them
+(`transfer.part_copier`).
+
 A row is copied in parts by BEGIN (its temporary file is made), one FETCH for each part, and FINISH (the
 parts together are judged, the file gets its name). Where that does not work out, DROP removes the file, and
 the row goes WHOLE, as any other entry.
@@ -47,7 +50,7 @@ class Unfinished:
 
 
 def fetching(entry: Entry, temporary: str, number: int, size: int) -> Part:
-    """Part `number` of `size` bytes each."""
+    """The job that copies part `number` of an entry in parts of `size` bytes, into the temporary file."""
     offset = number * size
     place = entry._replace(part=number, offset=offset, length=min(size, entry.size - offset))
     return Part(place, temporary, FETCH, size)

@@ -1,7 +1,11 @@
 """Fetches one shard of damaged files of a published release into the repair's staging, each proven there.
 
-A row is a whole file, or one part of a giant; its `checksum` is the manifest's digest, so `copy_shard`
-refuses other bytes. `reuse` marks the parts of giants that no audit named. In this order:
+An element of repair calls it. It reads the release and the sources, writes below the repair's staging (a tree
+beside the release) and into the shard's journal, and starts worker processes.
+
+A row is a whole file, or one part of a giant (an object copied in parts over several shards); its `checksum`
+is the manifest's digest, so `copy_shard` refuses other bytes. `reuse` marks the parts of giants that no audit
+named. In this order:
 
 | rows                                 | what is done                                                        |
 |--------------------------------------|---------------------------------------------------------------------|
@@ -61,6 +65,7 @@ STREAMS = 8
 FETCHES = 2
 """How often a row is fetched that does not read back as it was written."""
 WEAKEST = ("direct", "dropped", "cached")
+"""How the caches were passed when a file was read, from the strongest proof to the weakest."""
 UNLIKE = "the repaired file does not read back as written"
 OTHERS = "the source's bytes are not those that were published"
 

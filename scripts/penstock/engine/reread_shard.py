@@ -1,5 +1,9 @@
 """Reads one shard back from the target, compares it with its journal, writes its records.
 
+An element of verify calls `reread_shard`. It reads staging (the tree in which the release grows) and the
+shard's journals, takes lines of the journal back, writes the shard's records (`task.records`: what each file
+became), and starts worker processes, which are gone when it returns.
+
 Nothing is claimed that was not seen: each record says how the caches were passed, on which host, and
 which host had written the row. A row that is missing or differs is a failure, its journal line is taken
 back so that the next copy makes it anew, and the shard's records do not appear.
@@ -52,6 +56,7 @@ _CARRIED = [
 """What a record has as the journal says it. Digest and proof are settled by reading (`_settled`)."""
 _KNOWN = ("digest", "source_grade", "source_proof", *_CARRIED)
 METHODS = ("unread", "cached", "dropped", "direct")
+"""How the caches were passed when a row was read; a row's method is kept as its index in here."""
 
 
 def storage_grade(method: str, written_host: str, host: str) -> str:

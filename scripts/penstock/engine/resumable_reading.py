@@ -1,5 +1,8 @@
 """A reading of a shard's rows whose results are written down while it runs: an audit, or a comparison.
 
+The base of `audit_shard` and `survey_shard`, which decide what is written and where. It runs a pool of worker
+processes over the rows.
+
 An element that is killed goes on where its results were last written. A row whose data is not on this file
 system is not opened, unless the results have it read all the same.
 """
@@ -30,7 +33,7 @@ PAUSE_FACTOR = 20
 
 
 class ResumableReading(Generic[Row]):
-    """One attempt; subclasses keep the results."""
+    """One attempt at a shard; subclasses keep the results."""
 
     def __init__(self, data: Path, named: str, recall: int, done: set[int]) -> None:
         """`data`: the tree that is read; `named`: the kind of file system whose rules hold, as in
@@ -52,7 +55,7 @@ class ResumableReading(Generic[Row]):
         raise NotImplementedError
 
     def tend(self) -> None:
-        """Is called several times a second."""
+        """Is called several times a second while rows are read; does nothing unless a subclass needs it."""
 
     def read(
         self,

@@ -1,4 +1,9 @@
-"""One run of the pool over a shard's rows: what copying and rereading share."""
+"""One run of the pool (the worker processes of an element) over a shard's rows: what copying and reading
+share.
+
+Copy, verify, audit and adopt make one `PoolRun` in the element's process, feed it with batches, and close it.
+Only its workers touch files and sources.
+"""
 
 from __future__ import annotations
 

@@ -1,5 +1,8 @@
 """Checksum files beside the data, read again for objects that changed since they were listed.
 
+`change_following` calls it before changed objects are copied. It reads from the sources and the run's list of
+checksum files; it writes nothing.
+
 The run keeps the list of the checksum files that its listing found (`RunLayout.stated`). For a changed object
 only those of them are read that may name it: the files in its own folder and in the folders above it. Where
 these are more than MANY (a sidecar for each object), only files are read whose name begins with the object's.

@@ -1,5 +1,8 @@
 """A stream: one thread of a worker, with its buffer, its counter and its retries.
 
+`workers.worker` runs the streams; subclasses copy a row or read one back, and touch files and sources. A row
+is an entry of the shard: a file, or a part of one.
+
 A row is retried after transient errors, with growing pauses, up to `attempts` times; bytes that contradict a
 checksum are read once more (a wire may flip a bit). A permanent error fails that row alone; an error that is
 not about one row (no space, fenced, configuration) ends the shard.
@@ -33,6 +36,7 @@ if TYPE_CHECKING:
     from penstock.host.pacing import Pace
 
 BLOCK = 1 << 20
+"""Bytes of a stream's buffer."""
 RENEWAL, LOOKS = 1.0, 5
 """Seconds between two tries of a row while credentials are renewed, whatever `attempts` is: more each time,
 up to LOOKS times as many. How long that may take is the parent's to decide (`credential_renewal`): it stops
@@ -85,7 +89,7 @@ def _lately_held(stopping: threading.Event) -> bool:
 
 
 class Stopped(Exception):  # noqa: N818
-    """Leave the row as it is: the engine stops."""
+    """Raised inside a stream when the engine stops: the row is left as it is."""
 
 
 def of_row(error: PenstockError) -> bool:

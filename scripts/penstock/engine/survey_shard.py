@@ -1,5 +1,8 @@
 """Compares one shard of a listing with a tree that penstock did not write.
 
+An element of adopt calls it. Worker processes read the tree and, where `read_source` says so, the sources;
+only the shard's folder `survey` is written, never the tree.
+
 What was seen is kept durably every few seconds, so a killed element goes on where it stopped. A row that
 differs is a result and not a failure; a row whose source cannot be reached for now is one.
 """
@@ -58,8 +61,8 @@ class SurveyTask:
 def survey_shard(
     task: SurveyTask, report: Report, stop: StopCheck, share: Allowances | None = None
 ) -> Outcome:
-    """Compare every row that no earlier attempt compared. `share`: what may be read of the source; None:
-    `engine.limit` alone holds.
+    """Compare every row that no earlier attempt compared. Returns the counts. `share`: what may be read of
+    the source; None: `engine.limit` alone holds.
 
     Raises InterruptedRunError after a tidy stop and FailedError for what concerns more than a row; what was
     seen until then is kept.

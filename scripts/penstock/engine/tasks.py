@@ -1,4 +1,9 @@
-"""Tasks, batches and results of the engine: plain data, made and read by the parent of the workers."""
+"""Tasks, batches and results of the engine: plain data (pure), made and read by the parent of the workers.
+
+`jobs.element_work` makes a task from the run's state, calls the engine with it, and gets an `Outcome`. A row
+is an entry of the shard: a file, or one part of a giant (an object copied in parts over several shards).
+Sizes are bytes, times seconds.
+"""
 
 from __future__ import annotations
 
@@ -72,7 +77,7 @@ class Batch:
 
 
 class BatchAnswer(NamedTuple):
-    """What a worker reports of one batch; the totals are of rows whose bytes are where they belong."""
+    """What a worker reports of one batch. The totals are of rows whose bytes are where they belong."""
 
     number: int
     """Of the batch."""
