@@ -1,5 +1,9 @@
 """adopt --seal: a compared tree becomes a release, without a copy of what is right.
 
+`penstock adopt --seal` calls it after `adopt_step` compared the tree. It lists the source, writes the run's
+state, renames the tree into staging (the place where a release grows), and calls all steps from plan to
+publish.
+
 Guarantees: nothing of the tree is changed before all of it is compared and the intention is noted durably.
 The tree moves by one rename of its top folder; what the release does not hold is moved aside; nothing is
 deleted. What is missing or wrong is fetched by an ordinary copy. The same command goes on after a kill
@@ -289,9 +293,9 @@ def _withdraw(run: Run) -> None:
 
 
 def go_on(context: Context, dataset: str, begun: Run | None = None) -> SealingResult:
-    """All steps of the run that is marked; what was done is not done again. `begun`: the run of an earlier
-    command, as `under_way` found it. Returns the result. Raises FailedError, after the tree went back to its
-    place, where the source changed before its files were taken over."""
+    """Do all steps of the run that `mark` made; what was done is not done again. `begun`: the run of an
+    earlier command, as `under_way` found it. Returns the result. Raises FailedError, after the tree went back
+    to its place, where the source changed before its files were taken over."""
     listed = list_step.run(context, dataset)
     layout = context.layout(dataset)
     run = run_store.open_run(layout, listed["run"])

@@ -1,5 +1,8 @@
 """adopt: a tree that penstock did not write, compared with a dataset's source; resumable.
 
+`penstock adopt` calls `run`. It lists the source, and reads the tree (and the source, where that is asked
+for) by elements of an array; it writes the comparison's folder (`jobs.adoption_store`) alone.
+
 Guarantees: nothing of the tree is changed, and nothing of it is fetched from an archive or a tier beyond
 `audit.recall`. A comparison that was stopped is continued by the same command. What is said to be the same
 was read in full, stood at the end as it was read, and is named by what it was compared with.
@@ -57,6 +60,7 @@ if TYPE_CHECKING:
 
 STEP = "adopt"
 LOCK = "adopt.lock"
+"""The lock by which one comparison of a dataset is at work at a time; other steps do not wait for it."""
 SHOWN = 1000
 """Differences that a result carries itself; all of them are in `differences.jsonl`."""
 ROUNDS = 3
@@ -65,7 +69,7 @@ ROUNDS = 3
 
 @dataclass(frozen=True)
 class Request:
-    """What is asked for."""
+    """What the command line asks for."""
 
     tree: Path
     read_source: bool = False

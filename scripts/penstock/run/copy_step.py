@@ -1,5 +1,9 @@
 """copy: every shard into staging, by elements of an array.
 
+`penstock copy` calls `run` under the workflow, and `step_chain` calls `copy` where files have to be copied
+again. The elements write staging (the tree in which the release grows, hidden from readers) and journals;
+this process submits and watches them, and writes the step's receipt.
+
 Guarantee: on return each row of the plan lies in staging under its final name, durable and
 recorded in its shard's journal. What an earlier attempt recorded is not copied again.
 """
@@ -45,7 +49,7 @@ def run(context: Context, dataset: str) -> StepReceipt:
 
 
 def copy(context: Context, run: Run) -> CopyReceipt:
-    """As `run`, for a caller that holds the dataset's lock."""
+    """Do as `run` does, for a caller that holds the dataset's lock."""
     started = time.time()
     plan, folder, ok = run.plan, run.folder, receipts.held(run, STEP)
     if _follows(run) and (joined := amended_listing.complete_joins(run, host_name())):

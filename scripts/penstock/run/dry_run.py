@@ -1,5 +1,6 @@
-"""What a run would do, from the configuration and the datasets' own state. No source is listed, no cluster is
-queried, nothing is changed."""
+"""What a run would do, from the configuration and the datasets' own state. No source is listed and nothing
+is changed. As by `penstock status`, the cluster is queried for arrays of a run that is under way.
+"""
 
 from __future__ import annotations
 

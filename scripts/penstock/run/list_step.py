@@ -1,5 +1,9 @@
 """list: the sources' listings, frozen in the paths' byte order, and the run that they make.
 
+The first step of a run that changes anything. It reads the sources, writes the run's folder (its listing and
+`run.json`) and the dataset's claim (a file that says for which run the dataset is staged), and removes
+abandoned stagings (trees of releases that did not come to their end) where its run is published already.
+
 Guarantees: every key that cannot be a path is refused before a byte moves, all of them at once,
 and then nothing was created on the target. The same sources and configuration meet the same run,
 whose name and listing never change. Memory is bounded, whatever the number of objects.

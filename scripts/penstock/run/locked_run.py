@@ -1,5 +1,5 @@
 """How each step of a planned run begins: the run is found, its release is not published yet, and the
-dataset's lock is this step's."""
+dataset's lock is this step's (the file that says which step changes the dataset now)."""
 
 from __future__ import annotations
 

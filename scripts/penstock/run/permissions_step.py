@@ -1,5 +1,8 @@
 """permissions: final modes and group, before verify, and folders that no longer take files.
 
+It changes modes, groups and ACLs in staging (the tree in which the release grows), removes temporary files
+there, asks the cluster for elements of copy, and writes the step's receipt: the file that proves what it did.
+
 Guarantee: on return all of staging has the modes and the group of the configuration, checked;
 no element of copy lives, as far as the cluster can say; temporary files of dead attempts are gone.
 """
@@ -25,12 +28,13 @@ STEP = "permissions"
 
 
 def run(context: Context, dataset: str) -> StepReceipt:
-    """Set and check. Returns the receipt, which is also kept with the run."""
+    """Set and check the permissions. Returns the receipt, which is also kept with the run. Raises FailedError
+    where elements of copy may still write, and LockedError."""
     return with_lock(context, dataset, STEP, close)
 
 
 def close(context: Context, run: Run) -> StepReceipt:
-    """The same, by a holder of the dataset's lock. Returns at once when the receipt holds."""
+    """Do as `run` does, for a holder of the dataset's lock. Returns at once when the receipt holds."""
     receipts.need(run, "copy")
     done = current(run)
     if done is not None:

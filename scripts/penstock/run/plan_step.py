@@ -1,5 +1,10 @@
 """plan: the listing becomes shards, balanced and durable, after space, inodes and quota were checked.
 
+It reads the run's listing and the release to link from, measures the target's file system in a hidden folder,
+and writes shards, `plan.json`, the folders of staging (the tree in which the release grows) and a promise:
+what the run will still write, posted for other runs. A giant is an object that is split into parts over
+several shards.
+
 Guarantees: `plan.json` is written last, and its presence means that the shards and the staging
 are there. Nothing is created in `releases/` when the target has no room. Two passes over the
 listing, in bounded memory.
@@ -62,6 +67,7 @@ if TYPE_CHECKING:
 
 STEP = "plan"
 SHOWN_EVERY = 0.2
+"""Seconds between two reports of progress, at least."""
 
 
 def run(context: Context, dataset: str) -> PlanResult:

@@ -1,5 +1,9 @@
 """publish: what was verified becomes a release, sealed, revealed by one rename, then pointed at.
 
+It reads listing, records (what verify saw of each file) and the tree; it writes manifests and seal into
+staging (the tree in which the release grew), renames that folder, sets the link `current`, and adds to the
+history.
+
 Guarantees: nothing is revealed unless listing, records and tree are the same in every file, as verify saw it.
 Each step is durable before the next, and the same command after a crash anywhere ends the same way. A release
 that `current` was led away from, by `penstock rollback` or by hand, is not made current again while the

@@ -1,5 +1,8 @@
 """The work of verify: every stored file read back and compared, by elements of a second array.
 
+`step_chain` calls it. This process submits and watches the elements, which read staging (the tree in which
+the release grows) and write records; it drops receipts of damaged shards, and writes the step's receipt.
+
 Guarantee: on return every shard has records of what was seen of each file on the target. A file that reads
 back with other bytes is copied and read again, a bounded number of times.
 """

@@ -46,7 +46,9 @@ if TYPE_CHECKING:
     )
 
 SHOWN = 100
+"""Failed files that a result names, at most."""
 POINTS = 400
+"""Points that the curve of throughput keeps, at least, when it is thinned out."""
 
 
 def run(context: Context, dataset: str, *, html: Path | None = None) -> Result:
@@ -80,7 +82,7 @@ def elements_path(html: Path) -> Path:
 
 
 def gather(context: Context, run: Run) -> Result:
-    """Everything that is known of a run. Figures that are not known are left out."""
+    """Everything that is known of a run; changes nothing. Figures that are not known are left out."""
     return _gathered(context, run)[0]
 
 
