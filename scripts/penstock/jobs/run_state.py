@@ -1,7 +1,7 @@
 """What the last run of a dataset is doing, or how it ended, as its owner can see it on the target.
 
-Status and the commands that report a run's end call it. It reads the lock, the run's files and the queues of
-clusters; only `note` writes: how a run ended.
+Status and the commands that report a run's end call it. It reads the lock, the run's files and the queue of
+the cluster; only `note` writes: how a run ended.
 
 | who works for the run                 | the note (`last_end`) | `state`                                 |
 |---------------------------------------|-----------------------|-----------------------------------------|
