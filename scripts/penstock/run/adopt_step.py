@@ -1,7 +1,8 @@
 """adopt: a tree that penstock did not write, compared with a dataset's source; resumable.
 
 `penstock adopt` calls `run`. It lists the source, and reads the tree (and the source, where that is asked
-for) by elements of an array; it writes the comparison's folder (`jobs.adoption_store`) alone.
+for) by elements of an array; it writes below the folder of comparisons alone, and removes the oldest of them
+there (`jobs.adoption_store`).
 
 Guarantees: nothing of the tree is changed, and nothing of it is fetched from an archive or a tier beyond
 `audit.recall`. A comparison that was stopped is continued by the same command. What is said to be the same
