@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
 class TargetStores:
     """The stores of one dataset's target. First `check`, before anything is made, then `stripe`. `gid`: the
-    group that the files will get; None: the one that the target's folder gives them."""
+    group that the files will get; None: the folder's where it is setgid, else the process's."""
 
     def __init__(self, layout: DatasetLayout, target: TargetConfig, gid: int | None) -> None:
         self._layout, self._target, self._gid = layout, target, gid
