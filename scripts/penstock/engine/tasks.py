@@ -1,8 +1,8 @@
 """Tasks, batches and results of the engine: plain data (pure), made and read by the parent of the workers.
 
-`jobs.element_work` makes a task from the run's state, calls the engine with it, and gets an `Outcome`. A row
-is an entry of the shard: a file, or one part of a giant (an object copied in parts over several shards).
-Sizes are bytes, times seconds.
+`jobs.elements.element_work` makes a task from the run's state, calls the engine with it, and gets an
+`Outcome`. A row is an entry of the shard: a file, or one part of a giant (an object copied in parts over
+several shards). Sizes are bytes, times seconds.
 """
 
 from __future__ import annotations

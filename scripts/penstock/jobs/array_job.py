@@ -6,7 +6,7 @@ those of copy and verify:
     run.json, plan.json, shards/, receipts/, outcomes/, progress/, arrays.jsonl, logs/: as in a run
 
 The plans of audit, repair and adopt call `cut` and `describe`, which write below the job's folder alone, and
-start nothing; `jobs.array_runner` runs the elements afterwards.
+start nothing; `jobs.arrays.array_runner` runs the elements afterwards.
 
 A new kind of job is a row of `core.step_table`; a call of `cut` with its rows, and one of `describe`; a row
 of `jobs.elements.element_work`, what an element does with a shard; in `core.layout` where its jobs' folders

@@ -1,6 +1,6 @@
 """Which accounts are trusted with what: those that a configuration lists, by name or number.
 
-For `dataset.gate` and `dataset.under_way` (whose releases count), preflight and the status. Reads this
+For `dataset.gate` and `dataset.staging_notice` (whose releases count), preflight and the status. Reads this
 machine's accounts and, where none is listed, the root's owner; changes nothing.
 """
 

@@ -1,5 +1,5 @@
 """`under-way.json` in a dataset's folder: what its owner stages now, for other accounts. Pure;
-`dataset.under_way` reads and writes the file."""
+`dataset.staging_notice` reads and writes the file."""
 
 # Annotations are read at run time (`typed_json`): no `from __future__ import annotations`.
 

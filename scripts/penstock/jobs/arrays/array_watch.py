@@ -1,8 +1,8 @@
 """What one call of `run_array` knows of its elements: the arrays that live, and each element's status.
 
-`jobs.array_runner` makes a `Watch` and calls `look` and `tell` again and again; its helpers decide by it.
-This module queries the cluster, reads receipts and progress files, and emits events; it submits and cancels
-nothing and writes no file. The states of all arrays come from one query; `tell` reports what changed.
+`jobs.arrays.array_runner` makes a `Watch` and calls `look` and `tell` again and again; its helpers decide by
+it. This module queries the cluster, reads receipts and progress files, and emits events; it submits and
+cancels nothing and writes no file. The states of all arrays come from one query; `tell` reports what changed.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Ends a controller whose own job keeps all of its elements from starting: they would wait for each other.
 
-`jobs.array_runner` calls it at each look at a step's arrays. It asks the cluster and reports a warning;
-nothing is written, and no array is ended.
+`jobs.arrays.array_runner` calls it at each look at a step's arrays. It asks the cluster and reports a
+warning; nothing is written, and no array is ended.
 """
 
 from __future__ import annotations

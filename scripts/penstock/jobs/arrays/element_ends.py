@@ -1,8 +1,8 @@
 """What follows from the way in which elements ended: more time for the next attempt, nodes left out, and a
 line about each of it. Each end is judged once.
 
-`jobs.array_runner` calls `judge` after each query of the cluster, and the two others before it submits an
-array. They read outcomes and journals of elements, query the cluster, note nodes that are left out in the
+`jobs.arrays.array_runner` calls `judge` after each query of the cluster, and the two others before it submits
+an array. They read outcomes and journals of elements, query the cluster, note nodes that are left out in the
 run's `arrays.jsonl`, and keep them from waiting arrays, too.
 
 | an element ended                          | then                                                          |

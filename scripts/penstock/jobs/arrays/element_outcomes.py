@@ -1,8 +1,8 @@
 """How elements ended: which of them are submitted again, and the error of a step whose elements did not
 finish.
 
-The controller's loop over arrays (`jobs.array_watch`, `jobs.array_runner`) keeps one `Ends` a step. It reads
-the outcomes that elements left and looks for their logs; it writes nothing.
+The controller's loop over arrays (`jobs.arrays.array_watch`, `jobs.arrays.array_runner`) keeps one `Ends` a
+step. It reads the outcomes that elements left and looks for their logs; it writes nothing.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Whether elements of a local array (processes beside their controller) may still write. The kernel ends them
 when their controller dies; a controller that is frozen (a suspended process, a node that hangs) keeps them.
 
-`jobs.array_runner` asks before it submits anything for a step that an earlier controller began. Reads
+`jobs.arrays.array_runner` asks before it submits anything for a step that an earlier controller began. Reads
 progress files and the state of processes; writes and ends nothing.
 """
 

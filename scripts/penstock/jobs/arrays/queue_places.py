@@ -1,6 +1,6 @@
 """How many elements the next array may have, where the cluster refuses them for now.
 
-Pure: `jobs.array_runner` asks `free` at each look at a step's arrays, submits no more elements
+Pure: `jobs.arrays.array_runner` asks `free` at each look at a step's arrays, submits no more elements
 than that, and says how the submission went.
 """
 

@@ -5,8 +5,9 @@ again, and no submission counts as never made, before the time in which it can a
 (`Cluster.appears_within`). What appears later all the same is a second array of the same elements: the one
 that is watched stays, the others are ended.
 
-`jobs.array_runner` calls it at each submission and when it finds those of earlier controllers. It queries the
-cluster, submits, cancels arrays that are there twice, and writes the run's `arrays.jsonl` (the "book").
+`jobs.arrays.array_runner` calls it at each submission and when it finds those of earlier controllers. It
+queries the cluster, submits, cancels arrays that are there twice, and writes the run's `arrays.jsonl` (the
+"book").
 """
 
 from __future__ import annotations

@@ -1,9 +1,9 @@
 """What a step that waits for its arrays reports, beside counts and bytes.
 
-Pure: `jobs.array_watch` feeds it with each answer of the cluster, and reports the lines. At once: elements
-that the cluster started again, with the reason; elements that somebody holds; at the first look and then once
-in EVERY seconds, while nothing moves: what it waits for, in the cluster's own words, with the start that the
-cluster expects.
+Pure: `jobs.arrays.array_watch` feeds it with each answer of the cluster, and reports the lines. At once:
+elements that the cluster started again, with the reason; elements that somebody holds; at the first look and
+then once in EVERY seconds, while nothing moves: what it waits for, in the cluster's own words, with the start
+that the cluster expects.
 """
 
 from __future__ import annotations

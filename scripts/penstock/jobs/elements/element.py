@@ -2,7 +2,8 @@
 
 `penstock element` calls it, in a process that the controller started on this machine or SLURM on a node. It
 reads the run's folder and writes there progress, receipt and outcome of its shard; the rest, with sources,
-files and worker processes, is the engine's (`jobs.element_work`). While PAUSE stands at the root it rests.
+files and worker processes, is the engine's (`jobs.elements.element_work`). While PAUSE stands at the root it
+rests.
 
 Guarantee: a receipt is written only when every row of the shard is done, durably, and nothing
 failed. Any other end leaves an outcome file that says what failed, and exits non-zero.

@@ -1,8 +1,8 @@
 """What an attempt of an element uses: measured on its node while it runs, added to what earlier attempts
 used.
 
-`jobs.element` makes one for each attempt and writes the figures into progress file and receipt. This module
-reads the job's environment and the kernel's counters of this process and its job; it writes nothing.
+`jobs.elements.element` makes one for each attempt and writes the figures into progress file and receipt. This
+module reads the job's environment and the kernel's counters of this process and its job; it writes nothing.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """What an element does with its shard: one table, a row for each kind of job.
 
-`jobs.element` looks the work up in `WORK` and calls it once. What is touched is the engine's: sources, files
-of the staging or release, the shard's journal and records, worker processes.
+`jobs.elements.element` looks the work up in `WORK` and calls it once. What is touched is the engine's:
+sources, files of the staging or release, the shard's journal and records, worker processes.
 
 A kind's work reads the shard's rows, goes on where earlier attempts stopped, and returns what became of the
 rows, and what the receipt says of this kind alone. A row that is not as it should be is a failure of copy and
