@@ -10,10 +10,12 @@ import pytest
 from penstock.cli.time_limit import EARLY, pause
 from penstock.cluster.slurm.environment import STOP_AT
 
-PROGRAM = """
-import signal, sys, time
+IMPORTS = """
+import os, signal, sys, time
 from penstock.cli import time_limit
 from penstock.cluster.registry import read_job_environment
+"""
+PROGRAM = """
 time_limit.watch(lambda: (print(round(time.monotonic() - begun, 1)), sys.exit()), read_job_environment())
 begun = time.monotonic()
 signal.raise_signal(signal.SIGUSR1)
@@ -30,11 +32,9 @@ def test_how_long_it_waits(stop_at: float, expected: float) -> None:
 
 @pytest.mark.parametrize(("after", "least", "most"), [(2, 1.0, 3.0), (-5, 0.0, 0.9), (None, 0.0, 0.9)])
 def test_the_signal_that_comes_early_waits(after: int | None, least: float, most: float) -> None:
-    noted = (
-        "" if after is None else f"import os, time; os.environ[{STOP_AT!r}] = str(int(time.time()) + {after})"
-    )
+    noted = "" if after is None else f"os.environ[{STOP_AT!r}] = str(int(time.time()) + {after})"
     done = subprocess.run(
-        [sys.executable, "-c", noted + PROGRAM], env={"SLURM_JOB_ID": "1"}, capture_output=True, text=True,
-        check=True,
+        [sys.executable, "-c", IMPORTS + noted + PROGRAM], env={"SLURM_JOB_ID": "1"},
+        capture_output=True, text=True, check=True,
     )  # fmt: skip
     assert least - 0.1 <= float(done.stdout) <= most
