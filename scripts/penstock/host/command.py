@@ -1,9 +1,10 @@
-"""Runs a command of the site, such as one of a file system's vendor: an argument list, never a shell; a
-deadline; the C locale.
+"""Runs one command to its end and returns what became of it: an argument list, never a shell; a deadline; the
+C locale.
 
-A command that is not there, that does not end in time or that fails is an answer, not an error: what a vendor
-says is asked beside a run, and no run stops because a command is missing. Starts processes, and ends those
-that take too long.
+For the commands of file systems' vendors (the packages of `fs`), ssh-keygen, and the helper that resolves AWS
+profiles. A command that is not there, that does not end in time or that fails is an `Answer`, not an error:
+the caller decides whether it can do without. A vendor's missing command stops no run, a missing ssh-keygen
+stops one that has to sign. Starts processes, and kills those that take too long; touches nothing else.
 """
 
 from __future__ import annotations
@@ -23,15 +24,16 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
 DEADLINE = 12.0
-"""Seconds for one command. `beegfs-check-servers` takes 3 s for each kind of server of which one is away
-(6 tries of 500 ms, `--reachretries` and `--reachtimeout` of beegfs-ctl 7.4)."""
+"""Seconds for one command, unless the caller says. `beegfs-check-servers` takes 3 s for each kind of server
+of which one is away (6 tries of 500 ms, `--reachretries` and `--reachtimeout` of beegfs-ctl 7.4)."""
 KEPT = (
     "PATH", "HOME", "USER", "LOGNAME", "TZ", "SSL_CERT_FILE",
     "BEEGFS_MGMTD_ADDR", "BEEGFS_TLS_DISABLE", "BEEGFS_TLS_CERT_FILE", "BEEGFS_AUTH_FILE",
     "BEEGFS_AUTH_DISABLE", "WEKA_TOKEN",
 )  # fmt: skip
-"""Environment variables that reach a vendor's command: how it finds and is let into the file system. Others
-could change the form of its output (`BEEGFS_COLUMNS`), or are secrets of a source."""
+"""Environment variables that reach every command: how it finds and is let into the file system. Others could
+change the form of its output (`BEEGFS_COLUMNS`), or are secrets of a source; a caller adds what its command
+needs."""
 SHOWN = 300
 """Characters of a command's own words that a message shows."""
 
@@ -45,7 +47,8 @@ class Answer(NamedTuple):
     out: str = ""
     err: str = ""
     why: str = ""
-    """Why there is no exit status: `not there`, `no answer within 12 s`."""
+    """Why there is no exit status: `not there: ` and the system's words where it could not be started, `no
+    answer within 12 s`, or that the budget had no time left for it; "" where there is one."""
 
     @property
     def ok(self) -> bool:
@@ -54,7 +57,8 @@ class Answer(NamedTuple):
 
     @property
     def there(self) -> bool:
-        """Whether the command could be started at all."""
+        """False where the command could not be started; True also where it was not tried, since its budget
+        had no time left."""
         return self.code is not None or not self.why.startswith("not there")
 
     @property
@@ -90,8 +94,9 @@ def run(
     given: str = "",
     inherited: Sequence[int] = (),
 ) -> Answer:
-    """Run one command to its end, or until the deadline or the budget is used up: it is then killed with all
-    that it started. `more` are environment variables for it alone, `given` is its standard input, `inherited`
+    """Run one command to its end, or until the `deadline` (seconds) or the budget is used up: its process
+    group is then killed. One that SIGKILL does not end, since it hangs in the kernel, is left behind after a
+    further second. `more` are environment variables for it alone, `given` is its standard input, `inherited`
     are open files that it has under the same numbers. Never raises OSError."""
     command = tuple(argv)
     allowed = deadline if budget is None else min(deadline, budget.left())
