@@ -1,5 +1,7 @@
 """What to change in the configuration when SLURM refuses a job: hints for messages, by SLURM's words.
-Pure."""
+
+For what submits arrays and probe jobs, or has SLURM judge a job without queueing it. Pure.
+"""
 
 from __future__ import annotations
 
@@ -32,17 +34,20 @@ ADVICE = (
     ("memory", "cluster.memory: what one element may use"),
     ("time", "cluster.time: `sinfo -o '%P %l'` shows the partitions' limits"),
 )
+"""What SLURM's words hold, in small letters, and the hint for it. The first that fits counts, so a phrase
+stands above a word in it."""
 
 
 def advice(words: str) -> str:
-    """What to change in the configuration when SLURM says this; empty when nothing fits."""
+    """What to change in the configuration when SLURM says this; "" when nothing fits."""
     lowered = words.lower()
     return next((hint for word, hint in ADVICE if word in lowered), "")
 
 
 @contextlib.contextmanager
 def advised() -> Iterator[None]:
-    """Within the context, an error by which SLURM refuses gets the hint of `advice`, and is raised on."""
+    """Within the context, a FailedError (SLURM refuses) without a hint gets that of `advice`, and is raised
+    on. Other errors pass as they are."""
     try:
         yield
     except FailedError as error:
