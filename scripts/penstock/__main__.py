@@ -1,11 +1,17 @@
-"""`python -m penstock`: the same as the `penstock` command."""
+"""`python -m penstock`, and the `penstock` command that an installation makes: where the program begins.
+
+Nothing but `interpreter` is imported before `isolate`: until then a module of the working directory or of
+PYTHONPATH could be taken in place of the real one.
+"""
 
 from penstock.host import interpreter
 
 
 def program() -> None:
-    """Run the `penstock` command; does not return. Until the command sets its own handlers, SIGINT ends the
-    process without a traceback."""
+    """Run the `penstock` command; does not return: the process ends by `os._exit` with the command's exit
+    status, so no `atexit` handler runs. Where variables of Python or a locale would reach it, it is first
+    replaced by an isolated one (`isolate`). Until the command sets its own handlers, SIGINT ends the process
+    without a traceback."""
     interpreter.isolate()
     import signal
 

@@ -1,5 +1,14 @@
-"""`penstock preflight`: the table of all that was looked at, also where something stops the run; and the
-settings of this host beside vendors' tables."""
+"""`penstock preflight`: check what would stop a run before it begins, and print a table of all checks, also
+where one of them stops the run.
+
+For each dataset `doctor.preflight_step` reaches the sources, looks at the target and asks the cluster: it
+uses the network, runs commands of vendors, SLURM and ssh-keygen, and submits one-second SLURM jobs to up to
+four nodes. Nothing is staged. What it makes is removed again: a lock that is tried out under another name, a
+mark in `bandwidth.folder`, the answers of nodes in the target, files in TMPDIR.
+
+With --site (the site's file alone), --sysctl or --kernel-cmdline (this host's settings beside vendors'
+tables) it looks at this machine alone, and changes nothing. All forms write the file that --receipt names.
+"""
 
 from __future__ import annotations
 
@@ -54,8 +63,10 @@ def _sysctl_profile(text: str) -> str:
 
 
 def run(parsed: argparse.Namespace, session: Session) -> int:
-    """Look at each dataset in turn, and print what was seen: a table, or with --json or `--progress json` a
-    line of JSON. Returns the first failure's exit status; raises the error of the only dataset."""
+    """Look at each dataset in turn, and then print what was seen: a table, or with --json or `--progress
+    json` a line of JSON. With --receipt the result is written there, where nothing stops the run, and is
+    printed with --json alone. Returns the first failure's exit status, 0 where nothing stops a run; raises
+    the error of the only dataset, after its table was printed."""
     if parsed.site is not None:
         return _site(parsed, session)
     if parsed.sysctl is not None or parsed.kernel_cmdline:
@@ -66,6 +77,7 @@ def run(parsed: argparse.Namespace, session: Session) -> int:
     names = session.names(config, parsed.dataset)
     step_runner.one_receipt(parsed, names)
     with session.context(config) as context:
+        # `before`: an earlier receipt of publish. With one, an empty target counts as not mounted.
         looked = {
             name: preflight_step.look(context, name, before=published_before(RESULTS, context.layout(name)))
             for name in names
@@ -87,8 +99,9 @@ def run(parsed: argparse.Namespace, session: Session) -> int:
 
 
 def _site(parsed: argparse.Namespace, session: Session) -> int:
-    """What the site's file binds. Needs no configuration. Raises ConfigError with the line of each mistake,
-    and where a file that is named is not there."""
+    """What the site's file binds: a table, or JSON with --json (not by `--progress json`). Needs no
+    configuration. Returns 0. Raises ConfigError with the line of each mistake, and where a file that is named
+    is not there."""
     from penstock.config import loader
     from penstock.config.site import FILE
     from penstock.doctor.preflight import site_file
@@ -112,7 +125,8 @@ def _site(parsed: argparse.Namespace, session: Session) -> int:
 
 
 def _host(parsed: argparse.Namespace, session: Session) -> int:
-    """Compare this host's settings with the tables that are asked for. Needs no configuration; always 0."""
+    """Compare this host's settings with the tables that are asked for; JSON as for `_site`. Needs no
+    configuration. Returns 0, also where values differ. Raises ConfigError where a dataset is named."""
     from penstock.host import host_tuning
 
     if parsed.dataset:
