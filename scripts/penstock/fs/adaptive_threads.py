@@ -48,8 +48,9 @@ class Calls:
             self.waits = True
 
     def each(self, do: Callable[[Sequence[Item]], list[Answer]], items: Sequence[Item]) -> list[Answer]:
-        """`do` of all items, some at a time; its answers in the items' order. Raises what `do` raises, and
-        OSError where no thread can be started."""
+        """`do` of all items, some at a time; its answers, in the items' order. `do` may be called by several
+        threads at once, and with no items. Raises what `do` raises, while other threads go on until `close`;
+        and OSError where no thread can be started."""
         if self.waits:
             groups = [self.submit(do, items[at : at + GROUP]) for at in range(0, len(items), GROUP)]
             return [answer for group in groups for answer in group.result()]
@@ -62,7 +63,8 @@ class Calls:
         return answers + (self.each(do, rest) if self.waits and rest else do(rest))
 
     def submit(self, do: Callable[..., Answer], *arguments: Any) -> Future[Answer]:
-        """Have one of the threads do it. Raises OSError where no thread can be started."""
+        """Have one of the threads do it, also where calls do not wait. Raises OSError where no thread can be
+        started."""
         if self._pool is None:
             from concurrent.futures import ThreadPoolExecutor
 
@@ -73,6 +75,7 @@ class Calls:
             raise OSError(errno.EAGAIN, f"{os.strerror(errno.EAGAIN)} ({error})") from None
 
     def close(self) -> None:
+        """Wait for calls under way, drop those that did not begin, end the threads."""
         if self._pool is not None:
             self._pool.shutdown(wait=True, cancel_futures=True)
 
