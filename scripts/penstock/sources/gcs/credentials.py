@@ -1,11 +1,16 @@
-"""Which access token, read-only and for an hour, a source of Google Cloud Storage uses.
+"""Which access token a source of Google Cloud Storage uses, and the request for it.
+
+A token is asked for reading alone; it ends at `AccessToken.expires`, mostly after an hour, and does not renew
+itself. `resolve` is called anew for the next one: by `GcsSource` when the store refuses the old one, by the
+engine (through `sources.registry.credentials`) also before the old one ends. Reads the environment and files
+of secrets, and sends requests to the token server; writes nothing.
 
 | the first that is there | token |
 |---|---|
 | `anon` | none |
 | `credentials_file`: a service account's JSON, or the line `token=` with the path of one | by a signed JWT |
-| `instance_metadata` | the metadata server's |
-| `GOOGLE_APPLICATION_CREDENTIALS` of the environment: a service account's JSON | by a signed JWT |
+| `instance_metadata` | the metadata server's (GCE_METADATA_HOST of the environment, or METADATA) |
+| `GOOGLE_APPLICATION_CREDENTIALS` of the environment: as `credentials_file` | by a signed JWT |
 | none of these | none |
 
 https://developers.google.com/identity/protocols/oauth2/service-account#httprest says what the JWT holds.
@@ -35,8 +40,13 @@ HINT = (
 
 
 def resolve(config: SourceConfig) -> AccessToken:
-    """Raises PreflightError for files that are not kept safely or hold no account, FailedError where no token
-    can be got, ConfigError for a `token_uri` that is no URL."""
+    """The token by the table, requested now; one without text where the table says none. A server that does
+    not answer is asked up to four times, over a minute at most (`access_token.TRIES`, `TIMEOUT`).
+
+    Raises PreflightError for files that are not kept safely or hold no account, FailedError where the server
+    gives no token, TransientError where it does not answer or asks for a later try, ConfigError for a
+    `token_uri` or a GCE_METADATA_HOST that makes no URL; and what `endpoint` raises of a proxy or of a bundle
+    of certificate authorities."""
     options = config.storage_options
     path = str(options.get("credentials_file") or "")
     if options.get("anon"):
