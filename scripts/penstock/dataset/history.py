@@ -1,9 +1,14 @@
-"""`history.jsonl`: a line for each publication, rollback, removal and repair of a dataset's releases, kept
-apart from them. Its one reader and writer; steps that change releases append to it under the dataset's lock.
+"""`history.jsonl`: a line for each publication, rollback, removal, repair and later signing of a dataset's
+releases, and for each reader's pin that the owner took back.
+
+It lies in the dataset's state, apart from the releases. This module alone writes it: publish and the commands
+of `keep` append here, under the dataset's lock. All rooms read it here, but `look.history_lines`, which reads
+the file by itself and shows it to people. Touches that file and those of intervals, nothing else.
 
 Its lines also say when penstock itself moved the ctime of files that releases share by hard links
 (`ctime_intervals`, written down in small files first): an audit must not take that for a change from
-outside."""
+outside.
+"""
 
 from __future__ import annotations
 
@@ -34,7 +39,8 @@ MOST_DAMAGED = 1000
 
 def lines(layout: DatasetLayout) -> Iterator[HistoryLine]:
     """The lines, newest first; of no history none. A line that is damaged, as a crash leaves it, is passed
-    over. Raises NewerFormatError, and OSError when the file is there and cannot be read, or is no history."""
+    over. Raises, while it is iterated, NewerFormatError, and OSError when the file is there and cannot be
+    read, or is no history."""
     try:
         content = plain_files.read(layout.history)
     except (FileNotFoundError, NotADirectoryError):  # its state may lie below another `target.state_root`
@@ -71,7 +77,8 @@ def intervals(layout: DatasetLayout) -> Intervals:
 @contextlib.contextmanager
 def moving(layout: DatasetLayout, release: str) -> Iterator[Recorder]:
     """What is to be called with each ctime, in nanoseconds, that the body moves of files that releases share;
-    `release`: what they are linked into, or removed from."""
+    `release`: what they are linked into, or removed from. Needs no lock: it writes a file of its own. Where
+    that cannot be written, there is no interval, and no error."""
     moved = Recorder(layout.intervals, moves_of(layout, release))
     try:
         yield moved
@@ -85,8 +92,9 @@ def moves_of(layout: DatasetLayout, release: str) -> CtimeInterval:
 
 
 def note_intervals(layout: DatasetLayout) -> None:
-    """Make lines of the intervals that processes wrote down, a few for each release. The caller holds the
-    dataset's lock. May be done again after a kill. Raises as `append`, and OSError."""
+    """Make lines of the intervals that processes wrote down, a few for each release, and remove their files.
+    The caller holds the dataset's lock. May be done again after a kill: a line that then stands twice does no
+    harm. Raises OSError."""
     pending = ctime_intervals.pending(layout.intervals)
     for release in dict.fromkeys(line.release for line in pending.values()):
         of_release = {path: line for path, line in pending.items() if line.release == release}
